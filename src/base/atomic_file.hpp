@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/file.hpp"
+
+namespace accel {
+
+/// A file that appears under its name complete and durable, or not at all.
+///
+/// It is written under a temporary name in the same directory. commit() syncs it, renames it and syncs the directory;
+/// without commit() the destructor removes the temporary file and the target stays as it was.
+class AtomicFile {
+ public:
+  enum class Existing { kRefuse, kReplace };
+
+  /// Opens the temporary file. The target's directory must exist. An existing target is an Error under kRefuse,
+  /// both here and, should it appear meanwhile, at commit().
+  AtomicFile(std::filesystem::path target, Existing existing);
+  AtomicFile(AtomicFile&&) = delete;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  /// The temporary file, for positional writes.
+  [[nodiscard]] File& file() { return *file_; }
+  /// Writes `bytes` behind all that append() wrote before.
+  void append(std::span<const std::byte> bytes);
+  void append(std::string_view text);
+  /// fsync, rename, fsync of the directory. Nothing may be written afterwards.
+  void commit();
+
+  [[nodiscard]] const std::filesystem::path& target() const { return target_; }
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;
+  Existing existing_;
+  std::optional<File> file_;
+  std::uint64_t end_ = 0;
+};
+
+/// Writes `text` to `path` through an AtomicFile, replacing what was there.
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace accel

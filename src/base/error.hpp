@@ -1,0 +1,54 @@
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "base/exit_code.hpp"
+
+namespace accel {
+
+/// What sort of failure an Error is; it alone decides the exit code.
+enum class ErrorKind {
+  kFailure,      ///< The operating system refused, or something else went wrong.
+  kUsage,        ///< The command line or the configuration is wrong.
+  kMissing,      ///< A checkpoint, or a part of it, is not there.
+  kCorrupt,      ///< Bytes that contradict their own format.
+  kWorker,       ///< A launched process failed.
+  kPreempted,    ///< Stopped on request, after saving.
+  kInterrupted,  ///< SIGINT.
+  kTerminated,   ///< SIGTERM.
+};
+
+ExitCode exit_code_of(ErrorKind kind);
+std::string_view name_of(ErrorKind kind);
+
+/// The one exception type of this project. The message says what failed, on what, what was found and what was
+/// expected; the hint says what to do. Context is added on the way up, outermost first:
+///
+///   throw Error(ErrorKind::kCorrupt, fmt::format("needs {} bytes, has {}", want, have)).hint("the file may be truncated");
+///   catch (Error& e) { e.add_context(fmt::format("'{}'", path)); throw; }
+class Error : public std::exception {
+ public:
+  Error(ErrorKind kind, std::string message);
+
+  /// Sets the advice that is printed on a line of its own. Chainable on a temporary.
+  Error&& hint(std::string advice) &&;
+  /// Puts `context` and a colon in front of the message.
+  void add_context(std::string_view context);
+
+  [[nodiscard]] ErrorKind kind() const { return kind_; }
+  [[nodiscard]] const std::string& message() const { return message_; }
+  [[nodiscard]] const std::string& advice() const { return advice_; }
+  [[nodiscard]] const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  ErrorKind kind_;
+  std::string message_;
+  std::string advice_;
+};
+
+/// An Error of kind kFailure for a failed system call: "cannot <action> '<path>': <strerror>".
+Error system_error(std::string_view action, std::string_view path, int errno_value);
+
+}  // namespace accel

@@ -1,0 +1,163 @@
+#include "base/file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace accel {
+namespace {
+
+// The kernel transfers at most 0x7ffff000 bytes in one call.
+constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;
+
+int open_or_throw(const std::filesystem::path& path, int flags, std::string_view action) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  if (fd < 0) throw system_error(action, path.string(), errno);
+  return fd;
+}
+
+}  // namespace
+
+File::File(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+
+File File::open_read(const std::filesystem::path& path) { return {open_or_throw(path, O_RDONLY, "open"), path}; }
+
+File File::create_new(const std::filesystem::path& path) {
+  return {open_or_throw(path, O_RDWR | O_CREAT | O_EXCL, "create"), path};
+}
+
+File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::uint64_t File::size() const {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) throw system_error("stat", path_.string(), errno);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n = ::pread(fd_, out.data() + done, std::min(out.size() - done, kMaxTransferBytes),
+                              static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw system_error("read", path_.string(), errno);
+    if (n == 0) {
+      throw Error(ErrorKind::kCorrupt, fmt::format("'{}' ends at byte {}, but bytes {} to {} are needed", path_.string(),
+                                                   size(), offset, offset + out.size()))
+          .hint("the file may be truncated");
+    }
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data() + done, std::min(bytes.size() - done, kMaxTransferBytes),
+                               static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw system_error("write", path_.string(), errno);
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+void File::sync() {
+  if (::fsync(fd_) != 0) throw system_error("fsync", path_.string(), errno);
+}
+
+void File::close() {
+  const int fd = std::exchange(fd_, -1);
+  if (fd >= 0 && ::close(fd) != 0) throw system_error("close", path_.string(), errno);
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const File file = File::open_read(path);
+  size_ = file.size();
+  if (size_ == 0) return;
+  void* mapping = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (mapping == MAP_FAILED) throw system_error("map", path.string(), errno);
+  data_ = static_cast<const std::byte*>(mapping);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
+  const File file = File::open_read(path);
+  struct stat status {};
+  if (::fstat(file.fd(), &status) == 0 && S_ISDIR(status.st_mode)) throw system_error("read", path.string(), EISDIR);
+  const std::uint64_t size = file.size();
+  if (size > limit_bytes) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("'{}' has {} bytes, at most {} are expected", path.string(), size, limit_bytes));
+  }
+  std::string text(size, '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const int fd = open_or_throw(directory, O_RDONLY | O_DIRECTORY, "open");
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some network file systems cannot sync a directory and say EINVAL; there is nothing better to do on them.
+  if (result != 0 && error != EINVAL) throw system_error("fsync", directory.string(), error);
+}
+
+void make_directories(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> missing;
+  for (std::filesystem::path path = directory; !path.empty() && !std::filesystem::exists(path); path = path.parent_path()) {
+    missing.push_back(path);
+    if (path == path.parent_path()) break;
+  }
+  for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
+    if (::mkdir(path->c_str(), 0777) != 0 && errno != EEXIST) throw system_error("create directory", path->string(), errno);
+    sync_directory(parent_of(*path));
+  }
+  if (!std::filesystem::is_directory(directory)) throw system_error("create directory", directory.string(), ENOTDIR);
+}
+
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    throw system_error(fmt::format("rename '{}' to", from.string()), to.string(), errno);
+  }
+  sync_directory(parent_of(to));
+}
+
+std::filesystem::path parent_of(const std::filesystem::path& path) {
+  std::filesystem::path parent = path.parent_path();
+  return parent.empty() ? std::filesystem::path(".") : parent;
+}
+
+}  // namespace accel

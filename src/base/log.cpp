@@ -1,0 +1,48 @@
+#include "base/log.hpp"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+namespace accel::log {
+namespace {
+
+spdlog::color_mode color_mode_of(Color color) {
+  switch (color) {
+    case Color::kAlways: return spdlog::color_mode::always;
+    case Color::kNever: return spdlog::color_mode::never;
+    case Color::kAuto: break;
+  }
+  const char* no_color = std::getenv("NO_COLOR");
+  return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+}
+
+std::shared_ptr<spdlog::logger> make_logger(std::string_view prefix, Level level, Color color) {
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode_of(color));
+  auto logger = std::make_shared<spdlog::logger>(std::string(prefix), std::move(sink));
+  logger->set_pattern("%n: %^%l%$: %v");
+  logger->flush_on(spdlog::level::trace);
+  logger->set_level(level == Level::kQuiet     ? spdlog::level::warn
+                    : level == Level::kVerbose ? spdlog::level::debug
+                                               : spdlog::level::info);
+  return logger;
+}
+
+std::shared_ptr<spdlog::logger>& logger() {
+  static std::shared_ptr<spdlog::logger> instance = make_logger("accel", Level::kNormal, Color::kAuto);
+  return instance;
+}
+
+}  // namespace
+
+void init(std::string_view prefix, Level level, Color color) { logger() = make_logger(prefix, level, color); }
+
+void debug(std::string_view message) { logger()->log(spdlog::level::debug, message); }
+void info(std::string_view message) { logger()->log(spdlog::level::info, message); }
+void warn(std::string_view message) { logger()->log(spdlog::level::warn, message); }
+void error(std::string_view message) { logger()->log(spdlog::level::err, message); }
+
+}  // namespace accel::log

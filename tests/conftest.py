@@ -1,0 +1,44 @@
+"""Fixtures of the tests that run the built commands."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", ROOT / "build"))
+
+
+@pytest.fixture(scope="session")
+def root() -> pathlib.Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def accel_path() -> pathlib.Path:
+    path = BUILD / "src/cli/accel"
+    assert path.exists(), f"{path} is not built; run tools/dev build"
+    return path
+
+
+@pytest.fixture
+def accel(accel_path, tmp_path):
+    """accel(ARGS...) runs the command and returns the completed process (text); code=N is the exit code expected."""
+
+    def run(*args, code=0, cwd=tmp_path, env=None, timeout=300, text=True):
+        result = subprocess.run(
+            [accel_path, *map(str, args)],
+            cwd=cwd,
+            env={**os.environ, "NO_COLOR": "1", **(env or {})},
+            capture_output=True,
+            text=text,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+        )
+        assert code is None or result.returncode == code, (
+            f"exit code {result.returncode}, expected {code}\nstdout: {result.stdout}\nstderr: {result.stderr}"
+        )
+        return result
+
+    return run

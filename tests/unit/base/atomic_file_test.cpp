@@ -1,0 +1,86 @@
+#include "base/atomic_file.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "../temp_dir.hpp"
+#include "base/error.hpp"
+
+namespace accel {
+namespace {
+
+using testing::names_in;
+using testing::read_file;
+using testing::TempDir;
+using testing::write_file;
+
+TEST(AtomicFileTest, AppearsOnlyAtCommit) {
+  const TempDir dir;
+  AtomicFile file(dir / "out", AtomicFile::Existing::kRefuse);
+  file.append("hello ");
+  file.append("world");
+  EXPECT_FALSE(std::filesystem::exists(dir / "out"));
+  file.commit();
+  EXPECT_EQ(read_file(dir / "out"), "hello world");
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"out"});
+}
+
+TEST(AtomicFileTest, DestructorDiscardsAndKeepsTheOldFile) {
+  const TempDir dir;
+  write_file(dir / "out", "old");
+  {
+    AtomicFile file(dir / "out", AtomicFile::Existing::kReplace);
+    file.append("new");
+  }
+  EXPECT_EQ(read_file(dir / "out"), "old");
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"out"});
+}
+
+TEST(AtomicFileTest, ReplacesUnderReplace) {
+  const TempDir dir;
+  write_file(dir / "out", "old and longer");
+  write_file_atomically(dir / "out", "new");
+  EXPECT_EQ(read_file(dir / "out"), "new");
+}
+
+TEST(AtomicFileTest, RefusesAnExistingTarget) {
+  const TempDir dir;
+  write_file(dir / "out", "old");
+  EXPECT_THROW(AtomicFile(dir / "out", AtomicFile::Existing::kRefuse), Error);
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"out"});
+}
+
+TEST(AtomicFileTest, RefusesATargetThatAppearedMeanwhile) {
+  const TempDir dir;
+  {
+    AtomicFile file(dir / "out", AtomicFile::Existing::kRefuse);
+    file.append("mine");
+    write_file(dir / "out", "theirs");
+    EXPECT_THROW(file.commit(), Error);
+  }
+  EXPECT_EQ(read_file(dir / "out"), "theirs");
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"out"});
+}
+
+TEST(AtomicFileTest, HonoursTheUmask) {
+  const TempDir dir;
+  const mode_t old = ::umask(027);
+  write_file_atomically(dir / "out", "x");
+  ::umask(old);
+  struct stat status {};
+  ASSERT_EQ(::stat((dir / "out").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+TEST(AtomicFileTest, NamesAMissingDirectory) {
+  const TempDir dir;
+  try {
+    AtomicFile file(dir / "no/out", AtomicFile::Existing::kReplace);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("No such file or directory"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,41 @@
+#include "base/error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace accel {
+namespace {
+
+TEST(ErrorTest, ContextGoesInFront) {
+  Error error(ErrorKind::kCorrupt, "needs 8 bytes, has 4");
+  error.add_context("tensor 'w'");
+  error.add_context("'f.safetensors'");
+  EXPECT_STREQ(error.what(), "'f.safetensors': tensor 'w': needs 8 bytes, has 4");
+}
+
+TEST(ErrorTest, HintStaysApart) {
+  const Error error = Error(ErrorKind::kUsage, "no such key").hint("did you mean 'lr'?");
+  EXPECT_EQ(error.message(), "no such key");
+  EXPECT_EQ(error.advice(), "did you mean 'lr'?");
+}
+
+TEST(ErrorTest, KindsMapToThePublishedExitCodes) {
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kFailure)), 1);
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kUsage)), 2);
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kMissing)), 4);
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kCorrupt)), 5);
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kWorker)), 6);
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kPreempted)), 7);
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kInterrupted)), 130);
+  EXPECT_EQ(to_int(exit_code_of(ErrorKind::kTerminated)), 143);
+}
+
+TEST(ErrorTest, SystemErrorNamesActionPathAndReason) {
+  const Error error = system_error("open", "/x/y", ENOENT);
+  EXPECT_EQ(error.message(), "cannot open '/x/y': No such file or directory");
+  EXPECT_EQ(system_error("write", "/x", ENOSPC).advice(), "free some space and try again");
+}
+
+}  // namespace
+}  // namespace accel

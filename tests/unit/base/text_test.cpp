@@ -1,0 +1,44 @@
+#include "base/text.hpp"
+
+#include <gtest/gtest.h>
+
+namespace accel {
+namespace {
+
+TEST(TextTest, BytesInDecimalUnits) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(999), "999 B");
+  EXPECT_EQ(format_bytes(1'500), "1.50 kB");
+  EXPECT_EQ(format_bytes(12'345'678), "12.3 MB");
+  EXPECT_EQ(format_bytes(999'999), "1.00 MB");
+  EXPECT_EQ(format_bytes(4'280'000'000), "4.28 GB");
+}
+
+TEST(TextTest, Durations) {
+  EXPECT_EQ(format_duration(0.0451), "45 ms");
+  EXPECT_EQ(format_duration(12.34), "12.3 s");
+  EXPECT_EQ(format_duration(65), "1m 05s");
+  EXPECT_EQ(format_duration(3'720), "1h 02m");
+}
+
+TEST(TextTest, EditDistance) {
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+}
+
+TEST(TextTest, NearestFindsTyposAndNothingFarAway) {
+  const std::vector<std::string> keys = {"max_steps", "seed", "output_dir"};
+  EXPECT_EQ(nearest("max_step", keys), "max_steps");
+  EXPECT_EQ(nearest("sead", keys), "seed");
+  EXPECT_EQ(nearest("zebra_crossing", keys), std::nullopt);
+}
+
+TEST(TextTest, SplitAndTrim) {
+  EXPECT_TRUE(split("", ',').empty());
+  EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
+  EXPECT_EQ(trim("  a b\n"), "a b");
+  EXPECT_EQ(trim(" \t"), "");
+}
+
+}  // namespace
+}  // namespace accel
