@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/box.hpp"
+#include "ckpt/dtype.hpp"
+#include "ckpt/state_path.hpp"
+
+namespace accel::ckpt {
+
+/// A byte range of a file in the checkpoint's directory.
+struct DcpRange {
+  std::string file;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::vector<std::string> transforms;  ///< "stream.zstd/1"; then the range holds the transformed bytes.
+};
+
+struct DcpChunk {
+  Box box;
+  DcpRange where;
+};
+
+struct DcpTensor {
+  std::string fqn;
+  StatePath path;  ///< From planner_data; {fqn} if that has no such key.
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::vector<DcpChunk> chunks;
+};
+
+/// A "bytes" item: any Python object, written with torch.save.
+struct DcpObject {
+  std::string fqn;
+  StatePath path;
+  DcpRange where;
+};
+
+/// What `.metadata` says, without the parts that only Python needs.
+struct DcpMetadata {
+  std::vector<DcpTensor> tensors;  ///< Sorted by FQN.
+  std::vector<DcpObject> objects;  ///< Sorted by FQN.
+  std::string version;             ///< "1.0.0"; empty in checkpoints of about torch 2.2.
+};
+
+/// Parses `.metadata` as written by torch 2.2 to 2.15 (5 or 6 tensor properties, 3 or 5 fields). Nothing in
+/// it is executed. Checks that shapes and boxes are sound, that boxes lie within their tensor, and that every
+/// chunk has its place in a file; overlap and holes are the reader's concern. Throws Error (kCorrupt).
+[[nodiscard]] DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes);
+
+}  // namespace accel::ckpt

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace accel::ckpt::pickle {
+
+class Value;
+
+using Values = std::vector<Value>;
+/// Key and value pairs in the order of the pickle; keys need not be strings.
+using Pairs = std::vector<std::pair<Value, Value>>;
+
+struct None {};
+
+/// An integer that does not fit 64 bits: two's complement, little-endian.
+struct BigInt {
+  std::string bytes;
+};
+
+struct Bytes {
+  std::string data;
+};
+
+struct Tuple {
+  Values items;
+};
+
+struct List {
+  Values items;
+};
+
+struct Set {
+  Values items;
+  bool frozen = false;
+};
+
+struct Dict {
+  Pairs items;
+};
+
+/// A name that a pickle refers to: a class or a function. It is never looked up and never called.
+struct Global {
+  std::string module;
+  std::string name;
+};
+
+/// What a pickle asks to be built by calling `callable`; kept as data. A callable that is not a plain name is
+/// kept as an empty Global.
+struct Object {
+  enum class Form {
+    kReduce,  ///< callable(*args)
+    kNew,     ///< callable.__new__(callable, *args)
+  };
+  Form form = Form::kReduce;
+  Global callable;
+  Values args;
+  Values state;  ///< Empty, or the one argument of __setstate__.
+  Values items;  ///< Appended afterwards, as to a list.
+  Pairs pairs;   ///< Set afterwards, as in a dict.
+};
+
+/// A reference to something outside the pickle; torch uses it for storages.
+struct Persistent {
+  Values id;  ///< Always one value.
+};
+
+/// A pickle as a tree of plain values. Shared parts are copied, and nothing has been executed.
+class Value {
+ public:
+  using Variant = std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, Tuple, List, Set,
+                               Dict, Global, Object, Persistent>;
+
+  Value() = default;
+  Value(None) {}  // NOLINT: every alternative converts
+  Value(bool v) : data_(v) {}
+  Value(int v) : data_(std::int64_t{v}) {}
+  Value(std::int64_t v) : data_(v) {}
+  Value(double v) : data_(v) {}
+  Value(const char* v) : data_(std::string(v)) {}
+  Value(std::string_view v) : data_(std::string(v)) {}
+  Value(std::string v) : data_(std::move(v)) {}
+  Value(BigInt v) : data_(std::move(v)) {}
+  Value(Bytes v) : data_(std::move(v)) {}
+  Value(Tuple v) : data_(std::move(v)) {}
+  Value(List v) : data_(std::move(v)) {}
+  Value(Set v) : data_(std::move(v)) {}
+  Value(Dict v) : data_(std::move(v)) {}
+  Value(Global v) : data_(std::move(v)) {}
+  Value(Object v) : data_(std::move(v)) {}
+  Value(Persistent v) : data_(std::move(v)) {}
+
+  /// The alternative T, or nullptr if the value is something else.
+  template <class T>
+  [[nodiscard]] const T* get() const {
+    return std::get_if<T>(&data_);
+  }
+  [[nodiscard]] bool is_none() const { return std::holds_alternative<None>(data_); }
+  [[nodiscard]] const Variant& data() const { return data_; }
+  [[nodiscard]] Variant& data() { return data_; }
+
+ private:
+  Variant data_;
+};
+
+/// The value of the string key `key`, or nullptr.
+[[nodiscard]] const Value* find(const Pairs& pairs, std::string_view key);
+
+/// "dict of 3", "torch.Size(...)": for messages.
+[[nodiscard]] std::string describe(const Value& value);
+
+/// Whether two trees are the same; NaN equals NaN, and -0.0 does not equal 0.0.
+[[nodiscard]] bool same(const Value& a, const Value& b);
+
+}  // namespace accel::ckpt::pickle
