@@ -47,7 +47,7 @@ class DcpReader {
 
   /// Opens every chunk's archive, checks it against the metadata, and says where its elements are. Chunks
   /// without elements are left out. Cached: the reference lives as long as the reader.
-  const StoredTensor& locate(const DcpTensor& tensor);
+  [[nodiscard]] StoredTensor locate(const DcpTensor& tensor);
 
   /// A bytes item as a value: a scalar, a list of names, ...; tensors inside are Objects.
   [[nodiscard]] pickle::Value read_object(const DcpObject& object);

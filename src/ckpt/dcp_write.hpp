@@ -13,6 +13,7 @@
 #include "ckpt/dtype.hpp"
 #include "ckpt/pickle_value.hpp"
 #include "ckpt/state_path.hpp"
+#include "ckpt/summed_file.hpp"
 
 namespace accel::ckpt {
 
@@ -56,13 +57,6 @@ struct DcpRankPlan {
   std::string file;  ///< "__{rank}_0.distcp"
   std::vector<PlannedItem> items;
   std::uint64_t total_bytes = 0;
-};
-
-/// What was written, for a manifest.
-struct FileSummary {
-  std::string name;
-  std::uint64_t bytes = 0;
-  std::uint32_t crc32 = 0;
 };
 
 /// Lays out one rank's file, in the order of `items`. Pure: no I/O, no payloads. Throws Error (kFailure) if a

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,24 +46,35 @@ struct Dict {
 };
 
 /// A name that a pickle refers to: a class or a function. It is never looked up and never called.
-struct Global {
-  std::string module;
-  std::string name;
+class Global {
+ public:
+  Global(std::string_view module, std::string_view name);
+
+  [[nodiscard]] std::string_view module() const { return std::string_view(text_).substr(0, module_size_); }
+  [[nodiscard]] std::string_view name() const { return std::string_view(text_).substr(module_size_ + 1); }
+  /// "torch.storage.UntypedStorage".
+  [[nodiscard]] const std::string& qualified() const { return text_; }
+
+  friend bool operator==(const Global&, const Global&) = default;
+
+ private:
+  std::string
+      text_;  // One string, as a tree has many of these and Value is as large as its largest alternative.
+  std::size_t module_size_;
 };
 
-/// What a pickle asks to be built by calling `callable`; kept as data. A callable that is not a plain name is
-/// kept as an empty Global.
-struct Object {
-  enum class Form {
-    kReduce,  ///< callable(*args)
-    kNew,     ///< callable.__new__(callable, *args)
-  };
-  Form form = Form::kReduce;
-  Global callable;
-  Values args;
-  Values state;  ///< Empty, or the one argument of __setstate__.
-  Values items;  ///< Appended afterwards, as to a list.
-  Pairs pairs;   ///< Set afterwards, as in a dict.
+struct ObjectParts;
+
+/// What a pickle asks to be built by calling something; kept as data.
+class Object {
+ public:
+  explicit Object(ObjectParts parts);
+
+  [[nodiscard]] const ObjectParts& operator*() const { return *parts_; }
+  [[nodiscard]] const ObjectParts* operator->() const { return parts_.get(); }
+
+ private:
+  std::shared_ptr<const ObjectParts> parts_;
 };
 
 /// A reference to something outside the pickle; torch uses it for storages.
@@ -107,7 +120,35 @@ class Value {
   Variant data_;
 };
 
-/// The value of the string key `key`, or nullptr.
+struct ObjectParts {
+  enum class Form {
+    kReduce,  ///< callable(*args)
+    kNew,     ///< callable.__new__(callable, *args, **kwargs)
+  };
+  Form form = Form::kReduce;
+  Value callable;  ///< Almost always a Global.
+  Values args;
+  Pairs kwargs;
+  Values states;  ///< Arguments of __setstate__, in order; usually none or one.
+  Values items;   ///< Appended afterwards, as to a list.
+  Pairs pairs;    ///< Set afterwards, as in a dict.
+};
+
+/// callable(*args), as __reduce__ gives it.
+[[nodiscard]] Value reduce(Global callable, Values args);
+/// An instance whose __setstate__, or __dict__, gets `state`.
+[[nodiscard]] Value instance(Global type, Value state);
+
+/// The object's parts if the value is an Object of that class or function, else nullptr.
+[[nodiscard]] const ObjectParts* object_of(const Value& value, std::string_view module,
+                                           std::string_view name);
+
+/// The pairs of a dict or an OrderedDict, else nullptr.
+[[nodiscard]] const Pairs* mapping_of(const Value& value);
+/// The items of a tuple or a list, else nullptr.
+[[nodiscard]] const Values* sequence_of(const Value& value);
+
+/// The value of the string key `key`, the last one as in Python, or nullptr.
 [[nodiscard]] const Value* find(const Pairs& pairs, std::string_view key);
 
 /// "dict of 3", "torch.Size(...)": for messages.

@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/atomic_file.hpp"
+#include "base/error.hpp"
+#include "ckpt/crc32.hpp"
+#include "ckpt/dcp_write.hpp"
+#include "ckpt/pickle_writer.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using pickle::Dict;
+using pickle::Global;
+using pickle::instance;
+using pickle::List;
+using pickle::None;
+using pickle::Tuple;
+using pickle::Value;
+using pickle::Values;
+
+constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
+constexpr std::string_view kVersion = "1.0.0";
+
+// Where an item is: plan and index in it.
+struct Place {
+  const DcpRankPlan* plan;
+  const PlannedItem* item;
+};
+
+struct Entry {
+  const StatePath* path = nullptr;
+  const TensorChunk* tensor = nullptr;  // nullptr: an object.
+  std::vector<Place> places;
+};
+
+Value size_of(const Dims& dims) {
+  Tuple tuple;
+  for (const std::int64_t dim : dims) tuple.items.emplace_back(dim);
+  return pickle::reduce(Global("torch", "Size"), {Value(std::move(tuple))});
+}
+
+Value fields(std::initializer_list<std::pair<Value, Value>> pairs) { return Dict{pairs}; }
+
+// Five properties, as torch up to 2.14 insists; the sixth of 2.15 (strides) is optional there.
+Value properties_of(DType dtype) {
+  Tuple state{{Value(Global("torch", torch_name(dtype))),
+               pickle::reduce(Global("torch.serialization", "_get_layout"), {Value("torch.strided")}),
+               Value(false), pickle::reduce(Global(kModule, "_MEM_FORMAT_ENCODING"), {Value(0)}),
+               Value(false)}};
+  return instance(Global(kModule, "TensorProperties"), std::move(state));
+}
+
+Value chunk_of(const Box& box) {
+  return instance(Global(kModule, "ChunkStorageMetadata"),
+                  fields({{"offsets", size_of(box.offsets)}, {"sizes", size_of(box.sizes)}}));
+}
+
+Value storage_info_of(const Place& place) {
+  return instance(Global("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+                  fields({{"relative_path", place.plan->file},
+                          {"offset", static_cast<std::int64_t>(place.item->offset)},
+                          {"length", static_cast<std::int64_t>(place.item->length)}}));
+}
+
+Value path_of(const StatePath& path) {
+  Tuple tuple;
+  for (const PathKey& key : path) std::visit([&](const auto& k) { tuple.items.emplace_back(k); }, key);
+  return tuple;
+}
+
+const TensorChunk* chunk_in(const Place& place) {
+  return std::get_if<TensorChunk>(&place.item->item.content);
+}
+
+void check_entry(const std::string& fqn, const Entry& entry) {
+  const auto reject = [&](std::string_view why) {
+    throw Error(ErrorKind::kFailure, fmt::format("cannot write the metadata of '{}': {}", fqn, why));
+  };
+  std::vector<Box> boxes;
+  for (const Place& place : entry.places) {
+    const TensorChunk* chunk = chunk_in(place);
+    if ((chunk == nullptr) != (entry.tensor == nullptr))
+      reject("it is a tensor on one rank, an object on another");
+    if (place.item->item.path != *entry.path) reject("two paths have this name");
+    if (chunk == nullptr) continue;
+    if (chunk->dtype != entry.tensor->dtype || chunk->shape != entry.tensor->shape) {
+      reject("its dtype or shape is not the same on all ranks");
+    }
+    boxes.push_back(chunk->box);
+  }
+  if (entry.tensor == nullptr) {
+    if (entry.places.size() != 1) reject("an object can be written by one rank only");
+    return;
+  }
+  try {
+    check_tiling(boxes, entry.tensor->shape);
+  } catch (const Error& e) {
+    reject(e.message());
+  }
+}
+
+std::map<std::string, Entry> gather_entries(std::span<const DcpRankPlan> plans) {
+  std::map<std::string, Entry> entries;
+  for (const DcpRankPlan& plan : plans) {
+    for (const PlannedItem& item : plan.items) {
+      Entry& entry = entries[fqn_of(item.item.path)];
+      const Place place{&plan, &item};
+      if (entry.path == nullptr) {
+        entry.path = &item.item.path;
+        entry.tensor = chunk_in(place);
+      }
+      entry.places.push_back(place);
+    }
+  }
+  for (const auto& [fqn, entry] : entries) check_entry(fqn, entry);
+  return entries;
+}
+
+}  // namespace
+
+std::string encode_dcp_metadata(std::span<const DcpRankPlan> plans) {
+  Dict state_dict;
+  Dict planner;
+  Dict storage;
+  for (const auto& [fqn, entry] : gather_entries(plans)) {
+    planner.items.emplace_back(fqn, path_of(*entry.path));
+    List chunks;
+    for (const Place& place : entry.places) {
+      // Identity is (fqn, offset); the index is a hint where in `chunks` to look.
+      Dict index{{{"fqn", fqn}, {"index", None{}}}};
+      if (const TensorChunk* chunk = chunk_in(place)) {
+        index.items.back().second = static_cast<std::int64_t>(chunks.items.size());
+        index.items.emplace_back("offset", size_of(chunk->box.offsets));
+        chunks.items.push_back(chunk_of(chunk->box));
+      }
+      storage.items.emplace_back(instance(Global(kModule, "MetadataIndex"), std::move(index)),
+                                 storage_info_of(place));
+    }
+    state_dict.items.emplace_back(
+        fqn, entry.tensor == nullptr ? instance(Global(kModule, "BytesStorageMetadata"), Dict{})
+                                     : instance(Global(kModule, "TensorStorageMetadata"),
+                                                fields({{"properties", properties_of(entry.tensor->dtype)},
+                                                        {"size", size_of(entry.tensor->shape)},
+                                                        {"chunks", std::move(chunks)}})));
+  }
+  const Value storage_meta = instance(
+      Global(kModule, "StorageMeta"),
+      fields({{"checkpoint_id", None{}}, {"save_id", None{}}, {"load_id", None{}}, {"modules", List{}}}));
+  return pickle::write(
+      instance(Global(kModule, "Metadata"), fields({{"state_dict_metadata", std::move(state_dict)},
+                                                    {"planner_data", std::move(planner)},
+                                                    {"storage_data", std::move(storage)},
+                                                    {"storage_meta", storage_meta},
+                                                    {"version", kVersion}})));
+}
+
+FileSummary write_dcp_metadata(const std::filesystem::path& directory, std::span<const DcpRankPlan> plans) {
+  const std::string bytes = encode_dcp_metadata(plans);
+  write_file_atomically(directory / ".metadata", bytes);
+  return {".metadata", bytes.size(), crc32(std::as_bytes(std::span(bytes)))};
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,195 @@
+#include "ckpt/dcp_read.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "ckpt/pickle_reader.hpp"
+#include "ckpt/tensor_reader.hpp"
+#include "ckpt/torch_tensor.hpp"
+#include "ckpt/zip_index.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
+
+DcpMetadata read_metadata(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / ".metadata";
+  if (!std::filesystem::exists(path)) {
+    throw Error(ErrorKind::kMissing,
+                fmt::format("'{}' is not a DCP checkpoint: it has no .metadata", directory.string()))
+        .hint("a save that did not finish leaves none");
+  }
+  const std::string text = read_text_file(path, kMetadataLimitBytes);
+  try {
+    return parse_dcp_metadata(std::as_bytes(std::span(text)));
+  } catch (Error& e) {
+    e.add_context(fmt::format("'{}'", path.string()));
+    throw;
+  }
+}
+
+const ZipEntry& require_record(const ZipIndex& zip, std::string_view name) {
+  const ZipEntry* entry = zip.find(name);
+  if (entry == nullptr) throw Error(ErrorKind::kCorrupt, fmt::format("its archive has no record '{}'", name));
+  return *entry;
+}
+
+void refuse_transforms(const DcpRange& range) {
+  if (range.transforms.empty()) return;
+  throw Error(ErrorKind::kFailure,
+              fmt::format("reading '{}' streams is not there yet", range.transforms.front()));
+}
+
+pickle::Value read_pickle(const FileWindow& window, const ZipIndex& zip) {
+  if (const ZipEntry* order = zip.find("byteorder")) {
+    const std::vector<std::byte> text = read_record(window, *order, 16);
+    if (std::string_view(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {
+      throw Error(ErrorKind::kFailure, "it is not little-endian, which is not there yet");
+    }
+  }
+  return pickle::parse(read_record(window, require_record(zip, "data.pkl")));
+}
+
+// Where the chunk's elements are, after its archive has been checked against what the metadata says.
+Extent locate_chunk(const DcpTensor& tensor, const DcpChunk& chunk, const File& file) {
+  refuse_transforms(chunk.where);
+  const FileWindow window(file, chunk.where.offset, chunk.where.length);
+  const ZipIndex zip(window);
+  const std::optional<TorchTensor> found = torch_tensor_of(read_pickle(window, zip));
+  if (!found) throw Error(ErrorKind::kCorrupt, "its archive does not hold a tensor");
+  if (found->dtype != tensor.dtype || found->shape != chunk.box.sizes) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("its archive holds {} {}, the metadata says {} {}", torch_name(found->dtype),
+                            to_string(found->shape), torch_name(tensor.dtype), to_string(chunk.box.sizes)));
+  }
+  const ZipEntry& storage = require_record(zip, "data/" + found->storage_key);
+  if (storage.size < found->storage_bytes) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("its storage has {} bytes, {} are needed", storage.size, found->storage_bytes));
+  }
+  const std::uint64_t skipped = static_cast<std::uint64_t>(found->storage_offset) * item_bytes(found->dtype);
+  return {chunk.where.file, chunk.where.offset + data_offset_of(window, storage) + skipped, chunk.box,
+          found->strides};
+}
+
+template <class T>
+const T* find_by_fqn(const std::vector<T>& sorted, std::string_view fqn) {
+  const auto found = std::lower_bound(sorted.begin(), sorted.end(), fqn,
+                                      [](const T& entry, std::string_view name) { return entry.fqn < name; });
+  return found != sorted.end() && found->fqn == fqn ? &*found : nullptr;
+}
+
+}  // namespace
+
+struct DcpReader::State {
+  explicit State(const std::filesystem::path& directory)
+      : metadata(read_metadata(directory)), reader(directory) {}
+
+  void check_chunks(const DcpTensor& tensor) {
+    if (!checked.insert(&tensor).second) return;
+    std::vector<Box> boxes;
+    for (const DcpChunk& chunk : tensor.chunks) boxes.push_back(chunk.box);
+    check_disjoint(boxes);
+  }
+
+  // The chunks that have elements in `part`.
+  StoredTensor locate(const DcpTensor& tensor, const Box& part) {
+    StoredTensor stored{tensor.fqn, tensor.dtype, tensor.shape, {}};
+    try {
+      check_chunks(tensor);
+      for (const DcpChunk& chunk : tensor.chunks) {
+        if (chunk.box.numel() == 0 || !intersect(chunk.box, part)) continue;
+        const auto found = located.find(&chunk);
+        stored.extents.push_back(found != located.end() ? found->second : open_chunk(tensor, chunk));
+      }
+    } catch (Error& e) {
+      e.add_context(fmt::format("tensor '{}'", tensor.fqn));
+      throw;
+    }
+    return stored;
+  }
+
+  const Extent& open_chunk(const DcpTensor& tensor, const DcpChunk& chunk) {
+    try {
+      return located.emplace(&chunk, locate_chunk(tensor, chunk, reader.files().open(chunk.where.file)))
+          .first->second;
+    } catch (Error& e) {
+      e.add_context(fmt::format("chunk {} at byte {} of {}", to_string(chunk.box), chunk.where.offset,
+                                chunk.where.file));
+      throw;
+    }
+  }
+
+  DcpMetadata metadata;
+  TensorReader reader;
+  std::set<const DcpTensor*> checked;         // Their chunks do not overlap.
+  std::map<const DcpChunk*, Extent> located;  // Their archives agree with the metadata.
+};
+
+DcpReader::DcpReader(std::filesystem::path directory) : state_(std::make_unique<State>(directory)) {}
+DcpReader::DcpReader(DcpReader&&) noexcept = default;
+DcpReader& DcpReader::operator=(DcpReader&&) noexcept = default;
+DcpReader::~DcpReader() = default;
+
+const std::filesystem::path& DcpReader::directory() const { return state_->reader.files().directory(); }
+const DcpMetadata& DcpReader::metadata() const { return state_->metadata; }
+
+const DcpTensor* DcpReader::find_tensor(std::string_view fqn) const {
+  return find_by_fqn(state_->metadata.tensors, fqn);
+}
+
+const DcpObject* DcpReader::find_object(std::string_view fqn) const {
+  return find_by_fqn(state_->metadata.objects, fqn);
+}
+
+const DcpTensor& DcpReader::tensor(std::string_view fqn) const {
+  if (const DcpTensor* found = find_tensor(fqn)) return *found;
+  std::vector<std::string> names;
+  for (const DcpTensor& tensor : state_->metadata.tensors) names.push_back(tensor.fqn);
+  Error error(ErrorKind::kMissing, fmt::format("'{}' has no tensor '{}'", directory().string(), fqn));
+  if (const auto near = nearest(fqn, names)) throw std::move(error).hint(fmt::format("it has '{}'", *near));
+  throw error;
+}
+
+StoredTensor DcpReader::locate(const DcpTensor& tensor) {
+  return state_->locate(tensor, Box::whole(tensor.shape));
+}
+
+void DcpReader::read_range(const DcpTensor& tensor, std::int64_t elem_begin, std::int64_t elem_end,
+                           std::span<std::byte> out) {
+  // Only the chunks in the range are opened: a rank of many reads a few of many.
+  StoredTensor needed{tensor.fqn, tensor.dtype, tensor.shape, {}};
+  for (const Box& box : boxes_of_range(tensor.shape, elem_begin, elem_end)) {
+    for (Extent& extent : state_->locate(tensor, box).extents) {
+      const bool known = std::any_of(needed.extents.begin(), needed.extents.end(),
+                                     [&](const Extent& other) { return other.box == extent.box; });
+      if (!known) needed.extents.push_back(std::move(extent));
+    }
+  }
+  state_->reader.read_range(needed, elem_begin, elem_end, out);
+}
+
+pickle::Value DcpReader::read_object(const DcpObject& object) {
+  try {
+    refuse_transforms(object.where);
+    const FileWindow window(state_->reader.files().open(object.where.file), object.where.offset,
+                            object.where.length);
+    return read_pickle(window, ZipIndex(window));
+  } catch (Error& e) {
+    e.add_context(fmt::format("object '{}'", object.fqn));
+    throw;
+  }
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,214 @@
+#include "ckpt/pickle_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "ckpt/pickle_opcodes.hpp"
+#include "ckpt/pickle_reader.hpp"
+
+namespace accel::ckpt::pickle {
+namespace {
+
+class Writer {
+ public:
+  std::string finish(const Value& value) {
+    op(Op::kProto);
+    number(2, 1);
+    emit(value, 0);
+    op(Op::kStop);
+    return std::move(out_);
+  }
+
+ private:
+  void emit(const Value& value, std::size_t depth) {
+    if (depth > Limits{}.depth) throw Error(ErrorKind::kFailure, "a value nests too deeply to be pickled");
+    std::visit([&](const auto& v) { emit_one(v, depth + 1); }, value.data());
+  }
+
+  void emit_one(None, std::size_t) { op(Op::kNone); }
+  void emit_one(bool v, std::size_t) { op(v ? Op::kNewTrue : Op::kNewFalse); }
+
+  void emit_one(std::int64_t v, std::size_t) {
+    if (v >= 0 && v <= 0xff) {
+      op(Op::kBinInt1);
+      number(static_cast<std::uint64_t>(v), 1);
+    } else if (v >= 0 && v <= 0xffff) {
+      op(Op::kBinInt2);
+      number(static_cast<std::uint64_t>(v), 2);
+    } else if (v >= std::numeric_limits<std::int32_t>::min() &&
+               v <= std::numeric_limits<std::int32_t>::max()) {
+      op(Op::kBinInt);
+      number(static_cast<std::uint64_t>(v), 4);
+    } else {
+      emit_long(v);
+    }
+  }
+
+  // The fewest bytes that keep the sign, as Python writes them.
+  void emit_long(std::int64_t v) {
+    std::size_t width = 8;
+    while (width > 1 && (v >> (8 * (width - 1) - 1) == 0 || v >> (8 * (width - 1) - 1) == -1)) --width;
+    op(Op::kLong1);
+    number(width, 1);
+    number(static_cast<std::uint64_t>(v), width);
+  }
+
+  void emit_one(const BigInt& v, std::size_t) {
+    if (v.bytes.size() > 0xff) throw Error(ErrorKind::kFailure, "an integer is too large to be pickled");
+    op(Op::kLong1);
+    number(v.bytes.size(), 1);
+    out_ += v.bytes;
+  }
+
+  void emit_one(double v, std::size_t) {
+    op(Op::kBinFloat);
+    const auto bits = std::bit_cast<std::uint64_t>(v);
+    for (int shift = 56; shift >= 0; shift -= 8) out_ += static_cast<char>(bits >> shift & 0xffU);
+  }
+
+  void emit_one(const std::string& v, std::size_t) {
+    if (recall("s" + v)) return;
+    if (v.size() > 0xffffffffU) throw Error(ErrorKind::kFailure, "a string is too long to be pickled");
+    op(Op::kBinUnicode);
+    number(v.size(), 4);
+    out_ += v;
+    remember("s" + v);
+  }
+
+  // Protocol 2 has no opcode for bytes; this is the spelling of Python 3.
+  void emit_one(const Bytes& v, std::size_t depth) {
+    std::string text;
+    for (const char c : v.data) {
+      const auto b = static_cast<unsigned char>(c);
+      if (b < 0x80) {
+        text += c;
+      } else {
+        text += static_cast<char>(0xc0U | b >> 6);
+        text += static_cast<char>(0x80U | (b & 0x3fU));
+      }
+    }
+    emit(reduce(Global("_codecs", "encode"), {Value(text), Value("latin1")}), depth);
+  }
+
+  void emit_one(const Tuple& v, std::size_t depth) { emit_tuple(v.items, depth); }
+
+  void emit_one(const List& v, std::size_t depth) {
+    op(Op::kEmptyList);
+    emit_items(v.items, depth);
+  }
+
+  void emit_one(const Set& v, std::size_t depth) {
+    emit(reduce(Global("__builtin__", v.frozen ? "frozenset" : "set"), {Value(List{v.items})}), depth);
+  }
+
+  void emit_one(const Dict& v, std::size_t depth) {
+    op(Op::kEmptyDict);
+    emit_pairs(v.items, depth);
+  }
+
+  void emit_one(const Global& v, std::size_t) {
+    const std::string key = fmt::format("g{}\n{}", v.module(), v.name());
+    if (recall(key)) return;
+    op(Op::kGlobal);
+    out_ += fmt::format("{}\n{}\n", v.module(), v.name());
+    remember(key);
+  }
+
+  void emit_one(const Object& v, std::size_t depth) {
+    if (!v->kwargs.empty())
+      throw Error(ErrorKind::kFailure, "keyword arguments cannot be pickled with protocol 2");
+    emit(v->callable, depth);
+    emit_tuple(v->args, depth);
+    op(v->form == ObjectParts::Form::kReduce ? Op::kReduce : Op::kNewObj);
+    emit_items(v->items, depth);
+    emit_pairs(v->pairs, depth);
+    for (const Value& state : v->states) {
+      emit(state, depth);
+      op(Op::kBuild);
+    }
+  }
+
+  void emit_one(const Persistent& v, std::size_t depth) {
+    emit(v.id.at(0), depth);
+    op(Op::kBinPersId);
+  }
+
+  void emit_tuple(const Values& items, std::size_t depth) {
+    if (items.empty()) {
+      op(Op::kEmptyTuple);
+      return;
+    }
+    if (items.size() > 3) op(Op::kMark);
+    for (const Value& item : items) emit(item, depth);
+    switch (items.size()) {
+      case 1:
+        op(Op::kTuple1);
+        break;
+      case 2:
+        op(Op::kTuple2);
+        break;
+      case 3:
+        op(Op::kTuple3);
+        break;
+      default:
+        op(Op::kTuple);
+    }
+  }
+
+  void emit_items(const Values& items, std::size_t depth) {
+    if (items.empty()) return;
+    op(Op::kMark);
+    for (const Value& item : items) emit(item, depth);
+    op(Op::kAppends);
+  }
+
+  void emit_pairs(const Pairs& pairs, std::size_t depth) {
+    if (pairs.empty()) return;
+    op(Op::kMark);
+    for (const auto& [key, value] : pairs) {
+      emit(key, depth);
+      emit(value, depth);
+    }
+    op(Op::kSetItems);
+  }
+
+  bool recall(const std::string& key) {
+    const auto found = memo_.find(key);
+    if (found == memo_.end()) return false;
+    memo_op(found->second, Op::kBinGet, Op::kLongBinGet);
+    return true;
+  }
+
+  void remember(const std::string& key) {
+    const std::size_t index = memo_.size();
+    memo_.emplace(key, index);
+    memo_op(index, Op::kBinPut, Op::kLongBinPut);
+  }
+
+  void memo_op(std::size_t index, Op short_op, Op long_op) {
+    op(index <= 0xff ? short_op : long_op);
+    number(index, index <= 0xff ? 1 : 4);
+  }
+
+  void op(Op opcode) { out_ += static_cast<char>(opcode); }
+
+  void number(std::uint64_t value, std::size_t width) {
+    for (std::size_t i = 0; i < width; ++i) out_ += static_cast<char>(value >> (8 * i) & 0xffU);
+  }
+
+  std::string out_;
+  std::map<std::string, std::size_t> memo_;
+};
+
+}  // namespace
+
+std::string write(const Value& value) { return Writer().finish(value); }
+
+}  // namespace accel::ckpt::pickle

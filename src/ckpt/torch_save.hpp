@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/summed_file.hpp"
+#include "ckpt/zip_layout.hpp"
+
+namespace accel::ckpt {
+
+/// A torch.save archive to be written (docs/formats.md, "torch zip"): a pickle and the storages it refers to.
+/// Where everything goes is known before any storage is.
+class TorchArchive {
+ public:
+  /// `pickle` is the contents of data.pkl; it refers to the storages as '0', '1', ...
+  explicit TorchArchive(std::string pickle, std::span<const std::uint64_t> storage_bytes = {},
+                        std::string_view root = "archive");
+
+  [[nodiscard]] std::uint64_t total_bytes() const { return layout_.total_bytes(); }
+  /// Where the storage's bytes begin in the archive; a multiple of 64.
+  [[nodiscard]] std::uint64_t storage_offset(std::size_t storage) const;
+
+  /// Gives a storage's bytes; called once for each, in order.
+  using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
+
+  /// Appends the archive to `out`. Alignment holds relative to where the archive begins.
+  void write(SummedFile& out, const StorageSource& source) const;
+
+ private:
+  ZipLayout layout_;
+  std::string pickle_;
+  std::size_t storages_ = 0;
+};
+
+}  // namespace accel::ckpt

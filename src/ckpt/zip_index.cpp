@@ -1,0 +1,218 @@
+#include "ckpt/zip_index.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <span>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "ckpt/crc32.hpp"
+#include "ckpt/endian.hpp"
+#include "ckpt/zip_format.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 4096;
+constexpr std::uint64_t kDirectoryLimitBytes = std::uint64_t{1} << 30;
+constexpr std::uint16_t kEncrypted = 0x0001;
+
+[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
+
+struct Directory {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t entries = 0;
+};
+
+// Where the end record begins; it may be followed by a comment of up to 65535 bytes.
+std::optional<std::uint64_t> find_end(const FileWindow& window, std::uint64_t search_bytes) {
+  const std::uint64_t searched = std::min(window.size(), search_bytes);
+  const std::vector<std::byte> tail = window.read(window.size() - searched, searched);
+  for (std::uint64_t back = zip::kEndBytes; back <= searched; ++back) {
+    const std::uint64_t at = searched - back;
+    if (get_uint(tail, at, 4) == zip::kEnd && get_uint(tail, at + 20, 2) == back - zip::kEndBytes) {
+      return window.size() - back;
+    }
+  }
+  return std::nullopt;
+}
+
+Directory read_zip64_end(const FileWindow& window, std::uint64_t end_at, Directory directory) {
+  if (end_at < zip::kZip64LocatorBytes) return directory;
+  const auto locator = window.read(end_at - zip::kZip64LocatorBytes, zip::kZip64LocatorBytes);
+  if (get_uint(locator, 0, 4) != zip::kZip64Locator) return directory;
+  const std::uint64_t at = get_uint(locator, 8, 8);
+  const auto end64 = window.read(at, zip::kZip64EndBytes);
+  if (get_uint(end64, 0, 4) != zip::kZip64End) reject("the zip64 end record is not where the archive says");
+  return {get_uint(end64, 48, 8), get_uint(end64, 40, 8), get_uint(end64, 32, 8)};
+}
+
+Directory find_directory(const FileWindow& window) {
+  if (window.size() < zip::kEndBytes) reject("too short for a zip archive");
+  std::optional<std::uint64_t> end_at = find_end(window, kBlockBytes);
+  if (!end_at) end_at = find_end(window, zip::kEndBytes + zip::kMax16);
+  if (!end_at) {
+    throw Error(ErrorKind::kCorrupt, "the end record of the zip archive is missing")
+        .hint("the file may be truncated");
+  }
+  const auto end = window.read(*end_at, zip::kEndBytes);
+  const Directory small{get_uint(end, 16, 4), get_uint(end, 12, 4), get_uint(end, 10, 2)};
+  if (get_uint(end, 4, 2) != 0 && get_uint(end, 4, 2) != zip::kMax16)
+    reject("the archive is split over several files");
+  const Directory directory = read_zip64_end(window, *end_at, small);
+  if (directory.bytes > kDirectoryLimitBytes) reject(fmt::format("a directory of {} bytes", directory.bytes));
+  if (checked_add(directory.offset, directory.bytes) > *end_at)
+    reject("the directory reaches beyond the archive");
+  if (directory.entries > directory.bytes / zip::kDirectoryHeaderBytes) {
+    reject(fmt::format("a directory of {} bytes cannot hold {} records", directory.bytes, directory.entries));
+  }
+  return directory;
+}
+
+// Replaces the sizes and the offset that did not fit 32 bits.
+void apply_zip64(std::span<const std::byte> extra, ZipEntry& entry) {
+  std::size_t at = 0;
+  while (at + 4 <= extra.size()) {
+    const std::uint64_t id = get_uint(extra, at, 2);
+    const std::uint64_t bytes = get_uint(extra, at + 2, 2);
+    at += 4;
+    if (bytes > extra.size() - at) reject(fmt::format("record '{}' has a broken extra field", entry.name));
+    if (id == zip::kZip64Extra) {
+      std::size_t field = at;
+      for (std::uint64_t* value : {&entry.size, &entry.stored_size, &entry.header_offset}) {
+        if (*value != zip::kMax32) continue;
+        if (field + 8 > at + bytes) reject(fmt::format("record '{}' has a short zip64 field", entry.name));
+        *value = get_uint(extra, field, 8);
+        field += 8;
+      }
+    }
+    at += bytes;
+  }
+}
+
+}  // namespace
+
+FileWindow::FileWindow(const File& file, std::uint64_t offset, std::uint64_t length)
+    : file_(file), offset_(offset), length_(length) {
+  const std::uint64_t file_bytes = file.size();
+  if (checked_add(offset, length) > file_bytes) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("'{}' has {} bytes, but bytes {} to {} are needed",
+                                                 file.path().string(), file_bytes, offset, offset + length))
+        .hint("the file may be truncated");
+  }
+  head_.resize(std::min(length, kBlockBytes));
+  file.read_at(offset, head_);
+  tail_.resize(std::min(length - head_.size(), kBlockBytes));
+  file.read_at(offset + length - tail_.size(), tail_);
+}
+
+std::vector<std::byte> FileWindow::read(std::uint64_t at, std::uint64_t count) const {
+  const std::uint64_t end = checked_add(at, count);
+  if (end > length_) reject(fmt::format("bytes {} to {} are needed of an archive of {}", at, end, length_));
+  std::vector<std::byte> bytes(count);
+  if (count == 0) return bytes;
+  const std::uint64_t tail_at = length_ - tail_.size();
+  if (end <= head_.size()) {
+    std::memcpy(bytes.data(), head_.data() + at, count);
+  } else if (at >= tail_at) {
+    std::memcpy(bytes.data(), tail_.data() + (at - tail_at), count);
+  } else {
+    file_.read_at(offset_ + at, bytes);
+  }
+  return bytes;
+}
+
+ZipIndex::ZipIndex(const FileWindow& window) {
+  const Directory directory = find_directory(window);
+  const std::vector<std::byte> bytes = window.read(directory.offset, directory.bytes);
+  const std::span<const std::byte> all(bytes);
+  std::set<std::string_view> names;
+  entries_.reserve(directory.entries);
+  std::uint64_t at = 0;
+  for (std::uint64_t i = 0; i < directory.entries; ++i) {
+    if (bytes.size() - at < zip::kDirectoryHeaderBytes || get_uint(bytes, at, 4) != zip::kDirectoryHeader) {
+      reject(fmt::format("record {} of the directory is broken", i));
+    }
+    const std::uint64_t name_bytes = get_uint(bytes, at + 28, 2);
+    const std::uint64_t extra_bytes = get_uint(bytes, at + 30, 2);
+    const std::uint64_t comment_bytes = get_uint(bytes, at + 32, 2);
+    const std::uint64_t begin = at + zip::kDirectoryHeaderBytes;
+    if (name_bytes + extra_bytes + comment_bytes > bytes.size() - begin) {
+      reject(fmt::format("record {} of the directory reaches beyond its end", i));
+    }
+    ZipEntry entry;
+    entry.name.assign(reinterpret_cast<const char*>(bytes.data()) + begin, name_bytes);
+    entry.method = static_cast<std::uint16_t>(get_uint(bytes, at + 10, 2));
+    entry.crc32 = static_cast<std::uint32_t>(get_uint(bytes, at + 16, 4));
+    entry.stored_size = get_uint(bytes, at + 20, 4);
+    entry.size = get_uint(bytes, at + 24, 4);
+    entry.header_offset = get_uint(bytes, at + 42, 4);
+    apply_zip64(all.subspan(begin + name_bytes, extra_bytes), entry);
+    if ((get_uint(bytes, at + 8, 2) & kEncrypted) != 0)
+      reject(fmt::format("record '{}' is encrypted", entry.name));
+    // What a record takes is checked against the directory here, so that data_offset_of cannot be led beyond
+    // it.
+    const std::uint64_t least = checked_add<std::uint64_t>(zip::kLocalHeaderBytes, entry.stored_size);
+    if (checked_add(entry.header_offset, least) > directory.offset) {
+      reject(fmt::format("record '{}' reaches into the directory", entry.name));
+    }
+    entries_.push_back(std::move(entry));
+    if (!names.insert(entries_.back().name).second)
+      reject(fmt::format("record '{}' comes twice", entries_.back().name));
+    at = begin + name_bytes + extra_bytes + comment_bytes;
+  }
+  for (const ZipEntry& entry : entries_) {
+    const std::string root = entry.name.substr(0, entry.name.find('/'));
+    if (&entry == &entries_.front()) root_ = root;
+    if (root != root_) root_.clear();
+  }
+}
+
+const ZipEntry* ZipIndex::find(std::string_view name) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const ZipEntry& entry) {
+    const std::string_view full = entry.name;
+    return full.size() == root_.size() + 1 + name.size() && full.starts_with(root_) && full.ends_with(name) &&
+           full[root_.size()] == '/';
+  });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+bool looks_like_zip(const FileWindow& window) {
+  return window.size() >= 4 && get_uint(window.read(0, 4), 0, 4) == zip::kLocalHeader;
+}
+
+std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry) {
+  if (entry.method != 0 || entry.size != entry.stored_size) {
+    reject(fmt::format("record '{}' is compressed; torch stores its records as they are", entry.name));
+  }
+  const auto header = window.read(entry.header_offset, zip::kLocalHeaderBytes);
+  if (get_uint(header, 0, 4) != zip::kLocalHeader)
+    reject(fmt::format("record '{}' has no local header", entry.name));
+  const std::uint64_t data =
+      entry.header_offset + zip::kLocalHeaderBytes + get_uint(header, 26, 2) + get_uint(header, 28, 2);
+  if (checked_add(data, entry.size) > window.size()) {
+    reject(fmt::format("record '{}' reaches beyond the archive", entry.name));
+  }
+  return data;
+}
+
+std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,
+                                   std::uint64_t limit_bytes) {
+  if (entry.size > limit_bytes) {
+    reject(fmt::format("record '{}' has {} bytes, at most {} are expected", entry.name, entry.size,
+                       limit_bytes));
+  }
+  std::vector<std::byte> data = window.read(data_offset_of(window, entry), entry.size);
+  const std::uint32_t crc = crc32(data);
+  if (crc != entry.crc32) {
+    reject(fmt::format("record '{}' has CRC {:08x}, the archive says {:08x}", entry.name, crc, entry.crc32));
+  }
+  return data;
+}
+
+}  // namespace accel::ckpt
