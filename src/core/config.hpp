@@ -11,8 +11,8 @@
 
 namespace accel::core {
 
-/// The resolved configuration: every value set, none contradicting another. The launcher makes it from YAML, flags and
-/// environment (config_file.hpp); a worker reads it back from `config.resolved.json`.
+/// The resolved configuration: every value set, none contradicting another. The launcher makes it from YAML,
+/// flags and environment (config_file.hpp); a worker reads it back from `config.resolved.json`.
 
 enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp };
 enum class WrapPolicy { kTransformer, kSize, kNone };
@@ -26,25 +26,25 @@ struct FsdpConfig {
 };
 
 struct ModelConfig {
-  std::filesystem::path path;               ///< A TorchScript file.
+  std::filesystem::path path;                       ///< A TorchScript file.
   std::vector<std::string> inputs = {"input_ids"};  ///< Batch fields passed to forward, in order.
-  std::string loss = "cross_entropy";       ///< Or "model": forward returns the loss.
-  std::string targets = "labels";           ///< Batch field that the loss compares with.
-  int output = 0;                           ///< Which output, if forward returns a tuple.
+  std::string loss = "cross_entropy";               ///< Or "model": forward returns the loss.
+  std::string targets = "labels";                   ///< Batch field that the loss compares with.
+  int output = 0;                                   ///< Which output, if forward returns a tuple.
 };
 
 struct DataSource {
-  std::string format;                        ///< "text" (bytes) or "tokens" (uint16 or uint32).
-  std::string path;                          ///< A path or a glob; matches are taken in sorted order.
-  std::int64_t sequence_length = 0;          ///< Tokens a sample.
+  std::string format;                ///< "text" (bytes) or "tokens" (uint16 or uint32).
+  std::string path;                  ///< A path or a glob; matches are taken in sorted order.
+  std::int64_t sequence_length = 0;  ///< Tokens a sample.
 };
 
 struct DataConfig {
   DataSource train;
   std::optional<DataSource> eval;
-  std::int64_t batch_size = 1;               ///< Samples a process and micro-step.
+  std::int64_t batch_size = 1;  ///< Samples a process and micro-step.
   bool shuffle = true;
-  bool drop_last = true;                     ///< false: the last batch is completed from the start.
+  bool drop_last = true;  ///< false: the last batch is completed from the start.
 };
 
 struct OptimizerConfig {
@@ -53,19 +53,19 @@ struct OptimizerConfig {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
-  std::vector<std::string> no_decay;         ///< Parameters whose name contains one of these get no weight decay.
+  std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
 };
 
 struct SchedulerConfig {
-  std::string type = "constant";             ///< transformers' names: constant, constant_with_warmup, linear, cosine.
+  std::string type = "constant";  ///< transformers' names: constant, constant_with_warmup, linear, cosine.
   std::int64_t warmup_steps = 0;
-  double min_lr_ratio = 0.0;                 ///< Of `lr`; only with cosine.
-  std::int64_t total_steps = 0;              ///< 0: max_steps.
+  double min_lr_ratio = 0.0;     ///< Of `lr`; only with cosine.
+  std::int64_t total_steps = 0;  ///< 0: max_steps.
 };
 
 struct CheckpointConfig {
-  std::int64_t every = 0;                    ///< Steps; 0: never, else also at the last step.
-  std::int64_t total_limit = 0;              ///< Checkpoints kept; 0: all.
+  std::int64_t every = 0;        ///< Steps; 0: never, else also at the last step.
+  std::int64_t total_limit = 0;  ///< Checkpoints kept; 0: all.
 };
 
 struct TrainingConfig {
@@ -76,7 +76,7 @@ struct TrainingConfig {
   std::int64_t max_steps = 0;
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<double> max_grad_norm;
-  std::int64_t eval_every = 0;               ///< Steps; 0: never, else also at the last step.
+  std::int64_t eval_every = 0;  ///< Steps; 0: never, else also at the last step.
   std::int64_t log_every = 10;
   std::uint64_t seed = 42;
   std::filesystem::path output_dir;
@@ -84,17 +84,18 @@ struct TrainingConfig {
 };
 
 struct LaunchConfig {
-  int num_processes = 1;                     ///< Ranks in all, over all machines.
+  int num_processes = 1;  ///< Ranks in all, over all machines.
   int num_machines = 1;
   int machine_rank = 0;
   std::string main_process_ip = "127.0.0.1";
-  int main_process_port = 29500;             ///< 0: a free one.
+  int main_process_port = 29500;  ///< 0: a free one.
   bool use_cpu = false;
-  std::vector<int> gpu_ids;                  ///< Empty: no GPU. Else the devices of this machine's local ranks.
+  std::vector<int> gpu_ids;  ///< Empty: no GPU. Else the devices of this machine's local ranks.
   Backend backend = Backend::kAuto;
   double monitor_interval_s = 0.1;
-  double grace_period_s = 30;                ///< From SIGTERM to SIGKILL.
-  std::filesystem::path log_dir;             ///< Empty: `<output_dir>/logs` for training, else no log files.
+  double grace_period_s = 30;     ///< From SIGTERM to SIGKILL.
+  std::filesystem::path log_dir;  ///< Empty: `<output_dir>/logs` for training, else no log files.
+  std::filesystem::path worker;   ///< Another accel-worker than the installed one; empty: that one.
 };
 
 struct Config {
@@ -102,11 +103,11 @@ struct Config {
   std::string mixed_precision = "no";
   FsdpConfig fsdp;
   LaunchConfig launch;
-  std::optional<TrainingConfig> training;    ///< Absent for `accel launch CONFIG -- PROGRAM`.
+  std::optional<TrainingConfig> training;  ///< Absent for `accel launch CONFIG -- PROGRAM`.
 };
 
-/// The resolved configuration as JSON and back; from_json(to_json(c)) equals c. config_from_json throws an Error of
-/// kind kUsage for a document that to_json did not write.
+/// The resolved configuration as JSON and back; from_json(to_json(c)) equals c. config_from_json throws an
+/// Error of kind kUsage for a document that to_json did not write.
 nlohmann::json config_to_json(const Config& config);
 Config config_from_json(const nlohmann::json& document);
 

@@ -195,6 +195,7 @@ void visit_fields(Visitor& v, T& c) {
     v("monitor_interval_s", c.monitor_interval_s);
     v("grace_period_s", c.grace_period_s);
     v("log_dir", c.log_dir);
+    v("worker", c.worker);
   } else if constexpr (std::is_same_v<Struct, TrainingConfig>) {
     v("model", c.model);
     v("data", c.data);

@@ -29,6 +29,7 @@ Config unusual_config() {
   config.launch.monitor_interval_s = 0.25;
   config.launch.grace_period_s = 1.5;
   config.launch.log_dir = "logs/here";
+  config.launch.worker = "build/accel-worker";
   TrainingConfig training;
   training.model = {"gpt.pt", {"a", "b"}, "model", "t", 1};
   training.data = {{"text", "data/*.txt", 256}, DataSource{"tokens", "eval.bin", 128}, 8, false, false};

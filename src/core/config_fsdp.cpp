@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "core/config_names.hpp"
+#include "core/config_resolve.hpp"
+
+namespace accel::core {
+namespace {
+
+struct Strategy {
+  std::string_view name;
+  std::string_view number;  ///< torch.distributed.fsdp.ShardingStrategy's.
+  bool reshard;
+  bool built;
+};
+
+constexpr std::array kStrategies = {
+    Strategy{"FULL_SHARD", "1", true, true},
+    Strategy{"SHARD_GRAD_OP", "2", false, true},
+    Strategy{"NO_SHARD", "3", false, true},
+    Strategy{"HYBRID_SHARD", "4", true, false},
+    Strategy{"HYBRID_SHARD_ZERO2", "5", false, false},
+};
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return text;
+}
+
+/// Version 1's strategy under `path`, if it is set.
+std::optional<Strategy> strategy_at(const Settings& settings, std::string_view path) {
+  const auto text = settings.get<std::string>(path);
+  if (!text) return std::nullopt;
+  const std::string word = upper(*text);
+  for (const Strategy& strategy : kStrategies) {
+    if (strategy.name != word && strategy.number != word) continue;
+    if (!strategy.built) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{}'{}: {}' is not there yet", settings.where(path), path, *text))
+          .hint("what works: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD");
+    }
+    return strategy;
+  }
+  Error error(ErrorKind::kUsage,
+              fmt::format("{}'{}' must be a sharding strategy in FSDP version 1; found '{}'",
+                          settings.where(path), path, *text));
+  if (word == "TRUE" || word == "FALSE")
+    throw std::move(error).hint("true and false are for fsdp_version: 2");
+  std::vector<std::string> names;
+  for (const Strategy& strategy : kStrategies) names.emplace_back(strategy.name);
+  if (const auto near = nearest(word, names))
+    throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
+  throw std::move(error).hint(fmt::format("the strategies: {}", fmt::join(names, ", ")));
+}
+
+bool reshard_of_version_1(const Settings& settings) {
+  static constexpr std::string_view kOld = "fsdp_config.sharding_strategy";
+  static constexpr std::string_view kNew = "fsdp_config.reshard_after_forward";
+  const auto old_style = strategy_at(settings, kOld);
+  const auto new_style = strategy_at(settings, kNew);
+  if (old_style && new_style && old_style->name != new_style->name) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts '{}: {}'", settings.where(kNew), kNew,
+                                               new_style->name, kOld, old_style->name))
+        .hint("keep one of the two");
+  }
+  return new_style ? new_style->reshard : !old_style || old_style->reshard;
+}
+
+bool reshard_of_version_2(const Settings& settings) {
+  static constexpr std::string_view kPath = "fsdp_config.reshard_after_forward";
+  const auto text = settings.get<std::string>(kPath);
+  if (!text) return true;
+  const std::string word = upper(*text);
+  if (word == "TRUE" || word == "YES" || word == "ON") return true;
+  if (word == "FALSE" || word == "NO" || word == "OFF") return false;
+  if (word.find_first_not_of("0123456789") == std::string::npos) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' is not there yet", settings.where(kPath), kPath, *text))
+        .hint("what works: true, false");
+  }
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be true or false in FSDP version 2; found '{}'",
+                                             settings.where(kPath), kPath, *text))
+      .hint("strategies such as FULL_SHARD are for fsdp_version: 1");
+}
+
+}  // namespace
+
+FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings) {
+  FsdpConfig fsdp;
+  fsdp.version = static_cast<int>(settings.get<std::int64_t>("fsdp_config.version").value_or(1));
+  fsdp.reshard_after_forward =
+      fsdp.version == 1 ? reshard_of_version_1(settings) : reshard_of_version_2(settings);
+  if (const auto policy = settings.get<std::string>("fsdp_config.auto_wrap_policy")) {
+    fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);
+  }
+  if (const auto classes =
+          settings.get<std::vector<std::string>>("fsdp_config.transformer_layer_cls_to_wrap")) {
+    fsdp.transformer_layer_cls_to_wrap = *classes;
+  }
+  static constexpr std::string_view kStateDict = "fsdp_config.state_dict_type";
+  if (fsdp.version == 2 && settings.get<std::string>(kStateDict) == "LOCAL_STATE_DICT") {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}'{}: LOCAL_STATE_DICT' contradicts 'fsdp_config.version: 2', which has no such type",
+                    settings.where(kStateDict), kStateDict))
+        .hint("use SHARDED_STATE_DICT");
+  }
+  if (fsdp.version == 2 && settings.has("fsdp_config.sharding_strategy")) {
+    warnings.push_back(fmt::format("{}'fsdp_config.sharding_strategy' has no effect in FSDP version 2",
+                                   settings.where("fsdp_config.sharding_strategy")));
+  }
+  return fsdp;
+}
+
+}  // namespace accel::core

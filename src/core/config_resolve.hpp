@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/config.hpp"
+#include "core/config_file.hpp"
+#include "core/config_value.hpp"
+
+namespace accel::core {
+
+// The steps of load_config after merging. Each throws Error of kind kUsage that points at the value.
+
+/// Processes, devices and addresses.
+LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& request);
+
+/// The distributed type, inferred where nobody set it.
+DistributedType resolve_distributed_type(const Settings& settings, const ConfigRequest& request,
+                                         const LaunchConfig& launch);
+
+/// fsdp_config, with version 1's strategies in version 2's terms; appends what has no effect to `warnings`.
+FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings);
+
+/// The training section; what is required and missing is an Error.
+TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request);
+
+/// Contradictions between the parts, and files that are not there.
+void validate_training(const Config& config, const Settings& settings);
+
+}  // namespace accel::core

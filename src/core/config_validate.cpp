@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <memory>
+
+#include "base/error.hpp"
+#include "core/config_names.hpp"
+#include "core/config_resolve.hpp"
+
+namespace accel::core {
+namespace {
+
+void require_file(const std::filesystem::path& path, const Settings& settings, std::string_view key) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return;
+  const char* state = std::filesystem::exists(path, error) ? "is not a file" : "does not exist";
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}': '{}' {}", settings.where(key), key, path.string(), state))
+      .hint("relative paths are relative to the current directory");
+}
+
+void require_data(const DataSource& source, const Settings& settings, const std::string& section) {
+  const std::string key = section + ".path";
+  glob_t found{};
+  const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&found, &::globfree);
+  if (::glob(source.path.c_str(), 0, nullptr, &found) != 0) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}': nothing matches '{}'", settings.where(key), key, source.path))
+        .hint("relative paths are relative to the current directory");
+  }
+  for (std::size_t i = 0; i < found.gl_pathc; ++i) require_file(found.gl_pathv[i], settings, key);
+}
+
+[[noreturn]] void not_there_yet(const Settings& settings, std::string_view key, std::string_view what,
+                                std::string hint) {
+  throw Error(ErrorKind::kUsage, fmt::format("{}{} is not there yet", settings.where(key), what))
+      .hint(std::move(hint));
+}
+
+void check_distribution(const Config& config, const Settings& settings) {
+  const int processes = config.launch.num_processes;
+  const bool replicates = config.distributed_type == DistributedType::kMultiCpu ||
+                          config.distributed_type == DistributedType::kMultiGpu;
+  if (replicates && processes > 1) {
+    not_there_yet(
+        settings, "distributed_type",
+        fmt::format("'distributed_type: {}' with {} processes", name_of(config.distributed_type), processes),
+        "use distributed_type: FSDP");
+  }
+  static constexpr std::string_view kShards = "parallelism_config.dp_shard_size";
+  const auto shards = settings.get<std::int64_t>(kShards);
+  if (shards && *shards != 1 && *shards != processes) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts {} processes", settings.where(kShards),
+                                               kShards, *shards, processes));
+  }
+}
+
+void check_checkpoint_kind(const Config& config, const Settings& settings) {
+  static constexpr std::string_view kKind = "fsdp_config.state_dict_type";
+  const auto kind = settings.get<std::string>(kKind);
+  if (!kind || *kind == "SHARDED_STATE_DICT" || config.training->checkpoint.every == 0) return;
+  not_there_yet(settings, kKind, fmt::format("'{}: {}'", kKind, *kind),
+                "use SHARDED_STATE_DICT, and accel merge-weights for one file");
+}
+
+}  // namespace
+
+void validate_training(const Config& config, const Settings& settings) {
+  const TrainingConfig& training = *config.training;
+  check_distribution(config, settings);
+  check_checkpoint_kind(config, settings);
+  static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";
+  if (training.lr_scheduler.min_lr_ratio > 0 && training.lr_scheduler.type != "cosine") {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'type: cosine', not '{}'",
+                                               settings.where(kRatio), kRatio, training.lr_scheduler.type));
+  }
+  require_file(training.model.path, settings, "training.model.path");
+  require_data(training.data.train, settings, "training.data.train");
+  if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
+}
+
+}  // namespace accel::core

@@ -1,0 +1,69 @@
+#include "core/launch/environment.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "core/config_names.hpp"
+
+namespace accel::core {
+
+Variables torchrun_variables(const World& world, int local_rank, const std::filesystem::path& error_file) {
+  const int rank = world.machine_rank * world.local_ranks + local_rank;
+  return {
+      {"RANK", fmt::format("{}", rank)},
+      {"LOCAL_RANK", fmt::format("{}", local_rank)},
+      {"WORLD_SIZE", fmt::format("{}", world.num_processes)},
+      {"LOCAL_WORLD_SIZE", fmt::format("{}", world.local_ranks)},
+      {"GROUP_RANK", fmt::format("{}", world.machine_rank)},
+      {"GROUP_WORLD_SIZE", fmt::format("{}", world.num_machines)},
+      {"ROLE_RANK", fmt::format("{}", rank)},
+      {"ROLE_WORLD_SIZE", fmt::format("{}", world.num_processes)},
+      {"ROLE_NAME", "default"},
+      {"MASTER_ADDR", world.master_addr},
+      {"MASTER_PORT", fmt::format("{}", world.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RUN_ID", world.run_id},
+      // torchrun's agent hosts the store, here rank 0 does.
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_ERROR_FILE", error_file.string()},
+  };
+}
+
+Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment) {
+  const LaunchConfig& launch = loaded.config.launch;
+  Variables variables;
+  if (!environment("TORCH_NCCL_ASYNC_ERROR_HANDLING")) variables.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (!environment("OMP_NUM_THREADS")) {
+    const int threads = launch.use_cpu ? std::max(1, physical_cores / launch.num_processes) : 1;
+    variables["OMP_NUM_THREADS"] = fmt::format("{}", threads);
+  }
+  const auto asked = loaded.settings.get<std::vector<std::string>>("gpu_ids");
+  if (!launch.use_cpu && asked && *asked != std::vector<std::string>{"all"}) {
+    // The numbers count what is visible already; the names of those may be anything.
+    std::vector<std::string> names;
+    const std::vector<std::string> visible = split(environment("CUDA_VISIBLE_DEVICES").value_or(""), ',');
+    for (const int gpu : launch.gpu_ids) {
+      const auto index = static_cast<std::size_t>(gpu);
+      names.push_back(index < visible.size() ? visible[index] : fmt::format("{}", gpu));
+    }
+    variables["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(names, ","));
+  }
+  return variables;
+}
+
+std::vector<std::string> merged_environment(const Variables& variables) {
+  std::vector<std::string> merged;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!variables.contains(std::string(text.substr(0, text.find('='))))) merged.emplace_back(text);
+  }
+  for (const auto& [name, value] : variables) merged.push_back(fmt::format("{}={}", name, value));
+  return merged;
+}
+
+}  // namespace accel::core

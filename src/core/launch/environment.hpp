@@ -1,0 +1,36 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/config_file.hpp"
+#include "core/launch/plan.hpp"
+
+namespace accel::core {
+
+/// A run as all of its ranks see it.
+struct World {
+  int num_processes = 1;
+  int local_ranks = 1;
+  int machine_rank = 0;
+  int num_machines = 1;
+  std::string master_addr;
+  int master_port = 0;
+  std::string run_id;
+};
+
+/// The variables that torchrun gives to the worker with this local rank.
+Variables torchrun_variables(const World& world, int local_rank, const std::filesystem::path& error_file);
+
+/// The variables by which `accelerate launch` tells a Python script its configuration (ACCELERATE_*, FSDP_*).
+Variables accelerate_variables(const LoadedConfig& loaded);
+
+/// What all workers of this machine get when nobody has set it: OMP_NUM_THREADS; and CUDA_VISIBLE_DEVICES if
+/// the configuration chooses GPUs. `physical_cores` are those this process may use.
+Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment);
+
+/// This process's environment with `variables` over it, as "NAME=value".
+std::vector<std::string> merged_environment(const Variables& variables);
+
+}  // namespace accel::core

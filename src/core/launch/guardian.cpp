@@ -1,0 +1,94 @@
+#include "core/launch/guardian.hpp"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace accel::core {
+namespace {
+
+constexpr pid_t kAllIsWell = 0;
+
+/// Kills every process of this user whose environment carries `mark`; says whether there was one.
+bool kill_marked(const std::string& mark) {
+  bool found = false;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename().string();
+    pid_t pid = 0;
+    const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (failure != std::errc() || end != name.data() + name.size() || pid == ::getpid()) continue;
+    std::ifstream file(entry.path() / "environ", std::ios::binary);
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.find(mark) == std::string::npos) continue;
+    found = ::kill(pid, SIGKILL) == 0 || found;
+  }
+  return found;
+}
+
+[[noreturn]] void guard(int fd, const std::string& run_id, const std::filesystem::path& scratch) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "accel-guardian");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) ::signal(signal, SIG_IGN);
+  // Nothing that somebody waits for may stay open here.
+  for (int other = 0; other < fd; ++other) ::close(other);
+  ::close_range(static_cast<unsigned>(fd) + 1, ~0U, 0);
+
+  std::set<pid_t> groups;
+  pid_t message = 0;
+  while (true) {
+    const ssize_t got = ::read(fd, &message, sizeof message);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof message) break;
+    if (message == kAllIsWell) ::_exit(0);
+    if (message > 0) {
+      groups.insert(message);
+    } else {
+      groups.erase(-message);
+    }
+  }
+  for (const pid_t group : groups) ::kill(-group, SIGKILL);
+  // A dying process can still have forked; a few rounds settle it.
+  constexpr int kRounds = 20;
+  const std::string mark = "TORCHELASTIC_RUN_ID=" + run_id + '\0';
+  for (int round = 0; round < kRounds && kill_marked(mark); ++round) ::usleep(10'000);
+  std::error_code ignored;
+  if (!scratch.empty()) std::filesystem::remove_all(scratch, ignored);
+  ::_exit(0);
+}
+
+}  // namespace
+
+Guardian::Guardian(const std::string& run_id, const std::filesystem::path& scratch) {
+  Pipe pipe = make_pipe();
+  pid_ = ::fork();
+  if (pid_ < 0) throw system_error("start", "the guardian process", errno);
+  if (pid_ == 0) {
+    pipe.write.reset();
+    guard(pipe.read.get(), run_id, scratch);
+  }
+  pipe_ = std::move(pipe.write);
+}
+
+Guardian::~Guardian() {
+  [[maybe_unused]] const ssize_t told = ::write(pipe_.get(), &kAllIsWell, sizeof kAllIsWell);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void Guardian::forget(pid_t group) {
+  const pid_t message = -group;
+  [[maybe_unused]] const ssize_t told = ::write(pipe_.get(), &message, sizeof message);
+}
+
+}  // namespace accel::core

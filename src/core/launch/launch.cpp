@@ -1,0 +1,172 @@
+#include "core/launch/launch.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/log.hpp"
+#include "core/launch/environment.hpp"
+#include "core/launch/machine.hpp"
+#include "core/launch/report.hpp"
+#include "core/launch/supervisor.hpp"
+
+namespace accel::core {
+namespace {
+
+/// A private temporary directory, removed with all it holds.
+class Scratch {
+ public:
+  explicit Scratch(const Environment& environment) {
+    std::string name = environment("TMPDIR").value_or("/tmp") + "/accel-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) throw system_error("create", name, errno);
+    path_ = name;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string new_run_id() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return fmt::format("accel-{:08x}-{:016x}", ::getpid(), now);
+}
+
+/// The port for rank 0's store: the configured one, or a free one if that is 0 or taken.
+int choose_port(const LoadedConfig& loaded) {
+  const int wanted = loaded.config.launch.main_process_port;
+  if (wanted != 0 && port_is_free(wanted)) return wanted;
+  const int port = free_port();
+  const Setting* asked = loaded.settings.find("main_process_port");
+  if (wanted == 0) {
+    log::debug(fmt::format("using port {}", port));
+  } else if (asked != nullptr) {
+    log::warn(fmt::format("{}: port {} is in use; using {}", text_of(asked->origin), wanted, port));
+  } else {
+    log::info(fmt::format("port {} is in use; using {}", wanted, port));
+  }
+  return port;
+}
+
+std::filesystem::path log_root(const Config& config) {
+  if (!config.launch.log_dir.empty()) return config.launch.log_dir;
+  return config.training ? config.training->output_dir / "logs" : std::filesystem::path();
+}
+
+/// Writes the file that every worker reads its configuration from, and returns its path.
+std::filesystem::path write_resolved(const Config& config) {
+  const std::filesystem::path& folder = config.training->output_dir;
+  std::string text;
+  try {
+    text = config_to_json(config).dump(2) + "\n";
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
+  }
+  make_directories(folder);
+  const std::filesystem::path file =
+      std::filesystem::absolute(folder / "config.resolved.json").lexically_normal();
+  write_file_atomically(file, text);
+  return file;
+}
+
+/// Like mkdir -p, without the syncs that durable data needs.
+void make_log_directory(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw system_error("create", folder.string(), error.value());
+}
+
+LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Variables& shared,
+                     const std::filesystem::path& scratch) {
+  LaunchPlan plan;
+  plan.run_id = world.run_id;
+  plan.grace_period_s = request.loaded.config.launch.grace_period_s;
+  plan.scratch = scratch;
+  const std::filesystem::path logs = log_root(request.loaded.config);
+  for (int local_rank = 0; local_rank < world.local_ranks; ++local_rank) {
+    WorkerPlan worker;
+    worker.rank = world.machine_rank * world.local_ranks + local_rank;
+    worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
+    if (!logs.empty()) {
+      worker.log_dir = logs / "attempt_0" / fmt::format("rank_{}", worker.rank);
+      make_log_directory(worker.log_dir);
+    }
+    worker.variables = torchrun_variables(world, local_rank, worker.error_file);
+    worker.variables.insert(shared.begin(), shared.end());
+    plan.workers.push_back(std::move(worker));
+  }
+  return plan;
+}
+
+ExitCode judge(const GroupOutcome& group) {
+  const ExitCode code = exit_code_of_group(group);
+  switch (code) {
+    case ExitCode::kSuccess:
+      return code;
+    case ExitCode::kPreempted:
+      log::info("stopped for preemption, after saving");
+      return code;
+    case ExitCode::kInterrupted:
+      throw Error(ErrorKind::kInterrupted, "interrupted by SIGINT");
+    case ExitCode::kTerminated:
+      throw Error(ErrorKind::kTerminated, "ended by SIGTERM");
+    default:
+      break;
+  }
+  const WorkerOutcome* cause = root_cause(group);
+  // None failed by itself only when the group was stopped because one had been preempted and others did not
+  // follow.
+  if (cause == nullptr)
+    throw Error(ErrorKind::kWorker, "some ranks stopped for preemption and others did not");
+  throw Error(ErrorKind::kWorker, failure_report(group, *cause, host_name()));
+}
+
+}  // namespace
+
+ExitCode launch(LaunchRequest request, const Environment& environment) {
+  LoadedConfig& loaded = request.loaded;
+  LaunchConfig& config = loaded.config.launch;
+  const bool trains = request.program.empty();
+
+  LaunchPlan plan;
+  std::vector<std::string> command = request.program;
+  if (trains) {
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    command = {find_worker(self, config.worker, environment).string()};
+  } else {
+    command[0] = find_program(command[0], environment).string();
+  }
+  config.main_process_port = choose_port(loaded);
+
+  Variables shared = machine_variables(loaded, physical_cores(), environment);
+  if (trains) {
+    shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();
+  } else {
+    shared.merge(accelerate_variables(loaded));
+    // Python holds back what it prints into a pipe, and loses it when it is killed.
+    if (!environment("PYTHONUNBUFFERED")) shared.emplace("PYTHONUNBUFFERED", "1");
+  }
+
+  const Scratch scratch(environment);
+  const World world{config.num_processes, config.num_processes,   config.machine_rank,
+                    config.num_machines,  config.main_process_ip, config.main_process_port,
+                    new_run_id()};
+  plan = make_plan(request, world, shared, scratch.path());
+  plan.command = std::move(command);
+  return judge(supervise(plan, STDOUT_FILENO, STDERR_FILENO));
+}
+
+}  // namespace accel::core

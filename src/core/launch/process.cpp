@@ -1,0 +1,163 @@
+#include "core/launch/process.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.hpp"
+
+namespace accel::core {
+namespace {
+
+constexpr int kPipeBytes = 1 << 20;
+
+std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+struct Prepared {
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+  int null_fd;
+  int out_fd;
+  int err_fd;
+  int failure_fd;
+  pid_t parent;
+};
+
+/// Runs in the child; only async-signal-safe calls.
+[[noreturn]] void become(const SpawnRequest& request, const Prepared& p) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before the line above took effect.
+  if (::getppid() != p.parent) ::_exit(127);
+  const pid_t self = ::getpid();
+  if (request.announce_fd >= 0 && ::write(request.announce_fd, &self, sizeof self) != sizeof self)
+    ::_exit(127);
+  ::dup2(p.null_fd, STDIN_FILENO);
+  ::dup2(p.out_fd, STDOUT_FILENO);
+  ::dup2(p.err_fd, STDERR_FILENO);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &request.signal_mask, nullptr);
+  ::execve(p.argv[0], p.argv.data(), p.envp.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t told = ::write(p.failure_fd, &error, sizeof error);
+  ::_exit(127);
+}
+
+void make_nonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+std::string signal_text(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  const char* words = ::sigdescr_np(signal);
+  if (name == nullptr) return fmt::format("signal {}", signal);
+  return fmt::format("SIG{} ({})", name, words == nullptr ? "?" : words);
+}
+
+std::vector<pid_t> children() {
+  std::vector<pid_t> pids;
+  std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
+  for (pid_t pid = 0; list >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+}  // namespace
+
+Pipe make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw system_error("create", "a pipe", errno);
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+Child spawn(const SpawnRequest& request) {
+  Pipe out = make_pipe();
+  Pipe err = make_pipe();
+  Pipe failure = make_pipe();
+  const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Prepared prepared{pointers_to(request.command),
+                          pointers_to(request.environment),
+                          null.get(),
+                          out.write.get(),
+                          err.write.get(),
+                          failure.write.get(),
+                          ::getpid()};
+  Child child;
+  child.pid = ::fork();
+  if (child.pid < 0) throw system_error("start", request.command[0], errno);
+  if (child.pid == 0) become(request, prepared);
+  // Both sides do it, so that neither can be ahead of it.
+  ::setpgid(child.pid, child.pid);
+  failure.write.reset();
+  int error = 0;
+  if (::read(failure.read.get(), &error, sizeof error) == sizeof error) {
+    ::waitpid(child.pid, nullptr, 0);
+    throw Error(ErrorKind::kUsage,
+                fmt::format("cannot run '{}': {}", request.command[0], std::strerror(error)));
+  }
+  child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  if (!child.pidfd) {
+    const int reason = errno;
+    ::kill(-child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, 0);
+    throw system_error("watch", request.command[0], reason);
+  }
+  ::fcntl(out.read.get(), F_SETPIPE_SZ, kPipeBytes);
+  ::fcntl(err.read.get(), F_SETPIPE_SZ, kPipeBytes);
+  make_nonblocking(out.read.get());
+  make_nonblocking(err.read.get());
+  child.out = std::move(out.read);
+  child.err = std::move(err.read);
+  return child;
+}
+
+std::string text_of(const ExitStatus& status) {
+  if (status.signal != 0) return fmt::format("killed by {}", signal_text(status.signal));
+  // Shells and Python's launchers report a child's signal like this.
+  if (status.code > 128 && ::sigabbrev_np(status.code - 128) != nullptr) {
+    return fmt::format("exit code {} (128 + SIG{})", status.code, ::sigabbrev_np(status.code - 128));
+  }
+  return fmt::format("exit code {}", status.code);
+}
+
+ExitStatus reap_with_group(pid_t leader) {
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(leader), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+  ::kill(-leader, SIGKILL);
+  while (::waitid(P_PID, static_cast<id_t>(leader), &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  return info.si_code == CLD_EXITED ? ExitStatus{info.si_status, 0} : ExitStatus{0, info.si_status};
+}
+
+void reap_adopted_children(const std::function<bool(pid_t)>& is_ours) {
+  for (const pid_t pid : children()) {
+    if (!is_ours(pid)) ::waitpid(pid, nullptr, WNOHANG);
+  }
+}
+
+void kill_adopted_children(pid_t spared) {
+  // A killed child hands its own children on to us, so look again until there is none.
+  while (true) {
+    bool found = false;
+    for (const pid_t pid : children()) {
+      if (pid == spared) continue;
+      found = true;
+      ::kill(pid, SIGKILL);
+      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+    if (!found) return;
+  }
+}
+
+}  // namespace accel::core

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/launch/fd.hpp"
+
+namespace accel::core {
+
+struct SpawnRequest {
+  std::vector<std::string> command;      ///< command[0] is a path; there is no search.
+  std::vector<std::string> environment;  ///< "NAME=value", complete.
+  sigset_t signal_mask{};                ///< The child's.
+  int announce_fd = -1;  ///< The child writes its pid here before it becomes the program; -1: nowhere.
+};
+
+/// A process that was started, and the read ends of what it prints.
+struct Child {
+  pid_t pid = -1;
+  Fd pidfd;  ///< Readable once the process has ended.
+  Fd out;    ///< Not blocking.
+  Fd err;    ///< Not blocking.
+};
+
+/// Starts a process in a process group of its own, with no standard input, that the kernel kills when this
+/// one dies. Call from the main thread: the death signal follows the thread that forked. A program that
+/// cannot be executed is an Error of kind kUsage.
+Child spawn(const SpawnRequest& request);
+
+/// How a process ended.
+struct ExitStatus {
+  int code = 0;    ///< Meaningful when signal is 0.
+  int signal = 0;  ///< 0: it exited.
+
+  [[nodiscard]] bool success() const { return code == 0 && signal == 0; }
+  bool operator==(const ExitStatus&) const = default;
+};
+
+/// "exit code 3", "killed by SIGSEGV (Segmentation fault)", "exit code 139 (128 + SIGSEGV)".
+std::string text_of(const ExitStatus& status);
+
+/// Kills what is left of the process group of a leader that has ended, then reaps the leader. In this order,
+/// for until it is reaped nobody else can get its number.
+ExitStatus reap_with_group(pid_t leader);
+
+/// Reaps the processes that have become our children because their parent died, and have ended; `is_ours`
+/// tells those apart that somebody here waits for.
+void reap_adopted_children(const std::function<bool(pid_t)>& is_ours);
+
+/// Kills and reaps every process that has become our child because its parent died (see
+/// PR_SET_CHILD_SUBREAPER), until none is left but `spared`.
+void kill_adopted_children(pid_t spared);
+
+}  // namespace accel::core

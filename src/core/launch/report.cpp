@@ -1,0 +1,138 @@
+#include "core/launch/report.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+
+namespace accel::core {
+namespace {
+
+constexpr std::uint64_t kLargestErrorFile = 1 << 20;
+constexpr std::size_t kMessageLines = 12;
+constexpr std::size_t kShownLines = 12;
+constexpr std::size_t kOtherRanks = 16;
+constexpr std::size_t kLineWidth = 200;
+
+/// Nanoseconds since 1970 at which the file was last written; the largest number if it is not there.
+std::int64_t write_time(const std::filesystem::path& file) {
+  struct stat info {};
+  if (file.empty() || ::stat(file.c_str(), &info) != 0 || info.st_size == 0) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+/// One line that can stand on a terminal: not too long, and no control characters.
+std::string shown(std::string_view line) {
+  std::string result(line.substr(0, kLineWidth));
+  std::replace_if(
+      result.begin(), result.end(), [](char c) { return c >= 0 && c < ' ' && c != '\t'; }, ' ');
+  if (line.size() > kLineWidth) result += "...";
+  return result;
+}
+
+std::string_view advice(const ExitStatus& status) {
+  switch (status.signal) {
+    case SIGKILL:
+      return "; the system may have run out of memory (see dmesg)";
+    case SIGSEGV:
+    case SIGBUS:
+      return "; a bug in native code";
+    default:
+      return "";
+  }
+}
+
+std::string line_of(const WorkerOutcome& worker) {
+  const std::string how = text_of(worker.status);
+  if (worker.status.success()) return fmt::format("rank {}: finished", worker.rank);
+  return fmt::format("rank {}: {}{}", worker.rank, how,
+                     worker.on_its_own ? "" : ", after it was asked to stop");
+}
+
+bool failed(const WorkerOutcome& worker) {
+  return !worker.status.success() && !(worker.status == ExitStatus{to_int(ExitCode::kPreempted), 0});
+}
+
+}  // namespace
+
+std::optional<WorkerError> read_worker_error(const std::filesystem::path& file) {
+  std::error_code error;
+  if (file.empty() || !std::filesystem::is_regular_file(file, error)) return std::nullopt;
+  try {
+    const auto document = nlohmann::json::parse(read_text_file(file, kLargestErrorFile));
+    const nlohmann::json* message = &document.at("message");
+    if (message->is_object()) message = &message->at("message");
+    return WorkerError{message->get<std::string>()};
+  } catch (const nlohmann::json::exception&) {
+  } catch (const Error&) {
+  }
+  // It died while it wrote; its exit status says the rest.
+  return std::nullopt;
+}
+
+const WorkerOutcome* root_cause(const GroupOutcome& group) {
+  const WorkerOutcome* cause = nullptr;
+  const auto key = [](const WorkerOutcome& w) { return std::tuple(write_time(w.error_file), w.order); };
+  for (const WorkerOutcome& worker : group.workers) {
+    if (!worker.on_its_own || !failed(worker)) continue;
+    if (cause == nullptr || key(worker) < key(*cause)) cause = &worker;
+  }
+  return cause;
+}
+
+ExitCode exit_code_of_group(const GroupOutcome& group) {
+  const auto all = [&](auto&& predicate) {
+    return std::all_of(group.workers.begin(), group.workers.end(), predicate);
+  };
+  if (all([](const WorkerOutcome& w) { return w.status == ExitStatus{to_int(ExitCode::kPreempted), 0}; })) {
+    return ExitCode::kPreempted;
+  }
+  if (root_cause(group) != nullptr) return ExitCode::kWorkerFailed;
+  if (group.interrupted_by == SIGINT) return ExitCode::kInterrupted;
+  if (group.interrupted_by != 0) return ExitCode::kTerminated;
+  return all([](const WorkerOutcome& w) { return w.status.success(); }) ? ExitCode::kSuccess
+                                                                        : ExitCode::kWorkerFailed;
+}
+
+std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host) {
+  std::string report =
+      fmt::format("rank {} of {} failed: {}{}\n  host: {}, pid {}\n", cause.rank, group.workers.size(),
+                  text_of(cause.status), advice(cause.status), host, cause.pid);
+  if (const auto error = read_worker_error(cause.error_file)) {
+    const std::vector<std::string> lines = split(error->message, '\n');
+    for (std::size_t i = 0; i < std::min(lines.size(), kMessageLines); ++i) {
+      report += fmt::format("{}{}\n", i == 0 ? "  error: " : "    ", shown(lines[i]));
+    }
+  }
+  if (!cause.last_lines.empty()) {
+    report += "  its last lines:\n";
+    const std::size_t skip = cause.last_lines.size() - std::min(cause.last_lines.size(), kShownLines);
+    for (std::size_t i = skip; i < cause.last_lines.size(); ++i) {
+      report += fmt::format("    | {}\n", shown(cause.last_lines[i]));
+    }
+  }
+  if (!cause.log.empty()) report += fmt::format("  log: {}\n", cause.log.string());
+  std::size_t listed = 0;
+  for (const WorkerOutcome& worker : group.workers) {
+    if (&worker == &cause) continue;
+    if (listed++ == kOtherRanks) {
+      report += fmt::format("  and {} ranks more\n", group.workers.size() - 1 - kOtherRanks);
+      break;
+    }
+    report += fmt::format("  {}\n", line_of(worker));
+  }
+  report.pop_back();
+  return report;
+}
+
+}  // namespace accel::core

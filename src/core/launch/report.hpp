@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/exit_code.hpp"
+#include "core/launch/supervisor.hpp"
+
+namespace accel::core {
+
+/// What a worker wrote to TORCHELASTIC_ERROR_FILE, in torchelastic's shape: {"message": {"message": "...",
+/// "extraInfo":
+/// {...}}} or {"message": "..."}.
+struct WorkerError {
+  std::string message;
+};
+
+/// The error in `file`; absent if the worker wrote none, or something else.
+std::optional<WorkerError> read_worker_error(const std::filesystem::path& file);
+
+/// The worker whose failure came first, before the group was asked to stop; absent if none failed by itself.
+/// Of several seen at the same moment it is the one that wrote its error file first.
+const WorkerOutcome* root_cause(const GroupOutcome& group);
+
+/// The exit code of a run.
+ExitCode exit_code_of_group(const GroupOutcome& group);
+
+/// The failure on one screen: the root cause with its own error, its last lines and where its log is, then a
+/// line for each other rank.
+std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host);
+
+}  // namespace accel::core

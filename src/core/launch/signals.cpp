@@ -1,0 +1,44 @@
+#include "core/launch/signals.hpp"
+
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+
+#include "base/error.hpp"
+
+namespace accel::core {
+
+SignalQueue::SignalQueue() {
+  sigset_t wanted;
+  ::sigemptyset(&wanted);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) ::sigaddset(&wanted, signal);
+  ::sigprocmask(SIG_BLOCK, &wanted, &previous_);
+  fd_ = Fd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd_) {
+    const int reason = errno;
+    ::sigprocmask(SIG_SETMASK, &previous_, nullptr);
+    throw system_error("create", "a signal descriptor", reason);
+  }
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &previous_pipe_);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+SignalQueue::~SignalQueue() {
+  // What is still queued has been answered by ending the run; it must not strike when the mask is lifted.
+  while (next()) {
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  ::sigaction(SIGPIPE, &previous_pipe_, nullptr);
+  ::sigprocmask(SIG_SETMASK, &previous_, nullptr);
+}
+
+std::optional<int> SignalQueue::next() {
+  signalfd_siginfo info{};
+  if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return static_cast<int>(info.ssi_signo);
+}
+
+}  // namespace accel::core

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <string_view>
+
+namespace accel::core {
+
+/// The launcher's own stdout and stderr, written strictly in order, so that no line of one is torn by a line
+/// of the other, and without ever blocking, so that signals are served while a reader is slow.
+class Terminal {
+ public:
+  Terminal(int out_fd, int err_fd) : out_fd_(out_fd), err_fd_(err_fd) {}
+
+  void out(std::string_view text) { push(out_fd_, text); }
+  void err(std::string_view text) { push(err_fd_, text); }
+
+  /// The descriptor to poll for writing; -1 when nothing waits.
+  [[nodiscard]] int waiting_fd() const { return queue_.empty() ? -1 : queue_.front().fd; }
+  /// Whether so much waits that no more should be read from the workers.
+  [[nodiscard]] bool full() const { return pending_bytes_ > kHighWater; }
+  /// Writes what can be written now. A reader that has gone away is no error: its text is dropped.
+  void pump();
+  void discard();
+
+ private:
+  struct Item {
+    int fd;
+    std::string text;
+  };
+  static constexpr std::size_t kHighWater = 8 << 20;
+
+  void push(int fd, std::string_view text);
+
+  int out_fd_;
+  int err_fd_;
+  std::deque<Item> queue_;
+  std::size_t front_written_ = 0;
+  std::size_t pending_bytes_ = 0;
+};
+
+}  // namespace accel::core
