@@ -182,6 +182,7 @@ DcpMetadata metadata_of(const Value& root) {
       if (const Pairs* tensor = fields_of(value, "TensorStorageMetadata")) {
         metadata.tensors.push_back(tensor_of(fqn, *tensor, ranges));
         metadata.tensors.back().path = std::move(path);
+        metadata.tensors.back().position = metadata.tensors.size() - 1;
       } else if (fields_of(value, "BytesStorageMetadata") != nullptr) {
         metadata.objects.push_back({fqn, std::move(path), take_range(ranges, fqn, std::nullopt)});
       } else {

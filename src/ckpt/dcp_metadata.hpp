@@ -31,6 +31,7 @@ struct DcpTensor {
   DType dtype = DType::kFloat32;
   Dims shape;
   std::vector<DcpChunk> chunks;
+  std::size_t position = 0;  ///< Its place in `.metadata`; torch writes them in the order of the state dict.
 };
 
 /// A "bytes" item: any Python object, written with torch.save.

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
@@ -33,6 +34,7 @@ struct Place {
 };
 
 struct Entry {
+  std::string fqn;
   const StatePath* path = nullptr;
   const TensorChunk* tensor = nullptr;  // nullptr: an object.
   std::vector<Place> places;
@@ -77,9 +79,9 @@ const TensorChunk* chunk_in(const Place& place) {
   return std::get_if<TensorChunk>(&place.item->item.content);
 }
 
-void check_entry(const std::string& fqn, const Entry& entry) {
+void check_entry(const Entry& entry) {
   const auto reject = [&](std::string_view why) {
-    throw Error(ErrorKind::kFailure, fmt::format("cannot write the metadata of '{}': {}", fqn, why));
+    throw Error(ErrorKind::kFailure, fmt::format("cannot write the metadata of '{}': {}", entry.fqn, why));
   };
   std::vector<Box> boxes;
   for (const Place& place : entry.places) {
@@ -104,20 +106,20 @@ void check_entry(const std::string& fqn, const Entry& entry) {
   }
 }
 
-std::map<std::string, Entry> gather_entries(std::span<const DcpRankPlan> plans) {
-  std::map<std::string, Entry> entries;
+// In the order in which the plans name them first: the order of the state dict, as torch has it.
+std::vector<Entry> gather_entries(std::span<const DcpRankPlan> plans) {
+  std::vector<Entry> entries;
+  std::map<std::string, std::size_t> known;
   for (const DcpRankPlan& plan : plans) {
     for (const PlannedItem& item : plan.items) {
-      Entry& entry = entries[fqn_of(item.item.path)];
       const Place place{&plan, &item};
-      if (entry.path == nullptr) {
-        entry.path = &item.item.path;
-        entry.tensor = chunk_in(place);
-      }
-      entry.places.push_back(place);
+      std::string fqn = fqn_of(item.item.path);
+      const auto [at, is_new] = known.emplace(fqn, entries.size());
+      if (is_new) entries.push_back({std::move(fqn), &item.item.path, chunk_in(place), {}});
+      entries[at->second].places.push_back(place);
     }
   }
-  for (const auto& [fqn, entry] : entries) check_entry(fqn, entry);
+  for (const Entry& entry : entries) check_entry(entry);
   return entries;
 }
 
@@ -127,7 +129,8 @@ std::string encode_dcp_metadata(std::span<const DcpRankPlan> plans) {
   Dict state_dict;
   Dict planner;
   Dict storage;
-  for (const auto& [fqn, entry] : gather_entries(plans)) {
+  for (const Entry& entry : gather_entries(plans)) {
+    const std::string& fqn = entry.fqn;
     planner.items.emplace_back(fqn, path_of(*entry.path));
     List chunks;
     for (const Place& place : entry.places) {

@@ -1,0 +1,58 @@
+#include "ckpt/copy_range.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
+
+}  // namespace
+
+RangeCopier::RangeCopier(File& target, std::span<std::byte> buffer,
+                         std::function<void(std::uint64_t)> progress)
+    : target_(target), buffer_(buffer), progress_(std::move(progress)) {}
+
+void RangeCopier::copy(const File& source, std::uint64_t from, std::uint64_t to, std::uint64_t count) {
+  while (count > 0) {
+    std::uint64_t done = in_kernel_ ? copy_in_kernel(source, from, to, std::min(count, kPieceBytes)) : 0;
+    if (done == 0) {
+      // Also where the source ends: reading says so properly.
+      const std::span<std::byte> piece = buffer_.first(std::min<std::uint64_t>(count, buffer_.size()));
+      source.read_at(from, piece);
+      target_.write_at(to, piece);
+      done = piece.size();
+    }
+    // Starts the write-back, so that the sync at the end finds little left to do.
+    ::sync_file_range(target_.fd(), static_cast<off_t>(to), static_cast<off_t>(done), SYNC_FILE_RANGE_WRITE);
+    from += done;
+    to += done;
+    count -= done;
+    progress_(done);
+  }
+}
+
+std::uint64_t RangeCopier::copy_in_kernel(const File& source, std::uint64_t from, std::uint64_t to,
+                                          std::uint64_t count) {
+  auto in = static_cast<off_t>(from);
+  auto out = static_cast<off_t>(to);
+  while (true) {
+    const ssize_t done = ::copy_file_range(source.fd(), &in, target_.fd(), &out, count, 0);
+    if (done >= 0) return static_cast<std::uint64_t>(done);
+    if (errno == EINTR) continue;
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO) {
+      throw system_error("write", target_.path().string(), errno);
+    }
+    in_kernel_ = false;  // Other file systems, or a kernel without it.
+    return 0;
+  }
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "base/file.hpp"
+
+namespace accel::ckpt {
+
+/// Copies byte ranges between files: within the kernel where that works, else through `buffer`. One object a
+/// target.
+class RangeCopier {
+ public:
+  /// `progress` is told of the bytes written, piece by piece.
+  RangeCopier(File& target, std::span<std::byte> buffer, std::function<void(std::uint64_t)> progress);
+
+  /// Copies `count` bytes from `from` in `source` to `to` in the target. Throws Error (kCorrupt) if the
+  /// source ends early.
+  void copy(const File& source, std::uint64_t from, std::uint64_t to, std::uint64_t count);
+
+ private:
+  /// Bytes copied; 0 if the kernel cannot do it between these files.
+  std::uint64_t copy_in_kernel(const File& source, std::uint64_t from, std::uint64_t to, std::uint64_t count);
+
+  File& target_;
+  std::span<std::byte> buffer_;
+  std::function<void(std::uint64_t)> progress_;
+  bool in_kernel_ = true;
+};
+
+}  // namespace accel::ckpt
