@@ -1,0 +1,101 @@
+#include "train/checkpoint/checkpoint_store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+
+namespace accel::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "checkpoint_";
+constexpr std::string_view kIncomplete = ".incomplete";
+constexpr std::string_view kDeleting = ".deleting";
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw system_error("remove", path.string(), error.value());
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
+
+fs::path CheckpointStore::path_of(std::int64_t step) const { return root_ / fmt::format("{}{}", kPrefix, step); }
+
+fs::path CheckpointStore::incomplete_path_of(std::int64_t step) const {
+  return root_ / fmt::format("{}{}{}", kPrefix, step, kIncomplete);
+}
+
+void CheckpointStore::sweep() {
+  if (!fs::is_directory(root_)) return;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(root_)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting))) {
+      leftovers.push_back(entry.path());
+    }
+  }
+  for (const fs::path& path : leftovers) remove_tree(path);
+}
+
+std::vector<std::int64_t> CheckpointStore::steps() const {
+  std::vector<std::int64_t> found;
+  if (!fs::is_directory(root_)) return found;
+  for (const auto& entry : fs::directory_iterator(root_)) {
+    if (!entry.is_directory()) continue;
+    if (const auto step = step_of(entry.path().filename().string())) found.push_back(*step);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void CheckpointStore::begin(std::int64_t step) {
+  if (fs::exists(path_of(step))) {
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is already there", path_of(step).string()))
+        .hint("choose another output_dir");
+  }
+  make_directories(root_);
+  remove_tree(incomplete_path_of(step));
+  make_directories(incomplete_path_of(step));
+}
+
+void CheckpointStore::commit(std::int64_t step) {
+  const fs::path incomplete = incomplete_path_of(step);
+  for (const auto& entry : fs::recursive_directory_iterator(incomplete)) {
+    if (entry.is_directory()) sync_directory(entry.path());
+  }
+  sync_directory(incomplete);
+  rename_durably(incomplete, path_of(step));
+}
+
+void CheckpointStore::prune(std::int64_t limit) {
+  if (limit <= 0) return;
+  std::vector<std::int64_t> all = steps();
+  for (std::size_t i = 0; i + static_cast<std::size_t>(limit) < all.size(); ++i) {
+    const fs::path path = path_of(all[i]);
+    const fs::path doomed = path.string() + std::string(kDeleting);
+    rename_durably(path, doomed);
+    remove_tree(doomed);
+  }
+}
+
+}  // namespace accel::train

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "core/config.hpp"
+#include "train/checkpoint/checkpoint_store.hpp"
+#include "train/dist/group.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/optim/adamw.hpp"
+
+namespace accel::train {
+
+/// What a checkpoint is of, beside tensors.
+struct TrainerState {
+  std::int64_t step = 0;
+  double epoch = 0;
+  double lr = 0;
+  std::uint64_t seed = 0;
+};
+
+/// Saves a sharded checkpoint of model and optimizer under Accelerate's names, with trainer_state.json,
+/// random_states_<rank>.json and accel_manifest.json, and prunes old ones. When it returns, the checkpoint is complete
+/// and durable under its name; if it throws, the earlier checkpoints are as they were.
+/// Collective. Returns the checkpoint's path.
+std::filesystem::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, const AdamW& optimizer,
+                                      const core::TrainingConfig& config, const TrainerState& state, Group& group);
+
+}  // namespace accel::train

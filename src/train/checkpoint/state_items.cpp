@@ -1,0 +1,142 @@
+#include "train/checkpoint/state_items.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "ckpt/dtype.hpp"
+
+namespace accel::train {
+namespace {
+
+ckpt::DType dtype_of(at::ScalarType type) {
+  const std::string name = c10::getDtypeNames(type).first;
+  if (const auto dtype = ckpt::dtype_of_torch_name(name)) return *dtype;
+  throw Error(ErrorKind::kUsage, fmt::format("checkpoints cannot hold tensors of dtype {}", name));
+}
+
+/// One parameter's range as chunks, and where in `flat` each chunk's elements are.
+void add_range(RankState& state, const ckpt::StatePath& path, ckpt::DType dtype, const std::vector<std::int64_t>& shape,
+               const ElementRange& range, const at::Tensor& flat, std::int64_t flat_begin) {
+  for (ckpt::Box& box : ckpt::boxes_of_range(shape, range.begin, range.end)) {
+    const std::int64_t numel = box.numel();
+    state.items.push_back({path, ckpt::TensorChunk{dtype, shape, std::move(box)}});
+    state.sources.push_back({flat, flat_begin, numel});
+    flat_begin += numel;
+  }
+}
+
+void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor) {
+  const std::vector<std::int64_t> shape = tensor.sizes().vec();
+  state.items.push_back({std::move(path), ckpt::TensorChunk{dtype_of(tensor.scalar_type()), shape, ckpt::Box::whole(shape)}});
+  state.sources.push_back({tensor.contiguous(), 0, tensor.numel()});
+}
+
+void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value value) {
+  state.items.push_back({std::move(path), std::move(value)});
+  state.sources.emplace_back();
+}
+
+/// Torch's AdamW param_groups: one for the parameters with weight decay, one for those without.
+void add_param_groups(RankState& state, const AdamW& optimizer, const core::OptimizerConfig& config, double lr) {
+  std::int64_t group = 0;
+  for (const bool decay : {true, false}) {
+    ckpt::pickle::List names;
+    for (const AdamW::State& entry : optimizer.states()) {
+      for (const FlatParameter& parameter : entry.buffer->layout().parameters) {
+        if (parameter.spec.decay == decay) names.items.emplace_back(parameter.spec.fqns.front());
+      }
+    }
+    if (names.items.empty()) continue;
+    const std::vector<std::pair<const char*, ckpt::pickle::Value>> values = {
+        {"params", names},
+        {"lr", lr},
+        {"initial_lr", config.lr},
+        {"betas", ckpt::pickle::Tuple{{config.betas[0], config.betas[1]}}},
+        {"eps", config.eps},
+        {"weight_decay", decay ? config.weight_decay : 0.0},
+        {"amsgrad", false},
+        {"maximize", false},
+        {"foreach", ckpt::pickle::None{}},
+        {"capturable", false},
+        {"differentiable", false},
+        {"fused", ckpt::pickle::None{}},
+        {"decoupled_weight_decay", true},
+    };
+    for (const auto& [key, value] : values) add_object(state, {"optimizer", "param_groups", group, key}, value);
+    ++group;
+  }
+}
+
+}  // namespace
+
+RankState model_state(const ShardedModel& model, int rank) {
+  RankState state;
+  for (const auto& unit : model.units()) {
+    for (const auto& buffer : unit->buffers()) {
+      const FlatLayout& layout = buffer->layout();
+      const ckpt::DType dtype = dtype_of(buffer->dtype());
+      for (const ShardPiece& piece : pieces_of(layout, rank)) {
+        const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
+        for (const std::string& fqn : spec.fqns) {
+          add_range(state, {"model", fqn}, dtype, spec.shape, piece.in_parameter, buffer->shard(), piece.shard_offset);
+        }
+      }
+      if (rank != 0) continue;
+      for (const FlatParameter& parameter : layout.parameters) {
+        if (parameter.numel > 0) continue;
+        for (const std::string& fqn : parameter.spec.fqns) {
+          add_whole(state, {"model", fqn}, at::empty(parameter.spec.shape, at::TensorOptions().dtype(buffer->dtype())));
+        }
+      }
+    }
+  }
+  if (rank == 0) {
+    for (const auto& [name, tensor] : model.persistent_buffers()) add_whole(state, {"model", name}, tensor);
+  }
+  return state;
+}
+
+RankState optimizer_state(const AdamW& optimizer, const core::OptimizerConfig& config, double lr, int rank) {
+  RankState state;
+  for (const AdamW::State& entry : optimizer.states()) {
+    const FlatLayout& layout = entry.buffer->layout();
+    const ckpt::DType dtype = dtype_of(entry.exp_avg.scalar_type());
+    const auto path = [](const ParameterSpec& spec, const char* name) {
+      return ckpt::StatePath{"optimizer", "state", spec.fqns.front(), name};
+    };
+    for (const ShardPiece& piece : pieces_of(layout, rank)) {
+      const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
+      add_range(state, path(spec, "exp_avg"), dtype, spec.shape, piece.in_parameter, entry.exp_avg, piece.shard_offset);
+      add_range(state, path(spec, "exp_avg_sq"), dtype, spec.shape, piece.in_parameter, entry.exp_avg_sq,
+                piece.shard_offset);
+    }
+    if (rank != 0) continue;
+    for (const FlatParameter& parameter : layout.parameters) {
+      add_whole(state, path(parameter.spec, "step"), at::full({}, static_cast<double>(optimizer.steps()), at::kFloat));
+      if (parameter.numel > 0) continue;
+      for (const char* name : {"exp_avg", "exp_avg_sq"}) {
+        add_whole(state, path(parameter.spec, name), at::empty(parameter.spec.shape, at::kFloat));
+      }
+    }
+  }
+  if (rank == 0) add_param_groups(state, optimizer, config, lr);
+  return state;
+}
+
+ckpt::FileSummary write_state(const std::filesystem::path& directory, int rank, RankState state) {
+  const at::NoGradGuard no_grad;
+  const std::vector<ItemSource> sources = std::move(state.sources);
+  const ckpt::DcpRankPlan plan = ckpt::plan_dcp_rank(rank, std::move(state.items));
+  at::Tensor host;
+  return ckpt::write_dcp_rank(directory, plan, [&](std::size_t index) -> std::span<const std::byte> {
+    const ItemSource& source = sources[index];
+    host = source.tensor.reshape({-1}).narrow(0, source.begin, source.numel).to(at::kCPU);
+    return {static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()};
+  });
+}
+
+}  // namespace accel::train

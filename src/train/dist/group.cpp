@@ -1,0 +1,155 @@
+#include "train/dist/group.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/error.hpp"
+#include "train/dist/nccl.hpp"
+
+namespace accel::train {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    throw Error(ErrorKind::kUsage, fmt::format("{} is not set", name))
+        .hint("accel-worker is started by `accel launch`, not by hand");
+  }
+  return value;
+}
+
+int integer_variable(const char* name) {
+  const std::string text = variable(name);
+  char* end = nullptr;
+  const long value = std::strtol(text.c_str(), &end, 10);
+  if (*end != '\0' || value < 0 || value > 1'000'000) {
+    throw Error(ErrorKind::kUsage, fmt::format("{} is '{}', not a number", name, text));
+  }
+  return static_cast<int>(value);
+}
+
+c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(rank.master_port);
+  options.isServer = rank.rank == 0;
+  options.numWorkers = static_cast<std::size_t>(rank.world_size);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(rank.master_addr, options);
+  } catch (const std::exception& error) {
+    const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+    throw Error(ErrorKind::kFailure, fmt::format("rank {} of {} cannot meet the others at {}:{}: {}", rank.rank,
+                                                 rank.world_size, rank.master_addr, rank.master_port, reason))
+        .hint(rank.rank == 0 ? "is the port in use? choose another with --main_process_port, or 0 for a free one"
+                             : "did rank 0 start, and is its port reachable?");
+  }
+}
+
+bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank) {
+  const auto options = c10d::ProcessGroupGloo::Options::create();
+  options->devices.push_back(is_loopback(rank.master_addr)
+                                 ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                 : c10d::ProcessGroupGloo::createDefaultDevice());
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank.rank, rank.world_size, options);
+}
+
+}  // namespace
+
+Rank Rank::from_environment() {
+  Rank rank;
+  rank.rank = integer_variable("RANK");
+  rank.world_size = integer_variable("WORLD_SIZE");
+  rank.local_rank = integer_variable("LOCAL_RANK");
+  rank.master_addr = variable("MASTER_ADDR");
+  rank.master_port = integer_variable("MASTER_PORT");
+  if (rank.rank >= rank.world_size) {
+    throw Error(ErrorKind::kUsage, fmt::format("RANK is {}, but WORLD_SIZE is {}", rank.rank, rank.world_size));
+  }
+  return rank;
+}
+
+Pending::Pending(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish)
+    : work_(std::move(work)), finish_(std::move(finish)) {}
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+Pending::~Pending() = default;
+
+void Pending::wait() {
+  if (work_ != nullptr) std::exchange(work_, nullptr)->wait();
+  if (finish_) std::exchange(finish_, nullptr)();
+}
+
+Group::Group() : device_(at::kCPU) {}
+Group::Group(Group&&) noexcept = default;
+Group& Group::operator=(Group&&) noexcept = default;
+Group::~Group() = default;
+
+Group Group::connect(const Rank& rank, core::Backend backend, at::Device device) {
+  Group group;
+  group.rank_ = rank.rank;
+  group.size_ = rank.world_size;
+  group.device_ = device;
+  if (rank.world_size == 1) return group;
+  const bool nccl = backend == core::Backend::kNccl || (backend == core::Backend::kAuto && device.is_cuda());
+  group.store_ = connect_store(rank);
+  group.backend_ = nccl ? make_nccl(group.store_, rank.rank, rank.world_size, device) : make_gloo(group.store_, rank);
+  group.has_average_ = nccl;
+  return group;
+}
+
+Pending Group::all_gather(at::Tensor out, at::Tensor in) {
+  if (size_ == 1) {
+    out.copy_(in);
+    return {};
+  }
+  return Pending(backend_->_allgather_base(out, in));
+}
+
+Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
+  if (size_ == 1) {
+    out.copy_(in);
+    return {};
+  }
+  c10d::ReduceScatterOptions options;
+  if (has_average_) {
+    options.reduceOp = c10d::ReduceOp::AVG;
+    return Pending(backend_->_reduce_scatter_base(out, in, options));
+  }
+  return Pending(backend_->_reduce_scatter_base(out, in, options), [out, size = size_] { out.div_(size); });
+}
+
+void Group::all_reduce_sum(std::span<double> values) {
+  if (size_ == 1) return;
+  at::Tensor tensor = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).to(device_, false, true);
+  std::vector<at::Tensor> tensors = {tensor};
+  backend_->allreduce(tensors)->wait();
+  at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).copy_(tensor);
+}
+
+void Group::barrier() {
+  if (size_ == 1) return;
+  double one = 1;
+  all_reduce_sum({&one, 1});
+}
+
+std::vector<std::string> Group::exchange(const std::string& text) {
+  if (size_ == 1) return {text};
+  const std::int64_t round = exchanges_++;
+  const auto key = [&](int rank) { return fmt::format("accel/exchange/{}/{}", round, rank); };
+  store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
+  std::vector<std::string> all;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::vector<std::uint8_t> bytes = store_->get(key(rank));
+    all.emplace_back(bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+}  // namespace accel::train

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/config.hpp"
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace accel::train {
+
+/// This process's place in the job, as the launcher says it in torchrun's variables.
+struct Rank {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 29500;
+
+  /// From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; a missing or wrong one is an Error of kind kUsage.
+  static Rank from_environment();
+};
+
+/// A collective under way; wait() before its output is read.
+class Pending {
+ public:
+  Pending() = default;
+  explicit Pending(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish = {});
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+  ~Pending();
+
+  void wait();
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::function<void()> finish_;
+};
+
+/// The ranks that share the model: c10d with NCCL on a GPU, Gloo otherwise. Every operation is collective: all ranks
+/// call it in the same order with tensors of the same shape and dtype. With one rank there is no backend at all.
+class Group {
+ public:
+  /// Meets the other ranks; rank 0 hosts the store on the master port.
+  static Group connect(const Rank& rank, core::Backend backend, at::Device device);
+
+  Group(Group&&) noexcept;
+  Group& operator=(Group&&) noexcept;
+  ~Group();
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+
+  /// out [size * n] gets in [n] of every rank, in rank order.
+  Pending all_gather(at::Tensor out, at::Tensor in);
+  /// out [n] gets the mean over ranks of this rank's part of in [size * n].
+  Pending reduce_scatter_mean(at::Tensor out, at::Tensor in);
+  /// Replaces `values` by their sum over the ranks.
+  void all_reduce_sum(std::span<double> values);
+  void barrier();
+  /// Every rank gets every rank's `text`, in rank order. Through the store, so for small texts at few moments.
+  std::vector<std::string> exchange(const std::string& text);
+
+ private:
+  Group();
+
+  int rank_ = 0;
+  int size_ = 1;
+  at::Device device_;
+  bool has_average_ = false;
+  std::int64_t exchanges_ = 0;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+}  // namespace accel::train

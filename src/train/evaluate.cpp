@@ -1,0 +1,41 @@
+#include "train/evaluate.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "train/data/batches.hpp"
+#include "train/loss.hpp"
+
+namespace accel::train {
+
+double evaluate(ShardedModel& model, const core::TrainingConfig& config, const TokenStream& data, at::Device device,
+                Group& group) {
+  const at::NoGradGuard no_grad;
+  model.set_training(false);
+  const std::int64_t length = config.data.eval->sequence_length;
+  const std::int64_t windows = data.windows(length);
+  const std::int64_t batch = config.data.batch_size;
+  const std::int64_t rounds = (windows + batch * group.size() - 1) / (batch * group.size());
+  std::array<double, 2> sums = {0, 0};  // Loss times windows, windows.
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const std::int64_t begin = (round * group.size() + group.rank()) * batch;
+    const std::int64_t count = std::clamp<std::int64_t>(windows - begin, 0, batch);
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
+    std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
+    const Batch inputs = make_batch(data, length, samples, device);
+    const c10::IValue result = model.forward(inputs_of(config.model, inputs));
+    if (count == 0) continue;
+    const auto weight = static_cast<double>(count);
+    sums[0] += loss_of(config.model, result, inputs).item<double>() * weight;
+    sums[1] += weight;
+  }
+  model.set_training(true);
+  group.all_reduce_sum(sums);
+  return sums[0] / sums[1];
+}
+
+}  // namespace accel::train

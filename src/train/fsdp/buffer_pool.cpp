@@ -1,0 +1,64 @@
+#include "train/fsdp/buffer_pool.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <utility>
+
+namespace accel::train {
+
+struct BufferPool::Block {
+  std::shared_ptr<BufferPool> pool;
+  void* data;
+  std::size_t bytes;
+};
+
+BufferPool::BufferPool(at::Device device) : device_(device) {}
+
+std::shared_ptr<BufferPool> BufferPool::make(at::Device device) {
+  return std::shared_ptr<BufferPool>(new BufferPool(device));
+}
+
+BufferPool::~BufferPool() {
+  c10::Allocator* allocator = c10::GetAllocator(device_.type());
+  for (const auto& [bytes, blocks] : free_) {
+    for (void* data : blocks) allocator->raw_deallocate(data);
+  }
+}
+
+at::DataPtr BufferPool::allocate(std::size_t bytes) {
+  c10::Allocator* allocator = c10::GetAllocator(device_.type());
+  if (!device_.is_cpu()) return allocator->allocate(bytes);
+  void* data = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& blocks = free_[bytes];
+    if (!blocks.empty()) {
+      data = blocks.back();
+      blocks.pop_back();
+    }
+  }
+  if (data == nullptr) data = allocator->raw_allocate(bytes);
+  return {data, new Block{shared_from_this(), data, bytes}, &BufferPool::give_back, device_};
+}
+
+void BufferPool::give_back(void* context) {
+  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  const std::lock_guard lock(block->pool->mutex_);
+  block->pool->free_[block->bytes].push_back(block->data);
+}
+
+at::Tensor BufferPool::empty(std::int64_t numel, at::ScalarType dtype) {
+  const std::size_t bytes = static_cast<std::size_t>(numel) * c10::elementSize(dtype);
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocate(bytes), nullptr, /*resizable=*/false);
+  return tensor_on(storage, 0, {numel}, dtype);
+}
+
+at::Tensor tensor_on(const c10::Storage& storage, std::int64_t offset, at::IntArrayRef sizes, at::ScalarType dtype) {
+  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(storage.device()));
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  tensor.set_(storage, offset, sizes);
+  return tensor;
+}
+
+}  // namespace accel::train

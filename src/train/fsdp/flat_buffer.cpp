@@ -1,0 +1,94 @@
+#include "train/fsdp/flat_buffer.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+namespace accel::train {
+
+FlatBuffer::FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable,
+                       std::shared_ptr<BufferPool> pool)
+    : layout_(std::move(layout)), dtype_(dtype), trainable_(trainable), pool_(std::move(pool)) {
+  shard_ = at::zeros({layout_.shard_numel}, at::TensorOptions().dtype(dtype_).device(pool_->device()));
+  const bool whole = layout_.world_size == 1;
+  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
+  const c10::Storage storage =
+      whole ? shard_.storage()
+            : c10::Storage(c10::Storage::use_byte_size_t(), bytes, pool_->allocate(bytes), nullptr, /*resizable=*/true);
+  full_ = tensor_on(storage, 0, {layout_.numel()}, dtype_);
+  for (const FlatParameter& parameter : layout_.parameters) {
+    at::Tensor view = tensor_on(storage, parameter.offset, parameter.spec.shape, dtype_);
+    if (trainable_) view.set_requires_grad(true);
+    parameters_.push_back(std::move(view));
+  }
+  unsharded_ = true;
+  reshard();
+}
+
+void FlatBuffer::start_unshard(Group& group) {
+  if (unsharded_) return;
+  c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
+  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
+  storage->set_data_ptr_noswap(pool_->allocate(bytes));
+  storage->set_nbytes(bytes);
+  gather_ = group.all_gather(full_, shard_);
+  unsharded_ = true;
+}
+
+void FlatBuffer::finish_unshard() { gather_.wait(); }
+
+void FlatBuffer::reshard() {
+  if (!unsharded_ || layout_.world_size == 1) return;
+  gather_.wait();
+  c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, pool_->device()));
+  storage->set_nbytes(0);
+  unsharded_ = false;
+}
+
+at::Tensor FlatBuffer::part_of(const at::Tensor& flat, std::size_t index) const {
+  const FlatParameter& parameter = layout_.parameters[index];
+  return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape);
+}
+
+void FlatBuffer::require_flat_gradient() {
+  if (flat_gradient_.defined()) return;
+  flat_gradient_ = pool_->empty(layout_.numel(), dtype_);
+  has_gradient_.assign(layout_.parameters.size(), false);
+  for (const ElementRange& gap : gaps_of(layout_)) flat_gradient_.narrow(0, gap.begin, gap.size()).zero_();
+}
+
+void FlatBuffer::add_gradient(std::size_t index, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  require_flat_gradient();
+  at::Tensor part = part_of(flat_gradient_, index);
+  if (has_gradient_[index]) {
+    part.add_(gradient);
+  } else {
+    part.copy_(gradient);
+    has_gradient_[index] = true;
+  }
+}
+
+void FlatBuffer::start_reduce(Group& group) {
+  const at::NoGradGuard no_grad;
+  require_flat_gradient();
+  for (std::size_t i = 0; i < has_gradient_.size(); ++i) {
+    if (!has_gradient_[i]) part_of(flat_gradient_, i).zero_();
+  }
+  if (layout_.world_size == 1) {
+    gradient_ = std::exchange(flat_gradient_, {});
+    return;
+  }
+  gradient_ = at::empty_like(shard_);
+  reduce_ = group.reduce_scatter_mean(gradient_, flat_gradient_);
+}
+
+void FlatBuffer::finish_reduce() {
+  const at::NoGradGuard no_grad;
+  reduce_.wait();
+  flat_gradient_.reset();
+}
+
+}  // namespace accel::train

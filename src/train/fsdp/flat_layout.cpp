@@ -1,0 +1,59 @@
+#include "train/fsdp/flat_layout.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.hpp"
+
+namespace accel::train {
+namespace {
+
+constexpr std::int64_t kAlignmentBytes = 64;
+
+}  // namespace
+
+FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes, int world_size) {
+  const std::int64_t alignment = std::max<std::int64_t>(1, kAlignmentBytes / item_bytes);
+  std::stable_partition(parameters.begin(), parameters.end(), [](const ParameterSpec& p) { return p.decay; });
+
+  FlatLayout layout;
+  layout.world_size = world_size;
+  std::int64_t end = 0;
+  for (ParameterSpec& spec : parameters) {
+    FlatParameter flat;
+    flat.numel = checked_numel(spec.shape);
+    flat.offset = round_up(end, alignment);
+    flat.spec = std::move(spec);
+    end = checked_add(flat.offset, flat.numel);
+    if (flat.spec.decay) layout.decay_end = round_up(end, alignment);
+    layout.parameters.push_back(std::move(flat));
+  }
+  layout.shard_numel = round_up((end + world_size - 1) / world_size, alignment);
+  return layout;
+}
+
+std::vector<ShardPiece> pieces_of(const FlatLayout& layout, int rank) {
+  const ElementRange shard = layout.shard_range(rank);
+  std::vector<ShardPiece> pieces;
+  for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+    const FlatParameter& parameter = layout.parameters[i];
+    const std::int64_t begin = std::max(shard.begin, parameter.offset);
+    const std::int64_t end = std::min(shard.end, parameter.offset + parameter.numel);
+    if (begin >= end) continue;
+    pieces.push_back({i, {begin - parameter.offset, end - parameter.offset}, begin - shard.begin});
+  }
+  return pieces;
+}
+
+std::vector<ElementRange> gaps_of(const FlatLayout& layout) {
+  std::vector<ElementRange> gaps;
+  std::int64_t end = 0;
+  for (const FlatParameter& parameter : layout.parameters) {
+    if (parameter.offset > end) gaps.push_back({end, parameter.offset});
+    end = parameter.offset + parameter.numel;
+  }
+  if (layout.numel() > end) gaps.push_back({end, layout.numel()});
+  return gaps;
+}
+
+}  // namespace accel::train

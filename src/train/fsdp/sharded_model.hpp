@@ -1,0 +1,65 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/config.hpp"
+#include "train/dist/group.hpp"
+#include "train/fsdp/unit.hpp"
+#include "train/model/model_file.hpp"
+
+namespace accel::train {
+
+struct ShardingOptions {
+  core::FsdpConfig fsdp;
+  std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
+};
+
+/// A TorchScript model whose parameters are sharded over the ranks of a group: what fully_shard does in Python.
+///
+/// Every rank reads only the bytes of its own shard from the model file, and only it is kept; the modules gather what
+/// they need when they run. Collective: construction, forward, and finish_backward are called by all ranks alike.
+class ShardedModel {
+ public:
+  ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& group);
+  ShardedModel(const ShardedModel&) = delete;
+  ShardedModel& operator=(const ShardedModel&) = delete;
+  ~ShardedModel();
+
+  /// Runs the model's forward. Under at::GradMode a backward may follow, and finish_backward() must.
+  c10::IValue forward(std::vector<c10::IValue> inputs);
+  /// Before each forward that is to have a backward. `reduce` false: the gradients stay unsharded and add up.
+  void begin_micro_step(bool reduce);
+  void finish_backward();
+  /// Drops the gradients after the optimizer has used them.
+  void clear_gradients();
+  void set_training(bool training);
+
+  [[nodiscard]] const ModelStructure& structure() const { return structure_; }
+  [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }
+  /// All flat buffers that have gradients, in the order of their units.
+  [[nodiscard]] const std::vector<FlatBuffer*>& trainable_buffers() const { return trainable_buffers_; }
+  /// The model's buffers by name (running statistics, ...), the same on every rank, without the non-persistent ones.
+  [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
+
+ private:
+  void build_units(const ModelFile& file, const ShardingOptions& options, Group& group);
+
+  torch::jit::Module module_;
+  at::Device device_;
+  ModelStructure structure_;
+  std::vector<std::string> non_persistent_;
+  StepState step_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<FlatBuffer*> trainable_buffers_;
+  std::optional<UnitRegistration> registration_;
+};
+
+}  // namespace accel::train

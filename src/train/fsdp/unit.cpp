@@ -1,0 +1,155 @@
+#include "train/fsdp/unit.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "train/graph/tensors.hpp"
+
+namespace accel::train {
+namespace {
+
+/// Gradient buffers that may wait for their reduce-scatter at once.
+constexpr std::size_t kMaxReducing = 2;
+
+}  // namespace
+
+class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  GradientHook(Unit& unit, FlatBuffer& buffer, std::size_t index) : unit_(unit), buffer_(buffer), index_(index) {}
+  void operator()(const torch::autograd::Variable& parameter) override {
+    at::Tensor leaf = parameter;
+    unit_.on_gradient(buffer_, index_, leaf);
+  }
+
+ private:
+  Unit& unit_;
+  FlatBuffer& buffer_;
+  std::size_t index_;
+};
+
+Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward, Group& group,
+           StepState& step)
+    : plan_(std::move(plan)),
+      buffers_(std::move(buffers)),
+      // The root runs last in forward and first in backward: freeing its parameters in between would gain nothing.
+      reshard_after_forward_(reshard_after_forward && !plan_.is_root()),
+      group_(group),
+      step_(step) {
+  for (const auto& buffer : buffers_) {
+    if (!buffer->trainable()) continue;
+    trainable_parameters_ += static_cast<std::int64_t>(buffer->parameters().size());
+    for (std::size_t i = 0; i < buffer->parameters().size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(buffer->parameters()[i],
+                                                     std::make_unique<GradientHook>(*this, *buffer, i));
+    }
+  }
+}
+
+Unit::~Unit() {
+  for (const auto& buffer : buffers_) {
+    for (const at::Tensor& parameter : buffer->parameters()) {
+      if (buffer->trainable()) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+    }
+  }
+}
+
+void Unit::unshard() {
+  for (const auto& buffer : buffers_) buffer->start_unshard(group_);
+  for (const auto& buffer : buffers_) buffer->finish_unshard();
+}
+
+void Unit::reshard() {
+  for (const auto& buffer : buffers_) buffer->reshard();
+}
+
+void Unit::begin_micro_step() {
+  depth_ = 0;
+  inputs_.clear();
+  in_graph_ = false;
+  missing_gradients_ = 0;
+  missing_inputs_ = 0;
+}
+
+void Unit::before_call(std::span<const c10::IValue> arguments) {
+  ++calls_;
+  if (depth_++ == 0) unshard();
+  TensorVersions versions;
+  if (at::GradMode::is_enabled()) {
+    if (!in_graph_) missing_gradients_ = trainable_parameters_;
+    in_graph_ = true;
+    for (const c10::IValue& argument : arguments) {
+      for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        versions.emplace_back(tensor, tensor._version());
+        if (!tensor.requires_grad()) return;
+        ++missing_inputs_;
+        tensor.register_hook([this](const at::TensorBase&) { on_input_gradient(); });
+      });
+    }
+  }
+  inputs_.push_back(std::move(versions));
+}
+
+void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IValue& result) {
+  const TensorVersions inputs = std::move(inputs_.back());
+  inputs_.pop_back();
+  if (at::GradMode::is_enabled()) {
+    for_each_tensor(result, [&](const at::Tensor& output) {
+      // An input handed through needs no hook: what comes back through it does not come through this unit.
+      const bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) {
+        return input.first.is_same(output) && input.second == output._version();
+      });
+      if (!is_input) unshard_before_backward(output);
+    });
+    for (const auto& [input, version] : inputs) {
+      if (input._version() != version) unshard_before_backward(input);
+    }
+  }
+  if (--depth_ > 0) return;
+  if (reshard_after_forward_ || !at::GradMode::is_enabled()) reshard();
+}
+
+void Unit::unshard_before_backward(const at::Tensor& output) {
+  if (output.requires_grad()) {
+    output.register_hook([this](const at::TensorBase&) { unshard(); });
+  }
+}
+
+void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {
+  buffer.add_gradient(index, parameter.grad());
+  parameter.mutable_grad().reset();
+  if (--missing_gradients_ > 0) return;
+  if (step_.reduce) reduce();
+  reshard_when_done();
+}
+
+void Unit::on_input_gradient() {
+  --missing_inputs_;
+  reshard_when_done();
+}
+
+void Unit::reshard_when_done() {
+  if (missing_gradients_ <= 0 && missing_inputs_ <= 0 && !plan_.is_root()) reshard();
+}
+
+void Unit::reduce() {
+  for (const auto& buffer : buffers_) {
+    if (!buffer->trainable() || buffer->gradient().defined()) continue;
+    while (step_.reducing.size() >= kMaxReducing) {
+      step_.reducing.front()->finish_reduce();
+      step_.reducing.erase(step_.reducing.begin());
+    }
+    buffer->start_reduce(group_);
+    step_.reducing.push_back(buffer.get());
+  }
+}
+
+void Unit::finish_backward() {
+  if (step_.reduce) reduce();
+  reshard();
+  in_graph_ = false;
+}
+
+}  // namespace accel::train

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/dist/group.hpp"
+#include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/unit_plan.hpp"
+#include "train/graph/run_unit.hpp"
+
+namespace accel::train {
+
+/// What the units of one model share during a step.
+struct StepState {
+  bool reduce = true;            ///< Whether this backward ends with the gradients reduced (false while accumulating).
+  std::vector<FlatBuffer*> reducing;  ///< Reduce-scatters under way, oldest first.
+};
+
+/// A wrapped module at run time: it gathers its parameters before the module runs and frees them after, forward and
+/// backward, and reduces its gradients as soon as the last of them is there.
+///
+/// In backward a hook on each output unshards the unit before its gradients are computed. It is resharded when all its
+/// parameters have their gradients and the gradients of all its inputs are computed, for only then has every backward
+/// node that reads its parameters run. What has not happened by the end of backward, finish_backward() does.
+class Unit final : public UnitHooks {
+ public:
+  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward, Group& group,
+       StepState& step);
+  ~Unit() override;
+
+  [[nodiscard]] const UnitPlan& plan() const { return plan_; }
+  [[nodiscard]] std::span<const std::unique_ptr<FlatBuffer>> buffers() const { return buffers_; }
+  [[nodiscard]] std::int64_t calls() const { return calls_; }
+
+  void before_call(std::span<const c10::IValue> arguments) override;
+  void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) override;
+
+  /// Forgets what an earlier forward left to be waited for.
+  void begin_micro_step();
+  /// After backward: reduces what is not reduced yet, and reshards. Collective, in the same order of units everywhere.
+  void finish_backward();
+  void unshard();
+  void reshard();
+
+ private:
+  class GradientHook;
+  using TensorVersions = std::vector<std::pair<at::Tensor, std::uint32_t>>;
+
+  void on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter);
+  void on_input_gradient();
+  void unshard_before_backward(const at::Tensor& output);
+  void reduce();
+  void reshard_when_done();
+
+  UnitPlan plan_;
+  std::vector<std::unique_ptr<FlatBuffer>> buffers_;
+  bool reshard_after_forward_;
+  Group& group_;
+  StepState& step_;
+  std::int64_t trainable_parameters_ = 0;
+  std::int64_t calls_ = 0;
+
+  int depth_ = 0;                          ///< Calls of this unit on the stack.
+  std::vector<TensorVersions> inputs_;     ///< Of each of those calls: which tensors came in, and their versions.
+  bool in_graph_ = false;                  ///< A backward will come through this unit.
+  std::int64_t missing_gradients_ = 0;     ///< Trainable parameters whose gradient is not there yet.
+  std::int64_t missing_inputs_ = 0;        ///< Inputs whose gradient is not computed yet.
+};
+
+}  // namespace accel::train

@@ -1,0 +1,58 @@
+#include "train/graph/run_unit.hpp"
+
+#include <ATen/core/function.h>
+#include <ATen/core/jit_type.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace accel::train {
+namespace {
+
+using HooksByObject = std::unordered_map<const c10::ivalue::Object*, UnitHooks*>;
+
+HooksByObject& hooks_by_object() {
+  static HooksByObject table;
+  return table;
+}
+
+/// The operator. Variadic: the interpreter puts the number of inputs on top of the stack. Arguments and result of any
+/// type pass unchanged.
+void run_unit(torch::jit::Stack& stack) {
+  const auto count = static_cast<std::size_t>(torch::jit::pop(stack).toInt());
+  const std::string method = torch::jit::pop(stack).toStringRef();
+  const std::size_t base = stack.size() - (count - 1);
+  std::vector<c10::IValue> inputs(std::make_move_iterator(stack.begin() + static_cast<std::ptrdiff_t>(base)),
+                                  std::make_move_iterator(stack.end()));
+  stack.resize(base);
+
+  const c10::IValue& self = inputs.front();
+  const auto entry = hooks_by_object().find(self.toObject().get());
+  UnitHooks* hooks = entry == hooks_by_object().end() ? nullptr : entry->second;
+  const std::span<const c10::IValue> arguments = std::span(inputs).subspan(1);
+
+  if (hooks != nullptr) hooks->before_call(arguments);
+  torch::jit::Stack inner(inputs.begin(), inputs.end());
+  self.toObject()->type()->getMethod(method).run(inner);
+  if (hooks != nullptr) hooks->after_call(arguments, inner.back());
+  stack.push_back(std::move(inner.back()));
+}
+
+const torch::jit::RegisterOperators registration({
+    torch::jit::Operator("accel::run_unit(...) -> ...", run_unit, c10::AliasAnalysisKind::CONSERVATIVE),
+});
+
+}  // namespace
+
+UnitRegistration::UnitRegistration(HooksByObject hooks) {
+  if (!hooks_by_object().empty()) throw Error(ErrorKind::kFailure, "a model is sharded already in this process");
+  hooks_by_object() = std::move(hooks);
+}
+
+UnitRegistration::~UnitRegistration() { hooks_by_object().clear(); }
+
+}  // namespace accel::train

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <span>
+#include <string>
+#include <unordered_map>
+
+namespace accel::train {
+
+/// What happens around each call of a wrapped unit's method. Both run on the thread that runs the graph.
+class UnitHooks {
+ public:
+  UnitHooks() = default;
+  UnitHooks(const UnitHooks&) = delete;
+  UnitHooks& operator=(const UnitHooks&) = delete;
+  virtual ~UnitHooks() = default;
+
+  virtual void before_call(std::span<const c10::IValue> arguments) = 0;
+  virtual void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) = 0;
+};
+
+/// Which module object calls which hooks, for as long as this lives.
+///
+/// A TorchScript operator is a plain function and finds its unit by the module object's address alone, so the table
+/// behind this is the one global of the engine. An object without hooks runs its method as it was.
+class UnitRegistration {
+ public:
+  explicit UnitRegistration(std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks);
+  UnitRegistration(const UnitRegistration&) = delete;
+  UnitRegistration& operator=(const UnitRegistration&) = delete;
+  ~UnitRegistration();
+};
+
+/// The qualified name of the operator that a rewritten method consists of:
+/// `accel::run_unit(self, arguments..., method) -> result`, where `method` names the copy of the original body.
+inline constexpr const char* kRunUnit = "accel::run_unit";
+
+}  // namespace accel::train

@@ -1,0 +1,100 @@
+#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/log.hpp"
+#include "core/config.hpp"
+#include "train/dist/group.hpp"
+#include "train/dist/nccl.hpp"
+#include "train/trainer.hpp"
+
+namespace {
+
+using namespace accel;
+
+/// Tells the launcher what went wrong, in the file and shape that torchelastic uses.
+void write_error_file(const Error& error) {
+  const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (path == nullptr || *path == '\0') return;
+  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  std::string message = error.message();
+  if (!error.advice().empty()) message += "\nhint: " + error.advice();
+  const nlohmann::json document = {
+      {"message",
+       {{"message", message},
+        {"extraInfo", {{"timestamp", now.count()}, {"kind", name_of(error.kind())}, {"py_callstack", ""}}}}}};
+  std::ofstream(path) << document.dump() << '\n';
+}
+
+ExitCode fail(const Error& error) {
+  log::error(error.message());
+  if (!error.advice().empty()) log::info("hint: " + error.advice());
+  write_error_file(error);
+  return exit_code_of(error.kind());
+}
+
+core::Config read_config() {
+  const char* path = std::getenv("ACCEL_CONFIG_FILE");
+  if (path == nullptr) {
+    throw Error(ErrorKind::kUsage, "ACCEL_CONFIG_FILE is not set")
+        .hint("accel-worker is started by `accel launch`, not by hand");
+  }
+  try {
+    return core::config_from_json(nlohmann::json::parse(read_text_file(path)));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is no resolved configuration: {}", path, error.what()));
+  }
+}
+
+at::Device device_of(const core::Config& config, const train::Rank& rank) {
+  if (config.launch.use_cpu || config.launch.gpu_ids.empty()) return at::kCPU;
+  train::load_cuda();
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank)};
+}
+
+void run() {
+  const train::Rank rank = train::Rank::from_environment();
+  log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
+  const core::Config config = read_config();
+  const at::Device device = device_of(config, rank);
+  // The simple executor: one that profiles and specialises would run the first steps several times over, and does not
+  // know that parameters come and go.
+  torch::jit::getProfilingMode() = false;
+  torch::jit::getExecutorMode() = false;
+  torch::jit::setGraphExecutorOptimize(false);
+  const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
+  train::Group group = train::Group::connect(rank, config.launch.backend, device);
+  train::train(config, rank, device, group);
+  group.barrier();
+}
+
+}  // namespace
+
+int main() {
+  log::init("worker", log::Level::kNormal, log::Color::kAuto);
+  ExitCode code = ExitCode::kSuccess;
+  try {
+    run();
+  } catch (const Error& error) {
+    code = fail(error);
+  } catch (const c10::Error& error) {
+    code = fail(Error(ErrorKind::kFailure, error.what()));
+  } catch (const std::exception& error) {
+    code = fail(Error(ErrorKind::kFailure, error.what()));
+  }
+  // libtorch's own threads do not all end; there is nothing left to flush.
+  std::fflush(nullptr);
+  std::_Exit(to_int(code));
+}

@@ -1,0 +1,38 @@
+#include "train/metrics.hpp"
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace accel::train {
+
+std::uint64_t max_rss_bytes() {
+  // Not getrusage's ru_maxrss: that one survives exec and would count the launcher's pages.
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (!line.starts_with("VmHWM:")) continue;
+    std::istringstream fields(line.substr(6));
+    std::uint64_t kibibytes = 0;
+    fields >> kibibytes;
+    return kibibytes * 1024;
+  }
+  return 0;
+}
+
+MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {
+  if (path_.empty()) return;
+  out_.open(path_, std::ios::trunc);
+  if (!out_) throw system_error("create", path_.string(), errno);
+}
+
+void MetricsLog::write(const nlohmann::ordered_json& line) {
+  if (path_.empty()) return;
+  out_ << line.dump() << std::endl;
+  if (!out_) throw system_error("write", path_.string(), errno);
+}
+
+}  // namespace accel::train

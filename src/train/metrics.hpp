@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+namespace accel::train {
+
+/// The peak resident memory of this process, in bytes.
+std::uint64_t max_rss_bytes();
+
+/// `metrics.jsonl`: one JSON object a line, flushed line by line. Only rank 0 writes; elsewhere it does nothing.
+class MetricsLog {
+ public:
+  /// Starts the file anew; `path` empty: writes nothing.
+  explicit MetricsLog(const std::filesystem::path& path);
+  void write(const nlohmann::ordered_json& line);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream out_;
+};
+
+}  // namespace accel::train

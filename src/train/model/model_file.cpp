@@ -1,0 +1,124 @@
+#include "train/model/model_file.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "train/graph/tensors.hpp"
+#include "train/model/skipping_reader.hpp"
+
+namespace accel::train {
+namespace {
+
+/// A record's first 4 GiB are enough to copy a storage in pieces; no storage is read whole except one with strides.
+std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t offset, std::size_t bytes) {
+  std::vector<std::byte> storage(bytes);
+  reader.read_file(offset, storage);
+  return storage;
+}
+
+/// Fills the storage of a tensor that is not a parameter, once.
+void fill(const at::Tensor& tensor, const SkippingReader& reader, std::unordered_set<const void*>& done) {
+  const c10::Storage& storage = tensor.storage();
+  const auto offset = reader.offset_of(storage.data());
+  if (!offset || !done.insert(storage.data()).second) return;
+  reader.read_file(*offset, {static_cast<std::byte*>(storage.mutable_data()), storage.nbytes()});
+}
+
+}  // namespace
+
+ModelFile::ModelFile() = default;
+ModelFile::ModelFile(ModelFile&&) noexcept = default;
+ModelFile& ModelFile::operator=(ModelFile&&) noexcept = default;
+ModelFile::~ModelFile() = default;
+
+std::string class_name_of(const torch::jit::Module& module) { return module.type()->name()->name(); }
+
+void for_each_tensor_slot(const torch::jit::Module& root,
+                          const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit) {
+  for (const auto& module : root.named_modules()) {
+    const auto object = module.value._ivalue();
+    for (std::size_t slot = 0; slot < module.value.type()->numAttributes(); ++slot) {
+      const c10::IValue value = object->getSlot(slot);
+      if (value.isTensor() && value.toTensor().defined()) visit(*object, slot, value.toTensor());
+    }
+  }
+}
+
+ModelFile ModelFile::open(const std::filesystem::path& path) {
+  ModelFile model;
+  torch::jit::ExtraFilesMap extra = {{"accel.json", ""}};
+  try {
+    model.reader_ = std::make_shared<SkippingReader>(path);
+    model.module_ = torch::jit::load(
+        std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_), std::nullopt, extra);
+  } catch (const c10::Error& error) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that libtorch can open: {}", path.string(),
+                                               error.what_without_backtrace()))
+        .hint("export the model with torch.jit.script(...).save(...) or torch.jit.trace");
+  }
+  model.accel_json_ = extra.at("accel.json");
+
+  std::unordered_map<const at::TensorImpl*, std::size_t> index;
+  for (const auto& parameter : model.module_.named_parameters(/*recurse=*/true)) {
+    const at::TensorImpl* impl = parameter.value.unsafeGetTensorImpl();
+    const auto [entry, is_new] = index.try_emplace(impl, model.parameters_.size());
+    if (!is_new) {
+      model.names_[entry->second].push_back(parameter.name);
+      continue;
+    }
+    const at::Tensor& tensor = parameter.value;
+    const auto offset = tensor.storage().nbytes() == 0 ? 0 : model.reader_->offset_of(tensor.storage().data());
+    if (!offset) {
+      throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' of '{}' has no data in the file", parameter.name, path.string()));
+    }
+    model.parameters_.push_back(tensor);
+    model.names_.push_back({parameter.name});
+    model.offsets_.push_back(*offset);
+  }
+
+  std::unordered_set<const void*> done;
+  for (const at::Tensor& parameter : model.parameters_) {
+    done.insert(parameter.storage().data());
+  }
+  for (const auto& module : model.module_.named_modules()) {
+    for (const c10::IValue& attribute : module.value._ivalue()->slots()) {
+      for_each_tensor(attribute, [&](const at::Tensor& tensor) { fill(tensor, *model.reader_, done); });
+    }
+  }
+  return model;
+}
+
+ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& foreign) const {
+  ModelStructure result;
+  for (const auto& module : module_.named_modules()) result.modules.push_back({module.name, class_name_of(module.value)});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i];
+    result.parameters.push_back({names_[i], tensor.sizes().vec(), c10::getDtypeNames(tensor.scalar_type()).first,
+                                 tensor.requires_grad(), foreign.contains(tensor.unsafeGetTensorImpl())});
+  }
+  return result;
+}
+
+void ModelFile::read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) const {
+  const at::Tensor& tensor = parameters_[index];
+  const auto item = static_cast<std::int64_t>(tensor.itemsize());
+  if (tensor.is_contiguous()) {
+    reader_->read_file(offsets_[index] + static_cast<std::uint64_t>((tensor.storage_offset() + begin) * item), out);
+    return;
+  }
+  std::vector<std::byte> storage = read_storage(*reader_, offsets_[index], tensor.storage().nbytes());
+  const at::Tensor whole =
+      at::from_blob(storage.data() + tensor.storage_offset() * item, tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false))
+          .contiguous();
+  std::memcpy(out.data(), static_cast<const std::byte*>(whole.const_data_ptr()) + begin * item, out.size());
+}
+
+}  // namespace accel::train

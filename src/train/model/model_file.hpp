@@ -1,0 +1,68 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/file.hpp"
+#include "train/model/structure.hpp"
+
+namespace accel::train {
+
+class SkippingReader;
+
+/// A TorchScript file opened without reading its parameters.
+///
+/// The module's code and attributes are loaded; the parameters' storages have the right sizes but hold no data, and
+/// cost no memory as long as nobody touches them. Their bytes are read later, range by range, with read_parameter().
+/// Buffers and other tensor attributes are read at once.
+class ModelFile {
+ public:
+  /// A missing file, or one that is no TorchScript archive, is an Error of kind kUsage.
+  static ModelFile open(const std::filesystem::path& path);
+
+  ModelFile(ModelFile&&) noexcept;
+  ModelFile& operator=(ModelFile&&) noexcept;
+  ~ModelFile();
+
+  /// Modules in pre-order and parameters in module order, tied ones once.
+  /// `foreign` marks the parameters that graph/foreign_reads.hpp found.
+  [[nodiscard]] ModelStructure structure(const std::unordered_set<const at::TensorImpl*>& foreign) const;
+
+  /// The parameters' (empty) tensors, in the order of structure().parameters.
+  [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+  /// Fills `out` with elements [begin, begin + out.size() / itemsize) of parameter `index`, row-major.
+  void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) const;
+
+  [[nodiscard]] torch::jit::Module& module() { return module_; }
+  /// The extra file `accel.json` that our exporters add; empty if there is none.
+  [[nodiscard]] const std::string& accel_json() const { return accel_json_; }
+
+ private:
+  ModelFile();
+
+  torch::jit::Module module_;
+  std::shared_ptr<SkippingReader> reader_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::vector<std::string>> names_;  ///< Of each parameter.
+  std::vector<std::uint64_t> offsets_;           ///< In the file, of each parameter's storage.
+  std::string accel_json_;
+};
+
+/// The class name of a module: the last atom of its TorchScript type name.
+std::string class_name_of(const torch::jit::Module& module);
+
+/// Calls `visit(object, slot, tensor)` for every tensor slot of every module below `root`, the root included.
+void for_each_tensor_slot(const torch::jit::Module& root,
+                          const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit);
+
+}  // namespace accel::train

@@ -1,0 +1,221 @@
+#include "train/trainer.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "train/checkpoint/save.hpp"
+#include "train/data/batches.hpp"
+#include "train/evaluate.hpp"
+#include "train/fingerprint.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/loss.hpp"
+#include "train/metrics.hpp"
+#include "train/optim/adamw.hpp"
+#include "train/optim/clip.hpp"
+#include "train/optim/schedule.hpp"
+
+namespace accel::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// What one optimizer step yields, the same on every rank.
+struct StepResult {
+  double loss = 0;       ///< Mean over ranks and micro-steps.
+  double grad_norm = 0;  ///< Global, before clipping.
+  double lr = 0;
+};
+
+class Trainer {
+ public:
+  Trainer(const core::Config& config, at::Device device, Group& group)
+      : config_(*config.training),
+        device_(device),
+        group_(group),
+        store_(config_.output_dir / "checkpoints"),
+        batches_(config_.data, config_.seed, group.rank(), group.size(), device),
+        model_(ModelFile::open(config_.model.path), {config.fsdp, config_.optimizer.no_decay}, device, group),
+        optimizer_(config_.optimizer, model_.trainable_buffers(), group.rank()),
+        metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()) {
+    if (config_.data.eval) {
+      eval_data_ = TokenStream::open(config_.data.eval->format, config_.data.eval->path);
+      if (eval_data_->windows(config_.data.eval->sequence_length) == 0) {
+        throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {} tokens are fewer than one sample of {}",
+                                                   eval_data_->size(), config_.data.eval->sequence_length));
+      }
+    }
+    require_agreement(group_, config, model_.structure(), batches_.stream().size());
+    report_model();
+  }
+
+  void run() {
+    start_ = Clock::now();
+    since_log_ = start_;
+    for (std::int64_t step = 1; step <= config_.max_steps; ++step) {
+      const StepResult result = run_step(step);
+      if (step % config_.log_every == 0 || step == config_.max_steps) log_step(step, result);
+      const bool last = step == config_.max_steps;
+      if (eval_data_ && config_.eval_every > 0 && (last || step % config_.eval_every == 0)) log_evaluation(step);
+      if (config_.checkpoint.every > 0 && (last || step % config_.checkpoint.every == 0)) save(step, result);
+    }
+    for (const auto& unit : model_.units()) {
+      if (unit->calls() == 0) say(fmt::format("the wrapped module '{}' never ran", unit->plan().module));
+    }
+  }
+
+ private:
+  void say(const std::string& text) const {
+    if (group_.rank() == 0) log::info(text);
+  }
+
+  void report_model() const {
+    std::int64_t parameters = 0;
+    for (const ParameterInfo& parameter : model_.structure().parameters) {
+      std::int64_t numel = 1;
+      for (const std::int64_t dim : parameter.shape) numel *= dim;
+      parameters += numel;
+    }
+    std::int64_t shard = 0;
+    for (const FlatBuffer* buffer : model_.trainable_buffers()) shard += buffer->layout().shard_numel;
+    // float32: the parameter, its gradient, and AdamW's two moments.
+    constexpr std::int64_t kBytesPerParameter = 16;
+    say(fmt::format("{} parameters in {} units over {} {}; with gradients and optimizer state {} in all, {} a rank",
+                    parameters, model_.units().size(), group_.size(), group_.size() == 1 ? "rank" : "ranks",
+                    format_bytes(static_cast<std::uint64_t>(parameters * kBytesPerParameter)),
+                    format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
+  }
+
+  StepResult run_step(std::int64_t step) {
+    StepResult result;
+    const std::int64_t micro_steps = config_.gradient_accumulation_steps;
+    double loss_sum = 0;
+    std::int64_t done = 0;
+    // An epoch's last group may be shorter; it steps too.
+    for (bool reduce = false; !reduce;) {
+      const Batch batch = batches_.next();
+      reduce = ++done == micro_steps || batches_.last_of_epoch();
+      model_.begin_micro_step(reduce);
+      const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
+      (micro_steps == 1 ? loss : loss / static_cast<double>(micro_steps)).backward();
+      model_.finish_backward();
+      loss_sum += loss.item<double>();
+      tokens_ += batch.input_ids.numel();
+      samples_ += batch.input_ids.size(0);
+    }
+    // One all-reduce for both: the losses, and the squares of the gradient shards.
+    std::array<double, 2> sums = {loss_sum / static_cast<double>(done), gradient_square_sum(model_.trainable_buffers())};
+    group_.all_reduce_sum(sums);
+    result.loss = sums[0] / group_.size();
+    result.grad_norm = std::sqrt(sums[1]);
+    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+      throw Error(ErrorKind::kFailure, fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss,
+                                                   result.grad_norm))
+          .hint("try a smaller learning rate, more warm-up steps, or max_grad_norm");
+    }
+    if (config_.max_grad_norm) clip_gradients(model_.trainable_buffers(), result.grad_norm, *config_.max_grad_norm);
+    const std::int64_t total = config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
+    result.lr = config_.optimizer.lr * lr_factor(config_.lr_scheduler, step - 1, total);
+    optimizer_.step(result.lr);
+    model_.clear_gradients();
+    return result;
+  }
+
+  void log_step(std::int64_t step, const StepResult& result) {
+    const double seconds = seconds_since(since_log_) - pause_s_;
+    const auto ranks = static_cast<double>(group_.size());
+    const double tokens_per_s = static_cast<double>(tokens_) * ranks / seconds;
+    metrics_.write({{"step", step},
+                    {"loss", result.loss},
+                    {"lr", result.lr},
+                    {"grad_norm", result.grad_norm},
+                    {"samples_per_s", static_cast<double>(samples_) * ranks / seconds},
+                    {"tokens_per_s", tokens_per_s},
+                    {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
+                    {"epoch", batches_.epoch()},
+                    {"max_rss_bytes", max_rss_bytes()}});
+    const double left = seconds_since(start_) / static_cast<double>(step) * static_cast<double>(config_.max_steps - step);
+    say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {} left", step,
+                    fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
+                    result.grad_norm, tokens_per_s, format_duration(left)));
+    since_log_ = Clock::now();
+    pause_s_ = 0;
+    tokens_ = 0;
+    samples_ = 0;
+    logged_step_ = step;
+  }
+
+  void log_evaluation(std::int64_t step) {
+    const Clock::time_point begin = Clock::now();
+    const double loss = evaluate(model_, config_, *eval_data_, device_, group_);
+    const double seconds = seconds_since(begin);
+    metrics_.write({{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}});
+    say(fmt::format("step {}  held-out loss {:.6f}  ({})", step, loss, format_duration(seconds)));
+    pause_s_ += seconds;
+  }
+
+  void save(std::int64_t step, const StepResult& result) {
+    const Clock::time_point begin = Clock::now();
+    const auto path = save_checkpoint(store_, model_, optimizer_, config_,
+                                      {step, batches_.epoch(), result.lr, config_.seed}, group_);
+    const double seconds = seconds_since(begin);
+    metrics_.write({{"step", step}, {"checkpoint", path.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});
+    say(fmt::format("saved {}  ({})", path.string(), format_duration(seconds)));
+    pause_s_ += seconds;
+  }
+
+  const core::TrainingConfig& config_;
+  at::Device device_;
+  Group& group_;
+  CheckpointStore store_;
+  TrainingBatches batches_;
+  ShardedModel model_;
+  AdamW optimizer_;
+  MetricsLog metrics_;
+  std::optional<TokenStream> eval_data_;
+
+  Clock::time_point start_;
+  Clock::time_point since_log_;
+  double pause_s_ = 0;            ///< Of evaluations and saves since the last logged step.
+  std::int64_t tokens_ = 0;       ///< Of this rank since the last logged step.
+  std::int64_t samples_ = 0;
+  std::int64_t logged_step_ = 0;
+};
+
+/// Rank 0 makes the run's directory ready before anyone writes into it.
+void prepare_output(const core::TrainingConfig& config) {
+  make_directories(config.output_dir);
+  CheckpointStore store(config.output_dir / "checkpoints");
+  const auto steps = store.steps();
+  if (config.checkpoint.every > 0 && !steps.empty()) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' holds checkpoints of an earlier run, up to step {}",
+                                               (config.output_dir / "checkpoints").string(), steps.back()))
+        .hint("choose another training.output_dir, or move that one away; resuming is not there yet");
+  }
+  store.sweep();
+}
+
+}  // namespace
+
+void train(const core::Config& config, const Rank& rank, at::Device device, Group& group) {
+  if (!config.training) throw Error(ErrorKind::kUsage, "the configuration has no training section");
+  at::manual_seed(config.training->seed + static_cast<std::uint64_t>(rank.rank));
+  if (group.rank() == 0) prepare_output(*config.training);
+  group.barrier();
+  Trainer(config, device, group).run();
+}
+
+}  // namespace accel::train
