@@ -79,8 +79,8 @@ std::string choice(const Field& field, const YamlNode& node, const std::string& 
   }
   Error error(ErrorKind::kUsage, fmt::format("{}: '{}' must be one of {}; found '{}'", text_of(node.origin),
                                              field.path, fmt::join(choices, ", "), text));
-  if (const auto near = nearest(text, choices))
-    throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
+  const auto near = field.type == Type::kInt ? std::nullopt : nearest(text, choices);
+  if (near) throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
   throw std::move(error);
 }
 

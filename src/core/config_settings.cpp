@@ -18,8 +18,13 @@ std::string joined(std::string_view section, std::string_view name) {
 }
 
 [[noreturn]] void fail_unknown(std::string_view section, const std::string& key, const Origin& origin) {
-  const std::vector<std::string> known = names_in_section(section);
-  std::string where = section.empty() ? "at the top level" : fmt::format("in '{}'", section);
+  std::vector<std::string> known = names_in_section(section);
+  const std::string_view prefix = section_prefix(section);
+  if (!prefix.empty() && key.starts_with(prefix)) {
+    // Suggest in the spelling that was used.
+    for (std::string& name : known) name.insert(0, prefix);
+  }
+  const std::string where = section.empty() ? "at the top level" : fmt::format("in '{}'", section);
   Error error(ErrorKind::kUsage, fmt::format("{}: unknown key '{}' {}", text_of(origin), key, where));
   if (const auto near = nearest(key, known))
     throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));

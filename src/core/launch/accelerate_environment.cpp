@@ -86,7 +86,8 @@ Variables accelerate_variables(const LoadedConfig& loaded) {
                              loaded.config.distributed_type == DistributedType::kMultiCpu;
   if (cpu_by_choice) variables["ACCELERATE_USE_CPU"] = "True";
   if (settings.get<bool>("debug").value_or(false)) variables["ACCELERATE_DEBUG_MODE"] = "true";
-  if (settings.get<bool>("enable_cpu_affinity").value_or(false)) variables.emplace("ACCELERATE_CPU_AFFINITY", "1");
+  if (settings.get<bool>("enable_cpu_affinity").value_or(false))
+    variables.emplace("ACCELERATE_CPU_AFFINITY", "1");
   if (loaded.config.distributed_type == DistributedType::kFsdp) pass_fsdp(settings, variables);
   if (settings.has("parallelism_config")) {
     variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true";

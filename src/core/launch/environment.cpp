@@ -37,7 +37,8 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
 Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment) {
   const LaunchConfig& launch = loaded.config.launch;
   Variables variables;
-  if (!environment("TORCH_NCCL_ASYNC_ERROR_HANDLING")) variables.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (!environment("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
+    variables.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!environment("OMP_NUM_THREADS")) {
     const int threads = launch.use_cpu ? std::max(1, physical_cores / launch.num_processes) : 1;
     variables["OMP_NUM_THREADS"] = fmt::format("{}", threads);

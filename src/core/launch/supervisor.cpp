@@ -219,6 +219,8 @@ class Supervisor {
       }
     }
     if (failed && !stopping_) stop(SIGTERM);
+    // Whoever escaped from the groups may hold a pipe open.
+    if (ended_ == static_cast<int>(workers_.size())) kill_adopted_children(guardian_.pid());
   }
 
   void serve_deadlines() {

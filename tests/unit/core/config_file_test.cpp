@@ -1,0 +1,309 @@
+#include "core/config_file.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "../temp_dir.hpp"
+#include "base/error.hpp"
+
+namespace accel::core {
+namespace {
+
+using accel::testing::TempDir;
+using accel::testing::write_file;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+/// A directory with a model, data and a configuration that works; each test changes something.
+class ConfigFileTest : public ::testing::Test {
+ protected:
+  ConfigFileTest() {
+    write_file(dir_ / "gpt.pt", "model");
+    write_file(dir_ / "a.txt", "data");
+    write_file(dir_ / "b.txt", "data");
+  }
+
+  /// The smallest training section, as a flow mapping without its last brace.
+  [[nodiscard]] std::string training(std::string_view more = "") const {
+    return fmt::format(
+        "training: {{model: {{path: {0}/gpt.pt}}, data: {{train: {{format: text, path: {0}/*.txt, "
+        "sequence_length: 8}}}}, max_steps: 10{1}}}\n",
+        dir_.path().string(), more);
+  }
+
+  LoadedConfig load(std::string_view yaml, std::vector<std::string> assignments = {}, bool program = false) {
+    write_file(dir_ / "run.yaml", yaml);
+    ConfigRequest request;
+    request.file = dir_ / "run.yaml";
+    request.runs_program = program;
+    request.visible_gpus = gpus_;
+    request.environment = [this](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables_.find(name);
+      return found == variables_.end() ? std::nullopt : std::optional(found->second);
+    };
+    for (const std::string& text : assignments) request.flags.push_back(settings_from_assignment(text));
+    return load_config(request);
+  }
+
+  /// The error, without the directory in front of the file's name.
+  std::string error_of(std::string_view yaml, std::vector<std::string> assignments = {},
+                       bool program = false) {
+    try {
+      (void)load(yaml, std::move(assignments), program);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      std::string text = error.message();
+      const std::string prefix = dir_.path().string() + "/";
+      for (std::size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix)) {
+        text.erase(at, prefix.size());
+      }
+      return text;
+    }
+    return "no error";
+  }
+
+  TempDir dir_;
+  int gpus_ = 0;
+  std::map<std::string, std::string> variables_;
+};
+
+TEST_F(ConfigFileTest, DefaultsAreThoseOfTheDesign) {
+  const Config c = load(training()).config;
+  EXPECT_EQ(c.distributed_type, DistributedType::kNo);
+  EXPECT_EQ(c.mixed_precision, "no");
+  EXPECT_EQ(c.fsdp.version, 1);
+  EXPECT_TRUE(c.fsdp.reshard_after_forward);
+  EXPECT_EQ(c.fsdp.auto_wrap_policy, WrapPolicy::kNone);
+  EXPECT_EQ(c.launch.num_processes, 1);
+  EXPECT_TRUE(c.launch.use_cpu);
+  EXPECT_THAT(c.launch.gpu_ids, IsEmpty());
+  EXPECT_EQ(c.launch.main_process_port, 29500);
+  EXPECT_EQ(c.launch.grace_period_s, 30);
+  EXPECT_EQ(c.training->output_dir, "runs/run");
+  EXPECT_EQ(c.training->optimizer.lr, 1e-3);
+  EXPECT_EQ(c.training->data.batch_size, 1);
+  EXPECT_FALSE(c.training->data.eval.has_value());
+  EXPECT_FALSE(c.training->max_grad_norm.has_value());
+}
+
+TEST_F(ConfigFileTest, FlagsBeatTheFileWhichBeatsTheEnvironment) {
+  variables_ = {{"FSDP_VERSION", "2"}, {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"}};
+  const std::string yaml = "fsdp_config: {fsdp_version: 1}\n" + training(", seed: 1");
+  const Config c = load(yaml, {"training.seed=2", "training.seed=3"}).config;
+  EXPECT_EQ(c.fsdp.version, 1);
+  EXPECT_EQ(c.training->gradient_accumulation_steps, 4);
+  EXPECT_EQ(c.training->seed, 3U);
+  EXPECT_EQ(load(training()).config.fsdp.version, 2);
+}
+
+TEST_F(ConfigFileTest, ANullFlagRestoresTheDefault) {
+  const std::string yaml = training(", max_grad_norm: 1.0");
+  EXPECT_EQ(load(yaml).config.training->max_grad_norm, 1.0);
+  EXPECT_FALSE(load(yaml, {"training.max_grad_norm=null"}).config.training->max_grad_norm.has_value());
+}
+
+TEST_F(ConfigFileTest, AFlagMendsAValueThatIsNotBuilt) {
+  const std::string yaml = "mixed_precision: bf16\n" + training();
+  EXPECT_EQ(error_of(yaml), "run.yaml:1:18: 'mixed_precision: bf16' is not there yet");
+  EXPECT_EQ(load(yaml, {"mixed_precision=no"}).config.mixed_precision, "no");
+}
+
+TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
+  const std::pair<const char*, const char*> top[] = {
+      {"mixed_precision: fp16", "1:18: 'mixed_precision: fp16'"},
+      {"mixed_precision: fp8", "1:18: 'mixed_precision: fp8'"},
+      {"fp16: true", "1:7: 'fp16: true'"},
+      {"num_machines: 2", "1:15: 'num_machines: 2'"},
+      {"machine_rank: 1", "1:15: 'machine_rank: 1'"},
+      {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
+      {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
+      {"fsdp_config: {fsdp_offload_params: true}", "1:36: 'fsdp_config.offload_params: true'"},
+      {"fsdp_config: {activation_checkpointing: true}", "1:41: 'fsdp_config.activation_checkpointing: true'"},
+      {"fsdp_config: {auto_wrap_policy: SIZE_BASED_WRAP}",
+       "1:33: 'fsdp_config.auto_wrap_policy: SIZE_BASED_WRAP'"},
+      {"fsdp_config: {sharding_strategy: HYBRID_SHARD}",
+       "1:34: 'fsdp_config.sharding_strategy: HYBRID_SHARD'"},
+      {"fsdp_config: {version: 2, reshard_after_forward: 4}", "1:50: 'fsdp_config.reshard_after_forward: 4'"},
+      {"fsdp_config: {ignored_modules: 'h.0'}", "1:32: 'fsdp_config.ignored_modules: h.0'"},
+      {"parallelism_config: {dp_replicate_size: 2}", "1:41: 'parallelism_config.dp_replicate_size: 2'"},
+      {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
+      {"launch: {max_restarts: 1}", "1:24: 'launch.max_restarts: 1'"},
+      {"launch: {hang_timeout: 60}", "1:24: 'launch.hang_timeout: 60'"},
+      {"launch: {tee: 3}", "1:15: 'launch.tee: 3'"},
+  };
+  for (const auto& [line, place] : top) {
+    EXPECT_EQ(error_of(fmt::format("{}\n{}", line, training())),
+              fmt::format("run.yaml:{} is not there yet", place));
+  }
+}
+
+TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"epochs=3", "epochs: 3"},
+      {"sync_each_batch=true", "sync_each_batch: true"},
+      {"model.weights=w", "model.weights: w"},
+      {"model.init.std=0.02", "model.init.std: 0.02"},
+      {"model.loss=mse", "model.loss: mse"},
+      {"data.train.format=tensors", "data.train.format: tensors"},
+      {"data.train.format=synthetic", "data.train.format: synthetic"},
+      {"data.workers=4", "data.workers: 4"},
+      {"optimizer.type=sgd", "optimizer.type: sgd"},
+      {"optimizer.momentum=0.9", "optimizer.momentum: 0.9"},
+      {"lr_scheduler.type=polynomial", "lr_scheduler.type: polynomial"},
+      {"checkpoint.resume=auto", "checkpoint.resume: auto"},
+      {"checkpoint.async=true", "checkpoint.async: true"},
+      {"checkpoint.adapter_only=true", "checkpoint.adapter_only: true"},
+      {"checkpoint.export=safetensors", "checkpoint.export: safetensors"},
+      {"metrics.tensorboard=true", "metrics.tensorboard: true"},
+      {"metrics.jsonl=false", "metrics.jsonl: false"},
+  };
+  for (const auto& [assignment, shown] : rows) {
+    EXPECT_EQ(error_of(training(), {fmt::format("training.{}", assignment)}),
+              fmt::format("--set training.{}: 'training.{}' is not there yet", assignment, shown));
+  }
+}
+
+TEST_F(ConfigFileTest, AcceptsInactiveAndDefaultValues) {
+  const std::string yaml =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: 'no'\ndebug: false\n"
+      "downcast_bf16: 'no'\ntpu_use_cluster: false\ntpu_use_sudo: false\ntpu_env: []\nsame_network: true\n"
+      "main_training_function: main\nrdzv_backend: static\nnum_machines: 1\nmachine_rank: 0\nfp16: false\n"
+      "dynamo_backend: 'NO'\nenable_cpu_affinity: false\nnum_processes: 2\nuse_cpu: true\n"
+      "deepspeed_config: {}\nmegatron_lm_config: {}\nmpirun_config: {}\nfp8_config: null\n"
+      "parallelism_config: {dp_replicate_size: 1, dp_shard_size: 2, tp_size: 1}\n"
+      "fsdp_config: {fsdp_offload_params: false, fsdp_activation_checkpointing: false, "
+      "fsdp_forward_prefetch: false, "
+      "fsdp_backward_prefetch: BACKWARD_PRE, fsdp_use_orig_params: true, fsdp_sync_module_states: true, "
+      "fsdp_cpu_ram_efficient_loading: true, fsdp_state_dict_type: FULL_STATE_DICT, fsdp_min_num_params: "
+      "100}\n"
+      "launch: {max_restarts: 0, tee: 0, hang_timeout: null, monitor_interval: 0.1}\n" +
+      training(
+          ", sync_each_batch: false, checkpoint: {resume: none, async: false, adapter_only: false, export: "
+          "none}, "
+          "metrics: {jsonl: true, tensorboard: false}, epochs: null");
+  const Config c = load(yaml).config;
+  EXPECT_EQ(c.distributed_type, DistributedType::kFsdp);
+  EXPECT_EQ(c.launch.num_processes, 2);
+}
+
+TEST_F(ConfigFileTest, RefusesSystemsThatAreNotHere) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"distributed_type: DEEPSPEED", "1:19: 'distributed_type: DEEPSPEED' asks for another training system"},
+      {"compute_environment: AMAZON_SAGEMAKER",
+       "1:22: 'compute_environment: AMAZON_SAGEMAKER' asks for SageMaker"},
+      {"tpu_use_cluster: true", "1:18: 'tpu_use_cluster: true' asks for TPU pods"},
+      {"dynamo_config: {dynamo_backend: INDUCTOR}",
+       "1:33: 'dynamo_config.backend: INDUCTOR' asks for Python's"},
+      {"mpirun_config: {mpirun_hostfile: h}", "1:34: 'mpirun_config.mpirun_hostfile: h' asks for mpirun"},
+  };
+  for (const auto& [line, place] : rows) {
+    EXPECT_THAT(error_of(fmt::format("{}\n{}", line, training())),
+                StartsWith(fmt::format("run.yaml:{}", place)));
+    EXPECT_THAT(error_of(line, {}, true), StartsWith(fmt::format("run.yaml:{}", place)));
+  }
+}
+
+TEST_F(ConfigFileTest, RequiresWhatHasNoDefault) {
+  EXPECT_THAT(error_of("use_cpu: true\n"), HasSubstr("run.yaml: there is no 'training' section"));
+  EXPECT_THAT(error_of(""), HasSubstr("there is no 'training' section"));
+  for (const char* key :
+       {"model.path", "data.train.format", "data.train.path", "data.train.sequence_length", "max_steps"}) {
+    EXPECT_EQ(error_of(training(), {fmt::format("training.{}=null", key)}),
+              fmt::format("run.yaml: 'training.{}' is missing", key));
+  }
+  EXPECT_EQ(error_of(training(), {"training.data.eval.format=text"}),
+            "run.yaml: 'training.data.eval.path' is missing");
+}
+
+TEST_F(ConfigFileTest, RequiresFilesToExist) {
+  EXPECT_EQ(error_of(training(), {"training.model.path=no.pt"}),
+            "--set training.model.path=no.pt: 'training.model.path': 'no.pt' does not exist");
+  EXPECT_EQ(error_of(training(), {"training.model.path=/"}),
+            "--set training.model.path=/: 'training.model.path': '/' is not a file");
+  EXPECT_EQ(
+      error_of(training(), {"training.data.train.path=no/*.bin"}),
+      "--set training.data.train.path=no/*.bin: 'training.data.train.path': nothing matches 'no/*.bin'");
+  EXPECT_THAT(error_of(training(), {"training.data.eval={format: text, path: no, sequence_length: 1}"}),
+              HasSubstr("'training.data.eval.path': nothing matches 'no'"));
+}
+
+TEST_F(ConfigFileTest, FindsContradictions) {
+  EXPECT_EQ(error_of("distributed_type: 'NO'\nnum_processes: 2\n" + training()),
+            "run.yaml:1:19: 'distributed_type: NO' runs one process, but num_processes is 2");
+  EXPECT_EQ(error_of("distributed_type: MULTI_CPU\nnum_processes: 2\n" + training()),
+            "run.yaml:1:19: 'distributed_type: MULTI_CPU' with 2 processes is not there yet");
+  EXPECT_EQ(error_of("distributed_type: MULTI_GPU\n" + training()),
+            "run.yaml:1:19: 'distributed_type: MULTI_GPU', but no GPU is visible here");
+  EXPECT_EQ(error_of("num_processes: 0\n" + training()),
+            "run.yaml:1:16: 'num_processes' must be from 1 to 65536, or -1 for one per GPU, found 0");
+  EXPECT_EQ(error_of("parallelism_config: {dp_shard_size: 3}\ndistributed_type: FSDP\nnum_processes: 2\n" +
+                     training()),
+            "run.yaml:1:37: 'parallelism_config.dp_shard_size: 3' contradicts 2 processes");
+  EXPECT_EQ(
+      error_of("fsdp_config: {version: 2, state_dict_type: LOCAL_STATE_DICT}\n" + training()),
+      "run.yaml:1:44: 'fsdp_config.state_dict_type: LOCAL_STATE_DICT' contradicts 'fsdp_config.version: 2', "
+      "which has no such type");
+  EXPECT_EQ(
+      error_of("fsdp_config: {state_dict_type: FULL_STATE_DICT}\n" + training(", checkpoint: {every: 5}")),
+      "run.yaml:1:32: 'fsdp_config.state_dict_type: FULL_STATE_DICT' is not there yet");
+  EXPECT_EQ(error_of("launch: {backend: nccl}\n" + training()),
+            "run.yaml:1:19: 'launch.backend: nccl' needs GPUs, and this run has none");
+  EXPECT_EQ(error_of(training(), {"training.optimizer.betas=[0.9]"}),
+            "--set training.optimizer.betas=[0.9]: 'training.optimizer.betas' must be two numbers, found 1");
+  EXPECT_EQ(error_of(training(), {"training.lr_scheduler.min_lr_ratio=0.1"}),
+            "--set training.lr_scheduler.min_lr_ratio=0.1: 'training.lr_scheduler.min_lr_ratio' is for "
+            "'type: cosine', "
+            "not 'constant'");
+}
+
+TEST_F(ConfigFileTest, TakesOneProcessPerGpu) {
+  gpus_ = 4;
+  const std::string fsdp = "distributed_type: FSDP\n" + training();
+  EXPECT_EQ(load(fsdp).config.launch.num_processes, 4);
+  EXPECT_EQ(load(fsdp).config.launch.gpu_ids, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_FALSE(load(fsdp).config.launch.use_cpu);
+  EXPECT_EQ(load(fsdp, {"num_processes=2"}).config.launch.gpu_ids, (std::vector<int>{0, 1}));
+  EXPECT_EQ(load(fsdp, {"gpu_ids='3,1'"}).config.launch.gpu_ids, (std::vector<int>{3, 1}));
+  EXPECT_EQ(load(fsdp, {"gpu_ids=2"}).config.launch.num_processes, 1);
+  EXPECT_EQ(load(fsdp, {"use_cpu=true"}).config.launch.num_processes, 1);
+  EXPECT_THAT(load(fsdp, {"use_cpu=true"}).config.launch.gpu_ids, IsEmpty());
+  EXPECT_EQ(load("distributed_type: NO\n" + training()).config.launch.num_processes, 1);
+  EXPECT_EQ(error_of(fsdp, {"num_processes=5"}),
+            "--set num_processes=5: 5 processes are asked for, but 4 GPUs are "
+            "usable here");
+  EXPECT_EQ(error_of(fsdp, {"gpu_ids=4"}), "--set gpu_ids=4: 'gpu_ids' names GPU 4, but 4 are visible here");
+  EXPECT_EQ(error_of(fsdp, {"gpu_ids=[1, 1]"}), "--set gpu_ids=[1, 1]: 'gpu_ids' names GPU 1 twice");
+  EXPECT_EQ(error_of(fsdp, {"gpu_ids=[a]"}),
+            "--set gpu_ids=[a]: 'gpu_ids' must be 'all' or numbers of GPUs, found 'a'");
+}
+
+TEST_F(ConfigFileTest, AProgramNeedsNoTrainingAndHasNoneOfTheEnginesLimits) {
+  const std::string yaml =
+      "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 2\nfsdp_config: {offload_params: true, "
+      "sharding_strategy: HYBRID_SHARD}\n";
+  const Config c = load(yaml, {}, true).config;
+  EXPECT_EQ(c.mixed_precision, "bf16");
+  EXPECT_FALSE(c.training.has_value());
+  EXPECT_EQ(load("", {"num_processes=3"}, true).config.distributed_type, DistributedType::kMultiCpu);
+  EXPECT_THAT(error_of("launch: {max_restarts: 3}\n", {}, true), HasSubstr("is not there yet"));
+}
+
+TEST_F(ConfigFileTest, AMissingFileIsAUsageError) {
+  ConfigRequest request;
+  request.file = dir_ / "none.yaml";
+  request.environment = [](const std::string&) { return std::nullopt; };
+  try {
+    (void)load_config(request);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_THAT(error.message(), HasSubstr("none.yaml': No such file or directory"));
+  }
+}
+
+}  // namespace
+}  // namespace accel::core

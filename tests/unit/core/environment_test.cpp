@@ -1,0 +1,104 @@
+#include "core/launch/environment.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::StartsWith;
+
+const Environment kEmpty = [](const std::string&) { return std::nullopt; };
+
+LoadedConfig program(std::string_view yaml) {
+  LoadedConfig loaded;
+  loaded.settings = settings_from_yaml(parse_yaml(yaml, {Origin::Layer::kFile, "a.yaml"}));
+  return loaded;
+}
+
+TEST(EnvironmentTest, RanksFollowTheMachine) {
+  const World world{8, 4, 1, 2, "10.0.0.1", 29501, "run"};
+  const Variables v = torchrun_variables(world, 2, "/tmp/error.json");
+  EXPECT_EQ(v.at("RANK"), "6");
+  EXPECT_EQ(v.at("LOCAL_RANK"), "2");
+  EXPECT_EQ(v.at("WORLD_SIZE"), "8");
+  EXPECT_EQ(v.at("LOCAL_WORLD_SIZE"), "4");
+  EXPECT_EQ(v.at("GROUP_RANK"), "1");
+  EXPECT_EQ(v.at("GROUP_WORLD_SIZE"), "2");
+  EXPECT_EQ(v.at("MASTER_ADDR"), "10.0.0.1");
+  EXPECT_EQ(v.at("MASTER_PORT"), "29501");
+  EXPECT_EQ(v.at("TORCHELASTIC_ERROR_FILE"), "/tmp/error.json");
+}
+
+TEST(EnvironmentTest, CpuRanksShareThePhysicalCores) {
+  LoadedConfig loaded = program("");
+  loaded.config.launch.num_processes = 4;
+  loaded.config.launch.use_cpu = true;
+  EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(machine_variables(loaded, 2, kEmpty).at("OMP_NUM_THREADS"), "1");
+  loaded.config.launch.use_cpu = false;
+  EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "1");
+}
+
+TEST(EnvironmentTest, WhatTheUserHasSetStays) {
+  const Environment set = [](const std::string&) { return std::optional<std::string>("7"); };
+  EXPECT_THAT(machine_variables(program(""), 4, set), Each(Pair(StartsWith("CUDA"), "")));
+}
+
+TEST(EnvironmentTest, ChosenGpusCountWhatIsVisible) {
+  LoadedConfig loaded = program("gpu_ids: 2,0");
+  loaded.config.launch.gpu_ids = {2, 0};
+  EXPECT_EQ(machine_variables(loaded, 4, kEmpty).at("CUDA_VISIBLE_DEVICES"), "2,0");
+  const Environment visible = [](const std::string& name) {
+    return name == "CUDA_VISIBLE_DEVICES" ? std::optional<std::string>("GPU-a,5,GPU-c") : std::nullopt;
+  };
+  EXPECT_EQ(machine_variables(loaded, 4, visible).at("CUDA_VISIBLE_DEVICES"), "GPU-c,GPU-a");
+  LoadedConfig all = program("gpu_ids: all");
+  all.config.launch.gpu_ids = {0, 1};
+  EXPECT_THAT(machine_variables(all, 4, kEmpty), Not(Contains(Key("CUDA_VISIBLE_DEVICES"))));
+}
+
+TEST(EnvironmentTest, TellsAScriptItsFsdpConfiguration) {
+  LoadedConfig loaded = program(
+      "debug: true\nfsdp_config: {version: 2, reshard_after_forward: True, transformer_layer_cls_to_wrap: "
+      "'A, B', "
+      "offload_params: true}");
+  loaded.config.distributed_type = DistributedType::kFsdp;
+  loaded.config.mixed_precision = "bf16";
+  const Variables v = accelerate_variables(loaded);
+  EXPECT_EQ(v.at("ACCELERATE_USE_FSDP"), "true");
+  EXPECT_EQ(v.at("ACCELERATE_MIXED_PRECISION"), "bf16");
+  EXPECT_EQ(v.at("ACCELERATE_DEBUG_MODE"), "true");
+  EXPECT_EQ(v.at("FSDP_VERSION"), "2");
+  EXPECT_EQ(v.at("FSDP_RESHARD_AFTER_FORWARD"), "true");
+  EXPECT_EQ(v.at("FSDP_OFFLOAD_PARAMS"), "true");
+  EXPECT_EQ(v.at("FSDP_TRANSFORMER_CLS_TO_WRAP"), "A,B");
+  EXPECT_EQ(v.at("FSDP_MIN_NUM_PARAMS"), "100000000");
+  EXPECT_THAT(v,
+              AllOf(Not(Contains(Key("FSDP_AUTO_WRAP_POLICY"))), Not(Contains(Key("ACCELERATE_USE_CPU")))));
+}
+
+TEST(EnvironmentTest, WithoutFsdpNothingIsSaidOfIt) {
+  const Variables v = accelerate_variables(program("use_cpu: true"));
+  EXPECT_THAT(v, Each(Key(StartsWith("ACCELERATE_"))));
+  EXPECT_EQ(v.at("ACCELERATE_USE_CPU"), "True");
+}
+
+TEST(EnvironmentTest, MergingReplacesAndAdds) {
+  ::setenv("ACCEL_TEST_OLD", "old", 1);
+  const std::vector<std::string> merged =
+      merged_environment({{"ACCEL_TEST_OLD", "new"}, {"ACCEL_TEST_NEW", "=1"}});
+  ::unsetenv("ACCEL_TEST_OLD");
+  EXPECT_THAT(merged, Contains("ACCEL_TEST_OLD=new"));
+  EXPECT_THAT(merged, Contains("ACCEL_TEST_NEW==1"));
+  EXPECT_THAT(merged, Not(Contains("ACCEL_TEST_OLD=old")));
+}
+
+}  // namespace
+}  // namespace accel::core

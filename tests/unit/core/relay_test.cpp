@@ -1,0 +1,122 @@
+#include "core/launch/relay.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../temp_dir.hpp"
+
+namespace accel::core {
+namespace {
+
+using accel::testing::read_file;
+using accel::testing::TempDir;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class LineCutterTest : public ::testing::Test {
+ protected:
+  void feed(std::string_view chunk) {
+    cutter_.feed(chunk, [this](std::string_view lines) { seen_.emplace_back(lines); });
+  }
+  void finish() {
+    cutter_.finish([this](std::string_view lines) { seen_.emplace_back(lines); });
+  }
+  LineCutter cutter_;
+  std::vector<std::string> seen_;
+};
+
+TEST_F(LineCutterTest, HandsOnWholeLinesInOneCall) {
+  feed("a\nb\nc");
+  EXPECT_THAT(seen_, ElementsAre("a\nb\n"));
+  feed("d\n");
+  EXPECT_THAT(seen_, ElementsAre("a\nb\n", "cd\n"));
+  finish();
+  EXPECT_THAT(seen_, SizeIs(2));
+}
+
+TEST_F(LineCutterTest, FinishesTheLastPartialLine) {
+  feed("no end");
+  EXPECT_THAT(seen_, IsEmpty());
+  finish();
+  EXPECT_THAT(seen_, ElementsAre("no end\n"));
+}
+
+TEST_F(LineCutterTest, ProgressBarsMove) {
+  feed("10%\r20%\r3");
+  EXPECT_THAT(seen_, ElementsAre("10%\r20%\r"));
+}
+
+TEST_F(LineCutterTest, AnEndlessLineComesInParts) {
+  const std::string part(1 << 19, 'x');
+  for (int i = 0; i < 4; ++i) feed(part);
+  EXPECT_THAT(seen_, ElementsAre(SizeIs(1 << 20), SizeIs(1 << 20)));
+}
+
+TEST(WithPrefixTest, EveryLineGetsIt) {
+  EXPECT_EQ(with_prefix("a\n\nb\n", "[rank1] "), "[rank1] a\n[rank1] \n[rank1] b\n");
+  EXPECT_EQ(with_prefix("a\r\nb\r", "> "), "> a\r\n> b\r");
+  EXPECT_EQ(with_prefix("part", "> "), "> part");
+  EXPECT_EQ(with_prefix("", "> "), "");
+}
+
+class RelayTest : public ::testing::Test {
+ protected:
+  RelayTest() : pipe_(make_pipe()) { ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK); }
+
+  Relay relay(const std::filesystem::path& log = {}) {
+    return Relay(std::move(pipe_.read), log, [this](std::string_view lines) { shown_ += lines; });
+  }
+  void say(std::string_view text) {
+    ASSERT_EQ(::write(pipe_.write.get(), text.data(), text.size()), text.size());
+  }
+
+  TempDir dir_;
+  Pipe pipe_;
+  std::string shown_;
+};
+
+TEST_F(RelayTest, LogsEveryByteAndShowsWholeLines) {
+  Relay r = relay(dir_ / "log");
+  say("one\ntw");
+  r.pump();
+  EXPECT_EQ(read_file(dir_ / "log"), "one\ntw");
+  EXPECT_EQ(shown_, "one\n");
+  EXPECT_TRUE(r.open());
+  pipe_.write.reset();
+  r.pump();
+  EXPECT_FALSE(r.open());
+  EXPECT_EQ(read_file(dir_ / "log"), "one\ntw");
+  EXPECT_EQ(shown_, "one\ntw\n");
+}
+
+TEST_F(RelayTest, RemembersTheLastLines) {
+  Relay r = relay();
+  for (int i = 0; i < 50; ++i) say("line " + std::to_string(i) + "\n");
+  say("end");
+  r.pump();
+  pipe_.write.reset();
+  r.pump();
+  EXPECT_THAT(r.tail(), SizeIs(20));
+  EXPECT_EQ(r.tail().front(), "line 31");
+  EXPECT_EQ(r.tail().back(), "end");
+}
+
+TEST_F(RelayTest, RemembersShortOutputsWhole) {
+  Relay r = relay();
+  say("\na\n\nb\n");
+  r.pump();
+  EXPECT_THAT(r.tail(), ElementsAre("a", "b"));
+}
+
+TEST_F(RelayTest, ClosesThoughSomebodyHoldsTheOtherEnd) {
+  Relay r = relay();
+  say("last words");
+  r.close();
+  EXPECT_FALSE(r.open());
+  EXPECT_EQ(shown_, "last words\n");
+}
+
+}  // namespace
+}  // namespace accel::core

@@ -1,0 +1,124 @@
+#include "core/launch/report.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <utime.h>
+
+#include <csignal>
+
+#include "../temp_dir.hpp"
+
+namespace accel::core {
+namespace {
+
+using accel::testing::TempDir;
+using accel::testing::write_file;
+using ::testing::HasSubstr;
+
+WorkerOutcome worker(int rank, ExitStatus status, bool on_its_own, int order) {
+  WorkerOutcome outcome;
+  outcome.rank = rank;
+  outcome.pid = 100 + rank;
+  outcome.status = status;
+  outcome.on_its_own = on_its_own;
+  outcome.order = order;
+  return outcome;
+}
+
+const ExitStatus kGood{0, 0};
+const ExitStatus kPreempted{7, 0};
+const ExitStatus kStopped{0, SIGTERM};
+
+TEST(ReportTest, ReadsBothShapesOfErrorFile) {
+  const TempDir dir;
+  const auto read = [&](std::string_view text) {
+    write_file(dir / "error.json", text);
+    const auto error = read_worker_error(dir / "error.json");
+    return error ? error->message : "absent";
+  };
+  EXPECT_EQ(read(R"({"message": {"message": "ValueError: x", "extraInfo": {"timestamp": "1"}}})"),
+            "ValueError: x");
+  EXPECT_EQ(read(R"({"message": "plain"})"), "plain");
+  EXPECT_EQ(read(R"({"message": {"message": )"), "absent");
+  EXPECT_EQ(read(R"({"message": 3})"), "absent");
+  EXPECT_EQ(read(R"([])"), "absent");
+  EXPECT_EQ(read(""), "absent");
+  EXPECT_FALSE(read_worker_error(dir / "none").has_value());
+  EXPECT_FALSE(read_worker_error("").has_value());
+}
+
+TEST(ReportTest, TheFirstFailureIsTheCause) {
+  const GroupOutcome group{
+      {worker(0, {1, 0}, true, 1), worker(1, {3, 0}, true, 0), worker(2, kStopped, false, 2)}, 0};
+  ASSERT_NE(root_cause(group), nullptr);
+  EXPECT_EQ(root_cause(group)->rank, 1);
+}
+
+TEST(ReportTest, AmongFailuresOfOneMomentTheFirstErrorFileDecides) {
+  const TempDir dir;
+  GroupOutcome group{{worker(0, {1, 0}, true, 0), worker(1, {1, 0}, true, 1)}, 0};
+  group.workers[0].error_file = dir / "0";
+  group.workers[1].error_file = dir / "1";
+  write_file(dir / "0", "{}");
+  write_file(dir / "1", "{}");
+  const utimbuf earlier{1000, 1000};
+  ASSERT_EQ(::utime((dir / "1").c_str(), &earlier), 0);
+  EXPECT_EQ(root_cause(group)->rank, 1);
+}
+
+TEST(ReportTest, ExitCodes) {
+  const auto code = [](std::vector<WorkerOutcome> workers, int interrupted_by = 0) {
+    return exit_code_of_group({std::move(workers), interrupted_by});
+  };
+  EXPECT_EQ(code({worker(0, kGood, true, 0), worker(1, kGood, true, 1)}), ExitCode::kSuccess);
+  EXPECT_EQ(code({worker(0, {3, 0}, true, 0), worker(1, kStopped, false, 1)}), ExitCode::kWorkerFailed);
+  EXPECT_EQ(code({worker(0, kPreempted, true, 0), worker(1, kPreempted, true, 1)}), ExitCode::kPreempted);
+  EXPECT_EQ(code({worker(0, kPreempted, false, 0)}, SIGTERM), ExitCode::kPreempted);
+  EXPECT_EQ(code({worker(0, kPreempted, true, 0), worker(1, kStopped, false, 1)}), ExitCode::kWorkerFailed);
+  EXPECT_EQ(code({worker(0, kStopped, false, 0)}, SIGTERM), ExitCode::kTerminated);
+  EXPECT_EQ(code({worker(0, kGood, false, 0)}, SIGINT), ExitCode::kInterrupted);
+  EXPECT_EQ(code({worker(0, {1, 0}, true, 0)}, SIGINT), ExitCode::kWorkerFailed);
+}
+
+TEST(ReportTest, SaysItAllOnOneScreen) {
+  const TempDir dir;
+  GroupOutcome group{
+      {worker(0, kStopped, false, 1), worker(1, {0, SIGKILL}, true, 0), worker(2, kGood, true, 2)}, 0};
+  WorkerOutcome& cause = group.workers[1];
+  cause.error_file = dir / "error.json";
+  write_file(cause.error_file, R"({"message": {"message": "RuntimeError: no\nsecond line"}})");
+  cause.log = "logs/stderr.log";
+  cause.last_lines = {"before\x1b[31m", std::string(300, 'y')};
+  EXPECT_EQ(
+      failure_report(group, cause, "n1"),
+      "rank 1 of 3 failed: killed by SIGKILL (Killed); the system may have run out of memory (see dmesg)\n"
+      "  host: n1, pid 101\n"
+      "  error: RuntimeError: no\n"
+      "    second line\n"
+      "  its last lines:\n"
+      "    | before [31m\n"
+      "    | " +
+          std::string(200, 'y') +
+          "...\n"
+          "  log: logs/stderr.log\n"
+          "  rank 0: killed by SIGTERM (Terminated), after it was asked to stop\n"
+          "  rank 2: finished");
+}
+
+TEST(ReportTest, ManyRanksStayOnOneScreen) {
+  GroupOutcome group;
+  for (int rank = 0; rank < 1000; ++rank) group.workers.push_back(worker(rank, {1, 0}, rank == 5, rank));
+  const std::string report = failure_report(group, group.workers[5], "n1");
+  EXPECT_THAT(report, HasSubstr("and 983 ranks more"));
+  EXPECT_LT(std::count(report.begin(), report.end(), '\n'), 25);
+}
+
+TEST(ReportTest, StatusesInWords) {
+  EXPECT_EQ(text_of(ExitStatus{3, 0}), "exit code 3");
+  EXPECT_EQ(text_of(ExitStatus{0, SIGSEGV}), "killed by SIGSEGV (Segmentation fault)");
+  EXPECT_EQ(text_of(ExitStatus{139, 0}), "exit code 139 (128 + SIGSEGV)");
+  EXPECT_EQ(text_of(ExitStatus{255, 0}), "exit code 255");
+}
+
+}  // namespace
+}  // namespace accel::core
