@@ -25,7 +25,7 @@ namespace {
 using namespace accel;
 
 /// Tells the launcher what went wrong, in the file and shape that torchelastic uses.
-void write_error_file(const Error& error) {
+void write_error_file(const Error& error, const std::string& backtrace) {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0') return;
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
@@ -34,14 +34,15 @@ void write_error_file(const Error& error) {
   const nlohmann::json document = {
       {"message",
        {{"message", message},
-        {"extraInfo", {{"timestamp", now.count()}, {"kind", name_of(error.kind())}, {"py_callstack", ""}}}}}};
+        {"extraInfo", {{"timestamp", now.count()}, {"kind", name_of(error.kind())}, {"cpp_backtrace", backtrace}}}}}};
   std::ofstream(path) << document.dump() << '\n';
 }
 
-ExitCode fail(const Error& error) {
+/// `backtrace` goes into the error file alone: on the terminal it would bury the message.
+ExitCode fail(const Error& error, const std::string& backtrace = {}) {
   log::error(error.message());
   if (!error.advice().empty()) log::info("hint: " + error.advice());
-  write_error_file(error);
+  write_error_file(error, backtrace);
   return exit_code_of(error.kind());
 }
 
@@ -90,7 +91,7 @@ int main() {
   } catch (const Error& error) {
     code = fail(error);
   } catch (const c10::Error& error) {
-    code = fail(Error(ErrorKind::kFailure, error.what()));
+    code = fail(Error(ErrorKind::kFailure, error.what_without_backtrace()), error.what());
   } catch (const std::exception& error) {
     code = fail(Error(ErrorKind::kFailure, error.what()));
   }

@@ -15,7 +15,7 @@ FlatBuffer::FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable,
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
   const c10::Storage storage =
       whole ? shard_.storage()
-            : c10::Storage(c10::Storage::use_byte_size_t(), bytes, pool_->allocate(bytes), nullptr, /*resizable=*/true);
+            : c10::Storage(c10::Storage::use_byte_size_t(), bytes, pool_->allocate(bytes), nullptr, /*resizable=*/false);
   full_ = tensor_on(storage, 0, {layout_.numel()}, dtype_);
   for (const FlatParameter& parameter : layout_.parameters) {
     at::Tensor view = tensor_on(storage, parameter.offset, parameter.spec.shape, dtype_);

@@ -1,0 +1,89 @@
+"""The peer of the parity tests: trains a GPT with torch's fully_shard over gloo and prints its losses as JSON.
+
+Run under torchrun's environment (`accel launch CONFIG -- python fsdp_reference.py SPEC.json` does). SPEC holds the model's
+sizes and file, the data, and the training options; its keys are those of the YAML.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
+from gpt import GPT, Block  # noqa: E402
+
+
+def schedule(spec, step):
+    """transformers' get_cosine_with_min_lr_schedule_with_warmup."""
+    warmup, total, floor = spec["warmup_steps"], spec["max_steps"], spec["min_lr_ratio"]
+    if step < warmup:
+        return step / max(1, warmup)
+    progress = (step - warmup) / max(1, total - warmup)
+    return max(0.0, 0.5 * (1 + math.cos(math.pi * progress)) * (1 - floor) + floor)
+
+
+def main():
+    spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    model = GPT(**spec["model"])
+    model.load_state_dict(torch.jit.load(spec["path"]).state_dict())
+    mesh = init_device_mesh("cpu", (world,))
+    for module in model.modules():
+        if isinstance(module, Block):
+            fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True))
+    fully_shard(model, mesh=mesh)
+
+    groups = {True: [], False: []}
+    for name, parameter in model.named_parameters():
+        groups[not any(part in name for part in spec["no_decay"])].append(parameter)
+    optimizer = torch.optim.AdamW(
+        [{"params": groups[True], "weight_decay": spec["weight_decay"]}, {"params": groups[False], "weight_decay": 0.0}],
+        lr=spec["lr"], betas=spec["betas"], eps=spec["eps"])
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(spec, step))
+
+    tokens = torch.frombuffer(bytearray(pathlib.Path(spec["data"]).read_bytes()), dtype=torch.uint8).long()
+    length, batch, accumulate = spec["model"]["length"], spec["batch_size"], spec["accumulate"]
+    losses, norms = [], []
+    micro = 0
+    for _ in range(spec["max_steps"]):
+        loss_sum = 0.0
+        for i in range(accumulate):
+            first = (micro * world + rank) * batch
+            windows = torch.stack([tokens[k * length:k * length + length + 1] for k in range(first, first + batch)])
+            micro += 1
+            model.set_requires_gradient_sync(i == accumulate - 1)
+            loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+            (loss / accumulate).backward()
+            loss_sum += loss.item() / accumulate
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec["max_grad_norm"])
+        norms.append(norm.full_tensor().item())
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        mean = torch.tensor(loss_sum, dtype=torch.float64)
+        dist.all_reduce(mean)
+        losses.append(mean.item() / world)
+
+    if "save" in spec:
+        # Accelerate's layout: the model under the root key `model`, the optimizer under `optimizer`.
+        dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=spec["save"] + "/pytorch_model_fsdp_0")
+        dcp.save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=spec["save"] + "/optimizer_0")
+    if rank == 0:
+        pathlib.Path(spec["out"]).write_text(json.dumps({"loss": losses, "grad_norm": norms}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

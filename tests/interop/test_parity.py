@@ -1,0 +1,51 @@
+"""The same model, data and optimizer in accel and in torch's fully_shard: the losses must agree step by step."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+import train_runs
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def reference(accel, directory, processes, **options):
+    spec = {
+        "model": train_runs.SIZES, "path": str(directory / "gpt.pt"), "data": str(train_runs.TEXT), "batch_size": 4,
+        "accumulate": 1, "lr": 3e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "no_decay": ["bias", "norm"],
+        "warmup_steps": 4, "min_lr_ratio": 0.1, "max_steps": 20, "max_grad_norm": 1.0, "out": str(directory / "reference.json"),
+        **options,
+    }
+    (directory / "spec.json").write_text(json.dumps(spec))
+    launch = directory / "launch.yaml"
+    launch.write_text(f"distributed_type: FSDP\nuse_cpu: true\nnum_processes: {processes}\nmain_process_port: 0\n")
+    accel("launch", launch, "--", sys.executable, HERE / "fsdp_reference.py", directory / "spec.json")
+    return json.loads((directory / "reference.json").read_text())
+
+
+def worst(ours, theirs):
+    assert len(ours) == len(theirs) == 20
+    return max(abs(a - b) for a, b in zip(ours, theirs))
+
+
+@pytest.mark.parametrize(
+    "processes, reshard, accumulate",
+    [(1, True, 1), (2, True, 1), (3, True, 1), (2, False, 1), (2, True, 2)],
+    ids=["1 rank", "2 ranks", "3 ranks", "2 ranks, no reshard", "2 ranks, accumulation"],
+)
+def test_losses_equal_fully_shard(accel, tmp_path, processes, reshard, accumulate):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate,
+                               **{"fsdp_config.fsdp_reshard_after_forward": reshard})
+    accel("launch", config)
+    theirs = reference(accel, tmp_path, processes, reshard=reshard, accumulate=accumulate)
+    loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
+    norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])
+    print(f"{processes} ranks, reshard {reshard}, accumulation {accumulate}: largest difference of the loss {loss:.1e}, "
+          f"of the gradient norm {norm:.1e}")
+    assert loss < 2e-5
+    assert norm < 1e-3
+    # The run is long enough to learn something, so that equal is not equally idle.
+    assert theirs["loss"][-1] < theirs["loss"][0] - 1

@@ -1,0 +1,64 @@
+"""Small training runs for the tests: a tiny GPT, the real text, a configuration."""
+
+import json
+import pathlib
+import sys
+
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "examples"))
+from gpt import GPT  # noqa: E402
+
+SIZES = {"vocabulary": 256, "length": 32, "width": 48, "layers": 2, "heads": 2}
+TEXT = ROOT / "examples/data/genesis-exodus.txt"
+
+
+def export(path, seed=0, **sizes):
+    torch.manual_seed(seed)
+    model = GPT(**{**SIZES, **sizes})
+    # Not the initial values: biases and norms away from 0 and 1, so that mixing them up shows.
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    torch.jit.script(model).save(str(path), _extra_files={"accel.json": json.dumps({"layer_classes": ["Block"]})})
+    return model
+
+
+def config(directory, processes=2, data=TEXT, **training):
+    """Writes a YAML (JSON is YAML) for a run in `directory`; `training` replaces keys, with dots for nesting."""
+    document = {
+        "distributed_type": "FSDP",
+        "use_cpu": True,
+        "num_processes": processes,
+        "main_process_port": 0,
+        "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+                        "fsdp_transformer_layer_cls_to_wrap": "Block"},
+        "training": {
+            "model": {"path": str(directory / "gpt.pt")},
+            "data": {"train": {"format": "text", "path": str(data), "sequence_length": 32}, "batch_size": 4,
+                     "shuffle": False},
+            "optimizer": {"type": "adamw", "lr": 3e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
+                          "no_decay": ["bias", "norm"]},
+            "lr_scheduler": {"type": "cosine", "warmup_steps": 4, "min_lr_ratio": 0.1},
+            "max_steps": 20,
+            "max_grad_norm": 1.0,
+            "log_every": 1,
+            "output_dir": str(directory / "out"),
+            "checkpoint": {"every": 0, "resume": "none"},
+        },
+    }
+    for key, value in training.items():
+        *outer, last = key.split(".")
+        section = document if outer[:1] == ["fsdp_config"] else document["training"]
+        for name in outer:
+            section = section.setdefault(name, {})
+        section[last] = value
+    path = directory / "config.yaml"
+    path.write_text(json.dumps(document, indent=1))
+    return path
+
+
+def metrics(directory, key="loss"):
+    lines = [json.loads(line) for line in (directory / "out/metrics.jsonl").read_text().splitlines()]
+    return [line[key] for line in lines if key in line]
