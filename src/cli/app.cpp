@@ -82,6 +82,9 @@ std::vector<std::string> long_flags(const CLI::App& app) {
       chosen.empty() ? "accel --help" : fmt::format("accel {} --help", chosen.front()->get_name());
   const auto* extras = dynamic_cast<const CLI::ExtrasError*>(&failure);
   const std::vector<std::string> left = app.remaining(true);
+  if (dynamic_cast<const CLI::RequiredError*>(&failure) != nullptr && chosen.empty()) {
+    throw Error(ErrorKind::kUsage, "a command is needed").hint("accel --help lists the commands");
+  }
   if (extras == nullptr || left.empty()) {
     throw Error(ErrorKind::kUsage, failure.what()).hint(fmt::format("see {}", help));
   }

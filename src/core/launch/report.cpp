@@ -17,7 +17,7 @@ namespace accel::core {
 namespace {
 
 constexpr std::uint64_t kLargestErrorFile = 1 << 20;
-constexpr std::size_t kMessageLines = 12;
+constexpr std::size_t kMessageLines = 6;
 constexpr std::size_t kShownLines = 12;
 constexpr std::size_t kOtherRanks = 16;
 constexpr std::size_t kLineWidth = 200;

@@ -45,7 +45,7 @@ TEST(AppTest, UnknownCommandsAndFlagsNameTheNearest) {
       {{"zzzzzzzz"}, R"("hint":"accel --help lists the commands")"},
       {{"launch", "a.yaml", "--num-proceses=2"}, R"("hint":"did you mean '--num-processes'?")"},
       {{"launch", "a.yaml", "b.yaml"}, "unexpected argument 'b.yaml'"},
-      {{}, "subcommand"},
+      {{}, "a command is needed"},
       {{"launch"}, "launch needs a configuration file"},
       {{"--color", "pink", "launch"}, "pink"},
   };

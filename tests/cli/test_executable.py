@@ -1,0 +1,27 @@
+"""What the executable is: small to start, and without libtorch."""
+
+import re
+import subprocess
+import time
+
+FOREIGN = re.compile(r"torch|c10|nccl|cuda|cudnn|gloo|python", re.IGNORECASE)
+
+
+def test_links_no_libtorch(accel_path):
+    dynamic = subprocess.run(["readelf", "-d", accel_path], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+    assert any(name.startswith("libc.so") for name in needed), "readelf shows no libraries at all"
+    assert not [name for name in needed if FOREIGN.search(name)]
+    loaded = subprocess.run(["ldd", accel_path], capture_output=True, text=True, check=True).stdout
+    names = [line.split()[0].rsplit("/", 1)[-1] for line in loaded.splitlines()]
+    assert not [name for name in names if FOREIGN.search(name)]
+
+
+def test_starts_at_once(accel_path):
+    def seconds():
+        begin = time.perf_counter()
+        subprocess.run([accel_path, "--version"], check=True, capture_output=True)
+        return time.perf_counter() - begin
+
+    # The best of several, for other work may run beside the tests; a tenfold slack is still far from libtorch's start.
+    assert min(seconds() for _ in range(10)) < 0.1

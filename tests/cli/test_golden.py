@@ -1,0 +1,45 @@
+"""Golden tests: each file in golden/ holds a command, its exit code, stdout and stderr.
+
+ACCEL_ACCEPT=1 writes what the commands now do into the files; read the diff before committing it. A new case is a new
+file with only its first line, "$ accel ...". Commands run in a fresh copy of inputs/, without GPUs.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+CASES = sorted((HERE / "golden").glob("*.golden"))
+
+
+def normal(text, directory):
+    """What differs from run to run, by name."""
+    text = text.replace(str(directory), "$DIR")
+    text = re.sub(r"host: \S+, pid \d+", "host: HOST, pid PID", text)
+    return re.sub(r"\baccel \d+\.\d+\.\d+\S*", "accel VERSION", text)
+
+
+def block(name, text):
+    """A stream as it stands in a golden file; a missing last newline is said."""
+    if text and not text.endswith("\n"):
+        text += "\n(no newline at the end)\n"
+    return f"--- {name}\n{text}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_golden(case, accel, tmp_path):
+    work = tmp_path / "work"
+    shutil.copytree(HERE / "inputs", work)
+    command = case.read_text().split("\n", 1)[0]
+    program, *arguments = shlex.split(command.removeprefix("$ "))
+    assert program == "accel"
+    result = accel(*arguments, code=None, cwd=work, env={"CUDA_VISIBLE_DEVICES": "", "HOME": str(work)})
+    actual = (f"{command}\nexit code {result.returncode}\n" + block("stdout", normal(result.stdout, work)) +
+              block("stderr", normal(result.stderr, work)))
+    if os.environ.get("ACCEL_ACCEPT"):
+        case.write_text(actual)
+    assert case.read_text() == actual

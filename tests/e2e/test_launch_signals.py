@@ -1,0 +1,118 @@
+"""No process is left behind, ever: however the launcher ends, and whatever the workers do against it."""
+
+import os
+import signal
+import time
+
+import pytest
+from launching import start, wait_for  # noqa: F401  (a fixture)
+
+SLEEP = "touch started.$RANK; exec sleep 60"
+# A worker, a child in its process group, and one that has left group and session.
+FAMILY = "sleep 61 & setsid sleep 62 & (setsid bash -c 'trap \"\" TERM INT HUP; while :; do sleep 1; done' &) ; touch started.$RANK; wait"
+DEAF = "trap '' TERM INT; touch started.$RANK; while :; do sleep 1; done"
+
+SCRIPTS = {"plain": SLEEP, "family": FAMILY, "deaf": DEAF}
+
+
+@pytest.fixture
+def running(start, tmp_path):  # noqa: F811
+    """running(SCRIPT) starts it on two ranks and returns once both are at work."""
+
+    def begin(script, *flags, **options):
+        run = start("--cpu", "--num_processes", 2, *flags, "--", "bash", "-c", script, **options)
+        wait_for(lambda: all((tmp_path / f"started.{rank}").exists() for rank in (0, 1)))
+        return run
+
+    return begin
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_kill_minus_nine(running, script):
+    run = running(SCRIPTS[script])
+    assert len(run.survivors()) >= 3
+    os.kill(run.pid, signal.SIGKILL)
+    run.assert_nobody_is_left()
+    assert run.finish()[0] == -signal.SIGKILL
+
+
+def test_kill_minus_nine_removes_the_scratch_files(running, tmp_path):
+    (tmp_path / "scratch").mkdir()
+    run = running(SLEEP, env={"TMPDIR": str(tmp_path / "scratch")})
+    assert len(list((tmp_path / "scratch").iterdir())) == 1
+    os.kill(run.pid, signal.SIGKILL)
+    wait_for(lambda: not list((tmp_path / "scratch").iterdir()))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 143)])
+def test_signals_end_the_run(running, script, number, code):
+    run = running(SCRIPTS[script], "--set", "launch.grace_period=0.3")
+    os.kill(run.pid, number)
+    returned, _, err = run.finish()
+    assert returned == code, err
+    assert "killing them" in err if script == "deaf" else "interrupted by SIGINT" in err or "ended by SIGTERM" in err
+    assert run.survivors() == []
+
+
+def test_the_second_signal_kills_at_once(running):
+    run = running(DEAF, "--set", "launch.grace_period=60")
+    begin = time.monotonic()
+    os.kill(run.pid, signal.SIGINT)
+    time.sleep(0.2)
+    os.kill(run.pid, signal.SIGINT)
+    code, _, err = run.finish(timeout=20)
+    assert code == 130 and "killing the workers" in err
+    assert time.monotonic() - begin < 10
+    assert run.survivors() == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_success_and_failure_leave_nobody(start, tmp_path, script):  # noqa: F811
+    """Rank 1 goes, with success or without, while the others of its family would stay."""
+    for code, expected in ((0, 0), (5, 6)):
+        begin = SCRIPTS[script].replace("wait", "true").replace("exec sleep 60", "true").replace(
+            "while :; do sleep 1; done", "true")
+        run = start("--cpu", "--num_processes", 2, "--set", "launch.grace_period=0.3", "--", "bash", "-c",
+                    f"{begin}; exit {code}")
+        assert run.finish()[0] == expected
+        assert run.survivors() == []
+
+
+def test_workers_may_end_in_order(running):
+    """A worker that saves when it is asked to stop is given the time, and its exit code 7 is the run's."""
+    run = running("trap 'sleep 0.5; echo saved; exit 7' TERM; touch started.$RANK; while :; do sleep 0.1; done")
+    os.kill(run.pid, signal.SIGTERM)
+    code, out, _ = run.finish()
+    assert code == 7 and out == "saved\n"
+
+
+def test_usr1_is_passed_on(running):
+    run = running("trap 'echo asked; exit 7' USR1; touch started.$RANK; while :; do sleep 0.1; done")
+    os.kill(run.pid, signal.SIGUSR1)
+    code, out, _ = run.finish()
+    assert code == 7 and out == "asked\n"
+
+
+def test_a_slow_reader_does_not_delay_signals(running, tmp_path):
+    """Nobody reads the launcher's output, and far more is printed than a pipe holds."""
+    run = running("touch started.$RANK; exec yes")
+    time.sleep(0.5)
+    os.kill(run.pid, signal.SIGTERM)
+    code, _, _ = run.finish()
+    assert code == 143
+    assert run.survivors() == []
+
+
+def test_ctrl_c_on_a_terminal_reaches_workers_once(running):
+    """The whole foreground group gets SIGINT; the workers are in groups of their own, so they get it from the launcher."""
+    run = running("trap 'echo one; exit 1' INT; touch started.$RANK; while :; do sleep 0.1; done", start_new_session=True)
+    os.killpg(run.pid, signal.SIGINT)
+    code, out, _ = run.finish()
+    assert code == 130 and out == "one\n"
+
+
+def test_kill_minus_nine_of_the_launchers_group(running):
+    run = running(FAMILY, start_new_session=True)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.assert_nobody_is_left()
