@@ -94,18 +94,27 @@ def net(dtype: torch.dtype = torch.float32) -> Net:
     return Net().to(dtype)
 
 
-def save_on_ranks(kind: str, directory: pathlib.Path) -> pathlib.Path:
-    """Runs this file on WORLD_SIZE gloo ranks, which save a checkpoint of that kind below `directory`."""
+KINDS = ["rows", "columns", "large", "replicated", "tied", "net", "net_bf16"]
+
+
+def save_on_ranks(directory: pathlib.Path) -> None:
+    """Runs this file on WORLD_SIZE gloo ranks, which save a checkpoint of each kind as `directory`/KIND."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={WORLD_SIZE}"]
     result = subprocess.run(
-        [*command, __file__, kind, str(directory)],
+        [*command, __file__, str(directory)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert result.returncode == 0, result.stderr
-    return directory
+
+
+def expected_state(kind: str) -> dict[str, torch.Tensor]:
+    """What the model's part of that checkpoint holds."""
+    if kind.startswith("net"):
+        return net(torch.bfloat16 if kind == "net_bf16" else torch.float32).state_dict()
+    return full_state(kind)
 
 
 def _sharded_state(kind: str) -> dict:
@@ -141,12 +150,13 @@ def main() -> None:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
 
-    kind, directory = sys.argv[1], pathlib.Path(sys.argv[2])
     dist.init_process_group("gloo")
-    if kind.startswith("net"):
-        _save_net(kind, directory)
-    else:
-        dcp.save({"model": _sharded_state(kind)}, checkpoint_id=directory / "pytorch_model_fsdp_0")
+    for kind in KINDS:
+        directory = pathlib.Path(sys.argv[1]) / kind
+        if kind.startswith("net"):
+            _save_net(kind, directory)
+        else:
+            dcp.save({"model": _sharded_state(kind)}, checkpoint_id=directory / "pytorch_model_fsdp_0")
     dist.destroy_process_group()
 
 
