@@ -52,7 +52,7 @@ std::optional<std::string> variable(const std::string& name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-/// The flags as settings, in order of rising precedence: named flags go before --set.
+/// The flags as settings; a later one wins, so a flag with a name of its own wins over --set.
 std::vector<core::Settings> settings_of(const Options& options, const CLI::App& command) {
   std::vector<core::Settings> settings;
   for (const std::string& assignment : options.assignments) {

@@ -54,6 +54,7 @@ std::optional<Strategy> strategy_at(const Settings& settings, std::string_view p
   if (word == "TRUE" || word == "FALSE")
     throw std::move(error).hint("true and false are for fsdp_version: 2");
   std::vector<std::string> names;
+  names.reserve(kStrategies.size());
   for (const Strategy& strategy : kStrategies) names.emplace_back(strategy.name);
   if (const auto near = nearest(word, names))
     throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));

@@ -3,7 +3,7 @@
 namespace accel::core {
 namespace {
 
-constexpr std::string_view kNothing = "";
+constexpr std::string_view kNothing;
 
 constexpr Field kFields[] = {
     {.path = "training.model.path"},

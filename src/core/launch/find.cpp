@@ -24,7 +24,7 @@ std::filesystem::path find_worker(const std::filesystem::path& executable,
   }
   const std::filesystem::path folder = executable.parent_path();
   for (const char* relative : {"../libexec/accel/accel-worker", "../train/accel-worker"}) {
-    const std::filesystem::path candidate = (folder / relative).lexically_normal();
+    std::filesystem::path candidate = (folder / relative).lexically_normal();
     if (is_executable(candidate)) return candidate;
   }
   if (const auto named = environment("ACCEL_WORKER")) {
@@ -48,7 +48,7 @@ std::filesystem::path find_program(const std::string& name, const Environment& e
     throw std::move(failure);
   }
   for (const std::string& folder : split(environment("PATH").value_or("/usr/local/bin:/usr/bin:/bin"), ':')) {
-    const std::filesystem::path candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
+    std::filesystem::path candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
     if (is_executable(candidate)) return candidate;
   }
   Error failure(ErrorKind::kUsage, fmt::format("program '{}' is not found along PATH", name));
