@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict)
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -50,13 +51,26 @@ def main():
     optimizer = torch.optim.AdamW(
         [{"params": groups[True], "weight_decay": spec["weight_decay"]}, {"params": groups[False], "weight_decay": 0.0}],
         lr=spec["lr"], betas=spec["betas"], eps=spec["eps"])
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(spec, step))
+    start = spec.get("start", 0)
+    if start:
+        model_state = {"model": get_model_state_dict(model)}
+        dcp.load(model_state, checkpoint_id=spec["load"] + "/pytorch_model_fsdp_0")
+        set_model_state_dict(model, model_state["model"])
+        optimizer_state = {"optimizer": get_optimizer_state_dict(model, optimizer)}
+        dcp.load(optimizer_state, checkpoint_id=spec["load"] + "/optimizer_0")
+        set_optimizer_state_dict(model, optimizer, optimizer_state["optimizer"])
+        assert all(state["step"].item() == start for state in optimizer.state.values())
+        for group in optimizer.param_groups:  # LambdaLR takes the base rate from there.
+            assert math.isclose(group["lr"], spec["lr"] * schedule(spec, start - 1))
+            group["lr"] = spec["lr"]
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [spec["weight_decay"], 0.0]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(spec, step + start))
 
     tokens = torch.frombuffer(bytearray(pathlib.Path(spec["data"]).read_bytes()), dtype=torch.uint8).long()
     length, batch, accumulate = spec["model"]["length"], spec["batch_size"], spec["accumulate"]
     losses, norms = [], []
-    micro = 0
-    for _ in range(spec["max_steps"]):
+    micro = start * accumulate
+    for _ in range(start, spec["max_steps"]):
         loss_sum = 0.0
         for i in range(accumulate):
             first = (micro * world + rank) * batch

@@ -1,0 +1,205 @@
+"""Training runs from end to end: what they leave behind, and what they say when something goes wrong."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import train_runs
+
+sys.path.insert(0, str(train_runs.ROOT / "examples"))
+from gpt import GPT  # noqa: E402
+from held_out_loss import held_out_loss  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def trained(accel_path, tmp_path_factory):
+    """A run of 2 ranks and 6 steps with checkpoints at 2, 4 and 6, of which the last two are kept."""
+    directory = tmp_path_factory.mktemp("trained")
+    train_runs.export(directory / "gpt.pt")
+    text = train_runs.TEXT.read_bytes()
+    (directory / "heldout.txt").write_bytes(text[-3000:])
+    config = train_runs.config(
+        directory, max_steps=6, eval_every=3, checkpoint={"every": 2, "total_limit": 2, "resume": "none"},
+        **{"data.eval": {"format": "text", "path": str(directory / "heldout.txt"), "sequence_length": 32}})
+    subprocess.run([accel_path, "launch", config], check=True, cwd=directory, timeout=300)
+    return directory
+
+
+def checkpoints(directory):
+    return sorted(path.name for path in (directory / "out/checkpoints").iterdir())
+
+
+def test_keeps_the_newest_checkpoints_complete(trained):
+    assert checkpoints(trained) == ["checkpoint_4", "checkpoint_6"]
+    last = trained / "out/checkpoints/checkpoint_6"
+    assert sorted(path.name for path in last.iterdir()) == [
+        "accel_manifest.json", "optimizer_0", "pytorch_model_fsdp_0", "random_states_0.json", "random_states_1.json",
+        "trainer_state.json"]
+    state = json.loads((last / "trainer_state.json").read_text())
+    assert (state["step"], state["world_size"]) == (6, 2)
+
+
+def test_manifest_names_every_file_with_its_size_and_crc(trained):
+    import zlib
+    last = trained / "out/checkpoints/checkpoint_6"
+    manifest = json.loads((last / "accel_manifest.json").read_text())
+    named = {file["name"] for file in manifest["files"]}
+    there = {f"{folder}/{path.name}" for folder in ("optimizer_0", "pytorch_model_fsdp_0")
+             for path in (last / folder).iterdir()}
+    assert named == there
+    for file in manifest["files"]:
+        data = (last / file["name"]).read_bytes()
+        assert (len(data), zlib.crc32(data)) == (file["bytes"], file["crc32"]), file["name"]
+    assert manifest["tensors"]["model.tokens.weight"] == {"dtype": "float32", "shape": [256, 48]}
+
+
+def test_metrics_have_every_step(trained):
+    assert train_runs.metrics(trained, "step")[:2] == [1, 2]
+    losses = train_runs.metrics(trained)
+    assert len(losses) == 6 and losses[-1] < losses[0]
+    line = json.loads((trained / "out/metrics.jsonl").read_text().splitlines()[0])
+    assert set(line) == {"step", "loss", "lr", "grad_norm", "samples_per_s", "tokens_per_s", "step_time_s", "epoch",
+                         "max_rss_bytes"}
+    assert len(train_runs.metrics(trained, "checkpoint")) == 3
+
+
+def test_merged_weights_give_the_same_held_out_loss_in_eager_python(accel, trained, tmp_path):
+    accel("merge-weights", trained / "out/checkpoints/checkpoint_6", tmp_path / "merged")
+    model = GPT(**train_runs.SIZES)
+    missing, unexpected = model.load_state_dict(load_file(tmp_path / "merged/model.safetensors"), strict=False)
+    assert missing == ["head.weight"] and unexpected == []
+    theirs = held_out_loss(model.eval(), (trained / "heldout.txt").read_bytes(), 32)
+    ours = train_runs.metrics(trained, "eval_loss")[-1]
+    assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+def start(accel_path, config, directory, **options):
+    return subprocess.Popen([accel_path, "launch", config], cwd=directory, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, **options)
+
+
+def wait_for_step(directory, process, step=1):
+    for _ in range(600):
+        if process.poll() is not None:
+            pytest.fail(f"ended early: {process.stdout.read()}")
+        path = directory / "out/metrics.jsonl"
+        if path.exists() and len(path.read_text().splitlines()) >= step:
+            return
+        time.sleep(0.1)
+    pytest.fail("no step within a minute")
+
+
+def worker_of(rank, launcher):
+    for child in map(int, open(f"/proc/{launcher}/task/{launcher}/children").read().split()):
+        if f"RANK={rank}".encode() in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
+            return child
+    pytest.fail(f"no worker of rank {rank}")
+
+
+def test_a_killed_rank_ends_the_run_and_leaves_its_checkpoints(accel_path, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, max_steps=100000, checkpoint={"every": 5, "total_limit": 2, "resume": "none"})
+    process = start(accel_path, config, tmp_path)
+    wait_for_step(tmp_path, process, 12)
+    rank0, rank1 = worker_of(0, process.pid), worker_of(1, process.pid)
+    os.kill(rank1, signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 6, output
+    assert "rank 1" in output and "SIGKILL" in output, output
+    assert not os.path.exists(f"/proc/{rank0}")
+    for name in checkpoints(tmp_path):
+        if not name.endswith((".incomplete", ".deleting")):
+            assert (tmp_path / "out/checkpoints" / name / "accel_manifest.json").exists()
+
+
+def test_a_save_that_cannot_be_written_leaves_no_checkpoint_under_its_name(accel_path, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, max_steps=6, checkpoint={"every": 3, "resume": "none"})
+
+    def limit():
+        # The files of a shard are larger; a write past the limit fails, as on a full disk.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))
+
+    process = start(accel_path, config, tmp_path, preexec_fn=limit)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 6, output
+    assert "File too large" in output, output
+    assert "checkpoint_3" not in checkpoints(tmp_path)
+
+
+def test_refuses_a_directory_with_checkpoints_of_another_run(accel, trained):
+    before = {path: path.stat().st_mtime_ns for path in (trained / "out/checkpoints").rglob("*")}
+    result = accel("launch", trained / "config.yaml", code=6)
+    assert "holds checkpoints of an earlier run, up to step 6" in result.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (trained / "out/checkpoints").rglob("*")}
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"optimizer.lr": 1e30, "lr_scheduler": {"type": "constant"}}, "the loss is"),
+    ({"model.inputs": ["pixels"]}, "the data has no field 'pixels'"),
+    ({"model.loss": "model"}, "not a scalar loss"),
+    ({"data.batch_size": 1000000}, "a step of 1 processes with batch_size 1000000 needs 1000000"),
+    ({"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"}, "no module of class 'Blok'"),
+], ids=["NaN", "field", "loss", "too little data", "class"])
+def test_says_what_is_wrong(accel, tmp_path, change, message):
+    train_runs.export(tmp_path / "gpt.pt")
+    result = accel("launch", train_runs.config(tmp_path, processes=1, **change), code=6)
+    assert message in result.stderr
+
+
+def test_the_class_error_lists_the_classes_there_are(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"})
+    assert "Attention, Block, Embedding, GPT" in accel("launch", config, code=6).stderr
+
+
+@pytest.mark.parametrize("damage", ["truncated", "not a zip", "a Python pickle"])
+def test_a_broken_model_file_is_named(accel, tmp_path, damage):
+    path = tmp_path / "gpt.pt"
+    train_runs.export(path)
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:20000])
+    elif damage == "not a zip":
+        path.write_bytes(b"hello" * 1000)
+    else:
+        torch.save({"weight": torch.zeros(3)}, path)
+    result = accel("launch", train_runs.config(tmp_path, 1), code=6)
+    assert "gpt.pt' is not a TorchScript file" in result.stderr
+
+
+def test_the_wrap_list_may_come_from_the_model_file(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, max_steps=1)
+    document = json.loads(config.read_text())
+    del document["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"]
+    config.write_text(json.dumps(document))
+    assert "in 3 units" in accel("launch", config).stderr
+
+
+def test_each_rank_reads_only_its_shard(accel_path, tmp_path):
+    """Four ranks on a model of 50 MB: by the kernel's count, none reads much more than its part."""
+    train_runs.export(tmp_path / "gpt.pt", width=512, heads=8, layers=4)
+    size = (tmp_path / "gpt.pt").stat().st_size
+    config = train_runs.config(tmp_path, processes=4, max_steps=100000)
+    process = start(accel_path, config, tmp_path)
+    try:
+        wait_for_step(tmp_path, process, 1)
+        read = []
+        for rank in range(4):
+            fields = dict(line.split(": ") for line in open(f"/proc/{worker_of(rank, process.pid)}/io").read().splitlines())
+            read.append(int(fields["rchar"]))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    # Everything that the process read, libraries included, but not what sockets brought (recv is not counted).
+    assert size > 40e6
+    assert max(read) < size / 2, (read, size)

@@ -1,0 +1,77 @@
+"""Checkpoints of training runs: torch and Accelerate read ours, and go on training from them."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
+
+import train_runs
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def load_with_dcp(path, root, like):
+    """What torch's DCP reads for the names and shapes of `like`; every element starts as NaN."""
+    state = {root: {name: torch.full_like(tensor, float("nan")) for name, tensor in like.items()}}
+    dcp.load(state, checkpoint_id=str(path), no_dist=True)
+    return state[root]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_torch_loads_what_we_save_bit_for_bit(accel, tmp_path, processes):
+    model = train_runs.export(tmp_path / "gpt.pt")
+    # A learning rate of 0 leaves every parameter as it was exported.
+    accel("launch", train_runs.config(tmp_path, processes, max_steps=1, checkpoint={"every": 1, "resume": "none"},
+                                      **{"optimizer.lr": 0, "lr_scheduler": {"type": "constant"}}))
+    last = tmp_path / "out/checkpoints/checkpoint_1"
+    expected = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    loaded = load_with_dcp(last / "pytorch_model_fsdp_0", "model", expected)
+    assert loaded.keys() == expected.keys()
+    for name in expected:
+        assert torch.equal(loaded[name], expected[name]), name
+
+    accel("merge-weights", last, tmp_path / "merged", "--keep-tied")
+    merged = load_file(tmp_path / "merged/model.safetensors")
+    assert merged.keys() == expected.keys()
+    for name in expected:
+        assert torch.equal(merged[name], expected[name]), name
+
+
+def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):
+    from accelerate.utils import merge_fsdp_weights
+    train_runs.export(tmp_path / "gpt.pt")
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=2, checkpoint={"every": 2, "resume": "none"}))
+    last = tmp_path / "out/checkpoints/checkpoint_2"
+    merge_fsdp_weights(str(last / "pytorch_model_fsdp_0"), str(tmp_path / "theirs"), safe_serialization=True)
+    accel("merge-weights", last, tmp_path / "ours")
+    theirs, ours = load_file(tmp_path / "theirs/model.safetensors"), load_file(tmp_path / "ours/model.safetensors")
+    # Of two tied tensors each keeps one; which one is theirs to choose.
+    tied = {"head.weight", "tokens.weight"}
+    assert theirs.keys() - tied == ours.keys() - tied and theirs.keys() & tied and ours.keys() & tied
+    for name in ours.keys() - tied:
+        assert torch.equal(ours[name], theirs[name]), name
+    assert torch.equal(ours[(ours.keys() & tied).pop()], theirs[(theirs.keys() & tied).pop()])
+
+
+def test_python_goes_on_training_from_our_checkpoint(accel, tmp_path):
+    """fully_shard loads model and optimizer of step 10 and sees the losses that we see in steps 11 to 20."""
+    train_runs.export(tmp_path / "gpt.pt")
+    accel("launch", train_runs.config(tmp_path, 2, checkpoint={"every": 10, "resume": "none"}))
+    ours = train_runs.metrics(tmp_path)
+    spec = {
+        "model": train_runs.SIZES, "path": str(tmp_path / "gpt.pt"), "data": str(train_runs.TEXT), "batch_size": 4,
+        "accumulate": 1, "lr": 3e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "no_decay": ["bias", "norm"],
+        "warmup_steps": 4, "min_lr_ratio": 0.1, "max_steps": 20, "max_grad_norm": 1.0, "out": str(tmp_path / "out.json"),
+        "load": str(tmp_path / "out/checkpoints/checkpoint_10"), "start": 10,
+    }
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    launch = tmp_path / "launch.yaml"
+    launch.write_text("distributed_type: FSDP\nuse_cpu: true\nnum_processes: 2\nmain_process_port: 0\n")
+    accel("launch", launch, "--", sys.executable, HERE / "fsdp_reference.py", tmp_path / "spec.json")
+    theirs = json.loads((tmp_path / "out.json").read_text())["loss"]
+    assert len(theirs) == 10
+    assert max(abs(a - b) for a, b in zip(ours[10:], theirs)) < 2e-5
