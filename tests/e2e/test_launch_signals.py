@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -77,6 +78,13 @@ def test_success_and_failure_leave_nobody(start, tmp_path, script):  # noqa: F81
                     f"{begin}; exit {code}")
         assert run.finish()[0] == expected
         assert run.survivors() == []
+
+
+def test_children_from_before_are_left_alone(accel_path, tmp_path):
+    """`job & exec accel launch ...` makes the job a child of the launcher, which is none of its business."""
+    script = f"(sleep 0.5; touch job.done) & exec '{accel_path}' launch --cpu -- true"
+    assert subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=30).returncode == 0
+    wait_for((tmp_path / "job.done").exists)
 
 
 def test_workers_may_end_in_order(running):

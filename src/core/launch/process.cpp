@@ -64,13 +64,6 @@ std::string signal_text(int signal) {
   return fmt::format("SIG{} ({})", name, words == nullptr ? "?" : words);
 }
 
-std::vector<pid_t> children() {
-  std::vector<pid_t> pids;
-  std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
-  for (pid_t pid = 0; list >> pid;) pids.push_back(pid);
-  return pids;
-}
-
 }  // namespace
 
 Pipe make_pipe() {
@@ -139,18 +132,25 @@ ExitStatus reap_with_group(pid_t leader) {
   return info.si_code == CLD_EXITED ? ExitStatus{info.si_status, 0} : ExitStatus{0, info.si_status};
 }
 
-void reap_adopted_children(const std::function<bool(pid_t)>& is_ours) {
-  for (const pid_t pid : children()) {
-    if (!is_ours(pid)) ::waitpid(pid, nullptr, WNOHANG);
+std::vector<pid_t> child_processes() {
+  std::vector<pid_t> pids;
+  std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
+  for (pid_t pid = 0; list >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+void reap_adopted_children(const IsSpared& is_spared) {
+  for (const pid_t pid : child_processes()) {
+    if (!is_spared(pid)) ::waitpid(pid, nullptr, WNOHANG);
   }
 }
 
-void kill_adopted_children(pid_t spared) {
+void kill_adopted_children(const IsSpared& is_spared) {
   // A killed child hands its own children on to us, so look again until there is none.
   while (true) {
     bool found = false;
-    for (const pid_t pid : children()) {
-      if (pid == spared) continue;
+    for (const pid_t pid : child_processes()) {
+      if (is_spared(pid)) continue;
       found = true;
       ::kill(pid, SIGKILL);
       while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {

@@ -47,12 +47,17 @@ std::string text_of(const ExitStatus& status);
 /// for until it is reaped nobody else can get its number.
 ExitStatus reap_with_group(pid_t leader);
 
-/// Reaps the processes that have become our children because their parent died, and have ended; `is_ours`
-/// tells those apart that somebody here waits for.
-void reap_adopted_children(const std::function<bool(pid_t)>& is_ours);
+/// This process's children, also those that it had before it became this program.
+std::vector<pid_t> child_processes();
 
-/// Kills and reaps every process that has become our child because its parent died (see
-/// PR_SET_CHILD_SUBREAPER), until none is left but `spared`.
-void kill_adopted_children(pid_t spared);
+/// Whether somebody else looks after a child.
+using IsSpared = std::function<bool(pid_t)>;
+
+/// Reaps the processes that have become our children because their parent died (see PR_SET_CHILD_SUBREAPER),
+/// and have ended.
+void reap_adopted_children(const IsSpared& is_spared);
+
+/// Kills and reaps them, until none is left.
+void kill_adopted_children(const IsSpared& is_spared);
 
 }  // namespace accel::core

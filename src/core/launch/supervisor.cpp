@@ -47,7 +47,7 @@ class Supervisor {
       ::kill(-worker.pid, SIGKILL);
       reap_with_group(worker.pid);
     }
-    kill_adopted_children(guardian_.pid());
+    kill_strangers();
   }
 
   GroupOutcome run() {
@@ -60,7 +60,7 @@ class Supervisor {
       collect();
       serve_deadlines();
     }
-    kill_adopted_children(guardian_.pid());
+    kill_strangers();
     GroupOutcome result;
     result.interrupted_by = interrupted_by_;
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
@@ -148,7 +148,7 @@ class Supervisor {
   void serve_signals() {
     while (const std::optional<int> signal = signals_.next()) {
       if (*signal == SIGCHLD) {
-        reap_adopted_children([this](pid_t pid) { return pid == guardian_.pid() || is_worker(pid); });
+        reap_adopted_children([this](pid_t pid) { return is_worker(pid) || is_not_ours(pid); });
       } else if (*signal == SIGUSR1) {
         send(SIGUSR1);
       } else {
@@ -220,7 +220,7 @@ class Supervisor {
     }
     if (failed && !stopping_) stop(SIGTERM);
     // Whoever escaped from the groups may hold a pipe open.
-    if (ended_ == static_cast<int>(workers_.size())) kill_adopted_children(guardian_.pid());
+    if (ended_ == static_cast<int>(workers_.size())) kill_strangers();
   }
 
   void serve_deadlines() {
@@ -239,6 +239,15 @@ class Supervisor {
       if (worker.out.open()) worker.out.close();
       if (worker.err.open()) worker.err.close();
     }
+  }
+
+  /// The guardian, and children from before: `job & exec accel launch ...` in a script gives us some.
+  [[nodiscard]] bool is_not_ours(pid_t pid) const {
+    return pid == guardian_.pid() || std::find(inherited_.begin(), inherited_.end(), pid) != inherited_.end();
+  }
+
+  void kill_strangers() {
+    kill_adopted_children([this](pid_t pid) { return is_not_ours(pid); });
   }
 
   [[nodiscard]] bool is_worker(pid_t pid) const {
@@ -260,6 +269,7 @@ class Supervisor {
   }
 
   const LaunchPlan& plan_;
+  const std::vector<pid_t> inherited_ = child_processes();
   SignalQueue signals_;
   Guardian guardian_;
   Terminal terminal_;

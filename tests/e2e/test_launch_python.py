@@ -1,0 +1,29 @@
+"""Python programs under the launcher: torch.distributed meets over its environment."""
+
+import sys
+
+SUM = """
+import datetime, os, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+print("sum", total.item(), "of", dist.get_world_size())
+dist.destroy_process_group()
+"""
+
+STATE = """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+accelerator.print("ranks", accelerator.num_processes, "precision", accelerator.mixed_precision)
+"""
+
+
+def test_torch_distributed(accel):
+    result = accel("launch", "--cpu", "--num_processes", 3, "--main_process_port", 0, "--", sys.executable, "-c", SUM)
+    assert result.stdout == "sum 6.0 of 3\n"
+
+
+def test_accelerator(accel):
+    result = accel("launch", "--cpu", "--num_processes", 2, "--main_process_port", 0, "--mixed_precision", "bf16", "--",
+                   sys.executable, "-c", STATE)
+    assert result.stdout == "ranks 2 precision bf16\n"
