@@ -125,6 +125,7 @@ fs::path find_model_directory(const fs::path& path) {
   if (!all_optimizers) std::erase_if(found, is_optimizer);
   if (found.size() > 1) {
     std::vector<std::string> names;
+    names.reserve(found.size());
     for (const fs::path& directory : found) names.push_back(directory.string());
     throw Error(ErrorKind::kUsage, fmt::format("'{}' holds {} checkpoints: {}", path.string(), found.size(),
                                                fmt::join(names, ", ")))

@@ -18,7 +18,6 @@ namespace {
 
 using pickle::Global;
 using pickle::Object;
-using pickle::ObjectParts;
 using pickle::Pairs;
 using pickle::Value;
 using pickle::Values;

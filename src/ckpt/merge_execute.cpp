@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,8 +20,8 @@
 namespace accel::ckpt {
 namespace {
 
-// TensorReader's own buffer, and what a process of this kind needs anyway.
-constexpr std::uint64_t kReservedBytes = std::uint64_t{6} << 20;
+// TensorReader's own buffer, the plan, and what a process of this kind needs anyway.
+constexpr std::uint64_t kReservedBytes = 12'000'000;
 // Smaller tensors are gathered and written together.
 constexpr std::uint64_t kGatherBytes = std::uint64_t{1} << 20;
 
@@ -47,7 +48,8 @@ class Merger {
   Merger(const std::filesystem::path& directory, File& out, std::uint64_t buffer_bytes, Progress& progress)
       : reader_(directory),
         out_(out),
-        buffer_(buffer_bytes),
+        memory_(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes)),
+        buffer_(memory_.get(), buffer_bytes),
         progress_(progress),
         copier_(out, buffer_, [this](std::uint64_t bytes) { progress_.add(bytes); }) {}
 
@@ -65,7 +67,7 @@ class Merger {
       const std::int64_t end = std::min(numel, begin + room);
       if (gathered_ == 0) gathered_at_ = tensor.target + static_cast<std::uint64_t>(begin * item);
       const auto bytes = static_cast<std::size_t>((end - begin) * item);
-      reader_.read_range(tensor.source, begin, end, std::span(buffer_).subspan(gathered_, bytes));
+      reader_.read_range(tensor.source, begin, end, buffer_.subspan(gathered_, bytes));
       gathered_ += bytes;
       begin = end;
     }
@@ -73,7 +75,7 @@ class Merger {
 
   void flush() {
     if (gathered_ == 0) return;
-    out_.write_at(gathered_at_, std::span(buffer_).first(gathered_));
+    out_.write_at(gathered_at_, buffer_.first(gathered_));
     progress_.add(gathered_);
     gathered_ = 0;
   }
@@ -100,7 +102,8 @@ class Merger {
 
   TensorReader reader_;
   File& out_;
-  std::vector<std::byte> buffer_;
+  std::unique_ptr<std::byte[]> memory_;  // Not initialised: what is never used takes no memory.
+  std::span<std::byte> buffer_;
   std::uint64_t gathered_ = 0;     // Bytes at the front of buffer_ ...
   std::uint64_t gathered_at_ = 0;  // ... that belong here.
   Progress& progress_;

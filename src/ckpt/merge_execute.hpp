@@ -11,10 +11,10 @@ namespace accel::ckpt {
 
 struct MergeLimits {
   std::uint64_t memory_bytes = std::uint64_t{64}
-                               << 20;  ///< For all buffers together; at least kLeastMergeMemory.
+                               << 20;  ///< What the process may take, nearly; at least kLeastMergeMemory.
 };
 
-inline constexpr std::uint64_t kLeastMergeMemory = std::uint64_t{8} << 20;
+inline constexpr std::uint64_t kLeastMergeMemory = 16'000'000;
 
 /// Writes the merged file. `directory` is the checkpoint's, to which the plan's files are relative. The
 /// target's directory must exist; free space is checked first. The file appears complete or not at all.

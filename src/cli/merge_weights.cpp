@@ -177,7 +177,7 @@ void add_merge_weights(CLI::App& app, const Globals& globals, Action& action) {
   command->add_flag("--force", options->force, "Replace the output if it is there");
   command->add_flag("--keep-tied", options->keep_tied, "Write tied tensors under each of their names");
   command->add_flag("--dry-run", options->dry_run, "Print what would go where, and write nothing");
-  command->add_option("--max-memory", options->limits.memory_bytes, "Memory for buffers, at least 8MB (64MB)")
+  command->add_option("--max-memory", options->limits.memory_bytes, "Memory to use, at least 16MB (64MB)")
       ->transform(CLI::AsSizeValue(true))
       ->type_name("SIZE");
   for (const char* name : kLaterFlags) command->add_flag(name)->group("");
