@@ -1,5 +1,6 @@
 #include "base/log.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -22,8 +23,10 @@ spdlog::color_mode color_mode_of(Color color) {
 
 std::shared_ptr<spdlog::logger> make_logger(std::string_view prefix, Level level, Color color) {
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode_of(color));
-  auto logger = std::make_shared<spdlog::logger>(std::string(prefix), std::move(sink));
-  logger->set_pattern("%n: %^%l%$: %v");
+  auto logger = std::make_shared<spdlog::logger>(std::string(prefix), sink);
+  logger->set_pattern("%n: %^%v%$");
+  sink->set_color(spdlog::level::info, "");
+  sink->set_color(spdlog::level::debug, "");
   logger->flush_on(spdlog::level::trace);
   logger->set_level(level == Level::kQuiet     ? spdlog::level::warn
                     : level == Level::kVerbose ? spdlog::level::debug
@@ -40,9 +43,10 @@ std::shared_ptr<spdlog::logger>& logger() {
 
 void init(std::string_view prefix, Level level, Color color) { logger() = make_logger(prefix, level, color); }
 
+// What is merely said needs no label; what went wrong does.
 void debug(std::string_view message) { logger()->log(spdlog::level::debug, message); }
 void info(std::string_view message) { logger()->log(spdlog::level::info, message); }
-void warn(std::string_view message) { logger()->log(spdlog::level::warn, message); }
-void error(std::string_view message) { logger()->log(spdlog::level::err, message); }
+void warn(std::string_view message) { logger()->log(spdlog::level::warn, fmt::format("warning: {}", message)); }
+void error(std::string_view message) { logger()->log(spdlog::level::err, fmt::format("error: {}", message)); }
 
 }  // namespace accel::log

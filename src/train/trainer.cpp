@@ -148,9 +148,10 @@ class Trainer {
                     {"epoch", batches_.epoch()},
                     {"max_rss_bytes", max_rss_bytes()}});
     const double left = seconds_since(start_) / static_cast<double>(step) * static_cast<double>(config_.max_steps - step);
-    say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {} left", step,
+    const std::string end = step == config_.max_steps ? "done" : format_duration(left) + " left";
+    say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {}", step,
                     fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
-                    result.grad_norm, tokens_per_s, format_duration(left)));
+                    result.grad_norm, tokens_per_s, end));
     since_log_ = Clock::now();
     pause_s_ = 0;
     tokens_ = 0;

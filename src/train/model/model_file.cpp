@@ -17,7 +17,7 @@
 namespace accel::train {
 namespace {
 
-/// A record's first 4 GiB are enough to copy a storage in pieces; no storage is read whole except one with strides.
+/// A whole storage: only a parameter with strides, whose elements are not in order, needs it.
 std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t offset, std::size_t bytes) {
   std::vector<std::byte> storage(bytes);
   reader.read_file(offset, storage);
@@ -30,6 +30,19 @@ void fill(const at::Tensor& tensor, const SkippingReader& reader, std::unordered
   const auto offset = reader.offset_of(storage.data());
   if (!offset || !done.insert(storage.data()).second) return;
   reader.read_file(*offset, {static_cast<std::byte*>(storage.mutable_data()), storage.nbytes()});
+}
+
+/// In the order of Python's named_parameters: modules in pre-order, each one's own parameters before its children's.
+/// libtorch's own recursion mixes the two, and the first name of a tied parameter would differ from Python's.
+std::vector<std::pair<std::string, at::Tensor>> parameters_of(const torch::jit::Module& root) {
+  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  for (const auto& module : root.named_modules()) {
+    const std::string prefix = module.name.empty() ? "" : module.name + ".";
+    for (const auto& parameter : module.value.named_parameters(/*recurse=*/false)) {
+      parameters.emplace_back(prefix + parameter.name, parameter.value);
+    }
+  }
+  return parameters;
 }
 
 }  // namespace
@@ -67,20 +80,18 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
   model.accel_json_ = extra.at("accel.json");
 
   std::unordered_map<const at::TensorImpl*, std::size_t> index;
-  for (const auto& parameter : model.module_.named_parameters(/*recurse=*/true)) {
-    const at::TensorImpl* impl = parameter.value.unsafeGetTensorImpl();
-    const auto [entry, is_new] = index.try_emplace(impl, model.parameters_.size());
+  for (const auto& [name, tensor] : parameters_of(model.module_)) {
+    const auto [entry, is_new] = index.try_emplace(tensor.unsafeGetTensorImpl(), model.parameters_.size());
     if (!is_new) {
-      model.names_[entry->second].push_back(parameter.name);
+      model.names_[entry->second].push_back(name);
       continue;
     }
-    const at::Tensor& tensor = parameter.value;
     const auto offset = tensor.storage().nbytes() == 0 ? 0 : model.reader_->offset_of(tensor.storage().data());
     if (!offset) {
-      throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' of '{}' has no data in the file", parameter.name, path.string()));
+      throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' of '{}' has no data in the file", name, path.string()));
     }
     model.parameters_.push_back(tensor);
-    model.names_.push_back({parameter.name});
+    model.names_.push_back({name});
     model.offsets_.push_back(*offset);
   }
 
