@@ -137,7 +137,8 @@ struct DcpReader::State {
   std::map<const DcpChunk*, Extent> located;  // Their archives agree with the metadata.
 };
 
-DcpReader::DcpReader(std::filesystem::path directory) : state_(std::make_unique<State>(directory)) {}
+DcpReader::DcpReader(std::filesystem::path directory)
+    : state_(std::make_unique<State>(std::move(directory))) {}
 DcpReader::DcpReader(DcpReader&&) noexcept = default;
 DcpReader& DcpReader::operator=(DcpReader&&) noexcept = default;
 DcpReader::~DcpReader() = default;

@@ -45,7 +45,7 @@ FileSummary SummedFile::finish() {
   flush();
   file_.sync();
   finished_ = true;
-  const FileSummary summary{file_.path().filename().string(), size_, crc_};
+  FileSummary summary{file_.path().filename().string(), size_, crc_};
   file_.close();
   return summary;
 }

@@ -73,6 +73,7 @@ std::string totals_of(const Inspection& result) {
     ++dtypes[ckpt::torch_name(tensor.dtype)];
   }
   std::vector<std::string> parts;
+  parts.reserve(dtypes.size());
   for (const auto& [name, count] : dtypes) parts.push_back(fmt::format("{} {}", count, name));
   return fmt::format("{} tensors ({}), {} elements, {}", result.tensors.size(), fmt::join(parts, ", "),
                      elements, format_bytes(result.tensor_bytes()));
