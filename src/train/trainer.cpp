@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/log.hpp"
@@ -84,18 +85,20 @@ class Trainer {
 
   void report_model() const {
     std::int64_t parameters = 0;
+    std::int64_t trainable = 0;
     for (const ParameterInfo& parameter : model_.structure().parameters) {
-      std::int64_t numel = 1;
-      for (const std::int64_t dim : parameter.shape) numel *= dim;
+      const std::int64_t numel = checked_numel(parameter.shape);
       parameters += numel;
+      if (parameter.requires_grad) trainable += numel;
     }
     std::int64_t shard = 0;
     for (const FlatBuffer* buffer : model_.trainable_buffers()) shard += buffer->layout().shard_numel;
     // float32: the parameter, its gradient, and AdamW's two moments.
     constexpr std::int64_t kBytesPerParameter = 16;
-    say(fmt::format("{} parameters in {} units over {} {}; with gradients and optimizer state {} in all, {} a rank",
-                    parameters, model_.units().size(), group_.size(), group_.size() == 1 ? "rank" : "ranks",
-                    format_bytes(static_cast<std::uint64_t>(parameters * kBytesPerParameter)),
+    say(fmt::format("{} parameters, {} trainable, in {} units over {} {}; these with gradients and optimizer state {} in "
+                    "all, {} a rank", parameters, trainable, model_.units().size(), group_.size(),
+                    group_.size() == 1 ? "rank" : "ranks",
+                    format_bytes(static_cast<std::uint64_t>(trainable * kBytesPerParameter)),
                     format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
   }
 
@@ -199,14 +202,7 @@ class Trainer {
 /// Rank 0 makes the run's directory ready before anyone writes into it.
 void prepare_output(const core::TrainingConfig& config) {
   make_directories(config.output_dir);
-  CheckpointStore store(config.output_dir / "checkpoints");
-  const auto steps = store.steps();
-  if (config.checkpoint.every > 0 && !steps.empty()) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' holds checkpoints of an earlier run, up to step {}",
-                                               (config.output_dir / "checkpoints").string(), steps.back()))
-        .hint("choose another training.output_dir, or move that one away; resuming is not there yet");
-  }
-  store.sweep();
+  CheckpointStore(config.output_dir / "checkpoints").sweep();
 }
 
 }  // namespace

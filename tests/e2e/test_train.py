@@ -137,10 +137,16 @@ def test_a_save_that_cannot_be_written_leaves_no_checkpoint_under_its_name(accel
 
 
 def test_refuses_a_directory_with_checkpoints_of_another_run(accel, trained):
-    before = {path: path.stat().st_mtime_ns for path in (trained / "out/checkpoints").rglob("*")}
-    result = accel("launch", trained / "config.yaml", code=6)
-    assert "holds checkpoints of an earlier run, up to step 6" in result.stderr
-    assert before == {path: path.stat().st_mtime_ns for path in (trained / "out/checkpoints").rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in (trained / "out").rglob("*")}
+    result = accel("launch", trained / "config.yaml", code=2)
+    assert "holds checkpoints of an earlier run" in result.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (trained / "out").rglob("*")}
+
+
+def test_evaluation_needs_data(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    result = accel("launch", train_runs.config(tmp_path, 1, eval_every=5), code=2)
+    assert "'training.eval_every: 5' needs training.data.eval" in result.stderr
 
 
 @pytest.mark.parametrize("change, message", [

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -59,6 +60,16 @@ std::string line_of(const WorkerOutcome& worker) {
                      worker.on_its_own ? "" : ", after it was asked to stop");
 }
 
+/// The worker's last lines without those that only repeat its error message.
+std::vector<std::string> news(const std::vector<std::string>& last_lines, const std::vector<std::string>& message) {
+  std::vector<std::string> result;
+  std::copy_if(last_lines.begin(), last_lines.end(), std::back_inserter(result), [&](const std::string& line) {
+    return std::none_of(message.begin(), message.end(),
+                        [&](const std::string& said) { return !said.empty() && line.ends_with(said); });
+  });
+  return result;
+}
+
 bool failed(const WorkerOutcome& worker) {
   return !worker.status.success() && !(worker.status == ExitStatus{to_int(ExitCode::kPreempted), 0});
 }
@@ -108,17 +119,19 @@ std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause
   std::string report =
       fmt::format("rank {} of {} failed: {}{}\n  host: {}, pid {}\n", cause.rank, group.workers.size(),
                   text_of(cause.status), advice(cause.status), host, cause.pid);
+  std::vector<std::string> message;
   if (const auto error = read_worker_error(cause.error_file)) {
-    const std::vector<std::string> lines = split(error->message, '\n');
-    for (std::size_t i = 0; i < std::min(lines.size(), kMessageLines); ++i) {
-      report += fmt::format("{}{}\n", i == 0 ? "  error: " : "    ", shown(lines[i]));
+    message = split(error->message, '\n');
+    for (std::size_t i = 0; i < std::min(message.size(), kMessageLines); ++i) {
+      report += fmt::format("{}{}\n", i == 0 ? "  error: " : "    ", shown(message[i]));
     }
   }
-  if (!cause.last_lines.empty()) {
+  const std::vector<std::string> last_lines = news(cause.last_lines, message);
+  if (!last_lines.empty()) {
     report += "  its last lines:\n";
-    const std::size_t skip = cause.last_lines.size() - std::min(cause.last_lines.size(), kShownLines);
-    for (std::size_t i = skip; i < cause.last_lines.size(); ++i) {
-      report += fmt::format("    | {}\n", shown(cause.last_lines[i]));
+    const std::size_t skip = last_lines.size() - std::min(last_lines.size(), kShownLines);
+    for (std::size_t i = skip; i < last_lines.size(); ++i) {
+      report += fmt::format("    | {}\n", shown(last_lines[i]));
     }
   }
   if (!cause.log.empty()) report += fmt::format("  log: {}\n", cause.log.string());

@@ -14,6 +14,7 @@ namespace {
 using accel::testing::TempDir;
 using accel::testing::write_file;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 WorkerOutcome worker(int rank, ExitStatus status, bool on_its_own, int order) {
   WorkerOutcome outcome;
@@ -103,6 +104,19 @@ TEST(ReportTest, SaysItAllOnOneScreen) {
           "  log: logs/stderr.log\n"
           "  rank 0: killed by SIGTERM (Terminated), after it was asked to stop\n"
           "  rank 2: finished");
+}
+
+TEST(ReportTest, LastLinesThatOnlyRepeatTheErrorAreLeftOut) {
+  const TempDir dir;
+  GroupOutcome group{{worker(0, {1, 0}, true, 0)}, 0};
+  WorkerOutcome& cause = group.workers[0];
+  cause.error_file = dir / "error.json";
+  write_file(cause.error_file, R"({"message": {"message": "no such class"}})");
+  cause.last_lines = {"step 1", "rank 0: error: no such class"};
+  EXPECT_THAT(failure_report(group, cause, "n1"), HasSubstr("  its last lines:\n    | step 1"));
+  EXPECT_THAT(failure_report(group, cause, "n1"), Not(HasSubstr("rank 0: error")));
+  cause.last_lines = {"rank 0: error: no such class"};
+  EXPECT_THAT(failure_report(group, cause, "n1"), Not(HasSubstr("its last lines")));
 }
 
 TEST(ReportTest, ManyRanksStayOnOneScreen) {
