@@ -137,8 +137,7 @@ struct DcpReader::State {
   std::map<const DcpChunk*, Extent> located;  // Their archives agree with the metadata.
 };
 
-DcpReader::DcpReader(std::filesystem::path directory)
-    : state_(std::make_unique<State>(std::move(directory))) {}
+DcpReader::DcpReader(const std::filesystem::path& directory) : state_(std::make_unique<State>(directory)) {}
 DcpReader::DcpReader(DcpReader&&) noexcept = default;
 DcpReader& DcpReader::operator=(DcpReader&&) noexcept = default;
 DcpReader::~DcpReader() = default;

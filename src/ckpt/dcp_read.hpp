@@ -25,7 +25,7 @@ namespace accel::ckpt {
 class DcpReader {
  public:
   /// Reads `.metadata`. Throws Error: kMissing without one, kCorrupt if it contradicts itself.
-  explicit DcpReader(std::filesystem::path directory);
+  explicit DcpReader(const std::filesystem::path& directory);
   DcpReader(DcpReader&&) noexcept;
   DcpReader& operator=(DcpReader&&) noexcept;
   ~DcpReader();
