@@ -61,7 +61,7 @@ core::Config read_config() {
 
 at::Device device_of(const core::Config& config, const train::Rank& rank) {
   if (config.launch.use_cpu || config.launch.gpu_ids.empty()) return at::kCPU;
-  train::load_cuda();
+  train::load_cuda(rank.local_rank);
   return {at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank)};
 }
 

@@ -1,5 +1,6 @@
 #include "train/dist/nccl.hpp"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -20,8 +21,7 @@ std::filesystem::path plugin_path() {
 
 }  // namespace
 
-void load_cuda() {
-  if (plugin != nullptr) return;
+void load_cuda(int device_index) {
   const std::filesystem::path path = plugin_path();
   if (!std::filesystem::exists(path)) {
     throw Error(ErrorKind::kFailure, fmt::format("this rank is to run on a GPU, but '{}' is not there", path.string()))
@@ -31,6 +31,11 @@ void load_cuda() {
   if (plugin == nullptr) {
     throw Error(ErrorKind::kFailure, fmt::format("cannot load libtorch's CUDA libraries: {}", ::dlerror()))
         .hint("run on the CPU with use_cpu: true");
+  }
+  const int visible = at::detail::getCUDAHooks().deviceCount();
+  if (device_index >= visible) {
+    throw Error(ErrorKind::kFailure, fmt::format("this rank is to run on GPU {}, but libtorch sees {} GPUs", device_index, visible))
+        .hint("is the NVIDIA driver recent enough for this libtorch (nvidia-smi says)? use_cpu: true runs on the CPU");
   }
 }
 
