@@ -12,7 +12,8 @@
 namespace accel {
 namespace {
 
-// Process and counter make the name unique here, the host name's hash is not needed: O_EXCL finds a collision.
+// Process and counter make the name unique here, the host name's hash is not needed: O_EXCL finds a
+// collision.
 std::filesystem::path temporary_name(const std::filesystem::path& target) {
   static std::atomic<unsigned> counter{0};
   return parent_of(target) / fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter++);

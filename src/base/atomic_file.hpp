@@ -13,14 +13,14 @@ namespace accel {
 
 /// A file that appears under its name complete and durable, or not at all.
 ///
-/// It is written under a temporary name in the same directory. commit() syncs it, renames it and syncs the directory;
-/// without commit() the destructor removes the temporary file and the target stays as it was.
+/// It is written under a temporary name in the same directory. commit() syncs it, renames it and syncs the
+/// directory; without commit() the destructor removes the temporary file and the target stays as it was.
 class AtomicFile {
  public:
   enum class Existing { kRefuse, kReplace };
 
-  /// Opens the temporary file. The target's directory must exist. An existing target is an Error under kRefuse,
-  /// both here and, should it appear meanwhile, at commit().
+  /// Opens the temporary file. The target's directory must exist. An existing target is an Error under
+  /// kRefuse, both here and, should it appear meanwhile, at commit().
   AtomicFile(std::filesystem::path target, Existing existing);
   AtomicFile(AtomicFile&&) = delete;
   AtomicFile& operator=(AtomicFile&&) = delete;

@@ -8,12 +8,14 @@
 
 namespace accel {
 
-/// Arithmetic on sizes and offsets that come from files: an overflow is an Error of kind kCorrupt, never a wrap.
+/// Arithmetic on sizes and offsets that come from files: an overflow is an Error of kind kCorrupt, never a
+/// wrap.
 template <class T>
 [[nodiscard]] T checked_add(T a, T b) {
   static_assert(std::is_integral_v<T>);
   T sum;
-  if (__builtin_add_overflow(a, b, &sum)) throw Error(ErrorKind::kCorrupt, "a size or offset overflows 64 bits");
+  if (__builtin_add_overflow(a, b, &sum))
+    throw Error(ErrorKind::kCorrupt, "a size or offset overflows 64 bits");
   return sum;
 }
 
@@ -21,7 +23,8 @@ template <class T>
 [[nodiscard]] T checked_mul(T a, T b) {
   static_assert(std::is_integral_v<T>);
   T product;
-  if (__builtin_mul_overflow(a, b, &product)) throw Error(ErrorKind::kCorrupt, "a size or offset overflows 64 bits");
+  if (__builtin_mul_overflow(a, b, &product))
+    throw Error(ErrorKind::kCorrupt, "a size or offset overflows 64 bits");
   return product;
 }
 
@@ -36,7 +39,8 @@ template <class T>
 }
 
 /// Bytes of `shape` at `item_bytes` each.
-[[nodiscard]] inline std::uint64_t checked_nbytes(std::span<const std::int64_t> shape, std::uint64_t item_bytes) {
+[[nodiscard]] inline std::uint64_t checked_nbytes(std::span<const std::int64_t> shape,
+                                                  std::uint64_t item_bytes) {
   return checked_mul<std::uint64_t>(static_cast<std::uint64_t>(checked_numel(shape)), item_bytes);
 }
 

@@ -10,28 +10,44 @@ namespace accel {
 
 ExitCode exit_code_of(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kFailure: return ExitCode::kFailure;
-    case ErrorKind::kUsage: return ExitCode::kUsage;
-    case ErrorKind::kMissing: return ExitCode::kCheckpointMissing;
-    case ErrorKind::kCorrupt: return ExitCode::kCheckpointCorrupt;
-    case ErrorKind::kWorker: return ExitCode::kWorkerFailed;
-    case ErrorKind::kPreempted: return ExitCode::kPreempted;
-    case ErrorKind::kInterrupted: return ExitCode::kInterrupted;
-    case ErrorKind::kTerminated: return ExitCode::kTerminated;
+    case ErrorKind::kFailure:
+      return ExitCode::kFailure;
+    case ErrorKind::kUsage:
+      return ExitCode::kUsage;
+    case ErrorKind::kMissing:
+      return ExitCode::kCheckpointMissing;
+    case ErrorKind::kCorrupt:
+      return ExitCode::kCheckpointCorrupt;
+    case ErrorKind::kWorker:
+      return ExitCode::kWorkerFailed;
+    case ErrorKind::kPreempted:
+      return ExitCode::kPreempted;
+    case ErrorKind::kInterrupted:
+      return ExitCode::kInterrupted;
+    case ErrorKind::kTerminated:
+      return ExitCode::kTerminated;
   }
   return ExitCode::kFailure;
 }
 
 std::string_view name_of(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kFailure: return "failure";
-    case ErrorKind::kUsage: return "usage";
-    case ErrorKind::kMissing: return "missing";
-    case ErrorKind::kCorrupt: return "corrupt";
-    case ErrorKind::kWorker: return "worker";
-    case ErrorKind::kPreempted: return "preempted";
-    case ErrorKind::kInterrupted: return "interrupted";
-    case ErrorKind::kTerminated: return "terminated";
+    case ErrorKind::kFailure:
+      return "failure";
+    case ErrorKind::kUsage:
+      return "usage";
+    case ErrorKind::kMissing:
+      return "missing";
+    case ErrorKind::kCorrupt:
+      return "corrupt";
+    case ErrorKind::kWorker:
+      return "worker";
+    case ErrorKind::kPreempted:
+      return "preempted";
+    case ErrorKind::kInterrupted:
+      return "interrupted";
+    case ErrorKind::kTerminated:
+      return "terminated";
   }
   return "failure";
 }
@@ -46,9 +62,10 @@ Error&& Error::hint(std::string advice) && {
 void Error::add_context(std::string_view context) { message_ = fmt::format("{}: {}", context, message_); }
 
 Error system_error(std::string_view action, std::string_view path, int errno_value) {
-  Error error(ErrorKind::kFailure, fmt::format("cannot {} '{}': {}", action, path,
-                                               std::generic_category().message(errno_value)));
-  if (errno_value == ENOSPC || errno_value == EDQUOT) return std::move(error).hint("free some space and try again");
+  Error error(ErrorKind::kFailure,
+              fmt::format("cannot {} '{}': {}", action, path, std::generic_category().message(errno_value)));
+  if (errno_value == ENOSPC || errno_value == EDQUOT)
+    return std::move(error).hint("free some space and try again");
   return error;
 }
 

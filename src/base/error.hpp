@@ -26,8 +26,8 @@ std::string_view name_of(ErrorKind kind);
 /// The one exception type of this project. The message says what failed, on what, what was found and what was
 /// expected; the hint says what to do. Context is added on the way up, outermost first:
 ///
-///   throw Error(ErrorKind::kCorrupt, fmt::format("needs {} bytes, has {}", want, have)).hint("the file may be truncated");
-///   catch (Error& e) { e.add_context(fmt::format("'{}'", path)); throw; }
+///   throw Error(ErrorKind::kCorrupt, fmt::format("needs {} bytes, has {}", want, have)).hint("the file may
+///   be truncated"); catch (Error& e) { e.add_context(fmt::format("'{}'", path)); throw; }
 class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string message);

@@ -30,7 +30,9 @@ int open_or_throw(const std::filesystem::path& path, int flags, std::string_view
 
 File::File(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
 
-File File::open_read(const std::filesystem::path& path) { return {open_or_throw(path, O_RDONLY, "open"), path}; }
+File File::open_read(const std::filesystem::path& path) {
+  return {open_or_throw(path, O_RDONLY, "open"), path};
+}
 
 File File::create_new(const std::filesystem::path& path) {
   return {open_or_throw(path, O_RDWR | O_CREAT | O_EXCL, "create"), path};
@@ -62,8 +64,8 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw system_error("read", path_.string(), errno);
     if (n == 0) {
-      throw Error(ErrorKind::kCorrupt, fmt::format("'{}' ends at byte {}, but bytes {} to {} are needed", path_.string(),
-                                                   size(), offset, offset + out.size()))
+      throw Error(ErrorKind::kCorrupt, fmt::format("'{}' ends at byte {}, but bytes {} to {} are needed",
+                                                   path_.string(), size(), offset, offset + out.size()))
           .hint("the file may be truncated");
     }
     done += static_cast<std::size_t>(n);
@@ -115,7 +117,8 @@ MappedFile::~MappedFile() {
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   const File file = File::open_read(path);
   struct stat status {};
-  if (::fstat(file.fd(), &status) == 0 && S_ISDIR(status.st_mode)) throw system_error("read", path.string(), EISDIR);
+  if (::fstat(file.fd(), &status) == 0 && S_ISDIR(status.st_mode))
+    throw system_error("read", path.string(), EISDIR);
   const std::uint64_t size = file.size();
   if (size > limit_bytes) {
     throw Error(ErrorKind::kCorrupt,
@@ -137,15 +140,18 @@ void sync_directory(const std::filesystem::path& directory) {
 
 void make_directories(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> missing;
-  for (std::filesystem::path path = directory; !path.empty() && !std::filesystem::exists(path); path = path.parent_path()) {
+  for (std::filesystem::path path = directory; !path.empty() && !std::filesystem::exists(path);
+       path = path.parent_path()) {
     missing.push_back(path);
     if (path == path.parent_path()) break;
   }
   for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
-    if (::mkdir(path->c_str(), 0777) != 0 && errno != EEXIST) throw system_error("create directory", path->string(), errno);
+    if (::mkdir(path->c_str(), 0777) != 0 && errno != EEXIST)
+      throw system_error("create directory", path->string(), errno);
     sync_directory(parent_of(*path));
   }
-  if (!std::filesystem::is_directory(directory)) throw system_error("create directory", directory.string(), ENOTDIR);
+  if (!std::filesystem::is_directory(directory))
+    throw system_error("create directory", directory.string(), ENOTDIR);
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -9,8 +9,8 @@
 
 namespace accel {
 
-/// An open file descriptor, owned. All reads and writes are positional, so one File may be used by several threads.
-/// Every failure is an Error that names the path.
+/// An open file descriptor, owned. All reads and writes are positional, so one File may be used by several
+/// threads. Every failure is an Error that names the path.
 class File {
  public:
   static File open_read(const std::filesystem::path& path);
@@ -42,7 +42,8 @@ class File {
   std::filesystem::path path_;
 };
 
-/// A whole file mapped for reading. A file that shrinks while mapped raises SIGBUS; map only files that are complete.
+/// A whole file mapped for reading. A file that shrinks while mapped raises SIGBUS; map only files that are
+/// complete.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -60,7 +61,8 @@ class MappedFile {
 };
 
 /// The whole file as a string; larger than `limit_bytes` is an Error of kind kCorrupt.
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit_bytes = std::uint64_t{1} << 30);
+std::string read_text_file(const std::filesystem::path& path,
+                           std::uint64_t limit_bytes = std::uint64_t{1} << 30);
 
 /// fsync of a directory, which makes the names created, renamed or removed in it durable.
 void sync_directory(const std::filesystem::path& directory);

@@ -13,9 +13,12 @@ namespace {
 
 spdlog::color_mode color_mode_of(Color color) {
   switch (color) {
-    case Color::kAlways: return spdlog::color_mode::always;
-    case Color::kNever: return spdlog::color_mode::never;
-    case Color::kAuto: break;
+    case Color::kAlways:
+      return spdlog::color_mode::always;
+    case Color::kNever:
+      return spdlog::color_mode::never;
+    case Color::kAuto:
+      break;
   }
   const char* no_color = std::getenv("NO_COLOR");
   return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
@@ -46,7 +49,9 @@ void init(std::string_view prefix, Level level, Color color) { logger() = make_l
 // What is merely said needs no label; what went wrong does.
 void debug(std::string_view message) { logger()->log(spdlog::level::debug, message); }
 void info(std::string_view message) { logger()->log(spdlog::level::info, message); }
-void warn(std::string_view message) { logger()->log(spdlog::level::warn, fmt::format("warning: {}", message)); }
+void warn(std::string_view message) {
+  logger()->log(spdlog::level::warn, fmt::format("warning: {}", message));
+}
 void error(std::string_view message) { logger()->log(spdlog::level::err, fmt::format("error: {}", message)); }
 
 }  // namespace accel::log

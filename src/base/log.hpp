@@ -7,7 +7,8 @@ namespace accel::log {
 enum class Level { kQuiet, kNormal, kVerbose };
 enum class Color { kAuto, kAlways, kNever };
 
-/// Sets up the one logger, which writes to stderr; stdout is for results alone. `prefix` stands before every line
+/// Sets up the one logger, which writes to stderr; stdout is for results alone. `prefix` stands before every
+/// line
 /// ("accel", or "rank 1" in a worker). Call once at the start of main; before it, lines go out plainly.
 /// `NO_COLOR` in the environment counts as kNever under kAuto.
 void init(std::string_view prefix, Level level, Color color);

@@ -72,9 +72,11 @@ void check_output(const TrainingConfig& training, const Settings& settings) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     // What an interrupted run left unfinished is swept by the next one.
-    if (!name.starts_with("checkpoint_") || name.ends_with(".incomplete") || name.ends_with(".deleting")) continue;
-    throw Error(ErrorKind::kUsage, fmt::format("{}'{}': '{}' holds checkpoints of an earlier run, among them {}",
-                                               settings.where(kKey), kKey, folder.string(), name))
+    if (!name.starts_with("checkpoint_") || name.ends_with(".incomplete") || name.ends_with(".deleting"))
+      continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}': '{}' holds checkpoints of an earlier run, among them {}",
+                            settings.where(kKey), kKey, folder.string(), name))
         .hint("choose another output_dir, or move that one away; resuming is not there yet");
   }
 }
@@ -82,8 +84,8 @@ void check_output(const TrainingConfig& training, const Settings& settings) {
 void check_evaluation(const TrainingConfig& training, const Settings& settings) {
   static constexpr std::string_view kKey = "training.eval_every";
   if (training.eval_every == 0 || training.data.eval) return;
-  throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' needs training.data.eval", settings.where(kKey), kKey,
-                                             training.eval_every));
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' needs training.data.eval", settings.where(kKey),
+                                             kKey, training.eval_every));
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 
 namespace accel::train {
 
-double evaluate(ShardedModel& model, const core::TrainingConfig& config, const TokenStream& data, at::Device device,
-                Group& group) {
+double evaluate(ShardedModel& model, const core::TrainingConfig& config, const TokenStream& data,
+                at::Device device, Group& group) {
   const at::NoGradGuard no_grad;
   model.set_training(false);
   const std::int64_t length = config.data.eval->sequence_length;

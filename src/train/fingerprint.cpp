@@ -14,7 +14,8 @@ namespace {
 
 std::string text_of(const ModelStructure& model) {
   std::string text;
-  for (const ModuleInfo& module : model.modules) text += fmt::format("{}:{}\n", module.name, module.class_name);
+  for (const ModuleInfo& module : model.modules)
+    text += fmt::format("{}:{}\n", module.name, module.class_name);
   for (const ParameterInfo& parameter : model.parameters) {
     text += fmt::format("{}:{}:{}:{}:{}\n", fmt::join(parameter.fqns, ","), fmt::join(parameter.shape, "x"),
                         parameter.dtype, parameter.requires_grad, parameter.foreign);
@@ -31,7 +32,8 @@ std::uint64_t hash_of(const std::string& text) {
 
 }  // namespace
 
-void require_agreement(Group& group, const core::Config& config, const ModelStructure& model, std::int64_t data_tokens) {
+void require_agreement(Group& group, const core::Config& config, const ModelStructure& model,
+                       std::int64_t data_tokens) {
   const nlohmann::json mine = {{"configuration", hash_of(core::config_to_json(config).dump())},
                                {"structure of the model file", hash_of(text_of(model))},
                                {"number of training tokens", data_tokens}};

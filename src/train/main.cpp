@@ -28,13 +28,15 @@ using namespace accel;
 void write_error_file(const Error& error, const std::string& backtrace) {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0') return;
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
   std::string message = error.message();
   if (!error.advice().empty()) message += "\nhint: " + error.advice();
   const nlohmann::json document = {
       {"message",
        {{"message", message},
-        {"extraInfo", {{"timestamp", now.count()}, {"kind", name_of(error.kind())}, {"cpp_backtrace", backtrace}}}}}};
+        {"extraInfo",
+         {{"timestamp", now.count()}, {"kind", name_of(error.kind())}, {"cpp_backtrace", backtrace}}}}}};
   std::ofstream(path) << document.dump() << '\n';
 }
 
@@ -70,8 +72,8 @@ void run() {
   log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
   const core::Config config = read_config();
   const at::Device device = device_of(config, rank);
-  // The simple executor: one that profiles and specialises would run the first steps several times over, and does not
-  // know that parameters come and go.
+  // The simple executor: one that profiles and specialises would run the first steps several times over, and
+  // does not know that parameters come and go.
   torch::jit::getProfilingMode() = false;
   torch::jit::getExecutorMode() = false;
   torch::jit::setGraphExecutorOptimize(false);

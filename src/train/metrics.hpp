@@ -11,7 +11,8 @@ namespace accel::train {
 /// The peak resident memory of this process, in bytes.
 std::uint64_t max_rss_bytes();
 
-/// `metrics.jsonl`: one JSON object a line, flushed line by line. Only rank 0 writes; elsewhere it does nothing.
+/// `metrics.jsonl`: one JSON object a line, flushed line by line. Only rank 0 writes; elsewhere it does
+/// nothing.
 class MetricsLog {
  public:
   /// Starts the file anew; `path` empty: writes nothing.

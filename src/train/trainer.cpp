@@ -32,7 +32,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 /// What one optimizer step yields, the same on every rank.
 struct StepResult {
@@ -55,8 +57,9 @@ class Trainer {
     if (config_.data.eval) {
       eval_data_ = TokenStream::open(config_.data.eval->format, config_.data.eval->path);
       if (eval_data_->windows(config_.data.eval->sequence_length) == 0) {
-        throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {} tokens are fewer than one sample of {}",
-                                                   eval_data_->size(), config_.data.eval->sequence_length));
+        throw Error(ErrorKind::kUsage,
+                    fmt::format("training.data.eval: {} tokens are fewer than one sample of {}",
+                                eval_data_->size(), config_.data.eval->sequence_length));
       }
     }
     require_agreement(group_, config, model_.structure(), batches_.stream().size());
@@ -70,7 +73,8 @@ class Trainer {
       const StepResult result = run_step(step);
       if (step % config_.log_every == 0 || step == config_.max_steps) log_step(step, result);
       const bool last = step == config_.max_steps;
-      if (eval_data_ && config_.eval_every > 0 && (last || step % config_.eval_every == 0)) log_evaluation(step);
+      if (eval_data_ && config_.eval_every > 0 && (last || step % config_.eval_every == 0))
+        log_evaluation(step);
       if (config_.checkpoint.every > 0 && (last || step % config_.checkpoint.every == 0)) save(step, result);
     }
     for (const auto& unit : model_.units()) {
@@ -95,11 +99,12 @@ class Trainer {
     for (const FlatBuffer* buffer : model_.trainable_buffers()) shard += buffer->layout().shard_numel;
     // float32: the parameter, its gradient, and AdamW's two moments.
     constexpr std::int64_t kBytesPerParameter = 16;
-    say(fmt::format("{} parameters, {} trainable, in {} units over {} {}; these with gradients and optimizer state {} in "
-                    "all, {} a rank", parameters, trainable, model_.units().size(), group_.size(),
-                    group_.size() == 1 ? "rank" : "ranks",
-                    format_bytes(static_cast<std::uint64_t>(trainable * kBytesPerParameter)),
-                    format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
+    say(fmt::format(
+        "{} parameters, {} trainable, in {} units over {} {}; these with gradients and optimizer state {} in "
+        "all, {} a rank",
+        parameters, trainable, model_.units().size(), group_.size(), group_.size() == 1 ? "rank" : "ranks",
+        format_bytes(static_cast<std::uint64_t>(trainable * kBytesPerParameter)),
+        format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
   }
 
   StepResult run_step(std::int64_t step) {
@@ -120,17 +125,20 @@ class Trainer {
       samples_ += batch.input_ids.size(0);
     }
     // One all-reduce for both: the losses, and the squares of the gradient shards.
-    std::array<double, 2> sums = {loss_sum / static_cast<double>(done), gradient_square_sum(model_.trainable_buffers())};
+    std::array<double, 2> sums = {loss_sum / static_cast<double>(done),
+                                  gradient_square_sum(model_.trainable_buffers())};
     group_.all_reduce_sum(sums);
     result.loss = sums[0] / group_.size();
     result.grad_norm = std::sqrt(sums[1]);
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-      throw Error(ErrorKind::kFailure, fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss,
-                                                   result.grad_norm))
+      throw Error(ErrorKind::kFailure, fmt::format("step {}: the loss is {} and the gradient norm {}", step,
+                                                   result.loss, result.grad_norm))
           .hint("try a smaller learning rate, more warm-up steps, or max_grad_norm");
     }
-    if (config_.max_grad_norm) clip_gradients(model_.trainable_buffers(), result.grad_norm, *config_.max_grad_norm);
-    const std::int64_t total = config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
+    if (config_.max_grad_norm)
+      clip_gradients(model_.trainable_buffers(), result.grad_norm, *config_.max_grad_norm);
+    const std::int64_t total =
+        config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
     result.lr = config_.optimizer.lr * lr_factor(config_.lr_scheduler, step - 1, total);
     optimizer_.step(result.lr);
     model_.clear_gradients();
@@ -150,7 +158,8 @@ class Trainer {
                     {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
                     {"epoch", batches_.epoch()},
                     {"max_rss_bytes", max_rss_bytes()}});
-    const double left = seconds_since(start_) / static_cast<double>(step) * static_cast<double>(config_.max_steps - step);
+    const double left =
+        seconds_since(start_) / static_cast<double>(step) * static_cast<double>(config_.max_steps - step);
     const std::string end = step == config_.max_steps ? "done" : format_duration(left) + " left";
     say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {}", step,
                     fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
@@ -176,7 +185,8 @@ class Trainer {
     const auto path = save_checkpoint(store_, model_, optimizer_, config_,
                                       {step, batches_.epoch(), result.lr, config_.seed}, group_);
     const double seconds = seconds_since(begin);
-    metrics_.write({{"step", step}, {"checkpoint", path.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});
+    metrics_.write(
+        {{"step", step}, {"checkpoint", path.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});
     say(fmt::format("saved {}  ({})", path.string(), format_duration(seconds)));
     pause_s_ += seconds;
   }
@@ -193,8 +203,8 @@ class Trainer {
 
   Clock::time_point start_;
   Clock::time_point since_log_;
-  double pause_s_ = 0;            ///< Of evaluations and saves since the last logged step.
-  std::int64_t tokens_ = 0;       ///< Of this rank since the last logged step.
+  double pause_s_ = 0;       ///< Of evaluations and saves since the last logged step.
+  std::int64_t tokens_ = 0;  ///< Of this rank since the last logged step.
   std::int64_t samples_ = 0;
   std::int64_t logged_step_ = 0;
 };

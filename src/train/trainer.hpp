@@ -5,8 +5,9 @@
 
 namespace accel::train {
 
-/// Trains the model that `config` describes, as rank `group.rank()`: loads this rank's shard, runs max_steps optimizer
-/// steps, logs, evaluates and saves on the way. Collective. Returns when the last checkpoint is durable.
+/// Trains the model that `config` describes, as rank `group.rank()`: loads this rank's shard, runs max_steps
+/// optimizer steps, logs, evaluates and saves on the way. Collective. Returns when the last checkpoint is
+/// durable.
 void train(const core::Config& config, const Rank& rank, at::Device device, Group& group);
 
 }  // namespace accel::train

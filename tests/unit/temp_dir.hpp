@@ -50,7 +50,8 @@ inline void write_file(const std::filesystem::path& path, std::string_view text)
 /// The names in a directory, sorted.
 inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -61,12 +61,14 @@ std::string line_of(const WorkerOutcome& worker) {
 }
 
 /// The worker's last lines without those that only repeat its error message.
-std::vector<std::string> news(const std::vector<std::string>& last_lines, const std::vector<std::string>& message) {
+std::vector<std::string> news(const std::vector<std::string>& last_lines,
+                              const std::vector<std::string>& message) {
   std::vector<std::string> result;
-  std::copy_if(last_lines.begin(), last_lines.end(), std::back_inserter(result), [&](const std::string& line) {
-    return std::none_of(message.begin(), message.end(),
-                        [&](const std::string& said) { return !said.empty() && line.ends_with(said); });
-  });
+  std::copy_if(
+      last_lines.begin(), last_lines.end(), std::back_inserter(result), [&](const std::string& line) {
+        return std::none_of(message.begin(), message.end(),
+                            [&](const std::string& said) { return !said.empty() && line.ends_with(said); });
+      });
   return result;
 }
 

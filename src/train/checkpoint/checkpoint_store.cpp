@@ -39,7 +39,9 @@ void remove_tree(const fs::path& path) {
 
 CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
 
-fs::path CheckpointStore::path_of(std::int64_t step) const { return root_ / fmt::format("{}{}", kPrefix, step); }
+fs::path CheckpointStore::path_of(std::int64_t step) const {
+  return root_ / fmt::format("{}{}", kPrefix, step);
+}
 
 fs::path CheckpointStore::incomplete_path_of(std::int64_t step) const {
   return root_ / fmt::format("{}{}{}", kPrefix, step, kIncomplete);

@@ -8,9 +8,9 @@ namespace accel::train {
 
 /// The checkpoints of one run: `<root>/checkpoint_<step>`, each complete and durable, or not there.
 ///
-/// A checkpoint is written into `checkpoint_<step>.incomplete` and renamed when all of it is on stable storage. An old
-/// one is renamed to `checkpoint_<step>.deleting` before it is removed. For one process only; other ranks write into
-/// the directory that begin() made, and tell it when they are done.
+/// A checkpoint is written into `checkpoint_<step>.incomplete` and renamed when all of it is on stable
+/// storage. An old one is renamed to `checkpoint_<step>.deleting` before it is removed. For one process only;
+/// other ranks write into the directory that begin() made, and tell it when they are done.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path root);
@@ -25,8 +25,8 @@ class CheckpointStore {
 
   /// Makes an empty incomplete directory. An existing checkpoint of that step is an Error.
   void begin(std::int64_t step);
-  /// Syncs every directory of the incomplete checkpoint, renames it, and syncs the root. The files in it must have been
-  /// synced by whoever wrote them.
+  /// Syncs every directory of the incomplete checkpoint, renames it, and syncs the root. The files in it must
+  /// have been synced by whoever wrote them.
   void commit(std::int64_t step);
   /// Removes the oldest checkpoints until `limit` are left; 0 keeps all.
   void prune(std::int64_t limit);

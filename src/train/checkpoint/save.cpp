@@ -28,7 +28,8 @@ json to_json(const std::string& directory, const ckpt::FileSummary& file) {
 
 std::string hex_of(const at::Tensor& bytes) {
   std::string text;
-  for (std::int64_t i = 0; i < bytes.numel(); ++i) text += fmt::format("{:02x}", bytes.const_data_ptr<std::uint8_t>()[i]);
+  for (std::int64_t i = 0; i < bytes.numel(); ++i)
+    text += fmt::format("{:02x}", bytes.const_data_ptr<std::uint8_t>()[i]);
   return text;
 }
 
@@ -43,7 +44,8 @@ json tensors_of(const std::vector<ckpt::DcpRankPlan>& plans) {
     for (const ckpt::PlannedItem& item : plan.items) {
       const auto* chunk = std::get_if<ckpt::TensorChunk>(&item.item.content);
       if (chunk == nullptr) continue;
-      tensors[ckpt::fqn_of(item.item.path)] = {{"dtype", ckpt::torch_name(chunk->dtype)}, {"shape", chunk->shape}};
+      tensors[ckpt::fqn_of(item.item.path)] = {{"dtype", ckpt::torch_name(chunk->dtype)},
+                                               {"shape", chunk->shape}};
     }
   }
   return tensors;
@@ -52,7 +54,8 @@ json tensors_of(const std::vector<ckpt::DcpRankPlan>& plans) {
 /// Rank 0's part: metadata, trainer state and manifest, then the commit.
 class Finisher {
  public:
-  Finisher(const fs::path& directory, const Group& group) : directory_(directory), world_size_(group.size()) {}
+  Finisher(const fs::path& directory, const Group& group)
+      : directory_(directory), world_size_(group.size()) {}
 
   void add_files(const std::vector<std::string>& from_ranks) {
     for (const std::string& text : from_ranks) {
@@ -63,17 +66,21 @@ class Finisher {
   template <class StateOfRank>
   void write_metadata(const char* name, StateOfRank&& state_of) {
     std::vector<ckpt::DcpRankPlan> plans;
-    for (int rank = 0; rank < world_size_; ++rank) plans.push_back(ckpt::plan_dcp_rank(rank, state_of(rank).items));
+    for (int rank = 0; rank < world_size_; ++rank)
+      plans.push_back(ckpt::plan_dcp_rank(rank, state_of(rank).items));
     files_.push_back(to_json(name, ckpt::write_dcp_metadata(directory_ / name, plans)));
     tensors_.update(tensors_of(plans));
   }
 
   void write_manifest(const TrainerState& state) {
-    const json trainer = {{"version", 1},         {"step", state.step}, {"epoch", state.epoch},
-                          {"lr", state.lr},       {"seed", state.seed}, {"world_size", world_size_}};
+    const json trainer = {{"version", 1},   {"step", state.step}, {"epoch", state.epoch},
+                          {"lr", state.lr}, {"seed", state.seed}, {"world_size", world_size_}};
     write_file_atomically(directory_ / "trainer_state.json", trainer.dump(2) + "\n");
-    const json manifest = {{"version", 1},    {"step", state.step}, {"world_size", world_size_},
-                           {"files", files_}, {"tensors", tensors_}};
+    const json manifest = {{"version", 1},
+                           {"step", state.step},
+                           {"world_size", world_size_},
+                           {"files", files_},
+                           {"tensors", tensors_}};
     write_file_atomically(directory_ / "accel_manifest.json", manifest.dump(2) + "\n");
   }
 

@@ -19,8 +19,9 @@ ckpt::DType dtype_of(at::ScalarType type) {
 }
 
 /// One parameter's range as chunks, and where in `flat` each chunk's elements are.
-void add_range(RankState& state, const ckpt::StatePath& path, ckpt::DType dtype, const std::vector<std::int64_t>& shape,
-               const ElementRange& range, const at::Tensor& flat, std::int64_t flat_begin) {
+void add_range(RankState& state, const ckpt::StatePath& path, ckpt::DType dtype,
+               const std::vector<std::int64_t>& shape, const ElementRange& range, const at::Tensor& flat,
+               std::int64_t flat_begin) {
   for (ckpt::Box& box : ckpt::boxes_of_range(shape, range.begin, range.end)) {
     const std::int64_t numel = box.numel();
     state.items.push_back({path, ckpt::TensorChunk{dtype, shape, std::move(box)}});
@@ -31,7 +32,8 @@ void add_range(RankState& state, const ckpt::StatePath& path, ckpt::DType dtype,
 
 void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor) {
   const std::vector<std::int64_t> shape = tensor.sizes().vec();
-  state.items.push_back({std::move(path), ckpt::TensorChunk{dtype_of(tensor.scalar_type()), shape, ckpt::Box::whole(shape)}});
+  state.items.push_back(
+      {std::move(path), ckpt::TensorChunk{dtype_of(tensor.scalar_type()), shape, ckpt::Box::whole(shape)}});
   state.sources.push_back({tensor.contiguous(), 0, tensor.numel()});
 }
 
@@ -41,7 +43,8 @@ void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value valu
 }
 
 /// Torch's AdamW param_groups: one for the parameters with weight decay, one for those without.
-void add_param_groups(RankState& state, const AdamW& optimizer, const core::OptimizerConfig& config, double lr) {
+void add_param_groups(RankState& state, const AdamW& optimizer, const core::OptimizerConfig& config,
+                      double lr) {
   std::int64_t group = 0;
   for (const bool decay : {true, false}) {
     ckpt::pickle::List names;
@@ -66,7 +69,8 @@ void add_param_groups(RankState& state, const AdamW& optimizer, const core::Opti
         {"fused", ckpt::pickle::None{}},
         {"decoupled_weight_decay", true},
     };
-    for (const auto& [key, value] : values) add_object(state, {"optimizer", "param_groups", group, key}, value);
+    for (const auto& [key, value] : values)
+      add_object(state, {"optimizer", "param_groups", group, key}, value);
     ++group;
   }
 }
@@ -82,14 +86,16 @@ RankState model_state(const ShardedModel& model, int rank) {
       for (const ShardPiece& piece : pieces_of(layout, rank)) {
         const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
         for (const std::string& fqn : spec.fqns) {
-          add_range(state, {"model", fqn}, dtype, spec.shape, piece.in_parameter, buffer->shard(), piece.shard_offset);
+          add_range(state, {"model", fqn}, dtype, spec.shape, piece.in_parameter, buffer->shard(),
+                    piece.shard_offset);
         }
       }
       if (rank != 0) continue;
       for (const FlatParameter& parameter : layout.parameters) {
         if (parameter.numel > 0) continue;
         for (const std::string& fqn : parameter.spec.fqns) {
-          add_whole(state, {"model", fqn}, at::empty(parameter.spec.shape, at::TensorOptions().dtype(buffer->dtype())));
+          add_whole(state, {"model", fqn},
+                    at::empty(parameter.spec.shape, at::TensorOptions().dtype(buffer->dtype())));
         }
       }
     }
@@ -110,13 +116,15 @@ RankState optimizer_state(const AdamW& optimizer, const core::OptimizerConfig& c
     };
     for (const ShardPiece& piece : pieces_of(layout, rank)) {
       const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
-      add_range(state, path(spec, "exp_avg"), dtype, spec.shape, piece.in_parameter, entry.exp_avg, piece.shard_offset);
+      add_range(state, path(spec, "exp_avg"), dtype, spec.shape, piece.in_parameter, entry.exp_avg,
+                piece.shard_offset);
       add_range(state, path(spec, "exp_avg_sq"), dtype, spec.shape, piece.in_parameter, entry.exp_avg_sq,
                 piece.shard_offset);
     }
     if (rank != 0) continue;
     for (const FlatParameter& parameter : layout.parameters) {
-      add_whole(state, path(parameter.spec, "step"), at::full({}, static_cast<double>(optimizer.steps()), at::kFloat));
+      add_whole(state, path(parameter.spec, "step"),
+                at::full({}, static_cast<double>(optimizer.steps()), at::kFloat));
       if (parameter.numel > 0) continue;
       for (const char* name : {"exp_avg", "exp_avg_sq"}) {
         add_whole(state, path(parameter.spec, name), at::empty(parameter.spec.shape, at::kFloat));

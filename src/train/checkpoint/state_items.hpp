@@ -19,15 +19,16 @@ struct ItemSource {
   std::int64_t numel = 0;
 };
 
-/// What one rank writes into a checkpoint; `sources` is parallel to `items`, and empty for other ranks than our own.
+/// What one rank writes into a checkpoint; `sources` is parallel to `items`, and empty for other ranks than
+/// our own.
 struct RankState {
   std::vector<ckpt::DcpItem> items;
   std::vector<ItemSource> sources;
 };
 
-/// The part of the model's state dict, under the root key `model`, that `rank` writes: its ranges of every parameter, under
-/// each of a tied parameter's names; and, on rank 0, the persistent buffers. The same on whatever rank it is computed,
-/// but for the tensors of `sources`, which are those of the calling rank.
+/// The part of the model's state dict, under the root key `model`, that `rank` writes: its ranges of every
+/// parameter, under each of a tied parameter's names; and, on rank 0, the persistent buffers. The same on
+/// whatever rank it is computed, but for the tensors of `sources`, which are those of the calling rank.
 RankState model_state(const ShardedModel& model, int rank);
 
 /// The part of the optimizer's state dict, under the root key `optimizer`, in the form of torch's

@@ -7,9 +7,9 @@ namespace accel::train {
 
 /// Which samples of an epoch make up the batch of each rank at each micro-step.
 ///
-/// The epoch's samples, in order, are cut into batches; micro-step s on rank r takes batch s * world_size + r, as
-/// Accelerate's BatchSamplerShard does. With drop_last, batches that are short or that not every rank gets are dropped;
-/// without, they are completed from the epoch's start (Accelerate's even_batches).
+/// The epoch's samples, in order, are cut into batches; micro-step s on rank r takes batch s * world_size +
+/// r, as Accelerate's BatchSamplerShard does. With drop_last, batches that are short or that not every rank
+/// gets are dropped; without, they are completed from the epoch's start (Accelerate's even_batches).
 struct BatchPlan {
   std::int64_t samples = 0;
   std::int64_t batch_size = 1;  ///< Samples a rank and micro-step.

@@ -15,7 +15,8 @@ const at::Tensor& Batch::field(const std::string& name) const {
       .hint("text and tokens data have the fields input_ids and labels");
 }
 
-Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples, at::Device device) {
+Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
+                 at::Device device) {
   const auto rows = static_cast<std::int64_t>(samples.size());
   const at::Tensor windows = at::empty({rows, length + 1}, at::kLong);
   auto* data = windows.mutable_data_ptr<std::int64_t>();
@@ -26,7 +27,8 @@ Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vect
   return {windows.narrow(1, 0, length).to(device), windows.narrow(1, 1, length).to(device)};
 }
 
-TrainingBatches::TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size, at::Device device)
+TrainingBatches::TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
+                                 at::Device device)
     : config_(config),
       stream_(TokenStream::open(config.train.format, config.train.path)),
       plan_{stream_.windows(config.train.sequence_length), config.batch_size, world_size, config.drop_last},
@@ -34,10 +36,12 @@ TrainingBatches::TrainingBatches(const core::DataConfig& config, std::uint64_t s
       rank_(rank),
       device_(device) {
   if (plan_.steps() > 0) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("training.data.train: {} tokens make {} samples of {}, but a step of {} processes with "
-                          "batch_size {} needs {}", stream_.size(), plan_.samples, config.train.sequence_length,
-                          world_size, config.batch_size, config.batch_size * world_size))
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("training.data.train: {} tokens make {} samples of {}, but a step of {} processes with "
+                  "batch_size {} needs {}",
+                  stream_.size(), plan_.samples, config.train.sequence_length, world_size, config.batch_size,
+                  config.batch_size * world_size))
       .hint("use more data, a smaller batch or sequence, or drop_last: false");
 }
 

@@ -21,15 +21,17 @@ struct Batch {
   [[nodiscard]] const at::Tensor& field(const std::string& name) const;
 };
 
-/// Sample k is the window [k * length, k * length + length] of the stream: the first `length` tokens are input_ids, the
-/// last `length` are labels.
-Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples, at::Device device);
+/// Sample k is the window [k * length, k * length + length] of the stream: the first `length` tokens are
+/// input_ids, the last `length` are labels.
+Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
+                 at::Device device);
 
 /// The training batches of one rank, epoch after epoch without end.
 class TrainingBatches {
  public:
   /// Too few samples for one step is an Error of kind kUsage.
-  TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size, at::Device device);
+  TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
+                  at::Device device);
 
   /// The next micro-step's batch. last_of_epoch() then says whether an epoch ends with it.
   Batch next();

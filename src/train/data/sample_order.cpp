@@ -15,7 +15,8 @@ std::uint64_t mix(std::uint64_t x) {
 SampleOrder::SampleOrder(std::int64_t size, bool shuffle, std::uint64_t seed, std::int64_t epoch)
     : size_(static_cast<std::uint64_t>(size)), shuffle_(shuffle) {
   while ((std::uint64_t{1} << (2 * half_bits_)) < size_) ++half_bits_;
-  std::uint64_t state = mix(seed + 0x9e3779b97f4a7c15U) ^ mix(static_cast<std::uint64_t>(epoch) + 0x632be59bd9b4e019U);
+  std::uint64_t state =
+      mix(seed + 0x9e3779b97f4a7c15U) ^ mix(static_cast<std::uint64_t>(epoch) + 0x632be59bd9b4e019U);
   for (std::uint64_t& key : keys_) {
     state += 0x9e3779b97f4a7c15U;
     key = mix(state);

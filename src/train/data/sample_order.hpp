@@ -5,11 +5,12 @@
 
 namespace accel::train {
 
-/// The order of an epoch's samples: a permutation of [0, size) that is a function of (seed, epoch) alone, computed one
-/// index at a time in O(1) memory, so that resuming seeks in O(1) and a change of world size keeps the global order.
+/// The order of an epoch's samples: a permutation of [0, size) that is a function of (seed, epoch) alone,
+/// computed one index at a time in O(1) memory, so that resuming seeks in O(1) and a change of world size
+/// keeps the global order.
 ///
-/// A Feistel network of four rounds over the smallest even number of bits that holds `size`, walked along its cycle
-/// until it falls below `size` (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
+/// A Feistel network of four rounds over the smallest even number of bits that holds `size`, walked along its
+/// cycle until it falls below `size` (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
 class SampleOrder {
  public:
   /// shuffle false: the identity.

@@ -50,7 +50,8 @@ Encoding npy_encoding(std::span<const std::byte> bytes) {
   const bool u16 = header.find("'<u2'") != std::string_view::npos;
   const bool u32 = header.find("'<u4'") != std::string_view::npos;
   if (!u16 && !u32) {
-    throw Error(ErrorKind::kUsage, fmt::format("the .npy array is not of little-endian uint16 or uint32: {}", header));
+    throw Error(ErrorKind::kUsage,
+                fmt::format("the .npy array is not of little-endian uint16 or uint32: {}", header));
   }
   const std::size_t shape = header.find("'shape': (");
   const std::size_t close = header.find(')', shape == std::string_view::npos ? 0 : shape);
@@ -97,7 +98,8 @@ Encoding encoding_of(const std::string& format, std::span<const std::byte> bytes
   if (format == "text") return {0, 1};
   if (format != "tokens") throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", format));
   static constexpr std::string_view kNpyMagic = "\x93NUMPY";
-  if (bytes.size() >= kNpyMagic.size() && std::memcmp(bytes.data(), kNpyMagic.data(), kNpyMagic.size()) == 0) {
+  if (bytes.size() >= kNpyMagic.size() &&
+      std::memcmp(bytes.data(), kNpyMagic.data(), kNpyMagic.size()) == 0) {
     return npy_encoding(bytes);
   }
   return bin_encoding(bytes);
@@ -126,8 +128,8 @@ TokenStream TokenStream::open(const std::string& format, const std::string& patt
       const std::size_t payload = bytes.size() - part.header_bytes;
       if (payload == 0) throw Error(ErrorKind::kUsage, "the file is empty");
       if (payload % part.token_bytes != 0) {
-        throw Error(ErrorKind::kUsage, fmt::format("{} bytes are not a whole number of {}-byte tokens", payload,
-                                                   part.token_bytes));
+        throw Error(ErrorKind::kUsage, fmt::format("{} bytes are not a whole number of {}-byte tokens",
+                                                   payload, part.token_bytes));
       }
       part.begin = stream.size_;
       part.size = static_cast<std::int64_t>(payload / part.token_bytes);
@@ -148,12 +150,20 @@ void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
   while (!out.empty()) {
     if (part == parts_.end()) throw Error(ErrorKind::kFailure, "reading past the end of the data");
     const std::int64_t skip = begin - part->begin;
-    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(part->size - skip, static_cast<std::int64_t>(out.size())));
-    const std::byte* from = part->file.bytes().data() + part->header_bytes + static_cast<std::size_t>(skip) * part->token_bytes;
+    const auto count = static_cast<std::size_t>(
+        std::min<std::int64_t>(part->size - skip, static_cast<std::int64_t>(out.size())));
+    const std::byte* from =
+        part->file.bytes().data() + part->header_bytes + static_cast<std::size_t>(skip) * part->token_bytes;
     switch (part->token_bytes) {
-      case 1: copy_tokens<std::uint8_t>(from, out.first(count)); break;
-      case 2: copy_tokens<std::uint16_t>(from, out.first(count)); break;
-      default: copy_tokens<std::uint32_t>(from, out.first(count)); break;
+      case 1:
+        copy_tokens<std::uint8_t>(from, out.first(count));
+        break;
+      case 2:
+        copy_tokens<std::uint16_t>(from, out.first(count));
+        break;
+      default:
+        copy_tokens<std::uint32_t>(from, out.first(count));
+        break;
     }
     out = out.subspan(count);
     begin += static_cast<std::int64_t>(count);

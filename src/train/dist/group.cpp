@@ -43,10 +43,12 @@ c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
     return c10::make_intrusive<c10d::TCPStore>(rank.master_addr, options);
   } catch (const std::exception& error) {
     const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
-    throw Error(ErrorKind::kFailure, fmt::format("rank {} of {} cannot meet the others at {}:{}: {}", rank.rank,
-                                                 rank.world_size, rank.master_addr, rank.master_port, reason))
-        .hint(rank.rank == 0 ? "is the port in use? choose another with --main_process_port, or 0 for a free one"
-                             : "did rank 0 start, and is its port reachable?");
+    throw Error(ErrorKind::kFailure,
+                fmt::format("rank {} of {} cannot meet the others at {}:{}: {}", rank.rank, rank.world_size,
+                            rank.master_addr, rank.master_port, reason))
+        .hint(rank.rank == 0
+                  ? "is the port in use? choose another with --main_process_port, or 0 for a free one"
+                  : "did rank 0 start, and is its port reachable?");
   }
 }
 
@@ -70,7 +72,8 @@ Rank Rank::from_environment() {
   rank.master_addr = variable("MASTER_ADDR");
   rank.master_port = integer_variable("MASTER_PORT");
   if (rank.rank >= rank.world_size) {
-    throw Error(ErrorKind::kUsage, fmt::format("RANK is {}, but WORLD_SIZE is {}", rank.rank, rank.world_size));
+    throw Error(ErrorKind::kUsage,
+                fmt::format("RANK is {}, but WORLD_SIZE is {}", rank.rank, rank.world_size));
   }
   return rank;
 }
@@ -99,7 +102,8 @@ Group Group::connect(const Rank& rank, core::Backend backend, at::Device device)
   if (rank.world_size == 1) return group;
   const bool nccl = backend == core::Backend::kNccl || (backend == core::Backend::kAuto && device.is_cuda());
   group.store_ = connect_store(rank);
-  group.backend_ = nccl ? make_nccl(group.store_, rank.rank, rank.world_size, device) : make_gloo(group.store_, rank);
+  group.backend_ =
+      nccl ? make_nccl(group.store_, rank.rank, rank.world_size, device) : make_gloo(group.store_, rank);
   group.has_average_ = nccl;
   return group;
 }
@@ -127,7 +131,8 @@ Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
 
 void Group::all_reduce_sum(std::span<double> values) {
   if (size_ == 1) return;
-  at::Tensor tensor = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).to(device_, false, true);
+  at::Tensor tensor = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble)
+                          .to(device_, false, true);
   std::vector<at::Tensor> tensors = {tensor};
   backend_->allreduce(tensors)->wait();
   at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).copy_(tensor);

@@ -27,7 +27,8 @@ struct Rank {
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
 
-  /// From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; a missing or wrong one is an Error of kind kUsage.
+  /// From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; a missing or wrong one is an Error of
+  /// kind kUsage.
   static Rank from_environment();
 };
 
@@ -47,8 +48,9 @@ class Pending {
   std::function<void()> finish_;
 };
 
-/// The ranks that share the model: c10d with NCCL on a GPU, Gloo otherwise. Every operation is collective: all ranks
-/// call it in the same order with tensors of the same shape and dtype. With one rank there is no backend at all.
+/// The ranks that share the model: c10d with NCCL on a GPU, Gloo otherwise. Every operation is collective:
+/// all ranks call it in the same order with tensors of the same shape and dtype. With one rank there is no
+/// backend at all.
 class Group {
  public:
   /// Meets the other ranks; rank 0 hosts the store on the master port.
@@ -68,7 +70,8 @@ class Group {
   /// Replaces `values` by their sum over the ranks.
   void all_reduce_sum(std::span<double> values);
   void barrier();
-  /// Every rank gets every rank's `text`, in rank order. Through the store, so for small texts at few moments.
+  /// Every rank gets every rank's `text`, in rank order. Through the store, so for small texts at few
+  /// moments.
   std::vector<std::string> exchange(const std::string& text);
 
  private:

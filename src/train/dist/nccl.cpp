@@ -24,8 +24,11 @@ std::filesystem::path plugin_path() {
 void load_cuda(int device_index) {
   const std::filesystem::path path = plugin_path();
   if (!std::filesystem::exists(path)) {
-    throw Error(ErrorKind::kFailure, fmt::format("this rank is to run on a GPU, but '{}' is not there", path.string()))
-        .hint("accel was built without the CUDA and NCCL headers; install them and build again, or use use_cpu: true");
+    throw Error(ErrorKind::kFailure,
+                fmt::format("this rank is to run on a GPU, but '{}' is not there", path.string()))
+        .hint(
+            "accel was built without the CUDA and NCCL headers; install them and build again, or use "
+            "use_cpu: true");
   }
   plugin = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (plugin == nullptr) {
@@ -34,16 +37,21 @@ void load_cuda(int device_index) {
   }
   const int visible = at::detail::getCUDAHooks().deviceCount();
   if (device_index >= visible) {
-    throw Error(ErrorKind::kFailure, fmt::format("this rank is to run on GPU {}, but libtorch sees {} GPUs", device_index, visible))
-        .hint("is the NVIDIA driver recent enough for this libtorch (nvidia-smi says)? use_cpu: true runs on the CPU");
+    throw Error(ErrorKind::kFailure, fmt::format("this rank is to run on GPU {}, but libtorch sees {} GPUs",
+                                                 device_index, visible))
+        .hint(
+            "is the NVIDIA driver recent enough for this libtorch (nvidia-smi says)? use_cpu: true runs on "
+            "the CPU");
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
-                                            c10::Device device) {
-  if (plugin == nullptr) throw Error(ErrorKind::kUsage, "backend: nccl needs a GPU a rank").hint("use backend: gloo");
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                            int world_size, c10::Device device) {
+  if (plugin == nullptr)
+    throw Error(ErrorKind::kUsage, "backend: nccl needs a GPU a rank").hint("use backend: gloo");
   const auto make = reinterpret_cast<MakeNccl*>(::dlsym(plugin, kMakeNcclSymbol));
-  if (make == nullptr) throw Error(ErrorKind::kFailure, fmt::format("'{}' does not fit this accel-worker", kNcclPluginFile));
+  if (make == nullptr)
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' does not fit this accel-worker", kNcclPluginFile));
   c10::intrusive_ptr<c10d::Backend> backend;
   make(store, rank, world_size, device, backend);
   return backend;

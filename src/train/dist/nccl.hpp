@@ -10,13 +10,13 @@ class Store;
 
 namespace accel::train {
 
-/// Loads libtorch's CUDA half into this process, so that `cuda` devices exist. A run on CPU ranks never calls it: the
-/// CUDA libraries would cost each rank over 200 MB of memory. Call before the first use of any tensor.
-/// An Error if this build has no CUDA part, or if libtorch does not see a GPU of that number.
+/// Loads libtorch's CUDA half into this process, so that `cuda` devices exist. A run on CPU ranks never calls
+/// it: the CUDA libraries would cost each rank over 200 MB of memory. Call before the first use of any
+/// tensor. An Error if this build has no CUDA part, or if libtorch does not see a GPU of that number.
 void load_cuda(int device_index);
 
 /// The NCCL backend for this rank's `device`; load_cuda() must have been called. Collective.
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
-                                            c10::Device device);
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                            int world_size, c10::Device device);
 
 }  // namespace accel::train

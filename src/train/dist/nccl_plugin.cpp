@@ -2,9 +2,9 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-extern "C" __attribute__((visibility("default"))) void accel_make_nccl(const c10::intrusive_ptr<c10d::Store>& store,
-                                                                       int rank, int world_size, c10::Device device,
-                                                                       c10::intrusive_ptr<c10d::Backend>& backend) {
+extern "C" __attribute__((visibility("default"))) void accel_make_nccl(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size, c10::Device device,
+    c10::intrusive_ptr<c10d::Backend>& backend) {
   const auto options = c10d::ProcessGroupNCCL::Options::create();
   auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world_size, options);
   nccl->setBoundDeviceId(device);

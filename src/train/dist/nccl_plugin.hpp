@@ -14,7 +14,7 @@ namespace accel::train {
 inline constexpr const char* kNcclPluginFile = "accel-cuda.so";
 inline constexpr const char* kMakeNcclSymbol = "accel_make_nccl";
 
-using MakeNccl = void(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size, c10::Device device,
-                      c10::intrusive_ptr<c10d::Backend>& backend);
+using MakeNccl = void(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
+                      c10::Device device, c10::intrusive_ptr<c10d::Backend>& backend);
 
 }  // namespace accel::train

@@ -50,11 +50,13 @@ void BufferPool::give_back(void* context) {
 
 at::Tensor BufferPool::empty(std::int64_t numel, at::ScalarType dtype) {
   const std::size_t bytes = static_cast<std::size_t>(numel) * c10::elementSize(dtype);
-  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocate(bytes), nullptr, /*resizable=*/false);
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocate(bytes), nullptr,
+                             /*resizable=*/false);
   return tensor_on(storage, 0, {numel}, dtype);
 }
 
-at::Tensor tensor_on(const c10::Storage& storage, std::int64_t offset, at::IntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor tensor_on(const c10::Storage& storage, std::int64_t offset, at::IntArrayRef sizes,
+                     at::ScalarType dtype) {
   at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(storage.device()));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   tensor.set_(storage, offset, sizes);

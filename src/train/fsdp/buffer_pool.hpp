@@ -10,8 +10,9 @@
 
 namespace accel::train {
 
-/// Memory for unsharded parameters and gradients, handed out again instead of returned: equal layers take turns in two
-/// or three blocks, and no page is faulted in twice. On CUDA the caching allocator does this already and is used as it is.
+/// Memory for unsharded parameters and gradients, handed out again instead of returned: equal layers take
+/// turns in two or three blocks, and no page is faulted in twice. On CUDA the caching allocator does this
+/// already and is used as it is.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   static std::shared_ptr<BufferPool> make(at::Device device);
@@ -19,7 +20,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   BufferPool& operator=(const BufferPool&) = delete;
   ~BufferPool();
 
-  /// Uninitialised memory; it goes back to the pool when the DataPtr dies, which may be after the pool's owner let go.
+  /// Uninitialised memory; it goes back to the pool when the DataPtr dies, which may be after the pool's
+  /// owner let go.
   at::DataPtr allocate(std::size_t bytes);
   /// An uninitialised one-dimensional tensor of `numel` elements in such memory.
   at::Tensor empty(std::int64_t numel, at::ScalarType dtype);
@@ -36,8 +38,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   std::map<std::size_t, std::vector<void*>> free_;
 };
 
-/// A tensor of `sizes` on `storage` from element `offset`, made below autograd: it shares the storage, but no view
-/// relation and no version counter with other tensors on it.
-at::Tensor tensor_on(const c10::Storage& storage, std::int64_t offset, at::IntArrayRef sizes, at::ScalarType dtype);
+/// A tensor of `sizes` on `storage` from element `offset`, made below autograd: it shares the storage, but no
+/// view relation and no version counter with other tensors on it.
+at::Tensor tensor_on(const c10::Storage& storage, std::int64_t offset, at::IntArrayRef sizes,
+                     at::ScalarType dtype);
 
 }  // namespace accel::train

@@ -13,9 +13,9 @@ FlatBuffer::FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable,
   shard_ = at::zeros({layout_.shard_numel}, at::TensorOptions().dtype(dtype_).device(pool_->device()));
   const bool whole = layout_.world_size == 1;
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
-  const c10::Storage storage =
-      whole ? shard_.storage()
-            : c10::Storage(c10::Storage::use_byte_size_t(), bytes, pool_->allocate(bytes), nullptr, /*resizable=*/false);
+  const c10::Storage storage = whole ? shard_.storage()
+                                     : c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                                                    pool_->allocate(bytes), nullptr, /*resizable=*/false);
   full_ = tensor_on(storage, 0, {layout_.numel()}, dtype_);
   for (const FlatParameter& parameter : layout_.parameters) {
     at::Tensor view = tensor_on(storage, parameter.offset, parameter.spec.shape, dtype_);

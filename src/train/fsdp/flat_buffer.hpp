@@ -14,9 +14,9 @@ namespace accel::train {
 
 /// The parameters of one unit that share a dtype and requires_grad, as one flat buffer.
 ///
-/// This rank keeps its shard. Unsharded, the parameters are views of the flat buffer's storage: the all-gather writes
-/// straight into them. Resharding frees the storage's memory and keeps the tensors. With one rank the shard is the
-/// whole buffer and the parameters are views of it for good.
+/// This rank keeps its shard. Unsharded, the parameters are views of the flat buffer's storage: the
+/// all-gather writes straight into them. Resharding frees the storage's memory and keeps the tensors. With
+/// one rank the shard is the whole buffer and the parameters are views of it for good.
 ///
 /// unshard and reduce are collective: every rank calls them for the same buffers in the same order.
 class FlatBuffer {
@@ -30,8 +30,8 @@ class FlatBuffer {
   [[nodiscard]] at::ScalarType dtype() const { return dtype_; }
   /// This rank's elements: [layout().shard_numel].
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
-  /// The unsharded parameters in layout order, leaves of autograd if trainable. Their data may be touched only between
-  /// finish_unshard() and reshard().
+  /// The unsharded parameters in layout order, leaves of autograd if trainable. Their data may be touched
+  /// only between finish_unshard() and reshard().
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
   void start_unshard(Group& group);
@@ -41,7 +41,8 @@ class FlatBuffer {
 
   /// Adds the gradient of parameter `index` to the flat gradient. Gradients add up over calls until reduce.
   void add_gradient(std::size_t index, const at::Tensor& gradient);
-  /// Starts the reduce-scatter of the flat gradient to the mean over ranks; parameters without a gradient count as zero.
+  /// Starts the reduce-scatter of the flat gradient to the mean over ranks; parameters without a gradient
+  /// count as zero.
   void start_reduce(Group& group);
   void finish_reduce();
   /// The mean gradient of this rank's shard after finish_reduce(), until clear_gradient().

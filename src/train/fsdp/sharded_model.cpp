@@ -36,14 +36,17 @@ ModelNotes parse_notes(const std::string& text) {
 
 bool decays(const std::vector<std::string>& fqns, const std::vector<std::string>& no_decay) {
   return std::none_of(no_decay.begin(), no_decay.end(), [&](const std::string& part) {
-    return std::any_of(fqns.begin(), fqns.end(), [&](const std::string& fqn) { return fqn.find(part) != std::string::npos; });
+    return std::any_of(fqns.begin(), fqns.end(),
+                       [&](const std::string& fqn) { return fqn.find(part) != std::string::npos; });
   });
 }
 
 void check_trainable_dtype(const ParameterInfo& parameter, at::ScalarType dtype) {
   if (!parameter.requires_grad || dtype == at::kFloat) return;
-  throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' requires grad and is {}; training in another dtype than "
-                                             "float32 is not there yet", parameter.fqns.front(), parameter.dtype))
+  throw Error(ErrorKind::kUsage,
+              fmt::format("parameter '{}' requires grad and is {}; training in another dtype than "
+                          "float32 is not there yet",
+                          parameter.fqns.front(), parameter.dtype))
       .hint("export the model in float32");
 }
 
@@ -62,7 +65,8 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const auto wrapped = wrapped_modules(plain, resolved.fsdp);
   std::unordered_set<std::string> unit_classes;
   for (const ModuleInfo& module : plain.modules) {
-    if (std::find(wrapped.begin(), wrapped.end(), module.name) != wrapped.end()) unit_classes.insert(module.class_name);
+    if (std::find(wrapped.begin(), wrapped.end(), module.name) != wrapped.end())
+      unit_classes.insert(module.class_name);
   }
   structure_ = file.structure(foreign_reads(module_, unit_classes));
   build_units(file, resolved, group);
@@ -96,8 +100,9 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
         index_of[parameter.fqns.front()] = index;
       }
       auto buffer = std::make_unique<FlatBuffer>(
-          make_flat_layout(std::move(specs), static_cast<std::int64_t>(c10::elementSize(dtype)), group.size()), dtype,
-          trainable, pool);
+          make_flat_layout(std::move(specs), static_cast<std::int64_t>(c10::elementSize(dtype)),
+                           group.size()),
+          dtype, trainable, pool);
       std::vector<std::size_t> sources;
       for (std::size_t i = 0; i < buffer->parameters().size(); ++i) {
         const std::size_t index = index_of.at(buffer->layout().parameters[i].spec.fqns.front());
@@ -110,8 +115,8 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
     }
     const torch::jit::Module& module = modules.at(plan.module);
     rewrite_methods(module);
-    units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers), options.fsdp.reshard_after_forward,
-                                            group, step_));
+    units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers),
+                                            options.fsdp.reshard_after_forward, group, step_));
     hooks[module._ivalue().get()] = units_.back().get();
   }
 
@@ -128,7 +133,9 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
   registration_.emplace(std::move(hooks));
 }
 
-c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) { return module_.forward(std::move(inputs)); }
+c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
+  return module_.forward(std::move(inputs));
+}
 
 void ShardedModel::begin_micro_step(bool reduce) {
   step_.reduce = reduce;
@@ -151,7 +158,8 @@ void ShardedModel::set_training(bool training) { module_.train(training); }
 std::vector<std::pair<std::string, at::Tensor>> ShardedModel::persistent_buffers() const {
   std::vector<std::pair<std::string, at::Tensor>> buffers;
   for (const auto& buffer : module_.named_buffers(/*recurse=*/true)) {
-    if (std::find(non_persistent_.begin(), non_persistent_.end(), buffer.name) != non_persistent_.end()) continue;
+    if (std::find(non_persistent_.begin(), non_persistent_.end(), buffer.name) != non_persistent_.end())
+      continue;
     buffers.emplace_back(buffer.name, buffer.value);
   }
   return buffers;

@@ -22,10 +22,12 @@ struct ShardingOptions {
   std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
 };
 
-/// A TorchScript model whose parameters are sharded over the ranks of a group: what fully_shard does in Python.
+/// A TorchScript model whose parameters are sharded over the ranks of a group: what fully_shard does in
+/// Python.
 ///
-/// Every rank reads only the bytes of its own shard from the model file, and only it is kept; the modules gather what
-/// they need when they run. Collective: construction, forward, and finish_backward are called by all ranks alike.
+/// Every rank reads only the bytes of its own shard from the model file, and only it is kept; the modules
+/// gather what they need when they run. Collective: construction, forward, and finish_backward are called by
+/// all ranks alike.
 class ShardedModel {
  public:
   ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& group);
@@ -46,7 +48,8 @@ class ShardedModel {
   [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   /// All flat buffers that have gradients, in the order of their units.
   [[nodiscard]] const std::vector<FlatBuffer*>& trainable_buffers() const { return trainable_buffers_; }
-  /// The model's buffers by name (running statistics, ...), the same on every rank, without the non-persistent ones.
+  /// The model's buffers by name (running statistics, ...), the same on every rank, without the
+  /// non-persistent ones.
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
  private:

@@ -18,7 +18,8 @@ constexpr std::size_t kMaxReducing = 2;
 
 class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  GradientHook(Unit& unit, FlatBuffer& buffer, std::size_t index) : unit_(unit), buffer_(buffer), index_(index) {}
+  GradientHook(Unit& unit, FlatBuffer& buffer, std::size_t index)
+      : unit_(unit), buffer_(buffer), index_(index) {}
   void operator()(const torch::autograd::Variable& parameter) override {
     at::Tensor leaf = parameter;
     unit_.on_gradient(buffer_, index_, leaf);
@@ -30,11 +31,12 @@ class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook 
   std::size_t index_;
 };
 
-Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward, Group& group,
-           StepState& step)
+Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward,
+           Group& group, StepState& step)
     : plan_(std::move(plan)),
       buffers_(std::move(buffers)),
-      // The root runs last in forward and first in backward: freeing its parameters in between would gain nothing.
+      // The root runs last in forward and first in backward: freeing its parameters in between would gain
+      // nothing.
       reshard_after_forward_(reshard_after_forward && !plan_.is_root()),
       group_(group),
       step_(step) {

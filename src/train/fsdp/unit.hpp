@@ -18,20 +18,21 @@ namespace accel::train {
 
 /// What the units of one model share during a step.
 struct StepState {
-  bool reduce = true;            ///< Whether this backward ends with the gradients reduced (false while accumulating).
+  bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
   std::vector<FlatBuffer*> reducing;  ///< Reduce-scatters under way, oldest first.
 };
 
-/// A wrapped module at run time: it gathers its parameters before the module runs and frees them after, forward and
-/// backward, and reduces its gradients as soon as the last of them is there.
+/// A wrapped module at run time: it gathers its parameters before the module runs and frees them after,
+/// forward and backward, and reduces its gradients as soon as the last of them is there.
 ///
-/// In backward a hook on each output unshards the unit before its gradients are computed. It is resharded when all its
-/// parameters have their gradients and the gradients of all its inputs are computed, for only then has every backward
-/// node that reads its parameters run. What has not happened by the end of backward, finish_backward() does.
+/// In backward a hook on each output unshards the unit before its gradients are computed. It is resharded
+/// when all its parameters have their gradients and the gradients of all its inputs are computed, for only
+/// then has every backward node that reads its parameters run. What has not happened by the end of backward,
+/// finish_backward() does.
 class Unit final : public UnitHooks {
  public:
-  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward, Group& group,
-       StepState& step);
+  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward,
+       Group& group, StepState& step);
   ~Unit() override;
 
   [[nodiscard]] const UnitPlan& plan() const { return plan_; }
@@ -43,7 +44,8 @@ class Unit final : public UnitHooks {
 
   /// Forgets what an earlier forward left to be waited for.
   void begin_micro_step();
-  /// After backward: reduces what is not reduced yet, and reshards. Collective, in the same order of units everywhere.
+  /// After backward: reduces what is not reduced yet, and reshards. Collective, in the same order of units
+  /// everywhere.
   void finish_backward();
   void unshard();
   void reshard();
@@ -66,11 +68,12 @@ class Unit final : public UnitHooks {
   std::int64_t trainable_parameters_ = 0;
   std::int64_t calls_ = 0;
 
-  int depth_ = 0;                          ///< Calls of this unit on the stack.
-  std::vector<TensorVersions> inputs_;     ///< Of each of those calls: which tensors came in, and their versions.
-  bool in_graph_ = false;                  ///< A backward will come through this unit.
-  std::int64_t missing_gradients_ = 0;     ///< Trainable parameters whose gradient is not there yet.
-  std::int64_t missing_inputs_ = 0;        ///< Inputs whose gradient is not computed yet.
+  int depth_ = 0;  ///< Calls of this unit on the stack.
+  std::vector<TensorVersions>
+      inputs_;             ///< Of each of those calls: which tensors came in, and their versions.
+  bool in_graph_ = false;  ///< A backward will come through this unit.
+  std::int64_t missing_gradients_ = 0;  ///< Trainable parameters whose gradient is not there yet.
+  std::int64_t missing_inputs_ = 0;     ///< Inputs whose gradient is not computed yet.
 };
 
 }  // namespace accel::train

@@ -35,7 +35,8 @@ std::vector<ModuleInfo> post_order(const std::vector<ModuleInfo>& pre_order) {
   return result;
 }
 
-/// The innermost unit around `fqn`: the longest module path in `units` that is a prefix of it; empty for the root.
+/// The innermost unit around `fqn`: the longest module path in `units` that is a prefix of it; empty for the
+/// root.
 std::string innermost(const std::string& fqn, const std::set<std::string>& units) {
   std::string name = fqn;
   for (std::size_t dot = name.rfind('.'); dot != std::string::npos; dot = name.rfind('.')) {
@@ -67,14 +68,16 @@ std::vector<std::string> wrapped_modules(const ModelStructure& model, const core
   }
   const auto& classes = config.transformer_layer_cls_to_wrap;
   if (classes.empty()) {
-    throw Error(ErrorKind::kUsage,
-                "fsdp_transformer_layer_cls_to_wrap is not set, and the model file names no layer classes of its own")
+    throw Error(
+        ErrorKind::kUsage,
+        "fsdp_transformer_layer_cls_to_wrap is not set, and the model file names no layer classes of its own")
         .hint("list the class names of the layers, separated by commas");
   }
   check_classes(model, classes);
   for (const ModuleInfo& module : model.modules) {
     if (module.name.empty()) continue;
-    if (std::find(classes.begin(), classes.end(), module.class_name) != classes.end()) names.push_back(module.name);
+    if (std::find(classes.begin(), classes.end(), module.class_name) != classes.end())
+      names.push_back(module.name);
   }
   return names;
 }
@@ -85,7 +88,8 @@ std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpCo
 
   std::vector<UnitPlan> units;
   for (ModuleInfo& module : post_order(model.modules)) {
-    if (names.contains(module.name)) units.push_back({std::move(module.name), std::move(module.class_name), {}});
+    if (names.contains(module.name))
+      units.push_back({std::move(module.name), std::move(module.class_name), {}});
   }
   units.push_back({"", model.modules.empty() ? "" : model.modules.front().class_name, {}});
 
@@ -101,7 +105,9 @@ std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpCo
     }
     units[index.at(owner)].parameters.push_back(i);
   }
-  if (!trainable) throw Error(ErrorKind::kUsage, "the model has no parameter that requires grad; there is nothing to train");
+  if (!trainable)
+    throw Error(ErrorKind::kUsage,
+                "the model has no parameter that requires grad; there is nothing to train");
   return units;
 }
 

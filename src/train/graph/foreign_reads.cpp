@@ -32,7 +32,8 @@ class Finder {
 
  private:
   bool is_unit(const Value* value) const {
-    // The graph's own self is inside its boundary, so only a unit that was itself read as an attribute counts.
+    // The graph's own self is inside its boundary, so only a unit that was itself read as an attribute
+    // counts.
     if (value->node()->kind() != c10::prim::GetAttr) return false;
     const auto type = value->type()->cast<c10::ClassType>();
     return type != nullptr && type->name() && unit_classes_.contains(type->name()->name());
@@ -55,7 +56,8 @@ class Finder {
     if (reached.isTensor()) {
       found.insert(reached.toTensor().unsafeGetTensorImpl());
     } else if (reached.isObject()) {
-      for (const auto& parameter : torch::jit::Module(reached.toObject()).named_parameters(/*recurse=*/true)) {
+      for (const auto& parameter :
+           torch::jit::Module(reached.toObject()).named_parameters(/*recurse=*/true)) {
         found.insert(parameter.value.unsafeGetTensorImpl());
       }
     }

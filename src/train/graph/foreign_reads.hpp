@@ -7,8 +7,8 @@
 
 namespace accel::train {
 
-/// The parameters that some module reads past the boundary of a wrapped unit, as in `self.unit.weight` outside the
-/// unit: no call of the unit announces such a read, so these parameters must belong to the root.
+/// The parameters that some module reads past the boundary of a wrapped unit, as in `self.unit.weight`
+/// outside the unit: no call of the unit announces such a read, so these parameters must belong to the root.
 ///
 /// Found in the graphs, as chains of GetAttr that start at `self` and pass through a module whose class is in
 /// `unit_classes`. Call before rewrite_methods.

@@ -20,8 +20,8 @@ HooksByObject& hooks_by_object() {
   return table;
 }
 
-/// The operator. Variadic: the interpreter puts the number of inputs on top of the stack. Arguments and result of any
-/// type pass unchanged.
+/// The operator. Variadic: the interpreter puts the number of inputs on top of the stack. Arguments and
+/// result of any type pass unchanged.
 void run_unit(torch::jit::Stack& stack) {
   const auto count = static_cast<std::size_t>(torch::jit::pop(stack).toInt());
   const std::string method = torch::jit::pop(stack).toStringRef();
@@ -49,7 +49,8 @@ const torch::jit::RegisterOperators registration({
 }  // namespace
 
 UnitRegistration::UnitRegistration(HooksByObject hooks) {
-  if (!hooks_by_object().empty()) throw Error(ErrorKind::kFailure, "a model is sharded already in this process");
+  if (!hooks_by_object().empty())
+    throw Error(ErrorKind::kFailure, "a model is sharded already in this process");
   hooks_by_object() = std::move(hooks);
 }
 

@@ -22,8 +22,8 @@ class UnitHooks {
 
 /// Which module object calls which hooks, for as long as this lives.
 ///
-/// A TorchScript operator is a plain function and finds its unit by the module object's address alone, so the table
-/// behind this is the one global of the engine. An object without hooks runs its method as it was.
+/// A TorchScript operator is a plain function and finds its unit by the module object's address alone, so the
+/// table behind this is the one global of the engine. An object without hooks runs its method as it was.
 class UnitRegistration {
  public:
   explicit UnitRegistration(std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks);
@@ -33,7 +33,8 @@ class UnitRegistration {
 };
 
 /// The qualified name of the operator that a rewritten method consists of:
-/// `accel::run_unit(self, arguments..., method) -> result`, where `method` names the copy of the original body.
+/// `accel::run_unit(self, arguments..., method) -> result`, where `method` names the copy of the original
+/// body.
 inline constexpr const char* kRunUnit = "accel::run_unit";
 
 }  // namespace accel::train

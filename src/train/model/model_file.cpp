@@ -32,8 +32,9 @@ void fill(const at::Tensor& tensor, const SkippingReader& reader, std::unordered
   reader.read_file(*offset, {static_cast<std::byte*>(storage.mutable_data()), storage.nbytes()});
 }
 
-/// In the order of Python's named_parameters: modules in pre-order, each one's own parameters before its children's.
-/// libtorch's own recursion mixes the two, and the first name of a tied parameter would differ from Python's.
+/// In the order of Python's named_parameters: modules in pre-order, each one's own parameters before its
+/// children's. libtorch's own recursion mixes the two, and the first name of a tied parameter would differ
+/// from Python's.
 std::vector<std::pair<std::string, at::Tensor>> parameters_of(const torch::jit::Module& root) {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   for (const auto& module : root.named_modules()) {
@@ -54,8 +55,9 @@ ModelFile::~ModelFile() = default;
 
 std::string class_name_of(const torch::jit::Module& module) { return module.type()->name()->name(); }
 
-void for_each_tensor_slot(const torch::jit::Module& root,
-                          const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit) {
+void for_each_tensor_slot(
+    const torch::jit::Module& root,
+    const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit) {
   for (const auto& module : root.named_modules()) {
     const auto object = module.value._ivalue();
     for (std::size_t slot = 0; slot < module.value.type()->numAttributes(); ++slot) {
@@ -70,11 +72,12 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
   torch::jit::ExtraFilesMap extra = {{"accel.json", ""}};
   try {
     model.reader_ = std::make_shared<SkippingReader>(path);
-    model.module_ = torch::jit::load(
-        std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_), std::nullopt, extra);
+    model.module_ =
+        torch::jit::load(std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_),
+                         std::nullopt, extra);
   } catch (const c10::Error& error) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that libtorch can open: {}", path.string(),
-                                               error.what_without_backtrace()))
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that libtorch can open: {}",
+                                               path.string(), error.what_without_backtrace()))
         .hint("export the model with torch.jit.script(...).save(...) or torch.jit.trace");
   }
   model.accel_json_ = extra.at("accel.json");
@@ -86,9 +89,11 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
       model.names_[entry->second].push_back(name);
       continue;
     }
-    const auto offset = tensor.storage().nbytes() == 0 ? 0 : model.reader_->offset_of(tensor.storage().data());
+    const auto offset =
+        tensor.storage().nbytes() == 0 ? 0 : model.reader_->offset_of(tensor.storage().data());
     if (!offset) {
-      throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' of '{}' has no data in the file", name, path.string()));
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("parameter '{}' of '{}' has no data in the file", name, path.string()));
     }
     model.parameters_.push_back(tensor);
     model.names_.push_back({name});
@@ -109,11 +114,13 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
 
 ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& foreign) const {
   ModelStructure result;
-  for (const auto& module : module_.named_modules()) result.modules.push_back({module.name, class_name_of(module.value)});
+  for (const auto& module : module_.named_modules())
+    result.modules.push_back({module.name, class_name_of(module.value)});
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i];
-    result.parameters.push_back({names_[i], tensor.sizes().vec(), c10::getDtypeNames(tensor.scalar_type()).first,
-                                 tensor.requires_grad(), foreign.contains(tensor.unsafeGetTensorImpl())});
+    result.parameters.push_back({names_[i], tensor.sizes().vec(),
+                                 c10::getDtypeNames(tensor.scalar_type()).first, tensor.requires_grad(),
+                                 foreign.contains(tensor.unsafeGetTensorImpl())});
   }
   return result;
 }
@@ -122,13 +129,14 @@ void ModelFile::read_parameter(std::size_t index, std::int64_t begin, std::span<
   const at::Tensor& tensor = parameters_[index];
   const auto item = static_cast<std::int64_t>(tensor.itemsize());
   if (tensor.is_contiguous()) {
-    reader_->read_file(offsets_[index] + static_cast<std::uint64_t>((tensor.storage_offset() + begin) * item), out);
+    reader_->read_file(offsets_[index] + static_cast<std::uint64_t>((tensor.storage_offset() + begin) * item),
+                       out);
     return;
   }
   std::vector<std::byte> storage = read_storage(*reader_, offsets_[index], tensor.storage().nbytes());
-  const at::Tensor whole =
-      at::from_blob(storage.data() + tensor.storage_offset() * item, tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false))
-          .contiguous();
+  const at::Tensor whole = at::from_blob(storage.data() + tensor.storage_offset() * item, tensor.sizes(),
+                                         tensor.strides(), tensor.options().requires_grad(false))
+                               .contiguous();
   std::memcpy(out.data(), static_cast<const std::byte*>(whole.const_data_ptr()) + begin * item, out.size());
 }
 

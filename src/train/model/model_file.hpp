@@ -21,9 +21,9 @@ class SkippingReader;
 
 /// A TorchScript file opened without reading its parameters.
 ///
-/// The module's code and attributes are loaded; the parameters' storages have the right sizes but hold no data, and
-/// cost no memory as long as nobody touches them. Their bytes are read later, range by range, with read_parameter().
-/// Buffers and other tensor attributes are read at once.
+/// The module's code and attributes are loaded; the parameters' storages have the right sizes but hold no
+/// data, and cost no memory as long as nobody touches them. Their bytes are read later, range by range, with
+/// read_parameter(). Buffers and other tensor attributes are read at once.
 class ModelFile {
  public:
   /// A missing file, or one that is no TorchScript archive, is an Error of kind kUsage.
@@ -62,7 +62,8 @@ class ModelFile {
 std::string class_name_of(const torch::jit::Module& module);
 
 /// Calls `visit(object, slot, tensor)` for every tensor slot of every module below `root`, the root included.
-void for_each_tensor_slot(const torch::jit::Module& root,
-                          const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit);
+void for_each_tensor_slot(
+    const torch::jit::Module& root,
+    const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit);
 
 }  // namespace accel::train

@@ -6,7 +6,8 @@
 
 namespace accel::train {
 
-SkippingReader::SkippingReader(const std::filesystem::path& path) : file_(File::open_read(path)), size_(file_.size()) {
+SkippingReader::SkippingReader(const std::filesystem::path& path)
+    : file_(File::open_read(path)), size_(file_.size()) {
   caffe2::serialize::PyTorchStreamReader index(path.string());
   for (const std::string& record : index.getAllRecords()) {
     if (!record.starts_with("data/")) continue;
@@ -15,7 +16,8 @@ SkippingReader::SkippingReader(const std::filesystem::path& path) : file_(File::
   }
 }
 
-std::size_t SkippingReader::read(std::uint64_t position, void* buffer, std::size_t n, const char* /*what*/) const {
+std::size_t SkippingReader::read(std::uint64_t position, void* buffer, std::size_t n,
+                                 const char* /*what*/) const {
   auto record = records_.upper_bound(position);
   if (record != records_.begin()) {
     --record;

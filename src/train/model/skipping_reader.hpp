@@ -13,11 +13,11 @@
 
 namespace accel::train {
 
-/// Reads a torch zip archive for libtorch, but leaves out the tensors' data records: the buffer that libtorch passes
-/// for one stays untouched, and its address is noted beside the record's place in the file.
+/// Reads a torch zip archive for libtorch, but leaves out the tensors' data records: the buffer that libtorch
+/// passes for one stays untouched, and its address is noted beside the record's place in the file.
 ///
-/// libtorch allocates one buffer a record, of the record's size, and makes it the tensor's storage; so a storage's
-/// address tells where in the file its bytes are, as long as no storage is replaced in between.
+/// libtorch allocates one buffer a record, of the record's size, and makes it the tensor's storage; so a
+/// storage's address tells where in the file its bytes are, as long as no storage is replaced in between.
 class SkippingReader : public caffe2::serialize::ReadAdapterInterface {
  public:
   explicit SkippingReader(const std::filesystem::path& path);

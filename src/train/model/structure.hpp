@@ -8,17 +8,19 @@ namespace accel::train {
 
 /// A module of the model, by its path from the root; the root's own name is empty.
 struct ModuleInfo {
-  std::string name;        ///< "layers.3.attn".
-  std::string class_name;  ///< The last atom of the TorchScript type name, so that mangled classes count as well.
+  std::string name;  ///< "layers.3.attn".
+  std::string
+      class_name;  ///< The last atom of the TorchScript type name, so that mangled classes count as well.
 };
 
 /// A parameter, once for all the names under which it occurs.
 struct ParameterInfo {
   std::vector<std::string> fqns;  ///< In module order; more than one if the parameter is tied.
   std::vector<std::int64_t> shape;
-  std::string dtype;              ///< "float32".
+  std::string dtype;  ///< "float32".
   bool requires_grad = true;
-  bool foreign = false;           ///< Read by a module past the boundary of a wrapped unit (see graph/foreign_reads.hpp).
+  bool foreign =
+      false;  ///< Read by a module past the boundary of a wrapped unit (see graph/foreign_reads.hpp).
 };
 
 /// What planning needs to know of a model; holds no tensor.

@@ -10,9 +10,9 @@
 
 namespace accel::train {
 
-/// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019) as torch.optim.AdamW computes it, on
-/// flat shards: one fused call for the elements with weight decay and one for those without. State exists only for
-/// the shard.
+/// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019) as torch.optim.AdamW computes
+/// it, on flat shards: one fused call for the elements with weight decay and one for those without. State
+/// exists only for the shard.
 class AdamW {
  public:
   struct State {

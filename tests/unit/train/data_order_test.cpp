@@ -13,7 +13,8 @@ namespace {
 TEST(SampleOrderTest, IsAPermutation) {
   EXPECT_TRUE(rc::check("every sample occurs once", [] {
     const auto size = *rc::gen::inRange<std::int64_t>(1, 600);
-    const SampleOrder order(size, true, *rc::gen::arbitrary<std::uint64_t>(), *rc::gen::inRange<std::int64_t>(0, 9));
+    const SampleOrder order(size, true, *rc::gen::arbitrary<std::uint64_t>(),
+                            *rc::gen::inRange<std::int64_t>(0, 9));
     std::set<std::int64_t> seen;
     for (std::int64_t i = 0; i < size; ++i) {
       RC_ASSERT(order.at(i) >= 0);
@@ -37,7 +38,8 @@ TEST(SampleOrderTest, DependsOnSeedAndEpoch) {
 }
 
 TEST(SampleOrderTest, LooksRandom) {
-  // The mean distance of neighbours in a random permutation of n is (n + 1) / 3, with a deviation of about 0.24 n / sqrt(n).
+  // The mean distance of neighbours in a random permutation of n is (n + 1) / 3, with a deviation of about
+  // 0.24 n / sqrt(n).
   const std::int64_t size = 10'000;
   const SampleOrder order(size, true, 42, 0);
   double sum = 0;
@@ -50,9 +52,10 @@ TEST(SampleOrderTest, WithoutShuffleIsFileOrder) {
   for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(order.at(i), i);
 }
 
-/// Accelerate 1.15's BatchSamplerShard._iter_with_no_split over a BatchSampler, with even_batches, as its source has it.
-std::vector<std::vector<std::int64_t>> accelerate_shard(std::int64_t samples, std::int64_t batch_size, int processes,
-                                                        int index, bool drop_last) {
+/// Accelerate 1.15's BatchSamplerShard._iter_with_no_split over a BatchSampler, with even_batches, as its
+/// source has it.
+std::vector<std::vector<std::int64_t>> accelerate_shard(std::int64_t samples, std::int64_t batch_size,
+                                                        int processes, int index, bool drop_last) {
   using Samples = std::vector<std::int64_t>;
   std::vector<Samples> batches;
   for (std::int64_t begin = 0; begin < samples; begin += batch_size) {
@@ -67,9 +70,11 @@ std::vector<std::vector<std::int64_t>> accelerate_shard(std::int64_t samples, st
   Samples batch;
   for (idx = 0; idx < batches.size(); ++idx) {
     batch = batches[idx];
-    if (!drop_last && static_cast<int>(idx) < processes) initial.insert(initial.end(), batch.begin(), batch.end());
+    if (!drop_last && static_cast<int>(idx) < processes)
+      initial.insert(initial.end(), batch.begin(), batch.end());
     if (static_cast<int>(idx % processes) == index) mine = batch;
-    if (static_cast<int>(idx % processes) == processes - 1 && static_cast<std::int64_t>(batch.size()) == batch_size) {
+    if (static_cast<int>(idx % processes) == processes - 1 &&
+        static_cast<std::int64_t>(batch.size()) == batch_size) {
       result.push_back(mine);
       mine.clear();
     }
@@ -88,7 +93,8 @@ std::vector<std::vector<std::int64_t>> accelerate_shard(std::int64_t samples, st
   std::size_t cycle = 0;
   while (idx % static_cast<std::size_t>(processes) != 0 || !batch.empty()) {
     const std::size_t end = cycle + static_cast<std::size_t>(batch_size) - batch.size();
-    batch.insert(batch.end(), initial.begin() + static_cast<std::ptrdiff_t>(cycle), initial.begin() + static_cast<std::ptrdiff_t>(end));
+    batch.insert(batch.end(), initial.begin() + static_cast<std::ptrdiff_t>(cycle),
+                 initial.begin() + static_cast<std::ptrdiff_t>(end));
     if (static_cast<int>(idx % processes) == index) result.push_back(batch);
     cycle = end;
     batch.clear();
@@ -102,7 +108,8 @@ TEST(BatchPlanTest, EqualsAcceleratesBatchSamplerShard) {
     const BatchPlan plan{*rc::gen::inRange<std::int64_t>(1, 70), *rc::gen::inRange<std::int64_t>(1, 7),
                          *rc::gen::inRange(1, 5), *rc::gen::arbitrary<bool>()};
     for (int rank = 0; rank < plan.world_size; ++rank) {
-      const auto expected = accelerate_shard(plan.samples, plan.batch_size, plan.world_size, rank, plan.drop_last);
+      const auto expected =
+          accelerate_shard(plan.samples, plan.batch_size, plan.world_size, rank, plan.drop_last);
       RC_ASSERT(plan.steps() == static_cast<std::int64_t>(expected.size()));
       for (std::int64_t step = 0; step < plan.steps(); ++step) {
         RC_ASSERT(plan.positions(step, rank) == expected[static_cast<std::size_t>(step)]);

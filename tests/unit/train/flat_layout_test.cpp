@@ -56,7 +56,8 @@ TEST(FlatLayoutTest, PiecesAndGapsTileTheBuffer) {
     const auto count = *rc::gen::inRange(1, 6);
     std::vector<ParameterSpec> specs;
     for (int i = 0; i < count; ++i) {
-      specs.push_back(spec(std::to_string(i), {*rc::gen::inRange<std::int64_t>(0, 40), *rc::gen::inRange<std::int64_t>(1, 9)},
+      specs.push_back(spec(std::to_string(i),
+                           {*rc::gen::inRange<std::int64_t>(0, 40), *rc::gen::inRange<std::int64_t>(1, 9)},
                            *rc::gen::arbitrary<bool>()));
     }
     const int world_size = *rc::gen::inRange(1, 9);

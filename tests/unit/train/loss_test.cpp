@@ -8,7 +8,10 @@
 namespace accel::train {
 namespace {
 
-Batch batch() { return {at::tensor({1, 2, 3, 4}, at::kLong).reshape({2, 2}), at::tensor({2, -100, 0, 1}, at::kLong).reshape({2, 2})}; }
+Batch batch() {
+  return {at::tensor({1, 2, 3, 4}, at::kLong).reshape({2, 2}),
+          at::tensor({2, -100, 0, 1}, at::kLong).reshape({2, 2})};
+}
 
 TEST(LossTest, CrossEntropyIsTheMeanOverTargetsThatCount) {
   const at::Tensor logits = at::zeros({2, 2, 3});

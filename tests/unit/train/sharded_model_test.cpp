@@ -41,7 +41,8 @@ struct Net {
     root.register_parameter("bias", at::randn({4}), false);
     root.attr("bias").toTensor().set_requires_grad(true);
     root.register_buffer("mean", at::ones({4}));
-    root.define("def forward(self, x):\n  return (self.second.forward(self.first.forward(x)) + self.bias).sum()\n");
+    root.define(
+        "def forward(self, x):\n  return (self.second.forward(self.first.forward(x)) + self.bias).sum()\n");
     root.save((dir / "net.pt").string());
   }
 
@@ -50,7 +51,8 @@ struct Net {
     std::map<std::string, at::Tensor> result;
     for (const auto& parameter : root.named_parameters()) {
       if (!parameter.value.requires_grad()) continue;
-      result[parameter.name] = parameter.value.grad().defined() ? parameter.value.grad() : at::zeros_like(parameter.value);
+      result[parameter.name] =
+          parameter.value.grad().defined() ? parameter.value.grad() : at::zeros_like(parameter.value);
     }
     return result;
   }
@@ -81,9 +83,11 @@ void step(ShardedModel& model, const at::Tensor& x, bool reduce = true) {
   model.finish_backward();
 }
 
-void expect_equal(const std::map<std::string, at::Tensor>& ours, const std::map<std::string, at::Tensor>& theirs, double factor) {
+void expect_equal(const std::map<std::string, at::Tensor>& ours,
+                  const std::map<std::string, at::Tensor>& theirs, double factor) {
   ASSERT_EQ(ours.size(), theirs.size());
-  for (const auto& [name, gradient] : theirs) EXPECT_TRUE(at::allclose(ours.at(name), gradient * factor)) << name;
+  for (const auto& [name, gradient] : theirs)
+    EXPECT_TRUE(at::allclose(ours.at(name), gradient * factor)) << name;
 }
 
 class ShardedModelTest : public ::testing::TestWithParam<bool> {
@@ -142,7 +146,9 @@ TEST_F(ShardedModelTest, AdamWEqualsItsFormulaWithAndWithoutDecay) {
   std::map<std::string, at::Tensor> value;
   std::map<std::string, at::Tensor> mean;
   std::map<std::string, at::Tensor> square;
-  const auto shard_part = [](const FlatBuffer& buffer, const FlatParameter& p) { return buffer.shard().narrow(0, p.offset, p.numel).clone(); };
+  const auto shard_part = [](const FlatBuffer& buffer, const FlatParameter& p) {
+    return buffer.shard().narrow(0, p.offset, p.numel).clone();
+  };
   for (int t = 1; t <= 3; ++t) {
     step(model, at::randn({3, 4}));
     for (const FlatBuffer* buffer : model.trainable_buffers()) {
@@ -157,14 +163,16 @@ TEST_F(ShardedModelTest, AdamWEqualsItsFormulaWithAndWithoutDecay) {
         mean[name] = 0.8 * mean[name] + 0.2 * g;
         square[name] = 0.9 * square[name] + 0.1 * g * g;
         const double decay = name == "bias" ? 0 : 0.5;
-        value[name] = value[name] * (1 - 0.01 * decay) - 0.01 * (mean[name] / (1 - std::pow(0.8, t))) /
-                                                             ((square[name] / (1 - std::pow(0.9, t))).sqrt() + 1e-6);
+        value[name] =
+            value[name] * (1 - 0.01 * decay) - 0.01 * (mean[name] / (1 - std::pow(0.8, t))) /
+                                                   ((square[name] / (1 - std::pow(0.9, t))).sqrt() + 1e-6);
       }
     }
     optimizer.step(0.01);
     for (const FlatBuffer* buffer : model.trainable_buffers()) {
       for (const FlatParameter& p : buffer->layout().parameters) {
-        EXPECT_TRUE(at::allclose(shard_part(*buffer, p), value[p.spec.fqns[0]], 1e-5, 1e-6)) << p.spec.fqns[0] << " step " << t;
+        EXPECT_TRUE(at::allclose(shard_part(*buffer, p), value[p.spec.fqns[0]], 1e-5, 1e-6))
+            << p.spec.fqns[0] << " step " << t;
       }
     }
     model.clear_gradients();
@@ -192,7 +200,8 @@ TEST_F(ShardedModelTest, HalfPrecisionTrainingIsRefusedByName) {
     const ShardedModel model(ModelFile::open(net.dir / "half.pt"), wrap_blocks(), at::kCPU, group_);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(error.message().find("'half' requires grad and is float16"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("'half' requires grad and is float16"), std::string::npos)
+        << error.message();
   }
 }
 

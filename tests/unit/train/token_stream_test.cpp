@@ -47,7 +47,7 @@ TEST(TokenStreamTest, WindowsShareTheirLastToken) {
   const TempDir dir;
   write_file(dir / "f", "0123456789");
   const TokenStream stream = TokenStream::open("text", (dir / "f").string());
-  EXPECT_EQ(stream.windows(3), 3);   // 0123, 3456, 6789
+  EXPECT_EQ(stream.windows(3), 3);  // 0123, 3456, 6789
   EXPECT_EQ(stream.windows(9), 1);
   EXPECT_EQ(stream.windows(10), 0);
 }
@@ -55,7 +55,8 @@ TEST(TokenStreamTest, WindowsShareTheirLastToken) {
 TEST(TokenStreamTest, FlatUint16) {
   const TempDir dir;
   write_file(dir / "t.bin", bytes_of<std::uint16_t>({1, 50256, 3}));
-  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "t.bin").string())), (std::vector<std::int64_t>{1, 50256, 3}));
+  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "t.bin").string())),
+            (std::vector<std::int64_t>{1, 50256, 3}));
 }
 
 TEST(TokenStreamTest, LlmcHeaders) {
@@ -65,20 +66,23 @@ TEST(TokenStreamTest, LlmcHeaders) {
   header[1] = 1;
   header[2] = 3;
   write_file(dir / "u16.bin", bytes_of(header) + bytes_of<std::uint16_t>({7, 8, 9}));
-  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "u16.bin").string())), (std::vector<std::int64_t>{7, 8, 9}));
+  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "u16.bin").string())),
+            (std::vector<std::int64_t>{7, 8, 9}));
   write_file(dir / "short.bin", bytes_of(header) + bytes_of<std::uint16_t>({7, 8}));
   EXPECT_THROW(TokenStream::open("tokens", (dir / "short.bin").string()), Error);
   header[0] = 20240801;
   header[1] = 7;
   header[2] = 2;
   write_file(dir / "u32.bin", bytes_of(header) + bytes_of<std::uint32_t>({128000, 5}));
-  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "u32.bin").string())), (std::vector<std::int64_t>{128000, 5}));
+  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "u32.bin").string())),
+            (std::vector<std::int64_t>{128000, 5}));
 }
 
 TEST(TokenStreamTest, Npy) {
   const TempDir dir;
   write_file(dir / "a.npy", npy("<u4", "(2,)", bytes_of<std::uint32_t>({70000, 2})));
-  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "a.npy").string())), (std::vector<std::int64_t>{70000, 2}));
+  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "a.npy").string())),
+            (std::vector<std::int64_t>{70000, 2}));
   write_file(dir / "f.npy", npy("<f4", "(2,)", bytes_of<std::uint32_t>({1, 2})));
   EXPECT_THROW(TokenStream::open("tokens", (dir / "f.npy").string()), Error);
   write_file(dir / "m.npy", npy("<u2", "(2, 2)", bytes_of<std::uint16_t>({1, 2, 3, 4})));
@@ -97,9 +101,10 @@ TEST(TokenStreamTest, NamesWhatIsWrong) {
   const TempDir dir;
   write_file(dir / "empty.txt", "");
   write_file(dir / "odd.bin", "abc");
-  for (const auto& [format, name, part] : {std::tuple{"text", "none*.txt", "no file matches"},
-                                           std::tuple{"text", "empty.txt", "the file is empty"},
-                                           std::tuple{"tokens", "odd.bin", "3 bytes are not a whole number"}}) {
+  for (const auto& [format, name, part] :
+       {std::tuple{"text", "none*.txt", "no file matches"},
+        std::tuple{"text", "empty.txt", "the file is empty"},
+        std::tuple{"tokens", "odd.bin", "3 bytes are not a whole number"}}) {
     try {
       TokenStream::open(format, (dir / name).string());
       FAIL() << name;

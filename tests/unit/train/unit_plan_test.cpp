@@ -45,7 +45,8 @@ TEST(UnitPlanTest, TheInnermostUnitOwns) {
   EXPECT_EQ(units[0].parameters, std::vector<std::size_t>{1});
   EXPECT_EQ(units[1].parameters, std::vector<std::size_t>{3});
   EXPECT_EQ(units[2].parameters, std::vector<std::size_t>{2});
-  EXPECT_EQ(units[3].parameters, std::vector<std::size_t>{4});  // Not blocks.1's: "blocks.10" only begins like it.
+  EXPECT_EQ(units[3].parameters,
+            std::vector<std::size_t>{4});  // Not blocks.1's: "blocks.10" only begins like it.
   EXPECT_EQ(units[4].parameters, std::vector<std::size_t>{0});
 }
 
