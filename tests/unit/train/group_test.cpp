@@ -1,0 +1,104 @@
+#include "train/dist/group.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "base/error.hpp"
+#include "train/fingerprint.hpp"
+
+namespace accel::train {
+namespace {
+
+/// Runs `body` as two ranks, each on a thread of its own.
+void on_two_ranks(int port, const std::function<void(Group&)>& body) {
+  const auto run = [&](int number) {
+    Rank rank;
+    rank.rank = number;
+    rank.world_size = 2;
+    rank.master_port = port;
+    Group group = Group::connect(rank, core::Backend::kGloo, at::kCPU);
+    body(group);
+    group.barrier();
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+}
+
+/// A port that was free a moment ago; rank 0 listens on it itself.
+int test_port(int index) { return 20000 + static_cast<int>(::getpid() % 20000) + index; }
+
+TEST(GroupTest, CollectivesOverGloo) {
+  on_two_ranks(test_port(0), [](Group& group) {
+    const int rank = group.rank();
+    at::Tensor gathered = at::empty({4});
+    group.all_gather(gathered, at::full({2}, rank + 1.0)).wait();
+    EXPECT_TRUE(at::equal(gathered, at::tensor({1.0F, 1.0F, 2.0F, 2.0F})));
+
+    at::Tensor mean = at::empty({1});
+    group.reduce_scatter_mean(mean, at::tensor({2.0F * static_cast<float>(rank), 10.0F})).wait();
+    EXPECT_FLOAT_EQ(mean.item<float>(), rank == 0 ? 1.0F : 10.0F);
+
+    std::array<double, 2> sums = {1.0 + rank, 0.5};
+    group.all_reduce_sum(sums);
+    EXPECT_EQ(sums, (std::array<double, 2>{3.0, 1.0}));
+
+    EXPECT_EQ(group.exchange(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(group.exchange(""), (std::vector<std::string>{"", ""}));
+  });
+}
+
+TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
+  on_two_ranks(test_port(1), [](Group& group) {
+    const ModelStructure model{{{"", "Net"}}, {{{"w"}, {2, 3}, "float32"}}};
+    EXPECT_NO_THROW(require_agreement(group, {}, model, 100));
+    try {
+      require_agreement(group, {}, model, 100 + group.rank());
+      ADD_FAILURE() << "the sizes of the data differ";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message(), "rank 1 and rank 0 disagree on the number of training tokens");
+    }
+    ModelStructure other = model;
+    other.parameters[0].shape[1] += group.rank();
+    EXPECT_THROW(require_agreement(group, {}, other, 100), Error);
+  });
+}
+
+TEST(GroupTest, OneRankNeedsNoBackend) {
+  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  at::Tensor out = at::empty({2});
+  group.all_gather(out, at::ones({2})).wait();
+  EXPECT_TRUE(at::equal(out, at::ones({2})));
+  EXPECT_EQ(group.exchange("x"), std::vector<std::string>{"x"});
+}
+
+TEST(RankTest, ComesFromTorchrunsVariables) {
+  for (const auto& [name, value] : {std::pair{"RANK", "1"},
+                                    {"WORLD_SIZE", "2"},
+                                    {"LOCAL_RANK", "0"},
+                                    {"MASTER_ADDR", "n1"},
+                                    {"MASTER_PORT", "29501"}}) {
+    ::setenv(name, value, 1);
+  }
+  const Rank rank = Rank::from_environment();
+  EXPECT_EQ(rank.rank, 1);
+  EXPECT_EQ(rank.world_size, 2);
+  EXPECT_EQ(rank.master_addr, "n1");
+  EXPECT_EQ(rank.master_port, 29501);
+  ::setenv("RANK", "2", 1);
+  EXPECT_THROW(Rank::from_environment(), Error);
+  ::setenv("RANK", "one", 1);
+  EXPECT_THROW(Rank::from_environment(), Error);
+  ::unsetenv("RANK");
+  EXPECT_THROW(Rank::from_environment(), Error);
+}
+
+}  // namespace
+}  // namespace accel::train
