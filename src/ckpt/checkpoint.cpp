@@ -1,0 +1,23 @@
+#include "ckpt/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "ckpt/box.hpp"
+
+namespace accel::ckpt {
+
+void Checkpoint::check_coverage(std::size_t tensor) {
+  const StoredTensor stored = locate(tensor);
+  std::vector<Box> boxes;
+  boxes.reserve(stored.extents.size());
+  for (const Extent& extent : stored.extents) boxes.push_back(extent.box);
+  try {
+    check_tiling(boxes, stored.shape);
+  } catch (Error& e) {
+    e.add_context(fmt::format("tensor '{}' of shape {}", stored.name, to_string(stored.shape)));
+    throw;
+  }
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,89 @@
+#include "ckpt/output_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+void check_file(const OutputFile& file) {
+  std::uint64_t end = 0;
+  for (const OutputSegment& segment : file.segments) {
+    if (segment.offset < end) {
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("two parts of '{}' would overlap at byte {}", file.name, segment.offset));
+    }
+    end = checked_add(segment.offset, segment.bytes);
+    const auto* text = std::get_if<std::string>(&segment.content);
+    if (text != nullptr && text->size() != segment.bytes) {
+      throw Error(ErrorKind::kFailure, fmt::format("a part of '{}' has {} bytes, planned with {}", file.name,
+                                                   text->size(), segment.bytes));
+    }
+  }
+  if (end > file.bytes) {
+    throw Error(ErrorKind::kFailure,
+                fmt::format("parts of '{}' reach to byte {} of {}", file.name, end, file.bytes));
+  }
+}
+
+std::string describe(const OutputSegment& segment, const Checkpoint& source) {
+  if (const auto* tensor = std::get_if<TensorContent>(&segment.content)) {
+    const TensorEntry& entry = source.tensors().at(tensor->source);
+    std::string text = fmt::format("{} {} {}", entry.name, torch_name(entry.dtype), to_string(entry.shape));
+    for (const Box& box : tensor->boxes) text += " " + to_string(box);
+    if (tensor->dtype != entry.dtype) text += fmt::format(" as {}", torch_name(tensor->dtype));
+    return text;
+  }
+  if (const auto* file = std::get_if<FileContent>(&segment.content)) {
+    return fmt::format("'{}' from byte {}", file->file.string(), file->offset);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::uint64_t OutputPlan::total_bytes() const {
+  std::uint64_t total = 0;
+  for (const OutputFile& file : files) total = checked_add(total, file.bytes);
+  return total;
+}
+
+void append_archive(OutputFile& file, std::uint64_t offset, ZipLayout layout,
+                    std::vector<decltype(OutputSegment::content)> contents) {
+  if (contents.size() != layout.records().size() || offset < file.bytes) {
+    throw Error(ErrorKind::kFailure,
+                fmt::format("an archive of {} records with {} contents, at byte {} of '{}', which has {}",
+                            layout.records().size(), contents.size(), offset, file.name, file.bytes));
+  }
+  const std::size_t first = file.segments.size();
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    const ZipRecord& record = layout.records()[i];
+    file.segments.push_back({checked_add(offset, record.data_offset), record.size, std::move(contents[i])});
+  }
+  file.bytes = checked_add(offset, layout.total_bytes());
+  file.archives.push_back({offset, std::move(layout), first});
+}
+
+void check_plan(const OutputPlan& plan) {
+  for (const OutputFile& file : plan.files) check_file(file);
+}
+
+std::string describe(const OutputPlan& plan, const Checkpoint& source) {
+  std::string text;
+  for (const OutputFile& file : plan.files) {
+    text += fmt::format("{}: {} ({} bytes)\n", file.name, format_bytes(file.bytes), file.bytes);
+    for (const OutputSegment& segment : file.segments) {
+      const std::string what = describe(segment, source);
+      if (what.empty()) continue;
+      text += fmt::format("  bytes {} to {}: {}\n", segment.offset, segment.offset + segment.bytes, what);
+    }
+  }
+  return text;
+}
+
+}  // namespace accel::ckpt
