@@ -1,6 +1,7 @@
 #include "ckpt/tensor_reader.hpp"
 
 #include <gmock/gmock.h>
+#include <rapidcheck/gtest.h>
 
 #include "helpers.hpp"
 
@@ -54,6 +55,70 @@ TEST_F(TensorReaderTest, RejectsARangeBeyondTheTensor) {
 TEST_F(TensorReaderTest, RejectsABufferOfAnotherSize) {
   std::byte out[3];
   EXPECT_THROW(reader_.read_range(tensor_, 0, 4, out), Error);
+}
+
+TEST_F(TensorReaderTest, ReadsPartsOfABox) {
+  const Box middle{{0, 1}, {2, 2}};                             // bc
+  const auto box = [&](std::int64_t begin, std::int64_t end) {  // hi
+    std::string out(static_cast<std::size_t>(end - begin), '?');
+    reader_.read_box(tensor_, middle, begin, end, std::as_writable_bytes(std::span(out)));
+    return out;
+  };
+  EXPECT_EQ(box(0, 4), "bchi");
+  EXPECT_EQ(box(1, 3), "ch");
+  EXPECT_EQ(box(4, 4), "");
+  (void)error_of(ErrorKind::kCorrupt, [&] { (void)box(0, 5); });
+  tensor_.extents.pop_back();
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)box(0, 4); }),
+              HasSubstr("holds 2 of the elements 0 to 4 of the box [0:2, 1:3]"));
+}
+
+TEST_F(TensorReaderTest, RejectsABoxBeyondTheTensor) {
+  std::byte out[4];
+  EXPECT_THROW(reader_.read_box(tensor_, {{1, 1}, {2, 2}}, 0, 4, out), Error);
+}
+
+// Enough pieces that they are looked up by an index, which must not outlive the tensor it was made of.
+TEST_F(TensorReaderTest, ManyPiecesOfTensorsThatComeAfterEachOtherInMemory) {
+  std::string letters;
+  for (int i = 0; i < 40; ++i) letters += static_cast<char>('A' + i);
+  write_file(dir_ / "letters", letters);
+  tensor_.shape = {40};
+  tensor_.extents.clear();
+  for (std::int64_t i = 0; i < 40; ++i) {
+    tensor_.extents.push_back({"letters", static_cast<std::uint64_t>(i), {{i}, {1}}, {1}});
+  }
+  EXPECT_EQ(read(0, 40), letters);
+  EXPECT_EQ(read(7, 9), letters.substr(7, 2));
+  for (std::int64_t i = 0; i < 40; ++i) tensor_.extents[static_cast<std::size_t>(i)].box.offsets = {39 - i};
+  EXPECT_EQ(read(3, 5), letters.substr(36, 1) + letters.substr(35, 1));
+}
+
+RC_GTEST_PROP(TensorReaderPropertyTest, AnyPartOfAnyBox, ()) {
+  const Dims shape = *rc::gen::resize(3, rc::gen::container<Dims>(rc::gen::inRange<std::int64_t>(1, 7)));
+  const testing::Truth truth = testing::Truth::make({"t"}, DType::kInt16, shape, 3);
+  const std::int64_t numel = checked_numel(shape);
+  const auto pieces = *rc::gen::inRange<std::int64_t>(1, 30);
+  const TempDir dir;
+  write_file(dir / "data", truth.data);
+  StoredTensor tensor{"t", DType::kInt16, shape, {}};
+  for (std::int64_t p = 0; p < pieces; ++p) {
+    for (const Box& box : boxes_of_range(shape, numel * p / pieces, numel * (p + 1) / pieces)) {
+      const auto at = static_cast<std::uint64_t>(flat_index(shape, box.offsets)) * 2;
+      tensor.extents.push_back({"data", at, box, row_major_strides(box.sizes)});
+    }
+  }
+  Box box;
+  for (const std::int64_t size : shape) {
+    box.offsets.push_back(*rc::gen::inRange<std::int64_t>(0, size + 1));
+    box.sizes.push_back(*rc::gen::inRange<std::int64_t>(0, size - box.offsets.back() + 1));
+  }
+  const auto begin = *rc::gen::inRange<std::int64_t>(0, box.numel() + 1);
+  const auto end = *rc::gen::inRange<std::int64_t>(begin, box.numel() + 1);
+  std::string out(static_cast<std::size_t>(end - begin) * 2, '?');
+  TensorReader reader(dir.path());
+  reader.read_box(tensor, box, begin, end, std::as_writable_bytes(std::span(out)));
+  RC_ASSERT(out == truth.part(box).substr(static_cast<std::size_t>(begin) * 2, out.size()));
 }
 
 }  // namespace
