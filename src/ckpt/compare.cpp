@@ -77,7 +77,9 @@ class Elements {
   Elements(DType dtype, std::span<const std::byte> bytes)
       : dtype_(dtype), bytes_(bytes), item_(item_bytes(dtype)), parts_(is_complex(dtype) ? 2 : 1) {}
 
-  [[nodiscard]] std::span<const std::byte> at(std::size_t i) const { return bytes_.subspan(i * item_, item_); }
+  [[nodiscard]] std::span<const std::byte> at(std::size_t i) const {
+    return bytes_.subspan(i * item_, item_);
+  }
   [[nodiscard]] std::size_t parts() const { return parts_; }
   // A real number has no imaginary part.
   [[nodiscard]] double value(std::size_t i, std::size_t part) const {
@@ -174,11 +176,14 @@ void check_copies(const StoredTensor& tensor, TensorReader& reader) {
       compare_elements(tensor.dtype, first, tensor.dtype, second, {}, at, difference);
     }
     if (difference.elements == 0) continue;
-    throw Error(ErrorKind::kCorrupt,
-                fmt::format("tensor '{}': its copy in '{}' differs in {} of {} elements of {}, at most by {:g}",
-                            tensor.name, copy.file, difference.elements, numel, to_string(copy.box),
-                            difference.largest))
-        .hint("the ranks have diverged, or their files are of different saves; no copy can be told to be right");
+    throw Error(
+        ErrorKind::kCorrupt,
+        fmt::format("tensor '{}': its copy in '{}' differs in {} of {} elements of {}, at most by {:g}",
+                    tensor.name, copy.file, difference.elements, numel, to_string(copy.box),
+                    difference.largest))
+        .hint(
+            "the ranks have diverged, or their files are of different saves; no copy can be told to be "
+            "right");
   }
 }
 

@@ -12,7 +12,8 @@
 namespace accel::ckpt {
 
 /// What counts as the same. Both 0: the same bits. Otherwise a pair is the same if
-/// |a - b| <= atol + rtol * |b|, if both are NaN, or the same infinity, as torch.allclose(equal_nan=True) says.
+/// |a - b| <= atol + rtol * |b|, if both are NaN, or the same infinity, as torch.allclose(equal_nan=True)
+/// says.
 struct Tolerance {
   double rtol = 0;
   double atol = 0;
@@ -34,12 +35,12 @@ struct Difference {
 void compare_elements(DType type_a, std::span<const std::byte> a, DType type_b, std::span<const std::byte> b,
                       const Tolerance& tolerance, std::int64_t at, Difference& difference);
 
-/// Compares tensors that are stored in any way, block by block in constant memory. Not for use by several threads
-/// at once.
+/// Compares tensors that are stored in any way, block by block in constant memory. Not for use by several
+/// threads at once.
 class TensorComparer {
  public:
-  /// The directories that the extents of either side are relative to. `progress` is told of the bytes of A that
-  /// have been compared.
+  /// The directories that the extents of either side are relative to. `progress` is told of the bytes of A
+  /// that have been compared.
   TensorComparer(std::filesystem::path directory_a, std::filesystem::path directory_b,
                  std::function<void(std::uint64_t)> progress);
 
@@ -60,8 +61,8 @@ class TensorComparer {
   std::vector<std::byte> converted_;
 };
 
-/// Throws Error (kCorrupt) if one of the tensor's copies differs from what it is a copy of; `reader` reads from
-/// the checkpoint's directory.
+/// Throws Error (kCorrupt) if one of the tensor's copies differs from what it is a copy of; `reader` reads
+/// from the checkpoint's directory.
 void check_copies(const StoredTensor& tensor, TensorReader& reader);
 
 }  // namespace accel::ckpt

@@ -34,7 +34,7 @@ std::uint16_t half_of_float(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   constexpr std::uint32_t kInfinity = 0x7f800000U;
-  constexpr std::uint32_t kOverflow = 0x477ff000U;   // 65520: rounds to infinity.
+  constexpr std::uint32_t kOverflow = 0x477ff000U;     // 65520: rounds to infinity.
   constexpr std::uint32_t kLeastNormal = 0x38800000U;  // 2^-14
   if (magnitude > kInfinity) return static_cast<std::uint16_t>(sign | 0x7e00U);
   if (magnitude >= kOverflow) return static_cast<std::uint16_t>(sign | 0x7c00U);
@@ -78,15 +78,16 @@ float float_of_float8(std::uint8_t value, const Float8& form) {
   if (form.infinities && exponent == top) return mantissa == 0 ? sign * INFINITY : kNan;
   if (!form.infinities && !form.unsigned_zero && magnitude == 0x7f) return kNan;
   const int significand = exponent == 0 ? mantissa : mantissa + (1 << form.mantissa_bits);
-  return sign * std::ldexp(static_cast<float>(significand),
-                           std::max(exponent, 1) - form.bias - form.mantissa_bits);
+  return sign *
+         std::ldexp(static_cast<float>(significand), std::max(exponent, 1) - form.bias - form.mantissa_bits);
 }
 
 using Table = std::array<float, 256>;
 
 Table table_of(const Float8& form) {
   Table table{};
-  for (std::size_t i = 0; i < table.size(); ++i) table[i] = float_of_float8(static_cast<std::uint8_t>(i), form);
+  for (std::size_t i = 0; i < table.size(); ++i)
+    table[i] = float_of_float8(static_cast<std::uint8_t>(i), form);
   return table;
 }
 

@@ -19,8 +19,8 @@ struct WorkItem {
   std::shared_ptr<const StoredTensor> stored;  ///< Of tensors: where the source's bytes are.
 };
 
-/// Hands out the work of one file in batches, to any number of threads: neighbouring small segments together, and
-/// large tensors in ranges, unless they must be read from front to back.
+/// Hands out the work of one file in batches, to any number of threads: neighbouring small segments together,
+/// and large tensors in ranges, unless they must be read from front to back.
 class WorkQueue {
  public:
   /// `in_order[i]`: segment i is taken whole, by one thread. Borrows all.

@@ -5,8 +5,10 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -40,7 +42,7 @@ struct Job {
   const std::filesystem::path& directory;  // Of the source.
   File& out;
   WorkQueue& queue;
-  std::vector<std::uint32_t>& crcs;     // Of the segments that are records of archives ...
+  std::vector<std::uint32_t>& crcs;    // Of the segments that are records of archives ...
   const std::vector<bool>& is_record;  // ... which are these.
   Progress& progress;
   std::mutex mutex = {};  // Guards progress and failure.
@@ -114,13 +116,15 @@ class Writer {
 
   void write_tensor(const WorkItem& item, const TensorContent& content, const OutputSegment& segment) {
     const Box whole = Box::whole(item.stored->shape);
-    const std::span<const Box> boxes = content.boxes.empty() ? std::span(&whole, 1) : std::span(content.boxes);
+    const std::span<const Box> boxes =
+        content.boxes.empty() ? std::span(&whole, 1) : std::span(content.boxes);
     std::int64_t skipped = 0;  // Elements of the boxes before this one.
     for (const Box& box : boxes) {
       const std::int64_t numel = box.numel();
       const std::int64_t begin = std::max<std::int64_t>(item.begin - skipped, 0);
       const std::int64_t end = std::min(item.end - skipped, numel);
-      const std::uint64_t target = segment.offset + static_cast<std::uint64_t>(skipped) * item_bytes(content.dtype);
+      const std::uint64_t target =
+          segment.offset + static_cast<std::uint64_t>(skipped) * item_bytes(content.dtype);
       if (begin < end) write_elements(item, content, box, begin, end, target);
       skipped += numel;
     }
@@ -160,7 +164,7 @@ class Writer {
 
   bool copy_in_kernel(const StoredTensor& stored, const Box& box, std::int64_t begin, std::int64_t end,
                       std::uint64_t target) {
-    const std::optional<std::vector<FileRun>> runs = runs_of(stored, box, begin, end);
+    const std::optional<std::vector<FileRun>> runs = reader_.runs_of(stored, box, begin, end);
     if (!runs) return false;
     flush();
     const std::uint64_t first = target + static_cast<std::uint64_t>(begin) * item_bytes(stored.dtype);
@@ -170,8 +174,8 @@ class Writer {
     return true;
   }
 
-  // Where bytes that belong at `at` in the file may be put: behind what is gathered, if they follow it. At least
-  // `least` bytes.
+  // Where bytes that belong at `at` in the file may be put: behind what is gathered, if they follow it. At
+  // least `least` bytes.
   std::span<std::byte> room_at(std::uint64_t at, std::uint64_t least) {
     if (gathered_ > 0 && (gathered_at_ + gathered_ != at || buffer_.size() - gathered_ < least)) flush();
     if (gathered_ == 0) gathered_at_ = at;
@@ -229,6 +233,14 @@ void write_archive(File& out, const OutputArchive& archive, std::span<const std:
   put(end, archive.layout.directory(crcs));
 }
 
+// Reserves the space, so that a full disk is noticed now; file systems without this are none the worse.
+void reserve(File& file, std::uint64_t bytes) {
+  if (bytes > 0 && ::fallocate(file.fd(), 0, 0, static_cast<off_t>(bytes)) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT)) {
+    throw system_error("reserve space for", file.path().string(), errno);
+  }
+}
+
 unsigned threads_of(const WriteLimits& limits) {
   if (limits.threads > 0) return limits.threads;
   return std::clamp(std::thread::hardware_concurrency(), 1U, 2U);
@@ -245,7 +257,7 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
                                                format_bytes(kLeastWriteMemory * threads)))
         .hint("allow more memory, or fewer threads");
   }
-  out.reserve(plan.bytes);
+  reserve(out, plan.bytes);
   std::vector<bool> is_record(plan.segments.size(), false);
   for (const OutputArchive& archive : plan.archives) {
     const auto first = is_record.begin() + static_cast<std::ptrdiff_t>(archive.first_segment);
@@ -256,7 +268,8 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
   Job job{plan, source.directory(), out, queue, crcs, is_record, progress};
 
   const std::uint64_t most = (limits.memory_bytes - kReservedBytes) / threads - kReaderBytes;
-  const std::uint64_t buffer_bytes = std::min({most, kMostBufferBytes, std::max<std::uint64_t>(plan.bytes, 64)});
+  const std::uint64_t buffer_bytes =
+      std::min({most, kMostBufferBytes, std::max<std::uint64_t>(plan.bytes, 64)});
   {
     std::vector<std::jthread> others;
     for (unsigned i = 1; i < threads; ++i) others.emplace_back([&] { run_writer(job, buffer_bytes); });

@@ -20,7 +20,8 @@ struct WriteLimits {
 inline constexpr std::uint64_t kLeastWriteMemory = 16'000'000;
 
 /// Writes the contents of one planned file into `out`, which is new and empty; does not sync it. Memory does
-/// not grow with the tensors. `progress` counts the bytes of the file. Throws Error; the file is then of no use.
+/// not grow with the tensors. `progress` counts the bytes of the file. Throws Error; the file is then of no
+/// use.
 void write_file(Checkpoint& source, const OutputFile& plan, File& out, const WriteLimits& limits,
                 Progress& progress);
 

@@ -46,8 +46,8 @@ class Globs {
   std::vector<int> hits_;
 };
 
-// FROM where a component of the name begins, once: at the front if it is there, else behind the first dot that
-// has it.
+// FROM where a component of the name begins, once: at the front if it is there, else behind the first dot
+// that has it.
 std::string renamed(const std::string& name, const std::pair<std::string, std::string>& rule) {
   for (std::size_t at = 0; at != std::string::npos && at < name.size();) {
     if (name.compare(at, rule.first.size(), rule.first) == 0) {

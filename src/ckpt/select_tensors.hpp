@@ -17,15 +17,15 @@ struct Selection {
   std::string root;
   std::vector<std::string> include;  ///< Globs (`*`, `?`, `[...]`) on the names; none: all.
   std::vector<std::string> exclude;
-  /// Applied in this order, each to what the one before gave: FROM at the start of a name, or behind one of its
-  /// dots, becomes TO. `_orig_mod.=`, `module.=`, `model.=transformer.`.
+  /// Applied in this order, each to what the one before gave: FROM at the start of a name, or behind one of
+  /// its dots, becomes TO. `_orig_mod.=`, `module.=`, `model.=transformer.`.
   std::vector<std::pair<std::string, std::string>> rename;
   std::optional<DType> dtype;  ///< What floating-point tensors become.
 };
 
-/// The key of the nested state dict under which its tensors are: the first key of all paths if all entries agree
-/// in it and go on behind it, as Accelerate's `model` and `optimizer`; else `model`, if that key is there among
-/// others, such as `epoch`; else none.
+/// The key of the nested state dict under which its tensors are: the first key of all paths if all entries
+/// agree in it and go on behind it, as Accelerate's `model` and `optimizer`; else `model`, if that key is
+/// there among others, such as `epoch`; else none.
 [[nodiscard]] std::optional<PathKey> state_root(const Checkpoint& checkpoint);
 
 /// `path` without `root`; nothing if it does not begin with it.
@@ -44,9 +44,9 @@ struct SelectedTensors {
 };
 
 /// The chosen tensors of `checkpoint`, in its order, without the root key. include and exclude see the names
-/// without the root key, before renaming. A path is kept as it is unless renaming touched its name; then it is
-/// one key. Throws Error: kUsage if the root is not there, a glob matches nothing or two tensors get one name;
-/// kFailure for a dtype that cannot be converted.
+/// without the root key, before renaming. A path is kept as it is unless renaming touched its name; then it
+/// is one key. Throws Error: kUsage if the root is not there, a glob matches nothing or two tensors get one
+/// name; kFailure for a dtype that cannot be converted.
 [[nodiscard]] SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& selection);
 
 }  // namespace accel::ckpt

@@ -28,6 +28,16 @@ void shift(Dims& position, const Dims& by, std::int64_t sign) {
   for (std::size_t d = 0; d < position.size(); ++d) position[d] += sign * by[d];
 }
 
+// Brings `part` of the tensor, in coordinates of `frame`, behind element `begin` of it.
+StridedCopy copy_of(const Extent& extent, const Box& part, const Box& frame, std::int64_t begin,
+                    std::uint64_t item) {
+  Dims in_frame = part.offsets;
+  shift(in_frame, frame.offsets, -1);
+  const auto target = static_cast<std::uint64_t>(flat_index(frame.sizes, in_frame) - begin) * item;
+  return plan_strided_copy(part.sizes, extent.strides, row_major_strides(frame.sizes),
+                           source_of(extent, part.offsets, item), target, item);
+}
+
 }  // namespace
 
 void TensorReader::read_range(const StoredTensor& tensor, std::int64_t begin, std::int64_t end,
@@ -37,65 +47,74 @@ void TensorReader::read_range(const StoredTensor& tensor, std::int64_t begin, st
 
 void TensorReader::read_box(const StoredTensor& tensor, const Box& box, std::int64_t begin, std::int64_t end,
                             std::span<std::byte> out) {
-  check_within(box, tensor.shape);
-  std::vector<Box> wanted = boxes_of_range(box.sizes, begin, end);
   if (out.size() != static_cast<std::uint64_t>(end - begin) * item_bytes(tensor.dtype)) {
     throw Error(ErrorKind::kFailure, fmt::format("elements {} to {} of '{}' do not fit {} bytes", begin, end,
                                                  tensor.name, out.size()));
   }
-  for (Box& part : wanted) shift(part.offsets, box.offsets, 1);
   if (scratch_.empty()) scratch_.resize(kScratchBytes);
+  for_each_part(tensor, box, begin, end, [&](const Extent& extent, const StridedCopy& copy) {
+    execute_strided_copy(copy, files_.open(extent.file), out, scratch_);
+  });
+}
 
-  const auto copy_all = [&] {
-    std::int64_t covered = 0;
-    for (const Box& part : wanted) covered += copy_box(tensor, part, box, begin, out);
-    return covered;
+std::optional<std::vector<FileRun>> TensorReader::runs_of(const StoredTensor& tensor, const Box& box,
+                                                          std::int64_t begin, std::int64_t end) {
+  std::vector<FileRun> runs;
+  bool scattered = false;
+  for_each_part(tensor, box, begin, end, [&](const Extent& extent, const StridedCopy& copy) {
+    scattered = scattered || !copy.loops.empty() || extent.packed;
+    if (!scattered) runs.push_back({&extent.file, copy.source, copy.target, copy.run_bytes});
+  });
+  if (scattered) return std::nullopt;
+  return runs;
+}
+
+void TensorReader::for_each_part(const StoredTensor& tensor, const Box& box, std::int64_t begin,
+                                 std::int64_t end, const Visitor& visitor) {
+  check_within(box, tensor.shape);
+  std::vector<Box> wanted = boxes_of_range(box.sizes, begin, end);
+  for (Box& part : wanted) shift(part.offsets, box.offsets, 1);
+
+  std::vector<std::pair<const Extent*, Box>> parts;
+  std::int64_t covered = 0;
+  const auto look_at = [&](const Box& part, const Extent& extent) {
+    std::optional<Box> shared = intersect(part, extent.box);
+    if (!shared) return;
+    covered += shared->numel();
+    parts.emplace_back(&extent, std::move(*shared));
+  };
+  const auto find_parts = [&] {
+    covered = 0;
+    parts.clear();
+    for (const Box& part : wanted) {
+      if (index_) {
+        for (const std::size_t i : index_->candidates(part)) look_at(part, tensor.extents[i]);
+      } else {
+        for (const Extent& extent : tensor.extents) look_at(part, extent);
+      }
+    }
   };
   const bool many = tensor.extents.size() >= kIndexedExtents;
   const bool known = many && index_ && index_->seems_of(tensor.extents);
   if (!many) index_.reset();
   if (many && !known) index_.emplace(tensor.extents);
-  std::int64_t covered = copy_all();
+  find_parts();
   if (covered != end - begin && known) {
     // Another tensor may have come to lie where the last one was.
     index_.emplace(tensor.extents);
-    covered = copy_all();
+    find_parts();
   }
-  if (covered != end - begin) {
-    const bool whole = box == Box::whole(tensor.shape);
-    throw Error(ErrorKind::kCorrupt,
-                fmt::format("tensor '{}': the checkpoint holds {} of the elements {} to {}{}", tensor.name,
-                            covered, begin, end, whole ? "" : " of the box " + to_string(box)))
-        .hint("a chunk is missing; was the checkpoint written by all ranks?");
-  }
-}
-
-std::int64_t TensorReader::copy_box(const StoredTensor& tensor, const Box& wanted, const Box& frame,
-                                    std::int64_t begin, std::span<std::byte> out) {
-  const std::uint64_t item = item_bytes(tensor.dtype);
-  std::int64_t covered = 0;
-  const auto visit = [&](const Extent& extent) {
-    if (const std::optional<Box> part = intersect(wanted, extent.box)) {
-      covered += copy_extent(extent, *part, frame, begin, item, out);
+  if (covered == end - begin) {
+    for (const auto& [extent, part] : parts) {
+      visitor(*extent, copy_of(*extent, part, box, begin, item_bytes(tensor.dtype)));
     }
-  };
-  if (index_) {
-    for (const std::size_t i : index_->candidates(wanted)) visit(tensor.extents[i]);
-  } else {
-    for (const Extent& extent : tensor.extents) visit(extent);
+    return;
   }
-  return covered;
-}
-
-std::int64_t TensorReader::copy_extent(const Extent& extent, const Box& part, const Box& frame,
-                                       std::int64_t begin, std::uint64_t item, std::span<std::byte> out) {
-  Dims in_frame = part.offsets;
-  shift(in_frame, frame.offsets, -1);
-  const auto target = static_cast<std::uint64_t>(flat_index(frame.sizes, in_frame) - begin) * item;
-  const StridedCopy copy = plan_strided_copy(part.sizes, extent.strides, row_major_strides(frame.sizes),
-                                             source_of(extent, part.offsets, item), target, item);
-  execute_strided_copy(copy, files_.open(extent.file), out, scratch_);
-  return part.numel();
+  const bool whole = box == Box::whole(tensor.shape);
+  throw Error(ErrorKind::kCorrupt,
+              fmt::format("tensor '{}': the checkpoint holds {} of the elements {} to {}{}", tensor.name,
+                          covered, begin, end, whole ? "" : " of the box " + to_string(box)))
+      .hint("a chunk is missing; was the checkpoint written by all ranks?");
 }
 
 }  // namespace accel::ckpt

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,8 +14,17 @@
 #include "ckpt/extent_index.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/stored_tensor.hpp"
+#include "ckpt/strided_copy.hpp"
 
 namespace accel::ckpt {
+
+/// Bytes that lie together in a file and belong together in a tensor.
+struct FileRun {
+  const std::string* file = nullptr;  ///< Borrowed from the tensor's extent.
+  std::uint64_t offset = 0;           ///< In the file.
+  std::uint64_t target = 0;           ///< In the elements asked for.
+  std::uint64_t bytes = 0;
+};
 
 /// Reads stored tensors of one directory. Not for use by several threads at once. Fastest if one tensor is
 /// read to its end before the next one begins.
@@ -31,14 +42,20 @@ class TensorReader {
   void read_box(const StoredTensor& tensor, const Box& box, std::int64_t begin, std::int64_t end,
                 std::span<std::byte> out);
 
+  /// Where read_box would read from, if every piece is a single run in its file and in the result; nothing if
+  /// one is scattered, or packed. Throws what read_box does.
+  [[nodiscard]] std::optional<std::vector<FileRun>> runs_of(const StoredTensor& tensor, const Box& box,
+                                                            std::int64_t begin, std::int64_t end);
+
   [[nodiscard]] FileCache& files() { return files_; }
 
  private:
-  /// Elements copied of one box in the coordinates of `frame`, whose element `begin` is the first of `out`.
-  std::int64_t copy_box(const StoredTensor& tensor, const Box& wanted, const Box& frame, std::int64_t begin,
-                        std::span<std::byte> out);
-  std::int64_t copy_extent(const Extent& extent, const Box& part, const Box& frame, std::int64_t begin,
-                           std::uint64_t item, std::span<std::byte> out);
+  using Visitor = std::function<void(const Extent&, const StridedCopy&)>;
+
+  /// Visits all parts of elements [begin, end) of `box`, with the copy that brings each into place. Throws if
+  /// they do not cover the elements.
+  void for_each_part(const StoredTensor& tensor, const Box& box, std::int64_t begin, std::int64_t end,
+                     const Visitor& visitor);
 
   FileCache files_;
   std::vector<std::byte> scratch_;
