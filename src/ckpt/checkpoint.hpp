@@ -20,7 +20,8 @@ struct TensorEntry {
   StatePath path;    ///< In the nested state dict, with the root key, if the checkpoint has one.
   DType dtype = DType::kFloat32;
   Dims shape;
-  std::size_t pieces = 1;  ///< In how many pieces it is stored.
+  std::size_t pieces = 1;  ///< In how many pieces it is stored ...
+  std::size_t copies = 0;  ///< ... and how many of these other ranks have written again.
 };
 
 /// Anything in a checkpoint that is no tensor.
