@@ -8,13 +8,15 @@
 #include <string_view>
 
 #include "base/file.hpp"
+#include "base/leftover.hpp"
 
 namespace accel {
 
 /// A file that appears under its name complete and durable, or not at all.
 ///
 /// It is written under a temporary name in the same directory. commit() syncs it, renames it and syncs the
-/// directory; without commit() the destructor removes the temporary file and the target stays as it was.
+/// directory; without commit() the destructor removes the temporary file and the target stays as it was. What
+/// a killed process left of its work on the same target is removed at the start.
 class AtomicFile {
  public:
   enum class Existing { kRefuse, kReplace };
@@ -31,7 +33,8 @@ class AtomicFile {
   /// Writes `bytes` behind all that append() wrote before.
   void append(std::span<const std::byte> bytes);
   void append(std::string_view text);
-  /// fsync, rename, fsync of the directory. Nothing may be written afterwards.
+  /// fsync, rename, fsync of the directory. Nothing may be written afterwards. An Error leaves the target as
+  /// it was, unless the message says that it is complete and only its durability is unknown.
   void commit();
 
   [[nodiscard]] const std::filesystem::path& target() const { return target_; }
@@ -41,6 +44,7 @@ class AtomicFile {
   std::filesystem::path temporary_;
   Existing existing_;
   std::optional<File> file_;
+  std::optional<LeftoverLock> lock_;
   std::uint64_t end_ = 0;
 };
 

@@ -12,17 +12,22 @@
 #include <utility>
 #include <vector>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
+#include "base/fault.hpp"
+#include "base/interrupt.hpp"
 
 namespace accel {
 namespace {
 
-// The kernel transfers at most 0x7ffff000 bytes in one call.
-constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;
+using fault::Operation;
 
-int open_or_throw(const std::filesystem::path& path, int flags, std::string_view action) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  if (fd < 0) throw system_error(action, path.string(), errno);
+// The kernel would transfer at most 0x7ffff000 bytes in one call; less, so that signals are noticed soon.
+constexpr std::size_t kMaxTransferBytes = std::size_t{64} << 20;
+
+int open_or_throw(const std::filesystem::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (fd < 0) throw system_error("open", path.string(), errno);
   return fd;
 }
 
@@ -30,12 +35,14 @@ int open_or_throw(const std::filesystem::path& path, int flags, std::string_view
 
 File::File(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
 
-File File::open_read(const std::filesystem::path& path) {
-  return {open_or_throw(path, O_RDONLY, "open"), path};
-}
+File File::open_read(const std::filesystem::path& path) { return {open_or_throw(path, O_RDONLY), path}; }
 
 File File::create_new(const std::filesystem::path& path) {
-  return {open_or_throw(path, O_RDWR | O_CREAT | O_EXCL, "create"), path};
+  const int fd = fault::guard(Operation::kCreate, path, [&] {
+    return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  });
+  if (fd < 0) throw system_error("create", path.string(), errno);
+  return {fd, path};
 }
 
 File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
@@ -59,6 +66,7 @@ std::uint64_t File::size() const {
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   std::size_t done = 0;
   while (done < out.size()) {
+    check_interrupted();
     const ssize_t n = ::pread(fd_, out.data() + done, std::min(out.size() - done, kMaxTransferBytes),
                               static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
@@ -75,16 +83,52 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
 void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t n = ::pwrite(fd_, bytes.data() + done, std::min(bytes.size() - done, kMaxTransferBytes),
-                               static_cast<off_t>(offset + done));
+    check_interrupted();
+    const std::size_t piece = std::min(bytes.size() - done, kMaxTransferBytes);
+    const ssize_t n = fault::transfer(Operation::kWrite, path_, piece, [&](std::size_t count) {
+      return ::pwrite(fd_, bytes.data() + done, count, static_cast<off_t>(offset + done));
+    });
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw system_error("write", path_.string(), errno);
     done += static_cast<std::size_t>(n);
   }
 }
 
+std::optional<std::uint64_t> File::copy_from(const File& source, std::uint64_t from, std::uint64_t to,
+                                             std::uint64_t count) {
+  while (true) {
+    check_interrupted();
+    auto in = static_cast<off_t>(from);
+    auto out = static_cast<off_t>(to);
+    const ssize_t done = fault::transfer(Operation::kCopy, path_, count, [&](std::size_t piece) {
+      return ::copy_file_range(source.fd_, &in, fd_, &out, piece, 0);
+    });
+    if (done >= 0) return static_cast<std::uint64_t>(done);
+    if (errno == EINTR) continue;
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
+      throw system_error("write", path_.string(), errno);
+    return std::nullopt;  // Other file systems, or a kernel without it.
+  }
+}
+
+void File::reserve(std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const int result = fault::guard(Operation::kReserve, path_,
+                                  [&] { return ::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)); });
+  if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO))
+    throw system_error("reserve space for", path_.string(), errno);
+}
+
+void File::truncate(std::uint64_t bytes) {
+  if (fault::guard(Operation::kTruncate, path_,
+                   [&] { return ::ftruncate(fd_, static_cast<off_t>(bytes)); }) != 0)
+    throw system_error("set the size of", path_.string(), errno);
+}
+
 void File::sync() {
-  if (::fsync(fd_) != 0) throw system_error("fsync", path_.string(), errno);
+  check_interrupted();
+  if (fault::guard(Operation::kSync, path_, [&] { return ::fsync(fd_); }) != 0)
+    throw system_error("fsync", path_.string(), errno);
 }
 
 void File::close() {
@@ -130,34 +174,42 @@ std::string read_text_file(const std::filesystem::path& path, std::uint64_t limi
 }
 
 void sync_directory(const std::filesystem::path& directory) {
-  const int fd = open_or_throw(directory, O_RDONLY | O_DIRECTORY, "open");
-  const int result = ::fsync(fd);
+  const int fd = open_or_throw(directory, O_RDONLY | O_DIRECTORY);
+  const int result = fault::guard(Operation::kSyncDirectory, directory, [&] { return ::fsync(fd); });
   const int error = errno;
   ::close(fd);
   // Some network file systems cannot sync a directory and say EINVAL; there is nothing better to do on them.
   if (result != 0 && error != EINVAL) throw system_error("fsync", directory.string(), error);
 }
 
-void make_directories(const std::filesystem::path& directory) {
+std::vector<std::filesystem::path> make_directories(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> missing;
   for (std::filesystem::path path = directory; !path.empty() && !std::filesystem::exists(path);
        path = path.parent_path()) {
     missing.push_back(path);
     if (path == path.parent_path()) break;
   }
-  for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
-    if (::mkdir(path->c_str(), 0777) != 0 && errno != EEXIST)
-      throw system_error("create directory", path->string(), errno);
-    sync_directory(parent_of(*path));
+  std::vector<std::filesystem::path> made;
+  try {
+    for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
+      const int result =
+          fault::guard(Operation::kMakeDirectory, *path, [&] { return ::mkdir(path->c_str(), 0777); });
+      if (result != 0 && errno == EEXIST) continue;
+      if (result != 0) throw system_error("create directory", path->string(), errno);
+      made.push_back(*path);
+      sync_directory(parent_of(*path));
+    }
+    if (!std::filesystem::is_directory(directory))
+      throw system_error("create directory", directory.string(), ENOTDIR);
+  } catch (const Error&) {
+    for (auto path = made.rbegin(); path != made.rend(); ++path) remove_quietly(*path);
+    throw;
   }
-  if (!std::filesystem::is_directory(directory))
-    throw system_error("create directory", directory.string(), ENOTDIR);
+  return made;
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) {
-    throw system_error(fmt::format("rename '{}' to", from.string()), to.string(), errno);
-  }
+  rename_entry(from, to);
   sync_directory(parent_of(to));
 }
 

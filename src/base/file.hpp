@@ -3,14 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace accel {
 
 /// An open file descriptor, owned. All reads and writes are positional, so one File may be used by several
-/// threads. Every failure is an Error that names the path.
+/// threads. Every failure is an Error that names the path. What changes files passes through base/fault.hpp;
+/// reads, writes and syncs notice signals (base/interrupt.hpp).
 class File {
  public:
   static File open_read(const std::filesystem::path& path);
@@ -27,6 +30,14 @@ class File {
   /// Fills `out` from `offset`; the end of the file before that is an Error of kind kCorrupt.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  /// Lets the kernel copy up to `count` bytes at `from` in `source` to `to`: how many it did, 0 at the end of
+  /// `source`; nothing if it cannot between these two.
+  [[nodiscard]] std::optional<std::uint64_t> copy_from(const File& source, std::uint64_t from,
+                                                       std::uint64_t to, std::uint64_t count);
+  /// Reserves space for `bytes` from the start, so that a full disk is noticed now; file systems without this
+  /// are none the worse. The size becomes at least `bytes`.
+  void reserve(std::uint64_t bytes);
+  void truncate(std::uint64_t bytes);
   /// fsync: returns once the bytes and the size are on stable storage.
   void sync();
   /// Closes and reports an error that close() returns; the destructor cannot.
@@ -67,8 +78,8 @@ std::string read_text_file(const std::filesystem::path& path,
 /// fsync of a directory, which makes the names created, renamed or removed in it durable.
 void sync_directory(const std::filesystem::path& directory);
 
-/// mkdir -p; then fsync of every directory in which a name appeared.
-void make_directories(const std::filesystem::path& directory);
+/// mkdir -p; then fsync of every directory in which a name appeared. Returns what it made, outermost first.
+std::vector<std::filesystem::path> make_directories(const std::filesystem::path& directory);
 
 /// rename(2), then fsync of the target's directory.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);

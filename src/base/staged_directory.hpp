@@ -21,10 +21,11 @@ namespace accel {
 /// - no target: the staging directory, `NAME.incomplete-...` beside it, is renamed to the target;
 /// - the target is a directory and none of the names is taken: the staging directory, hidden in the target,
 ///   is emptied into it, the seal last, and all other entries of the target stay;
-/// - some are taken, or files of an earlier output are there (`belongs`): under kReplace a whole new
-/// directory
-///   (the new files, and hard links of all other entries) is exchanged with the target in one instant, and
-///   the old one removed. A single file that replaces just its namesake is only renamed.
+/// - some are taken, files of an earlier output are there (`belongs`), a directory was written, or there are
+/// no
+///   hard links: a whole new directory (what was written, and hard links or copies of all other entries) is
+///   exchanged with the target in one instant, and the old one removed. Under kRefuse the first two are an
+///   Error. A single file that replaces just its namesake is only renamed.
 ///
 /// Without commit() the destructor removes all that was made. Whatever happens in between, a kill or a loss
 /// of power included, the target is absent, as it was, or complete; one without its seal counts as absent,
@@ -71,11 +72,11 @@ class StagedDirectory {
   void stage();
   [[nodiscard]] std::vector<std::string> staged_names() const;
   [[nodiscard]] std::vector<std::string> taken_names(const std::vector<std::string>& names) const;
-  void place_whole();
+  [[nodiscard]] bool place_whole();
   [[nodiscard]] bool place_in(const std::vector<std::string>& names);
   void place_over(const std::string& name);
   void exchange(const std::vector<std::string>& names);
-  void finish();
+  void finish() noexcept;
   void discard() noexcept;
 
   std::filesystem::path target_;

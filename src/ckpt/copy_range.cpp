@@ -1,13 +1,10 @@
 #include "ckpt/copy_range.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <optional>
 #include <utility>
-
-#include "base/error.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -41,18 +38,9 @@ void RangeCopier::copy(const File& source, std::uint64_t from, std::uint64_t to,
 
 std::uint64_t RangeCopier::copy_in_kernel(const File& source, std::uint64_t from, std::uint64_t to,
                                           std::uint64_t count) {
-  auto in = static_cast<off_t>(from);
-  auto out = static_cast<off_t>(to);
-  while (true) {
-    const ssize_t done = ::copy_file_range(source.fd(), &in, target_.fd(), &out, count, 0);
-    if (done >= 0) return static_cast<std::uint64_t>(done);
-    if (errno == EINTR) continue;
-    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO) {
-      throw system_error("write", target_.path().string(), errno);
-    }
-    in_kernel_ = false;  // Other file systems, or a kernel without it.
-    return 0;
-  }
+  const std::optional<std::uint64_t> done = target_.copy_from(source, from, to, count);
+  if (!done) in_kernel_ = false;
+  return done.value_or(0);
 }
 
 }  // namespace accel::ckpt

@@ -1,11 +1,9 @@
 #include "ckpt/merge_execute.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,14 +31,6 @@ void check_free_space(const std::filesystem::path& directory, std::uint64_t need
   throw Error(ErrorKind::kFailure, fmt::format("'{}' has {} free, but {} are needed", directory.string(),
                                                format_bytes(free_bytes), format_bytes(needed)))
       .hint("free some space, or write elsewhere");
-}
-
-// Reserves the space, so that a full disk is noticed now; file systems without this are none the worse.
-void reserve(File& file, std::uint64_t bytes) {
-  if (bytes > 0 && ::fallocate(file.fd(), 0, 0, static_cast<off_t>(bytes)) != 0 &&
-      (errno == ENOSPC || errno == EDQUOT)) {
-    throw system_error("reserve space for", file.path().string(), errno);
-  }
 }
 
 class Merger {
@@ -121,7 +111,7 @@ void execute_merge(const MergePlan& plan, const std::filesystem::path& directory
   }
   check_free_space(parent_of(target), plan.total_bytes);
   AtomicFile file(target, existing);
-  reserve(file.file(), plan.total_bytes);
+  file.file().reserve(plan.total_bytes);
   file.append(plan.prefix);
   const std::uint64_t buffer_bytes =
       std::min(limits.memory_bytes - kReservedBytes, std::max<std::uint64_t>(plan.total_bytes, 64));

@@ -1,9 +1,8 @@
 #include "ckpt/summed_file.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "base/directory.hpp"
 #include "ckpt/crc32.hpp"
 
 namespace accel::ckpt {
@@ -16,7 +15,7 @@ constexpr std::size_t kPendingBytes = std::size_t{256} << 10;
 SummedFile::SummedFile(const std::filesystem::path& path) : file_(File::create_new(path)) {}
 
 SummedFile::~SummedFile() {
-  if (!finished_) ::unlink(file_.path().c_str());
+  if (!finished_) remove_quietly(file_.path());
 }
 
 void SummedFile::append(std::span<const std::byte> bytes) { append(bytes, crc32(bytes)); }

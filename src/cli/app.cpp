@@ -5,9 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "cli/arguments.hpp"
@@ -124,6 +126,9 @@ ExitCode parse_and_run(Shell& shell, const Arguments& arguments, std::ostream& o
                            : shell.globals.verbose ? log::Level::kVerbose
                                                    : log::Level::kNormal;
   log::init("accel", level, shell.color);
+  // The launcher has its own way with signals.
+  std::optional<InterruptGuard> guard;
+  if (!shell.app.got_subcommand("launch")) guard.emplace();
   return shell.action();
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 
@@ -27,12 +28,6 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
   return step;
-}
-
-void remove_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) throw system_error("remove", path.string(), error.value());
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "base/leftover.hpp"
+#include "crash_matrix.hpp"
 
 namespace accel {
 namespace {
@@ -81,6 +83,47 @@ TEST(AtomicFileTest, NamesAMissingDirectory) {
     EXPECT_NE(error.message().find("No such file or directory"), std::string::npos) << error.message();
   }
 }
+
+// The old file or the new one, after whatever fault; and nothing beside it.
+void check_crashes(AtomicFile::Existing existing, const std::string& always) {
+  const std::string old = existing == AtomicFile::Existing::kReplace ? "old" : "";
+  testing::CrashScenario scenario;
+  scenario.always = always;
+  scenario.prepare = [&](const std::filesystem::path& dir) {
+    if (!old.empty()) write_file(dir / "out", old);
+  };
+  scenario.work = [&](const std::filesystem::path& dir) {
+    AtomicFile file(dir / "out", existing);
+    file.append("hello ");
+    file.append("world");
+    file.commit();
+  };
+  const std::size_t runs = testing::run_crash_matrix(scenario, [&](const testing::CrashRun& run) {
+    const std::string now = read_file(run.dir / "out");
+    EXPECT_TRUE(now == old || now == "hello world") << now;
+    EXPECT_EQ(std::filesystem::exists(run.dir / "out"), !now.empty());
+    if (run.ending == testing::Ending::kFailed) {
+      EXPECT_EQ(now, run.point == "sync-dir" ? "hello world" : old);
+      EXPECT_EQ(names_in(run.dir).size(), now.empty() ? 0u : 1u);
+    }
+    if (now == "hello world" && existing == AtomicFile::Existing::kRefuse) {
+      sweep_leftovers(run.dir / "out");
+    } else {
+      scenario.work(run.dir);
+    }
+    EXPECT_EQ(read_file(run.dir / "out"), "hello world");
+    EXPECT_EQ(names_in(run.dir), std::vector<std::string>{"out"});
+  });
+  std::printf("%zu crash points and modes\n", runs);
+}
+
+TEST(AtomicFileCrashTest, New) { check_crashes(AtomicFile::Existing::kRefuse, ""); }
+
+TEST(AtomicFileCrashTest, NewWithoutRenameToFree) {
+  check_crashes(AtomicFile::Existing::kRefuse, "fail@rename-new:EINVAL");
+}
+
+TEST(AtomicFileCrashTest, Replacing) { check_crashes(AtomicFile::Existing::kReplace, ""); }
 
 }  // namespace
 }  // namespace accel

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <csignal>
+
+namespace accel {
+
+/// While it lives, SIGINT, SIGTERM and SIGHUP do not end the process but are noticed by check_interrupted(),
+/// so that a command can clean up; another one ends it at once. A signal that was ignored stays ignored
+/// (nohup). Not nested.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  ~InterruptGuard();
+
+ private:
+  struct sigaction previous_[3]{};
+};
+
+namespace detail {
+inline std::atomic<int> interrupting_signal{0};
+[[noreturn]] void throw_interrupted();
+}  // namespace detail
+
+/// Throws an Error of kind kInterrupted (SIGINT) or kTerminated if a signal has come. Every read, write and
+/// sync of a File calls it; loops that work long without one should, some ten times a second.
+inline void check_interrupted() {
+  if (detail::interrupting_signal.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    detail::throw_interrupted();
+}
+
+}  // namespace accel

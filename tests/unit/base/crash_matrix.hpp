@@ -1,0 +1,118 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "../temp_dir.hpp"
+#include "base/error.hpp"
+#include "base/fault.hpp"
+
+namespace accel::testing {
+
+/// What lies below a directory: path to content, directories with "/" at the end of the path and no content.
+using Tree = std::map<std::string, std::string>;
+
+inline Tree tree_of(const std::filesystem::path& directory) {
+  Tree tree;
+  if (!std::filesystem::exists(directory)) return tree;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    const std::string name = entry.path().lexically_relative(directory).string();
+    if (entry.is_directory()) {
+      tree[name + "/"] = "";
+    } else {
+      tree[name] = read_file(entry.path());
+    }
+  }
+  return tree;
+}
+
+enum class Ending { kSucceeded, kFailed, kKilled };
+
+/// Runs `action` in a process of its own with a plan of faults (base/fault.hpp). An Error is kFailed.
+inline Ending run_with_faults(const std::string& plan, const std::function<void()>& action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // What is warned of is expected here.
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(9);
+    try {
+      const fault::Scope scope(plan);
+      action();
+    } catch (const Error&) {
+      ::_exit(1);
+    } catch (...) {
+      ::_exit(2);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return Ending::kKilled;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Ending::kSucceeded;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << plan << ": status " << status;
+  return Ending::kFailed;
+}
+
+/// A piece of work on a directory, to be interrupted everywhere.
+struct CrashScenario {
+  std::function<void(const std::filesystem::path& dir)> prepare;
+  std::function<void(const std::filesystem::path& dir)> work;
+  std::string always;  ///< Faults that are there in every run: what the file system cannot do.
+};
+
+/// One run with one fault.
+struct CrashRun {
+  std::string fault;  ///< "kill@3"
+  std::string point;  ///< The call it hit: "rename".
+  Ending ending = Ending::kSucceeded;
+  std::filesystem::path dir;
+};
+
+/// Runs the scenario once for every call and every mode, in a fresh directory each; `check` sees what is
+/// left. Returns the number of runs.
+inline std::size_t run_crash_matrix(const CrashScenario& scenario,
+                                    const std::function<void(const CrashRun&)>& check) {
+  // Thousands of syncs: in memory where that is possible.
+  if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
+  std::vector<std::string> points;
+  {
+    const TempDir dir;
+    scenario.prepare(dir.path());
+    const fault::Scope scope(scenario.always.empty() ? "count" : scenario.always);
+    scenario.work(dir.path());
+    points = scope.points();
+  }
+  std::size_t runs = 0;
+  for (const char* mode : {"kill@{}", "killafter@{}", "torn@{}", "fail@{}:ENOSPC", "fail@{}:EIO"}) {
+    for (std::size_t n = 1; n <= points.size(); ++n) {
+      const std::string point = points[n - 1].substr(0, points[n - 1].find(' '));
+      const std::string name(mode);
+      if (name.starts_with("torn") && point != "write" && point != "copy") continue;
+      const TempDir dir;
+      scenario.prepare(dir.path());
+      CrashRun run;
+      run.fault = name.substr(0, name.find('{')) + std::to_string(n) + name.substr(name.find('}') + 1);
+      run.point = point;
+      run.dir = dir.path();
+      const std::string plan = run.fault + (scenario.always.empty() ? "" : "," + scenario.always);
+      run.ending = run_with_faults(plan, [&] { scenario.work(dir.path()); });
+      const ::testing::ScopedTrace trace(__FILE__, __LINE__, run.fault + " " + points[n - 1]);
+      EXPECT_EQ(run.ending == Ending::kKilled, !name.starts_with("fail"));
+      check(run);
+      ++runs;
+    }
+  }
+  return runs;
+}
+
+}  // namespace accel::testing
