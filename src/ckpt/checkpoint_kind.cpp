@@ -1,12 +1,12 @@
 #include "ckpt/checkpoint_kind.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
+#include <charconv>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "ckpt/directory.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/safetensors.hpp"
 #include "ckpt/zip_index.hpp"
@@ -16,27 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSearchDepth = 3;
-
-std::vector<fs::path> sorted_entries(const fs::path& directory) {
-  std::vector<fs::path> entries;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
-  std::sort(entries.begin(), entries.end());
-  return entries;
-}
-
-void search(const fs::path& directory, int depth, std::vector<fs::path>& found) {
-  if (fs::exists(directory / ".metadata")) {
-    found.push_back(directory);
-    return;
-  }
-  if (depth == 0) return;
-  for (const fs::path& entry : sorted_entries(directory)) {
-    if (fs::is_directory(entry)) search(entry, depth - 1, found);
-  }
-}
-
-Kind kind_of_file(const fs::path& path) {
+Kind kind_of_content(const fs::path& path) {
   const File file = File::open_read(path);
   const std::uint64_t bytes = file.size();
   const FileWindow window(file, 0, bytes);
@@ -52,27 +32,27 @@ Kind kind_of_file(const fs::path& path) {
   return plausible ? Kind::kSafetensors : Kind::kUnknown;
 }
 
-bool is_optimizer(const fs::path& directory) {
-  return directory.filename().string().starts_with("optimizer");
+Kind kind_of_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name.ends_with(".safetensors.index.json")) return Kind::kSafetensorsSharded;
+  if (name.ends_with(".bin.index.json")) return Kind::kTorchSharded;
+  if (name.starts_with("shard-") && name.ends_with(".safetensors")) return Kind::kDcpSafetensors;
+  if (parse_rank_file_name(name)) {
+    fs::path description = path;
+    return fs::exists(description.replace_extension(".json")) ? Kind::kLocal : Kind::kDtensor;
+  }
+  return kind_of_content(path);
 }
 
-// Nothing to merge: says what is there instead.
-[[noreturn]] void nothing_found(const fs::path& path) {
-  for (const fs::path& entry : sorted_entries(path)) {
-    const std::string name = entry.filename().string();
-    if (entry.extension() == ".distcp") {
-      throw Error(ErrorKind::kMissing, fmt::format("'{}' has {} but no .metadata", path.string(), name))
-          .hint("the save did not finish; use an earlier checkpoint");
-    }
-    if (entry.extension() == ".bin" && name.starts_with("pytorch_model_fsdp")) {
-      const bool local = name.find("_rank") != std::string::npos;
-      throw Error(ErrorKind::kFailure, fmt::format("'{}' is a {} checkpoint; merging those is not there yet",
-                                                   entry.string(), local ? "local" : "full"));
-    }
-  }
-  throw Error(ErrorKind::kMissing,
-              fmt::format("'{}' holds no sharded checkpoint (no .metadata in it)", path.string()))
-      .hint("give the directory that has the .distcp files, or one above it");
+Kind kind_of_directory(const fs::path& path) {
+  if (fs::exists(path / ".metadata") || !files_in(path, "__", ".metadata").empty()) return Kind::kDcp;
+  if (!files_in(path, "", ".safetensors.index.json").empty()) return Kind::kSafetensorsSharded;
+  if (!files_in(path, "shard-", ".safetensors").empty()) return Kind::kDcpSafetensors;
+  if (files_in(path, "", ".safetensors").size() > 1 && !fs::exists(path / "model.safetensors"))
+    return Kind::kSafetensorsSharded;
+  if (files_in(path, "", ".safetensors").empty() && !files_in(path, "", ".bin.index.json").empty())
+    return Kind::kTorchSharded;
+  return Kind::kDirectory;
 }
 
 }  // namespace
@@ -81,14 +61,24 @@ std::string_view name_of(Kind kind) {
   switch (kind) {
     case Kind::kDcp:
       return "dcp";
-    case Kind::kDirectory:
-      return "directory";
+    case Kind::kDcpSafetensors:
+      return "dcp-safetensors";
     case Kind::kSafetensors:
       return "safetensors";
+    case Kind::kSafetensorsSharded:
+      return "safetensors-sharded";
     case Kind::kTorch:
       return "torch";
+    case Kind::kTorchSharded:
+      return "torch-sharded";
     case Kind::kTorchScript:
       return "torchscript";
+    case Kind::kLocal:
+      return "local";
+    case Kind::kDtensor:
+      return "dtensor";
+    case Kind::kDirectory:
+      return "directory";
     case Kind::kUnknown:
       break;
   }
@@ -97,41 +87,30 @@ std::string_view name_of(Kind kind) {
 
 Kind kind_of(const fs::path& path) {
   if (!fs::exists(path)) throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()));
-  if (fs::is_directory(path)) return fs::exists(path / ".metadata") ? Kind::kDcp : Kind::kDirectory;
+  if (fs::is_directory(path)) return kind_of_directory(path);
   try {
     return kind_of_file(path);
   } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", path.string()));
+    if (e.message().find(path.string()) == std::string::npos)
+      e.add_context(fmt::format("'{}'", path.string()));
     throw;
   }
 }
 
-std::vector<fs::path> find_dcp_directories(const fs::path& directory) {
-  std::vector<fs::path> found;
-  search(directory, kSearchDepth, found);
-  return found;
-}
-
-fs::path find_model_directory(const fs::path& path) {
-  const Kind kind = kind_of(path);
-  if (kind == Kind::kDcp) return path;
-  if (kind != Kind::kDirectory) {
-    throw Error(ErrorKind::kFailure,
-                fmt::format("'{}' is one file ({}), not a sharded checkpoint", path.string(), name_of(kind)));
-  }
-  std::vector<fs::path> found = find_dcp_directories(path);
-  if (found.empty()) nothing_found(path);
-  const bool all_optimizers = std::all_of(found.begin(), found.end(), is_optimizer);
-  if (!all_optimizers) std::erase_if(found, is_optimizer);
-  if (found.size() > 1) {
-    std::vector<std::string> names;
-    names.reserve(found.size());
-    for (const fs::path& directory : found) names.push_back(directory.string());
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' holds {} checkpoints: {}", path.string(), found.size(),
-                                               fmt::join(names, ", ")))
-        .hint("name one of them");
-  }
-  return found.front();
+std::optional<RankFileName> parse_rank_file_name(std::string_view name) {
+  constexpr std::string_view kMark = "_rank";
+  constexpr std::string_view kEnding = ".bin";
+  if (!name.ends_with(kEnding)) return std::nullopt;
+  name.remove_suffix(kEnding.size());
+  const std::size_t mark = name.rfind(kMark);
+  if (mark == std::string_view::npos) return std::nullopt;
+  const std::string_view stem = name.substr(0, mark);
+  const std::string_view digits = name.substr(mark + kMark.size());
+  if (!stem.starts_with("pytorch_model_fsdp") && !stem.starts_with("optimizer")) return std::nullopt;
+  int rank = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) return std::nullopt;
+  return RankFileName{std::string(stem), rank};
 }
 
 }  // namespace accel::ckpt

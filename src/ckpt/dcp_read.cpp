@@ -1,9 +1,9 @@
 #include "ckpt/dcp_read.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,10 +13,12 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
-#include "ckpt/pickle_reader.hpp"
+#include "ckpt/file_cache.hpp"
 #include "ckpt/tensor_reader.hpp"
+#include "ckpt/torch_file.hpp"
 #include "ckpt/torch_tensor.hpp"
 #include "ckpt/zip_index.hpp"
+#include "ckpt/zstd_source.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -39,48 +41,47 @@ DcpMetadata read_metadata(const std::filesystem::path& directory) {
   }
 }
 
-const ZipEntry& require_record(const ZipIndex& zip, std::string_view name) {
-  const ZipEntry* entry = zip.find(name);
-  if (entry == nullptr) throw Error(ErrorKind::kCorrupt, fmt::format("its archive has no record '{}'", name));
-  return *entry;
-}
-
-void refuse_transforms(const DcpRange& range) {
-  if (range.transforms.empty()) return;
-  throw Error(ErrorKind::kFailure,
-              fmt::format("reading '{}' streams is not there yet", range.transforms.front()));
-}
-
-pickle::Value read_pickle(const FileWindow& window, const ZipIndex& zip) {
-  if (const ZipEntry* order = zip.find("byteorder")) {
-    const std::vector<std::byte> text = read_record(window, *order, 16);
-    if (std::string_view(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {
-      throw Error(ErrorKind::kFailure, "it is not little-endian, which is not there yet");
-    }
+// Whether the range holds a zstd stream; torch has no other transform of its own. Only the major version
+// counts: "stream.zstd/1".
+bool is_packed(const DcpRange& range) {
+  if (range.transforms.empty()) return false;
+  const std::string& transform = range.transforms.front();
+  const bool known = transform == "stream.zstd/1" || transform.starts_with("stream.zstd/1.");
+  if (range.transforms.size() > 1 || !known) {
+    throw Error(ErrorKind::kFailure, fmt::format("it is transformed with {}; accel only knows stream.zstd/1",
+                                                 fmt::join(range.transforms, ", ")));
   }
-  return pickle::parse(read_record(window, require_record(zip, "data.pkl")));
+  return true;
+}
+
+// Calls `read` with the item's archive.
+template <class Read>
+auto with_archive(const DcpRange& range, FileCache& files, Read read) {
+  if (!is_packed(range)) {
+    const File& file = files.open(range.file);
+    return read(TorchFile(FileWindow(file, range.offset, range.length)));
+  }
+  ZstdSource source(files.open_own(range.file), {range.offset, range.length});
+  return read(TorchFile(FileWindow(source)));
 }
 
 // Where the chunk's elements are, after its archive has been checked against what the metadata says.
-Extent locate_chunk(const DcpTensor& tensor, const DcpChunk& chunk, const File& file) {
-  refuse_transforms(chunk.where);
-  const FileWindow window(file, chunk.where.offset, chunk.where.length);
-  const ZipIndex zip(window);
-  const std::optional<TorchTensor> found = torch_tensor_of(read_pickle(window, zip));
+Extent locate_chunk(const DcpTensor& tensor, const DcpChunk& chunk, const TorchFile& archive) {
+  std::optional<TorchTensor> found = torch_tensor_of(archive.read_pickle());
   if (!found) throw Error(ErrorKind::kCorrupt, "its archive does not hold a tensor");
   if (found->dtype != tensor.dtype || found->shape != chunk.box.sizes) {
     throw Error(ErrorKind::kCorrupt,
                 fmt::format("its archive holds {} {}, the metadata says {} {}", torch_name(found->dtype),
                             to_string(found->shape), torch_name(tensor.dtype), to_string(chunk.box.sizes)));
   }
-  const ZipEntry& storage = require_record(zip, "data/" + found->storage_key);
-  if (storage.size < found->storage_bytes) {
-    throw Error(ErrorKind::kCorrupt,
-                fmt::format("its storage has {} bytes, {} are needed", storage.size, found->storage_bytes));
+  const std::uint64_t at = archive.offset_of(*found);
+  Extent extent{chunk.where.file, at, chunk.box, std::move(found->strides)};
+  if (is_packed(chunk.where)) {
+    extent.packed = PackedRange{chunk.where.offset, chunk.where.length};
+  } else {
+    extent.offset = checked_add(extent.offset, chunk.where.offset);
   }
-  const std::uint64_t skipped = static_cast<std::uint64_t>(found->storage_offset) * item_bytes(found->dtype);
-  return {chunk.where.file, chunk.where.offset + data_offset_of(window, storage) + skipped, chunk.box,
-          found->strides};
+  return extent;
 }
 
 template <class T>
@@ -110,8 +111,7 @@ struct DcpReader::State {
       check_chunks(tensor);
       for (const DcpChunk& chunk : tensor.chunks) {
         if (chunk.box.numel() == 0 || !intersect(chunk.box, part)) continue;
-        const auto found = located.find(&chunk);
-        stored.extents.push_back(found != located.end() ? found->second : open_chunk(tensor, chunk));
+        stored.extents.push_back(open_chunk(tensor, chunk));
       }
     } catch (Error& e) {
       e.add_context(fmt::format("tensor '{}'", tensor.fqn));
@@ -120,10 +120,10 @@ struct DcpReader::State {
     return stored;
   }
 
-  const Extent& open_chunk(const DcpTensor& tensor, const DcpChunk& chunk) {
+  Extent open_chunk(const DcpTensor& tensor, const DcpChunk& chunk) {
     try {
-      return located.emplace(&chunk, locate_chunk(tensor, chunk, reader.files().open(chunk.where.file)))
-          .first->second;
+      return with_archive(chunk.where, reader.files(),
+                          [&](const TorchFile& archive) { return locate_chunk(tensor, chunk, archive); });
     } catch (Error& e) {
       e.add_context(fmt::format("chunk {} at byte {} of {}", to_string(chunk.box), chunk.where.offset,
                                 chunk.where.file));
@@ -133,8 +133,7 @@ struct DcpReader::State {
 
   DcpMetadata metadata;
   TensorReader reader;
-  std::set<const DcpTensor*> checked;         // Their chunks do not overlap.
-  std::map<const DcpChunk*, Extent> located;  // Their archives agree with the metadata.
+  std::set<const DcpTensor*> checked;  // Their chunks do not overlap.
 };
 
 DcpReader::DcpReader(const std::filesystem::path& directory) : state_(std::make_unique<State>(directory)) {}
@@ -182,10 +181,8 @@ void DcpReader::read_range(const DcpTensor& tensor, std::int64_t elem_begin, std
 
 pickle::Value DcpReader::read_object(const DcpObject& object) {
   try {
-    refuse_transforms(object.where);
-    const FileWindow window(state_->reader.files().open(object.where.file), object.where.offset,
-                            object.where.length);
-    return read_pickle(window, ZipIndex(window));
+    return with_archive(object.where, state_->reader.files(),
+                        [](const TorchFile& archive) { return archive.read_pickle(); });
   } catch (Error& e) {
     e.add_context(fmt::format("object '{}'", object.fqn));
     throw;

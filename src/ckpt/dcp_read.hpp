@@ -46,7 +46,7 @@ class DcpReader {
                   std::span<std::byte> out);
 
   /// Opens every chunk's archive, checks it against the metadata, and says where its elements are. Chunks
-  /// without elements are left out. Cached: the reference lives as long as the reader.
+  /// without elements are left out. Not cached, so that memory does not grow with the checkpoint.
   [[nodiscard]] StoredTensor locate(const DcpTensor& tensor);
 
   /// A bytes item as a value: a scalar, a list of names, ...; tensors inside are Objects.

@@ -42,4 +42,8 @@ const File& FileCache::open(const std::string& name) {
   return open_.front().second;
 }
 
+File FileCache::open_own(const std::string& name) const {
+  return File::open_read(checked_path(directory_, name));
+}
+
 }  // namespace accel::ckpt

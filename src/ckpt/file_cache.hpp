@@ -23,6 +23,9 @@ class FileCache {
   /// next call. Throws Error: kMissing if it is not there, kCorrupt for such a name.
   const File& open(const std::string& name);
 
+  /// As open, but a File of the caller's own.
+  [[nodiscard]] File open_own(const std::string& name) const;
+
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
 
  private:

@@ -9,9 +9,9 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/dcp_read.hpp"
-#include "ckpt/pickle_reader.hpp"
-#include "ckpt/torch_tensor.hpp"
 #include "ckpt/zip_index.hpp"
 
 namespace accel::ckpt {
@@ -51,6 +51,7 @@ void inspect_dcp(Inspection& result) {
                               tensor.shape,
                               checked_nbytes(tensor.shape, item_bytes(tensor.dtype)),
                               tensor.chunks.size(),
+                              0,
                               {own.begin(), own.end()}});
   }
   for (const DcpObject& object : reader.metadata().objects) {
@@ -61,77 +62,57 @@ void inspect_dcp(Inspection& result) {
   if (!reader.metadata().version.empty()) result.metadata["version"] = reader.metadata().version;
 }
 
-void inspect_safetensors(Inspection& result) {
-  const SafetensorsHeader header = read_safetensors_header(File::open_read(result.path));
-  for (const SafetensorsEntry& entry : header.entries) {
-    result.tensors.push_back({entry.name, entry.dtype, entry.shape, entry.end - entry.begin, 1, {}});
-  }
-  result.metadata = header.metadata;
+std::vector<std::string> file_names_of(const std::vector<Extent>& extents) {
+  std::set<std::string> names;
+  for (const Extent& extent : extents) names.insert(extent.file);
+  return {names.begin(), names.end()};
 }
 
-// Walks a pickle for tensors: through containers by key, through objects (as TorchScript's modules) by
-// attribute.
-class TensorFinder {
- public:
-  explicit TensorFinder(Inspection& result) : result_(result) {}
-
-  void visit(const pickle::Value& value, const std::string& name) {
-    if (const auto tensor = torch_tensor_of(value)) {
-      result_.tensors.push_back({name,
-                                 tensor->dtype,
-                                 tensor->shape,
-                                 checked_nbytes(tensor->shape, item_bytes(tensor->dtype)),
-                                 1,
-                                 {}});
-      return;
-    }
-    if (const auto* pairs = pickle::mapping_of(value)) {
-      visit_pairs(*pairs, name);
-    } else if (const auto* items = pickle::sequence_of(value)) {
-      for (std::size_t i = 0; i < items->size(); ++i) visit((*items)[i], join(name, std::to_string(i)));
-    } else if (const auto* object = value.get<pickle::Object>()) {
-      for (const pickle::Value& state : (*object)->states) visit(state, name);
-      for (const pickle::Value& arg : (*object)->args) {
-        if (pickle::mapping_of(arg) != nullptr || arg.get<pickle::Object>() != nullptr) visit(arg, name);
-      }
-    } else if (!name.empty()) {
-      result_.objects.push_back({name, pickle::describe(value)});
-    }
+// A tensor that cannot be read, as a sparse one, is listed all the same.
+StoredTensor locate_if_possible(Checkpoint& checkpoint, std::size_t tensor) {
+  try {
+    return checkpoint.locate(tensor);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kFailure) throw;
+    return {};
   }
+}
 
- private:
-  static std::string join(const std::string& name, const std::string& key) {
-    return name.empty() ? key : name + "." + key;
-  }
-
-  void visit_pairs(const pickle::Pairs& pairs, const std::string& name) {
-    for (const auto& [key, item] : pairs) {
-      const auto* text = key.get<std::string>();
-      visit(item, join(name, text != nullptr ? *text : pickle::describe(key)));
+void inspect_any(Inspection& result) {
+  const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(result.path);
+  const bool one_file = has_one_file(result.kind);
+  std::set<std::string> files;
+  for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
+    const TensorEntry& entry = checkpoint->tensors()[i];
+    const std::uint64_t bytes = checked_nbytes(entry.shape, item_bytes(entry.dtype));
+    InspectedTensor tensor{entry.name, entry.dtype, entry.shape, bytes, entry.pieces, 0, {}};
+    if (!one_file) {
+      const StoredTensor stored = locate_if_possible(*checkpoint, i);
+      tensor.files = file_names_of(stored.extents);
+      tensor.copies = stored.copies.size();
+      files.insert(tensor.files.begin(), tensor.files.end());
+      for (const Extent& copy : stored.copies) files.insert(copy.file);
     }
+    result.tensors.push_back(std::move(tensor));
   }
+  for (std::size_t i = 0; i < checkpoint->objects().size(); ++i) {
+    result.objects.push_back({checkpoint->objects()[i].name, pickle::describe(checkpoint->read_object(i))});
+  }
+  for (const std::string& file : files) result.files.push_back(file_in(checkpoint->directory(), file));
+  result.metadata = checkpoint->metadata();
+}
 
-  Inspection& result_;
-};
-
-void inspect_torch(Inspection& result) {
+void list_records(Inspection& result) {
   const File file = File::open_read(result.path);
-  const FileWindow window(file, 0, file.size());
-  const ZipIndex zip(window);
+  const ZipIndex zip(FileWindow(file, 0, file.size()));
   for (const ZipEntry& entry : zip.entries()) result.files.push_back({entry.name, entry.size, false});
-  const ZipEntry* data = zip.find("data.pkl");
-  TensorFinder(result).visit(pickle::parse(read_record(window, *data)), "");
-}
-
-[[noreturn]] void reject_unknown(const fs::path& path) {
-  throw Error(ErrorKind::kCorrupt,
-              "neither a checkpoint nor a model: not a zip archive of torch, not safetensors")
-      .hint(path.extension() == ".bin" || path.extension() == ".pt"
-                ? "the file may be truncated, or from before torch 1.6"
-                : "");
 }
 
 }  // namespace
+
+bool has_one_file(Kind kind) {
+  return kind == Kind::kSafetensors || kind == Kind::kTorch || kind == Kind::kTorchScript;
+}
 
 std::uint64_t Inspection::tensor_bytes() const {
   std::uint64_t total = 0;
@@ -144,22 +125,12 @@ Inspection inspect(const fs::path& path) {
   result.path = path;
   result.kind = kind_of(path);
   try {
-    switch (result.kind) {
-      case Kind::kDcp:
-        inspect_dcp(result);
-        break;
-      case Kind::kSafetensors:
-        inspect_safetensors(result);
-        break;
-      case Kind::kTorch:
-      case Kind::kTorchScript:
-        inspect_torch(result);
-        break;
-      case Kind::kDirectory:
-        break;
-      case Kind::kUnknown:
-        reject_unknown(path);
+    if (result.kind == Kind::kDcp) {
+      inspect_dcp(result);
+    } else {
+      inspect_any(result);
     }
+    if (result.kind == Kind::kTorch || result.kind == Kind::kTorchScript) list_records(result);
   } catch (Error& e) {
     if (e.message().find(path.string()) == std::string::npos)
       e.add_context(fmt::format("'{}'", path.string()));
@@ -174,22 +145,12 @@ Inspection inspect(const fs::path& path) {
 std::vector<Inspection> inspect_all(const fs::path& path) {
   if (kind_of(path) != Kind::kDirectory) return {inspect(path)};
   std::vector<Inspection> found;
-  for (const fs::path& directory : find_dcp_directories(path)) found.push_back(inspect(directory));
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    const fs::path extension = entry.path().extension();
-    const bool model = extension == ".safetensors" || extension == ".bin" || extension == ".pt";
-    if (entry.is_regular_file() && model) files.push_back(entry.path());
+  for (const fs::path& below : list_checkpoints(path)) {
+    if (kind_of(below) != Kind::kUnknown) found.push_back(inspect(below));
   }
-  std::sort(files.begin(), files.end());
-  for (const fs::path& file : files) found.push_back(inspect(file));
-  if (!found.empty()) return found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    if (entry.path().extension() != ".distcp") continue;
-    throw Error(ErrorKind::kMissing, fmt::format("'{}' has .distcp files but no .metadata", path.string()))
-        .hint("the save did not finish; use an earlier checkpoint");
-  }
-  throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoint and no model", path.string()));
+  if (found.empty())
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoint and no model", path.string()));
+  return found;
 }
 
 }  // namespace accel::ckpt

@@ -19,6 +19,7 @@ struct InspectedTensor {
   Dims shape;
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 1;
+  std::uint64_t copies = 0;        ///< Places that hold parts of it once more.
   std::vector<std::string> files;  ///< Those that hold a part of it, sorted; of one file, none.
 };
 
@@ -47,12 +48,14 @@ struct Inspection {
   [[nodiscard]] std::uint64_t tensor_bytes() const;
 };
 
+/// Whether a checkpoint of this kind is a single file.
+[[nodiscard]] bool has_one_file(Kind kind);
+
 /// Looks at one checkpoint or model file. Reads no tensor data, and runs nothing. Throws Error: kMissing,
 /// kCorrupt, and kFailure for something that is no checkpoint.
 [[nodiscard]] Inspection inspect(const std::filesystem::path& path);
 
-/// As inspect, but a directory that only has checkpoints in it gives each of them: DCP directories and model
-/// files.
+/// As inspect, but a directory that is no checkpoint itself gives each of those that list_checkpoints finds.
 [[nodiscard]] std::vector<Inspection> inspect_all(const std::filesystem::path& path);
 
 }  // namespace accel::ckpt

@@ -76,15 +76,15 @@ StridedCopy plan_strided_copy(const Dims& sizes, const Dims& source_strides, con
   return copy;
 }
 
-void execute_strided_copy(const StridedCopy& copy, const File& file, std::span<std::byte> out,
+void execute_strided_copy(const StridedCopy& copy, ByteSource& source, std::span<std::byte> out,
                           std::span<std::byte> scratch) {
   if (copy.bytes() == copy.run_bytes) {
-    file.read_at(copy.source, out.subspan(copy.target, copy.run_bytes));
+    source.read_at(copy.source, out.subspan(copy.target, copy.run_bytes));
     return;
   }
   if (read_together(copy, scratch.size())) {
     const std::span<std::byte> block = scratch.first(copy.source_span());
-    file.read_at(copy.source, block);
+    source.read_at(copy.source, block);
     scatter(copy, 0, block.data(), out.data() + copy.target);
     return;
   }
@@ -96,8 +96,8 @@ void execute_strided_copy(const StridedCopy& copy, const File& file, std::span<s
   second.target += static_cast<std::uint64_t>(half * loop.target_step);
   widest_loop(second).count -= half;
   loop.count = half;
-  execute_strided_copy(first, file, out, scratch);
-  execute_strided_copy(second, file, out, scratch);
+  execute_strided_copy(first, source, out, scratch);
+  execute_strided_copy(second, source, out, scratch);
 }
 
 }  // namespace accel::ckpt

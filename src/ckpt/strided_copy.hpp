@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "base/file.hpp"
 #include "ckpt/box.hpp"
+#include "ckpt/byte_source.hpp"
 
 namespace accel::ckpt {
 
@@ -37,10 +37,10 @@ struct StridedCopy {
                                             const Dims& target_strides, std::uint64_t source,
                                             std::uint64_t target, std::uint64_t item_bytes);
 
-/// Reads from `file` into `out`, in which `copy.target` is an offset. Small or scattered runs are read
+/// Reads from `source` into `out`, in which `copy.target` is an offset. Small or scattered runs are read
 /// together, through `scratch`, and sorted out in memory; `scratch` must hold at least one run of up to
 /// kDirectRunBytes.
-void execute_strided_copy(const StridedCopy& copy, const File& file, std::span<std::byte> out,
+void execute_strided_copy(const StridedCopy& copy, ByteSource& source, std::span<std::byte> out,
                           std::span<std::byte> scratch);
 
 /// Runs of this many bytes are read straight to where they go.

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <tuple>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
@@ -12,6 +15,9 @@ namespace accel::ckpt {
 namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{4} << 20;
+// Decoders that are kept where they are, for tensors whose rows come from several streams in turn; each takes
+// a few megabytes.
+constexpr std::size_t kMostUnpackers = 8;
 // Fewer extents are looked at one by one.
 constexpr std::size_t kIndexedExtents = 16;
 
@@ -53,7 +59,12 @@ void TensorReader::read_box(const StoredTensor& tensor, const Box& box, std::int
   }
   if (scratch_.empty()) scratch_.resize(kScratchBytes);
   for_each_part(tensor, box, begin, end, [&](const Extent& extent, const StridedCopy& copy) {
-    execute_strided_copy(copy, files_.open(extent.file), out, scratch_);
+    if (extent.packed) {
+      execute_strided_copy(copy, unpacker_of(extent), out, scratch_);
+    } else {
+      FileSource source(files_.open(extent.file));
+      execute_strided_copy(copy, source, out, scratch_);
+    }
   });
 }
 
@@ -115,6 +126,20 @@ void TensorReader::for_each_part(const StoredTensor& tensor, const Box& box, std
               fmt::format("tensor '{}': the checkpoint holds {} of the elements {} to {}{}", tensor.name,
                           covered, begin, end, whole ? "" : " of the box " + to_string(box)))
       .hint("a chunk is missing; was the checkpoint written by all ranks?");
+}
+
+ZstdSource& TensorReader::unpacker_of(const Extent& extent) {
+  const auto found = std::find_if(unpackers_.begin(), unpackers_.end(), [&](const auto& entry) {
+    return entry.second.range() == *extent.packed && entry.first == extent.file;
+  });
+  if (found != unpackers_.end()) {
+    unpackers_.splice(unpackers_.begin(), unpackers_, found);
+  } else {
+    if (unpackers_.size() == kMostUnpackers) unpackers_.pop_back();
+    unpackers_.emplace_front(std::piecewise_construct, std::forward_as_tuple(extent.file),
+                             std::forward_as_tuple(files_.open_own(extent.file), *extent.packed));
+  }
+  return unpackers_.front().second;
 }
 
 }  // namespace accel::ckpt

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "ckpt/file_cache.hpp"
 #include "ckpt/stored_tensor.hpp"
 #include "ckpt/strided_copy.hpp"
+#include "ckpt/zstd_source.hpp"
 
 namespace accel::ckpt {
 
@@ -57,8 +59,11 @@ class TensorReader {
   void for_each_part(const StoredTensor& tensor, const Box& box, std::int64_t begin, std::int64_t end,
                      const Visitor& visitor);
 
+  ZstdSource& unpacker_of(const Extent& extent);
+
   FileCache files_;
   std::vector<std::byte> scratch_;
+  std::list<std::pair<std::string, ZstdSource>> unpackers_;  ///< By file; most recently used first.
   std::optional<ExtentIndex> index_;  ///< Of the tensor that was read last, if it has many extents.
 };
 

@@ -32,6 +32,15 @@ std::int64_t int_of(const Value& value, std::string_view what) {
   return *number;
 }
 
+// Quantized elements, by what holds them.
+std::optional<DType> quantized_dtype_of(std::string_view storage) {
+  if (storage == "QInt8Storage") return DType::kInt8;
+  if (storage == "QInt32Storage") return DType::kInt32;
+  if (storage == "QUInt8Storage" || storage == "QUInt4x2Storage" || storage == "QUInt2x4Storage")
+    return DType::kUInt8;
+  return std::nullopt;
+}
+
 // ('storage', torch.FloatStorage, '0', 'cpu', numel); the numel of an UntypedStorage is in bytes.
 void read_storage(const Value& value, bool has_dtype, TorchTensor& tensor) {
   const auto* reference = value.get<pickle::Persistent>();
@@ -47,10 +56,74 @@ void read_storage(const Value& value, bool has_dtype, TorchTensor& tensor) {
     tensor.storage_bytes = numel;
     return;
   }
-  const std::optional<DType> dtype = dtype_of_torch_storage(type->name());
+  std::optional<DType> dtype = dtype_of_torch_storage(type->name());
+  if (!dtype) dtype = quantized_dtype_of(type->name());
   if (!dtype || !type->module().starts_with("torch")) reject("storage type", id->items[1]);
   if (!has_dtype) tensor.dtype = *dtype;
   tensor.storage_bytes = checked_mul(numel, item_bytes(*dtype));
+}
+
+// A call that builds a tensor: the function's name, and its arguments.
+struct Call {
+  std::string_view function;
+  const Values* args = nullptr;
+};
+
+std::optional<Call> call_of(const Value& value) {
+  const auto* object = value.get<pickle::Object>();
+  if (object == nullptr) return std::nullopt;
+  const auto* function = (*object)->callable.get<Global>();
+  if (function == nullptr || !function->module().starts_with("torch.")) return std::nullopt;
+  const Values& args = (*object)->args;
+  if (function->qualified() == "torch._tensor._rebuild_from_type_v2" ||
+      function->qualified() == "torch._tensor._rebuild_from_type") {
+    // (function, class, arguments, state)
+    const auto* inner = args.size() == 4 ? args[0].get<Global>() : nullptr;
+    const auto* inner_args = inner != nullptr ? args[2].get<Tuple>() : nullptr;
+    if (inner_args == nullptr || inner->module() != "torch._utils") return std::nullopt;
+    return Call{inner->name(), &inner_args->items};
+  }
+  if (function->module() != "torch._utils") return std::nullopt;
+  return Call{function->name(), &args};
+}
+
+std::optional<TorchTensor> tensor_of(const Call& call, const Value& value);
+
+TorchTensor without_data(std::string_view obstacle, DType dtype, const Value& shape) {
+  TorchTensor tensor;
+  tensor.obstacle = obstacle;
+  tensor.dtype = dtype;
+  tensor.shape = dims_of(shape);
+  (void)checked_numel(tensor.shape);
+  return tensor;
+}
+
+// (layout, (indices, values, size[, is_coalesced])), or with two tensors of indices.
+TorchTensor sparse_of(const Values& args, const Value& value) {
+  const auto* data = args.size() == 2 ? args[1].get<Tuple>() : nullptr;
+  if (data == nullptr || data->items.size() < 3) reject("description", value);
+  const bool compressed = data->items.size() == 4 && torch_tensor_of(data->items[2]).has_value();
+  const std::optional<TorchTensor> values = torch_tensor_of(data->items[compressed ? 2 : 1]);
+  if (!values) reject("values", value);
+  return without_data("a sparse tensor", values->dtype, data->items[compressed ? 3 : 2]);
+}
+
+// (storage, offset, size, stride, requires_grad, hooks[, dtype in v3][, metadata])
+TorchTensor dense_of(const Values& args, bool v3, const Value& value) {
+  if (args.size() < (v3 ? 7U : 6U)) reject("description", value);
+  TorchTensor tensor;
+  if (v3) tensor.dtype = dtype_of(args[6]);
+  read_storage(args[0], v3, tensor);
+  tensor.storage_offset = int_of(args[1], "storage offset");
+  tensor.shape = dims_of(args[2]);
+  tensor.strides = dims_of(args[3]);
+  const std::size_t metadata = v3 ? 7 : 6;
+  if (args.size() > metadata) {
+    const pickle::Pairs* flags = pickle::mapping_of(args[metadata]);
+    if (flags == nullptr && !args[metadata].is_none()) reject("metadata", args[metadata]);
+    if (flags != nullptr && !flags->empty()) tensor.obstacle = "a lazily conjugated or negated view";
+  }
+  return tensor;
 }
 
 void check_bounds(const TorchTensor& tensor) {
@@ -71,6 +144,49 @@ void check_bounds(const TorchTensor& tensor) {
   }
 }
 
+std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
+  const Values& args = *call.args;
+  if (call.function == "_rebuild_parameter" || call.function == "_rebuild_parameter_with_state") {
+    return args.empty() ? std::nullopt : torch_tensor_of(args[0]);
+  }
+  if (call.function == "_rebuild_sparse_tensor") return sparse_of(args, value);
+  if (call.function == "_rebuild_meta_tensor_no_storage") {
+    if (args.size() < 2) reject("description", value);
+    return without_data("a tensor of the meta device, without data", dtype_of(args[0]), args[1]);
+  }
+  if (call.function == "_rebuild_wrapper_subclass") {
+    if (args.size() < 3) reject("description", value);
+    return without_data("a tensor of a class of its own", dtype_of(args[1]), args[2]);
+  }
+  if (call.function == "_rebuild_nested_tensor") {
+    const std::optional<TorchTensor> buffer = args.empty() ? std::nullopt : torch_tensor_of(args[0]);
+    if (!buffer) reject("description", value);
+    TorchTensor tensor;
+    tensor.dtype = buffer->dtype;
+    tensor.shape = buffer->shape;
+    tensor.obstacle = "a nested tensor";
+    return tensor;
+  }
+  const bool quantized = call.function == "_rebuild_qtensor";
+  const bool v3 = call.function == "_rebuild_tensor_v3";
+  if (!quantized && !v3 && call.function != "_rebuild_tensor_v2") {
+    // What other devices are saved with; losing it silently would be worse than to refuse it.
+    if (!call.function.starts_with("_rebuild_")) return std::nullopt;
+    throw Error(ErrorKind::kFailure,
+                fmt::format("a tensor saved with torch._utils.{}, which accel does not read", call.function));
+  }
+  TorchTensor tensor;
+  if (quantized) {
+    // (storage, offset, size, stride, quantizer, requires_grad, hooks)
+    if (args.size() < 7) reject("description", value);
+    read_storage(args[0], false, tensor);
+    return without_data("a quantized tensor", tensor.dtype, args[2]);
+  }
+  tensor = dense_of(args, v3, value);
+  check_bounds(tensor);
+  return tensor;
+}
+
 }  // namespace
 
 Dims dims_of(const Value& value) {
@@ -86,25 +202,8 @@ Dims dims_of(const Value& value) {
 }
 
 std::optional<TorchTensor> torch_tensor_of(const Value& value) {
-  if (const ObjectParts* parameter = pickle::object_of(value, "torch._utils", "_rebuild_parameter")) {
-    return parameter->args.empty() ? std::nullopt : torch_tensor_of(parameter->args[0]);
-  }
-  const ObjectParts* v2 = pickle::object_of(value, "torch._utils", "_rebuild_tensor_v2");
-  const ObjectParts* v3 = pickle::object_of(value, "torch._utils", "_rebuild_tensor_v3");
-  const ObjectParts* parts = v2 != nullptr ? v2 : v3;
-  if (parts == nullptr) return std::nullopt;
-  // (storage, offset, size, stride, requires_grad, hooks[, dtype in v3][, metadata])
-  const Values& args = parts->args;
-  if (args.size() < (v3 != nullptr ? 7U : 6U)) reject("description", value);
-
-  TorchTensor tensor;
-  if (v3 != nullptr) tensor.dtype = dtype_of(args[6]);
-  read_storage(args[0], v3 != nullptr, tensor);
-  tensor.storage_offset = int_of(args[1], "storage offset");
-  tensor.shape = dims_of(args[2]);
-  tensor.strides = dims_of(args[3]);
-  check_bounds(tensor);
-  return tensor;
+  const std::optional<Call> call = call_of(value);
+  return call ? tensor_of(*call, value) : std::nullopt;
 }
 
 Value pickle_of_tensor(DType dtype, const Dims& shape, std::string_view storage_key) {

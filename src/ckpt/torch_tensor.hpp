@@ -19,11 +19,14 @@ struct TorchTensor {
   std::int64_t storage_offset = 0;  ///< In elements.
   std::string storage_key;          ///< The storage is the record `data/{storage_key}`.
   std::uint64_t storage_bytes = 0;  ///< As the pickle says.
+  /// What keeps its elements from being what the storage holds there: "a sparse tensor". Then only dtype and
+  /// shape are set.
+  std::string_view obstacle = {};
 };
 
-/// The tensor that `value` stands for, a Parameter included; nothing if it is something else. Throws Error
-/// (kCorrupt) if it is a tensor whose description contradicts itself: a negative size or stride, or elements
-/// beyond its storage.
+/// The tensor that `value` stands for; nothing if it is something else. Parameters, and tensors with
+/// attributes or of a class derived from Tensor are their data. Throws Error (kCorrupt) if it is a tensor
+/// whose description contradicts itself: a negative size or stride, or elements beyond its storage.
 [[nodiscard]] std::optional<TorchTensor> torch_tensor_of(const pickle::Value& value);
 
 /// A dense row-major tensor that owns the storage `storage_key`, as torch.save pickles it.

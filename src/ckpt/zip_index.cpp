@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
-#include <set>
 #include <span>
 
 #include "base/checked.hpp"
@@ -98,17 +98,31 @@ void apply_zip64(std::span<const std::byte> extra, ZipEntry& entry) {
 }  // namespace
 
 FileWindow::FileWindow(const File& file, std::uint64_t offset, std::uint64_t length)
-    : file_(file), offset_(offset), length_(length) {
+    : file_(&file), offset_(offset), length_(length) {
   const std::uint64_t file_bytes = file.size();
   if (checked_add(offset, length) > file_bytes) {
     throw Error(ErrorKind::kCorrupt, fmt::format("'{}' has {} bytes, but bytes {} to {} are needed",
                                                  file.path().string(), file_bytes, offset, offset + length))
         .hint("the file may be truncated");
   }
-  head_.resize(std::min(length, kBlockBytes));
-  file.read_at(offset, head_);
-  tail_.resize(std::min(length - head_.size(), kBlockBytes));
-  file.read_at(offset + length - tail_.size(), tail_);
+  fill_blocks();
+}
+
+FileWindow::FileWindow(ByteSource& source) : source_(&source), length_(source.size()) { fill_blocks(); }
+
+void FileWindow::fill_blocks() {
+  head_.resize(std::min(length_, kBlockBytes));
+  fetch(0, head_);
+  tail_.resize(std::min(length_ - head_.size(), kBlockBytes));
+  fetch(length_ - tail_.size(), tail_);
+}
+
+void FileWindow::fetch(std::uint64_t at, std::span<std::byte> out) const {
+  if (file_ != nullptr) {
+    file_->read_at(offset_ + at, out);
+  } else {
+    source_->read_at(at, out);
+  }
 }
 
 std::vector<std::byte> FileWindow::read(std::uint64_t at, std::uint64_t count) const {
@@ -122,7 +136,7 @@ std::vector<std::byte> FileWindow::read(std::uint64_t at, std::uint64_t count) c
   } else if (at >= tail_at) {
     std::memcpy(bytes.data(), tail_.data() + (at - tail_at), count);
   } else {
-    file_.read_at(offset_ + at, bytes);
+    fetch(at, bytes);
   }
   return bytes;
 }
@@ -131,7 +145,6 @@ ZipIndex::ZipIndex(const FileWindow& window) {
   const Directory directory = find_directory(window);
   const std::vector<std::byte> bytes = window.read(directory.offset, directory.bytes);
   const std::span<const std::byte> all(bytes);
-  std::set<std::string_view> names;
   entries_.reserve(directory.entries);
   std::uint64_t at = 0;
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
@@ -162,10 +175,17 @@ ZipIndex::ZipIndex(const FileWindow& window) {
       reject(fmt::format("record '{}' reaches into the directory", entry.name));
     }
     entries_.push_back(std::move(entry));
-    if (!names.insert(entries_.back().name).second)
-      reject(fmt::format("record '{}' comes twice", entries_.back().name));
     at = begin + name_bytes + extra_bytes + comment_bytes;
   }
+  by_name_.resize(entries_.size());
+  std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
+  const auto name_of = [&](std::size_t i) -> const std::string& { return entries_[i].name; };
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](std::size_t a, std::size_t b) { return name_of(a) < name_of(b); });
+  const auto twice = std::adjacent_find(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
+    return name_of(a) == name_of(b);
+  });
+  if (twice != by_name_.end()) reject(fmt::format("record '{}' comes twice", name_of(*twice)));
   for (const ZipEntry& entry : entries_) {
     const std::string root = entry.name.substr(0, entry.name.find('/'));
     if (&entry == &entries_.front()) root_ = root;
@@ -174,12 +194,11 @@ ZipIndex::ZipIndex(const FileWindow& window) {
 }
 
 const ZipEntry* ZipIndex::find(std::string_view name) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const ZipEntry& entry) {
-    const std::string_view full = entry.name;
-    return full.size() == root_.size() + 1 + name.size() && full.starts_with(root_) && full.ends_with(name) &&
-           full[root_.size()] == '/';
-  });
-  return found == entries_.end() ? nullptr : &*found;
+  const std::string full = fmt::format("{}/{}", root_, name);
+  const auto found =
+      std::lower_bound(by_name_.begin(), by_name_.end(), full,
+                       [&](std::size_t i, const std::string& wanted) { return entries_[i].name < wanted; });
+  return found != by_name_.end() && entries_[*found].name == full ? &entries_[*found] : nullptr;
 }
 
 bool looks_like_zip(const FileWindow& window) {

@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.hpp"
+#include "ckpt/byte_source.hpp"
 
 namespace accel::ckpt {
 
@@ -21,20 +23,25 @@ struct ZipEntry {
   std::uint16_t method = 0;  ///< 0: stored as it is.
 };
 
-/// Part of a file, read through two cached blocks at its ends: small archives lie in them entirely, and of a
-/// large one they hold all but the data. Borrows the File.
+/// Part of a file, or all of a source, read through two cached blocks at its ends: small archives lie in them
+/// entirely, and of a large one they hold all but the data. Borrows what it reads.
 class FileWindow {
  public:
   FileWindow(const File& file, std::uint64_t offset, std::uint64_t length);
+  explicit FileWindow(ByteSource& source);
 
   [[nodiscard]] std::uint64_t size() const { return length_; }
   /// The bytes [at, at + count) of the window. Throws Error (kCorrupt) beyond its end.
   [[nodiscard]] std::vector<std::byte> read(std::uint64_t at, std::uint64_t count) const;
 
  private:
-  const File& file_;
-  std::uint64_t offset_;
-  std::uint64_t length_;
+  void fill_blocks();
+  void fetch(std::uint64_t at, std::span<std::byte> out) const;
+
+  const File* file_ = nullptr;
+  ByteSource* source_ = nullptr;  ///< Instead of file_.
+  std::uint64_t offset_ = 0;
+  std::uint64_t length_ = 0;
   std::vector<std::byte> head_;
   std::vector<std::byte> tail_;
 };
@@ -53,6 +60,7 @@ class ZipIndex {
 
  private:
   std::vector<ZipEntry> entries_;
+  std::vector<std::size_t> by_name_;  ///< Indices of entries_, sorted.
   std::string root_;
 };
 

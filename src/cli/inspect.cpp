@@ -28,12 +28,22 @@ std::string title_of(ckpt::Kind kind) {
   switch (kind) {
     case ckpt::Kind::kDcp:
       return "sharded checkpoint (DCP)";
+    case ckpt::Kind::kDcpSafetensors:
+      return "sharded checkpoint (DCP in safetensors)";
     case ckpt::Kind::kSafetensors:
       return "safetensors file";
+    case ckpt::Kind::kSafetensorsSharded:
+      return "model in several safetensors files";
     case ckpt::Kind::kTorch:
       return "torch.save archive";
+    case ckpt::Kind::kTorchSharded:
+      return "model in several torch.save archives";
     case ckpt::Kind::kTorchScript:
       return "TorchScript model";
+    case ckpt::Kind::kLocal:
+      return "local checkpoint, a file of flat shards for each rank";
+    case ckpt::Kind::kDtensor:
+      return "checkpoint with a file of DTensors for each rank";
     case ckpt::Kind::kDirectory:
     case ckpt::Kind::kUnknown:
       break;
@@ -41,9 +51,12 @@ std::string title_of(ckpt::Kind kind) {
   return std::string(name_of(kind));
 }
 
-// Columns padded to their widest cell; those in `right` are aligned to the right.
-std::string format_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
-  std::vector<std::size_t> widths(right.size());
+// Columns padded to their widest cell; numbers are aligned to the right.
+std::string format_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  std::vector<bool> right;
+  for (const std::string& title : rows.front())
+    right.push_back(title == "BYTES" || title == "CHUNKS" || title == "COPIES");
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
@@ -79,33 +92,47 @@ std::string totals_of(const Inspection& result) {
                      elements, format_bytes(result.tensor_bytes()));
 }
 
+// Without those that say nothing of this checkpoint.
+std::vector<std::vector<std::string>> columns_for(const Inspection& result,
+                                                  std::vector<std::vector<std::string>> rows) {
+  constexpr std::ptrdiff_t kCopies = 5;
+  const bool copies = std::any_of(result.tensors.begin(), result.tensors.end(),
+                                  [](const InspectedTensor& tensor) { return tensor.copies > 0; });
+  for (auto& row : rows) {
+    if (has_one_file(result.kind)) {
+      row.resize(4);
+    } else if (!copies) {
+      row.erase(row.begin() + kCopies);
+    }
+  }
+  return rows;
+}
+
 void print_text(const Inspection& result, std::ostream& out) {
   out << fmt::format("{}: {}\n", result.path.string(), title_of(result.kind));
   out << "  " << totals_of(result) << "\n";
   for (const auto& [key, value] : result.metadata) out << fmt::format("  {} = {}\n", key, value);
   if (!result.tensors.empty()) {
-    std::vector<std::vector<std::string>> rows{{"TENSOR", "DTYPE", "SHAPE", "BYTES", "CHUNKS", "IN"}};
+    std::vector<std::vector<std::string>> rows{
+        {"TENSOR", "DTYPE", "SHAPE", "BYTES", "CHUNKS", "COPIES", "IN"}};
     for (const InspectedTensor& tensor : result.tensors) {
       rows.push_back({tensor.name, std::string(ckpt::torch_name(tensor.dtype)), ckpt::to_string(tensor.shape),
-                      std::to_string(tensor.bytes), std::to_string(tensor.chunks), files_of(tensor)});
+                      std::to_string(tensor.bytes), std::to_string(tensor.chunks),
+                      std::to_string(tensor.copies), files_of(tensor)});
     }
-    if (result.kind != ckpt::Kind::kDcp) {
-      for (auto& row : rows) row.resize(4);
-    }
-    out << "\n" << format_table(rows, {false, false, false, true, true, false});
+    out << "\n" << format_table(columns_for(result, std::move(rows)));
   }
   if (!result.objects.empty()) {
     std::vector<std::vector<std::string>> rows{{"OBJECT", "VALUE"}};
     for (const auto& object : result.objects) rows.push_back({object.name, object.value});
-    out << "\n" << format_table(rows, {false, false});
+    out << "\n" << format_table(rows);
   }
   if (!result.files.empty()) {
-    std::vector<std::vector<std::string>> rows{
-        {result.kind == ckpt::Kind::kDcp ? "FILE" : "RECORD", "BYTES"}};
+    std::vector<std::vector<std::string>> rows{{has_one_file(result.kind) ? "RECORD" : "FILE", "BYTES"}};
     for (const InspectedFile& file : result.files) {
       rows.push_back({file.name, file.missing ? "missing" : std::to_string(file.bytes)});
     }
-    out << "\n" << format_table(rows, {false, true});
+    out << "\n" << format_table(rows);
   }
 }
 
@@ -121,8 +148,9 @@ Json to_json(const Inspection& result) {
                {"dtype", ckpt::torch_name(tensor.dtype)},
                {"shape", tensor.shape},
                {"bytes", tensor.bytes}};
-    if (result.kind == ckpt::Kind::kDcp) {
+    if (!has_one_file(result.kind)) {
       entry["chunks"] = tensor.chunks;
+      entry["copies"] = tensor.copies;
       entry["files"] = tensor.files;
     }
     document["tensors"].push_back(std::move(entry));

@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/text.hpp"
-#include "ckpt/checkpoint_kind.hpp"
+#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/dcp_read.hpp"
 #include "ckpt/merge_execute.hpp"
 #include "ckpt/merge_plan.hpp"

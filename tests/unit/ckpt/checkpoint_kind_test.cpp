@@ -8,9 +8,7 @@
 namespace accel::ckpt {
 namespace {
 
-using ::testing::AllOf;
 using testing::error_of;
-using ::testing::HasSubstr;
 using testing::TempDir;
 using testing::write_file;
 
@@ -21,46 +19,23 @@ class CheckpointKindTest : public ::testing::Test {
     write_file(dir_ / name, "");
     return dir_ / name;
   }
-  std::string rejection(ErrorKind kind) {
-    return error_of(kind, [&] { (void)find_model_directory(dir_.path()); });
-  }
   TempDir dir_;
 };
 
-TEST_F(CheckpointKindTest, TheDirectoryItself) {
-  put(".metadata");
-  EXPECT_EQ(kind_of(dir_.path()), Kind::kDcp);
-  EXPECT_EQ(find_model_directory(dir_.path()), dir_.path());
-}
-
-TEST_F(CheckpointKindTest, TheOneBelow) {
-  put("checkpoints/checkpoint_3/pytorch_model_fsdp_0/.metadata");
-  EXPECT_EQ(find_model_directory(dir_.path()), dir_ / "checkpoints/checkpoint_3/pytorch_model_fsdp_0");
-}
-
-TEST_F(CheckpointKindTest, AnOptimizerBesideTheModelDoesNotCount) {
-  put("optimizer_0/.metadata");
-  put("pytorch_model_fsdp_0/.metadata");
-  EXPECT_EQ(find_model_directory(dir_.path()), dir_ / "pytorch_model_fsdp_0");
-}
-
-TEST_F(CheckpointKindTest, AnOptimizerAloneIsFound) {
-  put("optimizer_0/.metadata");
-  EXPECT_EQ(find_model_directory(dir_.path()), dir_ / "optimizer_0");
-}
-
-TEST_F(CheckpointKindTest, SeveralAreNamed) {
-  put("b/.metadata");
-  put("a/.metadata");
-  EXPECT_THAT(rejection(ErrorKind::kUsage), AllOf(HasSubstr("holds 2"), HasSubstr("/a, "), HasSubstr("/b")));
-}
-
-TEST_F(CheckpointKindTest, SaysWhatIsThereInstead) {
-  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("holds no sharded checkpoint"));
-  put("pytorch_model_fsdp_rank0.bin");
-  EXPECT_THAT(rejection(ErrorKind::kFailure), HasSubstr("local checkpoint; merging those is not there yet"));
-  put("__0_0.distcp");
-  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("no .metadata"));
+TEST_F(CheckpointKindTest, DirectoriesAreKnownByTheirNames) {
+  const auto kind_with = [&](const char* directory, std::initializer_list<const char*> names) {
+    for (const char* name : names) put(std::string(directory) + "/" + name);
+    return kind_of(dir_ / directory);
+  };
+  EXPECT_EQ(kind_with("a", {".metadata", "model.safetensors"}), Kind::kDcp);
+  EXPECT_EQ(kind_with("b", {"__0.metadata", "__0_0.distcp"}), Kind::kDcp);
+  EXPECT_EQ(kind_with("c", {"shard-00001-model-00001-of-00001.safetensors"}), Kind::kDcpSafetensors);
+  EXPECT_EQ(kind_with("d", {"a.safetensors", "b.safetensors"}), Kind::kSafetensorsSharded);
+  EXPECT_EQ(kind_with("e", {"model.safetensors.index.json"}), Kind::kSafetensorsSharded);
+  EXPECT_EQ(kind_with("f", {"pytorch_model.bin.index.json"}), Kind::kTorchSharded);
+  EXPECT_EQ(kind_with("g", {"model.safetensors", "adapter.safetensors"}), Kind::kDirectory);
+  EXPECT_EQ(kind_with("h", {"model.safetensors", "pytorch_model.bin.index.json"}), Kind::kDirectory);
+  EXPECT_EQ(kind_with("i", {"__0_0.distcp"}), Kind::kDirectory);
 }
 
 TEST_F(CheckpointKindTest, NothingIsMissing) {
@@ -73,9 +48,34 @@ TEST_F(CheckpointKindTest, FilesAreKnownByTheirFirstBytes) {
   put_uint(safetensors, 2, 8);
   write_file(dir_ / "model", safetensors + "{}");
   EXPECT_EQ(kind_of(dir_ / "model"), Kind::kSafetensors);
-  EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)find_model_directory(dir_ / "model"); }),
-              HasSubstr("one file (safetensors)"));
   EXPECT_EQ(kind_of(put("model.safetensors")), Kind::kSafetensors);
+}
+
+TEST_F(CheckpointKindTest, FilesThatStandForASet) {
+  EXPECT_EQ(kind_of(put("model.safetensors.index.json")), Kind::kSafetensorsSharded);
+  EXPECT_EQ(kind_of(put("pytorch_model.bin.index.json")), Kind::kTorchSharded);
+  EXPECT_EQ(kind_of(put("shard-00001-model-00001-of-00001.safetensors")), Kind::kDcpSafetensors);
+  EXPECT_EQ(kind_of(put("pytorch_model_fsdp_1_rank0.bin")), Kind::kDtensor);
+  put("pytorch_model_fsdp_rank0.json");
+  EXPECT_EQ(kind_of(put("pytorch_model_fsdp_rank0.bin")), Kind::kLocal);
+}
+
+TEST(RankFileNameTest, HasAStemAndARank) {
+  EXPECT_EQ(parse_rank_file_name("optimizer_0_rank12.bin")->stem, "optimizer_0");
+  EXPECT_EQ(parse_rank_file_name("optimizer_0_rank12.bin")->rank, 12);
+  EXPECT_EQ(parse_rank_file_name("pytorch_model_fsdp_rank0.bin")->stem, "pytorch_model_fsdp");
+  for (const char* name :
+       {"pytorch_model_fsdp.bin", "optimizer_rank.bin", "optimizer_rank-1.bin", "x_rank0.bin",
+        "optimizer_rank0.pt", "optimizer_rank0x.bin", "optimizer_rank99999999999.bin"}) {
+    EXPECT_FALSE(parse_rank_file_name(name).has_value()) << name;
+  }
+}
+
+TEST(KindTest, EveryNameIsItsOwn) {
+  std::set<std::string_view> names;
+  for (int kind = 0; kind <= static_cast<int>(Kind::kUnknown); ++kind)
+    names.insert(name_of(static_cast<Kind>(kind)));
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(Kind::kUnknown) + 1);
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ RC_GTEST_PROP(StridedCopyPropertyTest, EveryElementGetsWhereItBelongs, ()) {
   const File file = File::open_read(dir / "f");
   std::vector<std::byte> out(8 + span_of(to), std::byte{0xee});
   std::vector<std::byte> scratch(*rc::gen::element(4, 64, 100'000));
-  execute_strided_copy(plan_strided_copy(sizes, from, to, 12, 8, 4), file, out, scratch);
+  FileSource from_file(file);
+  execute_strided_copy(plan_strided_copy(sizes, from, to, 12, 8, 4), from_file, out, scratch);
 
   std::string expected(out.size(), '\xee');
   Dims at(sizes.size(), 0);

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ckpt/pickle_value.hpp"
+#include "ckpt/torch_tensor.hpp"
+#include "ckpt/zip_index.hpp"
+
+namespace accel::ckpt {
+
+/// What torch.save or TorchScript wrote, open for reading: its pickle, and where the storages are that the
+/// pickle refers to. Borrows what the window borrows.
+class TorchFile {
+ public:
+  explicit TorchFile(FileWindow window);
+
+  [[nodiscard]] const FileWindow& window() const { return window_; }
+  [[nodiscard]] const ZipIndex& zip() const { return zip_; }
+
+  /// `data.pkl` as a value. Throws Error: kCorrupt without one; kFailure for a big-endian archive.
+  [[nodiscard]] pickle::Value read_pickle() const;
+
+  /// Where the tensor's first element is in the window; its storage's record must be as large as it needs.
+  /// Throws Error (kCorrupt), and kFailure for a tensor that is more than a view of its storage.
+  [[nodiscard]] std::uint64_t offset_of(const TorchTensor& tensor) const;
+
+ private:
+  FileWindow window_;
+  ZipIndex zip_;
+};
+
+}  // namespace accel::ckpt
