@@ -123,43 +123,74 @@ std::vector<Entry> gather_entries(std::span<const DcpRankPlan> plans) {
   return entries;
 }
 
+// A value of state_dict_metadata.
+void put_contents(const Entry& entry, pickle::Writer& writer) {
+  if (entry.tensor == nullptr) {
+    writer.put(instance(Global(kModule, "BytesStorageMetadata"), Dict{}));
+    return;
+  }
+  List chunks;
+  for (const Place& place : entry.places) chunks.items.push_back(chunk_of(chunk_in(place)->box));
+  writer.put(instance(Global(kModule, "TensorStorageMetadata"),
+                      fields({{"properties", properties_of(entry.tensor->dtype)},
+                              {"size", size_of(entry.tensor->shape)},
+                              {"chunks", std::move(chunks)}})));
+}
+
+// The entries of storage_data.
+void put_places(const Entry& entry, pickle::Writer& writer) {
+  std::int64_t chunks = 0;
+  for (const Place& place : entry.places) {
+    // Identity is (fqn, offset); the index is a hint where in `chunks` to look.
+    Dict index{{{"fqn", entry.fqn}, {"index", None{}}}};
+    if (const TensorChunk* chunk = chunk_in(place)) {
+      index.items.back().second = chunks++;
+      index.items.emplace_back("offset", size_of(chunk->box.offsets));
+    }
+    writer.put(instance(Global(kModule, "MetadataIndex"), std::move(index)));
+    writer.put(storage_info_of(place));
+  }
+}
+
 }  // namespace
 
 std::string encode_dcp_metadata(std::span<const DcpRankPlan> plans) {
-  Dict state_dict;
-  Dict planner;
-  Dict storage;
-  for (const Entry& entry : gather_entries(plans)) {
-    const std::string& fqn = entry.fqn;
-    planner.items.emplace_back(fqn, path_of(*entry.path));
-    List chunks;
-    for (const Place& place : entry.places) {
-      // Identity is (fqn, offset); the index is a hint where in `chunks` to look.
-      Dict index{{{"fqn", fqn}, {"index", None{}}}};
-      if (const TensorChunk* chunk = chunk_in(place)) {
-        index.items.back().second = static_cast<std::int64_t>(chunks.items.size());
-        index.items.emplace_back("offset", size_of(chunk->box.offsets));
-        chunks.items.push_back(chunk_of(chunk->box));
-      }
-      storage.items.emplace_back(instance(Global(kModule, "MetadataIndex"), std::move(index)),
-                                 storage_info_of(place));
-    }
-    state_dict.items.emplace_back(
-        fqn, entry.tensor == nullptr ? instance(Global(kModule, "BytesStorageMetadata"), Dict{})
-                                     : instance(Global(kModule, "TensorStorageMetadata"),
-                                                fields({{"properties", properties_of(entry.tensor->dtype)},
-                                                        {"size", size_of(entry.tensor->shape)},
-                                                        {"chunks", std::move(chunks)}})));
+  // A dict at a time, and never as a tree: of a million chunks that would be gigabytes.
+  const std::vector<Entry> entries = gather_entries(plans);
+  pickle::Writer writer;
+  writer.begin_instance(Global(kModule, "Metadata"));
+  writer.begin_dict();
+
+  writer.put("state_dict_metadata");
+  writer.begin_dict();
+  for (const Entry& entry : entries) {
+    writer.put(entry.fqn);
+    put_contents(entry, writer);
   }
-  const Value storage_meta = instance(
+  writer.end_dict();
+
+  writer.put("planner_data");
+  writer.begin_dict();
+  for (const Entry& entry : entries) {
+    writer.put(entry.fqn);
+    writer.put(path_of(*entry.path));
+  }
+  writer.end_dict();
+
+  writer.put("storage_data");
+  writer.begin_dict();
+  for (const Entry& entry : entries) put_places(entry, writer);
+  writer.end_dict();
+
+  writer.put("storage_meta");
+  writer.put(instance(
       Global(kModule, "StorageMeta"),
-      fields({{"checkpoint_id", None{}}, {"save_id", None{}}, {"load_id", None{}}, {"modules", List{}}}));
-  return pickle::write(
-      instance(Global(kModule, "Metadata"), fields({{"state_dict_metadata", std::move(state_dict)},
-                                                    {"planner_data", std::move(planner)},
-                                                    {"storage_data", std::move(storage)},
-                                                    {"storage_meta", storage_meta},
-                                                    {"version", kVersion}})));
+      fields({{"checkpoint_id", None{}}, {"save_id", None{}}, {"load_id", None{}}, {"modules", List{}}})));
+  writer.put("version");
+  writer.put(kVersion);
+  writer.end_dict();
+  writer.end_instance();
+  return writer.finish();
 }
 
 FileSummary write_dcp_metadata(const std::filesystem::path& directory, std::span<const DcpRankPlan> plans) {

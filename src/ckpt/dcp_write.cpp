@@ -7,7 +7,6 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "ckpt/pickle_writer.hpp"
-#include "ckpt/torch_save.hpp"
 #include "ckpt/torch_tensor.hpp"
 
 namespace accel::ckpt {
@@ -16,15 +15,15 @@ namespace {
 // Payloads are aligned within their archive, so an aligned archive has an aligned payload in the file.
 constexpr std::uint64_t kItemAlignment = 64;
 
-TorchArchive archive_of(const DcpItem& item) {
+}  // namespace
+
+TorchArchive dcp_archive(const DcpItem& item) {
   if (const auto* object = std::get_if<pickle::Value>(&item.content))
     return TorchArchive(pickle::write(*object));
   const auto& chunk = std::get<TensorChunk>(item.content);
   const std::uint64_t bytes = checked_nbytes(chunk.box.sizes, item_bytes(chunk.dtype));
   return TorchArchive(pickle::write(pickle_of_tensor(chunk.dtype, chunk.box.sizes, "0")), {&bytes, 1});
 }
-
-}  // namespace
 
 DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items) {
   DcpRankPlan plan;
@@ -42,7 +41,7 @@ DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items) {
       planned.payload_bytes = checked_nbytes(chunk->box.sizes, item_bytes(chunk->dtype));
     }
     planned.offset = round_up(plan.total_bytes, kItemAlignment);
-    planned.length = archive_of(item).total_bytes();
+    planned.length = dcp_archive(item).total_bytes();
     planned.item = std::move(item);
     plan.total_bytes = checked_add(planned.offset, planned.length);
     plan.items.push_back(std::move(planned));
@@ -57,7 +56,7 @@ FileSummary write_dcp_rank(const std::filesystem::path& directory, const DcpRank
     const PlannedItem& planned = plan.items[i];
     file.append_zeros(planned.offset - file.size());
     try {
-      archive_of(planned.item).write(file, [&](std::size_t) { return payload(i); });
+      dcp_archive(planned.item).write(file, [&](std::size_t) { return payload(i); });
     } catch (Error& e) {
       e.add_context(fmt::format("'{}' in {}", fqn_of(planned.item.path), plan.file));
       throw;

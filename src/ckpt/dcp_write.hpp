@@ -14,6 +14,7 @@
 #include "ckpt/pickle_value.hpp"
 #include "ckpt/state_path.hpp"
 #include "ckpt/summed_file.hpp"
+#include "ckpt/torch_save.hpp"
 
 namespace accel::ckpt {
 
@@ -62,6 +63,9 @@ struct DcpRankPlan {
 /// Lays out one rank's file, in the order of `items`. Pure: no I/O, no payloads. Throws Error (kFailure) if a
 /// box does not lie within its tensor.
 [[nodiscard]] DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items);
+
+/// The archive that an item is: of a chunk, with one storage.
+[[nodiscard]] TorchArchive dcp_archive(const DcpItem& item);
 
 /// Gives the row-major, contiguous, little-endian bytes of plan.items[index]: exactly its payload_bytes.
 /// Called once for each tensor item, in order, never for objects; the bytes must stay valid until the next

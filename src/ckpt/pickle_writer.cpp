@@ -14,24 +14,35 @@
 #include "ckpt/pickle_reader.hpp"
 
 namespace accel::ckpt::pickle {
-namespace {
 
-class Writer {
+class Writer::Emitter {
  public:
-  std::string finish(const Value& value) {
+  Emitter() {
     op(Op::kProto);
     number(2, 1);
-    emit(value, 0);
+  }
+
+  std::string finish() {
     op(Op::kStop);
     return std::move(out_);
   }
 
- private:
   void emit(const Value& value, std::size_t depth) {
     if (depth > Limits{}.depth) throw Error(ErrorKind::kFailure, "a value nests too deeply to be pickled");
     std::visit([&](const auto& v) { emit_one(v, depth + 1); }, value.data());
   }
 
+  void emit_one(const Global& v, std::size_t) {
+    const std::string key = fmt::format("g{}\n{}", v.module(), v.name());
+    if (recall(key)) return;
+    op(Op::kGlobal);
+    out_ += fmt::format("{}\n{}\n", v.module(), v.name());
+    remember(key);
+  }
+
+  void op(Op opcode) { out_ += static_cast<char>(opcode); }
+
+ private:
   void emit_one(None, std::size_t) { op(Op::kNone); }
   void emit_one(bool v, std::size_t) { op(v ? Op::kNewTrue : Op::kNewFalse); }
 
@@ -113,14 +124,6 @@ class Writer {
     emit_pairs(v.items, depth);
   }
 
-  void emit_one(const Global& v, std::size_t) {
-    const std::string key = fmt::format("g{}\n{}", v.module(), v.name());
-    if (recall(key)) return;
-    op(Op::kGlobal);
-    out_ += fmt::format("{}\n{}\n", v.module(), v.name());
-    remember(key);
-  }
-
   void emit_one(const Object& v, std::size_t depth) {
     if (!v->kwargs.empty())
       throw Error(ErrorKind::kFailure, "keyword arguments cannot be pickled with protocol 2");
@@ -197,8 +200,6 @@ class Writer {
     number(index, index <= 0xff ? 1 : 4);
   }
 
-  void op(Op opcode) { out_ += static_cast<char>(opcode); }
-
   void number(std::uint64_t value, std::size_t width) {
     for (std::size_t i = 0; i < width; ++i) out_ += static_cast<char>(value >> (8 * i) & 0xffU);
   }
@@ -207,8 +208,41 @@ class Writer {
   std::map<std::string, std::size_t> memo_;
 };
 
-}  // namespace
+Writer::Writer() : emitter_(std::make_unique<Emitter>()) {}
+Writer::Writer(Writer&&) noexcept = default;
+Writer& Writer::operator=(Writer&&) noexcept = default;
+Writer::~Writer() = default;
 
-std::string write(const Value& value) { return Writer().finish(value); }
+void Writer::put(const Value& value) { emitter_->emit(value, 0); }
+
+void Writer::begin_dict() {
+  emitter_->op(Op::kEmptyDict);
+  emitter_->op(Op::kMark);
+}
+
+void Writer::end_dict() { emitter_->op(Op::kSetItems); }
+
+void Writer::begin_list() {
+  emitter_->op(Op::kEmptyList);
+  emitter_->op(Op::kMark);
+}
+
+void Writer::end_list() { emitter_->op(Op::kAppends); }
+
+void Writer::begin_instance(const Global& type) {
+  emitter_->emit_one(type, 0);
+  emitter_->op(Op::kEmptyTuple);
+  emitter_->op(Op::kNewObj);
+}
+
+void Writer::end_instance() { emitter_->op(Op::kBuild); }
+
+std::string Writer::finish() { return emitter_->finish(); }
+
+std::string write(const Value& value) {
+  Writer writer;
+  writer.put(value);
+  return writer.finish();
+}
 
 }  // namespace accel::ckpt::pickle

@@ -41,16 +41,17 @@ ZipLayout make_layout(std::uint64_t pickle_bytes, std::span<const std::uint64_t>
 }
 
 // 20 digits for the names, 20 for the contents, as torch has it; nobody compares them with anything, so any
-// good hash does.
-std::string serialization_id(const ZipLayout& layout, std::span<const std::uint32_t> crcs) {
+// good hash does, and one that does not depend on the values of tensors lets the whole archive be planned.
+std::string serialization_id(const ZipLayout& layout, std::string_view pickle) {
   constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325U;
   constexpr std::uint64_t kFnvPrime = 0x100000001b3U;
   std::uint64_t names = kFnvStart;
+  std::uint64_t contents = kFnvStart;
   for (const ZipRecord& record : layout.records()) {
     for (const char c : record.name) names = (names ^ static_cast<unsigned char>(c)) * kFnvPrime;
+    contents = (contents ^ record.size) * kFnvPrime;
   }
-  std::uint64_t contents = kFnvStart;
-  for (const std::uint32_t crc : crcs) contents = (contents ^ crc) * kFnvPrime;
+  contents = (contents ^ crc32(std::as_bytes(std::span(pickle)))) * kFnvPrime;
   return fmt::format("{:020}{:020}", names, contents);
 }
 
@@ -60,17 +61,30 @@ TorchArchive::TorchArchive(std::string pickle, std::span<const std::uint64_t> st
                            std::string_view root)
     : layout_(make_layout(pickle.size(), storage_bytes, root)),
       pickle_(std::move(pickle)),
-      storages_(storage_bytes.size()) {}
+      storages_(storage_bytes.size()),
+      id_(serialization_id(layout_, pickle_)) {}
 
 std::uint64_t TorchArchive::storage_offset(std::size_t storage) const {
   return layout_.records().at(kFirstStorage + storage).data_offset;
 }
 
+std::optional<std::size_t> TorchArchive::storage_of(std::size_t record) const {
+  if (record < kFirstStorage || record >= kFirstStorage + storages_) return std::nullopt;
+  return record - kFirstStorage;
+}
+
+std::string_view TorchArchive::text_of(std::size_t record) const {
+  if (record == 0) return pickle_;
+  if (record < kFirstStorage) return kConstants.at(record - 1).data;
+  return record == kFirstStorage + storages_ ? kVersion : std::string_view(id_);
+}
+
 void TorchArchive::write(SummedFile& out, const StorageSource& source) const {
   std::vector<std::uint32_t> crcs;
-  const auto put = [&](std::span<const std::byte> data) {
-    const std::size_t i = crcs.size();
-    const ZipRecord& record = layout_.records().at(i);
+  for (std::size_t i = 0; i < layout_.records().size(); ++i) {
+    const ZipRecord& record = layout_.records()[i];
+    const std::optional<std::size_t> storage = storage_of(i);
+    const std::span<const std::byte> data = storage ? source(*storage) : std::as_bytes(std::span(text_of(i)));
     if (data.size() != record.size) {
       throw Error(ErrorKind::kFailure, fmt::format("record '{}' was planned with {} bytes, but {} were given",
                                                    record.name, record.size, data.size()));
@@ -79,14 +93,7 @@ void TorchArchive::write(SummedFile& out, const StorageSource& source) const {
     out.append(layout_.header(i));
     out.append(data, crcs.back());
     out.append(layout_.descriptor(i, crcs.back()));
-  };
-  const auto put_text = [&](std::string_view text) { put(std::as_bytes(std::span(text))); };
-
-  put_text(pickle_);
-  for (const Constant& constant : kConstants) put_text(constant.data);
-  for (std::size_t i = 0; i < storages_; ++i) put(source(i));
-  put_text(kVersion);
-  put_text(serialization_id(layout_, crcs));
+  }
   out.append(layout_.directory(crcs));
 }
 

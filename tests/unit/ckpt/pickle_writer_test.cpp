@@ -73,6 +73,30 @@ RC_GTEST_PROP(PickleWriterPropertyTest, WhatIsWrittenIsRead, ()) {
   RC_ASSERT(same(parse(bytes_of(write(value))), value));
 }
 
+RC_GTEST_PROP(PickleWriterPropertyTest, PiecesAreReadAsTheWholeIs, ()) {
+  const Pairs pairs = any_pairs(2);
+  const Values values = any_values(2);
+  Writer writer;
+  writer.begin_dict();
+  writer.put("pairs");
+  writer.begin_dict();
+  for (const auto& [key, value] : pairs) {
+    writer.put(key);
+    writer.put(value);
+  }
+  writer.end_dict();
+  writer.put("instance");
+  writer.begin_instance(Global("a.module", "Class"));
+  writer.begin_list();
+  for (const Value& value : values) writer.put(value);
+  writer.end_list();
+  writer.end_instance();
+  writer.end_dict();
+  const Value whole =
+      Dict{{{"pairs", Dict{pairs}}, {"instance", instance(Global("a.module", "Class"), List{values})}}};
+  RC_ASSERT(same(parse(bytes_of(writer.finish())), whole));
+}
+
 TEST(PickleWriterTest, UsesTheOpcodesOfTorchSave) {
   EXPECT_EQ(
       write(Dict{{{"lr", 0.5}, {"n", 3}}}),

@@ -52,6 +52,28 @@ TEST(TorchArchiveTest, LengthDoesNotDependOnContents) {
   EXPECT_NE(write("aaaa").crc32, write("bbbb").crc32);
 }
 
+TEST(TorchArchiveTest, SaysWhatEveryRecordHoldsButTheStorages) {
+  const std::vector<std::uint64_t> bytes{4, 0};
+  const TorchArchive archive("pickle", bytes);
+  std::vector<std::string> contents;
+  for (std::size_t i = 0; i < archive.layout().records().size(); ++i) {
+    const auto storage = archive.storage_of(i);
+    contents.push_back(storage ? "storage " + std::to_string(*storage) : std::string(archive.text_of(i)));
+    EXPECT_TRUE(storage || contents.back().size() == archive.layout().records()[i].size);
+  }
+  const std::string id = contents.back();
+  EXPECT_EQ(contents,
+            (std::vector<std::string>{"pickle", "1", "64", "little", "storage 0", "storage 1", "3\n", id}));
+  EXPECT_EQ(id.size(), 40U);
+  const std::string_view same = id;
+  const auto id_of = [](const TorchArchive& other) {
+    return other.text_of(other.layout().records().size() - 1);
+  };
+  EXPECT_EQ(id_of(TorchArchive("pickle", bytes)), same);
+  EXPECT_NE(id_of(TorchArchive("pickld", bytes)), same);
+  EXPECT_NE(id_of(TorchArchive("pickle", bytes, "root")), same);
+}
+
 TEST(TorchArchiveTest, RefusesAStorageOfAnotherSize) {
   const TempDir dir;
   const std::uint64_t bytes = 4;
