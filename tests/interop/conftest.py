@@ -1,9 +1,14 @@
-"""Checkpoints of torch's own writers, made once for all tests."""
+"""Checkpoints of torch's own writers, made once for all tests; the judges; the table of what was seen to work."""
 
+import os
 import pathlib
 
 import ckpt_peers
+import judges
+import matrix
 import pytest
+import torch
+from zoo_kinds import Kind
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +17,100 @@ def torch_checkpoints(tmp_path_factory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("torch_checkpoints")
     ckpt_peers.save_on_ranks(directory)
     return directory
+
+
+def _need(torch_version: str) -> None:
+    if judges.interpreter(torch_version) is None:
+        reason = f"torch {torch_version} is not there (ACCEL_TORCH_215); use tools/dev test"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+
+
+class Zoo:
+    """The zoo that one torch wrote."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.directory = directory
+
+    def path(self, kind: Kind) -> pathlib.Path:
+        return self.directory / kind.name / kind.path
+
+    def expected_file(self, kind: Kind) -> pathlib.Path:
+        return self.directory / f"{kind.name}.expected.pt"
+
+    def expected(self, kind: Kind) -> dict[str, torch.Tensor]:
+        return torch.load(self.expected_file(kind), weights_only=True)
+
+
+@pytest.fixture(scope="session")
+def zoos(tmp_path_factory):
+    """zoos(TORCH): what that torch wrote, written once."""
+    written = {}
+
+    def zoo(version: str) -> Zoo:
+        _need(version)
+        if version not in written:
+            kept = os.environ.get("ACCEL_ZOO")  # A folder for zoos that several runs use.
+            directory = pathlib.Path(kept) / version if kept else tmp_path_factory.mktemp(f"zoo-{version}")
+            if not (directory / ".complete").exists():
+                judges.write_zoo(version, directory)
+                (directory / ".complete").touch()
+            written[version] = Zoo(directory)
+        return written[version]
+
+    return zoo
+
+
+@pytest.fixture(scope="session", params=judges.TORCHES)
+def zoo(request, zoos) -> Zoo:
+    """Each torch's zoo in turn."""
+    return zoos(request.param)
+
+
+@pytest.fixture(scope="session")
+def judge_of(tmp_path_factory):
+    """judge_of(TORCH): that torch's judge, started once."""
+    running = {}
+
+    def judge(version: str) -> judges.Judge:
+        _need(version)
+        if version not in running:
+            running[version] = judges.Judge(version, tmp_path_factory.mktemp("judge") / "log")
+        return running[version]
+
+    yield judge
+    for process in running.values():
+        process.close()
+
+
+@pytest.fixture(scope="session", params=judges.TORCHES)
+def judge(request, judge_of) -> judges.Judge:
+    """Each torch's judge in turn."""
+    return judge_of(request.param)
+
+
+@pytest.fixture
+def cell(request):
+    """cell(TABLE, ROW, COLUMN, TORCH): the place in the interop matrix that this test's outcome fills."""
+
+    def place(table: str, row: str, column: str, version: str) -> None:
+        request.node.user_properties.append(("matrix", (table, row, column, version)))
+
+    return place
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call":
+        for name, value in item.user_properties:
+            if name == "matrix":
+                matrix.SEEN[value] = matrix.SEEN.get(value, True) and report.passed
+    return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    if matrix.SEEN and not terminalreporter.no_summary:
+        terminalreporter.write_line("")
+        terminalreporter.write_line(matrix.summary())
+    if matrix.SEEN and os.environ.get("ACCEL_MATRIX"):
+        pathlib.Path(os.environ["ACCEL_MATRIX"]).write_text(matrix.markdown())

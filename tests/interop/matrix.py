@@ -1,0 +1,67 @@
+"""The interop matrix: which checkpoints went which way under which torch, from a test run.
+
+    tools/dev python tests/interop/matrix.py
+
+runs the tests of the matrix and writes docs/interop-matrix.md from what passed.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from judges import TORCHES
+
+# (table, row, column, torch) -> whether all tests of that cell passed.
+SEEN: dict[tuple[str, str, str, str], bool] = {}
+
+READS = "Python writes, accel reads"
+WRITES = "accel writes, Python reads"
+
+HEAD = f"""# Interop matrix
+
+Made by `tools/dev python tests/interop/matrix.py` from a run of the tests: each entry names the torch versions with which the tests of
+that cell passed, bit for bit. `FAILED` marks those with which they did not; an empty cell was not tried, or cannot be
+(safetensors has no complex32 and complex128). accelerate, safetensors and transformers are those of `tools/requirements.txt`.
+"""
+
+
+def _unique(values) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _cell(table: str, row: str, column: str) -> str:
+    seen = {version: SEEN[key] for version in TORCHES if (key := (table, row, column, version)) in SEEN}
+    passed, failed = ([v for v in seen if seen[v] is wanted] for wanted in (True, False))
+    return ", ".join(passed) + (f" FAILED {', '.join(failed)}" if failed else "")
+
+
+def markdown() -> str:
+    text = HEAD
+    for table in _unique(key[0] for key in SEEN):
+        rows = _unique(key[1] for key in SEEN if key[0] == table)
+        columns = _unique(key[2] for key in SEEN if key[0] == table)
+        text += f"\n## {table}\n\n| kind | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}\n"
+        for row in rows:
+            text += f"| {row} | {' | '.join(_cell(table, row, column) for column in columns)} |\n"
+    return text
+
+
+def summary() -> str:
+    failed = [key for key, passed in SEEN.items() if not passed]
+    text = f"interop matrix: {len(SEEN)} cells, {len(failed)} failed"
+    return text + "".join(f"\n  FAILED: {', '.join(key)}" for key in failed)
+
+
+def main() -> int:
+    here = pathlib.Path(__file__).resolve().parent
+    out = here.parents[1] / "docs/interop-matrix.md"
+    tests = sorted(str(path) for path in here.glob("test_matrix_*.py"))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-W", "ignore", *tests, *sys.argv[1:]]
+    status = subprocess.run(command, cwd=here.parents[1], env={**os.environ, "ACCEL_MATRIX": str(out)}).returncode
+    print(f"{out}: written")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
