@@ -45,7 +45,7 @@ fs::path directory_of(const fs::path& path) { return fs::is_directory(path) ? pa
 }  // namespace
 
 std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path) {
-  switch (const Kind kind = kind_of(path); kind) {
+  switch (kind_of(path)) {
     case Kind::kDcp:
       return open_dcp(path);
     case Kind::kDcpSafetensors:
@@ -55,13 +55,15 @@ std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path) {
     case Kind::kSafetensorsSharded:
       return open_sharded_safetensors(directory_of(path));
     case Kind::kTorch:
-    case Kind::kTorchScript:
       return open_torch(path);
     case Kind::kTorchSharded:
+      return open_sharded_torch(directory_of(path));
+    case Kind::kTorchScript:
+      return open_torchscript(path);
     case Kind::kLocal:
+      return open_local(path);
     case Kind::kDtensor:
-      throw Error(ErrorKind::kFailure,
-                  fmt::format("'{}': reading {} checkpoints is not there yet", path.string(), name_of(kind)));
+      return open_dtensor(path);
     case Kind::kDirectory:
       return open_checkpoint(find_checkpoint(path, Want::kAny));
     case Kind::kUnknown:

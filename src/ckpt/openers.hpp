@@ -18,5 +18,13 @@ namespace accel::ckpt {
 [[nodiscard]] std::unique_ptr<Checkpoint> open_dcp_safetensors(const std::filesystem::path& directory);
 /// A file of torch.save.
 [[nodiscard]] std::unique_ptr<Checkpoint> open_torch(const std::filesystem::path& file);
+/// Several of them with an index, as transformers writes them.
+[[nodiscard]] std::unique_ptr<Checkpoint> open_sharded_torch(const std::filesystem::path& directory);
+/// A TorchScript model: the tensors that its state_dict() has.
+[[nodiscard]] std::unique_ptr<Checkpoint> open_torchscript(const std::filesystem::path& file);
+/// The set of rank files that `file` is one of, each with its `.json` (docs/formats.md, "Local checkpoints").
+[[nodiscard]] std::unique_ptr<Checkpoint> open_local(const std::filesystem::path& file);
+/// The set of rank files that `file` is one of, with DTensors, and plain tensors that every rank has.
+[[nodiscard]] std::unique_ptr<Checkpoint> open_dtensor(const std::filesystem::path& file);
 
 }  // namespace accel::ckpt

@@ -69,6 +69,16 @@ const Pairs* module_state_of(const Value& state) {
   return pairs;
 }
 
+// FSDP1 saves one flat tensor for many parameters, and nowhere says where in it each of them is.
+void refuse_flat_shards(const Value& value) {
+  const auto* object = value.get<Object>();
+  const auto* type = object != nullptr ? (*object)->callable.get<pickle::Global>() : nullptr;
+  if (type == nullptr || type->name() != "ShardedTensor" || !type->module().starts_with("torch.distributed"))
+    return;
+  throw Error(ErrorKind::kFailure, "a ShardedTensor of FSDP1, which accel does not read")
+      .hint("save it as a full or a sharded state dict");
+}
+
 class Walker {
  public:
   explicit Walker(const StateVisitor& visitor) : visitor_(visitor) {}
@@ -77,6 +87,7 @@ class Walker {
     std::optional<TorchTensor> tensor;
     try {
       tensor = torch_tensor_of(value);
+      refuse_flat_shards(value);
     } catch (Error& e) {
       e.add_context(path_.empty() ? "its tensor" : fmt::format("'{}'", fqn_of(path_)));
       throw;

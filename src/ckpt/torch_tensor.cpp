@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/checked.hpp"
 #include "base/error.hpp"
 
@@ -32,6 +34,25 @@ std::int64_t int_of(const Value& value, std::string_view what) {
   return *number;
 }
 
+// TorchScript names the storage after the element type also where Python has no class for it.
+std::optional<DType> script_dtype_of(std::string_view storage) {
+  constexpr std::pair<std::string_view, DType> kNames[] = {
+      {"UInt16Storage", DType::kUInt16},
+      {"UInt32Storage", DType::kUInt32},
+      {"UInt64Storage", DType::kUInt64},
+      {"ComplexHalfStorage", DType::kComplex32},
+      {"Float8_e4m3fnStorage", DType::kFloat8E4M3FN},
+      {"Float8_e5m2Storage", DType::kFloat8E5M2},
+      {"Float8_e4m3fnuzStorage", DType::kFloat8E4M3FNUZ},
+      {"Float8_e5m2fnuzStorage", DType::kFloat8E5M2FNUZ},
+      {"Float8_e8m0fnuStorage", DType::kFloat8E8M0FNU},
+  };
+  for (const auto& [name, dtype] : kNames) {
+    if (name == storage) return dtype;
+  }
+  return std::nullopt;
+}
+
 // Quantized elements, by what holds them.
 std::optional<DType> quantized_dtype_of(std::string_view storage) {
   if (storage == "QInt8Storage") return DType::kInt8;
@@ -57,6 +78,7 @@ void read_storage(const Value& value, bool has_dtype, TorchTensor& tensor) {
     return;
   }
   std::optional<DType> dtype = dtype_of_torch_storage(type->name());
+  if (!dtype) dtype = script_dtype_of(type->name());
   if (!dtype) dtype = quantized_dtype_of(type->name());
   if (!dtype || !type->module().starts_with("torch")) reject("storage type", id->items[1]);
   if (!has_dtype) tensor.dtype = *dtype;

@@ -25,6 +25,8 @@ constexpr std::uint64_t kMax16 = 0xffffU;
 constexpr std::uint16_t kZip64Extra = 0x0001;
 constexpr std::uint16_t kPaddingExtra = 0x4246;  // "FB"
 
+constexpr std::uint16_t kDeflated = 8;
+
 constexpr std::uint16_t kHasDescriptor = 0x0008;
 constexpr std::uint16_t kUtf8Names = 0x0800;
 

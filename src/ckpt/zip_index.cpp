@@ -1,9 +1,12 @@
 #include "ckpt/zip_index.hpp"
 
 #include <fmt/format.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -20,6 +23,7 @@ namespace {
 constexpr std::uint64_t kBlockBytes = 4096;
 constexpr std::uint64_t kDirectoryLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint16_t kEncrypted = 0x0001;
+constexpr std::uint64_t kMostInflation = 1100;
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 
@@ -205,19 +209,41 @@ bool looks_like_zip(const FileWindow& window) {
   return window.size() >= 4 && get_uint(window.read(0, 4), 0, 4) == zip::kLocalHeader;
 }
 
-std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry) {
-  if (entry.method != 0 || entry.size != entry.stored_size) {
-    reject(fmt::format("record '{}' is compressed; torch stores its records as they are", entry.name));
-  }
+namespace {
+
+std::uint64_t stored_offset_of(const FileWindow& window, const ZipEntry& entry) {
   const auto header = window.read(entry.header_offset, zip::kLocalHeaderBytes);
   if (get_uint(header, 0, 4) != zip::kLocalHeader)
     reject(fmt::format("record '{}' has no local header", entry.name));
   const std::uint64_t data =
       entry.header_offset + zip::kLocalHeaderBytes + get_uint(header, 26, 2) + get_uint(header, 28, 2);
-  if (checked_add(data, entry.size) > window.size()) {
+  if (checked_add(data, entry.stored_size) > window.size()) {
     reject(fmt::format("record '{}' reaches beyond the archive", entry.name));
   }
   return data;
+}
+
+std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry& entry) {
+  struct Free {
+    void operator()(libdeflate_decompressor* d) const { libdeflate_free_decompressor(d); }
+  };
+  const std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
+  if (!decompressor) throw std::bad_alloc();
+  std::vector<std::byte> data(entry.size);
+  // Without a place for the size, anything but exactly that many bytes is an error.
+  const auto result = libdeflate_deflate_decompress(decompressor.get(), packed.data(), packed.size(),
+                                                    data.data(), data.size(), nullptr);
+  if (result != LIBDEFLATE_SUCCESS) reject(fmt::format("record '{}' cannot be unpacked", entry.name));
+  return data;
+}
+
+}  // namespace
+
+std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry) {
+  if (entry.method != 0 || entry.size != entry.stored_size) {
+    reject(fmt::format("record '{}' is compressed; torch stores its data as it is", entry.name));
+  }
+  return stored_offset_of(window, entry);
 }
 
 std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,
@@ -226,7 +252,15 @@ std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& ent
     reject(fmt::format("record '{}' has {} bytes, at most {} are expected", entry.name, entry.size,
                        limit_bytes));
   }
-  std::vector<std::byte> data = window.read(data_offset_of(window, entry), entry.size);
+  std::vector<std::byte> data;
+  if (entry.method == zip::kDeflated) {
+    // Deflate makes nothing more than about a thousand times smaller.
+    if (entry.size / kMostInflation > entry.stored_size)
+      reject(fmt::format("record '{}' has {} bytes packed in {}", entry.name, entry.size, entry.stored_size));
+    data = inflate(window.read(stored_offset_of(window, entry), entry.stored_size), entry);
+  } else {
+    data = window.read(data_offset_of(window, entry), entry.size);
+  }
   const std::uint32_t crc = crc32(data);
   if (crc != entry.crc32) {
     reject(fmt::format("record '{}' has CRC {:08x}, the archive says {:08x}", entry.name, crc, entry.crc32));
