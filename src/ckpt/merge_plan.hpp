@@ -1,38 +1,41 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "ckpt/model_tensors.hpp"
-#include "ckpt/safetensors.hpp"
-#include "ckpt/stored_tensor.hpp"
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/output_plan.hpp"
+#include "ckpt/plan_safetensors_files.hpp"
+#include "ckpt/select_tensors.hpp"
 
 namespace accel::ckpt {
 
-/// One tensor of the merged file: where its bytes are, and where they go.
-struct MergeTensor {
-  StoredTensor source;
-  std::uint64_t target = 0;  ///< Byte offset in the merged file.
-  std::uint64_t bytes = 0;
+struct MergeOptions {
+  Selection selection;
+  bool keep_tied = false;             ///< Write tied tensors under each of their names.
+  bool unsafe_serialization = false;  ///< torch.save's format instead of safetensors.
+  std::uint64_t max_shard_bytes = 0;  ///< 0: one file.
 };
 
 /// Everything that a merge will do, as a value: it can be printed, tested and executed.
 struct MergePlan {
-  std::vector<MergeTensor> tensors;  ///< In the order of the merged file.
-  std::vector<Tie> ties;             ///< Left out, as the same bytes are there under another name.
-  std::string prefix;                ///< The header of the merged file.
-  std::uint64_t total_bytes = 0;     ///< Of the merged file.
-
-  [[nodiscard]] std::uint64_t tensor_bytes() const { return total_bytes - prefix.size(); }
+  OutputPlan output;
+  OutputState state;  ///< What the output holds; tied items are in it, once for each of their names.
+  WeightFiles names;
+  bool optimizer = false;             ///< An optimizer's state, not a model's.
+  std::vector<std::string> left_out;  ///< Entries of the checkpoint that the output has no place for.
 };
 
-/// Plans one safetensors file with all of `tensors` but the dropped ones of `ties`; each of those is recorded
-/// in the header's metadata as `dropped: kept`. Pure. Throws Error: kCorrupt if a tensor's extents leave a
-/// hole or overlap; kFailure for what safetensors cannot hold.
-[[nodiscard]] MergePlan plan_merge(std::vector<StoredTensor> tensors, std::vector<Tie> ties);
+/// Plans the merge of all tensors that the options choose into the files that transformers would read:
+/// safetensors, or torch.save's format; of an optimizer also `optimizer.json` with all that is no tensor.
+/// Reads no more than is needed to know what is tied. Throws Error: kCorrupt if a tensor's pieces leave a
+/// hole or overlap, kMissing if there is no tensor, kFailure for what the format cannot hold, and what
+/// select_tensors throws.
+[[nodiscard]] MergePlan plan_merge(Checkpoint& source, const MergeOptions& options);
 
-/// The plan for people: what goes where, one tensor a line and its pieces below it.
-[[nodiscard]] std::string describe(const MergePlan& plan);
+/// Throws Error (kCorrupt) if ranks wrote different bytes for what should be one tensor. Reads all copies.
+void check_divergence(Checkpoint& source, const MergePlan& plan);
 
 }  // namespace accel::ckpt

@@ -1,191 +1,193 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/text.hpp"
-#include "ckpt/checkpoint_search.hpp"
-#include "ckpt/dcp_read.hpp"
-#include "ckpt/merge_execute.hpp"
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/checkpoint_kind.hpp"
+#include "ckpt/merge_check.hpp"
 #include "ckpt/merge_plan.hpp"
-#include "ckpt/model_tensors.hpp"
+#include "ckpt/model_assets.hpp"
+#include "ckpt/output_commit.hpp"
+#include "ckpt/remove_checkpoint.hpp"
 #include "cli/commands.hpp"
+#include "cli/merge_report.hpp"
 
 namespace accel::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string checkpoint;
   std::string output;
+  ckpt::MergeOptions merge;
+  std::vector<std::string> renames;
+  std::string assets;
   bool force = false;
-  bool keep_tied = false;
   bool dry_run = false;
-  ckpt::MergeLimits limits;
+  bool verify = false;
+  bool remove_source = false;
+  ckpt::WriteLimits limits;
 };
 
-// Flags of later versions: known, so that the message is better than "unknown flag".
-constexpr const char* kLaterFlags[] = {"--unsafe-serialization", "--remove-checkpoint-dir", "--verify"};
-constexpr const char* kLaterOptions[] = {"--max-shard-size", "--dtype",   "--rename",     "--include",
-                                         "--exclude",        "--threads", "--copy-assets"};
-
-void refuse_later_flags(const CLI::App& command) {
-  const auto refuse = [&](const char* name) {
-    if (command.count(name) == 0) return;
-    throw Error(ErrorKind::kUsage, fmt::format("merge-weights {} is not there yet", name));
-  };
-  for (const char* name : kLaterFlags) refuse(name);
-  for (const char* name : kLaterOptions) refuse(name);
-}
-
 // OUT is the file if it is called so, else the directory that gets it.
-fs::path target_of(const fs::path& output) {
-  return output.extension() == ".safetensors" && !fs::is_directory(output) ? output
-                                                                           : output / "model.safetensors";
+ckpt::OutputTarget target_of(const Options& options, const ckpt::MergePlan& plan) {
+  const fs::path output = options.output;
+  ckpt::OutputTarget target;
+  target.path = output;
+  target.is_file = output.extension() == plan.names.extension && !fs::is_directory(output);
+  if (target.is_file && plan.output.files.size() > 1) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is one file, but {} are to be written", output.string(),
+                                               plan.output.files.size()))
+        .hint("name a directory");
+  }
+  if (target.is_file && !options.assets.empty()) {
+    throw Error(ErrorKind::kUsage, "--copy-assets needs a directory to copy to").hint("name a directory");
+  }
+  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
+  if (!options.assets.empty()) target.assets = ckpt::find_assets(options.assets);
+  return target;
 }
 
-fs::path find_source(const Options& options) {
-  fs::path source = ckpt::find_model_directory(options.checkpoint);
-  if (source != fs::path(options.checkpoint)) log::info(fmt::format("merging '{}'", source.string()));
-  return source;
+bool lies_within(const fs::path& path, const fs::path& directory) {
+  const fs::path relative = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(directory));
+  return !relative.empty() && *relative.begin() != "..";
 }
 
-ckpt::MergePlan make_plan(ckpt::DcpReader& reader, bool keep_tied) {
-  ckpt::ModelTensors model = ckpt::model_tensors_of(reader);
-  for (const std::string& name : model.objects) {
-    log::warn(fmt::format("'{}' is not a tensor and is left out", name));
-  }
-  if (model.tensors.empty()) {
-    throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no tensors", reader.directory().string()));
-  }
-  std::vector<ckpt::Tie> ties;
-  if (!keep_tied) ties = ckpt::find_ties(model.tensors, reader.directory());
-  for (const ckpt::Tie& tie : ties) {
-    log::info(
-        fmt::format("'{}' is tied to '{}' and kept once; --keep-tied writes both", tie.dropped, tie.kept));
-  }
-  return ckpt::plan_merge(std::move(model.tensors), std::move(ties));
+void check_removal(const fs::path& source, const ckpt::OutputTarget& target) {
+  if (!lies_within(target.path, source) && !lies_within(source, target.path)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' cannot be removed: the output '{}' and it lie one within the other",
+                          source.string(), target.path.string()))
+      .hint("write the output elsewhere, or leave out --remove-checkpoint-dir");
 }
 
-Json to_json(const ckpt::MergePlan& plan, const fs::path& source, const fs::path& target) {
-  Json document;
-  document["path"] = target.string();
-  document["source"] = source.string();
-  document["tensors"] = plan.tensors.size();
-  document["bytes"] = plan.total_bytes;
-  document["tied"] = Json::object();
-  for (const ckpt::Tie& tie : plan.ties) document["tied"][tie.dropped] = tie.kept;
-  return document;
+void say_what_is_left_out(const ckpt::MergePlan& plan) {
+  for (const std::string& name : plan.left_out) {
+    log::warn(fmt::format("'{}' is not part of the model's weights and is left out", name));
+  }
+  for (const ckpt::OutputItem& item : plan.state.tensors) {
+    if (!item.tied_to) continue;
+    log::info(fmt::format("'{}' is tied to '{}' and kept once; --keep-tied writes both",
+                          ckpt::fqn_of(item.path), ckpt::fqn_of(plan.state.tensors[*item.tied_to].path)));
+  }
 }
 
-void print(const Json& document, std::ostream& out) {
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-}
+ExitCode run_merge(Options options, const Globals& globals) {
+  for (const std::string& rename : options.renames) {
+    options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
+  }
+  const fs::path path = ckpt::find_checkpoint(options.checkpoint, ckpt::Want::kModel);
+  if (path != fs::path(options.checkpoint)) log::info(fmt::format("merging '{}'", path.string()));
+  const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(path);
+  const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
+  const ckpt::OutputTarget target = target_of(options, plan);
+  if (options.remove_source) {
+    ckpt::check_removable(*source);
+    check_removal(path, target);
+  }
+  say_what_is_left_out(plan);
 
-void print_plan(const ckpt::MergePlan& plan, const fs::path& source, const fs::path& target,
-                const Globals& globals) {
-  if (!globals.json) {
-    *globals.out << ckpt::describe(plan) << fmt::format("would be written to {}\n", target.string());
-    return;
-  }
-  Json document = to_json(plan, source, target);
-  document["plan"] = Json::array();
-  for (const ckpt::MergeTensor& tensor : plan.tensors) {
-    Json pieces = Json::array();
-    for (const ckpt::Extent& extent : tensor.source.extents) {
-      pieces.push_back({{"file", extent.file},
-                        {"offset", extent.offset},
-                        {"tensor_offsets", extent.box.offsets},
-                        {"sizes", extent.box.sizes}});
-    }
-    document["plan"].push_back({{"name", tensor.source.name},
-                                {"dtype", ckpt::torch_name(tensor.source.dtype)},
-                                {"shape", tensor.source.shape},
-                                {"target", tensor.target},
-                                {"bytes", tensor.bytes},
-                                {"pieces", std::move(pieces)}});
-  }
-  print(document, *globals.out);
-}
-
-void print_result(const ckpt::MergePlan& plan, const fs::path& source, const fs::path& target, double seconds,
-                  const Globals& globals) {
-  const double rate = seconds > 0 ? static_cast<double>(plan.total_bytes) / seconds : 0;
-  if (globals.json) {
-    Json document = to_json(plan, source, target);
-    document["seconds"] = seconds;
-    document["bytes_per_second"] = rate;
-    print(document, *globals.out);
-    return;
-  }
-  *globals.out << fmt::format("{}: {} tensors, {} ({} bytes) in {} ({}/s)\n", target.string(),
-                              plan.tensors.size(), format_bytes(plan.total_bytes), plan.total_bytes,
-                              format_duration(seconds), format_bytes(static_cast<std::uint64_t>(rate)));
-}
-
-ExitCode run_merge(const Options& options, const Globals& globals) {
-  const fs::path source = find_source(options);
-  const fs::path target = target_of(options.output);
-  if (fs::exists(target) && !options.force && !options.dry_run) {
-    throw Error(ErrorKind::kFailure, fmt::format("'{}' is already there", target.string()))
-        .hint("choose another output, or pass --force to replace it");
-  }
-  ckpt::DcpReader reader(source);
-  const ckpt::MergePlan plan = make_plan(reader, options.keep_tied);
+  MergeReport report{plan, *source, target};
   if (options.dry_run) {
-    print_plan(plan, source, target, globals);
+    print_plan(report, globals);
     return ExitCode::kSuccess;
   }
-  make_directories(parent_of(target));
-  double seconds = 0;
+  ckpt::check_target(plan.output, target);
+  ckpt::check_divergence(*source, plan);
+  const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
   {
-    Progress progress("merging", plan.tensor_bytes(),
-                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
-    const auto existing = options.force ? AtomicFile::Existing::kReplace : AtomicFile::Existing::kRefuse;
-    ckpt::execute_merge(plan, source, target, existing, options.limits, progress);
-    seconds = progress.seconds();
+    Progress progress("merging", plan.output.total_bytes(), mode);
+    ckpt::write_output(*source, plan.output, target, options.limits, progress);
+    report.seconds = progress.seconds();
   }
-  print_result(plan, source, target, seconds, globals);
+  if (options.verify || options.remove_source) {
+    Progress progress("verifying", plan.output.total_bytes(), mode);
+    ckpt::check_merged(*source, plan, target, progress);
+    report.verified = true;
+  }
+  if (options.remove_source) {
+    ckpt::remove_checkpoint(*source);
+    report.removed = true;
+  }
+  print_result(report, globals);
   return ExitCode::kSuccess;
+}
+
+void add_options(CLI::App& command, Options& options) {
+  command
+      .add_option("CKPT", options.checkpoint,
+                  "The checkpoint: sharded, local or full; or a directory above it that holds just one")
+      ->required();
+  command
+      .add_option("OUT", options.output,
+                  "Directory that gets model.safetensors, or a file name ending in .safetensors")
+      ->required();
+  command
+      .add_option("--max-shard-size", options.merge.max_shard_bytes,
+                  "Largest file, such as 5GB (decimal); above it several files and an index are written")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE");
+  const std::map<std::string, ckpt::DType> dtypes = {
+      {"f32", ckpt::DType::kFloat32},   {"float32", ckpt::DType::kFloat32},
+      {"bf16", ckpt::DType::kBFloat16}, {"bfloat16", ckpt::DType::kBFloat16},
+      {"f16", ckpt::DType::kFloat16},   {"float16", ckpt::DType::kFloat16}};
+  command
+      .add_option_function<std::string>(
+          "--dtype",
+          [&options, dtypes](const std::string& name) { options.merge.selection.dtype = dtypes.at(name); },
+          "Convert floating-point tensors: f32, bf16 or f16")
+      ->check(CLI::IsMember(dtypes).description(""))
+      ->type_name("TYPE");
+  command.add_option("--rename", options.renames, "Change the start of names, or of a part behind a dot")
+      ->type_name("FROM=TO");
+  command.add_option("--include", options.merge.selection.include, "Take only tensors whose names match")
+      ->type_name("GLOB");
+  command.add_option("--exclude", options.merge.selection.exclude, "Leave out tensors whose names match")
+      ->type_name("GLOB");
+  command
+      .add_option("--root", options.merge.selection.root,
+                  "Key of the nested state dict to take, if not the model's")
+      ->type_name("KEY");
+  command.add_flag("--keep-tied", options.merge.keep_tied, "Write tied tensors under each of their names");
+  command.add_flag("--unsafe-serialization", options.merge.unsafe_serialization,
+                   "Write pytorch_model.bin, torch.save's format");
+  command.add_option("--copy-assets", options.assets, "Copy config and tokenizer files from there into OUT")
+      ->type_name("DIR");
+  command.add_flag("--verify", options.verify, "Read the output again and compare it with the checkpoint");
+  command.add_flag("--remove-checkpoint-dir", options.remove_source,
+                   "Remove the checkpoint once the output is durable and verified");
+  command.add_flag("--force", options.force, "Replace the output if it is there");
+  command.add_flag("--dry-run", options.dry_run, "Print what would go where, and write nothing");
+  command
+      .add_option("--max-memory", options.limits.memory_bytes, "Memory to use (64MB); at least 16MB a thread")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE");
+  command.add_option("--threads", options.limits.threads, "Threads that read and write (2)")
+      ->check(CLI::Range(1, 64).description(""))
+      ->type_name("N");
 }
 
 }  // namespace
 
 void add_merge_weights(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command =
-      app.add_subcommand("merge-weights", "Merge a sharded checkpoint into one safetensors file");
+      app.add_subcommand("merge-weights", "Merge a sharded, local or full checkpoint into safetensors");
   auto options = std::make_shared<Options>();
-  command
-      ->add_option("CKPT", options->checkpoint,
-                   "The checkpoint's directory, or one above it that holds just one")
-      ->required();
-  command
-      ->add_option("OUT", options->output,
-                   "Directory that gets model.safetensors, or a file name ending in .safetensors")
-      ->required();
-  command->add_flag("--force", options->force, "Replace the output if it is there");
-  command->add_flag("--keep-tied", options->keep_tied, "Write tied tensors under each of their names");
-  command->add_flag("--dry-run", options->dry_run, "Print what would go where, and write nothing");
-  command->add_option("--max-memory", options->limits.memory_bytes, "Memory to use, at least 16MB (64MB)")
-      ->transform(CLI::AsSizeValue(true))
-      ->type_name("SIZE");
-  for (const char* name : kLaterFlags) command->add_flag(name)->group("");
-  for (const char* name : kLaterOptions) {
-    command->add_option_function<std::vector<std::string>>(name, [](const auto&) {})->group("");
-  }
-  command->callback([command, options, &globals, &action] {
-    refuse_later_flags(*command);
+  add_options(*command, *options);
+  command->callback([options, &globals, &action] {
     action = [options, &globals] { return run_merge(*options, globals); };
   });
 }

@@ -1,0 +1,25 @@
+#include "ckpt/remove_checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include "base/directory.hpp"
+#include "base/error.hpp"
+
+namespace accel::ckpt {
+
+void check_removable(const Checkpoint& checkpoint) {
+  const bool sharded = checkpoint.kind() == Kind::kDcp;
+  if (sharded || !std::filesystem::is_directory(checkpoint.path())) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' is no sharded checkpoint; other files may lie in its directory, so it is not "
+                          "removed",
+                          checkpoint.path().string()))
+      .hint("leave out --remove-checkpoint-dir, and remove it yourself");
+}
+
+void remove_checkpoint(const Checkpoint& checkpoint) {
+  check_removable(checkpoint);
+  discard_tree(checkpoint.path());
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/merge_plan.hpp"
+#include "ckpt/output_commit.hpp"
+#include "cli/commands.hpp"
+
+namespace accel::cli {
+
+/// A merge that will be, or has been, done; borrows all of its parts.
+struct MergeReport {
+  const ckpt::MergePlan& plan;
+  const ckpt::Checkpoint& source;
+  const ckpt::OutputTarget& target;
+  double seconds = 0;
+  bool verified = false;
+  bool removed = false;
+};
+
+/// What would go where, as text or JSON.
+void print_plan(const MergeReport& report, const Globals& globals);
+
+/// What was written, as text or JSON.
+void print_result(const MergeReport& report, const Globals& globals);
+
+}  // namespace accel::cli
