@@ -31,18 +31,16 @@ void check_file(const OutputFile& file) {
   }
 }
 
-std::string describe(const OutputSegment& segment, const Checkpoint& source) {
-  if (const auto* tensor = std::get_if<TensorContent>(&segment.content)) {
-    const TensorEntry& entry = source.tensors().at(tensor->source);
-    std::string text = fmt::format("{} {} {}", entry.name, torch_name(entry.dtype), to_string(entry.shape));
-    for (const Box& box : tensor->boxes) text += " " + to_string(box);
-    if (tensor->dtype != entry.dtype) text += fmt::format(" as {}", torch_name(tensor->dtype));
-    return text;
+std::string describe(const TensorContent& content, Checkpoint& source) {
+  const TensorEntry& entry = source.tensors().at(content.source);
+  std::string text = fmt::format("{} {} {}", entry.name, torch_name(entry.dtype), to_string(entry.shape));
+  for (const Box& box : content.boxes) text += " " + to_string(box);
+  if (content.dtype != entry.dtype) text += fmt::format(" as {}", torch_name(content.dtype));
+  text += '\n';
+  for (const Extent& extent : source.locate(content.source).extents) {
+    text += fmt::format("    {} from {} at byte {}\n", to_string(extent.box), extent.file, extent.offset);
   }
-  if (const auto* file = std::get_if<FileContent>(&segment.content)) {
-    return fmt::format("'{}' from byte {}", file->file.string(), file->offset);
-  }
-  return "";
+  return text;
 }
 
 }  // namespace
@@ -73,14 +71,18 @@ void check_plan(const OutputPlan& plan) {
   for (const OutputFile& file : plan.files) check_file(file);
 }
 
-std::string describe(const OutputPlan& plan, const Checkpoint& source) {
+std::string describe(const OutputPlan& plan, Checkpoint& source) {
   std::string text;
   for (const OutputFile& file : plan.files) {
     text += fmt::format("{}: {} ({} bytes)\n", file.name, format_bytes(file.bytes), file.bytes);
     for (const OutputSegment& segment : file.segments) {
-      const std::string what = describe(segment, source);
-      if (what.empty()) continue;
-      text += fmt::format("  bytes {} to {}: {}\n", segment.offset, segment.offset + segment.bytes, what);
+      const std::string range =
+          fmt::format("  bytes {} to {}: ", segment.offset, segment.offset + segment.bytes);
+      if (const auto* tensor = std::get_if<TensorContent>(&segment.content)) {
+        text += range + describe(*tensor, source);
+      } else if (const auto* other = std::get_if<FileContent>(&segment.content)) {
+        text += range + fmt::format("'{}' from byte {}\n", other->file.string(), other->offset);
+      }
     }
   }
   return text;

@@ -91,7 +91,8 @@ void append_archive(OutputFile& file, std::uint64_t offset, ZipLayout layout,
 /// Throws Error (kFailure) unless the segments of every file ascend, do not overlap and lie within it.
 void check_plan(const OutputPlan& plan);
 
-/// The plan for people: files, and what goes where in them. Names are the source's.
-[[nodiscard]] std::string describe(const OutputPlan& plan, const Checkpoint& source);
+/// The plan for people: files, what goes where in them, and where each piece of a tensor comes from. Names
+/// are the source's. Throws what Checkpoint::locate does.
+[[nodiscard]] std::string describe(const OutputPlan& plan, Checkpoint& source);
 
 }  // namespace accel::ckpt

@@ -88,7 +88,7 @@ class Comparer {
   std::vector<std::byte> bytes_b_;
 };
 
-bool shares_storages(Kind kind) { return kind == Kind::kTorch || kind == Kind::kTorchScript; }
+bool shares_storages(Kind kind) { return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript; }
 
 // Equal for two tensors only if they are the same elements of the same storage.
 using Place = std::tuple<std::string, std::uint64_t, DType, Dims, Dims>;

@@ -57,10 +57,17 @@ Json segments_of(const MergeReport& report, const ckpt::OutputFile& file) {
     const auto* tensor = std::get_if<ckpt::TensorContent>(&segment.content);
     if (tensor == nullptr) continue;
     const ckpt::TensorEntry& entry = report.source.tensors()[tensor->source];
+    Json pieces = Json::array();
+    for (const ckpt::Extent& extent : report.source.locate(tensor->source).extents) {
+      pieces.push_back({{"file", extent.file},
+                        {"offset", extent.offset},
+                        {"tensor_offsets", extent.box.offsets},
+                        {"sizes", extent.box.sizes}});
+    }
     segments.push_back({{"tensor", entry.name},
                         {"dtype", ckpt::torch_name(tensor->dtype)},
                         {"shape", entry.shape},
-                        {"pieces", entry.pieces},
+                        {"pieces", std::move(pieces)},
                         {"offset", segment.offset},
                         {"bytes", segment.bytes}});
   }

@@ -10,7 +10,7 @@ namespace accel::cli {
 /// A merge that will be, or has been, done; borrows all of its parts.
 struct MergeReport {
   const ckpt::MergePlan& plan;
-  const ckpt::Checkpoint& source;
+  ckpt::Checkpoint& source;
   const ckpt::OutputTarget& target;
   double seconds = 0;
   bool verified = false;

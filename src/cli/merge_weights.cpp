@@ -14,7 +14,7 @@
 #include "base/progress.hpp"
 #include "base/text.hpp"
 #include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_kind.hpp"
+#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/merge_check.hpp"
 #include "ckpt/merge_plan.hpp"
 #include "ckpt/model_assets.hpp"
