@@ -7,7 +7,12 @@ import ckpt_peers
 import pytest
 import safetensors
 import safetensors.torch
+import torch
 from ckpt_peers import assert_same, expected_state
+
+FLOAT8 = [
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+]  # fmt: skip
 
 UNTIED = [kind for kind in ckpt_peers.KINDS if kind != "tied"]
 
@@ -76,14 +81,82 @@ def test_several_checkpoints_are_named(accel, torch_checkpoints, tmp_path):
     assert "columns/pytorch_model_fsdp_0" in result.stderr and "rows/pytorch_model_fsdp_0" in result.stderr
 
 
-def test_the_optimizer_is_not_taken_for_the_model(accel, torch_checkpoints, tmp_path):
-    result = accel("merge-weights", torch_checkpoints / "net/optimizer_0", tmp_path / "out", code=1)
-    assert "not there yet" in result.stderr
+def test_an_optimizer_becomes_tensors_and_json(accel, torch_checkpoints, tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+
+    source = torch_checkpoints / "net/optimizer_0"
+    accel("merge-weights", source, tmp_path / "out")
+    expected = {}
+    reader = dcp.FileSystemReader(source)
+    dcp.state_dict_loader._load_state_dict(expected, storage_reader=reader, planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    state = expected["optimizer"]["state"]
+    tensors = {f"state.{fqn}.{key}": value for fqn, values in state.items() for key, value in values.items()}
+    assert_same(safetensors.torch.load_file(tmp_path / "out/optimizer.safetensors"), tensors)
+    document = json.loads((tmp_path / "out/optimizer.json").read_text())
+    groups = json.loads(json.dumps(expected["optimizer"]["param_groups"]))
+    assert document == {"param_groups": groups}
 
 
-def test_later_flags_say_so(accel, torch_checkpoints, tmp_path):
-    result = accel("merge-weights", torch_checkpoints / "net", tmp_path / "out", "--max_shard_size", "5GB", code=2)
-    assert "--max-shard-size is not there yet" in result.stderr
+@pytest.mark.parametrize(("flag", "dtype"), [("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32)])
+@pytest.mark.parametrize("kind", ["rows", "columns", "net_bf16"])
+def test_dtype_converts_as_torch_does(accel, torch_checkpoints, tmp_path, kind, flag, dtype):
+    accel("merge-weights", torch_checkpoints / kind, tmp_path / "out", "--dtype", flag, "--verify")
+    expected = {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in expected_state(kind).items()
+    }
+    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), expected)
+
+
+def test_every_float_becomes_float32_as_torch_does(accel, tmp_path):
+    """All 256 values of the 8-bit types, all 65536 of the 16-bit ones, and float64 that rounds, and overflows."""
+    eight = torch.arange(256, dtype=torch.uint8)
+    sixteen = torch.arange(65536, dtype=torch.int32).to(torch.uint16)
+    state = {str(dtype): eight.view(dtype) for dtype in FLOAT8} | {
+        "half": sixteen.view(torch.float16),
+        "bfloat": sixteen.view(torch.bfloat16),
+        "double": torch.tensor([1 + 2**-24, 1 + 3 * 2**-24, 1e-46, 1e300, -1e300, 0.1], dtype=torch.float64),
+    }
+    safetensors.torch.save_file(state, tmp_path / "all.safetensors")
+    for flag, dtype in (("f32", torch.float32), ("f16", torch.float16), ("bf16", torch.bfloat16)):
+        accel("merge-weights", tmp_path / "all.safetensors", tmp_path / flag, "--dtype", flag)
+        found = safetensors.torch.load_file(tmp_path / flag / "model.safetensors")
+        for name, tensor in state.items():
+            expected = tensor.to(dtype)
+            assert torch.equal(found[name].isnan(), expected.isnan()), name
+            numbers = ~expected.isnan()
+            assert torch.equal(found[name][numbers].view(torch.uint8), expected[numbers].view(torch.uint8)), name
+
+
+def test_rename_include_exclude(accel, torch_checkpoints, tmp_path):
+    merge = ("merge-weights", torch_checkpoints / "net")
+    accel(*merge, tmp_path / "a", "--include", "blocks.*", "--exclude", "*.bias", "--rename", "blocks.=layers.")
+    expected = {f"layers.{i}.weight": expected_state("net")[f"blocks.{i}.weight"] for i in range(3)}
+    assert_same(safetensors.torch.load_file(tmp_path / "a/model.safetensors"), expected)
+    assert "'nothing.*' matches no tensor" in accel(*merge, tmp_path / "b", "--include", "nothing.*", code=2).stderr
+    assert "is not FROM=TO" in accel(*merge, tmp_path / "b", "--rename", "x", code=2).stderr
+    both = accel(*merge, tmp_path / "b", "--rename", "blocks.0.=x.", "--rename", "blocks.1.=x.", code=2)
+    assert "would both be called 'x.weight'" in both.stderr
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("kind", ["tied", "net", "replicated"])
+def test_unsafe_serialization(accel, torch_checkpoints, tmp_path, kind):
+    accel("merge-weights", torch_checkpoints / kind, tmp_path / "out", "--unsafe_serialization", "--verify")
+    found = torch.load(tmp_path / "out/pytorch_model.bin", weights_only=True)
+    assert_same(found, expected_state(kind))
+    if kind == "tied":
+        assert found["lm_head.weight"].data_ptr() == found["wte.weight"].data_ptr()
+
+
+def test_remove_checkpoint_dir(accel, torch_checkpoints, tmp_path):
+    parent = shutil.copytree(torch_checkpoints / "net", tmp_path / "net")
+    inside = accel("merge-weights", parent, parent / "pytorch_model_fsdp_0/out", "--remove_checkpoint_dir", code=2)
+    assert "lie one within the other" in inside.stderr
+    result = json.loads(accel("merge-weights", parent, tmp_path / "out", "--remove_checkpoint_dir", "--json").stdout)
+    assert result["verified"] and result["removed"]
+    assert [path.name for path in parent.iterdir()] == ["optimizer_0"]
+    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), expected_state("net"))
 
 
 def test_missing_and_broken_checkpoints(accel, torch_checkpoints, tmp_path):
