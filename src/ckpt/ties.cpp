@@ -88,7 +88,17 @@ class Comparer {
   std::vector<std::byte> bytes_b_;
 };
 
-bool shares_storages(Kind kind) { return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript; }
+// Whether any two can be tied by their names: all layers of a model have one name but for digits.
+bool names_differ(const OutputState& state, const std::vector<std::size_t>& group) {
+  const std::string first = without_digits(fqn_of(state.tensors[group.front()].path));
+  return std::any_of(group.begin(), group.end(), [&](std::size_t index) {
+    return without_digits(fqn_of(state.tensors[index].path)) != first;
+  });
+}
+
+bool shares_storages(Kind kind) {
+  return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript;
+}
 
 // Equal for two tensors only if they are the same elements of the same storage.
 using Place = std::tuple<std::string, std::uint64_t, DType, Dims, Dims>;
@@ -126,7 +136,7 @@ void mark_ties(Checkpoint& source, OutputState& state) {
   }
   Comparer comparer(source);
   for (const auto& [key, group] : groups) {
-    if (group.size() < 2) continue;
+    if (!names_differ(state, group)) continue;
     std::map<std::string, std::vector<std::size_t>> by_sample;
     for (const std::size_t index : group) {
       OutputItem& item = state.tensors[index];
