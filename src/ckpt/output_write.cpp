@@ -5,7 +5,6 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -233,14 +232,6 @@ void write_archive(File& out, const OutputArchive& archive, std::span<const std:
   put(end, archive.layout.directory(crcs));
 }
 
-// Reserves the space, so that a full disk is noticed now; file systems without this are none the worse.
-void reserve(File& file, std::uint64_t bytes) {
-  if (bytes > 0 && ::fallocate(file.fd(), 0, 0, static_cast<off_t>(bytes)) != 0 &&
-      (errno == ENOSPC || errno == EDQUOT)) {
-    throw system_error("reserve space for", file.path().string(), errno);
-  }
-}
-
 unsigned threads_of(const WriteLimits& limits) {
   if (limits.threads > 0) return limits.threads;
   return std::clamp(std::thread::hardware_concurrency(), 1U, 2U);
@@ -257,7 +248,7 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
                                                format_bytes(kLeastWriteMemory * threads)))
         .hint("allow more memory, or fewer threads");
   }
-  reserve(out, plan.bytes);
+  out.reserve(plan.bytes);
   std::vector<bool> is_record(plan.segments.size(), false);
   for (const OutputArchive& archive : plan.archives) {
     const auto first = is_record.begin() + static_cast<std::ptrdiff_t>(archive.first_segment);
