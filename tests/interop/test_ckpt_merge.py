@@ -112,8 +112,8 @@ def test_every_float_becomes_float32_as_torch_does(accel, tmp_path):
     """All 256 values of the 8-bit types, all 65536 of the 16-bit ones, and float64 that rounds, and overflows."""
     eight = torch.arange(256, dtype=torch.uint8)
     sixteen = torch.arange(65536, dtype=torch.int32).to(torch.uint16)
-    state = {str(dtype): eight.view(dtype) for dtype in FLOAT8} | {
-        "half": sixteen.view(torch.float16),
+    state = {str(dtype): eight.clone().view(dtype) for dtype in FLOAT8} | {
+        "half": sixteen.clone().view(torch.float16),
         "bfloat": sixteen.view(torch.bfloat16),
         "double": torch.tensor([1 + 2**-24, 1 + 3 * 2**-24, 1e-46, 1e300, -1e300, 0.1], dtype=torch.float64),
     }
