@@ -164,13 +164,14 @@ ZipIndex::ZipIndex(const FileWindow& window) {
     }
     ZipEntry entry;
     entry.name.assign(reinterpret_cast<const char*>(bytes.data()) + begin, name_bytes);
+    entry.flags = static_cast<std::uint16_t>(get_uint(bytes, at + 8, 2));
     entry.method = static_cast<std::uint16_t>(get_uint(bytes, at + 10, 2));
     entry.crc32 = static_cast<std::uint32_t>(get_uint(bytes, at + 16, 4));
     entry.stored_size = get_uint(bytes, at + 20, 4);
     entry.size = get_uint(bytes, at + 24, 4);
     entry.header_offset = get_uint(bytes, at + 42, 4);
     apply_zip64(all.subspan(begin + name_bytes, extra_bytes), entry);
-    if ((get_uint(bytes, at + 8, 2) & kEncrypted) != 0)
+    if ((entry.flags & kEncrypted) != 0)
       reject(fmt::format("record '{}' is encrypted", entry.name));
     // What a record takes is checked against the directory here, so that data_offset_of cannot be led beyond
     // it.

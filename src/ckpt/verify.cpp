@@ -1,0 +1,159 @@
+#include "ckpt/verify.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "ckpt/checkpoint_kind.hpp"
+#include "ckpt/verify_job.hpp"
+#include "ckpt/verify_sums.hpp"
+#include "ckpt/verify_threads.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSearchDepth = 3;
+
+std::vector<fs::path> sorted_entries(const fs::path& directory) {
+  std::vector<fs::path> entries;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+bool has_manifest(const fs::path& directory) { return fs::exists(directory / kManifestName); }
+
+// With data files but without `.metadata`, it is one all the same: a broken one.
+bool is_dcp(const fs::path& directory) {
+  if (fs::exists(directory / ".metadata")) return true;
+  const std::vector<fs::path> entries = sorted_entries(directory);
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const fs::path& path) { return path.extension() == ".distcp"; });
+}
+
+/// Finds what is to be verified, and makes a job of each.
+class Search {
+ public:
+  explicit Search(unsigned threads) : threads_(threads) {}
+
+  std::vector<VerifyJob> run(const fs::path& path) {
+    if (fs::is_directory(path)) {
+      // The manifest of a checkpoint stands above the directories that it is about.
+      const fs::path whole = fs::absolute(path).lexically_normal();
+      const fs::path directory = whole.has_filename() ? whole : whole.parent_path();
+      const bool listed_above = !has_manifest(path) && is_dcp(path) && has_manifest(directory.parent_path());
+      search(path, kSearchDepth, listed_above);
+      if (listed_above) {
+        jobs_.push_back(verify_manifest(directory.parent_path(), directory.filename().string()));
+      }
+    } else {
+      add_file(path, true);
+    }
+    if (jobs_.empty()) {
+      throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoint and no model", path.string()));
+    }
+    return std::move(jobs_);
+  }
+
+ private:
+  void search(const fs::path& directory, int depth, bool listed) {
+    if (has_manifest(directory)) {
+      jobs_.push_back(verify_manifest(directory, ""));
+      listed = true;
+    }
+    if (is_dcp(directory)) {
+      jobs_.push_back(verify_dcp(directory, threads_, !listed));
+      return;
+    }
+    for (const fs::path& entry : sorted_entries(directory)) {
+      const bool unfinished = entry.extension() == ".incomplete" || entry.extension() == ".deleting";
+      if (fs::is_directory(entry)) {
+        if (depth > 0 && !unfinished) search(entry, depth - 1, listed);
+      } else if (fs::is_regular_file(entry)) {
+        add_file(entry, false);
+      }
+    }
+  }
+
+  // `named`: the user asked for this very file, so that it should be something.
+  void add_file(const fs::path& path, bool named) {
+    const fs::path extension = path.extension();
+    if (!named && extension != ".safetensors" && extension != ".bin" && extension != ".pt" &&
+        extension != ".pth") {
+      return;
+    }
+    std::optional<Kind> kind;
+    try {
+      kind = kind_of(path);
+    } catch (const Error& e) {
+      // A zip archive that cannot be read.
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      kind = Kind::kTorch;
+    }
+    if (kind == Kind::kSafetensors) {
+      jobs_.push_back(verify_safetensors(path));
+    } else if (kind == Kind::kTorch || kind == Kind::kTorchScript) {
+      jobs_.push_back(verify_torch(path, name_of(*kind)));
+    } else if (named || path.filename().string().starts_with("pytorch_model")) {
+      VerifyJob job;
+      job.result.path = path;
+      job.result.kind = name_of(*kind);
+      job.result.findings.push_back(
+          {FindingKind::kBroken, path.filename().string(), "", 0, 0,
+           "is no zip archive of torch, and no safetensors; it may be truncated, or "
+           "from before torch 1.6"});
+      jobs_.push_back(std::move(job));
+    }
+  }
+
+  unsigned threads_;
+  std::vector<VerifyJob> jobs_;
+};
+
+}  // namespace
+
+std::size_t VerifyReport::findings() const {
+  std::size_t count = 0;
+  for (const Verified& checkpoint : checkpoints) count += checkpoint.findings.size();
+  return count;
+}
+
+VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
+  if (!fs::exists(path)) throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()));
+  const unsigned threads = options.threads != 0 ? options.threads : default_threads();
+  std::vector<VerifyJob> jobs = Search(threads).run(path);
+
+  std::vector<SumClaim> claims;
+  for (const VerifyJob& job : jobs) {
+    for (const PendingSum& sum : job.sums) claims.push_back(sum.claim);
+  }
+  VerifyReport report;
+  report.summed_bytes = bytes_of_claims(claims);
+  Progress progress("verifying", report.summed_bytes, options.progress);
+  const std::vector<std::optional<std::string>> results =
+      check_sums(claims, threads, [&](std::uint64_t bytes) { progress.add(bytes); });
+  report.seconds = progress.seconds();
+
+  std::size_t next = 0;
+  for (VerifyJob& job : jobs) {
+    for (PendingSum& sum : job.sums) {
+      const std::optional<std::string>& wrong = results[next++];
+      if (!wrong) continue;
+      sum.finding.text += " " + *wrong;
+      job.result.findings.push_back(std::move(sum.finding));
+    }
+    sort_findings(job.result.findings);
+    report.checkpoints.push_back(std::move(job.result));
+  }
+  std::stable_sort(report.checkpoints.begin(), report.checkpoints.end(),
+                   [](const Verified& a, const Verified& b) { return a.path < b.path; });
+  return report;
+}
+
+}  // namespace accel::ckpt

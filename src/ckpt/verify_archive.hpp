@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.hpp"
+#include "ckpt/pickle_value.hpp"
+#include "ckpt/torch_tensor.hpp"
+#include "ckpt/verify_finding.hpp"
+#include "ckpt/zip_index.hpp"
+
+namespace accel::ckpt {
+
+/// The archive to check: `length` bytes at `offset` of `file`. Names go into the findings.
+struct ArchivePlace {
+  std::string file;    ///< As findings name it.
+  std::string tensor;  ///< The tensor or object in it; empty for an archive of many.
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
+/// A record whose data is still to be summed; `begin` is in the file.
+struct RecordSum {
+  std::string name;
+  std::uint64_t begin = 0;
+  std::uint64_t length = 0;
+  std::uint32_t crc32 = 0;
+};
+
+/// What check_archive found out.
+struct ArchiveCheck {
+  std::vector<Finding> findings;
+  std::vector<RecordSum> sums;          ///< Of records too large to be read at once.
+  std::vector<ZipEntry> entries;        ///< Empty if the directory cannot be read.
+  std::string root;                     ///< What the names of all entries begin with.
+  std::optional<pickle::Value> pickle;  ///< data.pkl, if it is there and sound.
+
+  /// The record `root/name`, or nullptr.
+  [[nodiscard]] const ZipEntry* find(std::string_view name) const;
+};
+
+/// Checks a torch zip: its directory, every record's local header and data descriptor against it, the CRC of
+/// small and of compressed records, that records do not overlap, and that data.pkl can be parsed. All
+/// that is wrong becomes a finding; only failures of the system are thrown.
+[[nodiscard]] ArchiveCheck check_archive(const File& file, const ArchivePlace& place);
+
+/// Checks that the storage of `tensor` is in the archive, and is large enough.
+void check_storage(const TorchTensor& tensor, const ArchivePlace& place, ArchiveCheck& archive);
+
+}  // namespace accel::ckpt

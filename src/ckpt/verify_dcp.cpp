@@ -1,0 +1,330 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "ckpt/dcp_metadata.hpp"
+#include "ckpt/file_cache.hpp"
+#include "ckpt/verify_archive.hpp"
+#include "ckpt/verify_job.hpp"
+#include "ckpt/verify_threads.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
+constexpr std::size_t kItemsAtATime = 32;
+// Files of one save are as far apart in time as writing, or copying, them takes; this allows for slow disks
+// and clocks that disagree.
+constexpr double kTimeToleranceSeconds = 60;
+constexpr double kSlowestBytesPerSecond = 50e6;
+
+// One item: a chunk of a tensor, or an object.
+struct Item {
+  const DcpRange* where = nullptr;
+  const DcpTensor* tensor = nullptr;
+  const DcpChunk* chunk = nullptr;
+  const DcpObject* object = nullptr;
+
+  [[nodiscard]] const std::string& fqn() const { return tensor != nullptr ? tensor->fqn : object->fqn; }
+  // What several chunks at one place have in common: an empty one may stand for another rank's.
+  [[nodiscard]] bool has_elements() const { return chunk == nullptr || chunk->box.numel() != 0; }
+};
+
+struct FileState {
+  std::uint64_t bytes = 0;
+  std::int64_t modified_s = 0;
+};
+
+std::optional<FileState> state_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return FileState{static_cast<std::uint64_t>(status.st_size), std::int64_t{status.st_mtim.tv_sec}};
+}
+
+std::vector<Item> items_of(const DcpMetadata& metadata) {
+  std::vector<Item> items;
+  for (const DcpTensor& tensor : metadata.tensors) {
+    for (const DcpChunk& chunk : tensor.chunks) items.push_back({&chunk.where, &tensor, &chunk, nullptr});
+  }
+  for (const DcpObject& object : metadata.objects) {
+    items.push_back({&object.where, nullptr, nullptr, &object});
+  }
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return std::tie(a.where->file, a.where->offset, a.where->length) <
+           std::tie(b.where->file, b.where->offset, b.where->length);
+  });
+  return items;
+}
+
+class DcpVerifier {
+ public:
+  DcpVerifier(const fs::path& directory, unsigned threads, bool times_matter)
+      : directory_(directory), threads_(threads), times_matter_(times_matter) {
+    job_.result.path = directory;
+    job_.result.kind = "dcp";
+  }
+
+  VerifyJob run() {
+    if (!read_metadata()) return std::move(job_);
+    job_.result.tensors = metadata_.tensors.size();
+    for (const DcpTensor& tensor : metadata_.tensors) check_coverage(tensor);
+    items_ = items_of(metadata_);
+    check_files();
+    check_places();
+    check_items();
+    return std::move(job_);
+  }
+
+ private:
+  void report(FindingKind kind, std::string file, std::string tensor, std::uint64_t begin, std::uint64_t end,
+              std::string text) {
+    job_.result.findings.push_back({kind, std::move(file), std::move(tensor), begin, end, std::move(text)});
+  }
+
+  bool read_metadata() {
+    const std::optional<FileState> state = state_of(directory_ / ".metadata");
+    if (!state) {
+      report(
+          FindingKind::kMissingFile, ".metadata", "", 0, 0,
+          "is not there, so nothing says what is in the data files; the save did not finish, or it was lost "
+          "('accel repair' rebuilds that of a checkpoint that accel wrote)");
+      return false;
+    }
+    metadata_modified_s_ = state->modified_s;
+    job_.result.files = 1;
+    job_.result.bytes = state->bytes;
+    try {
+      const std::string text = read_text_file(directory_ / ".metadata", kMetadataLimitBytes);
+      metadata_ = parse_dcp_metadata(std::as_bytes(std::span(text)));
+      return true;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      report(FindingKind::kBroken, ".metadata", "", 0, 0, e.message());
+      return false;
+    }
+  }
+
+  void check_coverage(const DcpTensor& tensor) {
+    std::vector<Box> boxes;
+    std::int64_t covered = 0;
+    for (const DcpChunk& chunk : tensor.chunks) {
+      if (chunk.box.numel() == 0) continue;
+      boxes.push_back(chunk.box);
+      covered = checked_add(covered, chunk.box.numel());
+    }
+    try {
+      check_disjoint(boxes);
+    } catch (const Error& e) {
+      report(FindingKind::kOverlap, ".metadata", tensor.fqn, 0, 0, e.message());
+      return;
+    }
+    const std::int64_t numel = checked_numel(tensor.shape);
+    if (covered == numel) return;
+    report(FindingKind::kHole, ".metadata", tensor.fqn, 0, 0,
+           fmt::format("its chunks cover {} of {} elements", covered, numel));
+  }
+
+  // That the files are there, and no others; and what their times say.
+  void check_files() {
+    FileCache names(directory_);
+    for (const Item& item : items_) {
+      const std::string& name = item.where->file;
+      if (files_.contains(name)) continue;
+      try {
+        (void)names.open(name);
+        files_[name] = state_of(directory_ / name);
+        if (!files_[name]) report(FindingKind::kBroken, name, "", 0, 0, "is no regular file");
+      } catch (const Error& e) {
+        files_[name] = std::nullopt;
+        if (e.kind() == ErrorKind::kCorrupt) {
+          report(FindingKind::kBroken, ".metadata", item.fqn(), 0, 0, e.message());
+        } else {
+          report(FindingKind::kMissingFile, name, "", 0, 0,
+                 e.kind() == ErrorKind::kMissing ? missing_text(name) : e.message());
+        }
+      }
+      if (const auto& state = files_[name]) {
+        ++job_.result.files;
+        job_.result.bytes += state->bytes;
+      }
+    }
+    check_stale();
+    if (times_matter_) check_times();
+  }
+
+  std::string missing_text(const std::string& name) {
+    const auto count = std::count_if(items_.begin(), items_.end(),
+                                     [&](const Item& item) { return item.where->file == name; });
+    return fmt::format("is not there; .metadata puts {} item{} into it", count, count == 1 ? "" : "s");
+  }
+
+  // Data files that nothing refers to: of a save by more ranks, or of one that a crash cut off. A rank
+  // without items leaves an empty file.
+  void check_stale() {
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
+      const std::string name = entry.path().filename().string();
+      if (entry.path().extension() != ".distcp" || files_.contains(name)) continue;
+      const std::optional<FileState> state = state_of(entry.path());
+      if (!state || state->bytes == 0) continue;
+      report(FindingKind::kStale, name, "", 0, 0,
+             fmt::format("has {} bytes, but .metadata does not refer to it; it is left of another save",
+                         state->bytes));
+    }
+  }
+
+  void check_times() {
+    const double tolerance =
+        kTimeToleranceSeconds + static_cast<double>(job_.result.bytes) / kSlowestBytesPerSecond;
+    std::int64_t newest = 0;
+    for (const auto& [name, state] : files_) newest = state ? std::max(newest, state->modified_s) : newest;
+    for (const auto& [name, state] : files_) {
+      if (!state) continue;
+      const auto after_metadata = static_cast<double>(state->modified_s - metadata_modified_s_);
+      const auto before_newest = static_cast<double>(newest - state->modified_s);
+      if (after_metadata > tolerance) {
+        report(FindingKind::kTimes, name, "", 0, 0,
+               fmt::format("was written {} after .metadata: perhaps by a later save that did not finish",
+                           format_duration(after_metadata)));
+      } else if (before_newest > tolerance) {
+        report(FindingKind::kTimes, name, "", 0, 0,
+               fmt::format("was written {} before the newest of the data files: perhaps by another save",
+                           format_duration(before_newest)));
+      }
+    }
+  }
+
+  // That items lie within their file, and do not overlap.
+  void check_places() {
+    const Item* before = nullptr;
+    std::uint64_t reached = 0;
+    for (const Item& item : items_) {
+      const DcpRange& where = *item.where;
+      const auto& state = files_[where.file];
+      if (!state) continue;
+      std::uint64_t end = 0;
+      if (__builtin_add_overflow(where.offset, where.length, &end) || end > state->bytes) {
+        report(FindingKind::kTruncated, where.file, item.fqn(), where.offset, end,
+               fmt::format("the file ends at byte {}", state->bytes));
+        continue;
+      }
+      sound_.push_back(&item);
+      if (!item.has_elements()) continue;
+      if (before != nullptr && before->where->file == where.file && where.offset < reached) {
+        report(FindingKind::kOverlap, where.file, item.fqn(), where.offset, end,
+               fmt::format("'{}' has bytes {} to {} of the file", before->fqn(), before->where->offset,
+                           before->where->offset + before->where->length));
+      }
+      if (before == nullptr || before->where->file != where.file || end > reached) {
+        before = &item;
+        reached = end;
+      }
+    }
+  }
+
+  void check_items() {
+    std::atomic<std::size_t> next = 0;
+    std::mutex merging;
+    std::size_t transformed = 0;
+    run_on_threads(threads_, [&] {
+      FileCache files(directory_, 4);
+      VerifyJob part;
+      for (std::size_t begin = next.fetch_add(kItemsAtATime); begin < sound_.size();
+           begin = next.fetch_add(kItemsAtATime)) {
+        for (std::size_t i = begin; i < std::min(begin + kItemsAtATime, sound_.size()); ++i) {
+          if (sound_[i]->where->transforms.empty()) check_item(*sound_[i], files, part);
+        }
+      }
+      const std::lock_guard lock(merging);
+      std::move(part.result.findings.begin(), part.result.findings.end(),
+                std::back_inserter(job_.result.findings));
+      std::move(part.sums.begin(), part.sums.end(), std::back_inserter(job_.sums));
+    });
+    for (const Item* item : sound_) transformed += item->where->transforms.empty() ? 0 : 1;
+    if (transformed != 0) {
+      job_.result.notes.push_back(
+          fmt::format("{} items are compressed streams, and were not looked into", transformed));
+    }
+  }
+
+  void check_item(const Item& item, FileCache& files, VerifyJob& part) const {
+    const DcpRange& where = *item.where;
+    const ArchivePlace place{where.file, item.fqn(), where.offset, where.length};
+    const File& file = files.open(where.file);
+    ArchiveCheck archive = check_archive(file, place);
+    if (item.tensor != nullptr && !archive.entries.empty()) check_tensor(item, place, archive);
+    if (item.tensor == nullptr && !archive.entries.empty() && archive.find("data.pkl") == nullptr) {
+      archive.findings.push_back({FindingKind::kMismatch, place.file, place.tensor, place.offset,
+                                  place.offset + place.length, "its archive has no record 'data.pkl'"});
+    }
+    std::move(archive.findings.begin(), archive.findings.end(), std::back_inserter(part.result.findings));
+    for (RecordSum& sum : archive.sums) {
+      part.sums.push_back({{directory_ / where.file, sum.begin, sum.length, sum.crc32},
+                           {FindingKind::kChecksum, where.file, item.fqn(), sum.begin, sum.begin + sum.length,
+                            fmt::format("record '{}'", sum.name)}});
+    }
+  }
+
+  static void check_tensor(const Item& item, const ArchivePlace& place, ArchiveCheck& archive) {
+    const auto report = [&](FindingKind kind, std::string text) {
+      archive.findings.push_back(
+          {kind, place.file, place.tensor, place.offset, place.offset + place.length, std::move(text)});
+    };
+    if (!archive.pickle) {
+      if (archive.find("data.pkl") == nullptr) {
+        report(FindingKind::kMismatch, "its archive has no record 'data.pkl'");
+      }
+      return;
+    }
+    std::optional<TorchTensor> found;
+    try {
+      found = torch_tensor_of(*archive.pickle);
+    } catch (const Error& e) {
+      report(FindingKind::kBroken, e.message());
+      return;
+    }
+    const Dims& sizes = item.chunk->box.sizes;
+    if (!found) {
+      report(FindingKind::kMismatch,
+             fmt::format("its archive holds no tensor, but a {}", pickle::describe(*archive.pickle)));
+    } else if (found->dtype != item.tensor->dtype || found->shape != sizes) {
+      report(FindingKind::kMismatch,
+             fmt::format("its archive holds {} {}, .metadata says {} {}", torch_name(found->dtype),
+                         to_string(found->shape), torch_name(item.tensor->dtype), to_string(sizes)));
+    } else {
+      check_storage(*found, place, archive);
+    }
+  }
+
+  fs::path directory_;
+  unsigned threads_;
+  bool times_matter_;
+  VerifyJob job_;
+  DcpMetadata metadata_;
+  std::int64_t metadata_modified_s_ = 0;
+  std::vector<Item> items_;                                // By file and offset.
+  std::map<std::string, std::optional<FileState>> files_;  // Those referred to; nothing: not there.
+  std::vector<const Item*> sound_;                         // Items that lie within their files.
+};
+
+}  // namespace
+
+VerifyJob verify_dcp(const fs::path& directory, unsigned threads, bool times_matter) {
+  return DcpVerifier(directory, threads, times_matter).run();
+}
+
+}  // namespace accel::ckpt

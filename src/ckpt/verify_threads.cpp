@@ -1,0 +1,32 @@
+#include "ckpt/verify_threads.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace accel::ckpt {
+
+unsigned default_threads() { return std::clamp(std::thread::hardware_concurrency(), 2U, 4U); }
+
+void run_on_threads(unsigned threads, const std::function<void()>& work) {
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto guarded = [&] {
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; i < threads; ++i) others.emplace_back(guarded);
+    guarded();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace accel::ckpt

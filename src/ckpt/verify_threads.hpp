@@ -1,0 +1,15 @@
+#pragma once
+
+#include <functional>
+
+namespace accel::ckpt {
+
+/// Threads to use when nobody says how many: one a core, two at least and four at most. More than that only
+/// waits for memory.
+[[nodiscard]] unsigned default_threads();
+
+/// Runs `work` on `threads` threads, this one included, and waits for all. The first exception that one
+/// throws is thrown here, when all are done.
+void run_on_threads(unsigned threads, const std::function<void()>& work);
+
+}  // namespace accel::ckpt

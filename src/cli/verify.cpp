@@ -1,0 +1,112 @@
+#include "ckpt/verify.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+
+namespace accel::cli {
+namespace {
+
+using ckpt::Finding;
+using ckpt::Verified;
+using ckpt::VerifyReport;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string path;
+  unsigned threads = 0;
+};
+
+std::string plural(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+void print_text(const VerifyReport& report, std::ostream& out) {
+  for (const Verified& checkpoint : report.checkpoints) {
+    const std::string verdict =
+        checkpoint.findings.empty() ? "ok" : plural(checkpoint.findings.size(), "finding");
+    std::string contents =
+        fmt::format("{}, {}", plural(checkpoint.files, "file"), format_bytes(checkpoint.bytes));
+    if (checkpoint.kind != "manifest") contents = plural(checkpoint.tensors, "tensor") + ", " + contents;
+    out << fmt::format("{} ({}, {}): {}\n", checkpoint.path.string(), checkpoint.kind, contents, verdict);
+    for (const Finding& finding : checkpoint.findings) out << "  " << ckpt::to_string(finding) << "\n";
+    for (const std::string& note : checkpoint.notes) out << "  note: " << note << "\n";
+  }
+}
+
+Json to_json(const Verified& checkpoint) {
+  Json document{{"path", checkpoint.path.string()},  {"kind", checkpoint.kind},
+                {"ok", checkpoint.findings.empty()}, {"tensors", checkpoint.tensors},
+                {"files", checkpoint.files},         {"bytes", checkpoint.bytes},
+                {"findings", Json::array()},         {"notes", checkpoint.notes}};
+  for (const Finding& finding : checkpoint.findings) {
+    Json entry{{"kind", name_of(finding.kind)}};
+    if (!finding.file.empty()) entry["file"] = finding.file;
+    if (!finding.tensor.empty()) entry["tensor"] = finding.tensor;
+    if (finding.end != 0) {
+      entry["begin"] = finding.begin;
+      entry["end"] = finding.end;
+    }
+    entry["text"] = finding.text;
+    document["findings"].push_back(std::move(entry));
+  }
+  return document;
+}
+
+void print_json(const std::string& path, const VerifyReport& report, double seconds, std::ostream& out) {
+  Json document{{"path", path},
+                {"ok", report.findings() == 0},
+                {"findings", report.findings()},
+                {"summed_bytes", report.summed_bytes},
+                {"seconds", seconds},
+                {"checkpoints", Json::array()}};
+  for (const Verified& checkpoint : report.checkpoints)
+    document["checkpoints"].push_back(to_json(checkpoint));
+  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+ExitCode run_verify(const Options& options, const Globals& globals) {
+  const auto begin = std::chrono::steady_clock::now();
+  ckpt::VerifyOptions verify_options;
+  verify_options.threads = options.threads;
+  if (!globals.quiet) verify_options.progress = Progress::Mode::kAuto;
+  const VerifyReport report = ckpt::verify(options.path, verify_options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (globals.json) {
+    print_json(options.path, report, seconds, *globals.out);
+  } else {
+    print_text(report, *globals.out);
+    const auto rate = static_cast<std::uint64_t>(static_cast<double>(report.summed_bytes) / seconds);
+    log::debug(fmt::format("{} summed in {} ({}/s)", format_bytes(report.summed_bytes),
+                             format_duration(seconds), format_bytes(rate)));
+  }
+  return report.findings() == 0 ? ExitCode::kSuccess : ExitCode::kFindings;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, const Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "verify", "Check a checkpoint: checksums, sizes, coverage, overlap; list all that is wrong");
+  auto options = std::make_shared<Options>();
+  command->add_option("PATH", options->path, "A checkpoint, a model file, or a directory of checkpoints")
+      ->required();
+  command->add_option("--threads", options->threads, "Threads that read and sum (one a core, 2 to 4)")
+      ->check(CLI::Range(1U, 256U))
+      ->type_name("N");
+  command->callback([options, &globals, &action] {
+    action = [options, &globals] { return run_verify(*options, globals); };
+  });
+}
+
+}  // namespace accel::cli

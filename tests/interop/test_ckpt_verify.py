@@ -1,0 +1,256 @@
+"""accel verify on checkpoints of torch and of accel: sound ones, and every way of breaking them."""
+
+import io
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+
+import ckpt_peers
+import pytest
+import safetensors.torch
+import torch
+import torch.distributed.checkpoint as dcp
+
+
+@pytest.fixture
+def verify(accel):
+    """verify(PATH) -> the findings of all checkpoints there, as (kind, file, tensor), sorted."""
+
+    def run(path, code=3):
+        document = json.loads(accel("--json", "verify", path, code=code).stdout)
+        findings = [finding for checkpoint in document["checkpoints"] for finding in checkpoint["findings"]]
+        assert document["findings"] == len(findings)
+        assert document["ok"] == (not findings) == (code == 0)
+        return [(f["kind"], f.get("file", ""), f.get("tensor", "")) for f in findings]
+
+    return run
+
+
+@pytest.fixture
+def copy_of(torch_checkpoints, tmp_path):
+    def copy(kind, name="ckpt"):
+        target = tmp_path / name
+        shutil.copytree(torch_checkpoints / kind / "pytorch_model_fsdp_0", target)
+        return target
+
+    return copy
+
+
+@pytest.fixture
+def ours(accel_path, tmp_path):
+    """A checkpoint that accel's own writer made on two ranks."""
+    tool = accel_path.parents[2] / "tests/unit/ckpt/dcp-writer-tool"
+    subprocess.run([tool, tmp_path / "ours", "2"], check=True)
+    return tmp_path / "ours"
+
+
+def place_of(directory, fqn, offset=(0, 0)):
+    """Where torch's metadata puts a chunk: file, offset, length."""
+    metadata = dcp.FileSystemReader(directory).read_metadata()
+    for index, info in metadata.storage_data.items():
+        if index.fqn == fqn and (index.offset is None or tuple(index.offset) == tuple(offset)):
+            return directory / info.relative_path, info.offset, info.length
+    raise KeyError(fqn)
+
+
+def flip(path, at, bit=0x10):
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    times = os.stat(path)
+    path.write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def change_metadata(directory, change):
+    """Lets Python edit the metadata: what a defective writer could have left."""
+    metadata = dcp.FileSystemReader(directory).read_metadata()
+    change(metadata)
+    (directory / ".metadata").write_bytes(pickle.dumps(metadata))
+
+
+@pytest.mark.parametrize("kind", ckpt_peers.KINDS)
+def test_torch_checkpoints_are_sound(verify, torch_checkpoints, kind):
+    assert verify(torch_checkpoints / kind, code=0) == []
+
+
+def test_our_checkpoint_is_sound(verify, ours):
+    assert verify(ours, code=0) == []
+
+
+def test_a_directory_of_checkpoints_is_verified_whole(accel, verify, torch_checkpoints, copy_of):
+    document = json.loads(accel("--json", "verify", torch_checkpoints, "--threads", 1).stdout)
+    names = [checkpoint["path"].removeprefix(f"{torch_checkpoints}/") for checkpoint in document["checkpoints"]]
+    assert len(names) == len(ckpt_peers.KINDS) + 2  # The two nets have an optimizer each.
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize("fqn, threads", [("model.big", 1), ("model.big", 3), ("model.small", 2)])
+def test_a_flipped_byte_of_data(accel, copy_of, fqn, threads):
+    directory = copy_of("large")
+    shape = (0, 0) if fqn == "model.big" else (0,)
+    path, offset, length = place_of(directory, fqn, shape)
+    data = path.read_bytes()[offset : offset + length]
+    values = ckpt_peers.expected_state("large")[fqn.removeprefix("model.")].numpy().tobytes()
+    at = offset + data.index(values[:8]) + 1
+    flip(path, at)
+    result = accel("verify", directory, "--threads", threads, code=3)
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert f"checksum: {path.name}, bytes " in line and f"'{fqn}': record 'archive/data/0' has CRC" in line
+    assert torch.load(_slice(path, offset, length)) is not None, "torch does not notice"
+
+
+def _slice(path, offset, length):
+    return io.BytesIO(path.read_bytes()[offset : offset + length])
+
+
+def test_a_file_from_another_save_of_the_same_shapes(verify, copy_of, tmp_path):
+    """With other tensors in it the items do not fit; with the same shapes only the time gives it away."""
+    directory = copy_of("rows")
+    other = copy_of("columns", "other")
+    shutil.copy2(other / "__1_0.distcp", directory / "__1_0.distcp")
+    found = verify(directory)
+    assert {file for _, file, _ in found} == {"__1_0.distcp"}
+    assert {"broken", "mismatch", "truncated"} & {kind for kind, _, _ in found}
+
+
+def test_data_newer_than_the_metadata(verify, copy_of):
+    directory = copy_of("rows")
+    metadata_time = os.stat(directory / ".metadata").st_mtime
+    os.utime(directory / "__0_0.distcp", (metadata_time + 3600, metadata_time + 3600))
+    found = verify(directory)
+    # The one that the later save wrote, and the one that it did not reach.
+    assert found == [("times", "__0_0.distcp", ""), ("times", "__1_0.distcp", "")]
+    os.utime(directory / "__0_0.distcp", (metadata_time + 30, metadata_time + 30))
+    assert verify(directory, code=0) == []
+
+
+def test_a_file_older_than_the_others(verify, copy_of):
+    directory = copy_of("rows")
+    old = os.stat(directory / ".metadata").st_mtime - 7200
+    os.utime(directory / "__1_0.distcp", (old, old))
+    assert verify(directory) == [("times", "__1_0.distcp", "")]
+
+
+def test_a_chunk_missing_from_the_metadata(verify, copy_of):
+    directory = copy_of("rows")
+    change_metadata(directory, lambda m: m.state_dict_metadata["model.wide"].chunks.pop())
+    assert verify(directory) == [("hole", ".metadata", "model.wide")]
+
+
+def test_a_chunk_twice_in_the_metadata(verify, copy_of):
+    directory = copy_of("rows")
+
+    def change(metadata):
+        chunks = metadata.state_dict_metadata["model.wide"].chunks
+        chunks.append(chunks[0])
+
+    change_metadata(directory, change)
+    assert ("overlap", ".metadata", "model.wide") in verify(directory)
+
+
+def test_another_dtype_in_the_metadata(verify, copy_of):
+    directory = copy_of("rows")
+
+    def change(metadata):
+        metadata.state_dict_metadata["model.half"].properties.dtype = torch.float16
+
+    change_metadata(directory, change)
+    assert verify(directory) == [("mismatch", "__0_0.distcp", "model.half"), ("mismatch", "__1_0.distcp", "model.half")]
+
+
+def test_two_items_exchanged_in_the_metadata(verify, copy_of):
+    directory = copy_of("rows")
+
+    def change(metadata):
+        first, second = list(metadata.storage_data)[:2]
+        data = metadata.storage_data
+        data[first], data[second] = data[second], data[first]
+
+    change_metadata(directory, change)
+    assert {kind for kind, _, _ in verify(directory)} == {"mismatch"}
+
+
+@pytest.mark.parametrize("left", [0, 1, 5000])
+def test_a_truncated_file(verify, copy_of, left):
+    directory = copy_of("rows")
+    times = os.stat(directory / "__1_0.distcp")
+    os.truncate(directory / "__1_0.distcp", left)
+    os.utime(directory / "__1_0.distcp", ns=(times.st_atime_ns, times.st_mtime_ns))
+    found = verify(directory)
+    assert {kind for kind, _, _ in found} == {"truncated"}
+    metadata = dcp.FileSystemReader(directory).read_metadata()
+    lost = {
+        i.fqn for i, s in metadata.storage_data.items()
+        if s.relative_path == "__1_0.distcp" and s.offset + s.length > left
+    }  # fmt: skip
+    assert {tensor for _, _, tensor in found} == lost - {"model.one_row"}  # Of that, rank 1 has no elements.
+
+
+def test_a_missing_file(verify, copy_of):
+    directory = copy_of("rows")
+    (directory / "__1_0.distcp").unlink()
+    assert verify(directory) == [("missing-file", "__1_0.distcp", "")]
+
+
+def test_no_metadata(verify, copy_of):
+    directory = copy_of("rows")
+    (directory / ".metadata").unlink()
+    assert verify(directory) == [("missing-file", ".metadata", "")]
+
+
+def test_a_stale_file_of_a_larger_world(verify, copy_of):
+    directory = copy_of("rows")
+    (directory / "__5_0.distcp").write_bytes(b"")
+    assert verify(directory, code=0) == []  # A rank without items.
+    shutil.copy2(directory / "__1_0.distcp", directory / "__5_0.distcp")
+    assert verify(directory) == [("stale", "__5_0.distcp", "")]
+
+
+def test_metadata_that_cannot_be_read(verify, copy_of):
+    directory = copy_of("rows")
+    (directory / ".metadata").write_bytes((directory / ".metadata").read_bytes()[:-10])
+    assert verify(directory) == [("broken", ".metadata", "")]
+
+
+def test_everything_at_once_is_listed(verify, copy_of):
+    directory = copy_of("rows")
+    change_metadata(directory, lambda m: m.state_dict_metadata["model.wide"].chunks.pop())
+    path, offset, length = place_of(directory, "model.cube", (0, 0, 0))
+    values = ckpt_peers.bits(ckpt_peers.expected_state("rows")["cube"])
+    flip(path, path.read_bytes().index(values[:16], offset))
+    (directory / "__7_0.distcp").write_bytes(b"x")
+    other = "__1_0.distcp" if path.name == "__0_0.distcp" else "__0_0.distcp"
+    (directory / other).unlink()
+    kinds = sorted(kind for kind, _, _ in verify(directory))
+    assert kinds == ["checksum", "hole", "missing-file", "stale"]
+
+
+@pytest.mark.parametrize("writer", ["torch", "accel"])
+def test_no_flipped_byte_of_a_data_file_is_both_unseen_and_felt(accel_path, tmp_path, copy_of, ours, writer):
+    """For every byte of an item: either verify finds it, or torch loads the very same tensor."""
+    directory = ours if writer == "accel" else copy_of("tied")
+    fqn, shape = ("model.h.0.norm", (0,)) if writer == "accel" else ("model.h.0.copy.weight", (0, 0))
+    path, offset, length = place_of(directory, fqn, shape)
+    data = path.read_bytes()
+    expected = torch.load(_slice(path, offset, length))
+    unseen = []
+    for at in range(offset, offset + length):
+        flipped = data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+        path.write_bytes(flipped)
+        if subprocess.run([accel_path, "verify", directory], capture_output=True).returncode != 3:
+            unseen.append(at)
+    path.write_bytes(data)
+    assert len(unseen) < length / 2
+    felt = []
+    for at in unseen:
+        item = data[offset:at] + bytes([data[at] ^ 0x10]) + data[at + 1 : offset + length]
+        try:
+            same = torch.equal(torch.load(io.BytesIO(item)), expected)
+        except Exception:  # noqa: BLE001  Whatever torch or pickle raise.
+            same = False
+        if not same:
+            felt.append(at - offset - length)  # From the end of the item.
+    assert felt == [], "what torch stumbles over, from the end of the item"
