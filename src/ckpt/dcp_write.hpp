@@ -48,6 +48,7 @@ struct DcpItem {
 /// Where one item lies in its rank's file.
 struct PlannedItem {
   DcpItem item;
+  std::uint64_t record_offset = 0;  ///< Of the record in front of it (dcp_record.hpp); a multiple of 64.
   std::uint64_t offset = 0;         ///< Of the item's zip archive in the file; a multiple of 64.
   std::uint64_t length = 0;         ///< Of the archive.
   std::uint64_t payload_bytes = 0;  ///< What the payload callback must give: 0 for objects.
@@ -66,6 +67,8 @@ struct DcpRankPlan {
 
 /// The archive that an item is: of a chunk, with one storage.
 [[nodiscard]] TorchArchive dcp_archive(const DcpItem& item);
+/// The record of plan.items[index], which goes to its record_offset.
+[[nodiscard]] std::string dcp_item_record(const DcpRankPlan& plan, std::size_t index);
 
 /// Gives the row-major, contiguous, little-endian bytes of plan.items[index]: exactly its payload_bytes.
 /// Called once for each tensor item, in order, never for objects; the bytes must stay valid until the next

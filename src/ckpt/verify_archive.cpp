@@ -224,6 +224,36 @@ ArchiveCheck check_archive(const File& file, const ArchivePlace& place) {
   }
 }
 
+void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive) {
+  if (archive.entries.empty() || archive.find("data.pkl") != nullptr) return;
+  archive.findings.push_back({FindingKind::kMismatch, place.file, place.tensor, place.offset,
+                              place.offset + place.length, "its archive has no record 'data.pkl'"});
+}
+
+void check_chunk(DType dtype, const Dims& sizes, const ArchivePlace& place, ArchiveCheck& archive) {
+  check_has_pickle(place, archive);
+  if (!archive.pickle) return;
+  const auto report = [&](FindingKind kind, std::string text) {
+    archive.findings.push_back(
+        {kind, place.file, place.tensor, place.offset, place.offset + place.length, std::move(text)});
+  };
+  try {
+    const std::optional<TorchTensor> found = torch_tensor_of(*archive.pickle);
+    if (!found) {
+      report(FindingKind::kMismatch,
+             fmt::format("its archive holds no tensor, but a {}", pickle::describe(*archive.pickle)));
+    } else if (found->dtype != dtype || found->shape != sizes) {
+      report(FindingKind::kMismatch,
+             fmt::format("its archive holds {} {}, {} {} is expected", torch_name(found->dtype),
+                         to_string(found->shape), torch_name(dtype), to_string(sizes)));
+    } else {
+      check_storage(*found, place, archive);
+    }
+  } catch (const Error& e) {
+    report(FindingKind::kBroken, e.message());
+  }
+}
+
 void check_storage(const TorchTensor& tensor, const ArchivePlace& place, ArchiveCheck& archive) {
   const ZipEntry* storage = archive.find("data/" + tensor.storage_key);
   const auto report = [&](const std::string& text) {

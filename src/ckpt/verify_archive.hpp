@@ -47,6 +47,12 @@ struct ArchiveCheck {
 /// that is wrong becomes a finding; only failures of the system are thrown.
 [[nodiscard]] ArchiveCheck check_archive(const File& file, const ArchivePlace& place);
 
+/// Checks that the archive, if it could be read, has a data.pkl.
+void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive);
+
+/// Checks that the archive, if it could be read, holds a tensor of this type and shape, all of it.
+void check_chunk(DType dtype, const Dims& sizes, const ArchivePlace& place, ArchiveCheck& archive);
+
 /// Checks that the storage of `tensor` is in the archive, and is large enough.
 void check_storage(const TorchTensor& tensor, const ArchivePlace& place, ArchiveCheck& archive);
 

@@ -266,47 +266,13 @@ class DcpVerifier {
     const ArchivePlace place{where.file, item.fqn(), where.offset, where.length};
     const File& file = files.open(where.file);
     ArchiveCheck archive = check_archive(file, place);
-    if (item.tensor != nullptr && !archive.entries.empty()) check_tensor(item, place, archive);
-    if (item.tensor == nullptr && !archive.entries.empty() && archive.find("data.pkl") == nullptr) {
-      archive.findings.push_back({FindingKind::kMismatch, place.file, place.tensor, place.offset,
-                                  place.offset + place.length, "its archive has no record 'data.pkl'"});
-    }
+    if (item.tensor != nullptr) check_chunk(item.tensor->dtype, item.chunk->box.sizes, place, archive);
+    if (item.tensor == nullptr) check_has_pickle(place, archive);
     std::move(archive.findings.begin(), archive.findings.end(), std::back_inserter(part.result.findings));
     for (RecordSum& sum : archive.sums) {
       part.sums.push_back({{directory_ / where.file, sum.begin, sum.length, sum.crc32},
                            {FindingKind::kChecksum, where.file, item.fqn(), sum.begin, sum.begin + sum.length,
                             fmt::format("record '{}'", sum.name)}});
-    }
-  }
-
-  static void check_tensor(const Item& item, const ArchivePlace& place, ArchiveCheck& archive) {
-    const auto report = [&](FindingKind kind, std::string text) {
-      archive.findings.push_back(
-          {kind, place.file, place.tensor, place.offset, place.offset + place.length, std::move(text)});
-    };
-    if (!archive.pickle) {
-      if (archive.find("data.pkl") == nullptr) {
-        report(FindingKind::kMismatch, "its archive has no record 'data.pkl'");
-      }
-      return;
-    }
-    std::optional<TorchTensor> found;
-    try {
-      found = torch_tensor_of(*archive.pickle);
-    } catch (const Error& e) {
-      report(FindingKind::kBroken, e.message());
-      return;
-    }
-    const Dims& sizes = item.chunk->box.sizes;
-    if (!found) {
-      report(FindingKind::kMismatch,
-             fmt::format("its archive holds no tensor, but a {}", pickle::describe(*archive.pickle)));
-    } else if (found->dtype != item.tensor->dtype || found->shape != sizes) {
-      report(FindingKind::kMismatch,
-             fmt::format("its archive holds {} {}, .metadata says {} {}", torch_name(found->dtype),
-                         to_string(found->shape), torch_name(item.tensor->dtype), to_string(sizes)));
-    } else {
-      check_storage(*found, place, archive);
     }
   }
 

@@ -24,6 +24,7 @@ constexpr std::uint64_t kBlockBytes = 4096;
 constexpr std::uint64_t kDirectoryLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
+constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that heed it find such a record empty.
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 
@@ -171,8 +172,12 @@ ZipIndex::ZipIndex(const FileWindow& window) {
     entry.size = get_uint(bytes, at + 24, 4);
     entry.header_offset = get_uint(bytes, at + 42, 4);
     apply_zip64(all.subspan(begin + name_bytes, extra_bytes), entry);
+    if (get_uint(bytes, at + 34, 2) != 0) reject("the archive is split over several files");
     if ((entry.flags & kEncrypted) != 0)
       reject(fmt::format("record '{}' is encrypted", entry.name));
+    if ((get_uint(bytes, at + 38, 4) & kDirectoryAttribute) != 0 && !entry.name.ends_with('/')) {
+      reject(fmt::format("record '{}' is marked as a directory", entry.name));
+    }
     // What a record takes is checked against the directory here, so that data_offset_of cannot be led beyond
     // it.
     const std::uint64_t least = checked_add<std::uint64_t>(zip::kLocalHeaderBytes, entry.stored_size);

@@ -50,6 +50,7 @@ void add_commands(Shell& shell) {
   add_launch(shell.app, shell.globals, shell.action);
   add_merge_weights(shell.app, shell.globals, shell.action);
   add_inspect(shell.app, shell.globals, shell.action);
+  add_repair(shell.app, shell.globals, shell.action);
   add_verify(shell.app, shell.globals, shell.action);
   for (CLI::App* command : shell.app.get_subcommands({})) {
     command->fallthrough();

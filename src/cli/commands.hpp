@@ -30,6 +30,7 @@ using Action = std::function<ExitCode()>;
 void add_launch(CLI::App& app, const Globals& globals, Action& action);
 void add_merge_weights(CLI::App& app, const Globals& globals, Action& action);
 void add_inspect(CLI::App& app, const Globals& globals, Action& action);
+void add_repair(CLI::App& app, const Globals& globals, Action& action);
 void add_verify(CLI::App& app, const Globals& globals, Action& action);
 
 }  // namespace accel::cli

@@ -4,6 +4,7 @@
 
 #include "ckpt/crc32.hpp"
 #include "ckpt/dcp_metadata.hpp"
+#include "ckpt/dcp_record.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt {
@@ -26,12 +27,19 @@ TEST(DcpPlanTest, ItemsFollowEachOtherAligned) {
                                              {{"lr"}, 0.5}});
   EXPECT_EQ(plan.file, "__3_0.distcp");
   ASSERT_EQ(plan.items.size(), 3U);
-  EXPECT_EQ(plan.items[0].offset, 0U);
+  EXPECT_EQ(plan.items[0].record_offset, 0U);
   EXPECT_EQ(plan.items[0].payload_bytes, 12U);
   EXPECT_EQ(plan.items[1].payload_bytes, 2U);
   EXPECT_EQ(plan.items[2].payload_bytes, 0U);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(plan.items[i].offset % 64, 0U);
-  EXPECT_GE(plan.items[1].offset, plan.items[0].length);
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const PlannedItem& item = plan.items[i];
+    EXPECT_EQ(item.record_offset % 64, 0U);
+    EXPECT_EQ(item.offset % 64, 0U);
+    EXPECT_GE(item.record_offset, end);
+    EXPECT_GE(item.offset, item.record_offset + dcp_item_record(plan, i).size());
+    end = item.offset + item.length;
+  }
   EXPECT_EQ(plan.total_bytes, plan.items[2].offset + plan.items[2].length);
 }
 
@@ -65,6 +73,29 @@ TEST(DcpWriteTest, WritesWhatWasPlannedWithPayloadsAligned) {
   EXPECT_EQ(summary.crc32, crc32(bytes_of(written)));
   EXPECT_EQ(written.find("AAAAA") % 64, 0U);
   EXPECT_EQ(written.find("BBB") % 64, 0U);
+}
+
+TEST(DcpWriteTest, ARecordOfEachItemStandsInFrontOfIt) {
+  const TempDir dir;
+  const DcpRankPlan plan =
+      plan_dcp_rank(2, {chunk("a", DType::kUInt8, {9}, {{2}, {5}}), {{"lr", std::int64_t{3}}, 0.5}});
+  write_dcp_rank(dir.path(), plan, [](std::size_t) { return bytes_of("AAAAA"); });
+  const std::string written = read_file(dir / "__2_0.distcp");
+  const auto record_at = [&](std::uint64_t at) {
+    const auto bytes = bytes_of(written).subspan(at);
+    return decode_item_record(bytes.first(item_record_bytes(bytes).value()));
+  };
+  EXPECT_EQ(record_at(plan.items[0].record_offset),
+            (ItemRecord{2,
+                        0,
+                        2,
+                        plan.items[0].offset,
+                        plan.items[0].length,
+                        {"model", "a"},
+                        ItemRecord::Chunk{DType::kUInt8, {9}, {{2}, {5}}}}));
+  EXPECT_EQ(record_at(plan.items[1].record_offset),
+            (ItemRecord{
+                2, 1, 2, plan.items[1].offset, plan.items[1].length, {"lr", std::int64_t{3}}, std::nullopt}));
 }
 
 TEST(DcpWriteTest, APayloadOfAnotherSizeLeavesNoFile) {

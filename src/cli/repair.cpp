@@ -1,0 +1,119 @@
+#include "ckpt/repair.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+
+namespace accel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ckpt::Finding;
+using ckpt::FindingKind;
+using ckpt::RepairScan;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string path;
+  bool force = false;
+  bool dry_run = false;
+};
+
+struct Repaired {
+  fs::path directory;
+  RepairScan scan;
+  bool written = false;
+};
+
+Json to_json(const Repaired& repaired) {
+  const RepairScan& scan = repaired.scan;
+  Json document{{"path", repaired.directory.string()},
+                {"written", repaired.written},
+                {"ranks", scan.plans.size()},
+                {"tensors", scan.tensors},
+                {"objects", scan.objects},
+                {"bytes", scan.bytes},
+                {"findings", Json::array()}};
+  for (const Finding& finding : scan.findings) {
+    document["findings"].push_back({{"kind", name_of(finding.kind)},
+                                    {"file", finding.file},
+                                    {"tensor", finding.tensor},
+                                    {"begin", finding.begin},
+                                    {"end", finding.end},
+                                    {"text", finding.text}});
+  }
+  return document;
+}
+
+void print_text(const Repaired& repaired, bool dry_run, std::ostream& out) {
+  const RepairScan& scan = repaired.scan;
+  const std::string path = (repaired.directory / ".metadata").string();
+  if (scan.findings.empty()) {
+    out << fmt::format("{}: {} of {} tensors and {} objects in {} files, {}\n", path,
+                       dry_run ? "would be written," : "rebuilt,", scan.tensors, scan.objects,
+                       scan.plans.size(), format_bytes(scan.bytes));
+    return;
+  }
+  out << fmt::format("{}: cannot be rebuilt\n", path);
+  for (const Finding& finding : scan.findings) out << "  " << ckpt::to_string(finding) << "\n";
+}
+
+// What is missing is another failure than what is broken.
+ErrorKind kind_of(const std::vector<Finding>& findings) {
+  const bool only_missing = std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.kind == FindingKind::kMissingFile || finding.kind == FindingKind::kHole ||
+           finding.kind == FindingKind::kTruncated;
+  });
+  return only_missing ? ErrorKind::kMissing : ErrorKind::kCorrupt;
+}
+
+ExitCode run_repair(const Options& options, const Globals& globals) {
+  ckpt::RepairOptions repair_options;
+  if (!globals.quiet) repair_options.progress = Progress::Mode::kAuto;
+  std::vector<Finding> findings;
+  Json document{{"path", options.path}, {"checkpoints", Json::array()}};
+  for (const fs::path& directory : ckpt::find_repairable(options.path, options.force)) {
+    Repaired repaired{directory, ckpt::scan_for_repair(directory, repair_options), false};
+    if (repaired.scan.findings.empty() && !options.dry_run) {
+      ckpt::write_dcp_metadata(directory, repaired.scan.plans);
+      repaired.written = true;
+    }
+    findings.insert(findings.end(), repaired.scan.findings.begin(), repaired.scan.findings.end());
+    document["checkpoints"].push_back(to_json(repaired));
+    if (!globals.json) print_text(repaired, options.dry_run, *globals.out);
+  }
+  if (globals.json) *globals.out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  if (findings.empty()) return ExitCode::kSuccess;
+  globals.out->flush();
+  throw Error(kind_of(findings), fmt::format("'{}' cannot be repaired: {} finding{}", options.path,
+                                             findings.size(), findings.size() == 1 ? "" : "s"))
+      .hint("use an earlier checkpoint, or bring back the files that are missing or damaged");
+}
+
+}  // namespace
+
+void add_repair(CLI::App& app, const Globals& globals, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("repair", "Rebuild the lost .metadata of a sharded checkpoint that accel wrote");
+  auto options = std::make_shared<Options>();
+  command->add_option("PATH", options->path, "The checkpoint's directory, or one above it")->required();
+  command->add_flag("--force", options->force, "Write .metadata anew even if there is one that can be read");
+  command->add_flag("--dry-run", options->dry_run, "Check everything, and write nothing");
+  command->callback([options, &globals, &action] {
+    action = [options, &globals] { return run_repair(*options, globals); };
+  });
+}
+
+}  // namespace accel::cli

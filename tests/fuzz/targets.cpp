@@ -1,0 +1,154 @@
+#include "targets.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "ckpt/crc32.hpp"
+#include "ckpt/dcp_metadata.hpp"
+#include "ckpt/dcp_record.hpp"
+#include "ckpt/endian.hpp"
+#include "ckpt/inspection.hpp"
+#include "ckpt/pickle_reader.hpp"
+#include "ckpt/safetensors.hpp"
+#include "ckpt/torch_tensor.hpp"
+#include "ckpt/verify_archive.hpp"
+#include "ckpt/verify_job.hpp"
+#include "ckpt/zip_index.hpp"
+#include "ckpt/zip_layout.hpp"
+
+namespace accel::fuzz {
+namespace {
+
+using namespace ckpt;
+
+/// A file in memory, the same for all inputs: creating one each time would be most of the time.
+class MemoryFile {
+ public:
+  static MemoryFile& instance() {
+    static MemoryFile file;
+    return file;
+  }
+
+  const std::filesystem::path& hold(std::span<const std::byte> bytes) {
+    const bool written = ::ftruncate(fd_, 0) == 0 &&
+                         ::pwrite(fd_, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size());
+    if (!written) std::abort();
+    return path_;
+  }
+
+ private:
+  MemoryFile() : fd_(::memfd_create("input", MFD_CLOEXEC)), path_("/proc/self/fd/" + std::to_string(fd_)) {
+    if (fd_ < 0) std::abort();
+  }
+
+  int fd_;
+  std::filesystem::path path_;
+};
+
+void read_pickle(std::span<const std::byte> input) {
+  const pickle::Value value = pickle::parse(input);
+  (void)pickle::describe(value);
+  if (!pickle::same(value, value)) std::abort();
+}
+
+void read_record(std::span<const std::byte> input) {
+  (void)item_record_bytes(input);
+  const ItemRecord record = decode_item_record(input);
+  const std::string again = encode_item_record(record);
+  if (!std::ranges::equal(std::as_bytes(std::span(again)), input)) std::abort();
+}
+
+// The same under a right checksum, which mutations seldom hit.
+void read_item_record(std::span<const std::byte> input) {
+  constexpr std::size_t kSumAt = 20;
+  std::vector<std::byte> summed(input.begin(), input.end());
+  if (summed.size() >= kItemRecordHead) {
+    std::string sum;
+    put_uint(sum, crc32(input.subspan(kItemRecordHead)), 4);
+    std::ranges::copy(std::as_bytes(std::span(sum)), summed.begin() + kSumAt);
+  }
+  read_record(summed);
+}
+
+void read_metadata(std::span<const std::byte> input) { (void)parse_dcp_metadata(input); }
+
+// The first 8 bytes say how long the buffer behind the header is.
+void read_safetensors(std::span<const std::byte> input) {
+  if (input.size() < 8) return;
+  std::uint64_t buffer_bytes = 0;
+  for (std::size_t i = 0; i < 8; ++i) buffer_bytes |= static_cast<std::uint64_t>(input[i]) << (8 * i);
+  (void)parse_safetensors_header(input.subspan(8), buffer_bytes);
+}
+
+void read_zip(std::span<const std::byte> input) {
+  const File file = File::open_read(MemoryFile::instance().hold(input));
+  (void)check_archive(file, {"input", "", 0, input.size()});
+  const FileWindow window(file, 0, input.size());
+  const ZipIndex zip(window);
+  for (const ZipEntry& entry : zip.entries()) (void)read_record(window, entry);
+}
+
+// A whole archive around a pickle, since a changed byte of a whole archive mostly ends at its checksum. The
+// first byte chooses between torch.save and TorchScript, and how large the storages are.
+void read_torch(std::span<const std::byte> input) {
+  if (input.empty()) return;
+  const auto choice = std::to_integer<unsigned>(input[0]);
+  const std::string storage(choice >> 1, 'x');
+  const auto text_of = [](std::span<const std::byte> bytes) {
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  std::vector<std::pair<std::string, std::string>> contents = {
+      {"archive/data.pkl", text_of(input.subspan(1))},
+      {"archive/data/0", storage},
+      {"archive/data/1", storage}};
+  if ((choice & 1) != 0) contents.emplace_back("archive/constants.pkl", "\x80\x02).");
+  std::vector<ZipRecord> records;
+  for (const auto& [name, data] : contents) records.push_back({name, data.size()});
+  const ZipLayout layout(std::move(records));
+  std::string archive;
+  std::vector<std::uint32_t> crcs;
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    const std::string& data = contents[i].second;
+    crcs.push_back(crc32(std::as_bytes(std::span(data))));
+    archive += layout.header(i) + data + layout.descriptor(i, crcs.back());
+  }
+  archive += layout.directory(crcs);
+
+  const std::filesystem::path& path = MemoryFile::instance().hold(std::as_bytes(std::span(archive)));
+  (void)verify_torch(path, "torch");
+  (void)inspect(path);
+}
+
+constexpr std::array<Target, 6> kTargets = {{{"item_record", read_item_record},
+                                             {"metadata", read_metadata},
+                                             {"pickle", read_pickle},
+                                             {"safetensors", read_safetensors},
+                                             {"torch", read_torch},
+                                             {"zip", read_zip}}};
+
+}  // namespace
+
+std::span<const Target> targets() { return kTargets; }
+
+void run_target(std::string_view name, std::span<const std::byte> input) {
+  const auto found = std::find_if(kTargets.begin(), kTargets.end(),
+                                  [&](const Target& target) { return target.name == name; });
+  if (found == kTargets.end()) std::abort();
+  try {
+    found->read(input);
+  } catch (const Error& e) {
+    if (e.message().empty()) std::abort();
+  }
+}
+
+}  // namespace accel::fuzz
