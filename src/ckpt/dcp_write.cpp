@@ -13,20 +13,6 @@
 namespace accel::ckpt {
 namespace {
 
-// Payloads are aligned within their archive, so an aligned archive has an aligned payload in the file.
-constexpr std::uint64_t kItemAlignment = 64;
-
-}  // namespace
-
-TorchArchive dcp_archive(const DcpItem& item) {
-TorchArchive archive_of(const DcpItem& item) {
-  if (const auto* object = std::get_if<pickle::Value>(&item.content))
-    return TorchArchive(pickle::write(*object));
-  const auto& chunk = std::get<TensorChunk>(item.content);
-  const std::uint64_t bytes = checked_nbytes(chunk.box.sizes, item_bytes(chunk.dtype));
-  return TorchArchive(pickle::write(pickle_of_tensor(chunk.dtype, chunk.box.sizes, "0")), {&bytes, 1});
-}
-
 // But for what plan_dcp_rank knows only at the end, and which does not change its length.
 ItemRecord record_of(const PlannedItem& planned) {
   ItemRecord record;
@@ -38,6 +24,14 @@ ItemRecord record_of(const PlannedItem& planned) {
 }
 
 }  // namespace
+
+TorchArchive dcp_archive(const DcpItem& item) {
+  if (const auto* object = std::get_if<pickle::Value>(&item.content))
+    return TorchArchive(pickle::write(*object));
+  const auto& chunk = std::get<TensorChunk>(item.content);
+  const std::uint64_t bytes = checked_nbytes(chunk.box.sizes, item_bytes(chunk.dtype));
+  return TorchArchive(pickle::write(pickle_of_tensor(chunk.dtype, chunk.box.sizes, "0")), {&bytes, 1});
+}
 
 DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items) {
   DcpRankPlan plan;
@@ -54,9 +48,7 @@ DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items) {
       }
       planned.payload_bytes = checked_nbytes(chunk->box.sizes, item_bytes(chunk->dtype));
     }
-    planned.offset = round_up(plan.total_bytes, kItemAlignment);
     planned.length = dcp_archive(item).total_bytes();
-    planned.length = archive_of(item).total_bytes();
     planned.item = std::move(item);
     // Payloads are aligned within their archive, so an aligned archive has an aligned payload in the file.
     planned.record_offset = round_up(plan.total_bytes, kDcpAlignment);

@@ -67,6 +67,7 @@ struct DcpRankPlan {
 
 /// The archive that an item is: of a chunk, with one storage.
 [[nodiscard]] TorchArchive dcp_archive(const DcpItem& item);
+
 /// The record of plan.items[index], which goes to its record_offset.
 [[nodiscard]] std::string dcp_item_record(const DcpRankPlan& plan, std::size_t index);
 

@@ -65,6 +65,8 @@ OutputFile plan_file(const DcpRankPlan& plan, const std::vector<const OutputItem
   file.name = plan.file;
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     const PlannedItem& planned = plan.items[i];
+    std::string record = dcp_item_record(plan, i);
+    file.segments.push_back({planned.record_offset, record.size(), std::move(record)});
     std::vector<OutputContent> storages;
     if (sources[i] != nullptr) {
       storages.push_back(content_of(*sources[i], {std::get<TensorChunk>(planned.item.content).box}));

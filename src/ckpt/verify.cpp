@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "ckpt/checkpoint_kind.hpp"
 #include "ckpt/verify_job.hpp"
 #include "ckpt/verify_sums.hpp"
@@ -71,6 +73,11 @@ class Search {
       jobs_.push_back(verify_dcp(directory, threads_, !listed));
       return;
     }
+    const Kind kind = kind_of(directory);
+    if (kind == Kind::kSafetensorsSharded || kind == Kind::kTorchSharded || kind == Kind::kDcpSafetensors) {
+      jobs_.push_back(verify_set(directory, kind));
+    }
+    add_rank_files(directory);
     for (const fs::path& entry : sorted_entries(directory)) {
       const bool unfinished = entry.extension() == ".incomplete" || entry.extension() == ".deleting";
       if (fs::is_directory(entry)) {
@@ -78,6 +85,20 @@ class Search {
       } else if (fs::is_regular_file(entry)) {
         add_file(entry, false);
       }
+    }
+  }
+
+  // Files that each rank wrote for itself, a set for each name.
+  void add_rank_files(const fs::path& directory) {
+    std::map<std::string, std::pair<int, fs::path>> first;
+    for (const fs::path& entry : sorted_entries(directory)) {
+      const std::optional<RankFileName> name = parse_rank_file_name(entry.filename().string());
+      if (!name) continue;
+      const auto [at, is_new] = first.emplace(name->stem, std::pair(name->rank, entry));
+      if (!is_new && name->rank < at->second.first) at->second = {name->rank, entry};
+    }
+    for (const auto& [stem, rank_file] : first) {
+      jobs_.push_back(verify_set(rank_file.second, kind_of(rank_file.second)));
     }
   }
 
@@ -96,10 +117,14 @@ class Search {
       if (e.kind() != ErrorKind::kCorrupt) throw;
       kind = Kind::kTorch;
     }
-    if (kind == Kind::kSafetensors) {
+    if (kind == Kind::kSafetensors || kind == Kind::kDcpSafetensors) {
       jobs_.push_back(verify_safetensors(path));
     } else if (kind == Kind::kTorch || kind == Kind::kTorchScript) {
       jobs_.push_back(verify_torch(path, name_of(*kind)));
+    } else if (kind == Kind::kLocal || kind == Kind::kDtensor) {
+      jobs_.push_back(verify_torch(path, name_of(Kind::kTorch)));
+    } else if (named && (kind == Kind::kSafetensorsSharded || kind == Kind::kTorchSharded)) {
+      search(parent_of(path), 0, false);  // Its index stands for the set.
     } else if (named || path.filename().string().starts_with("pytorch_model")) {
       VerifyJob job;
       job.result.path = path;

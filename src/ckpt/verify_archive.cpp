@@ -45,8 +45,8 @@ std::vector<std::byte> inflate(std::span<const std::byte> stored, std::uint64_t 
 
 class ArchiveChecker {
  public:
-  ArchiveChecker(const File& file, const ArchivePlace& place)
-      : window_(file, place.offset, place.length), place_(place) {}
+  ArchiveChecker(FileWindow window, bool packed, const ArchivePlace& place)
+      : window_(std::move(window)), packed_(packed), place_(place) {}
 
   ArchiveCheck run() {
     const ZipIndex zip(window_);
@@ -77,9 +77,15 @@ class ArchiveChecker {
     }
   }
 
-  void report_end(std::uint64_t begin, std::uint64_t length, const std::string& text) {
-    const std::uint64_t at = place_.offset + begin;
-    result_.findings.push_back({FindingKind::kBroken, place_.file, place_.tensor, at, at + length, text});
+  void report_end(std::uint64_t begin, std::uint64_t length, std::string text) {
+    add(FindingKind::kBroken, begin, length, std::move(text));
+  }
+
+  // Of what is packed, no part has a place in the file.
+  void add(FindingKind kind, std::uint64_t begin, std::uint64_t length, std::string text) {
+    const std::uint64_t at = packed_ ? place_.offset : place_.offset + begin;
+    const std::uint64_t end = packed_ ? place_.offset + place_.length : at + length;
+    result_.findings.push_back({kind, place_.file, place_.tensor, at, end, std::move(text)});
   }
 
   // The end records repeat themselves; other readers insist on parts that ours has no need of.
@@ -139,9 +145,7 @@ class ArchiveChecker {
     const std::uint64_t data = entry.header_offset + zip::kLocalHeaderBytes + name_bytes + extra_bytes;
     if (checked_add(data, entry.stored_size) > window_.size()) return reject("reaches beyond the archive");
     const bool has_descriptor = (get_uint(header, 6, 2) & zip::kHasDescriptor) != 0;
-    if (has_descriptor) {
-      check_descriptor(entry, data + entry.stored_size);
-    } else if (get_uint(header, 14, 4) != entry.crc32) {
+    if (!has_descriptor && get_uint(header, 14, 4) != entry.crc32) {
       return reject("has another CRC in its local header than in the directory");
     }
     return data;
@@ -162,41 +166,56 @@ class ArchiveChecker {
   void check_record(const ZipEntry& entry) {
     const std::optional<std::uint64_t> begin = check_local_header(entry);
     if (!begin) return;
+    check_data(entry, *begin);
+    if ((entry.flags & zip::kHasDescriptor) != 0) check_descriptor(entry, *begin + entry.stored_size);
+  }
+
+  void check_data(const ZipEntry& entry, std::uint64_t begin) {
+    const auto broken = [&](const std::string& text) {
+      report(FindingKind::kBroken, entry, begin, entry.stored_size, text);
+    };
     const bool is_pickle = entry.name == result_.root + "/data.pkl";
     if (entry.method == 0 && entry.size != entry.stored_size) {
-      report(FindingKind::kBroken, entry, *begin, entry.stored_size,
-             fmt::format("is stored as it is, but has {} bytes of {}", entry.stored_size, entry.size));
-      return;
-    }
-    if (entry.method == 0 && entry.size > kInlineBytes && !is_pickle) {
-      result_.sums.push_back({entry.name, place_.offset + *begin, entry.size, entry.crc32});
-      return;
+      return broken(fmt::format("is stored as it is, but has {} bytes of {}", entry.stored_size, entry.size));
     }
     if (entry.method != 0 && entry.method != kDeflated) {
-      report(FindingKind::kBroken, entry, *begin, entry.stored_size,
-             fmt::format("is compressed by a method, {}, that nobody uses here", entry.method));
+      return broken(fmt::format("is compressed by a method, {}, that nobody uses here", entry.method));
+    }
+    if (entry.method == 0 && entry.size > kInlineBytes && !is_pickle) {
+      if (packed_) {
+        compare(entry, begin, sum_of(begin, entry.size));
+      } else {
+        result_.sums.push_back({entry.name, place_.offset + begin, entry.size, entry.crc32});
+      }
       return;
     }
-    if (entry.stored_size > kPickleLimitBytes) {
-      report(FindingKind::kBroken, entry, *begin, entry.stored_size, "is larger than any real one");
-      return;
-    }
-    std::vector<std::byte> data = window_.read(*begin, entry.stored_size);
+    if (entry.stored_size > kPickleLimitBytes) return broken("is larger than any real one");
+    std::vector<std::byte> data = window_.read(begin, entry.stored_size);
     if (entry.method == kDeflated) data = inflate(data, entry.size);
-    const std::uint32_t crc = crc32(data);
-    if (crc != entry.crc32) {
-      report(FindingKind::kChecksum, entry, *begin, entry.stored_size,
-             fmt::format("has CRC {:08x}, {:08x} is expected", crc, entry.crc32));
-      return;
-    }
+    if (!compare(entry, begin, crc32(data))) return;
     if (is_pickle) result_.pickle = pickle::parse(data);
     if (entry.name == result_.root + "/byteorder" && text_of(data) != "little") {
-      report(FindingKind::kBroken, entry, *begin, entry.stored_size,
-             fmt::format("says '{}', only little-endian files can be read", text_of(data)));
+      broken(fmt::format("says '{}', only little-endian files can be read", text_of(data)));
     }
   }
 
+  [[nodiscard]] std::uint32_t sum_of(std::uint64_t begin, std::uint64_t length) const {
+    std::uint32_t crc = 0;
+    for (std::uint64_t at = 0; at < length; at += kInlineBytes) {
+      crc = crc32(window_.read(begin + at, std::min(kInlineBytes, length - at)), crc);
+    }
+    return crc;
+  }
+
+  bool compare(const ZipEntry& entry, std::uint64_t begin, std::uint32_t crc) {
+    if (crc == entry.crc32) return true;
+    report(FindingKind::kChecksum, entry, begin, entry.stored_size,
+           fmt::format("has CRC {:08x}, {:08x} is expected", crc, entry.crc32));
+    return false;
+  }
+
   FileWindow window_;
+  bool packed_;  // The window is of what a stream unpacks to: from front to back is cheapest.
   const ArchivePlace& place_;
   ArchiveCheck result_;
 };
@@ -212,9 +231,12 @@ const ZipEntry* ArchiveCheck::find(std::string_view name) const {
   return found == entries.end() ? nullptr : &*found;
 }
 
-ArchiveCheck check_archive(const File& file, const ArchivePlace& place) {
+namespace {
+
+template <class MakeWindow>
+ArchiveCheck check_window(MakeWindow make_window, bool packed, const ArchivePlace& place) {
   try {
-    return ArchiveChecker(file, place).run();
+    return ArchiveChecker(make_window(), packed, place).run();
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kCorrupt) throw;
     ArchiveCheck result;
@@ -222,6 +244,16 @@ ArchiveCheck check_archive(const File& file, const ArchivePlace& place) {
                                place.offset + place.length, e.message()});
     return result;
   }
+}
+
+}  // namespace
+
+ArchiveCheck check_archive(const File& file, const ArchivePlace& place) {
+  return check_window([&] { return FileWindow(file, place.offset, place.length); }, false, place);
+}
+
+ArchiveCheck check_archive(ByteSource& source, const ArchivePlace& place) {
+  return check_window([&] { return FileWindow(source); }, true, place);
 }
 
 void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.hpp"
+#include "ckpt/byte_source.hpp"
 #include "ckpt/pickle_value.hpp"
 #include "ckpt/torch_tensor.hpp"
 #include "ckpt/verify_finding.hpp"
@@ -46,6 +47,10 @@ struct ArchiveCheck {
 /// small and of compressed records, that records do not overlap, and that data.pkl can be parsed. All
 /// that is wrong becomes a finding; only failures of the system are thrown.
 [[nodiscard]] ArchiveCheck check_archive(const File& file, const ArchivePlace& place);
+
+/// The same of an archive that `source`, a compressed stream, unpacks to; all of it is summed here. `place`
+/// is that of the stream.
+[[nodiscard]] ArchiveCheck check_archive(ByteSource& source, const ArchivePlace& place);
 
 /// Checks that the archive, if it could be read, has a data.pkl.
 void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive);

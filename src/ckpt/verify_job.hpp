@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/checkpoint_kind.hpp"
 #include "ckpt/verify.hpp"
 #include "ckpt/verify_sums.hpp"
 
@@ -37,6 +38,10 @@ struct VerifyJob {
 
 /// A safetensors file.
 [[nodiscard]] VerifyJob verify_safetensors(const std::filesystem::path& file);
+
+/// Several files that make one checkpoint, each verified by itself elsewhere: whether they belong together,
+/// and have all of every tensor. `path` is a directory, or the first rank's file.
+[[nodiscard]] VerifyJob verify_set(const std::filesystem::path& path, Kind kind);
 
 inline constexpr const char* kManifestName = "accel_manifest.json";
 
