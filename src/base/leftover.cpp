@@ -208,7 +208,12 @@ bool is_leftover_name(std::string_view name, std::string_view target_name, Lefto
   return name.starts_with(prefix) && is_token(name.substr(prefix.size()));
 }
 
-void sweep_leftovers(const fs::path& target) { Sweeper(target).sweep(); }
+void sweep_leftovers(const fs::path& target) {
+  // A directory is worked on under its own name, whatever link led to it.
+  std::error_code error;
+  const fs::path real = fs::is_directory(target) ? fs::canonical(target, error) : target;
+  if (!error) Sweeper(real.has_filename() ? real : real.parent_path()).sweep();
+}
 
 void undo_links(const fs::path& staging, const fs::path& target, bool if_incomplete) {
   std::vector<fs::path> linked;

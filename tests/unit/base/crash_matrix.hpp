@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,11 +64,51 @@ inline Ending run_with_faults(const std::string& plan, const std::function<void(
   return Ending::kFailed;
 }
 
+/// What a loss of power could take away or tear apart after these calls (Scope::points()); empty if nothing.
+/// A name given to a file or directory before its contents are synced is a defect, and so is a directory
+/// whose new names are not synced before the seal appears, before anything is removed, or at the end.
+inline std::string power_failure_defect(const std::vector<std::string>& points, const std::string& seal) {
+  using Path = std::filesystem::path;
+  const auto is_temporary = [](const Path& path) {
+    const std::string name = path.filename().string();
+    return name.find(".incomplete-") != std::string::npos || name.find(".deleting-") != std::string::npos;
+  };
+  const auto is_hidden = [&](const Path& path) {
+    return std::any_of(path.begin(), path.end(), is_temporary);
+  };
+  std::set<Path> files;        // With bytes that are not on the disk.
+  std::set<Path> directories;  // With names that are not.
+  for (const std::string& point : points) {
+    const std::string call = point.substr(0, point.find(' '));
+    const Path path = point.substr(point.find(' ') + 1);
+    const Path parent = path.parent_path();
+    if (call == "write" || call == "copy" || call == "truncate" || call == "create") files.insert(path);
+    if (call == "create" || (call == "mkdir" && !is_temporary(path))) directories.insert(parent);
+    if (call == "sync") files.erase(path);
+    if (call == "sync-dir") directories.erase(path);
+    if ((call == "unlink" || call == "rmdir") && !directories.empty())
+      return point + ", but new names in '" + directories.begin()->string() + "' are not synced";
+    if (!call.starts_with("rename") && call != "exchange" && call != "link") continue;
+    if (is_hidden(path)) {
+      if (!is_temporary(path)) directories.insert(parent);
+      continue;
+    }
+    if (!files.empty()) return point + ", but '" + files.begin()->string() + "' is not synced";
+    for (const Path& directory : directories) {
+      if (directory != parent || path.filename() == seal)
+        return point + ", but new names in '" + directory.string() + "' are not synced";
+    }
+    directories.insert(parent);
+  }
+  return directories.empty() ? "" : "'" + directories.begin()->string() + "' is not synced at the end";
+}
+
 /// A piece of work on a directory, to be interrupted everywhere.
 struct CrashScenario {
   std::function<void(const std::filesystem::path& dir)> prepare;
   std::function<void(const std::filesystem::path& dir)> work;
-  std::string always;  ///< Faults that are there in every run: what the file system cannot do.
+  std::string seal = {};    ///< As in power_failure_defect().
+  std::string always = {};  ///< Faults that are there in every run: what the file system cannot do.
 };
 
 /// One run with one fault.
@@ -91,6 +132,10 @@ inline std::size_t run_crash_matrix(const CrashScenario& scenario,
     const fault::Scope scope(scenario.always.empty() ? "count" : scenario.always);
     scenario.work(dir.path());
     points = scope.points();
+  }
+  // The log does not say which calls fail.
+  if (scenario.always.find("link") == std::string::npos) {
+    EXPECT_EQ(power_failure_defect(points, scenario.seal), "");
   }
   std::size_t runs = 0;
   for (const char* mode : {"kill@{}", "killafter@{}", "torn@{}", "fail@{}:ENOSPC", "fail@{}:EIO"}) {

@@ -74,6 +74,19 @@ TEST(LeftoverTest, SweepsWhatIsAbandonedAndNothingElse) {
   EXPECT_EQ(names_in(dir.path()), kept);
 }
 
+TEST(LeftoverTest, SweepsThroughASymbolicLinkAndBehindASlash) {
+  const TempDir dir;
+  fs::create_directory(dir / "real");
+  fs::create_directory_symlink("real", dir / "out");
+  for (const char* name : {"out", "real/", "gone/"}) {
+    const fs::path real = dir / (std::string_view(name) == "gone/" ? "gone" : "real");
+    fs::create_directory(leftover_name(real, LeftoverKind::kBeside));
+    if (fs::exists(real)) fs::create_directory(leftover_name(real, LeftoverKind::kInside));
+    sweep_leftovers(dir / name);
+    EXPECT_EQ(tree_of(dir.path()), (Tree{{"out/", ""}, {"real/", ""}})) << name;
+  }
+}
+
 TEST(LeftoverTest, KeepsWorkOfAnotherHostForADay) {
   const TempDir dir;
   const fs::path foreign = dir / "out.incomplete-00000000-17-0";

@@ -248,6 +248,7 @@ void check_crashes(const Tree& old, const std::string& always, const StagedDirec
                    const Tree& complete) {
   CrashScenario scenario;
   scenario.always = always;
+  scenario.seal = "index";
   scenario.prepare = [&](const fs::path& dir) {
     fs::create_directory(dir / "top");
     if (old.empty()) return;
