@@ -4,18 +4,18 @@
 
 #include <utility>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 
 namespace accel {
 
-AtomicFile::AtomicFile(std::filesystem::path target, Existing existing)
+AtomicFile::AtomicFile(std::filesystem::path target, Existing existing, Parents parents)
     : target_(std::move(target)), existing_(existing) {
   if (existing_ == Existing::kRefuse && std::filesystem::exists(std::filesystem::symlink_status(target_))) {
     throw already_there(target_);
   }
   sweep_leftovers(target_);
+  if (parents == Parents::kMake) parents_ = NewDirectories(parent_of(target_));
   do {  // Another process may sweep between the creation and the lock.
     temporary_ = leftover_name(target_, LeftoverKind::kFile);
     file_.emplace(File::create_new(temporary_));
@@ -45,6 +45,7 @@ void AtomicFile::commit() {
   File file = std::move(*file_);
   file_.reset();
   lock_.reset();
+  parents_.keep();
   try {
     sync_directory(parent_of(target_));
     file.close();

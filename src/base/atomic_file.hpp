@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/directory.hpp"
 #include "base/file.hpp"
 #include "base/leftover.hpp"
 
@@ -20,10 +21,12 @@ namespace accel {
 class AtomicFile {
  public:
   enum class Existing { kRefuse, kReplace };
+  enum class Parents { kRequire, kMake };
 
-  /// Opens the temporary file. The target's directory must exist. An existing target is an Error under
+  /// Opens the temporary file. Directories above it are made under kMake, and removed again without commit();
+  /// under kRequire a missing one is an Error. An existing target is an Error under
   /// kRefuse, both here and, should it appear meanwhile, at commit().
-  AtomicFile(std::filesystem::path target, Existing existing);
+  AtomicFile(std::filesystem::path target, Existing existing, Parents parents = Parents::kRequire);
   AtomicFile(AtomicFile&&) = delete;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
@@ -43,6 +46,7 @@ class AtomicFile {
   std::filesystem::path target_;
   std::filesystem::path temporary_;
   Existing existing_;
+  NewDirectories parents_;
   std::optional<File> file_;
   std::optional<LeftoverLock> lock_;
   std::uint64_t end_ = 0;

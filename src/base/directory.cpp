@@ -200,6 +200,16 @@ void discard_tree(const fs::path& path) {
   remove_tree(doomed);
 }
 
+NewDirectories::~NewDirectories() {
+  for (auto path = made_.rbegin(); path != made_.rend(); ++path) {
+    try {
+      remove_directory(*path);
+    } catch (const std::exception&) {
+      return;  // Somebody else uses it by now.
+    }
+  }
+}
+
 void sync_tree(const fs::path& directory) {
   for (const std::string& name : names_in(directory)) {
     const fs::path path = directory / name;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -34,6 +35,25 @@ void remove_quietly(const std::filesystem::path& path) noexcept;
 /// As remove_tree, for what others may be looking at: it is first renamed to `NAME.deleting-...`, durably, so
 /// that a crash leaves no half of it under its name.
 void discard_tree(const std::filesystem::path& path);
+
+/// make_directories() that is undone by the destructor, unless keep() was called or others have put something
+/// there.
+class NewDirectories {
+ public:
+  NewDirectories() = default;
+  explicit NewDirectories(const std::filesystem::path& directory) : made_(make_directories(directory)) {}
+  NewDirectories(NewDirectories&& other) noexcept : made_(std::exchange(other.made_, {})) {}
+  NewDirectories& operator=(NewDirectories&& other) noexcept {
+    made_.swap(other.made_);
+    return *this;
+  }
+  ~NewDirectories();
+
+  void keep() { made_.clear(); }
+
+ private:
+  std::vector<std::filesystem::path> made_;  ///< Outermost first.
+};
 
 /// fsync of every file and directory at and below `directory`.
 void sync_tree(const std::filesystem::path& directory);

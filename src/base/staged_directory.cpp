@@ -93,7 +93,7 @@ StagedDirectory::StagedDirectory(fs::path target, Options options)
 StagedDirectory::~StagedDirectory() { discard(); }
 
 void StagedDirectory::stage() {
-  if (!inside_) made_ = make_directories(parent_of(target_));
+  if (!inside_) parents_ = NewDirectories(parent_of(target_));
   do {  // Another process may sweep between the creation and the lock.
     const fs::path path = leftover_name(target_, inside_ ? LeftoverKind::kInside : LeftoverKind::kBeside);
     make_directory(path);
@@ -240,7 +240,7 @@ void StagedDirectory::exchange(const std::vector<std::string>& names) {
 void StagedDirectory::finish() noexcept {
   if (!staging_.empty()) remove_quietly(staging_);
   staging_.clear();
-  made_.clear();
+  parents_.keep();
   lock_.reset();
 }
 
@@ -252,13 +252,6 @@ void StagedDirectory::discard() noexcept {
       log::warn(error.what());
     }
     remove_quietly(staging_);
-  }
-  for (auto path = made_.rbegin(); path != made_.rend(); ++path) {
-    try {
-      remove_directory(*path);
-    } catch (const Error&) {
-      break;  // Somebody else uses it by now.
-    }
   }
 }
 

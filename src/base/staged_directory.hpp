@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/atomic_file.hpp"
+#include "base/directory.hpp"
 #include "base/file.hpp"
 #include "base/leftover.hpp"
 
@@ -81,9 +82,9 @@ class StagedDirectory {
 
   std::filesystem::path target_;
   Options options_;
+  NewDirectories parents_;
   std::filesystem::path staging_;
-  std::optional<LeftoverLock> lock_;         ///< Held while staging_ is ours.
-  std::vector<std::filesystem::path> made_;  ///< Parents that were missing, outermost first.
+  std::optional<LeftoverLock> lock_;  ///< Held while staging_ is ours.
   std::string seal_;
   bool inside_ = false;  ///< staging_ lies in the target.
 };

@@ -74,6 +74,18 @@ TEST(AtomicFileTest, HonoursTheUmask) {
   EXPECT_EQ(status.st_mode & 0777, 0640u);
 }
 
+TEST(AtomicFileTest, MakesParentsAndTakesThemBack) {
+  const TempDir dir;
+  const auto make = [&](bool commit) {
+    AtomicFile file(dir / "a/b/out", AtomicFile::Existing::kRefuse, AtomicFile::Parents::kMake);
+    if (commit) file.commit();
+  };
+  make(false);
+  EXPECT_TRUE(names_in(dir.path()).empty());
+  make(true);
+  EXPECT_TRUE(std::filesystem::exists(dir / "a/b/out"));
+}
+
 TEST(AtomicFileTest, NamesAMissingDirectory) {
   const TempDir dir;
   try {
