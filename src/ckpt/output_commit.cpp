@@ -4,8 +4,10 @@
 
 #include <string>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/leftover.hpp"
 #include "base/staged_directory.hpp"
 #include "ckpt/copy_range.hpp"
 
@@ -48,11 +50,9 @@ void write_directory(Checkpoint& source, const OutputPlan& plan, const OutputTar
 
 void check_target(const OutputPlan& plan, const OutputTarget& target) {
   check_plan(plan);
+  sweep_leftovers(target.path);
   if (target.existing == AtomicFile::Existing::kReplace) return;
-  const auto refuse = [](const fs::path& path) {
-    throw Error(ErrorKind::kFailure, fmt::format("'{}' is already there", path.string()))
-        .hint("choose another output, or pass --force to replace it");
-  };
+  const auto refuse = [](const fs::path& path) { throw already_there(path); };
   if (target.is_file) {
     if (fs::exists(fs::symlink_status(target.path))) refuse(target.path);
     return;
@@ -87,8 +87,7 @@ void write_output(Checkpoint& source, const OutputPlan& plan, const OutputTarget
                                                target.path.string(), plan.files.size()))
         .hint("name a directory");
   }
-  make_directories(parent_of(target.path));
-  AtomicFile file(target.path, target.existing);
+  AtomicFile file(target.path, target.existing, AtomicFile::Parents::kMake);
   write_file(source, plan.files.front(), file.file(), limits, progress);
   file.commit();
 }

@@ -24,7 +24,8 @@ struct OutputTarget {
       {};  ///< Files that are copied into the directory with the output.
 };
 
-/// Throws Error (kFailure) if something is there already that may not be replaced: before much is read.
+/// Throws Error (kFailure) if something is there already that may not be replaced: before much is read. What
+/// dead processes left of an earlier attempt is removed first, and does not count.
 void check_target(const OutputPlan& plan, const OutputTarget& target);
 
 /// Writes all files of the plan and brings them to the target, durable, all or none. Makes the directories
