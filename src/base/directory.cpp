@@ -196,7 +196,13 @@ void discard_tree(const fs::path& path) {
   if (!is_there(path)) return;
   const fs::path doomed = leftover_name(path, LeftoverKind::kDeleting);
   const LeftoverLock lock(path);
-  rename_durably(path, doomed);
+  rename_entry(path, doomed);
+  try {
+    sync_directory(parent_of(path));
+  } catch (const Error&) {
+    rename_entry(doomed, path);
+    throw;
+  }
   remove_tree(doomed);
 }
 

@@ -208,6 +208,14 @@ bool is_leftover_name(std::string_view name, std::string_view target_name, Lefto
   return name.starts_with(prefix) && is_token(name.substr(prefix.size()));
 }
 
+bool is_leftover_name(std::string_view name) {
+  for (const std::string_view marker : {kIncomplete, kDeleting, kTemporary}) {
+    const std::size_t at = name.rfind(marker);
+    if (at != std::string_view::npos && is_token(name.substr(at + marker.size()))) return true;
+  }
+  return false;
+}
+
 void sweep_leftovers(const fs::path& target) {
   // A directory is worked on under its own name, whatever link led to it.
   std::error_code error;

@@ -47,6 +47,9 @@ std::filesystem::path deleting_name(const std::filesystem::path& beside);
 /// Whether `name` is of `kind` for a target called `target_name`.
 bool is_leftover_name(std::string_view name, std::string_view target_name, LeftoverKind kind);
 
+/// The same for any target and kind: such a file or directory is nobody's checkpoint.
+bool is_leftover_name(std::string_view name);
+
 /// Removes what dead processes left of their work on `target`, beside it and in it, and undoes commits that
 /// they did not finish. What cannot be removed is warned of.
 void sweep_leftovers(const std::filesystem::path& target);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/leftover.hpp"
 #include "ckpt/directory.hpp"
 
 namespace accel::ckpt {
@@ -44,7 +45,7 @@ Role role_of(const fs::path& path) {
 
 bool is_abandoned(const fs::path& directory) {
   const std::string name = directory.filename().string();
-  return name.ends_with(".incomplete") || name.ends_with(".deleting");
+  return name.ends_with(".incomplete") || name.ends_with(".deleting") || is_leftover_name(name);
 }
 
 std::vector<fs::path> directories_in(const fs::path& directory) {

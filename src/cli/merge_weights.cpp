@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/leftover.hpp"
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/text.hpp"
@@ -89,6 +90,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   for (const std::string& rename : options.renames) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
+  if (options.remove_source) sweep_leftovers(options.checkpoint);  // Of a removal that did not finish.
   const fs::path path = ckpt::find_checkpoint(options.checkpoint, ckpt::Want::kModel);
   if (path != fs::path(options.checkpoint)) log::info(fmt::format("merging '{}'", path.string()));
   const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(path);

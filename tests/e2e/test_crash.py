@@ -54,15 +54,26 @@ class Case:
         self.removes_source = removes_source
 
 
-OTHERS = {"config.json": b"{}", "notes/readme": b"text"}
+INDEX = "model.safetensors.index.json"
+OTHERS = {"README.md": b"mine", "notes/readme": b"text"}
+# An earlier output of three shards, of which one is stale after a merge into fewer.
+EARLIER = {f"model-0000{i}-of-00009.safetensors": b"earlier" for i in (1, 2, 9)} | {
+    INDEX: b"earlier"
+}
+SHARDS = ("--max-shard-size", "2000B")
+MERGE = ("merge-weights", "--threads", "1", "src", "out")
 
 CASES = {
-    "merge-weights": Case("merge-weights", "src", "out"),
+    "merge-weights": Case(*MERGE),
     "merge-weights, to a file": Case("merge-weights", "src", "new/model.safetensors", target="new"),
-    "merge-weights, into a directory": Case("merge-weights", "src", "out", old=OTHERS),
-    "merge-weights --force": Case(
-        "merge-weights", "src", "out", "--force", old={**OTHERS, "model.safetensors": b"earlier"}
-    ),
+    "merge-weights, into a directory": Case(*MERGE, old=OTHERS),
+    "merge-weights --force": Case(*MERGE, "--force", old={**OTHERS, "model.safetensors": b"earlier"}),
+    "merge-weights, shards": Case(*MERGE, *SHARDS),
+    "merge-weights, shards, into a directory": Case(*MERGE, *SHARDS, old=OTHERS, seal=INDEX),
+    "merge-weights, shards, --force": Case(*MERGE, *SHARDS, "--force", old={**OTHERS, **EARLIER}),
+    "merge-weights --unsafe-serialization": Case(*MERGE, "--unsafe-serialization"),
+    "merge-weights --copy-assets": Case(*MERGE, "--copy-assets", "assets", seal="model.safetensors", old=OTHERS),
+    "merge-weights --remove-checkpoint-dir": Case(*MERGE, "--remove-checkpoint-dir", "--force", removes_source=True),
 }
 
 
@@ -184,6 +195,9 @@ def template(tmp_path_factory):
         "steps": torch.tensor(7),
     }
     writer = dcp.FileSystemWriter(directory / "src", thread_count=2)
+    (directory / "assets").mkdir()
+    (directory / "assets/config.json").write_text("{}")
+    (directory / "assets/tokenizer.json").write_text("{}")
     dcp.save({"model": model}, storage_writer=writer, no_dist=True)
     return directory
 

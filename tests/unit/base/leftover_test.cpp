@@ -24,6 +24,8 @@ TEST(LeftoverTest, NamesAreUniqueAndRecognised) {
        {LeftoverKind::kFile, LeftoverKind::kBeside, LeftoverKind::kInside, LeftoverKind::kDeleting}) {
     const std::string name = leftover_name(target, kind).filename().string();
     EXPECT_TRUE(is_leftover_name(name, "model.bin", kind)) << name;
+    EXPECT_TRUE(is_leftover_name(name)) << name;
+    EXPECT_FALSE(is_leftover_name(name + "x")) << name;
     EXPECT_FALSE(is_leftover_name(name + "x", "model.bin", kind)) << name;
     EXPECT_FALSE(is_leftover_name(name.substr(0, name.rfind('-')), "model.bin", kind)) << name;
   }
