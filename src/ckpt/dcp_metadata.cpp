@@ -3,213 +3,316 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <numeric>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "ckpt/pickle_reader.hpp"
-#include "ckpt/torch_tensor.hpp"
+#include "ckpt/dcp_places.hpp"
+#include "ckpt/pickle_document.hpp"
+#include "ckpt/pickle_fields.hpp"
 
 namespace accel::ckpt {
 namespace {
 
-using pickle::Global;
-using pickle::Object;
-using pickle::Pairs;
-using pickle::Value;
-using pickle::Values;
+using pickle::Field;
+using pickle::NodeList;
+using pickle::NodePairs;
+using pickle::NodeRef;
+using pickle::reject;
+using pickle::Type;
 
-// (fqn, offset), as MetadataIndex compares; the offset is missing for objects.
-using Index = std::pair<std::string, std::optional<Dims>>;
+// Metadata and all that it holds are dataclasses of torch; their modules have moved between its versions.
+constexpr std::string_view kModule = "torch.";
 
-[[noreturn]] void reject(std::string_view what, const Value& found) {
-  throw Error(ErrorKind::kCorrupt, fmt::format("{}, found {}", what, pickle::describe(found)));
-}
+// What is built may take some times the memory of the input, which is more than any real metadata needs: a
+// chunk has 150 bytes or more of its own there. Parts that are shared can only be meant to exhaust it.
+constexpr std::uint64_t kBytesPerByte = 8;
+constexpr std::uint64_t kBytesAtLeast = std::uint64_t{64} << 20;
 
-const Value& require(const Pairs& fields, std::string_view name, std::string_view of) {
-  const Value* value = pickle::find(fields, name);
-  if (value == nullptr) throw Error(ErrorKind::kCorrupt, fmt::format("{} without '{}'", of, name));
-  return *value;
-}
+class MetadataReader {
+ public:
+  MetadataReader(const pickle::Document& document, std::size_t input_bytes)
+      : document_(&document), bytes_left_(kBytesAtLeast + kBytesPerByte * input_bytes) {}
 
-// The __dict__ of an instance of a dataclass called `type`; its module has moved between versions of torch.
-const Pairs* fields_of(const Value& value, std::string_view type) {
-  const auto* object = value.get<Object>();
-  if (object == nullptr) return nullptr;
-  const auto* name = (*object)->callable.get<Global>();
-  if (name == nullptr || name->name() != type || !name->module().starts_with("torch.")) return nullptr;
-  static const Pairs kNoFields;
-  if ((*object)->states.empty()) return &kNoFields;
-  const auto* state = (*object)->states.front().get<pickle::Dict>();
-  return state != nullptr ? &state->items : nullptr;
-}
+  DcpMetadata run() {
+    const NodePairs fields = metadata_.require(document_->root());
+    DcpMetadata metadata;
+    if (const auto version = version_.find(fields); version && !version->is_none())
+      metadata.version = pickle::require_text(*version, "version");
+    const NodePairs state_dict =
+        pickle::require_mapping(state_dict_metadata_.require(fields), "state_dict_metadata");
+    read_names(state_dict);
+    places_ = DcpPlaces(names_.size());
+    read_places(pickle::require_mapping(storage_data_.require(fields), "storage_data"));
+    places_.sort();
+    read_paths(planner_data_.find(fields));
+    for (std::size_t id = 0; id < names_.size(); ++id) read_entry(id, state_dict, metadata);
+    number(metadata.tensors);
+    return metadata;
+  }
 
-const Pairs& require_fields(const Value& value, std::string_view type) {
-  const Pairs* fields = fields_of(value, type);
-  if (fields == nullptr) reject(fmt::format("a {} is expected", type), value);
-  return *fields;
-}
+ private:
+  struct Name {
+    std::string_view fqn;
+    std::uint32_t entry;  // Of state_dict_metadata.
+  };
 
-const Pairs& require_dict(const Value& value, std::string_view what) {
-  const Pairs* pairs = pickle::mapping_of(value);
-  if (pairs == nullptr) reject(fmt::format("{} is not a dict", what), value);
-  return *pairs;
-}
+  void spend(std::uint64_t bytes) {
+    if (bytes > bytes_left_) {
+      throw Error(ErrorKind::kCorrupt, "what it says, with shared parts written out, would fill the memory");
+    }
+    bytes_left_ -= bytes;
+  }
 
-const std::string& require_text(const Value& value, std::string_view what) {
-  const auto* text = value.get<std::string>();
-  if (text == nullptr) reject(fmt::format("{} is not a string", what), value);
-  return *text;
-}
+  // A name's place in `names_`, which is sorted, is its id.
+  void read_names(const NodePairs& state_dict) {
+    names_.reserve(state_dict.size());
+    for (std::size_t i = 0; i < state_dict.size(); ++i) {
+      names_.push_back({pickle::require_text(state_dict.key(i), "a key of state_dict_metadata"),
+                        static_cast<std::uint32_t>(i)});
+    }
+    const auto less = [](const Name& a, const Name& b) { return a.fqn < b.fqn; };
+    std::stable_sort(names_.begin(), names_.end(), less);
+    const auto twice = std::adjacent_find(names_.begin(), names_.end(),
+                                          [](const Name& a, const Name& b) { return a.fqn == b.fqn; });
+    if (twice != names_.end()) throw Error(ErrorKind::kCorrupt, fmt::format("'{}' comes twice", twice->fqn));
+    ids_.resize(names_.size());
+    for (std::size_t id = 0; id < names_.size(); ++id)
+      ids_[names_[id].entry] = static_cast<std::uint32_t>(id);
+  }
 
-std::uint64_t require_count(const Value& value, std::string_view what) {
-  const auto* number = value.get<std::int64_t>();
-  if (number == nullptr || *number < 0) reject(fmt::format("{} is not a size", what), value);
-  return static_cast<std::uint64_t>(*number);
-}
+  // The other dicts mostly name the entries in the order of state_dict_metadata, some times over; only if one
+  // does not, a table is made.
+  std::optional<std::uint32_t> id_of(std::string_view fqn) {
+    for (const std::size_t guess : {last_entry_, last_entry_ + 1, std::size_t{0}}) {
+      if (guess >= ids_.size() || names_[ids_[guess]].fqn != fqn) continue;
+      last_entry_ = guess;
+      return ids_[guess];
+    }
+    if (table_.empty()) {
+      table_.reserve(names_.size());
+      for (std::size_t id = 0; id < names_.size(); ++id)
+        table_.emplace(names_[id].fqn, static_cast<std::uint32_t>(id));
+    }
+    const auto found = table_.find(fqn);
+    if (found == table_.end()) return std::nullopt;
+    last_entry_ = names_[found->second].entry;
+    return found->second;
+  }
 
-// TensorProperties pickles as a tuple of 5 (torch 2.15: 6) whose first is the dtype.
-DType dtype_of_properties(const Value& value) {
-  const auto* object = value.get<Object>();
-  const Values* state = object != nullptr && !(*object)->states.empty()
-                            ? pickle::sequence_of((*object)->states.front())
-                            : nullptr;
-  if (state == nullptr || state->size() < 5 || state->size() > 6)
-    reject("tensor properties are expected", value);
-  const auto* name = state->front().get<Global>();
-  const auto dtype = name != nullptr ? dtype_of_torch_name(name->name()) : std::nullopt;
-  if (!dtype) reject("unknown dtype", state->front());
-  return *dtype;
-}
-
-StatePath path_of(const Value& value) {
-  const Values* keys = pickle::sequence_of(value);
-  if (keys == nullptr) reject("a path of planner_data is not a tuple", value);
-  StatePath path;
-  for (const Value& key : *keys) {
-    if (const auto* text = key.get<std::string>()) {
-      path.emplace_back(*text);
-    } else if (const auto* number = key.get<std::int64_t>()) {
-      path.emplace_back(*number);
-    } else {
-      reject("a path of planner_data has a key that is neither string nor integer", key);
+  void read_places(const NodePairs& storage_data) {
+    places_.reserve(storage_data.size());
+    for (std::size_t i = 0; i < storage_data.size(); ++i) {
+      const NodePairs index = metadata_index_.require(storage_data.key(i));
+      const std::string_view fqn = pickle::require_text(fqn_.require(index), "fqn");
+      const std::optional<std::uint32_t> id = id_of(fqn);
+      const std::optional<NodeRef> offset = offset_.find(index);
+      const bool is_chunk = offset && !offset->is_none();
+      if (is_chunk) read_dims(*offset, scratch_);
+      if (!id) continue;
+      if (is_chunk) {
+        spend(scratch_.size() * sizeof(std::int64_t));
+        places_.add_chunk(*id, scratch_, storage_data.value(i).id());
+      } else {
+        places_.add_object(*id, storage_data.value(i).id());
+      }
     }
   }
-  return path;
-}
 
-DcpRange range_of(const Value& value) {
-  const Pairs& fields = require_fields(value, "_StorageInfo");
-  DcpRange range{require_text(require(fields, "relative_path", "_StorageInfo"), "relative_path"),
-                 require_count(require(fields, "offset", "_StorageInfo"), "offset"),
-                 require_count(require(fields, "length", "_StorageInfo"), "length"),
-                 {}};
-  const Value* transforms = pickle::find(fields, "transform_descriptors");
-  if (transforms == nullptr || transforms->is_none()) return range;
-  const Values* names = pickle::sequence_of(*transforms);
-  if (names == nullptr) reject("transform_descriptors is not a list", *transforms);
-  for (const Value& name : *names) range.transforms.push_back(require_text(name, "a transform"));
-  return range;
-}
-
-std::map<Index, DcpRange> ranges_of(const Value& storage_data) {
-  std::map<Index, DcpRange> ranges;
-  for (const auto& [key, value] : require_dict(storage_data, "storage_data")) {
-    const Pairs& fields = require_fields(key, "MetadataIndex");
-    Index index{require_text(require(fields, "fqn", "MetadataIndex"), "fqn"), std::nullopt};
-    const Value* offset = pickle::find(fields, "offset");
-    if (offset != nullptr && !offset->is_none()) index.second = dims_of(*offset);
-    ranges.insert_or_assign(std::move(index), range_of(value));
-  }
-  return ranges;
-}
-
-DcpRange take_range(std::map<Index, DcpRange>& ranges, const std::string& fqn, std::optional<Dims> offset) {
-  const auto found = ranges.find({fqn, offset});
-  if (found == ranges.end()) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("storage_data has no place for {}",
-                                                 offset ? "the chunk at " + to_string(*offset) : "it"));
-  }
-  return found->second;
-}
-
-DcpTensor tensor_of(const std::string& fqn, const Pairs& fields, std::map<Index, DcpRange>& ranges) {
-  DcpTensor tensor;
-  tensor.fqn = fqn;
-  tensor.dtype = dtype_of_properties(require(fields, "properties", "TensorStorageMetadata"));
-  tensor.shape = dims_of(require(fields, "size", "TensorStorageMetadata"));
-  const Value& chunks = require(fields, "chunks", "TensorStorageMetadata");
-  const Values* list = pickle::sequence_of(chunks);
-  if (list == nullptr) reject("chunks is not a list", chunks);
-  for (const Value& item : *list) {
-    const Pairs& chunk = require_fields(item, "ChunkStorageMetadata");
-    Box box{dims_of(require(chunk, "offsets", "ChunkStorageMetadata")),
-            dims_of(require(chunk, "sizes", "ChunkStorageMetadata"))};
-    check_within(box, tensor.shape);
-    DcpRange range = take_range(ranges, fqn, box.offsets);
-    // Several ranks may have an empty shard at one offset; then storage_data keeps the place of only one of
-    // them, or of a real chunk there.
-    if (box.numel() == 0 && checked_numel(tensor.shape) != 0) continue;
-    tensor.chunks.push_back({std::move(box), std::move(range)});
-  }
-  return tensor;
-}
-
-DcpMetadata metadata_of(const Value& root) {
-  const Pairs& fields = require_fields(root, "Metadata");
-  DcpMetadata metadata;
-  if (const Value* version = pickle::find(fields, "version"); version != nullptr && !version->is_none()) {
-    metadata.version = require_text(*version, "version");
-  }
-  std::map<Index, DcpRange> ranges = ranges_of(require(fields, "storage_data", "Metadata"));
-  const Value* planner = pickle::find(fields, "planner_data");
-  std::map<std::string_view, const Value*> paths;
-  if (planner != nullptr && !planner->is_none()) {
-    for (const auto& [key, value] : require_dict(*planner, "planner_data")) {
-      paths[require_text(key, "a key of planner_data")] = &value;
+  void read_paths(const std::optional<NodeRef>& planner_data) {
+    paths_.resize(names_.size());
+    if (!planner_data || planner_data->is_none()) return;
+    const NodePairs pairs = pickle::require_mapping(*planner_data, "planner_data");
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const auto id = id_of(pickle::require_text(pairs.key(i), "a key of planner_data"));
+      if (id) paths_[*id] = pairs.value(i).id();
     }
   }
-  for (const auto& [key, value] :
-       require_dict(require(fields, "state_dict_metadata", "Metadata"), "state_dict_metadata")) {
-    const std::string& fqn = require_text(key, "a key of state_dict_metadata");
+
+  void read_entry(std::size_t id, const NodePairs& state_dict, DcpMetadata& metadata) {
+    const Name& name = names_[id];
+    const NodeRef value = state_dict.value(name.entry);
     try {
-      const auto known = paths.find(fqn);
-      StatePath path = known != paths.end() ? path_of(*known->second) : StatePath{fqn};
-      if (const Pairs* tensor = fields_of(value, "TensorStorageMetadata")) {
-        metadata.tensors.push_back(tensor_of(fqn, *tensor, ranges));
-        metadata.tensors.back().path = std::move(path);
-        metadata.tensors.back().position = metadata.tensors.size() - 1;
-      } else if (fields_of(value, "BytesStorageMetadata") != nullptr) {
-        metadata.objects.push_back({fqn, std::move(path), take_range(ranges, fqn, std::nullopt)});
+      if (const auto fields = tensor_.find(value)) {
+        metadata.tensors.push_back(tensor_of(id, *fields));
+      } else if (bytes_.find(value)) {
+        const std::optional<pickle::Ref> place = places_.find_object(id);
+        if (!place) throw Error(ErrorKind::kCorrupt, "storage_data has no place for it");
+        metadata.objects.push_back({std::string(name.fqn), path_of(id), range_of(*place)});
       } else {
         reject("neither a tensor nor an object", value);
       }
     } catch (Error& e) {
-      e.add_context(fmt::format("'{}'", fqn));
+      e.add_context(fmt::format("'{}'", name.fqn));
       throw;
     }
   }
-  return metadata;
-}
 
-template <class T>
-void sort_unique(std::vector<T>& entries) {
-  std::sort(entries.begin(), entries.end(), [](const T& a, const T& b) { return a.fqn < b.fqn; });
-  const auto twice = std::adjacent_find(entries.begin(), entries.end(),
-                                        [](const T& a, const T& b) { return a.fqn == b.fqn; });
-  if (twice != entries.end()) throw Error(ErrorKind::kCorrupt, fmt::format("'{}' comes twice", twice->fqn));
-}
+  // From places among all entries to places among the tensors.
+  void number(std::vector<DcpTensor>& tensors) const {
+    std::vector<std::size_t> before(names_.size() + 1, 0);
+    for (const DcpTensor& tensor : tensors) before[tensor.position + 1] = 1;
+    std::partial_sum(before.begin(), before.end(), before.begin());
+    for (DcpTensor& tensor : tensors) tensor.position = before[tensor.position];
+  }
+
+  DcpTensor tensor_of(std::size_t id, const NodePairs& fields) {
+    DcpTensor tensor;
+    tensor.fqn = names_[id].fqn;
+    tensor.position = names_[id].entry;
+    tensor.path = path_of(id);
+    tensor.dtype = dtype_of(properties_.require(fields));
+    read_dims(size_.require(fields), tensor.shape);
+    spend(sizeof(DcpTensor) + tensor.fqn.size() + tensor.shape.size() * sizeof(std::int64_t));
+    const NodeRef chunks = chunks_.require(fields);
+    const std::optional<NodeList> list = chunks.sequence();
+    if (!list) reject("chunks is not a list", chunks);
+    spend(list->size() * sizeof(DcpChunk));
+    tensor.chunks.reserve(list->size());
+    places_.select(id);
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      DcpChunk chunk{box_of((*list)[i]), {}};
+      check_within(chunk.box, tensor.shape);
+      const std::optional<pickle::Ref> place = places_.find_chunk(chunk.box.offsets);
+      if (!place) {
+        throw Error(ErrorKind::kCorrupt, fmt::format("storage_data has no place for the chunk at {}",
+                                                     to_string(chunk.box.offsets)));
+      }
+      // Several ranks may have an empty shard at one offset; then storage_data keeps the place of only one of
+      // them, or of a real chunk there.
+      if (chunk.box.numel() == 0 && checked_numel(tensor.shape) != 0) continue;
+      chunk.where = range_of(*place);
+      tensor.chunks.push_back(std::move(chunk));
+    }
+    return tensor;
+  }
+
+  Box box_of(NodeRef chunk) {
+    const NodePairs fields = chunk_.require(chunk);
+    Box box;
+    read_dims(offsets_.require(fields), box.offsets);
+    read_dims(sizes_.require(fields), box.sizes);
+    spend((box.offsets.size() + box.sizes.size()) * sizeof(std::int64_t));
+    return box;
+  }
+
+  DcpRange range_of(pickle::Ref place) {
+    const NodePairs fields = storage_info_.require(NodeRef(document_->root().graph(), place));
+    DcpRange range{std::string(pickle::require_text(relative_path_.require(fields), "relative_path")),
+                   pickle::require_size(offset_.require(fields), "offset"),
+                   pickle::require_size(length_.require(fields), "length"),
+                   {}};
+    spend(range.file.size());
+    const std::optional<NodeRef> transforms = transforms_.find(fields);
+    if (!transforms || transforms->is_none()) return range;
+    const std::optional<NodeList> names = transforms->sequence();
+    if (!names) reject("transform_descriptors is not a list", *transforms);
+    for (std::size_t i = 0; i < names->size(); ++i) {
+      range.transforms.emplace_back(pickle::require_text((*names)[i], "a transform"));
+      spend(sizeof(std::string) + range.transforms.back().size());
+    }
+    return range;
+  }
+
+  // TensorProperties pickles as a tuple of 5 (torch 2.15: 6) whose first is the dtype.
+  DType dtype_of(NodeRef properties) {
+    const auto call = properties.call();
+    const auto state = call && !call->states().empty() ? call->states()[0].sequence() : std::nullopt;
+    if (!state || state->size() < 5 || state->size() > 6)
+      reject("tensor properties are expected", properties);
+    const NodeRef dtype = (*state)[0];
+    if (dtype_ && dtype.id() == dtype_id_) return *dtype_;
+    const auto name = dtype.global();
+    dtype_ = name && name->module == "torch" ? dtype_of_torch_name(name->name) : std::nullopt;
+    dtype_id_ = dtype.id();
+    if (!dtype_) reject("unknown dtype", dtype);
+    return *dtype_;
+  }
+
+  StatePath path_of(std::size_t id) {
+    if (paths_[id] == pickle::Ref()) return {std::string(names_[id].fqn)};
+    const NodeRef value(document_->root().graph(), paths_[id]);
+    const std::optional<NodeList> keys = value.sequence();
+    if (!keys) reject("a path of planner_data is not a tuple", value);
+    spend(keys->size() * sizeof(PathKey));
+    StatePath path;
+    path.reserve(keys->size());
+    for (std::size_t i = 0; i < keys->size(); ++i) {
+      const NodeRef key = (*keys)[i];
+      if (const auto text = key.text()) {
+        spend(text->size());
+        path.emplace_back(std::in_place_type<std::string>, *text);
+      } else if (const auto number = key.integer()) {
+        path.emplace_back(*number);
+      } else {
+        reject("a path of planner_data has a key that is neither string nor integer", key);
+      }
+    }
+    return path;
+  }
+
+  // A torch.Size, or any sequence of integers.
+  void read_dims(NodeRef value, Dims& dims) {
+    std::optional<NodeList> items = value.sequence();
+    if (!items && torch_size_.is(value)) {
+      const NodeList args = value.call()->args();
+      items = args.empty() ? args : args[0].sequence();
+    }
+    if (!items) reject("a tensor whose shape is", value);
+    spend(items->size());
+    dims.clear();
+    dims.reserve(items->size());
+    for (std::size_t i = 0; i < items->size(); ++i) {
+      const std::optional<std::int64_t> dim = (*items)[i].integer();
+      if (!dim || *dim < 0) reject("a dimension is not a size", (*items)[i]);
+      dims.push_back(*dim);
+    }
+  }
+
+  const pickle::Document* document_;
+  std::uint64_t bytes_left_;
+  std::vector<Name> names_;
+  std::vector<std::uint32_t> ids_;  // By entry of state_dict_metadata.
+  std::size_t last_entry_ = 0;
+  std::unordered_map<std::string_view, std::uint32_t> table_;
+  std::vector<pickle::Ref> paths_;  // By id.
+  DcpPlaces places_;
+  Dims scratch_;
+  std::optional<DType> dtype_;
+  pickle::Ref dtype_id_;
+
+  Type metadata_{kModule, "Metadata"};
+  Type tensor_{kModule, "TensorStorageMetadata"};
+  Type bytes_{kModule, "BytesStorageMetadata"};
+  Type chunk_{kModule, "ChunkStorageMetadata"};
+  Type metadata_index_{kModule, "MetadataIndex"};
+  Type storage_info_{kModule, "_StorageInfo"};
+  Type torch_size_{"torch", "Size"};
+  Field state_dict_metadata_{"Metadata", "state_dict_metadata"};
+  Field planner_data_{"Metadata", "planner_data"};
+  Field storage_data_{"Metadata", "storage_data"};
+  Field version_{"Metadata", "version"};
+  Field properties_{"TensorStorageMetadata", "properties"};
+  Field size_{"TensorStorageMetadata", "size"};
+  Field chunks_{"TensorStorageMetadata", "chunks"};
+  Field offsets_{"ChunkStorageMetadata", "offsets"};
+  Field sizes_{"ChunkStorageMetadata", "sizes"};
+  Field fqn_{"MetadataIndex", "fqn"};
+  Field offset_{"MetadataIndex or _StorageInfo", "offset"};
+  Field relative_path_{"_StorageInfo", "relative_path"};
+  Field length_{"_StorageInfo", "length"};
+  Field transforms_{"_StorageInfo", "transform_descriptors"};
+};
 
 }  // namespace
 
 DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes) {
-  DcpMetadata metadata = metadata_of(pickle::parse(bytes));
-  sort_unique(metadata.tensors);
-  sort_unique(metadata.objects);
-  return metadata;
+  const pickle::Document document(bytes);
+  return MetadataReader(document, bytes.size()).run();
 }
 
 }  // namespace accel::ckpt

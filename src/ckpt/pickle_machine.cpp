@@ -3,395 +3,425 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <string>
+#include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/pickle_document.hpp"
+#include "ckpt/pickle_memo.hpp"
+#include "ckpt/pickle_opcodes.hpp"
+#include "ckpt/pickle_scan.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
 
+using Kind = Node::Kind;
+
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+std::span<const std::byte> checked_start(std::span<const std::byte> bytes) {
+  if (bytes.size() < 2 || static_cast<Op>(bytes[0]) != Op::kProto)
+    reject("not a pickle of protocol 2 or later");
+  return bytes;
 }
+
+// The values that the opcodes work on. What was taken off stays readable until the next push.
+class Stack {
+ public:
+  void push(Ref value) {
+    if (height_ == refs_.size()) refs_.resize(std::max<std::size_t>(64, height_ * 2));
+    refs_[height_++] = value;
+  }
+  [[nodiscard]] Ref top() const {
+    if (height_ <= floor_) reject("the stack is empty");
+    return refs_[height_ - 1];
+  }
+  Ref pop() {
+    const Ref value = top();
+    --height_;
+    return value;
+  }
+  std::span<const Ref> take(std::size_t count) {
+    if (height_ - floor_ < count) reject("the stack is empty");
+    height_ -= count;
+    return std::span(refs_).subspan(height_, count);
+  }
+  void mark() {
+    marks_.push_back(height_);
+    floor_ = height_;
+  }
+  [[nodiscard]] bool mark_is_top() const { return !marks_.empty() && floor_ == height_; }
+  void drop_mark() {
+    marks_.pop_back();
+    floor_ = marks_.empty() ? 0 : marks_.back();
+  }
+  std::span<const Ref> take_marked() {
+    if (marks_.empty()) reject("a mark is missing");
+    const std::span<const Ref> taken = take(height_ - floor_);
+    drop_mark();
+    return taken;
+  }
+  [[nodiscard]] bool holds_one() const { return height_ == 1 && marks_.empty(); }
+
+ private:
+  std::vector<Ref> refs_;
+  std::size_t height_ = 0;
+  std::size_t floor_ = 0;  // The last mark.
+  std::vector<std::size_t> marks_;
+};
+
+class Machine {
+ public:
+  explicit Machine(std::span<const std::byte> bytes) : Machine(bytes, scan(checked_start(bytes))) {}
+
+  Graph run() {
+    Op op = Op::kProto;
+    try {
+      while (op != Op::kStop) {
+        op = static_cast<Op>(graph_.bytes[position_]);
+        step(op);
+        if (op != Op::kStop) position_ = next_;
+      }
+    } catch (Error& e) {
+      e.add_context(place_of(graph_.bytes, position_));
+      throw;
+    }
+    const std::size_t rest = graph_.bytes.size() - next_;
+    if (rest != 0) reject(fmt::format("{} bytes follow the end of the pickle", rest));
+    if (!stack_.holds_one()) reject("the pickle ends with other than one value");
+    graph_.root = stack_.top();
+    return std::move(graph_);
+  }
+
+ private:
+  Machine(std::span<const std::byte> bytes, const Scan& scan) : memo_(scan.fetched, bytes.size()) {
+    graph_.bytes = bytes;
+    graph_.nodes.reserve(scan.nodes);
+    graph_.atoms.reserve(scan.atoms);
+    graph_.children.reserve(scan.values);
+  }
+
+  // One opcode. The scan has seen that its argument is there.
+  void step(Op op) {
+    next_ = position_ + 1;
+    switch (op) {
+      case Op::kMark:
+        return stack_.mark();
+      case Op::kPop:
+        // As in Python: a mark counts as an element of the stack.
+        if (stack_.mark_is_top()) return stack_.drop_mark();
+        stack_.pop();
+        return;
+      case Op::kPopMark:
+        stack_.take_marked();
+        return;
+      case Op::kDup:
+        hold(stack_.top());
+        return stack_.push(stack_.top());
+
+      case Op::kNone:
+        return stack_.push(Ref());
+      case Op::kNewTrue:
+        return stack_.push(Ref::boolean(true));
+      case Op::kNewFalse:
+        return stack_.push(Ref::boolean(false));
+      case Op::kBinInt1:
+        return push_integer(static_cast<std::int64_t>(fixed(1)));
+      case Op::kBinInt2:
+        return push_integer(static_cast<std::int64_t>(fixed(2)));
+      case Op::kBinInt:
+        return push_integer(static_cast<std::int32_t>(fixed(4)));
+      case Op::kLong1:
+      case Op::kLong4:
+        return push_long();
+      case Op::kBinFloat:
+      case Op::kShortBinUnicode:
+      case Op::kShortBinString:
+      case Op::kBinUnicode:
+      case Op::kBinString:
+      case Op::kBinUnicode8:
+      case Op::kShortBinBytes:
+      case Op::kBinBytes:
+      case Op::kBinBytes8:
+      case Op::kByteArray8:
+      case Op::kGlobal:
+        next_ = argument_at(graph_.bytes, position_).end;
+        return push_atom();
+
+      case Op::kEmptyTuple:
+        return stack_.push(Ref::empty_tuple());
+      case Op::kTuple1:
+        return push_tuple(stack_.take(1));
+      case Op::kTuple2:
+        return push_tuple(stack_.take(2));
+      case Op::kTuple3:
+        return push_tuple(stack_.take(3));
+      case Op::kTuple:
+        return push_tuple(stack_.take_marked());
+      case Op::kEmptyList:
+        return push_filled(Kind::kList, {});
+      case Op::kEmptyDict:
+        return push_filled(Kind::kDict, {});
+      case Op::kEmptySet:
+        return push_filled(Kind::kSet, {});
+      case Op::kList:
+        return push_filled(Kind::kList, stack_.take_marked());
+      case Op::kFrozenSet:
+        return push_filled(Kind::kFrozenSet, stack_.take_marked());
+      case Op::kDict:
+        return push_filled(Kind::kDict, checked_pairs(stack_.take_marked()));
+      case Op::kAppend:
+        return append(stack_.take(1));
+      case Op::kAppends:
+      case Op::kAddItems:
+        return append(stack_.take_marked());
+      case Op::kSetItem:
+        return set_items(stack_.take(2));
+      case Op::kSetItems:
+        return set_items(checked_pairs(stack_.take_marked()));
+
+      case Op::kBinPut:
+        return put(fixed(1));
+      case Op::kLongBinPut:
+        return put(fixed(4));
+      case Op::kMemoize:
+        return put(memo_.count());
+      case Op::kBinGet:
+        return get(fixed(1));
+      case Op::kLongBinGet:
+        return get(fixed(4));
+
+      case Op::kStackGlobal:
+        return push_global(stack_.take(2));
+      case Op::kReduce:
+        return push_call(Kind::kReduced, stack_.take(2), Ref());
+      case Op::kNewObj:
+        return push_call(Kind::kNewObject, stack_.take(2), Ref());
+      case Op::kNewObjEx: {
+        const Ref kwargs = stack_.pop();
+        if (!NodeRef(graph_, kwargs).dict()) reject("keyword arguments that are not a dict");
+        return push_call(Kind::kNewObject, stack_.take(2), kwargs);
+      }
+      case Op::kBuild:
+        return build(stack_.pop());
+      case Op::kBinPersId:
+        return push_filled(Kind::kPersistent, stack_.take(1));
+
+      case Op::kProto: {
+        const std::uint64_t protocol = fixed(1);
+        if (protocol >= 2 && protocol <= 5) return;
+        reject(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
+      }
+      case Op::kFrame:
+        next_ += 8;
+        return;  // A hint for buffering; the opcodes go on as without it.
+      case Op::kStop:
+        return;
+    }
+    reject("unknown opcode");
+  }
+
+  std::uint64_t fixed(std::size_t width) {
+    next_ += width;
+    return number_in(graph_.bytes, {next_ - width, next_});
+  }
+
+  void push_integer(std::int64_t value) {
+    const std::optional<Ref> small = Ref::small(value);
+    if (small) return stack_.push(*small);
+    push_atom();
+  }
+
+  void push_long() {
+    const Argument argument = argument_at(graph_.bytes, position_);
+    next_ = argument.end;
+    const std::optional<std::int64_t> value = integer_of_digits(text_in(graph_.bytes, argument));
+    if (value) return push_integer(*value);
+    push_atom();
+  }
+
+  void push_atom() {
+    if (graph_.atoms.size() >= Ref::kIndexLimit) reject("too many literals");
+    stack_.push(Ref::atom(static_cast<std::uint32_t>(graph_.atoms.size())));
+    graph_.atoms.push_back(position_);
+  }
+
+  // Nodes are used again as soon as nothing can refer to them any more.
+  void push_node(const Node& node) {
+    if (!unused_.empty()) {
+      const std::uint32_t index = unused_.back();
+      unused_.pop_back();
+      graph_.nodes[index] = node;
+      return stack_.push(Ref::node(index));
+    }
+    if (graph_.nodes.size() >= Ref::kIndexLimit) reject("too many containers");
+    stack_.push(Ref::node(static_cast<std::uint32_t>(graph_.nodes.size())));
+    graph_.nodes.push_back(node);
+  }
+
+  Node* node_of(Ref ref) { return ref.tag() == Ref::Tag::kNode ? &graph_.nodes[ref.index()] : nullptr; }
+
+  void hold(Ref ref) {
+    if (Node* node = node_of(ref)) node->held = true;
+  }
+
+  // For a node that was just taken off the stack and whose parts have found another place.
+  void release(Ref ref) {
+    if (!graph_.nodes[ref.index()].held) unused_.push_back(ref.index());
+  }
+
+  std::uint32_t store(std::span<const Ref> values) {
+    std::vector<Ref>& children = graph_.children;
+    check_room(values.size());
+    const auto start = static_cast<std::uint32_t>(children.size());
+    for (const Ref value : values) children.push_back(value);
+    return start;
+  }
+
+  void check_room(std::size_t count) const {
+    if (count > UINT32_MAX - graph_.children.size()) reject("too many values");
+  }
+
+  void push_tuple(std::span<const Ref> items) {
+    if (items.empty()) return stack_.push(Ref::empty_tuple());
+    push_filled(Kind::kTuple, items);
+  }
+
+  void push_filled(Kind kind, std::span<const Ref> parts) {
+    const auto count = static_cast<std::uint32_t>(parts.size());
+    push_node({.start = store(parts), .count = count, .capacity = count, .kind = kind});
+  }
+
+  // The first filling takes what it needs, as most containers are filled once; after that they double.
+  void extend(Node& node, std::span<const Ref> parts) {
+    const std::size_t count = node.count + parts.size();
+    std::vector<Ref>& children = graph_.children;
+    if (count > node.capacity) {
+      const std::size_t capacity = std::max(count, std::size_t{node.capacity} * 2);
+      check_room(capacity);
+      if (std::size_t{node.start} + node.capacity != children.size()) {
+        const std::size_t start = children.size();
+        children.resize(start + node.count);
+        std::copy_n(children.begin() + node.start, node.count,
+                    children.begin() + static_cast<std::ptrdiff_t>(start));
+        node.start = static_cast<std::uint32_t>(start);
+      }
+      children.resize(node.start + capacity);
+      node.capacity = static_cast<std::uint32_t>(capacity);
+    }
+    std::copy(parts.begin(), parts.end(), children.begin() + node.start + node.count);
+    node.count = static_cast<std::uint32_t>(count);
+  }
+
+  std::span<const Ref> checked_pairs(std::span<const Ref> pairs) {
+    if (pairs.size() % 2 != 0) reject("a key without a value");
+    return pairs;
+  }
+
+  [[nodiscard]] static bool is_object(const Node& node) {
+    return node.kind == Kind::kReduced || node.kind == Kind::kNewObject || node.kind == Kind::kInstance ||
+           node.kind == Kind::kRecord;
+  }
+
+  void append(std::span<const Ref> items) {
+    Node* target = node_of(stack_.top());
+    if (target != nullptr && (target->kind == Kind::kList || target->kind == Kind::kSet))
+      return extend(*target, items);
+    if (target == nullptr || !is_object(*target)) reject("items for something that is not a list");
+    std::vector<Ref>& all = extras().items;
+    all.insert(all.end(), items.begin(), items.end());
+  }
+
+  void set_items(std::span<const Ref> pairs) {
+    Node* target = node_of(stack_.top());
+    if (target != nullptr && target->kind == Kind::kDict) return extend(*target, pairs);
+    if (target == nullptr || !is_object(*target)) reject("entries for something that is not a dict");
+    std::vector<Ref>& all = extras().pairs;
+    all.insert(all.end(), pairs.begin(), pairs.end());
+  }
+
+  // Of the object on top.
+  NodeExtras& extras() { return graph_.extras[stack_.top().index()]; }
+
+  void put(std::uint64_t index) {
+    if (index >= memo_.limit()) reject(fmt::format("memo {} in so short a pickle", index));
+    if (memo_.put(index, stack_.top())) hold(stack_.top());
+  }
+
+  void get(std::uint64_t index) {
+    const std::optional<Ref> value = memo_.get(index);
+    if (!value) reject(fmt::format("memo {} was never set", index));
+    stack_.push(*value);
+  }
+
+  void push_global(std::span<const Ref> names) {
+    for (const Ref name : names) {
+      if (!NodeRef(graph_, name).text()) reject("a name that is not a string");
+    }
+    push_filled(Kind::kGlobal, names);
+  }
+
+  // The call shares the parts of the tuple, which cannot change any more; copies would let a small pickle
+  // grow.
+  void push_call(Kind kind, std::span<const Ref> callable_and_args, Ref kwargs) {
+    Node node{.callable = callable_and_args[0], .kind = kind};
+    const Ref args = callable_and_args[1];
+    if (args != Ref::empty_tuple()) {
+      const Node* tuple = node_of(args);
+      if (tuple == nullptr || tuple->kind != Kind::kTuple) reject("arguments that are not a tuple");
+      node.start = tuple->start;
+      node.count = tuple->count;
+      release(args);
+    }
+    push_node(node);
+    if (kwargs != Ref()) extras().kwargs = kwargs;
+  }
+
+  void build(Ref state) {
+    Node* object = node_of(stack_.top());
+    if (object == nullptr || !is_object(*object)) reject("state for something without state");
+    if (object->kind == Kind::kRecord) {
+      unmake_record(stack_.top());
+      object = node_of(stack_.top());
+    }
+    const Node* dict = node_of(state);
+    if (object->kind == Kind::kNewObject && object->count == 0) {
+      object->kind = Kind::kInstance;
+      if (dict != nullptr && dict->kind == Kind::kDict && !dict->held) {
+        object->kind = Kind::kRecord;
+        object->start = dict->start;
+        object->count = dict->count;
+        object->capacity = dict->capacity;
+        return release(state);
+      }
+    }
+    if (object->kind == Kind::kInstance) return extend(*object, {&state, 1});
+    extras().states.push_back(state);
+  }
+
+  // A second state comes: the first one has to be a dict again.
+  void unmake_record(Ref record) {
+    Node dict = graph_.nodes[record.index()];
+    dict.kind = Kind::kDict;
+    dict.held = false;
+    push_node(dict);
+    const Ref state = stack_.pop();
+    Node& object = graph_.nodes[record.index()];
+    object.kind = Kind::kInstance;
+    object.start = object.count = object.capacity = 0;
+    extend(object, {&state, 1});
+  }
+
+  Graph graph_;
+  Memo memo_;
+  Stack stack_;
+  std::size_t position_ = 0;  // Of the opcode that is being run,
+  std::size_t next_ = 0;      // and of the one after it.
+  std::vector<std::uint32_t> unused_;
+};
 
 }  // namespace
 
-const Node* Machine::run() {
-  if (bytes_.size() < 2 ||
-      std::to_integer<std::uint8_t>(bytes_[0]) != static_cast<std::uint8_t>(Op::kProto)) {
-    reject("not a pickle of protocol 2 or later");
-  }
-  while (true) {
-    const std::size_t at = position_;
-    const auto op = static_cast<Op>(take_uint(1));
-    if (op == Op::kStop) break;
-    try {
-      step(op);
-    } catch (Error& e) {
-      e.add_context(fmt::format("byte {} of the pickle (opcode 0x{:02x})", at, static_cast<unsigned>(op)));
-      throw;
-    }
-  }
-  if (position_ != bytes_.size()) {
-    reject(fmt::format("{} bytes follow the end of the pickle", bytes_.size() - position_));
-  }
-  if (stack_.size() != 1 || !marks_.empty()) reject("the pickle ends with other than one value");
-  return stack_.front();
-}
-
-void Machine::step(Op op) {
-  if (push_scalar(op) || push_text(op) || container(op) || memo(op) || call(op)) return;
-  switch (op) {
-    case Op::kProto: {
-      const std::uint64_t protocol = take_uint(1);
-      if (protocol < 2 || protocol > 5) reject(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
-      return;
-    }
-    case Op::kFrame:
-      take_uint(8);
-      return;  // A hint for buffering; the opcodes go on as without it.
-    case Op::kMark:
-      marks_.push_back(stack_.size());
-      return;
-    case Op::kPop:
-      // As in Python: a mark counts as an element of the stack.
-      if (!marks_.empty() && marks_.back() == stack_.size()) {
-        marks_.pop_back();
-      } else {
-        pop();
-      }
-      return;
-    case Op::kPopMark:
-      pop_to_mark();
-      return;
-    case Op::kDup:
-      push(top());
-      return;
-    default:
-      reject("unknown opcode");
-  }
-}
-
-bool Machine::push_scalar(Op op) {
-  switch (op) {
-    case Op::kNone:
-      push_leaf(None{});
-      return true;
-    case Op::kNewTrue:
-      push_leaf(true);
-      return true;
-    case Op::kNewFalse:
-      push_leaf(false);
-      return true;
-    case Op::kBinInt:
-      push_leaf(std::int64_t{static_cast<std::int32_t>(take_uint(4))});
-      return true;
-    case Op::kBinInt1:
-      push_leaf(static_cast<std::int64_t>(take_uint(1)));
-      return true;
-    case Op::kBinInt2:
-      push_leaf(static_cast<std::int64_t>(take_uint(2)));
-      return true;
-    case Op::kLong1:
-      push_long(take(take_uint(1)));
-      return true;
-    case Op::kLong4:
-      push_long(take(take_uint(4)));
-      return true;
-    case Op::kBinFloat: {
-      std::uint64_t bits = 0;  // The one big-endian number of the format.
-      for (const std::byte b : take(8)) bits = bits << 8 | std::to_integer<std::uint64_t>(b);
-      push_leaf(std::bit_cast<double>(bits));
-      return true;
-    }
-    default:
-      return false;
-  }
-}
-
-bool Machine::push_text(Op op) {
-  switch (op) {
-    case Op::kShortBinUnicode:
-    case Op::kShortBinString:
-      push_leaf(take_text(1));
-      return true;
-    case Op::kBinUnicode:
-    case Op::kBinString:
-      push_leaf(take_text(4));
-      return true;
-    case Op::kBinUnicode8:
-      push_leaf(take_text(8));
-      return true;
-    case Op::kShortBinBytes:
-      push_leaf(Bytes{std::string(take_text(1))});
-      return true;
-    case Op::kBinBytes:
-      push_leaf(Bytes{std::string(take_text(4))});
-      return true;
-    case Op::kBinBytes8:
-    case Op::kByteArray8:
-      push_leaf(Bytes{std::string(take_text(8))});
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool Machine::container(Op op) {
-  const auto last = [&](std::size_t count) {
-    std::vector<Node*> items(count);
-    for (std::size_t i = count; i-- > 0;) items[i] = pop();
-    return items;
-  };
-  switch (op) {
-    case Op::kEmptyTuple:
-      push_tuple({});
-      return true;
-    case Op::kTuple1:
-      push_tuple(last(1));
-      return true;
-    case Op::kTuple2:
-      push_tuple(last(2));
-      return true;
-    case Op::kTuple3:
-      push_tuple(last(3));
-      return true;
-    case Op::kTuple:
-      push_tuple(pop_to_mark());
-      return true;
-    case Op::kEmptyList:
-      push(make(Kind::kList));
-      return true;
-    case Op::kEmptyDict:
-      push(make(Kind::kDict));
-      return true;
-    case Op::kEmptySet:
-      push(make(Kind::kSet));
-      return true;
-    case Op::kList:
-    case Op::kFrozenSet: {
-      std::vector<Node*> items = pop_to_mark();
-      push(make(op == Op::kList ? Kind::kList : Kind::kFrozenSet));
-      top()->items = std::move(items);
-      return true;
-    }
-    case Op::kDict: {
-      std::vector<Node*> items = pop_to_mark();
-      push(make(Kind::kDict));
-      set_items(std::move(items));
-      return true;
-    }
-    case Op::kAppend:
-      append(last(1));
-      return true;
-    case Op::kAppends:
-    case Op::kAddItems:
-      append(pop_to_mark());
-      return true;
-    case Op::kSetItem:
-      set_items(last(2));
-      return true;
-    case Op::kSetItems:
-      set_items(pop_to_mark());
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool Machine::memo(Op op) {
-  switch (op) {
-    case Op::kBinPut:
-      remember(take_uint(1));
-      return true;
-    case Op::kLongBinPut:
-      remember(take_uint(4));
-      return true;
-    case Op::kMemoize:
-      remember(memo_.size());
-      return true;
-    case Op::kBinGet:
-      recall(take_uint(1));
-      return true;
-    case Op::kLongBinGet:
-      recall(take_uint(4));
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool Machine::call(Op op) {
-  switch (op) {
-    case Op::kGlobal: {
-      const std::string_view module = take_line();
-      push_leaf(Global(module, take_line()));
-      return true;
-    }
-    case Op::kStackGlobal: {
-      const auto* name = pop()->leaf.get<std::string>();  // Nodes stay, also when popped.
-      const auto* module = pop()->leaf.get<std::string>();
-      if (name == nullptr || module == nullptr) reject("a name that is not a string");
-      push_leaf(Global(*module, *name));
-      return true;
-    }
-    case Op::kReduce:
-    case Op::kNewObj: {
-      Node* args = pop();
-      Node* callable = pop();
-      push_call(op == Op::kReduce ? Kind::kReduced : Kind::kNewObject, callable, args, nullptr);
-      return true;
-    }
-    case Op::kNewObjEx: {
-      Node* kwargs = pop();
-      Node* args = pop();
-      Node* callable = pop();
-      push_call(Kind::kNewObject, callable, args, kwargs);
-      return true;
-    }
-    case Op::kBuild: {
-      Node* state = pop();
-      Node* object = top();
-      if (object->kind != Kind::kReduced && object->kind != Kind::kNewObject)
-        reject("state for something without state");
-      object->states.push_back(state);
-      return true;
-    }
-    case Op::kBinPersId: {
-      Node* id = pop();
-      push(make(Kind::kPersistent));
-      top()->args = {id};
-      return true;
-    }
-    default:
-      return false;
-  }
-}
-
-std::span<const std::byte> Machine::take(std::uint64_t count) {
-  if (count > bytes_.size() - position_) reject("the pickle ends early");
-  const auto taken = bytes_.subspan(position_, count);
-  position_ += count;
-  return taken;
-}
-
-std::uint64_t Machine::take_uint(std::size_t width) {
-  const std::span<const std::byte> bytes = take(width);
-  std::uint64_t value = 0;
-  for (std::size_t i = width; i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(bytes[i]);
-  return value;
-}
-
-std::string_view Machine::take_text(std::size_t length_width) {
-  return as_text(take(take_uint(length_width)));
-}
-
-std::string_view Machine::take_line() {
-  const std::string_view rest = as_text(bytes_.subspan(position_));
-  const std::size_t end = rest.find('\n');
-  if (end == std::string_view::npos) reject("the pickle ends early");
-  position_ += end + 1;
-  return rest.substr(0, end);
-}
-
-void Machine::push_long(std::span<const std::byte> digits) {
-  if (digits.size() > 8) {
-    push_leaf(BigInt{std::string(as_text(digits))});
-    return;
-  }
-  const bool negative = !digits.empty() && (digits.back() & std::byte{0x80}) != std::byte{0};
-  std::uint64_t value = negative ? ~std::uint64_t{0} : 0;
-  for (std::size_t i = digits.size(); i-- > 0;)
-    value = value << 8 | std::to_integer<std::uint64_t>(digits[i]);
-  push_leaf(static_cast<std::int64_t>(value));
-}
-
-Node* Machine::make(Kind kind) {
-  if (nodes_.size() >= limits_.values) reject(fmt::format("more than {} values", limits_.values));
-  nodes_.emplace_back();
-  nodes_.back().kind = kind;
-  return &nodes_.back();
-}
-
-void Machine::push_leaf(Value value) {
-  Node* node = make(Kind::kLeaf);
-  node->leaf = std::move(value);
-  push(node);
-}
-
-Node* Machine::pop() {
-  Node* node = top();
-  stack_.pop_back();
-  return node;
-}
-
-Node* Machine::top() {
-  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) reject("the stack is empty");
-  return stack_.back();
-}
-
-std::vector<Node*> Machine::pop_to_mark() {
-  if (marks_.empty()) reject("a mark is missing");
-  const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
-  std::vector<Node*> items(begin, stack_.end());
-  stack_.erase(begin, stack_.end());
-  marks_.pop_back();
-  return items;
-}
-
-void Machine::push_tuple(std::vector<Node*> items) {
-  push(make(Kind::kTuple));
-  top()->args = std::move(items);
-}
-
-void Machine::append(std::vector<Node*> items) {
-  Node* target = top();
-  switch (target->kind) {
-    case Kind::kList:
-    case Kind::kSet:
-    case Kind::kReduced:
-    case Kind::kNewObject:
-      target->items.insert(target->items.end(), items.begin(), items.end());
-      return;
-    default:
-      reject("items for something that is not a list");
-  }
-}
-
-void Machine::set_items(std::vector<Node*> items) {
-  if (items.size() % 2 != 0) reject("a key without a value");
-  Node* target = top();
-  switch (target->kind) {
-    case Kind::kDict:
-      target->items.insert(target->items.end(), items.begin(), items.end());
-      return;
-    case Kind::kReduced:
-    case Kind::kNewObject:
-      target->pairs.insert(target->pairs.end(), items.begin(), items.end());
-      return;
-    default:
-      reject("entries for something that is not a dict");
-  }
-}
-
-void Machine::push_call(Kind kind, Node* callable, Node* args, Node* kwargs) {
-  if (args->kind != Kind::kTuple) reject("arguments that are not a tuple");
-  if (kwargs != nullptr && kwargs->kind != Kind::kDict) reject("keyword arguments that are not a dict");
-  Node* node = make(kind);
-  node->args = {callable};
-  node->args.insert(node->args.end(), args->args.begin(), args->args.end());
-  if (kwargs != nullptr) node->kwargs = kwargs->items;
-  push(node);
-}
-
-void Machine::remember(std::uint64_t index) { memo_[index] = top(); }
-
-void Machine::recall(std::uint64_t index) {
-  const auto found = memo_.find(index);
-  if (found == memo_.end()) reject(fmt::format("memo {} was never set", index));
-  push(found->second);
-}
+Graph run_machine(std::span<const std::byte> bytes) { return Machine(bytes).run(); }
 
 }  // namespace accel::ckpt::pickle

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/pickle_machine.hpp"
+#include "ckpt/pickle_document.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
@@ -53,9 +54,23 @@ std::optional<Value> plain_value_of(const ObjectParts& parts) {
 // finds it.
 class TreeBuilder {
  public:
-  explicit TreeBuilder(const Limits& limits) : limits_(limits) {}
+  TreeBuilder(const Limits& limits, std::size_t input_bytes)
+      : limits_(limits), bytes_left_(limits.tree_bytes_at_least) {
+    const bool overflows = __builtin_mul_overflow(input_bytes, limits.tree_bytes_per_byte, &input_bytes) ||
+                           __builtin_add_overflow(bytes_left_, input_bytes, &bytes_left_);
+    if (overflows) bytes_left_ = SIZE_MAX;
+  }
 
-  Value build(const Node* node, std::size_t depth) {
+  Value build(NodeRef node, std::size_t depth) {
+    enter(depth);
+    if (const auto call = node.call()) return build_object(*call, depth);
+    if (const Node* container = node.node()) return build_container(node, *container, depth);
+    return build_scalar(node);
+  }
+
+ private:
+  // One value more.
+  void enter(std::size_t depth) {
     if (depth > limits_.depth) {
       throw Error(ErrorKind::kCorrupt,
                   fmt::format("values nest deeper than {}, or contain themselves", limits_.depth));
@@ -63,55 +78,97 @@ class TreeBuilder {
     if (++count_ > limits_.values) {
       throw Error(ErrorKind::kCorrupt, fmt::format("more than {} values", limits_.values));
     }
-    switch (node->kind) {
-      case Node::Kind::kLeaf:
-        return node->leaf;
-      case Node::Kind::kTuple:
-        return Tuple{build_all(node->args, depth)};
-      case Node::Kind::kList:
-        return List{build_all(node->items, depth)};
-      case Node::Kind::kSet:
-        return Set{build_all(node->items, depth), false};
-      case Node::Kind::kFrozenSet:
-        return Set{build_all(node->items, depth), true};
-      case Node::Kind::kDict:
-        return Dict{build_pairs(node->items, depth)};
-      case Node::Kind::kPersistent:
-        return Persistent{build_all(node->args, depth)};
-      case Node::Kind::kReduced:
-      case Node::Kind::kNewObject:
-        return build_object(*node, depth);
-    }
-    return {};
   }
 
- private:
-  Values build_all(std::span<Node* const> nodes, std::size_t depth) {
+  void spend(std::size_t bytes) {
+    if (bytes > bytes_left_) {
+      throw Error(ErrorKind::kCorrupt,
+                  "a small pickle whose values, with shared parts written out, would fill the memory");
+    }
+    bytes_left_ -= bytes;
+  }
+
+  std::string copy(std::string_view text) {
+    spend(text.size());
+    return std::string(text);
+  }
+
+  Value build_scalar(NodeRef node) {
+    if (const auto number = node.integer()) return *number;
+    if (const auto text = node.text()) return copy(*text);
+    if (const auto truth = node.boolean()) return *truth;
+    if (const auto number = node.real()) return *number;
+    if (const auto bytes = node.bytes()) return Bytes{copy(*bytes)};
+    if (const auto digits = node.big_integer()) return BigInt{copy(*digits)};
+    if (const auto name = node.global()) return build_global(*name);
+    if (node.tuple()) return Tuple{};
+    return None{};
+  }
+
+  Value build_global(NodeRef::GlobalName name) {
+    spend(name.module.size() + name.name.size());
+    return Global(name.module, name.name);
+  }
+
+  Value build_container(NodeRef node, const Node& container, std::size_t depth) {
+    const NodeList parts(node.graph(),
+                         std::span(node.graph().children).subspan(container.start, container.count));
+    switch (container.kind) {
+      case Node::Kind::kTuple:
+        return Tuple{build_all(parts, depth)};
+      case Node::Kind::kList:
+        return List{build_all(parts, depth)};
+      case Node::Kind::kSet:
+      case Node::Kind::kFrozenSet:
+        return Set{build_all(parts, depth), container.kind == Node::Kind::kFrozenSet};
+      case Node::Kind::kDict:
+        return Dict{build_pairs(*node.dict(), depth)};
+      case Node::Kind::kPersistent:
+        return Persistent{build_all(parts, depth)};
+      default:
+        return build_global(*node.global());
+    }
+  }
+
+  Values build_all(const NodeList& nodes, std::size_t depth) {
     Values values;
+    spend(nodes.size() * sizeof(Value));
     values.reserve(nodes.size());
-    for (const Node* node : nodes) values.push_back(build(node, depth + 1));
+    for (std::size_t i = 0; i < nodes.size(); ++i) values.push_back(build(nodes[i], depth + 1));
     return values;
   }
 
-  Pairs build_pairs(std::span<Node* const> nodes, std::size_t depth) {
+  Pairs build_pairs(const NodePairs& nodes, std::size_t depth) {
     Pairs pairs;
-    pairs.reserve(nodes.size() / 2);
-    for (std::size_t i = 0; i + 1 < nodes.size(); i += 2) {
-      Value key = build(nodes[i], depth + 1);
-      pairs.emplace_back(std::move(key), build(nodes[i + 1], depth + 1));
+    spend(nodes.size() * 2 * sizeof(Value));
+    pairs.reserve(nodes.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      Value key = build(nodes.key(i), depth + 1);
+      pairs.emplace_back(std::move(key), build(nodes.value(i), depth + 1));
     }
     return pairs;
   }
 
-  Value build_object(const Node& node, std::size_t depth) {
+  Values build_states(const NodeCall& call, std::size_t depth) {
+    const auto record = call.record();
+    if (!record) return build_all(call.states(), depth);
+    enter(depth + 1);
+    spend(sizeof(Value));
+    Values states;
+    states.emplace_back(Dict{build_pairs(*record, depth + 1)});
+    return states;
+  }
+
+  Value build_object(const NodeCall& call, std::size_t depth) {
+    spend(sizeof(ObjectParts));
     ObjectParts parts;
-    parts.form = node.kind == Node::Kind::kReduced ? ObjectParts::Form::kReduce : ObjectParts::Form::kNew;
-    parts.callable = build(node.args.front(), depth + 1);
-    parts.args = build_all(std::span(node.args).subspan(1), depth);
-    parts.kwargs = build_pairs(node.kwargs, depth);
-    parts.states = build_all(node.states, depth);
-    parts.items = build_all(node.items, depth);
-    parts.pairs = build_pairs(node.pairs, depth);
+    parts.form = call.is_new() ? ObjectParts::Form::kNew : ObjectParts::Form::kReduce;
+    parts.callable = build(call.callable(), depth + 1);
+    parts.args = build_all(call.args(), depth);
+    if (const auto kwargs = call.kwargs().dict()) parts.kwargs = build_pairs(*kwargs, depth);
+    parts.states = build_states(call, depth);
+    parts.items = build_all(call.items(), depth);
+    parts.pairs = build_pairs(call.pairs(), depth);
     if (parts.form == ObjectParts::Form::kReduce) {
       if (std::optional<Value> plain = plain_value_of(parts)) return std::move(*plain);
     }
@@ -119,14 +176,15 @@ class TreeBuilder {
   }
 
   Limits limits_;
+  std::size_t bytes_left_;
   std::size_t count_ = 0;
 };
 
 }  // namespace
 
 Value parse(std::span<const std::byte> bytes, const Limits& limits) {
-  Machine machine(bytes, limits);
-  return TreeBuilder(limits).build(machine.run(), 0);
+  const Document document(bytes);
+  return TreeBuilder(limits, bytes.size()).build(document.root(), 0);
 }
 
 }  // namespace accel::ckpt::pickle

@@ -219,6 +219,16 @@ TEST(PickleReaderTest, RejectsMoreValuesThanAllowed) {
               HasSubstr("more than 100000 values"));
 }
 
+TEST(PickleReaderTest, RejectsSmallPicklesOfLargeTrees) {
+  // 2^22 values of 40 bytes or more from a hundred bytes, and a long text many times over.
+  std::string values = "\x80\x02)"s;
+  for (int i = 0; i < 22; ++i) values += "2\x86";
+  EXPECT_THAT(rejection(values + "."), HasSubstr("would fill the memory"));
+  std::string texts = "\x80\x02(X\x00\x00\x01\x00"s + std::string(65536, 'y') + "q\x00"s;
+  for (int i = 0; i < 2000; ++i) texts += "h\x00"s;
+  EXPECT_THAT(rejection(texts + "t."), HasSubstr("would fill the memory"));
+}
+
 TEST(PickleReaderTest, EveryTruncationIsAnError) {
   for (const std::string& pickle : {kNested4,
                                     "\x80\x02"
