@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <set>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
@@ -59,22 +58,6 @@ void append_boxes(const Dims& shape, const Dims& prefix, std::int64_t begin, std
   if (end % inner != 0) partial_row(last_row, 0, end % inner);
 }
 
-// The dimension in which the most boxes begin at different places: sweeping along it compares the fewest
-// pairs.
-std::size_t sweep_dimension(std::span<const Box> boxes) {
-  std::size_t best = 0;
-  std::size_t best_count = 0;
-  for (std::size_t d = 0; d < boxes.front().offsets.size(); ++d) {
-    std::set<std::int64_t> starts;
-    for (const Box& box : boxes) starts.insert(box.offsets[d]);
-    if (starts.size() > best_count) {
-      best = d;
-      best_count = starts.size();
-    }
-  }
-  return best;
-}
-
 }  // namespace
 
 Box Box::whole(const Dims& shape) { return {Dims(shape.size(), 0), shape}; }
@@ -106,6 +89,15 @@ std::optional<Box> intersect(const Box& a, const Box& b) {
   return shared;
 }
 
+bool overlap(const Box& a, const Box& b) {
+  for (std::size_t d = 0; d < a.offsets.size(); ++d) {
+    const std::int64_t begin = std::max(a.offsets[d], b.offsets[d]);
+    const std::int64_t end = std::min(a.offsets[d] + a.sizes[d], b.offsets[d] + b.sizes[d]);
+    if (begin >= end) return false;
+  }
+  return true;
+}
+
 Dims row_major_strides(const Dims& shape) {
   Dims strides(shape.size(), 1);
   for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = checked_mul(strides[d], shape[d]);
@@ -129,41 +121,6 @@ void check_within(const Box& box, const Dims& shape) {
     const bool inside = box.offsets[d] >= 0 && box.sizes[d] >= 0 && box.offsets[d] <= shape[d] &&
                         box.sizes[d] <= shape[d] - box.offsets[d];
     if (!inside) reject("does not lie within");
-  }
-}
-
-void check_disjoint(std::span<const Box> boxes) {
-  if (boxes.size() < 2) return;
-  const auto reject = [](const Box& a, const Box& b) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("chunks {} and {} overlap", to_string(a), to_string(b)));
-  };
-  if (boxes.front().offsets.empty()) reject(boxes[0], boxes[1]);
-
-  const std::size_t dim = sweep_dimension(boxes);
-  std::vector<const Box*> sorted;
-  for (const Box& box : boxes) sorted.push_back(&box);
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const Box* a, const Box* b) { return a->offsets[dim] < b->offsets[dim]; });
-  std::vector<const Box*> open;  // Boxes that reach beyond the place where the next one begins.
-  for (const Box* box : sorted) {
-    std::erase_if(open, [&](const Box* o) { return o->offsets[dim] + o->sizes[dim] <= box->offsets[dim]; });
-    for (const Box* other : open) {
-      if (intersect(*other, *box)) reject(*other, *box);
-    }
-    open.push_back(box);
-  }
-}
-
-void check_tiling(std::span<const Box> boxes, const Dims& shape) {
-  std::int64_t covered = 0;
-  for (const Box& box : boxes) {
-    check_within(box, shape);
-    covered = checked_add(covered, box.numel());
-  }
-  check_disjoint(boxes);
-  const std::int64_t numel = checked_numel(shape);
-  if (covered != numel) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("the chunks cover {} of {} elements", covered, numel));
   }
 }
 

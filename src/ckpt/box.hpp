@@ -34,6 +34,9 @@ struct Box {
 /// What two boxes of the same tensor share; nothing if that has no element.
 [[nodiscard]] std::optional<Box> intersect(const Box& a, const Box& b);
 
+/// Whether two boxes of the same tensor share an element.
+[[nodiscard]] bool overlap(const Box& a, const Box& b);
+
 /// Strides, in elements, of a dense row-major tensor.
 [[nodiscard]] Dims row_major_strides(const Dims& shape);
 
@@ -43,11 +46,15 @@ struct Box {
 /// Throws Error (kCorrupt) unless `box` has the rank of `shape`, and lies within it.
 void check_within(const Box& box, const Dims& shape);
 
-/// Throws Error (kCorrupt) if two of `boxes` share an element; the message names both.
+/// Throws Error (kCorrupt) if two of `boxes` share an element; the message names both. Takes n log n for n
+/// boxes that any sharding makes: slices of dimensions, grids of them, flat ranges. Boxes by the hundred
+/// thousand without any such order are refused, as they could take forever.
 void check_disjoint(std::span<const Box> boxes);
+void check_disjoint(std::span<const Box* const> boxes);
 
 /// Throws Error (kCorrupt) unless `boxes` lie within `shape`, share no element and cover all of it.
 void check_tiling(std::span<const Box> boxes, const Dims& shape);
+void check_tiling(std::span<const Box* const> boxes, const Dims& shape);
 
 /// "[2, 3]".
 [[nodiscard]] std::string to_string(const Dims& dims);

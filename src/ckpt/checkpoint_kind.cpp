@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/directory.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/safetensors.hpp"
@@ -45,7 +46,7 @@ Kind kind_of_file(const fs::path& path) {
 }
 
 Kind kind_of_directory(const fs::path& path) {
-  if (fs::exists(path / ".metadata") || !files_in(path, "__", ".metadata").empty()) return Kind::kDcp;
+  if (has_dcp_metadata(path)) return Kind::kDcp;
   if (!files_in(path, "", ".safetensors.index.json").empty()) return Kind::kSafetensorsSharded;
   if (!files_in(path, "shard-", ".safetensors").empty()) return Kind::kDcpSafetensors;
   if (files_in(path, "", ".safetensors").size() > 1 && !fs::exists(path / "model.safetensors"))

@@ -83,7 +83,7 @@ void check_entry(const Entry& entry) {
   const auto reject = [&](std::string_view why) {
     throw Error(ErrorKind::kFailure, fmt::format("cannot write the metadata of '{}': {}", entry.fqn, why));
   };
-  std::vector<Box> boxes;
+  std::vector<const Box*> boxes;
   for (const Place& place : entry.places) {
     const TensorChunk* chunk = chunk_in(place);
     if ((chunk == nullptr) != (entry.tensor == nullptr))
@@ -93,7 +93,7 @@ void check_entry(const Entry& entry) {
     if (chunk->dtype != entry.tensor->dtype || chunk->shape != entry.tensor->shape) {
       reject("its dtype or shape is not the same on all ranks");
     }
-    boxes.push_back(chunk->box);
+    boxes.push_back(&chunk->box);
   }
   if (entry.tensor == nullptr) {
     if (entry.places.size() != 1) reject("an object can be written by one rank only");
@@ -129,12 +129,18 @@ void put_contents(const Entry& entry, pickle::Writer& writer) {
     writer.put(instance(Global(kModule, "BytesStorageMetadata"), Dict{}));
     return;
   }
-  List chunks;
-  for (const Place& place : entry.places) chunks.items.push_back(chunk_of(chunk_in(place)->box));
-  writer.put(instance(Global(kModule, "TensorStorageMetadata"),
-                      fields({{"properties", properties_of(entry.tensor->dtype)},
-                              {"size", size_of(entry.tensor->shape)},
-                              {"chunks", std::move(chunks)}})));
+  writer.begin_instance(Global(kModule, "TensorStorageMetadata"));
+  writer.begin_dict();
+  writer.put("properties");
+  writer.put(properties_of(entry.tensor->dtype));
+  writer.put("size");
+  writer.put(size_of(entry.tensor->shape));
+  writer.put("chunks");
+  writer.begin_list();
+  for (const Place& place : entry.places) writer.put(chunk_of(chunk_in(place)->box));
+  writer.end_list();
+  writer.end_dict();
+  writer.end_instance();
 }
 
 // The entries of storage_data.

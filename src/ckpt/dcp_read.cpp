@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/tensor_reader.hpp"
 #include "ckpt/torch_file.hpp"
@@ -22,24 +23,6 @@
 
 namespace accel::ckpt {
 namespace {
-
-constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
-
-DcpMetadata read_metadata(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / ".metadata";
-  if (!std::filesystem::exists(path)) {
-    throw Error(ErrorKind::kMissing,
-                fmt::format("'{}' is not a DCP checkpoint: it has no .metadata", directory.string()))
-        .hint("a save that did not finish leaves none");
-  }
-  const std::string text = read_text_file(path, kMetadataLimitBytes);
-  try {
-    return parse_dcp_metadata(std::as_bytes(std::span(text)));
-  } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", path.string()));
-    throw;
-  }
-}
 
 // Whether the range holds a zstd stream; torch has no other transform of its own. Only the major version
 // counts: "stream.zstd/1".
@@ -95,12 +78,12 @@ const T* find_by_fqn(const std::vector<T>& sorted, std::string_view fqn) {
 
 struct DcpReader::State {
   explicit State(const std::filesystem::path& directory)
-      : metadata(read_metadata(directory)), reader(directory) {}
+      : metadata(read_dcp_metadata(directory)), reader(directory) {}
 
   void check_chunks(const DcpTensor& tensor) {
     if (!checked.insert(&tensor).second) return;
-    std::vector<Box> boxes;
-    for (const DcpChunk& chunk : tensor.chunks) boxes.push_back(chunk.box);
+    std::vector<const Box*> boxes;
+    for (const DcpChunk& chunk : tensor.chunks) boxes.push_back(&chunk.box);
     check_disjoint(boxes);
   }
 
@@ -110,7 +93,7 @@ struct DcpReader::State {
     try {
       check_chunks(tensor);
       for (const DcpChunk& chunk : tensor.chunks) {
-        if (chunk.box.numel() == 0 || !intersect(chunk.box, part)) continue;
+        if (chunk.box.numel() == 0 || !overlap(chunk.box, part)) continue;
         stored.extents.push_back(open_chunk(tensor, chunk));
       }
     } catch (Error& e) {
@@ -162,7 +145,14 @@ const DcpTensor& DcpReader::tensor(std::string_view fqn) const {
 }
 
 StoredTensor DcpReader::locate(const DcpTensor& tensor) {
-  return state_->locate(tensor, Box::whole(tensor.shape));
+  StoredTensor stored = state_->locate(tensor, Box::whole(tensor.shape));
+  try {
+    for (const DcpChunk& copy : tensor.copies) stored.copies.push_back(state_->open_chunk(tensor, copy));
+  } catch (Error& e) {
+    e.add_context(fmt::format("tensor '{}'", tensor.fqn));
+    throw;
+  }
+  return stored;
 }
 
 void DcpReader::read_range(const DcpTensor& tensor, std::int64_t elem_begin, std::int64_t elem_end,

@@ -27,8 +27,8 @@ class DcpCheckpoint final : public Checkpoint {
     for (const DcpTensor* tensor : tensors_) {
       const auto pieces = std::count_if(tensor->chunks.begin(), tensor->chunks.end(),
                                         [](const DcpChunk& chunk) { return chunk.box.numel() > 0; });
-      contents_.tensors.push_back(
-          {tensor->fqn, tensor->path, tensor->dtype, tensor->shape, static_cast<std::size_t>(pieces)});
+      contents_.tensors.push_back({tensor->fqn, tensor->path, tensor->dtype, tensor->shape,
+                                   static_cast<std::size_t>(pieces), tensor->copies.size()});
     }
     for (const DcpObject& object : metadata.objects) contents_.objects.push_back({object.fqn, object.path});
   }
@@ -38,11 +38,9 @@ class DcpCheckpoint final : public Checkpoint {
   // From the metadata alone: opening every chunk's archive costs more than all the rest of a plan.
   void check_coverage(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
-    std::vector<Box> boxes;
+    std::vector<const Box*> boxes;
     boxes.reserve(entry.chunks.size());
-    for (const DcpChunk& chunk : entry.chunks) {
-      if (chunk.box.numel() > 0) boxes.push_back(chunk.box);
-    }
+    for (const DcpChunk& chunk : entry.chunks) boxes.push_back(&chunk.box);
     try {
       check_tiling(boxes, entry.shape);
     } catch (Error& e) {

@@ -8,6 +8,7 @@
 namespace accel::ckpt {
 namespace {
 
+using namespace std::string_literals;
 using pickle::Dict;
 using pickle::Global;
 using pickle::instance;
@@ -34,6 +35,9 @@ struct Sample {
   Dict storage{
       {place("w", size(Tuple{{0, 0}}), 0), place("w", size(Tuple{{1, 0}}), 100), place("lr", None{}, 200)}};
   Value version = "1.0.0";
+  Value whole_properties = None{};  // If given, instead of `properties`.
+  Value storage_meta = None{};
+  pickle::Pairs extra = {};
   Value object = instance(Global(kModule, "BytesStorageMetadata"), Dict{});
   bool old = false;
 
@@ -51,13 +55,16 @@ struct Sample {
   [[nodiscard]] std::string encode() const {
     const Value tensor =
         instance(Global(kModule, "TensorStorageMetadata"),
-                 Dict{{{"properties", instance(Global(kModule, "TensorProperties"), properties)},
+                 Dict{{{"properties", whole_properties.is_none()
+                                          ? instance(Global(kModule, "TensorProperties"), properties)
+                                          : whole_properties},
                        {"size", shape},
                        {"chunks", chunks}}});
     Dict fields{{{"state_dict_metadata", Dict{{{"w", tensor}, {"lr", object}}}},
                  {"planner_data", planner},
                  {"storage_data", storage}}};
-    if (!old) fields.items.insert(fields.items.end(), {{"storage_meta", None{}}, {"version", version}});
+    if (!old) fields.items.insert(fields.items.end(), {{"storage_meta", storage_meta}, {"version", version}});
+    fields.items.insert(fields.items.end(), extra.begin(), extra.end());
     return pickle::write(instance(Global(kModule, "Metadata"), fields));
   }
   [[nodiscard]] DcpMetadata parse() const { return parse_dcp_metadata(bytes_of(encode())); }
@@ -148,6 +155,122 @@ TEST(DcpMetadataTest, RejectsUnknownEntriesAndPaths) {
   sample = Sample();
   sample.version = 1;
   EXPECT_THAT(sample.rejection(), HasSubstr("version is not a string"));
+}
+
+TEST(DcpMetadataTest, ReadsTheClassesOfOldVersions) {
+  // torch 2.1 and 2.2: properties of sharded tensors, whose memory format is an enum by value.
+  const char* kOld = "torch.distributed._shard.sharded_tensor.metadata";
+  const Value properties =
+      instance(Global(kOld, "TensorProperties"),
+               Tuple{{Global("torch", "float16"),
+                      pickle::reduce(Global("torch.serialization", "_get_layout"), {"torch.strided"}), false,
+                      pickle::reduce(Global(kOld, "MEM_FORMAT_ENCODING"), {0}), false}});
+  // And an enum by name: getattr(getattr(module, ...)), as some Pythons have it.
+  const Value by_name =
+      instance(Global(kModule, "TensorProperties"),
+               Tuple{{Global("torch", "int8"), None{}, true,
+                      pickle::reduce(Global("builtins", "getattr"),
+                                     {Global(kModule, "_MEM_FORMAT_ENCODING"), "TORCH_CONTIGUOUS_FORMAT"}),
+                      true}});
+  for (const auto& [value, dtype] :
+       {std::pair(properties, DType::kFloat16), std::pair(by_name, DType::kInt8)}) {
+    Sample sample;
+    sample.whole_properties = value;
+    EXPECT_EQ(sample.parse().tensors[0].dtype, dtype);
+  }
+}
+
+TEST(DcpMetadataTest, WhatOnlyPythonNeedsMayBeAnything) {
+  Sample sample;
+  for (const char* module : {"pathlib", "pathlib._local"}) {
+    for (const char* name : {"PosixPath", "WindowsPath"}) {
+      sample.storage_meta = instance(
+          Global(kModule, "StorageMeta"),
+          Dict{{{"checkpoint_id", pickle::reduce(Global(module, name), {"/a", "b"})}, {"modules", List{}}}});
+      EXPECT_EQ(sample.parse().tensors.size(), 1U);
+    }
+  }
+  // Classes that are nobody's, more attributes, more planner data than there are entries, dangling places.
+  sample.extra = {
+      {"mcore_data", instance(Global("megatron.core", "Thing"), Dict{{{"a", Tuple{{1, None{}}}}}})}};
+  sample.storage.items.push_back(Sample::place("gone", size(Tuple{{7}}), 0));
+  sample.storage.items[0].second = instance(Global("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+                                            Dict{{{"relative_path", "a"},
+                                                  {"offset", 0},
+                                                  {"length", 1},
+                                                  {"transform_descriptors", None{}},
+                                                  {"x", 1}}});
+  sample.planner = Dict{{{"w", List{{"m", "w"}}}, {"lr", Tuple{{"g", 0}}}, {"nobody", Tuple{{"x"}}}}};
+  const DcpMetadata found = sample.parse();
+  EXPECT_EQ(found.tensors[0].path, (StatePath{"m", "w"}));
+  EXPECT_EQ(found.tensors[0].chunks[0].where.file, "a");
+}
+
+TEST(DcpMetadataTest, PlacesMayComeInAnyOrderAndTheLastCounts) {
+  Sample sample;
+  sample.storage = Dict{{Sample::place("lr", None{}, 1), Sample::place("w", size(Tuple{{1, 0}}), 2),
+                         Sample::place("lr", None{}, 3), Sample::place("w", size(Tuple{{0, 0}}), 4),
+                         Sample::place("w", size(Tuple{{1, 0}}), 5)}};
+  const DcpMetadata found = sample.parse();
+  EXPECT_EQ(found.tensors[0].chunks[0].where.offset, 4U);
+  EXPECT_EQ(found.tensors[0].chunks[1].where.offset, 5U);
+  EXPECT_EQ(found.objects[0].where.offset, 3U);
+}
+
+TEST(DcpMetadataTest, RejectsSharedPartsThatWouldFillTheMemory) {
+  // 2,000 tensors that share one list of 20,000 chunks: 40 million of them from a megabyte or two.
+  std::string p = "\x80\x02"s;
+  const auto text = [](const std::string& t) {
+    return "X"s + static_cast<char>(t.size() & 0xff) + static_cast<char>(t.size() >> 8) + "\0\0"s + t;
+  };
+  const auto make = [](const std::string& name) { return "c"s + kModule + "\n" + name + "\n)\x81}("; };
+  const std::string zero = "ctorch\nSize\nK\x00K\x00\x86\x85R"s;
+  p += "]q\x00("s + make("ChunkStorageMetadata") + text("offsets") + zero + text("sizes") + zero + "ubq\x01";
+  for (int i = 1; i < 20'000; ++i) p += "h\x01"s;
+  p += "e0" + make("TensorStorageMetadata") + text("properties") + "c"s + kModule +
+       "\nTensorProperties\n)\x81(ctorch\nint8\nNNNNtb" + text("size") + zero + text("chunks") +
+       "h\x00ubq\x02"s;
+  p += "0" + make("Metadata") + text("state_dict_metadata") + "}(";
+  std::string storage = "}(";
+  for (int i = 0; i < 2000; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    p += text(name) + "h\x02"s;
+    storage += make("MetadataIndex") + text("fqn") + text(name) + text("offset") + zero + "ub" +
+               "ctorch.x\n_StorageInfo\n)\x81}(" + text("relative_path") + text("f") + text("offset") +
+               "K\x00"s + text("length") + "K\x01ub";
+  }
+  p += "u" + text("planner_data") + "N" + text("storage_data") + storage + "uub.";
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)parse_dcp_metadata(bytes_of(p)); }),
+              HasSubstr("would fill the memory"));
+}
+
+TEST(DcpMetadataTest, ReadsWhatProtocolFourSpellsOtherwise) {
+  // Of Python: pickle.dumps(Metadata({"w": TensorStorageMetadata(TensorProperties(torch.int8),
+  // torch.Size([2]), [ChunkStorageMetadata(torch.Size([0]), torch.Size([2]))])}, None, {MetadataIndex("w",
+  // [0], 0): _StorageInfo("f", 0, 9)}), 4), its last two fields left out.
+  std::string p = "\x80\x04"s;
+  const auto text = [](const std::string& t) { return "\x8c"s + static_cast<char>(t.size()) + t + "\x94"; };
+  const auto global = [&](const std::string& module, const std::string& name) {
+    return text(module) + text(name) + "\x93\x94";
+  };
+  const auto make = [&](const std::string& name) { return global(kModule, name) + ")\x81\x94}\x94("; };
+  const auto dims = [&](const std::string& n) {
+    return global("torch", "Size") + "K"s + n + "\x85\x94\x85\x94R\x94";
+  };
+  p += make("Metadata") + text("state_dict_metadata") + "}\x94" + text("w") + make("TensorStorageMetadata") +
+       text("properties") + global(kModule, "TensorProperties") + ")\x81\x94(" + global("torch", "int8") +
+       "N\x89"s + global(kModule, "_MEM_FORMAT_ENCODING") + "K\x00\x85\x94R\x94\x89t\x94"s + "b" + text("size") +
+       dims("\x02") + text("chunks") + "]\x94" + make("ChunkStorageMetadata") + text("offsets") +
+       dims("\0"s) + text("sizes") + dims("\x02") + "uba" + "ubs" + text("planner_data") + "N" +
+       text("storage_data") + "}\x94" + make("MetadataIndex") + text("fqn") + text("w") + text("index") +
+       "K\0"s + text("offset") + dims("\0"s) + "ub" +
+       global("torch.distributed.checkpoint.filesystem", "_StorageInfo") + ")\x81\x94}\x94(" +
+       text("relative_path") + text("f") + text("offset") + "K\0"s + text("length") + "K\x09ubsub.";
+  const DcpMetadata found = parse_dcp_metadata(bytes_of(p));
+  ASSERT_EQ(found.tensors.size(), 1U);
+  EXPECT_EQ(found.tensors[0].dtype, DType::kInt8);
+  EXPECT_EQ(found.tensors[0].chunks.at(0).box, (Box{{0}, {2}}));
+  EXPECT_EQ(found.tensors[0].chunks.at(0).where.length, 9U);
 }
 
 TEST(DcpMetadataTest, EveryTruncationIsAnError) {
