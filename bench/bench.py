@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measure accel beside its peers, in one run, on this machine; print a table with ratios.
 
-    tools/dev bench [--only start|launch|merge] [--gigabytes 1] [--repeat 5]
+    tools/dev bench [--only start|launch|merge|metadata] [--gigabytes 1] [--repeat 5]
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
 RESULTS.md by hand, with hardware and commit.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -114,10 +115,32 @@ def bench_merge(accel, repeat, gigabytes):
         }, repeat)
 
 
+def bench_metadata(accel, repeat, chunks):
+    """Reading and planning `.metadata`; seconds and peak memory are what each process measures of itself."""
+    tool = accel.parent.parent.parent / "bench/metadata-bench"
+    script = pathlib.Path(__file__).parent / "metadata.py"
+
+    def own_measure(command):
+        result = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True).stdout)
+        assert result["chunks"] == chunks
+        return result["seconds"], result["peak_bytes"]
+
+    for tensors in sorted({1, max(1, chunks // 100), chunks}):
+        with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
+            subprocess.run([sys.executable, script, "write", folder, str(tensors), str(chunks // tensors)], check=True)
+            size = (pathlib.Path(folder) / ".metadata").stat().st_size
+            title = f"Metadata of {tensors} tensors in {chunks // tensors} chunks each, {size / 1e6:.0f} MB"
+            compare(title, {
+                "accel: read, parse, plan": lambda folder=folder: own_measure([tool, folder]),
+                "torch: FileSystemReader.read_metadata": lambda folder=folder: own_measure([sys.executable, script, "read", folder]),
+            }, repeat)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--accel", required=True)
-    parser.add_argument("--only", choices=["start", "launch", "merge"])
+    parser.add_argument("--accel", required=True, type=pathlib.Path)
+    parser.add_argument("--only", choices=["start", "launch", "merge", "metadata"])
+    parser.add_argument("--chunks", type=int, default=1_000_000)
     parser.add_argument("--gigabytes", type=float, default=1)
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
@@ -128,6 +151,8 @@ def main():
         bench_launch(arguments.accel, arguments.repeat)
     if wanted("merge"):
         bench_merge(arguments.accel, arguments.repeat, arguments.gigabytes)
+    if wanted("metadata"):
+        bench_metadata(arguments.accel, min(arguments.repeat, 3), arguments.chunks)
 
 
 if __name__ == "__main__":
