@@ -27,11 +27,15 @@ struct Difference {
   double largest = 0;         ///< |a - b| among them; infinite or NaN if one of a pair is not finite.
   std::int64_t first = -1;    ///< Flat index of the first.
 
+  /// Takes in what was found in other elements of the same tensors, in any order.
+  void add(const Difference& other);
+
   friend bool operator==(const Difference&, const Difference&) = default;
 };
 
-/// Compares blocks of elements of dtypes `type_a` and `type_b`; `at` is the flat index of the first. Of two
-/// different dtypes the values are compared, in float64.
+/// Compares blocks of elements of dtypes `type_a` and `type_b`, of as many elements each; `at` is the flat
+/// index of the first. Of two different dtypes the values are compared, in float64; |a - b| of 64-bit
+/// integers of one dtype is exact.
 void compare_elements(DType type_a, std::span<const std::byte> a, DType type_b, std::span<const std::byte> b,
                       const Tolerance& tolerance, std::int64_t at, Difference& difference);
 
@@ -46,12 +50,15 @@ class TensorComparer {
 
   /// Both must have the same shape.
   [[nodiscard]] Difference compare(const StoredTensor& a, const StoredTensor& b, const Tolerance& tolerance);
+  /// As compare, of elements [begin, end) alone; `first` still counts from the beginning of the tensor.
+  [[nodiscard]] Difference compare_range(const StoredTensor& a, const StoredTensor& b, std::int64_t begin,
+                                         std::int64_t end, const Tolerance& tolerance);
   /// As compare, after A has been converted to B's dtype: whether B is what writing A as that dtype gives.
   [[nodiscard]] Difference compare_converted(const StoredTensor& a, const StoredTensor& b);
 
  private:
-  [[nodiscard]] Difference run(const StoredTensor& a, const StoredTensor& b, const Tolerance& tolerance,
-                               bool convert);
+  [[nodiscard]] Difference run(const StoredTensor& a, const StoredTensor& b, std::int64_t begin,
+                               std::int64_t end, const Tolerance& tolerance, bool convert);
 
   TensorReader reader_a_;
   TensorReader reader_b_;

@@ -177,8 +177,8 @@ void convert_dtype(DType from, std::span<const std::byte> source, DType to, std:
   const std::size_t from_bytes = item_bytes(from);
   const std::size_t to_bytes = item_bytes(to);
   const std::size_t count = source.size() / from_bytes;
-  if (!can_convert(from, to) || target.size() != count * to_bytes) {
-    throw Error(ErrorKind::kFailure, fmt::format("{} elements of {} cannot become {} bytes of {}", count,
+  if (!can_convert(from, to) || source.size() != count * from_bytes || target.size() != count * to_bytes) {
+    throw Error(ErrorKind::kFailure, fmt::format("{} bytes of {} cannot become {} bytes of {}", source.size(),
                                                  torch_name(from), target.size(), torch_name(to)));
   }
   if (from == to) {

@@ -46,7 +46,8 @@ ExtentIndex::ExtentIndex(std::span<const Extent> extents) : data_(extents.data()
 }
 
 std::span<const std::size_t> ExtentIndex::candidates(const Box& box) const {
-  if (begins_.empty()) return order_;  // Of a 0-dim tensor, or none.
+  // Of a 0-dim tensor, or none; or of another tensor than this box, one of more dimensions.
+  if (begins_.empty() || dim_ >= box.offsets.size()) return order_;
   const std::int64_t begin = box.offsets[dim_];
   const std::int64_t end = begin + box.sizes[dim_];
   const auto last = std::lower_bound(begins_.begin(), begins_.end(), end) - begins_.begin();

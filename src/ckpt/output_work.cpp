@@ -1,5 +1,7 @@
 #include "ckpt/output_work.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/checked.hpp"
@@ -11,6 +13,17 @@ namespace {
 // Small segments are handed out together up to this, and large ones in ranges of it: enough to make a lock a
 // batch cheap, little enough that threads end at about the same time.
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
+
+// A segment that is more or less than its tensor would be written with a hole, or never to its end.
+void check_size(const StoredTensor& stored, const TensorContent& content, const OutputSegment& segment) {
+  std::int64_t elements = content.boxes.empty() ? checked_numel(stored.shape) : 0;
+  for (const Box& box : content.boxes) elements = checked_add(elements, box.numel());
+  const std::uint64_t bytes = checked_mul(static_cast<std::uint64_t>(elements), item_bytes(content.dtype));
+  if (bytes == segment.bytes) return;
+  throw Error(ErrorKind::kFailure,
+              fmt::format("tensor '{}': {} elements of {} are planned as {} bytes", stored.name, elements,
+                          torch_name(content.dtype), segment.bytes));
+}
 
 }  // namespace
 
@@ -26,6 +39,7 @@ void WorkQueue::add(std::vector<WorkItem>& batch, std::uint64_t& batch_bytes) {
       located_ = std::make_shared<const StoredTensor>(source_.locate(tensor->source));
       located_index_ = tensor->source;
     }
+    if (element_ == 0) check_size(*located_, *tensor, segment);
     item.stored = located_;
     unit_bytes = item_bytes(tensor->dtype);
     item.end = static_cast<std::int64_t>(segment.bytes / unit_bytes);

@@ -82,7 +82,8 @@ class Writer {
       try {
         write_tensor(item, tensor, segment);
       } catch (Error& e) {
-        e.add_context(fmt::format("tensor '{}'", item.stored->name));
+        const std::string which = fmt::format("tensor '{}'", item.stored->name);
+        if (!e.message().starts_with(which)) e.add_context(which);  // Some errors say it themselves.
         throw;
       }
     }
@@ -248,6 +249,7 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
                                                format_bytes(kLeastWriteMemory * threads)))
         .hint("allow more memory, or fewer threads");
   }
+  out.truncate(plan.bytes);  // What no segment covers is zeros, also where nothing can be reserved.
   out.reserve(plan.bytes);
   std::vector<bool> is_record(plan.segments.size(), false);
   for (const OutputArchive& archive : plan.archives) {

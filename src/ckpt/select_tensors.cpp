@@ -1,71 +1,15 @@
 #include "ckpt/select_tensors.hpp"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/error.hpp"
 #include "ckpt/convert_dtype.hpp"
+#include "ckpt/tensor_names.hpp"
 
 namespace accel::ckpt {
 namespace {
-
-bool matches(const std::string& glob, const std::string& name) {
-  return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
-}
-
-// Globs, with a count of what each has matched.
-class Globs {
- public:
-  Globs(std::string_view flag, const std::vector<std::string>& globs)
-      : flag_(flag), globs_(globs), hits_(globs.size(), 0) {}
-
-  bool any(const std::string& name) {
-    bool found = false;
-    for (std::size_t i = 0; i < globs_.size(); ++i) {
-      if (!matches(globs_[i], name)) continue;
-      ++hits_[i];
-      found = true;
-    }
-    return found;
-  }
-
-  void check_all_hit() const {
-    const auto miss = std::find(hits_.begin(), hits_.end(), 0);
-    if (miss == hits_.end()) return;
-    throw Error(ErrorKind::kUsage, fmt::format("{} '{}' matches no tensor", flag_,
-                                               globs_[static_cast<std::size_t>(miss - hits_.begin())]))
-        .hint("accel inspect lists the names; quote the pattern, or the shell may expand it");
-  }
-
- private:
-  std::string_view flag_;
-  const std::vector<std::string>& globs_;
-  std::vector<int> hits_;
-};
-
-// FROM where a component of the name begins, once: at the front if it is there, else behind the first dot
-// that has it.
-std::string renamed(const std::string& name, const std::pair<std::string, std::string>& rule) {
-  for (std::size_t at = 0; at != std::string::npos && at < name.size();) {
-    if (name.compare(at, rule.first.size(), rule.first) == 0) {
-      return name.substr(0, at) + rule.second + name.substr(at + rule.first.size());
-    }
-    at = name.find('.', at);
-    if (at != std::string::npos) ++at;
-  }
-  return name;
-}
-
-void check_renames(const Selection& selection, const std::vector<bool>& hit) {
-  const auto miss = std::find(hit.begin(), hit.end(), false);
-  if (miss == hit.end()) return;
-  const auto& rule = selection.rename[static_cast<std::size_t>(miss - hit.begin())];
-  throw Error(ErrorKind::kUsage, fmt::format("--rename '{}={}' changes no name", rule.first, rule.second))
-      .hint("accel inspect lists the names");
-}
 
 DType target_dtype(const TensorEntry& entry, const Selection& selection) {
   if (!selection.dtype || !is_floating(entry.dtype)) return entry.dtype;
@@ -119,21 +63,12 @@ bool is_optimizer(const Checkpoint& checkpoint) {
   return state && groups;
 }
 
-std::pair<std::string, std::string> parse_rename(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    throw Error(ErrorKind::kUsage, fmt::format("--rename '{}' is not FROM=TO", text))
-        .hint("for example --rename module.= or --rename model.=transformer.");
-  }
-  return {text.substr(0, equals), text.substr(equals + 1)};
-}
-
 SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& selection) {
   const std::optional<PathKey> root =
       selection.root.empty() ? state_root(checkpoint) : std::optional<PathKey>(selection.root);
   Globs include("--include", selection.include);
   Globs exclude("--exclude", selection.exclude);
-  std::vector<bool> rename_hit(selection.rename.size(), false);
+  Renames renames(selection.rename);
   std::map<std::string, std::string> sources;  // By the new name.
   SelectedTensors selected;
   for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
@@ -146,10 +81,7 @@ SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& se
     std::string name = fqn_of(*path);
     const bool included = include.any(name) || selection.include.empty();
     if (exclude.any(name) || !included) continue;
-    for (std::size_t r = 0; r < selection.rename.size(); ++r) {
-      std::string next = renamed(name, selection.rename[r]);
-      if (next == name) continue;
-      rename_hit[r] = true;
+    if (std::string next = renames.apply(name); next != name) {
       name = std::move(next);
       path = StatePath{name};
     }
@@ -169,7 +101,7 @@ SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& se
   }
   include.check_all_hit();
   exclude.check_all_hit();
-  check_renames(selection, rename_hit);
+  renames.check_all_hit();
   return selected;
 }
 

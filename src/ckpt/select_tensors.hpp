@@ -2,12 +2,12 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ckpt/checkpoint.hpp"
 #include "ckpt/dtype.hpp"
 #include "ckpt/output_plan.hpp"
+#include "ckpt/tensor_names.hpp"
 
 namespace accel::ckpt {
 
@@ -17,9 +17,8 @@ struct Selection {
   std::string root;
   std::vector<std::string> include;  ///< Globs (`*`, `?`, `[...]`) on the names; none: all.
   std::vector<std::string> exclude;
-  /// Applied in this order, each to what the one before gave: FROM at the start of a name, or behind one of
-  /// its dots, becomes TO. `_orig_mod.=`, `module.=`, `model.=transformer.`.
-  std::vector<std::pair<std::string, std::string>> rename;
+  /// Applied in this order: `_orig_mod.=`, `module.=`, `model.=transformer.`.
+  std::vector<Rename> rename;
   std::optional<DType> dtype;  ///< What floating-point tensors become.
 };
 
@@ -33,9 +32,6 @@ struct Selection {
 
 /// Whether the checkpoint is an optimizer's: its root key says so, or it has `state` and `param_groups`.
 [[nodiscard]] bool is_optimizer(const Checkpoint& checkpoint);
-
-/// "FROM=TO" as a pair. Throws Error (kUsage).
-[[nodiscard]] std::pair<std::string, std::string> parse_rename(const std::string& text);
 
 /// What select_tensors chose.
 struct SelectedTensors {

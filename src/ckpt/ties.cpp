@@ -44,14 +44,16 @@ class Comparer {
   bool equal(const OutputItem& a, const OutputItem& b) {
     const StoredTensor stored_a = source_.locate(a.source);
     const StoredTensor stored_b = source_.locate(b.source);
+    bool same = true;
     for_each_block(a, [&](std::int64_t begin, std::int64_t end, std::uint64_t bytes) {
       bytes_a_.resize(bytes);
       bytes_b_.resize(bytes);
       reader_.read_range(stored_a, begin, end, bytes_a_);
       reader_.read_range(stored_b, begin, end, bytes_b_);
-      return bytes_a_ == bytes_b_;
+      same = std::memcmp(bytes_a_.data(), bytes_b_.data(), bytes) == 0;
+      return same;
     });
-    return bytes_a_ == bytes_b_;
+    return same;
   }
 
   bool constant(const OutputItem& item) {
@@ -152,6 +154,11 @@ void mark_ties(Checkpoint& source, OutputState& state) {
         kept.push_back(index);
       }
     }
+  }
+  // What shares a storage with a tensor that turned out to be tied is tied to the same one.
+  for (OutputItem& item : state.tensors) {
+    while (item.tied_to && state.tensors[*item.tied_to].tied_to)
+      item.tied_to = state.tensors[*item.tied_to].tied_to;
   }
 }
 

@@ -54,6 +54,7 @@ void add_commands(Shell& shell) {
   add_inspect(shell.app, shell.globals, shell.action);
   add_repair(shell.app, shell.globals, shell.action);
   add_verify(shell.app, shell.globals, shell.action);
+  add_diff(shell.app, shell.globals, shell.action);
   for (CLI::App* command : shell.app.get_subcommands({})) {
     command->fallthrough();
     command->footer(command->get_footer() + std::string(kExitCodes));

@@ -34,5 +34,6 @@ void add_merge_weights(CLI::App& app, const Globals& globals, Action& action);
 void add_inspect(CLI::App& app, const Globals& globals, Action& action);
 void add_repair(CLI::App& app, const Globals& globals, Action& action);
 void add_verify(CLI::App& app, const Globals& globals, Action& action);
+void add_diff(CLI::App& app, const Globals& globals, Action& action);
 
 }  // namespace accel::cli

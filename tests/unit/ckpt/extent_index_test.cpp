@@ -43,6 +43,14 @@ TEST(ExtentIndexTest, LooksAtFewOfManyColumns) {
   EXPECT_EQ(ExtentIndex(extents).candidates({{2, 500}, {1, 3}}).size(), 3U);
 }
 
+TEST(ExtentIndexTest, AskedForABoxOfFewerDimensions) {
+  std::vector<Box> columns;
+  for (std::int64_t c = 0; c < 40; ++c) columns.push_back({{0, c}, {7, 1}});
+  const auto extents = extents_of(columns);
+  EXPECT_EQ(ExtentIndex(extents).candidates({{3}, {1}}).size(), 40U);
+  EXPECT_EQ(ExtentIndex(extents).candidates({}).size(), 40U);
+}
+
 TEST(ExtentIndexTest, OfNoDimensions) {
   const auto extents = extents_of({Box{}});
   EXPECT_EQ(ExtentIndex(extents).candidates(Box{}).size(), 1U);

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace accel::ckpt {
+
+/// FROM and TO: FROM at the start of a name, or behind one of its dots, becomes TO, once in a name.
+using Rename = std::pair<std::string, std::string>;
+
+/// "FROM=TO" as a pair. Throws Error (kUsage).
+[[nodiscard]] Rename parse_rename(const std::string& text);
+
+/// Renaming rules, with a note of which of them have changed a name. Borrows the rules.
+class Renames {
+ public:
+  explicit Renames(const std::vector<Rename>& rules) : rules_(rules), hit_(rules.size(), false) {}
+
+  /// Applies all rules in their order, each to what the one before gave.
+  [[nodiscard]] std::string apply(std::string name);
+
+  /// Throws Error (kUsage) for a rule that has changed no name.
+  void check_all_hit() const;
+
+ private:
+  const std::vector<Rename>& rules_;
+  std::vector<bool> hit_;
+};
+
+/// Globs (`*`, `?`, `[...]`) on names, with a note of which of them have matched. Borrows them.
+class Globs {
+ public:
+  /// `flag` is where they come from, for the message.
+  Globs(std::string_view flag, const std::vector<std::string>& globs)
+      : flag_(flag), globs_(globs), hit_(globs.size(), false) {}
+
+  [[nodiscard]] bool any(const std::string& name);
+
+  /// Throws Error (kUsage) for a glob that has matched nothing.
+  void check_all_hit() const;
+
+ private:
+  std::string_view flag_;
+  const std::vector<std::string>& globs_;
+  std::vector<bool> hit_;
+};
+
+}  // namespace accel::ckpt

@@ -1,0 +1,242 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/progress.hpp"
+#include "base/text.hpp"
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/checkpoint_search.hpp"
+#include "ckpt/diff.hpp"
+#include "ckpt/diff_plan.hpp"
+#include "cli/commands.hpp"
+
+namespace accel::cli {
+namespace {
+
+using ckpt::DiffResult;
+using ckpt::ObjectDifference;
+using ckpt::TensorDifference;
+using ckpt::UnpairedTensor;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string a;
+  std::string b;
+  ckpt::DiffSelection selection;
+  std::vector<std::string> rename;
+  ckpt::DiffOptions diff;
+  std::size_t max_findings = 20;
+};
+
+// Finds `path`'s model, or its only checkpoint of any kind.
+std::unique_ptr<ckpt::Checkpoint> open(const std::string& path) {
+  const std::filesystem::path found = ckpt::find_checkpoint(path, ckpt::Want::kModel);
+  if (found != std::filesystem::path(path)) log::info(fmt::format("comparing '{}'", found.string()));
+  return ckpt::open_checkpoint(found);
+}
+
+std::string describe(const UnpairedTensor& tensor) {
+  return fmt::format("{} {} {}", tensor.name, ckpt::torch_name(tensor.dtype), ckpt::to_string(tensor.shape));
+}
+
+// What differs, one thing a line.
+std::vector<std::string> lines_of(const TensorDifference& tensor, bool ignore_dtype) {
+  if (tensor.other_shape()) {
+    return {fmt::format("shape: {} is {} in A, {} in B", tensor.name, ckpt::to_string(tensor.shape_a),
+                        ckpt::to_string(tensor.shape_b))};
+  }
+  std::vector<std::string> lines;
+  if (tensor.other_dtype() && !ignore_dtype) {
+    lines.push_back(fmt::format("dtype: {} is {} in A, {} in B", tensor.name,
+                                ckpt::torch_name(tensor.dtype_a), ckpt::torch_name(tensor.dtype_b)));
+  }
+  if (tensor.values.elements > 0) {
+    lines.push_back(fmt::format("values: {} differs in {} of {} elements, at most by {:g}, first at {}",
+                                tensor.name, tensor.values.elements, checked_numel(tensor.shape_a),
+                                tensor.values.largest, ckpt::to_string(tensor.first_position())));
+  }
+  return lines;
+}
+
+std::string line_of(const ObjectDifference& object) {
+  if (!object.b) return fmt::format("object: {} is only in A: {}", object.name, *object.a);
+  if (!object.a) return fmt::format("object: {} is only in B: {}", object.name, *object.b);
+  if (*object.a == *object.b) return fmt::format("object: {} differs within: {}", object.name, *object.a);
+  return fmt::format("object: {} is {} in A, {} in B", object.name, *object.a, *object.b);
+}
+
+std::vector<std::string> lines_of(const DiffResult& result, bool ignore_dtype) {
+  std::vector<std::string> lines;
+  for (const UnpairedTensor& tensor : result.only_a) lines.push_back("only in A: " + describe(tensor));
+  for (const UnpairedTensor& tensor : result.only_b) lines.push_back("only in B: " + describe(tensor));
+  for (const TensorDifference& tensor : result.tensors) {
+    for (std::string& line : lines_of(tensor, ignore_dtype)) lines.push_back(std::move(line));
+  }
+  for (const ObjectDifference& object : result.objects) lines.push_back(line_of(object));
+  return lines;
+}
+
+std::string left_out_line(const std::vector<std::string>& names, char side) {
+  return fmt::format("not compared: {} of {} is outside of the root key{}\n", names.front(), side,
+                     names.size() == 1 ? "" : fmt::format(", and so are {} more", names.size() - 1));
+}
+
+std::string summary_of(const DiffResult& result, const ckpt::Tolerance& tolerance) {
+  const std::string what =
+      fmt::format("{} tensors, {}", result.compared_tensors, format_bytes(result.compared_bytes));
+  const std::string how = tolerance.bitwise()
+                              ? std::string("bit for bit")
+                              : fmt::format("with rtol {:g} and atol {:g}", tolerance.rtol, tolerance.atol);
+  if (result.same()) return fmt::format("same: {}, {}\n", what, how);
+  return fmt::format(
+      "different: {} only in A, {} only in B, {} not the same of {} in both, {} objects ({}, {})\n",
+      result.only_a.size(), result.only_b.size(), result.tensors.size(), result.paired_tensors,
+      result.objects.size(), what, how);
+}
+
+void print_text(const DiffResult& result, const Options& options, std::ostream& out) {
+  const std::vector<std::string> lines = lines_of(result, options.diff.ignore_dtype);
+  const std::size_t shown = std::min(lines.size(), options.max_findings);
+  for (std::size_t i = 0; i < shown; ++i) out << lines[i] << "\n";
+  if (shown < lines.size()) {
+    out << fmt::format("... and {} more; --max-findings shows more of them, --json all\n",
+                       lines.size() - shown);
+  }
+  if (!result.left_out_a.empty()) out << left_out_line(result.left_out_a, 'A');
+  if (!result.left_out_b.empty()) out << left_out_line(result.left_out_b, 'B');
+  out << summary_of(result, options.diff.tolerance);
+}
+
+// JSON has no number for them.
+Json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return "inf";
+  return value;
+}
+
+Json to_json(const std::vector<UnpairedTensor>& tensors) {
+  Json list = Json::array();
+  for (const UnpairedTensor& tensor : tensors) {
+    list.push_back(
+        {{"name", tensor.name}, {"dtype", ckpt::torch_name(tensor.dtype)}, {"shape", tensor.shape}});
+  }
+  return list;
+}
+
+Json to_json(const TensorDifference& tensor) {
+  Json entry{{"name", tensor.name},
+             {"dtype_a", ckpt::torch_name(tensor.dtype_a)},
+             {"dtype_b", ckpt::torch_name(tensor.dtype_b)},
+             {"shape_a", tensor.shape_a},
+             {"shape_b", tensor.shape_b}};
+  if (tensor.other_shape()) return entry;
+  entry["elements"] = checked_numel(tensor.shape_a);
+  entry["different"] = tensor.values.elements;
+  if (tensor.values.elements == 0) return entry;
+  entry["largest"] = number(tensor.values.largest);
+  entry["first"] = tensor.first_position();
+  return entry;
+}
+
+Json to_json(const ObjectDifference& object) {
+  Json entry{{"name", object.name}, {"a", nullptr}, {"b", nullptr}};
+  if (object.a) entry["a"] = *object.a;
+  if (object.b) entry["b"] = *object.b;
+  return entry;
+}
+
+void print_json(const DiffResult& result, const ckpt::Checkpoint& a, const ckpt::Checkpoint& b,
+                double seconds, std::ostream& out) {
+  Json document;
+  document["a"] = {{"path", a.path().string()}, {"kind", name_of(a.kind())}};
+  document["b"] = {{"path", b.path().string()}, {"kind", name_of(b.kind())}};
+  document["same"] = result.same();
+  document["compared_tensors"] = result.compared_tensors;
+  document["compared_objects"] = result.compared_objects;
+  document["compared_bytes"] = result.compared_bytes;
+  document["seconds"] = seconds;
+  document["only_in_a"] = to_json(result.only_a);
+  document["only_in_b"] = to_json(result.only_b);
+  document["tensors"] = Json::array();
+  for (const TensorDifference& tensor : result.tensors) document["tensors"].push_back(to_json(tensor));
+  document["objects"] = Json::array();
+  for (const ObjectDifference& object : result.objects) document["objects"].push_back(to_json(object));
+  document["not_compared"] = {{"a", result.left_out_a}, {"b", result.left_out_b}};
+  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+ExitCode run_diff(Options& options, const Globals& globals) {
+  const ckpt::Tolerance& tolerance = options.diff.tolerance;
+  if (!std::isfinite(tolerance.rtol) || !std::isfinite(tolerance.atol)) {
+    throw Error(ErrorKind::kUsage, "--rtol and --atol must be finite");
+  }
+  for (const std::string& rule : options.rename) options.selection.rename.push_back(ckpt::parse_rename(rule));
+  const std::unique_ptr<ckpt::Checkpoint> a = open(options.a);
+  const std::unique_ptr<ckpt::Checkpoint> b = open(options.b);
+  const ckpt::DiffPlan plan = ckpt::plan_diff(*a, *b, options.selection);
+  DiffResult result;
+  double seconds = 0;
+  {
+    Progress progress("comparing", ckpt::bytes_to_compare(*a, *b, plan),
+                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
+    result = ckpt::diff_checkpoints(*a, *b, plan, options.diff, progress);
+    seconds = progress.seconds();
+  }
+  if (globals.json) {
+    print_json(result, *a, *b, seconds, *globals.out);
+  } else {
+    print_text(result, options, *globals.out);
+  }
+  return result.same() ? ExitCode::kSuccess : ExitCode::kFindings;
+}
+
+}  // namespace
+
+void add_diff(CLI::App& app, const Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("diff", "Compare two checkpoints of any kinds, tensor by tensor");
+  auto options = std::make_shared<Options>();
+  command->add_option("A", options->a, "A checkpoint, a model file, or a directory that holds just one")
+      ->required();
+  command->add_option("B", options->b, "Another one; its kind may be another")->required();
+  command->add_option("--rtol", options->diff.tolerance.rtol, "Allow |a - b| <= atol + rtol * |b| (0)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("X");
+  command->add_option("--atol", options->diff.tolerance.atol, "See --rtol; both 0: bit for bit (0)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("X");
+  command->add_flag("--ignore-dtype", options->diff.ignore_dtype,
+                    "Another dtype with the same values is the same");
+  command
+      ->add_option("--rename", options->rename, "Rename A's tensors, for example module.=; may be repeated")
+      ->type_name("FROM=TO")
+      ->allow_extra_args(false);
+  command->add_option("--include", options->selection.include, "Compare only these names; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->add_option("--exclude", options->selection.exclude, "Do not compare these names; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->add_option("--root", options->selection.root, "Compare what is under this key (model)")
+      ->type_name("KEY");
+  command->add_option("--max-findings", options->max_findings, "Findings to print (20)")->type_name("N");
+  command->add_option("--threads", options->diff.threads, "Threads that compare (2)")
+      ->check(CLI::Range(1, 256))
+      ->type_name("N");
+  command->callback(
+      [options, &globals, &action] { action = [options, &globals] { return run_diff(*options, globals); }; });
+}
+
+}  // namespace accel::cli
