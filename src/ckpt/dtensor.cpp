@@ -21,6 +21,7 @@ using pickle::Values;
 
 constexpr std::size_t kMostMeshDims = 16;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 24;
 constexpr std::size_t kMostParts = std::size_t{1} << 20;
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
@@ -193,11 +194,12 @@ Runs chunk_of(const Runs& runs, std::int64_t count, std::int64_t index) {
 
 Runs shard_of(const Runs& runs, const Placement& placement, std::int64_t count, std::int64_t index) {
   if (placement.split_factor == 1) return chunk_of(runs, count, index);
+  if (checked_mul(placement.split_factor, static_cast<std::int64_t>(runs.size())) > kMostSteps)
+    reject(fmt::format("a split factor of {} of what is cut already", placement.split_factor));
   Runs shard;
   for (std::int64_t part = 0; part < placement.split_factor; ++part) {
     const Runs piece = chunk_of(chunk_of(runs, placement.split_factor, part), count, index);
     shard.insert(shard.end(), piece.begin(), piece.end());
-    if (shard.size() > kMostParts) reject(fmt::format("it is cut into more than {} parts", kMostParts));
   }
   return shard;
 }

@@ -1,0 +1,48 @@
+#include "ckpt/weight_index.hpp"
+
+#include <gmock/gmock.h>
+
+#include "helpers.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::TempDir;
+using testing::write_file;
+
+TEST(WeightIndexTest, MapsTensorsToFiles) {
+  const TempDir dir;
+  write_file(dir / "i.json",
+             R"({"metadata": {"total_size": 8}, "weight_map": {"b": "2", "a": "1", "c": "2"}})");
+  const WeightIndex index = read_weight_index(dir / "i.json");
+  EXPECT_EQ(index.files.at("a"), "1");
+  EXPECT_THAT(index.file_names(), ElementsAre("1", "2"));
+  check_weight_index(index, "2", {"b", "c"});
+}
+
+TEST(WeightIndexTest, RejectsWhatIsNoIndex) {
+  const TempDir dir;
+  for (const char* text :
+       {"", "{", "[]", "3", "{}", R"({"weight_map": []})", R"({"weight_map": {"a": 1}})"}) {
+    write_file(dir / "i.json", text);
+    EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read_weight_index(dir / "i.json"); }),
+                HasSubstr("i.json"))
+        << text;
+  }
+}
+
+TEST(WeightIndexTest, RejectsFilesThatDoNotFit) {
+  const WeightIndex index{"i.json", {{"a", "1"}, {"b", "2"}}};
+  const auto rejection = [&](const std::string& file, const std::vector<std::string>& names) {
+    return error_of(ErrorKind::kCorrupt, [&] { check_weight_index(index, file, names); });
+  };
+  EXPECT_THAT(rejection("1", {"a", "x"}), HasSubstr("does not list 'x', which '1' has"));
+  EXPECT_THAT(rejection("1", {"a", "b"}), HasSubstr("says that 'b' is in '2', but '1' has it"));
+  EXPECT_THAT(rejection("1", {}), HasSubstr("says that 'a' is in '1', which has no such tensor"));
+}
+
+}  // namespace
+}  // namespace accel::ckpt
