@@ -48,6 +48,8 @@ void add_global_flags(Shell& shell) {
 void add_commands(Shell& shell) {
   shell.app.require_subcommand(1);
   add_launch(shell.app, shell.globals, shell.action);
+  add_save(shell.app, shell.globals, shell.action);
+  add_load(shell.app, shell.globals, shell.action);
   add_merge_weights(shell.app, shell.globals, shell.action);
   add_inspect(shell.app, shell.globals, shell.action);
   for (CLI::App* command : shell.app.get_subcommands({})) {

@@ -28,6 +28,8 @@ using Action = std::function<ExitCode()>;
 /// Each adds one command to `app`. When the command is chosen, `action` is set; `globals` is read when it
 /// runs.
 void add_launch(CLI::App& app, const Globals& globals, Action& action);
+void add_save(CLI::App& app, const Globals& globals, Action& action);
+void add_load(CLI::App& app, const Globals& globals, Action& action);
 void add_merge_weights(CLI::App& app, const Globals& globals, Action& action);
 void add_inspect(CLI::App& app, const Globals& globals, Action& action);
 

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/progress.hpp"
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/checkpoint_search.hpp"
+#include "ckpt/output_commit.hpp"
+#include "ckpt/plan_torchscript.hpp"
+#include "ckpt/select_tensors.hpp"
+#include "cli/commands.hpp"
+#include "cli/output_report.hpp"
+
+namespace accel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string checkpoint;
+  std::string model;
+  std::string output;
+  ckpt::WriteLimits limits;
+  bool partial = false;
+  bool force = false;
+  bool dry_run = false;
+};
+
+std::unique_ptr<ckpt::Checkpoint> open_model(const std::string& path) {
+  const ckpt::Kind kind = ckpt::kind_of(path);
+  if (kind != ckpt::Kind::kTorchScript) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("--into needs a TorchScript file, and '{}' is {}", path, name_of(kind)))
+        .hint("torch.jit.script(model).save('model.pt') writes one");
+  }
+  return ckpt::open_checkpoint(path);
+}
+
+// The model's state dict in the checkpoint, flat, under the names of state_dict().
+ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
+  if (is_optimizer(source)) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is an optimizer's checkpoint", source.path().string()))
+        .hint("the model's is usually beside it");
+  }
+  ckpt::SelectedTensors selected = ckpt::select_tensors(source, {});
+  for (const std::string& name : selected.outside) {
+    log::warn(fmt::format("'{}' is not part of the model and is left out", name));
+  }
+  return std::move(selected.state);
+}
+
+ExitCode run_load(const Options& options, const Globals& globals) {
+  const std::unique_ptr<ckpt::Checkpoint> model = open_model(options.model);
+  const fs::path path = ckpt::find_checkpoint(options.checkpoint, ckpt::Want::kModel);
+  if (path != fs::path(options.checkpoint)) log::info(fmt::format("loading '{}'", path.string()));
+  const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(path);
+  const fs::path output = options.output;
+  const auto missing = options.partial ? ckpt::Missing::kKeep : ckpt::Missing::kRefuse;
+  ckpt::TorchScriptPlan plan =
+      ckpt::plan_torchscript(output.filename().string(), *model, state_of(*source), *source, missing);
+  for (const std::string& name : plan.kept) {
+    log::warn(fmt::format("'{}' is not in the checkpoint and keeps the model's values", name));
+  }
+  ckpt::OutputPlan files;
+  files.files.push_back(std::move(plan.file));
+  ckpt::OutputTarget target;
+  target.path = output;
+  target.is_file = true;
+  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  OutputReport report{files, *source, target};
+  report.details = {{"model", options.model}, {"tensors", plan.loaded.size()}, {"kept", plan.kept}};
+  if (options.dry_run) {
+    print_plan(report, globals);
+    return ExitCode::kSuccess;
+  }
+  {
+    Progress progress("loading", files.total_bytes(),
+                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
+    ckpt::write_output(*source, files, target, options.limits, progress);
+    report.seconds = progress.seconds();
+  }
+  print_result(report, fmt::format("{} tensors", plan.loaded.size()), globals);
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+void add_load(CLI::App& app, const Globals& globals, Action& action) {
+  CLI::App* command = app.add_subcommand("load", "Put a checkpoint of any kind into a TorchScript file");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("CKPT", options->checkpoint,
+                   "A model's checkpoint of any kind, or a directory above it that holds just one")
+      ->required();
+  command->add_option("--into", options->model, "The TorchScript file that has the model; it stays as it is")
+      ->type_name("MODEL.pt")
+      ->required();
+  command->add_option("--out", options->output, "The file to be written")->type_name("NEW.pt")->required();
+  command->add_flag("--partial", options->partial,
+                    "Keep the model's values of parameters and buffers that the checkpoint does not have");
+  add_write_options(*command, options->force, options->dry_run, options->limits);
+  command->callback(
+      [options, &globals, &action] { action = [options, &globals] { return run_load(*options, globals); }; });
+}
+
+}  // namespace accel::cli

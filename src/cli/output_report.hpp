@@ -1,0 +1,33 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/dtype.hpp"
+#include "ckpt/output_commit.hpp"
+#include "cli/commands.hpp"
+
+namespace accel::cli {
+
+/// What a command that writes a plan has to say about it.
+struct OutputReport {
+  const ckpt::OutputPlan& plan;
+  const ckpt::Checkpoint& source;
+  const ckpt::OutputTarget& target;
+  nlohmann::ordered_json details = {};  ///< Of this command alone, for --json.
+  double seconds = 0;
+};
+
+/// --dry-run: which bytes would go where.
+void print_plan(const OutputReport& report, const Globals& globals);
+/// What has been written; `what` names it in the text ("12 tensors").
+void print_result(const OutputReport& report, const std::string& what, const Globals& globals);
+
+/// --dtype.
+void add_dtype(CLI::App& command, std::optional<ckpt::DType>& dtype);
+/// --force, --dry-run, --max-memory, --threads.
+void add_write_options(CLI::App& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits);
+
+}  // namespace accel::cli

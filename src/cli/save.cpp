@@ -1,0 +1,112 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/progress.hpp"
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/checkpoint_search.hpp"
+#include "ckpt/output_commit.hpp"
+#include "ckpt/save_plan.hpp"
+#include "cli/commands.hpp"
+#include "cli/output_report.hpp"
+
+namespace accel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string source;
+  std::string output;
+  ckpt::SaveOptions save;
+  ckpt::WriteLimits limits;
+  bool force = false;
+  bool dry_run = false;
+};
+
+// A full checkpoint may be given its file's name; otherwise OUT is the directory that gets it.
+ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan) {
+  ckpt::OutputTarget target;
+  const fs::path output = options.output;
+  target.is_file =
+      options.save.type == ckpt::SaveType::kFull && output.extension() == ".bin" && !fs::is_directory(output);
+  target.path = plan.folder.empty() ? output : output / plan.folder;
+  target.belongs = plan.belongs;
+  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  return target;
+}
+
+ExitCode run_save(const Options& options, const Globals& globals) {
+  const fs::path path = ckpt::find_checkpoint(options.source, ckpt::Want::kModel);
+  if (path != fs::path(options.source)) log::info(fmt::format("saving '{}'", path.string()));
+  const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(path);
+  const ckpt::SavePlan plan = ckpt::plan_save(*source, options.save);
+  const ckpt::OutputTarget target = target_of(options, plan);
+  for (const std::string& name : plan.left_out) log::warn(fmt::format("'{}' is left out", name));
+
+  OutputReport report{plan.output, *source, target};
+  report.details = {{"kind", plan.optimizer ? "optimizer" : "model"},
+                    {"tensors", plan.state.tensors.size()},
+                    {"objects", plan.state.objects.size()},
+                    {"left_out", plan.left_out}};
+  if (options.dry_run) {
+    print_plan(report, globals);
+    return ExitCode::kSuccess;
+  }
+  {
+    Progress progress("saving", plan.output.total_bytes(),
+                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
+    ckpt::write_output(*source, plan.output, target, options.limits, progress);
+    report.seconds = progress.seconds();
+  }
+  print_result(report, fmt::format("{} tensors", plan.state.tensors.size()), globals);
+  return ExitCode::kSuccess;
+}
+
+void add_options(CLI::App& command, Options& options) {
+  command
+      .add_option("SRC", options.source,
+                  "A model or an optimizer of any kind, or a directory above it that holds just one")
+      ->required();
+  command
+      .add_option("OUT", options.output, "Directory that gets the checkpoint; for full also a name in .bin")
+      ->required();
+  const std::map<std::string, ckpt::SaveType> types = {{"full", ckpt::SaveType::kFull},
+                                                       {"local", ckpt::SaveType::kLocal},
+                                                       {"sharded", ckpt::SaveType::kSharded}};
+  command
+      .add_option_function<std::string>(
+          "--type", [&options, types](const std::string& name) { options.save.type = types.at(name); },
+          "full (one file), local (a file a rank) or sharded (torch.distributed.checkpoint)")
+      ->check(CLI::IsMember(types).description(""))
+      ->type_name("TYPE")
+      ->required();
+  command.add_option("--ranks", options.save.ranks, "Ranks that local and sharded are split over (1)")
+      ->check(CLI::Range(1, 100'000).description(""))
+      ->type_name("N");
+  command.add_option("--model-index", options.save.index, "The i of Accelerate's names (0)")
+      ->check(CLI::Range(0, 100'000).description(""))
+      ->type_name("I");
+  add_dtype(command, options.save.dtype);
+  command.add_flag("--tensors-only", options.save.tensors_only, "Leave out what is no tensor");
+  add_write_options(command, options.force, options.dry_run, options.limits);
+}
+
+}  // namespace
+
+void add_save(CLI::App& app, const Globals& globals, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("save", "Write any model or checkpoint as a full, local or sharded checkpoint");
+  auto options = std::make_shared<Options>();
+  add_options(*command, *options);
+  command->callback(
+      [options, &globals, &action] { action = [options, &globals] { return run_save(*options, globals); }; });
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,189 @@
+"""accel load, judged by torch.jit.load: the new weights, and everything else as it was."""
+
+import json
+import zipfile
+
+import ckpt_peers
+import pytest
+import safetensors.torch
+import torch
+from ckpt_peers import assert_same
+
+
+class Inner(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 4)
+        self.register_buffer("steps", torch.tensor(3))
+        self.plain = torch.ones(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + self.plain[0] + self.steps
+
+
+class Model(torch.nn.Module):
+    """Tied, transposed, overlapping and plain tensors, a method besides forward, and constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+        self.others = torch.nn.ModuleList([Inner(), Inner()])
+        self.tied = self.inner.linear.weight
+        self.transposed = torch.nn.Parameter(torch.randn(4, 6).t())
+        self.channels_last = torch.nn.Parameter(torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last))
+        base = torch.arange(10.0)
+        self.register_buffer("left", base[2:6])
+        self.register_buffer("right", base[4:8])
+        self.register_buffer("half", torch.randn(5).bfloat16())
+        self.register_buffer("empty", torch.zeros(0, 3))
+        self.lists = [torch.zeros(2)]
+
+    @torch.jit.export
+    def twice(self, x: int) -> int:
+        return 2 * x
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x) + self.tied.sum() + self.transposed.sum() + self.channels_last[0, 0, 0, 1] + self.lists[0][0]
+        for other in self.others:
+            y = y + other(x)
+        return y + self.left[0] + self.right[1] + self.half[2] + torch.tensor([7.0])[0]
+
+
+@pytest.fixture
+def model(tmp_path):
+    torch.manual_seed(1)
+    scripted = torch.jit.script(Model()).eval()
+    torch.jit.save(scripted, tmp_path / "model.pt", _extra_files={"note.txt": "hello"})
+    return tmp_path / "model.pt"
+
+
+@pytest.fixture
+def weights(model):
+    """Other values for the whole state dict of the model."""
+    torch.manual_seed(2)
+    state = {}
+    for name, tensor in torch.jit.load(model).state_dict().items():
+        state[name] = torch.randn(tensor.shape).to(tensor.dtype) if tensor.is_floating_point() else tensor + 5
+    state["tied"] = state["inner.linear.weight"]
+    state["right"][:2] = state["left"][2:]
+    return state
+
+
+def assert_loaded(path, model, expected):
+    """`path` is `model` with the state dict `expected`, and nothing else is different."""
+    extra = {"note.txt": ""}
+    found = torch.jit.load(path, _extra_files=extra)
+    assert_same(found.state_dict(), expected)
+    assert extra["note.txt"] in ("hello", b"hello")
+    assert found.twice(4) == 8
+    before = torch.jit.load(model)
+    assert found.training == before.training
+    assert [t.stride() for t in found.state_dict().values()] == [t.stride() for t in before.state_dict().values()]
+    assert found.tied.data_ptr() == found.inner.linear.weight.data_ptr()
+    before.load_state_dict(expected)
+    x = torch.randn(2, 3)
+    assert torch.equal(found(x), before(x))
+    with zipfile.ZipFile(path) as ours, zipfile.ZipFile(model) as theirs:
+        assert ours.namelist() == theirs.namelist()
+        assert ours.testzip() is None
+        assert all(entry.compress_type == zipfile.ZIP_STORED for entry in ours.infolist())
+        for name in ours.namelist():
+            if "/data/" not in name:
+                assert ours.read(name) == theirs.read(name), name
+
+
+def checkpoint_of(form, weights, tmp_path, accel):
+    torch.save(weights, tmp_path / "weights.bin")
+    if form == "bin":
+        return tmp_path / "weights.bin"
+    if form == "safetensors":
+        safetensors.torch.save_file({n: t.clone().contiguous() for n, t in weights.items()}, tmp_path / "w.safetensors")
+        return tmp_path / "w.safetensors"
+    accel("save", tmp_path / "weights.bin", tmp_path / form, "--type", form, "--ranks", 3)
+    return tmp_path / form
+
+
+@pytest.mark.parametrize("form", ["bin", "safetensors", "sharded", "local"])
+def test_loads_every_kind(accel, model, weights, tmp_path, form):
+    checkpoint = checkpoint_of(form, weights, tmp_path, accel)
+    accel("load", checkpoint, "--into", model, "--out", tmp_path / "new.pt")
+    assert_loaded(tmp_path / "new.pt", model, weights)
+
+
+def test_other_dtypes_become_the_models(accel, model, weights, tmp_path):
+    wide = {n: t.double() if t.is_floating_point() else t for n, t in weights.items()}
+    torch.save(wide, tmp_path / "wide.bin")
+    accel("load", tmp_path / "wide.bin", "--into", model, "--out", tmp_path / "new.pt")
+    assert_loaded(tmp_path / "new.pt", model, weights)
+
+
+def test_a_tied_weight_under_one_name_is_enough(accel, model, weights, tmp_path):
+    torch.save({n: t for n, t in weights.items() if n != "tied"}, tmp_path / "w.bin")
+    accel("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt")
+    assert_loaded(tmp_path / "new.pt", model, weights)
+
+
+def test_what_does_not_fit_is_listed_at_once(accel, model, weights, tmp_path):
+    del weights["inner.linear.bias"]
+    weights["half"] = torch.zeros(4)
+    weights["inner.steps"] = torch.tensor(1.5)
+    weights["more"] = torch.zeros(1)
+    torch.save(weights, tmp_path / "w.bin")
+    error = accel("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt", code=1).stderr
+    assert "missing 'inner.linear.bias'" in error
+    assert "'half' is [4], the model's is [5]" in error
+    assert "'inner.steps' is float32, the model's is int64" in error
+    assert "unexpected 'more'" in error
+    assert not (tmp_path / "new.pt").exists()
+
+
+def test_partial_keeps_what_is_missing(accel, model, weights, tmp_path):
+    kept = torch.jit.load(model).state_dict()["others.1.linear.weight"]
+    del weights["others.1.linear.weight"]
+    torch.save(weights, tmp_path / "w.bin")
+    arguments = ("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt")
+    assert "--partial" in accel(*arguments, code=1).stderr
+    assert "'others.1.linear.weight'" in accel(*arguments, "--partial").stderr
+    assert_loaded(tmp_path / "new.pt", model, {**weights, "others.1.linear.weight": kept})
+
+
+@pytest.mark.parametrize("name", ["tied", "right"])
+def test_tensors_that_share_bytes_must_agree(accel, model, weights, tmp_path, name):
+    weights[name] = weights[name] + 1
+    torch.save(weights, tmp_path / "w.bin")
+    error = accel("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt", code=1).stderr
+    assert f"'{name}'" in error and "share their bytes in the model" in error
+
+
+def test_existing_output_and_the_model_itself(accel, model, weights, tmp_path):
+    torch.save(weights, tmp_path / "w.bin")
+    arguments = ("load", tmp_path / "w.bin", "--into", model, "--out", model)
+    assert "already there" in accel(*arguments, code=1).stderr
+    original = tmp_path / "original.pt"
+    original.write_bytes(model.read_bytes())
+    result = json.loads(accel(*arguments, "--force", "--json", "--quiet").stdout)
+    assert result["tensors"] == len(weights) and result["kept"] == []
+    assert_loaded(model, original, weights)
+
+
+def test_a_broken_model_is_found(accel, model, weights, tmp_path):
+    torch.save(weights, tmp_path / "w.bin")
+    arguments = ("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt")
+    whole = model.read_bytes()
+    broken = bytearray(whole)
+    broken[whole.index(b"hello")] ^= 1
+    model.write_bytes(broken)
+    assert "CRC" in accel(*arguments, code=5).stderr
+    model.write_bytes(whole[: len(whole) // 2])
+    assert accel(*arguments, code=None).returncode != 0
+    torch.save(weights, model)
+    assert "needs a TorchScript file" in accel(*arguments, code=2).stderr
+    assert not (tmp_path / "new.pt").exists()
+
+
+def test_dry_run_writes_nothing(accel, model, weights, tmp_path):
+    torch.save(weights, tmp_path / "w.bin")
+    result = accel("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt", "--dry-run")
+    assert "inner.linear.bias float32 [4]" in result.stdout
+    assert not (tmp_path / "new.pt").exists()
+    assert ckpt_peers.bits(torch.jit.load(model).half) != ckpt_peers.bits(weights["half"])
