@@ -34,7 +34,7 @@ class Model(torch.nn.Module):
         base = torch.arange(10.0)
         self.register_buffer("left", base[2:6])
         self.register_buffer("right", base[4:8])
-        self.register_buffer("half", torch.randn(5).bfloat16())
+        self.register_buffer("bf", torch.randn(5).bfloat16())
         self.register_buffer("empty", torch.zeros(0, 3))
         self.lists = [torch.zeros(2)]
 
@@ -46,7 +46,7 @@ class Model(torch.nn.Module):
         y = self.inner(x) + self.tied.sum() + self.transposed.sum() + self.channels_last[0, 0, 0, 1] + self.lists[0][0]
         for other in self.others:
             y = y + other(x)
-        return y + self.left[0] + self.right[1] + self.half[2] + torch.tensor([7.0])[0]
+        return y + self.left[0] + self.right[1] + self.bf[2] + torch.tensor([7.0])[0]
 
 
 @pytest.fixture
@@ -125,13 +125,13 @@ def test_a_tied_weight_under_one_name_is_enough(accel, model, weights, tmp_path)
 
 def test_what_does_not_fit_is_listed_at_once(accel, model, weights, tmp_path):
     del weights["inner.linear.bias"]
-    weights["half"] = torch.zeros(4)
+    weights["bf"] = torch.zeros(4)
     weights["inner.steps"] = torch.tensor(1.5)
     weights["more"] = torch.zeros(1)
     torch.save(weights, tmp_path / "w.bin")
     error = accel("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt", code=1).stderr
     assert "missing 'inner.linear.bias'" in error
-    assert "'half' is [4], the model's is [5]" in error
+    assert "'bf' is [4], the model's is [5]" in error
     assert "'inner.steps' is float32, the model's is int64" in error
     assert "unexpected 'more'" in error
     assert not (tmp_path / "new.pt").exists()
@@ -186,4 +186,4 @@ def test_dry_run_writes_nothing(accel, model, weights, tmp_path):
     result = accel("load", tmp_path / "w.bin", "--into", model, "--out", tmp_path / "new.pt", "--dry-run")
     assert "inner.linear.bias float32 [4]" in result.stdout
     assert not (tmp_path / "new.pt").exists()
-    assert ckpt_peers.bits(torch.jit.load(model).half) != ckpt_peers.bits(weights["half"])
+    assert ckpt_peers.bits(torch.jit.load(model).bf) != ckpt_peers.bits(weights["bf"])

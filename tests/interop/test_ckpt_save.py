@@ -4,6 +4,7 @@ import collections
 import json
 import types
 
+import accelerate
 import ckpt_peers
 import pytest
 import safetensors.torch
@@ -54,7 +55,8 @@ def test_full(accel, torch_checkpoints, tmp_path, kind):
     for mmap in (False, True):
         found = torch.load(path, weights_only=True, mmap=mmap)
         assert_same(found, expected_state(kind))
-        assert list(found) == list(expected_state(kind))
+        if kind != "replicated":  # Of which each rank wrote some, so that its order is not the model's.
+            assert list(found) == list(expected_state(kind))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
@@ -141,6 +143,7 @@ def plugin_of(kind):
 
 @pytest.fixture
 def one_rank(tmp_path):
+    accelerate.PartialState(cpu=True)  # Its functions log through this.
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield types.SimpleNamespace(
         num_processes=1, process_index=0, is_fsdp2=True, is_main_process=True, wait_for_everyone=lambda: None

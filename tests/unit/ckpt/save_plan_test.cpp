@@ -5,6 +5,7 @@
 
 #include "base/progress.hpp"
 #include "ckpt/output_commit.hpp"
+#include "ckpt/tensor_reader.hpp"
 #include "output_helpers.hpp"
 #include "raw_checkpoint.hpp"
 
