@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure accel beside its peers, in one run, on this machine; print a table with ratios.
 
-    tools/dev bench [--only start|launch|merge|metadata] [--gigabytes 1] [--repeat 5]
+    tools/dev bench [--only start|launch|merge|memory|small|verify|metadata] [--gigabytes 1] [--repeat 5]
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
 RESULTS.md by hand, with hardware and commit.
@@ -24,16 +24,29 @@ open(sys.argv[1] + "/" + os.environ["RANK"], "w").write(str(time.time()))
 """
 
 
+_peak: pathlib.Path | None = None
+
+
+def peak_tool():
+    """bench/peak.c, compiled once: the kernel adds what the process was before exec to a peak, and Python is large."""
+    global _peak
+    if _peak is None:
+        _peak = pathlib.Path(tempfile.mkdtemp()) / "peak"
+        subprocess.run(["cc", "-O2", "-o", _peak, pathlib.Path(__file__).with_name("peak.c")], check=True)
+    return _peak
+
+
 def run(command, **options):
     """Seconds and peak resident bytes of a command that must succeed."""
-    begin = time.perf_counter()
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               stdin=subprocess.DEVNULL, **options)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begin
-    if status != 0:
-        sys.exit(f"failed: {command}")
-    return seconds, usage.ru_maxrss * 1024
+    read, write = os.pipe()
+    try:
+        subprocess.run([str(part) for part in (peak_tool(), write, *command)], pass_fds=[write], stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True, **options)
+        seconds, kibibytes = os.read(read, 100).split()
+    finally:
+        os.close(read)
+        os.close(write)
+    return float(seconds), int(kibibytes) * 1024
 
 
 def compare(title, candidates, repeat, note=""):
@@ -49,7 +62,7 @@ def compare(title, candidates, repeat, note=""):
         memory = max(b for _, b in values)
         median = statistics.median(seconds)
         print(f"| {name} | {median * 1e3:.1f} ms | {min(seconds) * 1e3:.1f} to {max(seconds) * 1e3:.1f} ms "
-              f"| {memory / 1e6:.0f} MB | {median / ours:.2f} |")
+              f"| {memory / 1e6:.1f} MB | {median / ours:.2f} |")
 
 
 def bench_start(accel, repeat):
@@ -78,8 +91,9 @@ def bench_launch(accel, repeat):
         }, repeat)
 
 
-def make_checkpoint(folder, gigabytes):
-    """A DCP checkpoint of two ranks in Accelerate's layout, written by torch."""
+def make_checkpoint(folder, gigabytes, dim=0, tensors=32):
+    """A DCP checkpoint of two ranks in Accelerate's layout, written by torch; float32, cut along `dim`."""
+    path = pathlib.Path(folder) / "pytorch_model_fsdp_0"
     script = pathlib.Path(folder) / "save.py"
     script.write_text(f"""
 import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
@@ -87,31 +101,44 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2,))
-rows = int({gigabytes} * 1e9 / 4 / 4096 / 32)
+columns = min(4096, max(2, int({gigabytes} * 1e9 / 4 / {tensors})))
+rows = max(2, int({gigabytes} * 1e9 / 4 / columns / {tensors}))
+shape = (rows // 2, columns) if {dim} == 0 else (rows, columns // 2)
 torch.manual_seed(dist.get_rank())
-state = {{f"layers.{{i}}.weight": DTensor.from_local(torch.randn(rows // 2, 4096), mesh, [Shard(0)]) for i in range(32)}}
-dcp.save({{"model": state}}, checkpoint_id="{folder}/pytorch_model_fsdp_0")
+state = {{f"layers.{{i}}.weight": DTensor.from_local(torch.randn(shape), mesh, [Shard({dim})]) for i in range({tensors})}}
+dcp.save({{"model": state}}, checkpoint_id="{path}")
 """)
-    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)], check=True,
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return pathlib.Path(folder) / "pytorch_model_fsdp_0"
+    return path
+
+
+def work_folder():
+    return tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp"))
+
+
+def into(out, command):
+    """Runs a command whose output is the new folder `out`, with no other writes under way."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    os.sync()
+    return run(command)
+
+
+def warm(path):
+    for file in path.iterdir():
+        subprocess.run(["cat", file], stdout=subprocess.DEVNULL, check=True)
 
 
 def bench_merge(accel, repeat, gigabytes):
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
-        source = make_checkpoint(folder, gigabytes)
-        out = pathlib.Path(folder) / "out"
-
-        def fresh(command):
-            shutil.rmtree(out, ignore_errors=True)
-            out.mkdir()
-            os.sync()
-            return run(command)
-
-        compare(f"Merge of {gigabytes} GB, 2 shards, warm cache, durable output", {
-            "accel merge-weights": lambda: fresh([accel, "merge-weights", source, out]),
-            "cp and fsync": lambda: fresh(["sh", "-c", f"cp {source}/*.distcp {out} && sync {out}/*"]),
-            "accelerate merge-weights (not synced)": lambda: fresh([sys.executable, "-m", "accelerate.commands.merge", source, out]),
+    with work_folder() as folder:
+        source, out = make_checkpoint(folder, gigabytes), pathlib.Path(folder) / "out"
+        warm(source)
+        compare(f"Merge of {gigabytes:g} GB, 2 shards, warm cache, durable output", {
+            "accel merge-weights": lambda: into(out, [accel, "merge-weights", source, out]),
+            "cp and fsync": lambda: into(out, ["sh", "-c", f"cp {source}/*.distcp {out} && sync {out}/*"]),
+            "accelerate merge-weights (not synced)": lambda: into(
+                out, [sys.executable, "-m", "accelerate.commands.merge", source, out]),
         }, repeat)
 
 
@@ -136,12 +163,47 @@ def bench_metadata(accel, repeat, chunks):
             }, repeat)
 
 
+def bench_memory(accel, sizes):
+    """Peak memory of merges of several sizes and kinds."""
+    print("\n## Peak memory of a merge\n\n| merge | size | time | peak memory |\n| --- | --- | --- | --- |")
+    for dim, title in ((0, "row shards"), (1, "column shards")):
+        for gigabytes in sizes:
+            with work_folder() as folder:
+                source, out = make_checkpoint(folder, gigabytes, dim), pathlib.Path(folder) / "out"
+                for note, flags in (("", []), (", `--dtype bf16`", ["--dtype", "bf16"])):
+                    seconds, memory = into(out, [accel, "merge-weights", source, out, *flags])
+                    print(f"| {title}{note} | {gigabytes:g} GB | {seconds:.2f} s | {memory / 1e6:.1f} MB |", flush=True)
+
+
+def bench_small(accel, repeat):
+    with work_folder() as folder:
+        source, out = make_checkpoint(folder, 0.004, tensors=1000), pathlib.Path(folder) / "out"
+        warm(source)
+        compare("Merge of a thousand small tensors (4 MB), 2 shards", {
+            "accel merge-weights": lambda: into(out, [accel, "merge-weights", source, out]),
+            "cp and fsync": lambda: into(out, ["sh", "-c", f"cp {source}/*.distcp {out} && sync {out}/*"]),
+        }, repeat * 3)
+
+
+def bench_verify(accel, repeat, gigabytes):
+    with work_folder() as folder:
+        source = make_checkpoint(folder, gigabytes)
+        warm(source)
+        candidates = {
+            "accel verify, 2 threads": lambda: run([accel, "verify", source, "--threads", "2"]),
+            "cat to /dev/null": lambda: run(["sh", "-c", f"cat {source}/*.distcp >/dev/null"]),
+            "sha256sum": lambda: run(["sh", "-c", f"sha256sum {source}/*.distcp"]),
+        }
+        compare(f"Verify {gigabytes:g} GB, 2 shards, warm cache", candidates, repeat)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accel", required=True, type=pathlib.Path)
-    parser.add_argument("--only", choices=["start", "launch", "merge", "metadata"])
-    parser.add_argument("--chunks", type=int, default=1_000_000)
+    parser.add_argument("--only", choices=["start", "launch", "merge", "memory", "small", "verify", "metadata"])
+    parser.add_argument("--chunks", type=int, default=1_000_000, help="for --only metadata")
     parser.add_argument("--gigabytes", type=float, default=1)
+    parser.add_argument("--sizes", type=float, nargs="+", default=[0.25, 1], help="gigabytes, for --only memory")
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
     wanted = lambda name: arguments.only in (None, name)  # noqa: E731
@@ -153,6 +215,12 @@ def main():
         bench_merge(arguments.accel, arguments.repeat, arguments.gigabytes)
     if wanted("metadata"):
         bench_metadata(arguments.accel, min(arguments.repeat, 3), arguments.chunks)
+    if wanted("memory"):
+        bench_memory(arguments.accel, arguments.sizes)
+    if wanted("small"):
+        bench_small(arguments.accel, arguments.repeat)
+    if wanted("verify"):
+        bench_verify(arguments.accel, arguments.repeat, arguments.gigabytes)
 
 
 if __name__ == "__main__":

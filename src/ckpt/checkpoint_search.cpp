@@ -175,12 +175,4 @@ std::vector<fs::path> list_checkpoints(const fs::path& directory) {
   return paths;
 }
 
-fs::path find_model_directory(const fs::path& path) {
-  fs::path found = find_checkpoint(path, Want::kModel);
-  const Kind kind = kind_of(found);
-  if (kind == Kind::kDcp) return found;
-  throw Error(ErrorKind::kFailure, fmt::format("'{}' is a {} checkpoint; merging those is not there yet",
-                                               found.string(), name_of(kind)));
-}
-
 }  // namespace accel::ckpt

@@ -20,7 +20,4 @@ enum class Want { kModel, kOptimizer, kAny };
 /// All that find_checkpoint would choose from in a directory, sorted; of any kind.
 [[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& directory);
 
-/// As find_checkpoint for a model, but it must be a DCP directory. Throws Error (kFailure) for another kind.
-[[nodiscard]] std::filesystem::path find_model_directory(const std::filesystem::path& path);
-
 }  // namespace accel::ckpt

@@ -14,7 +14,7 @@ namespace accel::cli {
 /// What a command that writes a plan has to say about it.
 struct OutputReport {
   const ckpt::OutputPlan& plan;
-  const ckpt::Checkpoint& source;
+  ckpt::Checkpoint& source;
   const ckpt::OutputTarget& target;
   nlohmann::ordered_json details = {};  ///< Of this command alone, for --json.
   double seconds = 0;

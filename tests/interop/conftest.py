@@ -98,10 +98,22 @@ def cell(request):
     return place
 
 
+@pytest.fixture
+def reads(request, cell):
+    """reads(KIND, COLUMN): the test reads that kind of the `zoo`."""
+    return lambda kind, column: cell(matrix.READS, kind.title, column, request.node.callspec.params["zoo"])
+
+
+@pytest.fixture
+def writes(request, cell):
+    """writes(ROW, COLUMN): the `judge` loads what the test wrote."""
+    return lambda row, column: cell(matrix.WRITES, row, column, request.node.callspec.params["judge"])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if call.when == "call":
+    if call.when == "call" and not report.skipped:
         for name, value in item.user_properties:
             if name == "matrix":
                 matrix.SEEN[value] = matrix.SEEN.get(value, True) and report.passed

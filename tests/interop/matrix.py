@@ -56,7 +56,8 @@ def summary() -> str:
 def main() -> int:
     here = pathlib.Path(__file__).resolve().parent
     out = here.parents[1] / "docs/interop-matrix.md"
-    tests = sorted(str(path) for path in here.glob("test_matrix_*.py"))
+    names = ("matrix_read", "matrix_check", "matrix_save", "matrix_write", "transformers")
+    tests = [str(path) for name in names if (path := here / f"test_{name}.py").exists()]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-W", "ignore", *tests, *sys.argv[1:]]
     status = subprocess.run(command, cwd=here.parents[1], env={**os.environ, "ACCEL_MATRIX": str(out)}).returncode
     print(f"{out}: written")

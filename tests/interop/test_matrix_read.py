@@ -4,23 +4,14 @@ import json
 
 import pytest
 import safetensors.torch
-from matrix import READS
-from zoo_kinds import KINDS, Kind
+import torch
+from zoo_kinds import KINDS
 from zoo_state import difference, short_name
 
-INSPECTED = [kind for kind in KINDS if not kind.name.startswith(("accelerate-dtensor", "hf-dcp", "dcp-no-coll", "safetensors-index"))]
-MERGED = [kind for kind in INSPECTED if kind.name.startswith(("dcp", "accelerate-sharded")) and kind.in_safetensors
-          and kind.name not in ("dcp-zstd", "dcp-extras")]
-
-
-@pytest.fixture
-def here(request, cell):
-    """here(KIND, COLUMN): the test fills that cell of the table."""
-
-    def place(kind: Kind, column: str) -> None:
-        cell(READS, kind.title, column, request.node.callspec.params["zoo"])
-
-    return place
+READ = [kind for kind in KINDS if not kind.name.startswith(("accelerate-dtensor", "dcp-no-collectives", "dcp-extras"))]
+INSPECTED = [kind for kind in READ if kind.name != "safetensors-index"]
+SAFETENSORS_KINDS = [kind for kind in READ if kind.in_safetensors]
+OTHER_KINDS = [kind for kind in READ if not kind.in_safetensors]
 
 
 def strip_root(name: str) -> str:
@@ -28,8 +19,8 @@ def strip_root(name: str) -> str:
 
 
 @pytest.mark.parametrize("kind", INSPECTED, ids=str)
-def test_inspect(accel, zoo, here, kind):
-    here(kind, "inspect")
+def test_inspect(accel, zoo, reads, kind):
+    reads(kind, "inspect")
     (found,) = json.loads(accel("inspect", zoo.path(kind), "--json").stdout)["checkpoints"]
     tensors = {strip_root(entry["name"]): entry for entry in found["tensors"]}
     for name, tensor in zoo.expected(kind).items():
@@ -37,9 +28,24 @@ def test_inspect(accel, zoo, here, kind):
         assert (entry["dtype"], entry["shape"]) == (short_name(tensor.dtype), list(tensor.shape)), name
 
 
-@pytest.mark.parametrize("kind", MERGED, ids=str)
-def test_merge(accel, zoo, here, kind, tmp_path):
-    here(kind, "merge")
+@pytest.mark.parametrize("kind", SAFETENSORS_KINDS, ids=str)
+def test_merge(accel, zoo, reads, kind, tmp_path):
+    reads(kind, "merge")
     accel("merge-weights", zoo.path(kind), tmp_path / "out", "--keep-tied")
     found = safetensors.torch.load_file(tmp_path / "out/model.safetensors")
+    assert difference(found, zoo.expected(kind)) == ""
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS, ids=str)
+def test_merge_refuses_what_safetensors_has_no_name_for(accel, zoo, kind, tmp_path):
+    result = accel("merge-weights", zoo.path(kind), tmp_path / "out", "--keep-tied", code=1)
+    assert "complex32" in result.stderr or "complex128" in result.stderr
+    assert not (tmp_path / "out/model.safetensors").exists()
+
+
+@pytest.mark.parametrize("kind", READ, ids=str)
+def test_merge_to_bin(accel, zoo, reads, kind, tmp_path):
+    reads(kind, "merge to `.bin`")
+    accel("merge-weights", zoo.path(kind), tmp_path / "out", "--unsafe_serialization", "--keep-tied")
+    found = torch.load(tmp_path / "out/pytorch_model.bin", weights_only=True)
     assert difference(found, zoo.expected(kind)) == ""

@@ -33,7 +33,6 @@ class CheckpointSearchTest : public ::testing::Test {
 TEST_F(CheckpointSearchTest, TheDirectoryItself) {
   put(".metadata");
   EXPECT_EQ(found(Want::kModel), ".");
-  EXPECT_EQ(find_model_directory(dir_.path()), dir_.path());
 }
 
 TEST_F(CheckpointSearchTest, TheOneBelow) {
@@ -105,11 +104,6 @@ TEST_F(CheckpointSearchTest, SaysWhatIsThereInstead) {
   put("x/__0_0.distcp");
   EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("no .metadata"));
   EXPECT_THAT(rejection(ErrorKind::kMissing, Want::kOptimizer), HasSubstr("no .metadata"));
-}
-
-TEST_F(CheckpointSearchTest, OtherKindsAreNotMergedYet) {
-  EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)find_model_directory(put("model.safetensors")); }),
-              HasSubstr("safetensors checkpoint"));
 }
 
 }  // namespace
