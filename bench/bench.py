@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure accel beside its peers, in one run, on this machine; print a table with ratios.
 
-    tools/dev bench [--only start|launch|merge] [--gigabytes 1] [--repeat 5]
+    tools/dev bench [--only start|launch|merge|verify] [--gigabytes 1] [--repeat 5]
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
 RESULTS.md by hand, with hardware and commit.
@@ -114,10 +114,35 @@ def bench_merge(accel, repeat, gigabytes):
         }, repeat)
 
 
+ZLIB = """
+import sys, zlib
+for name in sys.argv[1:]:
+    crc = 0
+    with open(name, "rb", buffering=0) as file:
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
+"""
+
+
+def bench_verify(accel, repeat, gigabytes):
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
+        source = make_checkpoint(folder, gigabytes)
+        data = sorted(source.glob("*.distcp"))
+        size = sum(path.stat().st_size for path in data)
+        run(["cat", *data])  # Into the page cache.
+        compare(f"Verify of {size / 1e9:.2f} GB, 2 shards, warm cache (GB/s: {size / 1e9:.2f} over seconds)", {
+            "accel verify --threads 2": lambda: run([accel, "verify", "--threads", "2", source]),
+            "accel verify --threads 1": lambda: run([accel, "verify", "--threads", "1", source]),
+            "Python's zlib.crc32 of the same files": lambda: run([sys.executable, "-c", ZLIB, *data]),
+            "cksum of the same files": lambda: run(["cksum", *data]),
+            "cat to nowhere": lambda: run(["cat", *data]),
+        }, repeat)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accel", required=True)
-    parser.add_argument("--only", choices=["start", "launch", "merge"])
+    parser.add_argument("--only", choices=["start", "launch", "merge", "verify"])
     parser.add_argument("--gigabytes", type=float, default=1)
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
@@ -128,6 +153,8 @@ def main():
         bench_launch(arguments.accel, arguments.repeat)
     if wanted("merge"):
         bench_merge(arguments.accel, arguments.repeat, arguments.gigabytes)
+    if wanted("verify"):
+        bench_verify(arguments.accel, arguments.repeat, arguments.gigabytes)
 
 
 if __name__ == "__main__":
