@@ -22,7 +22,8 @@ constexpr std::uint64_t kPickleLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kCompressedLimitBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMaxDeflateRatio = 1032;  // What the format can reach.
 constexpr std::uint16_t kDeflated = 8;
-constexpr std::uint64_t kDescriptor32 = 16;  // With signature, CRC and two sizes.
+constexpr std::uint64_t kKnownFlags = 0x080e;  // UTF-8 names, a descriptor, how hard it was deflated.
+constexpr std::uint64_t kDescriptor32 = 16;    // With signature, CRC and two sizes.
 constexpr std::uint64_t kDescriptor64 = 24;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
@@ -124,8 +125,13 @@ class ArchiveChecker {
     }
   }
 
-  // Returns where the data begins, or nothing if that cannot be told.
-  std::optional<std::uint64_t> check_local_header(const ZipEntry& entry) {
+  struct LocalHeader {
+    std::uint64_t data = 0;  // Where the record's data begins.
+    bool has_descriptor = false;
+  };
+
+  // Nothing if where the data begins cannot be told.
+  std::optional<LocalHeader> check_local_header(const ZipEntry& entry) {
     const auto header = window_.read(entry.header_offset, zip::kLocalHeaderBytes);
     const auto reject = [&](const std::string& why) {
       report(FindingKind::kBroken, entry, entry.header_offset, zip::kLocalHeaderBytes, why);
@@ -139,16 +145,17 @@ class ArchiveChecker {
     if (text_of(name) != entry.name) {
       return reject(fmt::format("is called '{}' in its local header", text_of(name)));
     }
-    if (get_uint(header, 8, 2) != entry.method || get_uint(header, 6, 2) != entry.flags) {
-      return reject("has other flags, or another method, in its local header than in the directory");
+    const std::uint64_t flags = get_uint(header, 6, 2);
+    if (get_uint(header, 8, 2) != entry.method || (flags & ~kKnownFlags) != 0) {
+      return reject("has other flags, or another method, in its local header than it should");
     }
     const std::uint64_t data = entry.header_offset + zip::kLocalHeaderBytes + name_bytes + extra_bytes;
     if (checked_add(data, entry.stored_size) > window_.size()) return reject("reaches beyond the archive");
-    const bool has_descriptor = (get_uint(header, 6, 2) & zip::kHasDescriptor) != 0;
+    const bool has_descriptor = (flags & zip::kHasDescriptor) != 0;
     if (!has_descriptor && get_uint(header, 14, 4) != entry.crc32) {
       return reject("has another CRC in its local header than in the directory");
     }
-    return data;
+    return LocalHeader{data, has_descriptor};
   }
 
   void check_descriptor(const ZipEntry& entry, std::uint64_t at) {
@@ -164,10 +171,10 @@ class ArchiveChecker {
   }
 
   void check_record(const ZipEntry& entry) {
-    const std::optional<std::uint64_t> begin = check_local_header(entry);
-    if (!begin) return;
-    check_data(entry, *begin);
-    if ((entry.flags & zip::kHasDescriptor) != 0) check_descriptor(entry, *begin + entry.stored_size);
+    const std::optional<LocalHeader> header = check_local_header(entry);
+    if (!header) return;
+    check_data(entry, header->data);
+    if (header->has_descriptor) check_descriptor(entry, header->data + entry.stored_size);
   }
 
   void check_data(const ZipEntry& entry, std::uint64_t begin) {

@@ -24,6 +24,7 @@ constexpr std::uint64_t kBlockBytes = 4096;
 constexpr std::uint64_t kDirectoryLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
+constexpr std::uint64_t kKnownFlags = 0x080e;        // UTF-8 names, a descriptor, how hard it was deflated.
 constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that heed it find such a record empty.
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
@@ -165,7 +166,6 @@ ZipIndex::ZipIndex(const FileWindow& window) {
     }
     ZipEntry entry;
     entry.name.assign(reinterpret_cast<const char*>(bytes.data()) + begin, name_bytes);
-    entry.flags = static_cast<std::uint16_t>(get_uint(bytes, at + 8, 2));
     entry.method = static_cast<std::uint16_t>(get_uint(bytes, at + 10, 2));
     entry.crc32 = static_cast<std::uint32_t>(get_uint(bytes, at + 16, 4));
     entry.stored_size = get_uint(bytes, at + 20, 4);
@@ -173,8 +173,9 @@ ZipIndex::ZipIndex(const FileWindow& window) {
     entry.header_offset = get_uint(bytes, at + 42, 4);
     apply_zip64(all.subspan(begin + name_bytes, extra_bytes), entry);
     if (get_uint(bytes, at + 34, 2) != 0) reject("the archive is split over several files");
-    if ((entry.flags & kEncrypted) != 0)
-      reject(fmt::format("record '{}' is encrypted", entry.name));
+    const std::uint64_t flags = get_uint(bytes, at + 8, 2);
+    if ((flags & kEncrypted) != 0) reject(fmt::format("record '{}' is encrypted", entry.name));
+    if ((flags & ~kKnownFlags) != 0) reject(fmt::format("record '{}' has flags {:#x}", entry.name, flags));
     if ((get_uint(bytes, at + 38, 4) & kDirectoryAttribute) != 0 && !entry.name.ends_with('/')) {
       reject(fmt::format("record '{}' is marked as a directory", entry.name));
     }

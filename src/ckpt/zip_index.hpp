@@ -21,7 +21,6 @@ struct ZipEntry {
   std::uint64_t header_offset = 0;  ///< Within the archive.
   std::uint32_t crc32 = 0;
   std::uint16_t method = 0;  ///< 0: stored as it is.
-  std::uint16_t flags = 0;
 };
 
 /// Part of a file, or all of a source, read through two cached blocks at its ends: small archives lie in them
