@@ -63,7 +63,7 @@ def test_the_forms_are_what_they_should_be(accel, forms):
     assert tensors["few"][2] == 3
     assert tensors["scalar"][1] == []
     assert len({file for entry in as_accel_says(accel, forms / "threads")[0].values() for file in entry[3]}) > 4
-    assert len({file for entry in as_accel_says(accel, forms / "file_per_tensor")[0].values() for file in entry[3]}) > 20
+    assert len({file for entry in as_accel_says(accel, forms / "file_per_tensor")[0].values() for file in entry[3]}) > 12
     _, objects = as_accel_says(accel, forms / "extras")
     assert objects >= {"epoch", "args.lr"}
 
