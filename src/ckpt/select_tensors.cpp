@@ -54,7 +54,8 @@ bool is_optimizer(const Checkpoint& checkpoint) {
   bool state = false;
   bool groups = false;
   const auto look = [&](const StatePath& path) {
-    if (path.size() <= depth) return;
+    if (path.size() <= depth || (depth == 1 && path.front() != *root))
+      return;  // Beside a model is no matter.
     state = state || path[depth] == PathKey("state");
     groups = groups || path[depth] == PathKey("param_groups");
   };

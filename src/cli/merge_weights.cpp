@@ -21,6 +21,7 @@
 #include "ckpt/model_assets.hpp"
 #include "ckpt/output_commit.hpp"
 #include "ckpt/remove_checkpoint.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/merge_report.hpp"
 
@@ -128,6 +129,17 @@ ExitCode run_merge(Options options, const Globals& globals) {
   return ExitCode::kSuccess;
 }
 
+CLI::Validator size_value() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::optional<std::uint64_t> size = parse_size(text);
+        if (!size) return fmt::format("'{}' is no size such as 5GB", text);
+        text = std::to_string(*size);
+        return std::string();
+      },
+      "");
+}
+
 void add_options(CLI::App& command, Options& options) {
   command
       .add_option("CKPT", options.checkpoint,
@@ -140,7 +152,7 @@ void add_options(CLI::App& command, Options& options) {
   command
       .add_option("--max-shard-size", options.merge.max_shard_bytes,
                   "Largest file, such as 5GB (decimal); above it several files and an index are written")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(size_value())
       ->type_name("SIZE");
   const std::map<std::string, ckpt::DType> dtypes = {
       {"f32", ckpt::DType::kFloat32},   {"float32", ckpt::DType::kFloat32},
@@ -175,7 +187,7 @@ void add_options(CLI::App& command, Options& options) {
   command.add_flag("--dry-run", options.dry_run, "Print what would go where, and write nothing");
   command
       .add_option("--max-memory", options.limits.memory_bytes, "Memory to use (64MB); at least 16MB a thread")
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(size_value())
       ->type_name("SIZE");
   command.add_option("--threads", options.limits.threads, "Threads that read and write (2)")
       ->check(CLI::Range(1, 64).description(""))

@@ -8,7 +8,7 @@ import torch
 from zoo_kinds import KINDS
 from zoo_state import difference, short_name
 
-READ = [kind for kind in KINDS if not kind.name.startswith(("accelerate-dtensor", "dcp-no-collectives", "dcp-extras"))]
+READ = [kind for kind in KINDS if not kind.name.startswith("dcp-no-collectives")]
 INSPECTED = [kind for kind in READ if kind.name != "safetensors-index"]
 SAFETENSORS_KINDS = [kind for kind in READ if kind.in_safetensors]
 OTHER_KINDS = [kind for kind in READ if not kind.in_safetensors]

@@ -49,3 +49,11 @@ def test_optimizer_directory(accel, sharded, tmp_path):
     accel("merge-weights", directory / "optimizer_0", tmp_path / "ours")
     expected = torch.load(directory.parent / "accelerate-sharded.optimizer.pt", weights_only=True)["tensors"]
     assert difference(safetensors.torch.load_file(tmp_path / "ours/optimizer.safetensors"), expected) == ""
+
+
+def test_extras_beside_the_model(accel, zoos, tmp_path):
+    zoo, kind = zoos("2.11"), BY_NAME["dcp-extras"]
+    error = accelerate_error(zoo.path(kind), tmp_path / "theirs")
+    assert "Error" in error and not (tmp_path / "theirs/model.safetensors").exists()
+    accel("merge-weights", zoo.path(kind), tmp_path / "ours")
+    assert difference(safetensors.torch.load_file(tmp_path / "ours/model.safetensors"), zoo.expected(kind)) == ""

@@ -13,7 +13,7 @@ from huggingface_hub import split_torch_state_dict_into_shards
 from matrix import WRITES
 from zoo_state import tensor_of
 
-SIZES = ["1KB", "5KB", "12KB", "100KB", "1MB", "5GB"]
+SIZES = ["0.001KB", "0.64KB", "1KB", "5KB", "12KB", "100KB", "1MB", "5GB"]
 
 
 def many_tensors() -> dict[str, torch.Tensor]:

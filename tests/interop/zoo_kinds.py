@@ -9,6 +9,7 @@ class Kind:
     title: str
     path: str = "pytorch_model_fsdp_0"  # Under the zoo's directory of that name.
     in_safetensors: bool = True  # Whether that format has its element types.
+    extras: bool = False  # Whether there is more beside the model.
 
     def __str__(self) -> str:
         return self.name
@@ -31,7 +32,7 @@ KINDS = [
     Kind("dcp-file-per-tensor", "DCP, a file a tensor"),
     Kind("dcp-no-collectives", "DCP, `__R.metadata` without `.metadata`"),
     Kind("dcp-zstd", "DCP, zstd streams"),
-    Kind("dcp-extras", "DCP, extras beside the model"),
+    Kind("dcp-extras", "DCP, extras beside the model", extras=True),
     Kind("accelerate-sharded", "Accelerate, SHARDED (FSDP2)"),
     Kind("accelerate-sharded-bf16", "Accelerate, SHARDED (FSDP2), bf16"),
     Kind("accelerate-dtensor-bin", "Accelerate, a `.bin` of DTensors a rank", "pytorch_model_fsdp_0_rank0.bin"),
@@ -44,7 +45,7 @@ KINDS = [
     Kind("bin-state-dict", "`torch.save` of a state dict", "pytorch_model_fsdp.bin"),
     Kind("bin-views", "`torch.save`, shared storages, views, Parameters", "model.bin"),
     Kind("bin-dtypes", "`torch.save`, every dtype", "model.bin", in_safetensors=False),
-    Kind("bin-nested", "`torch.save`, nested, pickle protocol 4", "checkpoint.pt"),
+    Kind("bin-nested", "`torch.save`, nested, pickle protocol 4", "checkpoint.pt", extras=True),
     Kind("safetensors-file", "safetensors, every dtype", "model.safetensors"),
     Kind("safetensors-index", "safetensors with index, of transformers", ""),
     Kind("torchscript-scripted", "TorchScript, scripted", "model.pt"),
