@@ -3,8 +3,8 @@
 import io
 import json
 import os
-import pathlib
 import pickle
+import re
 import shutil
 import subprocess
 
@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+from zoo_kinds import BY_NAME, KINDS
 
 
 @pytest.fixture
@@ -254,3 +255,105 @@ def test_no_flipped_byte_of_a_data_file_is_both_unseen_and_felt(accel_path, tmp_
         if not same:
             felt.append(at - offset - length)  # From the end of the item.
     assert felt == [], "what torch stumbles over, from the end of the item"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_kind_that_torch_writes_is_sound(verify, zoo, kind):
+    assert verify(zoo.path(kind), code=0) == []
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("dcp-zstd", {"broken", "checksum"}), ("dcp-no-collectives", {"checksum"}), ("dcp-file-per-tensor", {"checksum"}),
+        ("accelerate-full", {"checksum"}), ("accelerate-dtensor-bin", {"checksum"}), ("bin-nested", {"checksum"}),
+        ("torchscript-scripted", {"checksum"}), ("bin-dtypes", {"checksum"}),
+    ],
+)  # fmt: skip
+def test_a_flipped_byte_in_any_kind_with_checksums(verify, zoos, tmp_path, name, expected):
+    kind = BY_NAME[name]
+    source = zoos("2.11").path(kind)
+    shutil.copytree(source.parent if source.is_file() else source, tmp_path / "copy")
+    target = tmp_path / "copy" / source.name if source.is_file() else tmp_path / "copy"
+    (path, *_) = sorted(target.glob("*.distcp"), key=lambda p: -p.stat().st_size) if target.is_dir() else [target]
+    flip(path, data_offset(path))
+    assert {kind for kind, _, _ in verify(target)} & expected
+
+
+def data_offset(path):
+    """A byte of the largest record, or of the middle of a stream."""
+    data = path.read_bytes()
+    records = [m.end() for m in re.finditer(rb"/data/\d+FB..Z*", data, re.DOTALL)]
+    return records[-1] if records else len(data) // 3
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """A model in three safetensors files, with index."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    state = {f"w.{i}": ckpt_peers.tensor_of(i, (4, 5), torch.float32) for i in range(6)}
+    weight_map = {}
+    for shard in range(3):
+        name = f"model-0000{shard + 1}-of-00003.safetensors"
+        part = {key: value for key, value in state.items() if int(key[2:]) // 2 == shard}
+        safetensors.torch.save_file(part, directory / name, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, name)
+    index = {"metadata": {"total_size": 6 * 80}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return directory
+
+
+def change_index(directory, change):
+    path = directory / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    change(index)
+    path.write_text(json.dumps(index))
+
+
+def test_sound_shards(verify, shards):
+    assert verify(shards, code=0) == []
+
+
+def test_an_index_and_shards_that_disagree(verify, shards):
+    first, second, third = sorted(path.name for path in shards.glob("*.safetensors"))
+    index = "model.safetensors.index.json"
+
+    def wrong_file(document):
+        document["weight_map"]["w.0"] = second
+
+    change_index(shards, wrong_file)
+    assert sorted(verify(shards)) == [("hole", second, "w.0"), ("mismatch", first, "w.0")]
+
+    def not_named(document):
+        del document["weight_map"]["w.0"]
+
+    change_index(shards, not_named)
+    assert verify(shards) == [("mismatch", first, "w.0")]
+
+    def made_up(document):
+        document["weight_map"] |= {"w.0": first, "w.9": third}
+        document["metadata"]["total_size"] += 80
+
+    change_index(shards, made_up)
+    assert sorted(verify(shards)) == [("hole", third, "w.9"), ("mismatch", index, "")]
+
+
+def test_missing_truncated_and_extra_shards(verify, shards):
+    first, second, third = sorted(path.name for path in shards.glob("*.safetensors"))
+    shutil.copy(shards / first, shards / "model-00004-of-00003.safetensors")
+    assert verify(shards) == [("stale", "model-00004-of-00003.safetensors", "")]
+    (shards / "model-00004-of-00003.safetensors").unlink()
+    os.truncate(shards / second, (shards / second).stat().st_size - 1)
+    assert verify(shards) == [("broken", second, "")]
+    (shards / third).unlink()
+    assert ("missing-file", third, "") in verify(shards)
+
+
+def test_a_shard_of_dcps_safetensors_missing(verify, zoos, tmp_path):
+    source = zoos("2.11").path(BY_NAME["hf-dcp-rows"])
+    shutil.copytree(source, tmp_path / "copy")
+    assert verify(tmp_path / "copy", code=0) == []
+    shard = sorted((tmp_path / "copy").glob("*.safetensors"))[0]
+    shard.unlink()
+    assert verify(tmp_path / "copy") != []
