@@ -21,18 +21,42 @@ constexpr std::uint64_t kLengthBytes = 8;
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 
+// Refuses a name that comes twice: a parser of JSON keeps one of the two, which one differs between parsers.
+// A pass of its own, as the parser's callbacks look through all that was there before, at every entry.
+class NameChecker final : public nlohmann::json_sax<json> {
+ public:
+  bool key(string_t& name) override {
+    if (depth_ == 1 && !names_.insert(name).second)
+      reject(fmt::format("'{}' comes twice in the header", name));
+    return true;
+  }
+  bool start_object(std::size_t) override { return ++depth_ > 0; }
+  bool end_object() override { return --depth_ >= 0; }
+  bool start_array(std::size_t) override { return ++depth_ > 0; }
+  bool end_array() override { return --depth_ >= 0; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  // The parse that follows says what is wrong.
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  int depth_ = 0;
+  std::set<std::string> names_;
+};
+
 json parse_json(std::string_view text) {
   if (!text.starts_with('{')) reject("the header does not begin with '{'");
-  std::set<std::string> names;
-  // A parser of JSON keeps one of two equal keys; which one differs between parsers.
-  const auto check_names = [&](int depth, json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second) {
-      reject(fmt::format("'{}' comes twice in the header", parsed.get<std::string>()));
-    }
-    return true;
-  };
+  NameChecker checker;
+  json::sax_parse(text, &checker);
   try {
-    return json::parse(text, check_names);
+    return json::parse(text);
   } catch (const json::exception& e) {
     reject(fmt::format("the header is not JSON: {}", e.what()));
   }

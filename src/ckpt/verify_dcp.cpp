@@ -17,10 +17,12 @@
 #include "base/text.hpp"
 #include "ckpt/dcp_metadata.hpp"
 #include "ckpt/directory.hpp"
+#include "ckpt/endian.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/verify_archive.hpp"
 #include "ckpt/verify_job.hpp"
 #include "ckpt/verify_threads.hpp"
+#include "ckpt/zip_format.hpp"
 #include "ckpt/zstd_source.hpp"
 
 namespace accel::ckpt {
@@ -71,6 +73,36 @@ std::vector<Item> items_of(const DcpMetadata& metadata) {
            std::tie(b.where->file, b.where->offset, b.where->length);
   });
   return items;
+}
+
+// Whether a data file has nothing but empty shards: torch writes those of each rank, but they are all at the
+// tensor's end, where `.metadata` has a place for one of them only. Goes from archive to archive, backwards,
+// as each one's end says how long it is.
+bool holds_no_elements(const fs::path& path) {
+  constexpr std::uint64_t kTailBytes = zip::kZip64LocatorBytes + zip::kEndBytes;
+  constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+  try {
+    const File file = File::open_read(path);
+    std::uint64_t end = file.size();
+    if (end > kMostBytes) return false;
+    while (end != 0) {
+      if (end < kTailBytes + zip::kZip64EndBytes) return false;
+      std::vector<std::byte> tail(kTailBytes);
+      file.read_at(end - kTailBytes, tail);
+      if (get_uint(tail, 0, 4) != zip::kZip64Locator) return false;
+      const std::uint64_t before = get_uint(tail, 8, 8);
+      if (before > end - kTailBytes - zip::kZip64EndBytes) return false;
+      const std::uint64_t length = before + zip::kZip64EndBytes + kTailBytes;
+      const ArchiveCheck archive = check_archive(file, {"", "", end - length, length});
+      if (!archive.findings.empty() || !archive.pickle) return false;
+      const std::optional<TorchTensor> tensor = torch_tensor_of(*archive.pickle);
+      if (!tensor || checked_numel(tensor->shape) != 0) return false;
+      end -= length;
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 class DcpVerifier {
@@ -207,13 +239,13 @@ class DcpVerifier {
   }
 
   // Data files that nothing refers to: of a save by more ranks, or of one that a crash cut off. A rank
-  // without items leaves an empty file.
+  // without items leaves an empty file, one without elements a file of empty shards.
   void check_stale() {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
       const std::string name = entry.path().filename().string();
       if (entry.path().extension() != ".distcp" || files_.contains(name)) continue;
       const std::optional<FileState> state = state_of(entry.path());
-      if (!state || state->bytes == 0) continue;
+      if (!state || state->bytes == 0 || holds_no_elements(entry.path())) continue;
       report(FindingKind::kStale, name, "", 0, 0,
              fmt::format("has {} bytes, but .metadata does not refer to it; it is left of another save",
                          state->bytes));

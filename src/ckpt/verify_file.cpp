@@ -68,6 +68,7 @@ class TensorWalk {
   }
 
   void check_storage(const TorchTensor& tensor) {
+    if (tensor.storage_key.empty()) return;  // A tensor without elements may have no storage.
     const std::string name = "data/" + tensor.storage_key;
     if (!checked_.insert(tensor.storage_key).second) return;
     const auto record = records_.find(archive_.root + "/" + name);

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "ckpt/endian.hpp"
 #include "ckpt/safetensors.hpp"
 #include "helpers.hpp"
@@ -53,6 +55,22 @@ TEST(SafetensorsReadTest, RejectsANameThatComesTwice) {
           R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
           0),
       HasSubstr("'a' comes twice"));
+}
+
+TEST(SafetensorsReadTest, TimeIsLinearInTheNumberOfTensors) {
+  const auto seconds_for = [](std::size_t count) {
+    std::string text = "{";
+    for (std::size_t i = 0; i < count; ++i) {
+      text += fmt::format(R"({}"layers.{}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})",
+                          i == 0 ? "" : ",", i, i, i + 1);
+    }
+    text += "}";
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(parse(text, count).entries.size(), count);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const double few = seconds_for(2'000);
+  EXPECT_LT(seconds_for(40'000), 20 * 4 * few + 0.5);
 }
 
 TEST(SafetensorsReadTest, RejectsBrokenEntries) {
