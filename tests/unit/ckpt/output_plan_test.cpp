@@ -96,11 +96,16 @@ TEST(OutputPlanTest, DescribesWhatGoesWhere) {
                            {32, 24, TensorContent{0, DType::kBFloat16, {}}},
                            {64, 1000, FileContent{"assets/config.json", 7}}},
                           {}}}};
+  std::string pieces;
+  for (const Extent& extent : source.locate(0).extents) {
+    pieces += "    " + to_string(extent.box) + " from " + extent.file + " at byte " +
+              std::to_string(extent.offset) + "\n";
+  }
   EXPECT_EQ(describe(plan, source),
             "model.safetensors: 2.00 kB (2000 bytes)\n"
-            "  bytes 8 to 32: h.w float32 [4, 3] [0:2, 0:3]\n"
-            "  bytes 32 to 56: h.w float32 [4, 3] as bfloat16\n"
-            "  bytes 64 to 1064: 'assets/config.json' from byte 7\n");
+            "  bytes 8 to 32: h.w float32 [4, 3] [0:2, 0:3]\n" +
+                pieces + "  bytes 32 to 56: h.w float32 [4, 3] as bfloat16\n" + pieces +
+                "  bytes 64 to 1064: 'assets/config.json' from byte 7\n");
 }
 
 }  // namespace
