@@ -240,6 +240,8 @@ def test_every_point_in_every_mode(accel_path, template, name):
         for mode in MODES
         for number, call in enumerate(calls, 1)
         if not mode.startswith("torn") or call in TRANSFERS
+        # Commands that write many small pieces: an eighth of those writes is enough for these two modes.
+        if call not in TRANSFERS or mode not in ("fail@{}:EIO", "full@{}") or number % 8 == 0 or len(calls) < 40
     ]
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         problems = list(pool.map(lambda job: runner.check(*job, before, after), jobs))
