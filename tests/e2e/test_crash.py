@@ -9,14 +9,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 
 import pytest
 
 # SIGKILL instead of the call, after it, amid its bytes; the call fails; the disk is full from there on.
 MODES = ("kill@{}", "killafter@{}", "torn@{}", "fail@{}:ENOSPC", "fail@{}:EIO", "full@{}")
 TRANSFERS = ("write", "copy")
-REMOVALS = ("unlink", "rmdir")
 LEFTOVER = re.compile(r"^(\..*\.tmp|.*\.incomplete|.*\.deleting)-[0-9a-f]{8}-\d+-\d+$")
 
 rows = []  # Of the table: command, calls, runs of each mode.
@@ -41,6 +39,10 @@ def below(found: dict[str, bytes], name: str) -> dict[str, bytes]:
     return {path: data for path, data in found.items() if path == name or path.startswith(name + "/")}
 
 
+def beside(found: dict[str, bytes], name: str) -> dict[str, bytes]:
+    return {path: data for path, data in found.items() if path not in below(found, name)}
+
+
 class Case:
     """A command that reads `source` and makes or changes `target`, both names in a directory of its own."""
 
@@ -61,11 +63,12 @@ EARLIER = {f"model-0000{i}-of-00009.safetensors": b"earlier" for i in (1, 2, 9)}
     INDEX: b"earlier"
 }
 SHARDS = ("--max-shard-size", "2000B")
-MERGE = ("merge-weights", "--threads", "1", "src", "out")
+ONE = ("--threads", "1")  # So that the calls come in the same order each time.
+MERGE = ("merge-weights", *ONE, "src", "out")
 
 CASES = {
     "merge-weights": Case(*MERGE),
-    "merge-weights, to a file": Case("merge-weights", "src", "new/model.safetensors", target="new"),
+    "merge-weights, to a file": Case("merge-weights", *ONE, "src", "new/model.safetensors", target="new"),
     "merge-weights, into a directory": Case(*MERGE, old=OTHERS),
     "merge-weights --force": Case(*MERGE, "--force", old={**OTHERS, "model.safetensors": b"earlier"}),
     "merge-weights, shards": Case(*MERGE, *SHARDS),
@@ -74,6 +77,19 @@ CASES = {
     "merge-weights --unsafe-serialization": Case(*MERGE, "--unsafe-serialization"),
     "merge-weights --copy-assets": Case(*MERGE, "--copy-assets", "assets", seal="model.safetensors", old=OTHERS),
     "merge-weights --remove-checkpoint-dir": Case(*MERGE, "--remove-checkpoint-dir", "--force", removes_source=True),
+    "save --type full": Case("save", *ONE, "src", "out", "--type", "full"),
+    "save --type full --force": Case(
+        "save", *ONE, "src", "out", "--type", "full", "--force", old={**OTHERS, "pytorch_model_fsdp.bin": b"earlier"}
+    ),
+    "save --type local": Case("save", *ONE, "src", "out", "--type", "local", "--ranks", "2"),
+    "save --type sharded": Case("save", *ONE, "src", "out", "--type", "sharded", "--ranks", "2"),
+    "save --type sharded --force": Case(
+        *("save", *ONE, "src", "out", "--type", "sharded", "--ranks", "2", "--force"),
+        old={f"pytorch_model_fsdp_0/{name}": b"earlier" for name in (".metadata", "__0_0.distcp", "__7_0.distcp")},
+    ),
+    "load": Case("load", *ONE, "src", "--into", "model.pt", "--out", "new.pt", target="new.pt"),
+    "load --force": Case("load", *ONE, "src", "--into", "model.pt", "--out", "model.pt", "--force", target="model.pt"),
+    "repair": Case("repair", "lost", target="lost", again=("--force",)),
 }
 
 
@@ -120,7 +136,7 @@ class Runner:
             result = self.run(directory, fault=mode.format(number))
             raw = tree(directory)
             now = visible(raw)
-            source_kept = below(now, case.source) == below(before, case.source)
+            source_kept = beside(now, case.target) == beside(before, case.target)
             complete = below(now, case.target) == below(after, case.target)
             old = below(now, case.target) == below(before, case.target)
 
@@ -131,7 +147,7 @@ class Runner:
                 return case.seal is not None and f"{case.target}/{case.seal}" not in mine and kept
 
             if not source_kept and not (case.removes_source and complete):
-                return "the source is harmed"
+                return "the source or something else is harmed"
             # Directories above the target may be there already; they hold nothing.
             absent = not any(not path.endswith("/") for path in below(now, case.target)) and not case.old
             if mode.startswith("fail") or mode.startswith("full"):
@@ -181,8 +197,9 @@ def scratch():
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    """`src`: a sharded checkpoint of two files, as torch writes it."""
+def template(accel_path, tmp_path_factory):
+    """`src`: a sharded checkpoint of two files, as torch writes it. `model.pt`: a TorchScript model it fits. `lost`: the
+    checkpoint as accel writes it, without .metadata."""
     import torch
     import torch.distributed.checkpoint as dcp
 
@@ -199,6 +216,16 @@ def template(tmp_path_factory):
     (directory / "assets/config.json").write_text("{}")
     (directory / "assets/tokenizer.json").write_text("{}")
     dcp.save({"model": model}, storage_writer=writer, no_dist=True)
+    module = torch.nn.Module()
+    module.a = torch.nn.Linear(30, 40)
+    module.b = torch.nn.Linear(20, 30, bias=False, dtype=torch.bfloat16)
+    module.register_buffer("steps", torch.tensor(0))
+    torch.jit.script(module).save(directory / "model.pt")
+    command = [accel_path, "save", directory / "src", directory / "whole", "--type", "sharded", "--ranks", "2"]
+    subprocess.run(command, check=True, capture_output=True)
+    (directory / "whole/pytorch_model_fsdp_0").rename(directory / "lost")
+    (directory / "lost/.metadata").unlink()
+    (directory / "whole").rmdir()
     return directory
 
 
@@ -213,6 +240,8 @@ def test_every_point_in_every_mode(accel_path, template, name):
         for mode in MODES
         for number, call in enumerate(calls, 1)
         if not mode.startswith("torn") or call in TRANSFERS
+        # Commands that write many small pieces: an eighth of those writes is enough for these two modes.
+        if call not in TRANSFERS or mode not in ("fail@{}:EIO", "full@{}") or number % 8 == 0 or len(calls) < 40
     ]
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         problems = list(pool.map(lambda job: runner.check(*job, before, after), jobs))
@@ -221,7 +250,7 @@ def test_every_point_in_every_mode(accel_path, template, name):
     assert not wrong, "\n".join(wrong)
 
 
-def test_zz_table(record_property):
+def test_zz_table():
     """Prints what was tried (pytest -s)."""
     modes = [mode.split("@")[0] + mode.partition(":")[1] + mode.partition(":")[2] for mode in MODES]
     print("\n" + " | ".join([f"{'command':34}", "calls", *modes, "all"]))
