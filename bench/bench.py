@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure accel beside its peers, in one run, on this machine; print a table with ratios.
 
-    tools/dev bench [--only start|launch|merge|memory|small|verify|metadata] [--gigabytes 1] [--repeat 5]
+    tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata] [--gigabytes 1] [--repeat 5]
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
 RESULTS.md by hand, with hardware and commit.
@@ -198,10 +198,35 @@ def bench_verify(accel, repeat, gigabytes):
         compare(f"Verify {gigabytes:g} GB, 2 shards, warm cache", candidates, repeat)
 
 
+def bench_diff(accel, repeat, gigabytes):
+    """A sharded checkpoint with the merged one of the same numbers; the peer compares in Python what it can map."""
+    script = """
+import sys, safetensors.torch, torch, torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.format_utils import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+state = {}
+_load_state_dict(state, storage_reader=dcp.FileSystemReader(sys.argv[1]), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+merged = safetensors.torch.load_file(sys.argv[2] + "/model.safetensors")
+assert all(torch.equal(tensor, merged[name]) for name, tensor in state["model"].items())
+"""
+    with work_folder() as folder:
+        source, out = make_checkpoint(folder, gigabytes), pathlib.Path(folder) / "out"
+        into(out, [accel, "merge-weights", source, out])
+        copy = pathlib.Path(folder) / "copy"
+        shutil.copy(out / "model.safetensors", copy)
+        warm(source)
+        warm(out)
+        compare(f"Diff of two checkpoints of {gigabytes:g} GB, sharded and merged, warm cache", {
+            "accel diff": lambda: run([accel, "diff", source, out]),
+            "cmp of two copies of the merged file": lambda: run(["cmp", out / "model.safetensors", copy]),
+            "Python: load both, torch.equal": lambda: run([sys.executable, "-c", script, source, out]),
+        }, repeat)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accel", required=True, type=pathlib.Path)
-    parser.add_argument("--only", choices=["start", "launch", "merge", "memory", "small", "verify", "metadata"])
+    parser.add_argument("--only", choices=["start", "launch", "merge", "memory", "small", "verify", "diff", "metadata"])
     parser.add_argument("--chunks", type=int, default=1_000_000, help="for --only metadata")
     parser.add_argument("--gigabytes", type=float, default=1)
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.25, 1], help="gigabytes, for --only memory")
@@ -222,6 +247,8 @@ def main():
         bench_small(arguments.accel, arguments.repeat)
     if wanted("verify"):
         bench_verify(arguments.accel, arguments.repeat, arguments.gigabytes)
+    if wanted("diff"):
+        bench_diff(arguments.accel, arguments.repeat, arguments.gigabytes)
 
 
 if __name__ == "__main__":

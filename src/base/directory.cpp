@@ -249,4 +249,22 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
+std::vector<fs::path> entries_in(const fs::path& directory) {
+  std::vector<fs::path> entries;
+  for (const std::string& name : names_in(directory)) entries.push_back(directory / name);
+  return entries;
+}
+
+std::vector<std::string> files_in(const fs::path& directory, std::string_view prefix,
+                                  std::string_view suffix) {
+  std::vector<std::string> names = names_in(directory);
+  std::erase_if(names, [&](const std::string& name) {
+    const bool fits =
+        name.size() >= prefix.size() + suffix.size() && name.starts_with(prefix) && name.ends_with(suffix);
+    std::error_code unreadable;
+    return !fits || !fs::is_regular_file(directory / name, unreadable);
+  });
+  return names;
+}
+
 }  // namespace accel

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -70,5 +71,10 @@ void link_tree(const std::filesystem::path& from, const std::filesystem::path& t
 
 /// The names in a directory, sorted.
 [[nodiscard]] std::vector<std::string> names_in(const std::filesystem::path& directory);
+/// Their paths, in the same order.
+[[nodiscard]] std::vector<std::filesystem::path> entries_in(const std::filesystem::path& directory);
+/// Names of the regular files in `directory` (links to files included) that begin and end so; sorted.
+[[nodiscard]] std::vector<std::string> files_in(const std::filesystem::path& directory,
+                                                std::string_view prefix, std::string_view suffix);
 
 }  // namespace accel

@@ -42,12 +42,13 @@ constexpr std::array<std::pair<std::string_view, int>, 14> kErrors = {{
     {"EXDEV", EXDEV},
 }};
 
-enum class Mode { kCount, kKill, kKillAfter, kTorn, kFail, kFull };
+enum class Mode { kCount, kKill, kKillAfter, kTorn, kStop, kFail, kFull };
 
-constexpr std::array<std::pair<std::string_view, Mode>, 5> kModes = {{
+constexpr std::array<std::pair<std::string_view, Mode>, 6> kModes = {{
     {"kill", Mode::kKill},
     {"killafter", Mode::kKillAfter},
     {"torn", Mode::kTorn},
+    {"stop", Mode::kStop},
     {"fail", Mode::kFail},
     {"full", Mode::kFull},
 }};
@@ -78,7 +79,9 @@ bool is_write(Operation operation) { return operation == Operation::kWrite || op
 
 [[noreturn]] void refuse(std::string_view part) {
   throw Error(ErrorKind::kUsage, fmt::format("'{}' is no plan of faults", part))
-      .hint("such as count, kill@17, killafter@17, torn@17, full@17, fail@17:ENOSPC or fail@rename:EIO");
+      .hint(
+          "such as count, kill@17, killafter@17, torn@17, stop@17, full@17, fail@17:ENOSPC or "
+          "fail@rename:EIO");
 }
 
 template <class Table>
@@ -157,6 +160,10 @@ class Plan {
     }
     if (fault.mode == Mode::kCount || (fault.number > 0 && fault.number != number)) return std::nullopt;
     if (fault.number == 0 && fault.operation != operation) return std::nullopt;
+    if (fault.mode == Mode::kStop) {
+      ::kill(::getpid(), SIGSTOP);
+      return std::nullopt;
+    }
     if (fault.mode == Mode::kFail) return detail::Verdict{.error = fault.error};
     if (fault.mode == Mode::kKillAfter) return detail::Verdict{.kill_after = true};
     if (fault.mode == Mode::kTorn && is_write(operation)) return detail::Verdict{.half = true};

@@ -18,6 +18,7 @@
 ///   kill@17               SIGKILL instead of the 17th call
 ///   killafter@17          SIGKILL right after the 17th call
 ///   torn@17               half of the 17th call's bytes, then SIGKILL (no write: as kill)
+///   stop@17               SIGSTOP before the 17th call, for whoever wants to send a signal just there
 ///   fail@17[:ENOSPC]      the 17th call fails, with EIO unless another name is given
 ///   full@17               from the 17th on, calls that take space fail with ENOSPC
 ///

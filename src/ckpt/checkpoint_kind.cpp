@@ -4,10 +4,10 @@
 
 #include <charconv>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/dcp_metadata_files.hpp"
-#include "ckpt/directory.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/safetensors.hpp"
 #include "ckpt/zip_index.hpp"

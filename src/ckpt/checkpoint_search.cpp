@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/leftover.hpp"
-#include "ckpt/directory.hpp"
 
 namespace accel::ckpt {
 namespace {

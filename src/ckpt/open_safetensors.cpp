@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/directory.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/listed_checkpoint.hpp"
 #include "ckpt/openers.hpp"

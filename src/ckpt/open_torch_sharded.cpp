@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/directory.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/listed_checkpoint.hpp"
 #include "ckpt/openers.hpp"

@@ -31,9 +31,13 @@ void check_file(const OutputFile& file) {
   }
 }
 
-std::string describe(const TensorContent& content, Checkpoint& source) {
+std::string describe(const TensorContent& content, Checkpoint& source,
+                     const std::vector<std::string>& names) {
   const TensorEntry& entry = source.tensors().at(content.source);
   std::string text = fmt::format("{} {} {}", entry.name, torch_name(entry.dtype), to_string(entry.shape));
+  if (!names.empty() && names.at(content.source) != entry.name) {
+    text = fmt::format("{} = {}", names[content.source], text);
+  }
   for (const Box& box : content.boxes) text += " " + to_string(box);
   if (content.dtype != entry.dtype) text += fmt::format(" as {}", torch_name(content.dtype));
   text += '\n';
@@ -71,7 +75,15 @@ void check_plan(const OutputPlan& plan) {
   for (const OutputFile& file : plan.files) check_file(file);
 }
 
-std::string describe(const OutputPlan& plan, Checkpoint& source) {
+std::vector<std::string> names_in_output(const OutputState& state, const Checkpoint& source) {
+  std::vector<std::string> names(source.tensors().size());
+  for (const OutputItem& item : state.tensors) {
+    if (!item.tied_to) names.at(item.source) = fqn_of(item.path);
+  }
+  return names;
+}
+
+std::string describe(const OutputPlan& plan, Checkpoint& source, const std::vector<std::string>& names) {
   std::string text;
   for (const OutputFile& file : plan.files) {
     text += fmt::format("{}: {} ({} bytes)\n", file.name, format_bytes(file.bytes), file.bytes);
@@ -79,7 +91,7 @@ std::string describe(const OutputPlan& plan, Checkpoint& source) {
       const std::string range =
           fmt::format("  bytes {} to {}: ", segment.offset, segment.offset + segment.bytes);
       if (const auto* tensor = std::get_if<TensorContent>(&segment.content)) {
-        text += range + describe(*tensor, source);
+        text += range + describe(*tensor, source, names);
       } else if (const auto* other = std::get_if<FileContent>(&segment.content)) {
         text += range + fmt::format("'{}' from byte {}\n", other->file.string(), other->offset);
       }

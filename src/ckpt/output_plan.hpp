@@ -91,8 +91,12 @@ void append_archive(OutputFile& file, std::uint64_t offset, ZipLayout layout,
 /// Throws Error (kFailure) unless the segments of every file ascend, do not overlap and lie within it.
 void check_plan(const OutputPlan& plan);
 
-/// The plan for people: files, what goes where in them, and where each piece of a tensor comes from. Names
-/// are the source's. Throws what Checkpoint::locate does.
-[[nodiscard]] std::string describe(const OutputPlan& plan, Checkpoint& source);
+/// By index of the source's tensors: the name of each in the output; empty for those that are not in it.
+[[nodiscard]] std::vector<std::string> names_in_output(const OutputState& state, const Checkpoint& source);
+
+/// The plan for people: files, what goes where in them, and where each piece of a tensor comes from.
+/// `names` as from names_in_output(), or empty: only the source's. Throws what Checkpoint::locate does.
+[[nodiscard]] std::string describe(const OutputPlan& plan, Checkpoint& source,
+                                   const std::vector<std::string>& names = {});
 
 }  // namespace accel::ckpt

@@ -32,8 +32,10 @@ constexpr std::uint64_t kReservedBytes = 8'000'000;
 constexpr std::uint64_t kReaderBytes = 5'000'000;
 // More than this in a buffer is no faster.
 constexpr std::uint64_t kMostBufferBytes = std::uint64_t{24} << 20;
-// Runs at least this long are copied within the kernel.
+// So much of a tensor at a time is copied within the kernel, if its runs are so long on average: each costs
+// two system calls.
 constexpr std::uint64_t kKernelCopyBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kKernelRunBytes = std::uint64_t{64} << 10;
 
 // What the threads that write one file share.
 struct Job {
@@ -165,7 +167,8 @@ class Writer {
   bool copy_in_kernel(const StoredTensor& stored, const Box& box, std::int64_t begin, std::int64_t end,
                       std::uint64_t target) {
     const std::optional<std::vector<FileRun>> runs = reader_.runs_of(stored, box, begin, end);
-    if (!runs) return false;
+    const std::uint64_t bytes = static_cast<std::uint64_t>(end - begin) * item_bytes(stored.dtype);
+    if (!runs || bytes < runs->size() * kKernelRunBytes) return false;
     flush();
     const std::uint64_t first = target + static_cast<std::uint64_t>(begin) * item_bytes(stored.dtype);
     for (const FileRun& run : *runs) {

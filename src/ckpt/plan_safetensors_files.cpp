@@ -1,27 +1,16 @@
 #include "ckpt/plan_safetensors_files.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/checked.hpp"
+#include "ckpt/weight_index.hpp"
 
 namespace accel::ckpt {
 namespace {
-
-// "-00001-of-00003"
-bool is_shard_suffix(std::string_view text) {
-  constexpr std::string_view kForm = "-00000-of-00000";
-  return text.size() == kForm.size() &&
-         std::equal(text.begin(), text.end(), kForm.begin(), [](char found, char expected) {
-           return expected == '0' ? std::isdigit(static_cast<unsigned char>(found)) != 0 : found == expected;
-         });
-}
 
 OutputFile plan_file(const OutputState& state, const std::vector<std::size_t>& items, std::string name) {
   StringMap metadata{{"format", "pt"}};
@@ -54,13 +43,13 @@ OutputFile plan_file(const OutputState& state, const std::vector<std::size_t>& i
 }  // namespace
 
 std::string WeightFiles::shard(std::size_t shard, std::size_t shards) const {
-  return fmt::format("{}-{:05}-of-{:05}{}", stem, shard + 1, shards, extension);
+  return to_string(WeightShard{stem, static_cast<int>(shard) + 1, static_cast<int>(shards), extension});
 }
 
 bool WeightFiles::belongs(const std::string& name) const {
   if (name == single() || name == index()) return true;
-  return name.starts_with(stem) && name.ends_with(extension) &&
-         is_shard_suffix(std::string_view(name).substr(stem.size(), name.size() - single().size()));
+  const std::optional<WeightShard> shard = parse_weight_shard(name);
+  return shard && shard->stem == stem && shard->extension == extension;
 }
 
 std::uint64_t bytes_of(const OutputItem& item) { return checked_nbytes(item.shape, item_bytes(item.dtype)); }

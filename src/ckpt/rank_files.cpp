@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/directory.hpp"
 
 namespace accel::ckpt {
 namespace {

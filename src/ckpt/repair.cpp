@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/dcp_metadata.hpp"
@@ -25,13 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr int kSearchDepth = 3;
 constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
-
-std::vector<fs::path> sorted_entries(const fs::path& directory) {
-  std::vector<fs::path> entries;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
-  std::sort(entries.begin(), entries.end());
-  return entries;
-}
 
 // R of "__R_0.distcp".
 std::optional<int> rank_of(const std::string& name) {
@@ -62,7 +56,7 @@ bool has_sound_metadata(const fs::path& directory) {
 }
 
 void find_data(const fs::path& directory, int depth, std::vector<fs::path>& found) {
-  const std::vector<fs::path> entries = sorted_entries(directory);
+  const std::vector<fs::path> entries = entries_in(directory);
   const bool has_data = std::any_of(entries.begin(), entries.end(),
                                     [](const fs::path& path) { return path.extension() == ".distcp"; });
   if (has_data) found.push_back(directory);
@@ -79,7 +73,7 @@ class Scanner {
 
   RepairScan run() {
     std::map<int, std::string> files;
-    for (const fs::path& path : sorted_entries(directory_)) {
+    for (const fs::path& path : entries_in(directory_)) {
       const std::string name = path.filename().string();
       if (path.extension() != ".distcp") continue;
       if (const auto rank = rank_of(name)) {

@@ -8,12 +8,14 @@
 #include <span>
 #include <utility>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/checkpoint_kind.hpp"
 #include "ckpt/verify_job.hpp"
 #include "ckpt/verify_sums.hpp"
 #include "ckpt/verify_threads.hpp"
+#include "ckpt/weight_index.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -22,21 +24,26 @@ namespace fs = std::filesystem;
 
 constexpr int kSearchDepth = 3;
 
-std::vector<fs::path> sorted_entries(const fs::path& directory) {
-  std::vector<fs::path> entries;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) entries.push_back(entry.path());
-  std::sort(entries.begin(), entries.end());
-  return entries;
-}
-
 bool has_manifest(const fs::path& directory) { return fs::exists(directory / kManifestName); }
 
 // With data files but without `.metadata`, it is one all the same: a broken one.
 bool is_dcp(const fs::path& directory) {
   if (fs::exists(directory / ".metadata")) return true;
-  const std::vector<fs::path> entries = sorted_entries(directory);
+  const std::vector<fs::path> entries = entries_in(directory);
   return std::any_of(entries.begin(), entries.end(),
                      [](const fs::path& path) { return path.extension() == ".distcp"; });
+}
+
+// Files that only by chance lie beside each other are no set.
+bool is_set(const fs::path& directory, Kind kind) {
+  if (kind == Kind::kTorchSharded || kind == Kind::kDcpSafetensors) return true;
+  if (kind != Kind::kSafetensorsSharded) return false;
+  const std::vector<std::string> names = names_in(directory);
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    if (name.ends_with(".safetensors.index.json")) return true;
+    const std::optional<WeightShard> shard = parse_weight_shard(name);
+    return shard && shard->extension == ".safetensors";
+  });
 }
 
 /// Finds what is to be verified, and makes a job of each.
@@ -73,12 +80,11 @@ class Search {
       jobs_.push_back(verify_dcp(directory, threads_, !listed));
       return;
     }
-    const Kind kind = kind_of(directory);
-    if (kind == Kind::kSafetensorsSharded || kind == Kind::kTorchSharded || kind == Kind::kDcpSafetensors) {
+    if (const Kind kind = kind_of(directory); is_set(directory, kind)) {
       jobs_.push_back(verify_set(directory, kind));
     }
     add_rank_files(directory);
-    for (const fs::path& entry : sorted_entries(directory)) {
+    for (const fs::path& entry : entries_in(directory)) {
       const bool unfinished = entry.extension() == ".incomplete" || entry.extension() == ".deleting";
       if (fs::is_directory(entry)) {
         if (depth > 0 && !unfinished) search(entry, depth - 1, listed);
@@ -91,7 +97,7 @@ class Search {
   // Files that each rank wrote for itself, a set for each name.
   void add_rank_files(const fs::path& directory) {
     std::map<std::string, std::pair<int, fs::path>> first;
-    for (const fs::path& entry : sorted_entries(directory)) {
+    for (const fs::path& entry : entries_in(directory)) {
       const std::optional<RankFileName> name = parse_rank_file_name(entry.filename().string());
       if (!name) continue;
       const auto [at, is_new] = first.emplace(name->stem, std::pair(name->rank, entry));

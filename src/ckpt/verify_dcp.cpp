@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "ckpt/dcp_metadata.hpp"
-#include "ckpt/directory.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/verify_archive.hpp"

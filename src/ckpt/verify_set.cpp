@@ -12,11 +12,14 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/checkpoint.hpp"
-#include "ckpt/directory.hpp"
 #include "ckpt/file_cache.hpp"
+#include "ckpt/rank_files.hpp"
+#include "ckpt/safetensors.hpp"
+#include "ckpt/torch_file.hpp"
 #include "ckpt/verify_job.hpp"
 #include "ckpt/weight_index.hpp"
 
@@ -40,9 +43,9 @@ class SetVerifier {
     const bool safetensors = kind_ == Kind::kSafetensorsSharded;
     if (safetensors || kind_ == Kind::kTorchSharded) {
       const std::string suffix = safetensors ? ".safetensors" : ".bin";
-      for (const std::string& index : files_in(directory_, "", suffix + ".index.json")) {
-        check_index(index, suffix);
-      }
+      const std::vector<std::string> indexes = files_in(directory_, "", suffix + ".index.json");
+      for (const std::string& index : indexes) check_index(index, suffix);
+      if (indexes.empty()) check_numbers(suffix);
     }
     // With a contradiction between index and files, the set cannot be opened.
     if (job_.result.findings.empty()) check_as_checkpoint();
@@ -52,6 +55,44 @@ class SetVerifier {
  private:
   void report(FindingKind kind, const std::string& file, const std::string& tensor, std::string text) {
     job_.result.findings.push_back({kind, file, tensor, 0, 0, std::move(text)});
+  }
+
+  // The files that make the set.
+  [[nodiscard]] std::vector<std::string> members() const {
+    if (!indexed_.empty()) return {indexed_.begin(), indexed_.end()};
+    if (kind_ == Kind::kSafetensorsSharded || kind_ == Kind::kDcpSafetensors)
+      return files_in(directory_, "", ".safetensors");
+    std::vector<std::string> names;
+    for (const auto& [rank, name] : rank_files_of(path_).files) names.push_back(name);
+    return names;
+  }
+
+  [[nodiscard]] bool can_be_read(const std::string& name) const {
+    try {
+      const File file = File::open_read(directory_ / name);
+      if (name.ends_with(".safetensors")) {
+        (void)read_safetensors_header(file);
+      } else {
+        (void)TorchFile(FileWindow(file, 0, file.size())).read_pickle();
+      }
+      return true;
+    } catch (const Error& e) {
+      return e.kind() != ErrorKind::kCorrupt;
+    }
+  }
+
+  // Without an index, the names say which files there should be.
+  void check_numbers(const std::string& suffix) {
+    std::set<std::pair<std::string, int>> seen;
+    for (const std::string& name : files_in(directory_, "", suffix)) {
+      std::optional<WeightShard> shard = parse_weight_shard(name);
+      if (!shard || !seen.emplace(shard->stem, shard->count).second) continue;
+      for (shard->number = 1; shard->number <= shard->count; ++shard->number) {
+        const std::string other = to_string(*shard);
+        if (fs::exists(directory_ / other)) continue;
+        report(FindingKind::kMissingFile, other, "", fmt::format("is not there, but {} is", name));
+      }
+    }
   }
 
   // The tensors of one file; nothing if it cannot be read, which is a finding of the file itself.
@@ -81,6 +122,7 @@ class SetVerifier {
     bool complete = true;
     FileCache files(directory_);
     for (const std::string& file : index->file_names()) {
+      indexed_.insert(file);
       try {
         (void)files.open(file);
       } catch (const Error& e) {
@@ -140,6 +182,10 @@ class SetVerifier {
   // As any reader would open it: every tensor found, and covered once.
   void check_as_checkpoint() {
     try {
+      // A file that is broken by itself is a finding of that file already.
+      for (const std::string& name : members()) {
+        if (!can_be_read(name)) return;
+      }
       const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path_);
       job_.result.tensors = checkpoint->tensors().size();
       for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) check_tensor(*checkpoint, i);
@@ -168,7 +214,8 @@ class SetVerifier {
   fs::path directory_;
   Kind kind_;
   VerifyJob job_;
-  std::set<std::string> files_;
+  std::set<std::string> files_;    // That hold a tensor.
+  std::set<std::string> indexed_;  // That an index names.
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -58,6 +59,27 @@ void check_weight_index(const WeightIndex& index, const std::string& file,
     if (expected == file && !std::binary_search(names.begin(), names.end(), name))
       reject(index.path, fmt::format("it says that '{}' is in '{}', which has no such tensor", name, file));
   }
+}
+
+std::optional<WeightShard> parse_weight_shard(std::string_view name) {
+  constexpr std::string_view kForm = "-00000-of-00000";
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || dot < kForm.size()) return std::nullopt;
+  const std::size_t begin = dot - kForm.size();
+  const auto number_at = [&](std::size_t at) {
+    int number = -1;
+    const char* const from = name.data() + begin + at;
+    const auto [end, error] = std::from_chars(from, from + 5, number);
+    return error == std::errc() && end == from + 5 ? number : -1;
+  };
+  WeightShard shard{std::string(name.substr(0, begin)), number_at(1), number_at(10),
+                    std::string(name.substr(dot))};
+  if (shard.number < 0 || shard.count < 0 || to_string(shard) != name) return std::nullopt;
+  return shard;
+}
+
+std::string to_string(const WeightShard& shard) {
+  return fmt::format("{}-{:05}-of-{:05}{}", shard.stem, shard.number, shard.count, shard.extension);
 }
 
 }  // namespace accel::ckpt

@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::ckpt {
@@ -23,5 +25,19 @@ struct WeightIndex {
 /// sorted.
 void check_weight_index(const WeightIndex& index, const std::string& file,
                         const std::vector<std::string>& names);
+
+/// One of several files of a model, as transformers names them: "model-00002-of-00003.safetensors".
+struct WeightShard {
+  std::string stem;  ///< "model".
+  int number = 0;    ///< From 1.
+  int count = 0;
+  std::string extension;  ///< ".safetensors".
+};
+
+/// Nothing if the name is not of that form.
+[[nodiscard]] std::optional<WeightShard> parse_weight_shard(std::string_view name);
+
+/// The opposite of parse_weight_shard.
+[[nodiscard]] std::string to_string(const WeightShard& shard);
 
 }  // namespace accel::ckpt

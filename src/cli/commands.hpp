@@ -1,39 +1,17 @@
 #pragma once
 
-#include <functional>
-#include <iosfwd>
-#include <string>
-#include <vector>
-
-#include "base/exit_code.hpp"
-
-namespace CLI {
-class App;
-}
+#include "cli/command_line.hpp"
 
 namespace accel::cli {
 
-/// What the flags in front of every command set.
-struct Globals {
-  bool json = false;
-  bool quiet = false;
-  bool verbose = false;
-  std::vector<std::string> program;  ///< What stood behind "--" after `launch`.
-  std::ostream* out = nullptr;       ///< Results, and nothing else, go here.
-};
-
-/// What the chosen command does; main runs it after parsing and maps an Error to the exit code.
-using Action = std::function<ExitCode()>;
-
-/// Each adds one command to `app`. When the command is chosen, `action` is set; `globals` is read when it
-/// runs.
-void add_launch(CLI::App& app, const Globals& globals, Action& action);
-void add_save(CLI::App& app, const Globals& globals, Action& action);
-void add_load(CLI::App& app, const Globals& globals, Action& action);
-void add_merge_weights(CLI::App& app, const Globals& globals, Action& action);
-void add_inspect(CLI::App& app, const Globals& globals, Action& action);
-void add_repair(CLI::App& app, const Globals& globals, Action& action);
-void add_verify(CLI::App& app, const Globals& globals, Action& action);
-void add_diff(CLI::App& app, const Globals& globals, Action& action);
+/// Each adds one command.
+void add_launch(CommandLine& line);
+void add_save(CommandLine& line);
+void add_load(CommandLine& line);
+void add_merge_weights(CommandLine& line);
+void add_inspect(CommandLine& line);
+void add_repair(CommandLine& line);
+void add_verify(CommandLine& line);
+void add_diff(CommandLine& line);
 
 }  // namespace accel::cli

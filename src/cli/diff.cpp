@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -179,10 +178,6 @@ void print_json(const DiffResult& result, const ckpt::Checkpoint& a, const ckpt:
 }
 
 ExitCode run_diff(Options& options, const Globals& globals) {
-  const ckpt::Tolerance& tolerance = options.diff.tolerance;
-  if (!std::isfinite(tolerance.rtol) || !std::isfinite(tolerance.atol)) {
-    throw Error(ErrorKind::kUsage, "--rtol and --atol must be finite");
-  }
   for (const std::string& rule : options.rename) options.selection.rename.push_back(ckpt::parse_rename(rule));
   const std::unique_ptr<ckpt::Checkpoint> a = open(options.a);
   const std::unique_ptr<ckpt::Checkpoint> b = open(options.b);
@@ -203,47 +198,26 @@ ExitCode run_diff(Options& options, const Globals& globals) {
   return result.same() ? ExitCode::kSuccess : ExitCode::kFindings;
 }
 
-// For CLI11: what is wrong with the text, if anything. Its own check names a range of 300 digits.
-std::string not_negative(const std::string& text) {
-  double value = 0;
-  const bool number = CLI::detail::lexical_cast(text, value);
-  return number && value >= 0 ? "" : fmt::format("'{}' is not a number of at least 0", text);
-}
-
 }  // namespace
 
-void add_diff(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("diff", "Compare two checkpoints of any kinds, tensor by tensor");
+void add_diff(CommandLine& line) {
+  Command command = line.add("diff", "Compare two checkpoints of any kinds, tensor by tensor");
   auto options = std::make_shared<Options>();
-  command->add_option("A", options->a, "A checkpoint, a model file, or a directory that holds just one")
-      ->required();
-  command->add_option("B", options->b, "Another one; its kind may be another")->required();
-  command->add_option("--rtol", options->diff.tolerance.rtol, "Allow |a - b| <= atol + rtol * |b| (0)")
-      ->check(not_negative)
-      ->type_name("X");
-  command->add_option("--atol", options->diff.tolerance.atol, "See --rtol; both 0: bit for bit (0)")
-      ->check(not_negative)
-      ->type_name("X");
-  command->add_flag("--ignore-dtype", options->diff.ignore_dtype,
-                    "Another dtype with the same values is the same");
-  command
-      ->add_option("--rename", options->rename, "Rename A's tensors, for example module.=; may be repeated")
-      ->type_name("FROM=TO")
-      ->allow_extra_args(false);
-  command->add_option("--include", options->selection.include, "Compare only these names; may be repeated")
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-  command->add_option("--exclude", options->selection.exclude, "Do not compare these names; may be repeated")
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-  command->add_option("--root", options->selection.root, "Compare what is under this key (model)")
-      ->type_name("KEY");
-  command->add_option("--max-findings", options->max_findings, "Findings to print (20)")->type_name("N");
-  command->add_option("--threads", options->diff.threads, "Threads that compare (2)")
-      ->check(CLI::Range(1, 256))
-      ->type_name("N");
-  command->callback(
-      [options, &globals, &action] { action = [options, &globals] { return run_diff(*options, globals); }; });
+  command.positional("A", options->a, "A checkpoint, a model file, or a directory that holds just one");
+  command.positional("B", options->b, "Another one; its kind may be another");
+  command.amount("--rtol", "X", options->diff.tolerance.rtol, "Allow |a - b| <= atol + rtol * |b| (0)");
+  command.amount("--atol", "X", options->diff.tolerance.atol, "See --rtol; both 0: bit for bit (0)");
+  command.flag("--ignore-dtype", options->diff.ignore_dtype,
+               "Another dtype with the same values is the same");
+  command.texts("--rename", "FROM=TO", options->rename,
+                "Rename A's tensors, for example module.=; may be repeated");
+  command.texts("--include", "GLOB", options->selection.include, "Compare only these names; may be repeated");
+  command.texts("--exclude", "GLOB", options->selection.exclude,
+                "Do not compare these names; may be repeated");
+  command.text("--root", "KEY", options->selection.root, "Compare what is under this key (model)");
+  command.integer("--max-findings", "N", options->max_findings, "Findings to print (20)");
+  command.integer("--threads", "N", options->diff.threads, "Threads that compare (2)", 1, 256);
+  command.does([options](const Globals& globals) { return run_diff(*options, globals); });
 }
 
 }  // namespace accel::cli

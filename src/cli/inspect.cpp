@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -183,13 +182,11 @@ ExitCode run_inspect(const std::string& path, const Globals& globals) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show what is in a checkpoint or model; runs no pickle code");
+void add_inspect(CommandLine& line) {
+  Command command = line.add("inspect", "Show what is in a checkpoint or model; runs no pickle code");
   auto path = std::make_shared<std::string>();
-  command->add_option("PATH", *path, "A checkpoint, a model file, or a directory of checkpoints")->required();
-  command->callback(
-      [path, &globals, &action] { action = [path, &globals] { return run_inspect(*path, globals); }; });
+  command.positional("PATH", *path, "A checkpoint, a model file, or a directory of checkpoints");
+  command.does([path](const Globals& globals) { return run_inspect(*path, globals); });
 }
 
 }  // namespace accel::cli

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -42,7 +42,7 @@ constexpr ValueFlag kValueFlags[] = {
 
 struct Options {
   std::string first;  ///< CONFIG.yaml
-  std::vector<std::string> values = std::vector<std::string>(std::size(kValueFlags));
+  std::array<std::optional<std::string>, std::size(kValueFlags)> values;
   std::vector<std::string> assignments;
   bool cpu = false;
 };
@@ -53,28 +53,28 @@ std::optional<std::string> variable(const std::string& name) {
 }
 
 /// The flags as settings; a later one wins, so a flag with a name of its own wins over --set.
-std::vector<core::Settings> settings_of(const Options& options, const CLI::App& command) {
+std::vector<core::Settings> settings_of(const Options& options) {
   std::vector<core::Settings> settings;
   for (const std::string& assignment : options.assignments) {
     settings.push_back(core::settings_from_assignment(assignment));
   }
   for (std::size_t i = 0; i < std::size(kValueFlags); ++i) {
-    const ValueFlag& flag = kValueFlags[i];
-    if (command.count(flag.name) == 0) continue;
-    const std::string shown = fmt::format("{} {}", flag.name, options.values[i]);
-    settings.push_back(core::settings_from_flag(flag.path, options.values[i], shown));
+    const std::optional<std::string>& value = options.values[i];
+    if (!value) continue;
+    const std::string shown = fmt::format("{} {}", kValueFlags[i].name, *value);
+    settings.push_back(core::settings_from_flag(kValueFlags[i].path, *value, shown));
   }
   if (options.cpu) settings.push_back(core::settings_from_flag("use_cpu", "true", "--cpu"));
   return settings;
 }
 
-ExitCode run_launch(const Options& options, const CLI::App& command, const Globals& globals) {
+ExitCode run_launch(const Options& options, const Globals& globals) {
   core::ConfigRequest request;
   request.file = options.first;
   request.runs_program = !globals.program.empty();
   request.environment = variable;
   request.visible_gpus = core::visible_gpus(variable);
-  request.flags = settings_of(options, command);
+  request.flags = settings_of(options);
   if (options.first.empty() && !request.runs_program) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
@@ -86,27 +86,21 @@ ExitCode run_launch(const Options& options, const CLI::App& command, const Globa
 
 }  // namespace
 
-void add_launch(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand(
-      "launch", "Train the model that a YAML file describes, or run any program, on many ranks");
-  command->footer(
+void add_launch(CommandLine& line) {
+  Command command = line.add(
+      "launch", "Train the model that a YAML file describes, or run any program, on many ranks",
       "\naccel launch [CONFIG.yaml] [flags] -- PROGRAM [ARGS] runs any program in the same way, with "
       "torchrun's environment.\n");
   const auto options = std::make_shared<Options>();
-  command->add_option("config", options->first, "The configuration")->type_name("CONFIG.yaml");
-  command->add_option("--set", options->assignments, "Set any value of the configuration; may be repeated")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
+  command.positional("config", options->first, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
+  command.texts("--set", "KEY=VALUE", options->assignments,
+                "Set any value of the configuration; may be repeated");
   for (std::size_t i = 0; i < std::size(kValueFlags); ++i) {
     const ValueFlag& flag = kValueFlags[i];
-    command->add_option(flag.name, options->values[i], flag.help)->type_name(flag.type);
+    command.text(flag.name, flag.type, options->values[i], flag.help);
   }
-  command->add_flag("--cpu,--use-cpu", options->cpu, "Run on the CPU");
-  command->callback([options, command, &globals, &action] {
-    action = [options, command, &globals] { return run_launch(*options, *command, globals); };
-  });
+  command.flag("--cpu,--use-cpu", options->cpu, "Run on the CPU");
+  command.does([options](const Globals& globals) { return run_launch(*options, globals); });
 }
 
 }  // namespace accel::cli

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -90,22 +89,18 @@ ExitCode run_load(const Options& options, const Globals& globals) {
 
 }  // namespace
 
-void add_load(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("load", "Put a checkpoint of any kind into a TorchScript file");
+void add_load(CommandLine& line) {
+  Command command = line.add("load", "Put a checkpoint of any kind into a TorchScript file");
   auto options = std::make_shared<Options>();
-  command
-      ->add_option("CKPT", options->checkpoint,
-                   "A model's checkpoint of any kind, or a directory above it that holds just one")
-      ->required();
-  command->add_option("--into", options->model, "The TorchScript file that has the model; it stays as it is")
-      ->type_name("MODEL.pt")
-      ->required();
-  command->add_option("--out", options->output, "The file to be written")->type_name("NEW.pt")->required();
-  command->add_flag("--partial", options->partial,
-                    "Keep the model's values of parameters and buffers that the checkpoint does not have");
-  add_write_options(*command, options->force, options->dry_run, options->limits);
-  command->callback(
-      [options, &globals, &action] { action = [options, &globals] { return run_load(*options, globals); }; });
+  command.positional("CKPT", options->checkpoint,
+                     "A model's checkpoint of any kind, or a directory above it that holds just one");
+  command.text("--into", "MODEL.pt", options->model,
+               "The TorchScript file that has the model; it stays as it is", Command::Need::kRequired);
+  command.text("--out", "NEW.pt", options->output, "The file to be written", Command::Need::kRequired);
+  command.flag("--partial", options->partial,
+               "Keep the model's values of parameters and buffers that the checkpoint does not have");
+  add_write_options(command, options->force, options->dry_run, options->limits);
+  command.does([options](const Globals& globals) { return run_load(*options, globals); });
 }
 
 }  // namespace accel::cli

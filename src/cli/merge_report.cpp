@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/text.hpp"
 
@@ -53,6 +54,7 @@ void print(const Json& document, std::ostream& out) {
 
 Json segments_of(const MergeReport& report, const ckpt::OutputFile& file) {
   Json segments = Json::array();
+  const std::vector<std::string> names = ckpt::names_in_output(report.plan.state, report.source);
   for (const ckpt::OutputSegment& segment : file.segments) {
     const auto* tensor = std::get_if<ckpt::TensorContent>(&segment.content);
     if (tensor == nullptr) continue;
@@ -64,7 +66,8 @@ Json segments_of(const MergeReport& report, const ckpt::OutputFile& file) {
                         {"tensor_offsets", extent.box.offsets},
                         {"sizes", extent.box.sizes}});
     }
-    segments.push_back({{"tensor", entry.name},
+    segments.push_back({{"name", names.at(tensor->source)},
+                        {"tensor", entry.name},
                         {"dtype", ckpt::torch_name(tensor->dtype)},
                         {"shape", entry.shape},
                         {"pieces", std::move(pieces)},
@@ -78,7 +81,8 @@ Json segments_of(const MergeReport& report, const ckpt::OutputFile& file) {
 
 void print_plan(const MergeReport& report, const Globals& globals) {
   if (!globals.json) {
-    *globals.out << ckpt::describe(report.plan.output, report.source)
+    *globals.out << ckpt::describe(report.plan.output, report.source,
+                                   ckpt::names_in_output(report.plan.state, report.source))
                  << fmt::format("{} tensors, {}; would be written to {}\n", written_tensors(report),
                                 format_bytes(report.plan.output.total_bytes()), report.target.path.string());
     return;

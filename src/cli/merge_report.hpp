@@ -3,7 +3,7 @@
 #include "ckpt/checkpoint.hpp"
 #include "ckpt/merge_plan.hpp"
 #include "ckpt/output_commit.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_line.hpp"
 
 namespace accel::cli {
 

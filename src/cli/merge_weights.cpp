@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,9 +19,9 @@
 #include "ckpt/model_assets.hpp"
 #include "ckpt/output_commit.hpp"
 #include "ckpt/remove_checkpoint.hpp"
-#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/merge_report.hpp"
+#include "cli/output_report.hpp"
 
 namespace accel::cli {
 namespace {
@@ -129,81 +127,39 @@ ExitCode run_merge(Options options, const Globals& globals) {
   return ExitCode::kSuccess;
 }
 
-CLI::Validator size_value() {
-  return CLI::Validator(
-      [](std::string& text) {
-        const std::optional<std::uint64_t> size = parse_size(text);
-        if (!size) return fmt::format("'{}' is no size such as 5GB", text);
-        text = std::to_string(*size);
-        return std::string();
-      },
-      "");
-}
-
-void add_options(CLI::App& command, Options& options) {
-  command
-      .add_option("CKPT", options.checkpoint,
-                  "The checkpoint: sharded, local or full; or a directory above it that holds just one")
-      ->required();
-  command
-      .add_option("OUT", options.output,
-                  "Directory that gets model.safetensors, or a file name ending in .safetensors")
-      ->required();
-  command
-      .add_option("--max-shard-size", options.merge.max_shard_bytes,
-                  "Largest file, such as 5GB (decimal); above it several files and an index are written")
-      ->transform(size_value())
-      ->type_name("SIZE");
-  const std::map<std::string, ckpt::DType> dtypes = {
-      {"f32", ckpt::DType::kFloat32},   {"float32", ckpt::DType::kFloat32},
-      {"bf16", ckpt::DType::kBFloat16}, {"bfloat16", ckpt::DType::kBFloat16},
-      {"f16", ckpt::DType::kFloat16},   {"float16", ckpt::DType::kFloat16}};
-  command
-      .add_option_function<std::string>(
-          "--dtype",
-          [&options, dtypes](const std::string& name) { options.merge.selection.dtype = dtypes.at(name); },
-          "Convert floating-point tensors: f32, bf16 or f16")
-      ->check(CLI::IsMember(dtypes).description(""))
-      ->type_name("TYPE");
-  command.add_option("--rename", options.renames, "Change the start of names, or of a part behind a dot")
-      ->type_name("FROM=TO");
-  command.add_option("--include", options.merge.selection.include, "Take only tensors whose names match")
-      ->type_name("GLOB");
-  command.add_option("--exclude", options.merge.selection.exclude, "Leave out tensors whose names match")
-      ->type_name("GLOB");
-  command
-      .add_option("--root", options.merge.selection.root,
-                  "Key of the nested state dict to take, if not the model's")
-      ->type_name("KEY");
-  command.add_flag("--keep-tied", options.merge.keep_tied, "Write tied tensors under each of their names");
-  command.add_flag("--unsafe-serialization", options.merge.unsafe_serialization,
-                   "Write pytorch_model.bin, torch.save's format");
-  command.add_option("--copy-assets", options.assets, "Copy config and tokenizer files from there into OUT")
-      ->type_name("DIR");
-  command.add_flag("--verify", options.verify, "Read the output again and compare it with the checkpoint");
-  command.add_flag("--remove-checkpoint-dir", options.remove_source,
-                   "Remove the checkpoint once the output is durable and verified");
-  command.add_flag("--force", options.force, "Replace the output if it is there");
-  command.add_flag("--dry-run", options.dry_run, "Print what would go where, and write nothing");
-  command
-      .add_option("--max-memory", options.limits.memory_bytes, "Memory to use (64MB); at least 16MB a thread")
-      ->transform(size_value())
-      ->type_name("SIZE");
-  command.add_option("--threads", options.limits.threads, "Threads that read and write (2)")
-      ->check(CLI::Range(1, 64).description(""))
-      ->type_name("N");
+void add_options(Command& command, Options& options) {
+  command.positional("CKPT", options.checkpoint,
+                     "The checkpoint: sharded, local or full; or a directory above it that holds just one");
+  command.positional("OUT", options.output,
+                     "Directory that gets model.safetensors, or a file name ending in .safetensors");
+  command.size("--max-shard-size", options.merge.max_shard_bytes,
+               "Largest file, such as 5GB (decimal); above it several files and an index are written");
+  add_dtype(command, options.merge.selection.dtype);
+  command.texts("--rename", "FROM=TO", options.renames,
+                "Change the start of names, or of a part behind a dot; may be repeated");
+  command.texts("--include", "GLOB", options.merge.selection.include,
+                "Take only tensors whose names match; may be repeated");
+  command.texts("--exclude", "GLOB", options.merge.selection.exclude,
+                "Leave out tensors whose names match; may be repeated");
+  command.text("--root", "KEY", options.merge.selection.root,
+               "Key of the nested state dict to take, if not the model's");
+  command.flag("--keep-tied", options.merge.keep_tied, "Write tied tensors under each of their names");
+  command.flag("--unsafe-serialization", options.merge.unsafe_serialization,
+               "Write pytorch_model.bin, torch.save's format");
+  command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from there into OUT");
+  command.flag("--verify", options.verify, "Read the output again and compare it with the checkpoint");
+  command.flag("--remove-checkpoint-dir", options.remove_source,
+               "Remove the checkpoint once the output is durable and verified");
+  add_write_options(command, options.force, options.dry_run, options.limits);
 }
 
 }  // namespace
 
-void add_merge_weights(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("merge-weights", "Merge a sharded, local or full checkpoint into safetensors");
+void add_merge_weights(CommandLine& line) {
+  Command command = line.add("merge-weights", "Merge a sharded, local or full checkpoint into safetensors");
   auto options = std::make_shared<Options>();
-  add_options(*command, *options);
-  command->callback([options, &globals, &action] {
-    action = [options, &globals] { return run_merge(*options, globals); };
-  });
+  add_options(command, *options);
+  command.does([options](const Globals& globals) { return run_merge(*options, globals); });
 }
 
 }  // namespace accel::cli

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <ostream>
 
@@ -58,28 +57,19 @@ void print_result(const OutputReport& report, const std::string& what, const Glo
                               format_bytes(static_cast<std::uint64_t>(rate)));
 }
 
-void add_dtype(CLI::App& command, std::optional<ckpt::DType>& dtype) {
+void add_dtype(Command& command, std::optional<ckpt::DType>& dtype) {
   const std::map<std::string, ckpt::DType> dtypes = {
       {"f32", ckpt::DType::kFloat32},   {"float32", ckpt::DType::kFloat32},
       {"bf16", ckpt::DType::kBFloat16}, {"bfloat16", ckpt::DType::kBFloat16},
       {"f16", ckpt::DType::kFloat16},   {"float16", ckpt::DType::kFloat16}};
-  command
-      .add_option_function<std::string>(
-          "--dtype", [&dtype, dtypes](const std::string& name) { dtype = dtypes.at(name); },
-          "Convert floating-point tensors: f32, bf16 or f16")
-      ->check(CLI::IsMember(dtypes).description(""))
-      ->type_name("TYPE");
+  command.choice("--dtype", "TYPE", dtypes, dtype, "Convert floating-point tensors: f32, bf16 or f16");
 }
 
-void add_write_options(CLI::App& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits) {
-  command.add_flag("--force", force, "Replace the output if it is there");
-  command.add_flag("--dry-run", dry_run, "Print what would go where, and write nothing");
-  command.add_option("--max-memory", limits.memory_bytes, "Memory to use (64MB); at least 16MB a thread")
-      ->transform(CLI::AsSizeValue(true))
-      ->type_name("SIZE");
-  command.add_option("--threads", limits.threads, "Threads that read and write (2)")
-      ->check(CLI::Range(1, 64).description(""))
-      ->type_name("N");
+void add_write_options(Command& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits) {
+  command.flag("--force", force, "Replace the output if it is there");
+  command.flag("--dry-run", dry_run, "Print what would go where, and write nothing");
+  command.size("--max-memory", limits.memory_bytes, "Memory to use (64MB); at least 16MB a thread");
+  command.integer("--threads", "N", limits.threads, "Threads that read and write (2)", 1, 64);
 }
 
 }  // namespace accel::cli

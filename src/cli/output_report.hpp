@@ -7,7 +7,7 @@
 #include "ckpt/checkpoint.hpp"
 #include "ckpt/dtype.hpp"
 #include "ckpt/output_commit.hpp"
-#include "cli/commands.hpp"
+#include "cli/command_line.hpp"
 
 namespace accel::cli {
 
@@ -26,8 +26,8 @@ void print_plan(const OutputReport& report, const Globals& globals);
 void print_result(const OutputReport& report, const std::string& what, const Globals& globals);
 
 /// --dtype.
-void add_dtype(CLI::App& command, std::optional<ckpt::DType>& dtype);
+void add_dtype(Command& command, std::optional<ckpt::DType>& dtype);
 /// --force, --dry-run, --max-memory, --threads.
-void add_write_options(CLI::App& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits);
+void add_write_options(Command& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits);
 
 }  // namespace accel::cli

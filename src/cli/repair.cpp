@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -104,16 +103,13 @@ ExitCode run_repair(const Options& options, const Globals& globals) {
 
 }  // namespace
 
-void add_repair(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("repair", "Rebuild the lost .metadata of a sharded checkpoint that accel wrote");
+void add_repair(CommandLine& line) {
+  Command command = line.add("repair", "Rebuild the lost .metadata of a sharded checkpoint that accel wrote");
   auto options = std::make_shared<Options>();
-  command->add_option("PATH", options->path, "The checkpoint's directory, or one above it")->required();
-  command->add_flag("--force", options->force, "Write .metadata anew even if there is one that can be read");
-  command->add_flag("--dry-run", options->dry_run, "Check everything, and write nothing");
-  command->callback([options, &globals, &action] {
-    action = [options, &globals] { return run_repair(*options, globals); };
-  });
+  command.positional("PATH", options->path, "The checkpoint's directory, or one above it");
+  command.flag("--force", options->force, "Write .metadata anew even if there is one that can be read");
+  command.flag("--dry-run", options->dry_run, "Check everything, and write nothing");
+  command.does([options](const Globals& globals) { return run_repair(*options, globals); });
 }
 
 }  // namespace accel::cli

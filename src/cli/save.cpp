@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -69,44 +68,28 @@ ExitCode run_save(const Options& options, const Globals& globals) {
   return ExitCode::kSuccess;
 }
 
-void add_options(CLI::App& command, Options& options) {
-  command
-      .add_option("SRC", options.source,
-                  "A model or an optimizer of any kind, or a directory above it that holds just one")
-      ->required();
-  command
-      .add_option("OUT", options.output, "Directory that gets the checkpoint; for full also a name in .bin")
-      ->required();
+}  // namespace
+
+void add_save(CommandLine& line) {
+  Command command = line.add("save", "Write any model or checkpoint as a full, local or sharded checkpoint");
+  auto options = std::make_shared<Options>();
+  command.positional("SRC", options->source,
+                     "A model or an optimizer of any kind, or a directory above it that holds just one");
+  command.positional("OUT", options->output,
+                     "Directory that gets the checkpoint; for full also a name in .bin");
   const std::map<std::string, ckpt::SaveType> types = {{"full", ckpt::SaveType::kFull},
                                                        {"local", ckpt::SaveType::kLocal},
                                                        {"sharded", ckpt::SaveType::kSharded}};
-  command
-      .add_option_function<std::string>(
-          "--type", [&options, types](const std::string& name) { options.save.type = types.at(name); },
-          "full (one file), local (a file a rank) or sharded (torch.distributed.checkpoint)")
-      ->check(CLI::IsMember(types).description(""))
-      ->type_name("TYPE")
-      ->required();
-  command.add_option("--ranks", options.save.ranks, "Ranks that local and sharded are split over (1)")
-      ->check(CLI::Range(1, 100'000).description(""))
-      ->type_name("N");
-  command.add_option("--model-index", options.save.index, "The i of Accelerate's names (0)")
-      ->check(CLI::Range(0, 100'000).description(""))
-      ->type_name("I");
-  add_dtype(command, options.save.dtype);
-  command.add_flag("--tensors-only", options.save.tensors_only, "Leave out what is no tensor");
-  add_write_options(command, options.force, options.dry_run, options.limits);
-}
-
-}  // namespace
-
-void add_save(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("save", "Write any model or checkpoint as a full, local or sharded checkpoint");
-  auto options = std::make_shared<Options>();
-  add_options(*command, *options);
-  command->callback(
-      [options, &globals, &action] { action = [options, &globals] { return run_save(*options, globals); }; });
+  command.choice("--type", "TYPE", types, options->save.type,
+                 "full (one file), local (a file a rank) or sharded (torch.distributed.checkpoint)",
+                 Command::Need::kRequired);
+  command.integer("--ranks", "N", options->save.ranks, "Ranks that local and sharded are split over (1)", 1,
+                  100'000);
+  command.integer("--model-index", "I", options->save.index, "The i of Accelerate's names (0)", 0, 100'000);
+  add_dtype(command, options->save.dtype);
+  command.flag("--tensors-only", options->save.tensors_only, "Leave out what is no tensor");
+  add_write_options(command, options->force, options->dry_run, options->limits);
+  command.does([options](const Globals& globals) { return run_save(*options, globals); });
 }
 
 }  // namespace accel::cli

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -88,25 +87,21 @@ ExitCode run_verify(const Options& options, const Globals& globals) {
     print_text(report, *globals.out);
     const auto rate = static_cast<std::uint64_t>(static_cast<double>(report.summed_bytes) / seconds);
     log::debug(fmt::format("{} summed in {} ({}/s)", format_bytes(report.summed_bytes),
-                             format_duration(seconds), format_bytes(rate)));
+                           format_duration(seconds), format_bytes(rate)));
   }
   return report.findings() == 0 ? ExitCode::kSuccess : ExitCode::kFindings;
 }
 
 }  // namespace
 
-void add_verify(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand(
-      "verify", "Check a checkpoint: checksums, sizes, coverage, overlap; list all that is wrong");
+void add_verify(CommandLine& line) {
+  Command command =
+      line.add("verify", "Check a checkpoint: checksums, sizes, coverage, overlap; list all that is wrong");
   auto options = std::make_shared<Options>();
-  command->add_option("PATH", options->path, "A checkpoint, a model file, or a directory of checkpoints")
-      ->required();
-  command->add_option("--threads", options->threads, "Threads that read and sum (one a core, 2 to 4)")
-      ->check(CLI::Range(1U, 256U))
-      ->type_name("N");
-  command->callback([options, &globals, &action] {
-    action = [options, &globals] { return run_verify(*options, globals); };
-  });
+  command.positional("PATH", options->path, "A checkpoint, a model file, or a directory of checkpoints");
+  command.integer("--threads", "N", options->threads, "Threads that read and sum (one a core, 2 to 4)", 1,
+                  256);
+  command.does([options](const Globals& globals) { return run_verify(*options, globals); });
 }
 
 }  // namespace accel::cli

@@ -8,12 +8,11 @@ import torch
 from zoo_kinds import KINDS
 from zoo_state import difference, short_name
 
-READ = [kind for kind in KINDS if kind.name != "dcp-no-collectives"]
-SAFETENSORS_KINDS = [kind for kind in READ if kind.in_safetensors]
-OTHER_KINDS = [kind for kind in READ if not kind.in_safetensors]
+SAFETENSORS_KINDS = [kind for kind in KINDS if kind.in_safetensors]
+OTHER_KINDS = [kind for kind in KINDS if not kind.in_safetensors]
 
 
-@pytest.mark.parametrize("kind", READ, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_inspect(accel, zoo, reads, kind):
     reads(kind, "inspect")
     (found,) = json.loads(accel("inspect", zoo.path(kind), "--json").stdout)["checkpoints"]
@@ -38,7 +37,7 @@ def test_merge_refuses_what_safetensors_has_no_name_for(accel, zoo, kind, tmp_pa
     assert not (tmp_path / "out/model.safetensors").exists()
 
 
-@pytest.mark.parametrize("kind", READ, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_merge_to_bin(accel, zoo, reads, kind, tmp_path):
     reads(kind, "merge to `.bin`")
     accel("merge-weights", zoo.path(kind), tmp_path / "out", "--unsafe_serialization", "--keep-tied")

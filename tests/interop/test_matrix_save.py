@@ -19,9 +19,6 @@ def source(request, zoos):
     return zoo.path(kind), zoo.expected_file(kind)
 
 
-READ = [kind for kind in KINDS if kind.name != "dcp-no-collectives"]
-
-
 def flags(kind) -> list[str]:
     return ["--tensors-only"] if kind.extras else []
 
@@ -32,21 +29,21 @@ def test_extras_are_not_dropped_silently(accel, zoo, kind, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("kind", READ, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_save_as_full(accel, zoo, judge_of, reads, kind, tmp_path):
     reads(kind, "save as full")
     accel("save", zoo.path(kind), tmp_path / "out", "--type", "full", *flags(kind))
     assert judge_of("2.11").problem("torch", tmp_path / "out/pytorch_model_fsdp.bin", zoo.expected_file(kind)) == ""
 
 
-@pytest.mark.parametrize("kind", READ, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_save_as_local(accel, zoo, judge_of, reads, kind, tmp_path):
     reads(kind, "save as local")
     accel("save", zoo.path(kind), tmp_path / "out", "--type", "local", "--ranks", 3, *flags(kind))
     assert judge_of("2.11").problem("local", tmp_path / "out", zoo.expected_file(kind)) == ""
 
 
-@pytest.mark.parametrize("kind", READ, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_save_as_sharded(accel, zoo, judge_of, reads, kind, tmp_path):
     """Also what torch 2.15 wrote becomes loadable by 2.11, which does not read its metadata."""
     reads(kind, "save as sharded")

@@ -118,7 +118,19 @@ TEST(DirectoryTest, NamesAreSorted) {
   const TempDir dir;
   for (const char* name : {"c", "a", "b"}) write_file(dir / name, "");
   EXPECT_EQ(accel::names_in(dir.path()), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(entries_in(dir.path()), (std::vector<fs::path>{dir / "a", dir / "b", dir / "c"}));
   EXPECT_THROW((void)accel::names_in(dir / "none"), Error);
+}
+
+TEST(DirectoryTest, FilesAreSortedAndOnlyFiles) {
+  using ::testing::ElementsAre;
+  const TempDir dir;
+  for (const char* name : {"b.bin", "a.bin", "a.pt", ".bin", "a"}) write_file(dir / name, "");
+  fs::create_directory(dir / "d.bin");
+  EXPECT_THAT(files_in(dir.path(), "", ".bin"), ElementsAre(".bin", "a.bin", "b.bin"));
+  EXPECT_THAT(files_in(dir.path(), "a", ""), ElementsAre("a", "a.bin", "a.pt"));
+  EXPECT_THAT(files_in(dir.path(), "a.b", ".bin"), ElementsAre());
+  EXPECT_THROW((void)files_in(dir / "gone", "", ""), Error);
 }
 
 }  // namespace

@@ -106,6 +106,13 @@ TEST(OutputPlanTest, DescribesWhatGoesWhere) {
             "  bytes 8 to 32: h.w float32 [4, 3] [0:2, 0:3]\n" +
                 pieces + "  bytes 32 to 56: h.w float32 [4, 3] as bfloat16\n" + pieces +
                 "  bytes 64 to 1064: 'assets/config.json' from byte 7\n");
+
+  OutputState state;
+  state.tensors.push_back({{"out.w"}, 0, DType::kFloat32, {4, 3}, {}});
+  const std::vector<std::string> names = names_in_output(state, source);
+  EXPECT_THAT(names, ::testing::ElementsAre("out.w"));
+  EXPECT_THAT(describe(plan, source, names),
+              ::testing::HasSubstr("  bytes 8 to 32: out.w = h.w float32 [4, 3]"));
 }
 
 }  // namespace

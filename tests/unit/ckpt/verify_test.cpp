@@ -184,12 +184,26 @@ TEST_F(VerifyTest, SafetensorsAndTorchFilesBesideEachOther) {
   write_file(dir_ / "s/short.safetensors", layout.prefix + "1234567");
   write_file(dir_ / "s/pytorch_model.bin", "PK no");
   write_file(dir_ / "s/tokens.bin", "data of another program");
-  const std::vector<std::string> found = findings_of(dir_ / "s");
-  EXPECT_THAT(found, ::testing::Contains(HasSubstr(
-                         "pytorch_model.bin: broken: pytorch_model.bin: is no zip archive of torch")));
-  EXPECT_THAT(found, ::testing::Contains(HasSubstr("short.safetensors: broken: short.safetensors: ")));
-  EXPECT_THAT(found, ::testing::Not(::testing::Contains(HasSubstr("good.safetensors: "))));
-  EXPECT_THAT(found, ::testing::Not(::testing::Contains(HasSubstr("tokens.bin"))));
+  const VerifyReport report = verify(dir_ / "s", {});
+  ASSERT_EQ(report.checkpoints.size(), 3U);
+  EXPECT_THAT(report.checkpoints[0].findings, IsEmpty());
+  EXPECT_THAT(report.checkpoints[0].notes, ElementsAre(HasSubstr("no checksums")));
+  EXPECT_THAT(
+      findings_of(dir_ / "s"),
+      ElementsAre(HasSubstr("pytorch_model.bin: broken: pytorch_model.bin: is no zip archive of torch"),
+                  HasSubstr("short.safetensors: broken: short.safetensors: ")));
+}
+
+TEST_F(VerifyTest, ShardsWithoutIndexAreCounted) {
+  fs::create_directory(dir_ / "s");
+  for (const char* name : {"a", "b"}) {
+    const SafetensorsLayout layout = plan_safetensors({{name, DType::kFloat32, {2}, 0, 0}}, {});
+    const std::string number = name == std::string("a") ? "00001" : "00003";
+    write_file(dir_ / "s" / ("model-" + number + "-of-00003.safetensors"), layout.prefix + "12345678");
+  }
+  EXPECT_THAT(findings_of(dir_ / "s"),
+              ElementsAre(HasSubstr("missing-file: model-00002-of-00003.safetensors: is not there, but "
+                                    "model-00001-of-00003.safetensors is")));
 }
 
 TEST_F(VerifyTest, NothingThere) {

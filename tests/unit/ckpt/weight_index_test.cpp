@@ -44,5 +44,19 @@ TEST(WeightIndexTest, RejectsFilesThatDoNotFit) {
   EXPECT_THAT(rejection("1", {}), HasSubstr("says that 'a' is in '1', which has no such tensor"));
 }
 
+TEST(WeightIndexTest, NamesOfShards) {
+  const std::optional<WeightShard> shard = parse_weight_shard("my-model-00002-of-00013.safetensors");
+  ASSERT_TRUE(shard);
+  EXPECT_EQ(shard->stem, "my-model");
+  EXPECT_EQ(shard->number, 2);
+  EXPECT_EQ(shard->count, 13);
+  EXPECT_EQ(shard->extension, ".safetensors");
+  EXPECT_EQ(to_string(*shard), "my-model-00002-of-00013.safetensors");
+  for (const char* other : {"", "model.safetensors", "model-00002-of-0013.safetensors", "00002-of-00013.bin",
+                            "model-0000x-of-00013.bin", "model--0002-of-00013.bin", "model-00002-of-00013"}) {
+    EXPECT_FALSE(parse_weight_shard(other)) << other;
+  }
+}
+
 }  // namespace
 }  // namespace accel::ckpt

@@ -1,0 +1,200 @@
+#include "cli/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace accel::cli {
+namespace {
+
+constexpr std::string_view kExitCodes =
+    "\nExit codes: 0 success, 1 failure, 2 usage or configuration, 3 verify or diff found something,\n"
+    "4 checkpoint missing or incomplete, 5 checkpoint corrupt, 6 a worker failed, 7 stopped for preemption\n"
+    "after saving, 130 and 143 interrupted.";
+
+/// The flags of `app` by their long names.
+std::vector<std::string> long_flags(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+[[noreturn]] void fail_usage(const CLI::App& app, const CLI::ParseError& failure) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const std::string help =
+      chosen.empty() ? "accel --help" : fmt::format("accel {} --help", chosen.front()->get_name());
+  const auto* extras = dynamic_cast<const CLI::ExtrasError*>(&failure);
+  const std::vector<std::string> left = app.remaining(true);
+  if (dynamic_cast<const CLI::RequiredError*>(&failure) != nullptr && chosen.empty()) {
+    throw Error(ErrorKind::kUsage, "a command is needed").hint("accel --help lists the commands");
+  }
+  if (extras == nullptr || left.empty()) {
+    throw Error(ErrorKind::kUsage, failure.what()).hint(fmt::format("see {}", help));
+  }
+  const std::string& word = left.front();
+  if (!word.starts_with("-")) {
+    throw Error(ErrorKind::kUsage, fmt::format("unexpected argument '{}'", word))
+        .hint(fmt::format("see {}", help));
+  }
+  std::vector<std::string> known = long_flags(app);
+  for (const CLI::App* command : chosen) {
+    const std::vector<std::string> more = long_flags(*command);
+    known.insert(known.end(), more.begin(), more.end());
+  }
+  const std::string flag = word.substr(0, word.find('='));
+  const auto near = nearest(flag, known);
+  throw Error(ErrorKind::kUsage, fmt::format("unknown flag '{}'", flag))
+      .hint(near ? fmt::format("did you mean '{}'?", *near) : fmt::format("see {}", help));
+}
+
+CLI::Option* with_need(CLI::Option* option, Command::Need need) {
+  return option->required(need == Command::Need::kRequired);
+}
+
+}  // namespace
+
+void Command::positional(const std::string& name, std::string& value, const std::string& help, Need need,
+                         const std::string& type) {
+  with_need(app_->add_option(name, value, help)->type_name(type), need);
+}
+
+void Command::flag(const std::string& names, bool& value, const std::string& help) {
+  app_->add_flag(names, value, help);
+}
+
+void Command::text(const std::string& names, const std::string& type, std::string& value,
+                   const std::string& help, Need need) {
+  with_need(app_->add_option(names, value, help)->type_name(type), need);
+}
+
+void Command::text(const std::string& names, const std::string& type, std::optional<std::string>& value,
+                   const std::string& help) {
+  app_->add_option_function<std::string>(
+          names, [&value](const std::string& given) { value = given; }, help)
+      ->type_name(type);
+}
+
+void Command::texts(const std::string& names, const std::string& type, std::vector<std::string>& values,
+                    const std::string& help) {
+  app_->add_option(names, values, help)->type_name(type)->expected(1)->take_all()->allow_extra_args(false);
+}
+
+void Command::amount(const std::string& names, const std::string& type, double& value,
+                     const std::string& help) {
+  // CLI11's own check names a range of 300 digits.
+  const auto is_amount = [](const std::string& text) {
+    double amount = 0;
+    const bool number = CLI::detail::lexical_cast(text, amount);
+    return number && amount >= 0 && std::isfinite(amount)
+               ? std::string()
+               : fmt::format("'{}' is not a number of at least 0", text);
+  };
+  app_->add_option(names, value, help)->check(is_amount)->type_name(type);
+}
+
+void Command::size(const std::string& names, std::uint64_t& bytes, const std::string& help) {
+  const CLI::Validator to_bytes(
+      [](std::string& text) {
+        const std::optional<std::uint64_t> size = parse_size(text);
+        if (!size) return fmt::format("'{}' is no size such as 5GB", text);
+        text = std::to_string(*size);
+        return std::string();
+      },
+      "");
+  app_->add_option(names, bytes, help)->transform(to_bytes)->type_name("SIZE");
+}
+
+void Command::does(Action action) {
+  app_->callback([chosen = chosen_, action = std::move(action)] { *chosen = action; });
+}
+
+void Command::integer_to(const std::string& names, const std::string& type,
+                         std::function<void(std::int64_t)> take, const std::string& help, std::int64_t least,
+                         std::int64_t most) {
+  app_->add_option_function<std::int64_t>(names, std::move(take), help)
+      ->check(CLI::Range(least, most).description(""))
+      ->type_name(type);
+}
+
+void Command::choice_to(const std::string& names, const std::string& type,
+                        const std::vector<std::string>& words, std::function<void(const std::string&)> take,
+                        const std::string& help, Need need) {
+  with_need(app_->add_option_function<std::string>(names, std::move(take), help)
+                ->check(CLI::IsMember(words).description(""))
+                ->type_name(type),
+            need);
+}
+
+CommandLine::CommandLine(const std::string& version)
+    : version_(version),
+      app_(std::make_unique<CLI::App>(
+          "Trains TorchScript models sharded over processes, and works on PyTorch's checkpoints.", "accel")) {
+  app_->require_subcommand(1);
+  app_->footer(std::string(kExitCodes));
+  add_global_flags();
+}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::add_global_flags() {
+  app_->add_flag("--quiet", globals_.quiet, "Only warnings and errors");
+  app_->add_flag("--verbose", globals_.verbose, "Say more about what is done");
+  app_->add_flag("--json", globals_.json, "Results as JSON on stdout, errors as JSON on stderr");
+  const std::map<std::string, log::Color> colors = {
+      {"auto", log::Color::kAuto}, {"always", log::Color::kAlways}, {"never", log::Color::kNever}};
+  app_->add_option("--color", globals_.color, "Colour on stderr: auto, always or never")
+      ->transform(CLI::CheckedTransformer(colors, CLI::ignore_case).description(""))
+      ->type_name("WHEN");
+  app_->set_version_flag("--version", fmt::format("accel {}", version_), "Print the version");
+}
+
+Command CommandLine::add(const std::string& name, const std::string& help, const std::string& notes) {
+  CLI::App* command = app_->add_subcommand(name, help);
+  command->fallthrough();
+  command->footer(notes + std::string(kExitCodes));
+  return {*command, action_};
+}
+
+void CommandLine::check_command(const Arguments& arguments) const {
+  if (!arguments.command) return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : std::as_const(*app_).get_subcommands({}))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), *arguments.command) != names.end()) return;
+  Error error(ErrorKind::kUsage, fmt::format("unknown command '{}'", *arguments.command));
+  if (const auto near = nearest(*arguments.command, names)) {
+    throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
+  }
+  throw std::move(error).hint("accel --help lists the commands");
+}
+
+bool CommandLine::parse(const Arguments& arguments, std::ostream& out) {
+  check_command(arguments);
+  globals_.program = arguments.program;
+  try {
+    std::vector<std::string> reversed(arguments.own.rbegin(), arguments.own.rend());
+    app_->parse(reversed);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    const std::vector<CLI::App*> chosen = app_->get_subcommands();
+    out << (chosen.empty() ? app_->help() : chosen.front()->help("accel"));
+  } catch (const CLI::CallForVersion&) {
+    out << fmt::format("accel {}\n", version_);
+  } catch (const CLI::ParseError& failure) {
+    fail_usage(*app_, failure);
+  }
+  return false;
+}
+
+bool CommandLine::is_chosen(const std::string& command) const { return app_->got_subcommand(command); }
+
+}  // namespace accel::cli
