@@ -7,6 +7,11 @@
 
 namespace accel::ckpt {
 
+StoredTensor Checkpoint::locate(std::size_t tensor) {
+  if (!files_) files_.emplace(directory());
+  return locate_in(tensor, *files_);
+}
+
 void Checkpoint::check_coverage(std::size_t tensor) {
   const StoredTensor stored = locate(tensor);
   std::vector<Box> boxes;

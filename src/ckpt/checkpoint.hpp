@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ckpt/checkpoint_kind.hpp"
+#include "ckpt/file_cache.hpp"
 #include "ckpt/pickle_value.hpp"
 #include "ckpt/safetensors.hpp"
 #include "ckpt/state_path.hpp"
@@ -32,8 +34,8 @@ struct ObjectEntry {
 
 /// A checkpoint of any kind, open for reading: a list of tensors, and where each one's bytes are. Every
 /// reader gives this, and everything that reads checkpoints works on it. Nothing in the files is trusted, and
-/// nothing in them is executed. Not for use by several threads at once; StoredTensors may be read by any
-/// thread, with a TensorReader of its own.
+/// nothing in them is executed. Not for use by several threads at once, but for locate() with files of the
+/// thread's own; StoredTensors may be read by any thread, with a TensorReader of its own.
 ///
 ///   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path);
 ///   TensorReader reader(checkpoint->directory());
@@ -58,7 +60,11 @@ class Checkpoint {
 
   /// Where tensors()[tensor] lies; reads what is needed to know. Not cached. Throws Error (kCorrupt) if the
   /// files contradict the entry.
-  [[nodiscard]] virtual StoredTensor locate(std::size_t tensor) = 0;
+  [[nodiscard]] StoredTensor locate(std::size_t tensor);
+  /// The same, for several threads at once, each with `files` of its own, which are of directory().
+  [[nodiscard]] StoredTensor locate(std::size_t tensor, FileCache& files) const {
+    return locate_in(tensor, files);
+  }
   /// Throws Error (kCorrupt) unless the pieces of tensors()[tensor] cover it, once each.
   virtual void check_coverage(std::size_t tensor);
   /// objects()[object] as a value; tensors inside are Objects.
@@ -76,7 +82,12 @@ class Checkpoint {
 
   Checkpoint() = default;
 
+  [[nodiscard]] virtual StoredTensor locate_in(std::size_t tensor, FileCache& files) const = 0;
+
   Contents contents_;  ///< Filled by the constructor of each kind.
+
+ private:
+  std::optional<FileCache> files_;
 };
 
 /// Opens one checkpoint, or model file, of any kind; `path` is what find_checkpoint gave, or a file or

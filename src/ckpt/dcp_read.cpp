@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -81,20 +82,23 @@ struct DcpReader::State {
       : metadata(read_dcp_metadata(directory)), reader(directory) {}
 
   void check_chunks(const DcpTensor& tensor) {
-    if (!checked.insert(&tensor).second) return;
+    {
+      const std::lock_guard lock(mutex);
+      if (!checked.insert(&tensor).second) return;
+    }
     std::vector<const Box*> boxes;
     for (const DcpChunk& chunk : tensor.chunks) boxes.push_back(&chunk.box);
     check_disjoint(boxes);
   }
 
   // The chunks that have elements in `part`.
-  StoredTensor locate(const DcpTensor& tensor, const Box& part) {
+  StoredTensor locate(const DcpTensor& tensor, const Box& part, FileCache& files) {
     StoredTensor stored{tensor.fqn, tensor.dtype, tensor.shape, {}};
     try {
       check_chunks(tensor);
       for (const DcpChunk& chunk : tensor.chunks) {
         if (chunk.box.numel() == 0 || !overlap(chunk.box, part)) continue;
-        stored.extents.push_back(open_chunk(tensor, chunk));
+        stored.extents.push_back(open_chunk(tensor, chunk, files));
       }
     } catch (Error& e) {
       e.add_context(fmt::format("tensor '{}'", tensor.fqn));
@@ -103,9 +107,9 @@ struct DcpReader::State {
     return stored;
   }
 
-  Extent open_chunk(const DcpTensor& tensor, const DcpChunk& chunk) {
+  static Extent open_chunk(const DcpTensor& tensor, const DcpChunk& chunk, FileCache& files) {
     try {
-      return with_archive(chunk.where, reader.files(),
+      return with_archive(chunk.where, files,
                           [&](const TorchFile& archive) { return locate_chunk(tensor, chunk, archive); });
     } catch (Error& e) {
       e.add_context(fmt::format("chunk {} at byte {} of {}", to_string(chunk.box), chunk.where.offset,
@@ -116,6 +120,7 @@ struct DcpReader::State {
 
   DcpMetadata metadata;
   TensorReader reader;
+  std::mutex mutex;                    // Guards the next.
   std::set<const DcpTensor*> checked;  // Their chunks do not overlap.
 };
 
@@ -144,10 +149,12 @@ const DcpTensor& DcpReader::tensor(std::string_view fqn) const {
   throw error;
 }
 
-StoredTensor DcpReader::locate(const DcpTensor& tensor) {
-  StoredTensor stored = state_->locate(tensor, Box::whole(tensor.shape));
+StoredTensor DcpReader::locate(const DcpTensor& tensor) { return locate(tensor, state_->reader.files()); }
+
+StoredTensor DcpReader::locate(const DcpTensor& tensor, FileCache& files) const {
+  StoredTensor stored = state_->locate(tensor, Box::whole(tensor.shape), files);
   try {
-    for (const DcpChunk& copy : tensor.copies) stored.copies.push_back(state_->open_chunk(tensor, copy));
+    for (const DcpChunk& copy : tensor.copies) stored.copies.push_back(State::open_chunk(tensor, copy, files));
   } catch (Error& e) {
     e.add_context(fmt::format("tensor '{}'", tensor.fqn));
     throw;
@@ -160,7 +167,7 @@ void DcpReader::read_range(const DcpTensor& tensor, std::int64_t elem_begin, std
   // Only the chunks in the range are opened: a rank of many reads a few of many.
   StoredTensor needed{tensor.fqn, tensor.dtype, tensor.shape, {}};
   for (const Box& box : boxes_of_range(tensor.shape, elem_begin, elem_end)) {
-    for (Extent& extent : state_->locate(tensor, box).extents) {
+    for (Extent& extent : state_->locate(tensor, box, state_->reader.files()).extents) {
       const bool known = std::any_of(needed.extents.begin(), needed.extents.end(),
                                      [&](const Extent& other) { return other.box == extent.box; });
       if (!known) needed.extents.push_back(std::move(extent));

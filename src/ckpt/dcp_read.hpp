@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ckpt/dcp_metadata.hpp"
+#include "ckpt/file_cache.hpp"
 #include "ckpt/pickle_value.hpp"
 #include "ckpt/stored_tensor.hpp"
 
@@ -17,7 +18,7 @@ namespace accel::ckpt {
 
 /// A DCP checkpoint, open for reading. Nothing in it is trusted: offsets, shapes and strides are checked
 /// before they are used, and what no chunk covers is an Error, never uninitialised memory. Not for use by
-/// several threads at once.
+/// several threads at once, but for locate() with files of the thread's own.
 ///
 ///   DcpReader reader(directory);
 ///   const DcpTensor& tensor = reader.tensor("model.h.0.weight");
@@ -48,6 +49,8 @@ class DcpReader {
   /// Opens every chunk's archive, checks it against the metadata, and says where its elements are. Chunks
   /// without elements are left out. Not cached, so that memory does not grow with the checkpoint.
   [[nodiscard]] StoredTensor locate(const DcpTensor& tensor);
+  /// The same, for several threads at once, each with `files` of its own, which are of directory().
+  [[nodiscard]] StoredTensor locate(const DcpTensor& tensor, FileCache& files) const;
 
   /// A bytes item as a value: a scalar, a list of names, ...; tensors inside are Objects.
   [[nodiscard]] pickle::Value read_object(const DcpObject& object);

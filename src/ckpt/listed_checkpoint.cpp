@@ -35,7 +35,7 @@ ListedCheckpoint::ListedCheckpoint(Listing listing)
                           contents_.path.string(), *twice));
 }
 
-StoredTensor ListedCheckpoint::locate(std::size_t tensor) {
+StoredTensor ListedCheckpoint::locate_in(std::size_t tensor, FileCache&) const {
   const ListedTensor& listed = tensors_.at(tensor);
   const std::string& name = contents_.tensors[tensor].name;
   if (!listed.obstacle.empty()) {

@@ -44,10 +44,11 @@ class ListedCheckpoint final : public Checkpoint {
   /// Throws Error (kFailure) if two entries have the same name.
   explicit ListedCheckpoint(Listing listing);
 
-  [[nodiscard]] StoredTensor locate(std::size_t tensor) override;
   [[nodiscard]] pickle::Value read_object(std::size_t object) override;
 
  private:
+  [[nodiscard]] StoredTensor locate_in(std::size_t tensor, FileCache& files) const override;
+
   std::vector<ListedTensor> tensors_;
   std::vector<ListedObject> objects_;
 };

@@ -33,8 +33,6 @@ class DcpCheckpoint final : public Checkpoint {
     for (const DcpObject& object : metadata.objects) contents_.objects.push_back({object.fqn, object.path});
   }
 
-  StoredTensor locate(std::size_t tensor) override { return reader_.locate(*tensors_.at(tensor)); }
-
   // From the metadata alone: opening every chunk's archive costs more than all the rest of a plan.
   void check_coverage(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
@@ -54,6 +52,10 @@ class DcpCheckpoint final : public Checkpoint {
   }
 
  private:
+  StoredTensor locate_in(std::size_t tensor, FileCache& files) const override {
+    return reader_.locate(*tensors_.at(tensor), files);
+  }
+
   DcpReader reader_;
   std::vector<const DcpTensor*> tensors_;  // In the order of contents_.tensors.
 };

@@ -13,15 +13,16 @@ namespace {
 // Small segments are handed out together up to this, and large ones in ranges of it: enough to make a lock a
 // batch cheap, little enough that threads end at about the same time.
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
+constexpr std::size_t kBatchSegments = 64;
 
 // A segment that is more or less than its tensor would be written with a hole, or never to its end.
-void check_size(const StoredTensor& stored, const TensorContent& content, const OutputSegment& segment) {
-  std::int64_t elements = content.boxes.empty() ? checked_numel(stored.shape) : 0;
+void check_size(const TensorEntry& entry, const TensorContent& content, const OutputSegment& segment) {
+  std::int64_t elements = content.boxes.empty() ? checked_numel(entry.shape) : 0;
   for (const Box& box : content.boxes) elements = checked_add(elements, box.numel());
   const std::uint64_t bytes = checked_mul(static_cast<std::uint64_t>(elements), item_bytes(content.dtype));
   if (bytes == segment.bytes) return;
   throw Error(ErrorKind::kFailure,
-              fmt::format("tensor '{}': {} elements of {} are planned as {} bytes", stored.name, elements,
+              fmt::format("tensor '{}': {} elements of {} are planned as {} bytes", entry.name, elements,
                           torch_name(content.dtype), segment.bytes));
 }
 
@@ -35,12 +36,8 @@ void WorkQueue::add(std::vector<WorkItem>& batch, std::uint64_t& batch_bytes) {
   WorkItem item{segment_, element_, static_cast<std::int64_t>(segment.bytes), nullptr};
   std::uint64_t unit_bytes = 1;
   if (const auto* tensor = std::get_if<TensorContent>(&segment.content)) {
-    if (!located_ || located_index_ != tensor->source) {
-      located_ = std::make_shared<const StoredTensor>(source_.locate(tensor->source));
-      located_index_ = tensor->source;
-    }
-    if (element_ == 0) check_size(*located_, *tensor, segment);
-    item.stored = located_;
+    if (element_ == 0) check_size(source_.tensors().at(tensor->source), *tensor, segment);
+    if (segment.bytes > kBatchBytes) item.stored = located(tensor->source);
     unit_bytes = item_bytes(tensor->dtype);
     item.end = static_cast<std::int64_t>(segment.bytes / unit_bytes);
   }
@@ -57,11 +54,19 @@ void WorkQueue::add(std::vector<WorkItem>& batch, std::uint64_t& batch_bytes) {
   batch.push_back(std::move(item));
 }
 
+const std::shared_ptr<const StoredTensor>& WorkQueue::located(std::size_t source) {
+  if (!located_ || located_index_ != source) {
+    located_ = std::make_shared<const StoredTensor>(source_.locate(source));
+    located_index_ = source;
+  }
+  return located_;
+}
+
 std::vector<WorkItem> WorkQueue::take() {
   const std::lock_guard lock(mutex_);
   std::vector<WorkItem> batch;
   std::uint64_t bytes = 0;
-  while (segment_ < file_.segments.size() && bytes < kBatchBytes) {
+  while (segment_ < file_.segments.size() && bytes < kBatchBytes && batch.size() < kBatchSegments) {
     try {
       add(batch, bytes);
     } catch (Error&) {

@@ -16,7 +16,9 @@ struct WorkItem {
   std::size_t segment = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::shared_ptr<const StoredTensor> stored;  ///< Of tensors: where the source's bytes are.
+  /// Of a tensor that comes in several items: where the source's bytes are. A tensor that comes whole is
+  /// located by who takes it.
+  std::shared_ptr<const StoredTensor> stored;
 };
 
 /// Hands out the work of one file in batches, to any number of threads: neighbouring small segments together,
@@ -26,14 +28,15 @@ class WorkQueue {
   /// `in_order[i]`: segment i is taken whole, by one thread. Borrows all.
   WorkQueue(Checkpoint& source, const OutputFile& file, const std::vector<bool>& in_order);
 
-  /// The next items, in the order of the file; none if there is nothing left. Locating tensors is done here,
-  /// one thread at a time.
+  /// The next items, in the order of the file; none if there is nothing left. Tensors that come in several
+  /// items are located here, once for all threads.
   [[nodiscard]] std::vector<WorkItem> take();
   /// From now on there is nothing left: a thread has failed.
   void close();
 
  private:
   void add(std::vector<WorkItem>& batch, std::uint64_t& batch_bytes);
+  const std::shared_ptr<const StoredTensor>& located(std::size_t source);
 
   Checkpoint& source_;
   const OutputFile& file_;

@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -40,7 +41,7 @@ constexpr std::uint64_t kKernelRunBytes = std::uint64_t{64} << 10;
 // What the threads that write one file share.
 struct Job {
   const OutputFile& plan;
-  const std::filesystem::path& directory;  // Of the source.
+  const Checkpoint& source;
   File& out;
   WorkQueue& queue;
   std::vector<std::uint32_t>& crcs;    // Of the segments that are records of archives ...
@@ -60,7 +61,7 @@ class Writer {
  public:
   Writer(Job& job, std::uint64_t buffer_bytes)
       : job_(job),
-        reader_(job.directory),
+        reader_(job.source.directory()),
         memory_(std::make_unique_for_overwrite<std::byte[]>(buffer_bytes)),
         buffer_(memory_.get(), buffer_bytes),
         copier_(job.out, buffer_, [&job](std::uint64_t bytes) { job.add_progress(bytes); }) {}
@@ -84,7 +85,7 @@ class Writer {
       try {
         write_tensor(item, tensor, segment);
       } catch (Error& e) {
-        const std::string which = fmt::format("tensor '{}'", item.stored->name);
+        const std::string which = fmt::format("tensor '{}'", job_.source.tensors()[tensor.source].name);
         if (!e.message().starts_with(which)) e.add_context(which);  // Some errors say it themselves.
         throw;
       }
@@ -117,7 +118,8 @@ class Writer {
   }
 
   void write_tensor(const WorkItem& item, const TensorContent& content, const OutputSegment& segment) {
-    const Box whole = Box::whole(item.stored->shape);
+    const StoredTensor& stored = stored_of(item, content);
+    const Box whole = Box::whole(stored.shape);
     const std::span<const Box> boxes =
         content.boxes.empty() ? std::span(&whole, 1) : std::span(content.boxes);
     std::int64_t skipped = 0;  // Elements of the boxes before this one.
@@ -127,15 +129,24 @@ class Writer {
       const std::int64_t end = std::min(item.end - skipped, numel);
       const std::uint64_t target =
           segment.offset + static_cast<std::uint64_t>(skipped) * item_bytes(content.dtype);
-      if (begin < end) write_elements(item, content, box, begin, end, target);
+      if (begin < end) write_elements(item, stored, content, box, begin, end, target);
       skipped += numel;
     }
   }
 
+  const StoredTensor& stored_of(const WorkItem& item, const TensorContent& content) {
+    if (item.stored) return *item.stored;
+    if (!located_ || located_index_ != content.source) {
+      located_.reset();
+      located_ = job_.source.locate(content.source, reader_.files());
+      located_index_ = content.source;
+    }
+    return *located_;
+  }
+
   // Elements [begin, end) of the row-major box, whose first element belongs at `target`.
-  void write_elements(const WorkItem& item, const TensorContent& content, const Box& box, std::int64_t begin,
-                      std::int64_t end, std::uint64_t target) {
-    const StoredTensor& stored = *item.stored;
+  void write_elements(const WorkItem& item, const StoredTensor& stored, const TensorContent& content,
+                      const Box& box, std::int64_t begin, std::int64_t end, std::uint64_t target) {
     const std::uint64_t from_bytes = item_bytes(stored.dtype);
     const std::uint64_t to_bytes = item_bytes(content.dtype);
     const bool as_it_is = stored.dtype == content.dtype;
@@ -208,6 +219,8 @@ class Writer {
   std::uint64_t gathered_ = 0;     // Bytes at the front of buffer_ ...
   std::uint64_t gathered_at_ = 0;  // ... that belong here.
   RangeCopier copier_;
+  std::optional<StoredTensor> located_;  // The last tensor that came whole ...
+  std::size_t located_index_ = 0;        // ... and which one that is.
 };
 
 void run_writer(Job& job, std::uint64_t buffer_bytes) {
@@ -261,7 +274,7 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
   }
   std::vector<std::uint32_t> crcs(plan.segments.size(), 0);
   WorkQueue queue(source, plan, is_record);
-  Job job{plan, source.directory(), out, queue, crcs, is_record, progress};
+  Job job{plan, source, out, queue, crcs, is_record, progress};
 
   const std::uint64_t most = (limits.memory_bytes - kReservedBytes) / threads - kReaderBytes;
   const std::uint64_t buffer_bytes =

@@ -33,10 +33,14 @@ void check_entries(const std::vector<SafetensorsEntry>& entries) {
 std::string encode(const SafetensorsHeader& header) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   if (!header.metadata.empty()) root["__metadata__"] = header.metadata;
+  // Names are unique, so they need not be looked for: in an ordered_json that takes linear time, each.
+  auto& members = root.get_ref<nlohmann::ordered_json::object_t&>();
+  members.reserve(members.size() + header.entries.size());
   for (const SafetensorsEntry& entry : header.entries) {
-    root[entry.name] = {{"dtype", info_of(entry.dtype).safetensors_name},
-                        {"shape", entry.shape},
-                        {"data_offsets", {entry.begin, entry.end}}};
+    members.emplace_back(entry.name,
+                         nlohmann::ordered_json{{"dtype", info_of(entry.dtype).safetensors_name},
+                                                {"shape", entry.shape},
+                                                {"data_offsets", {entry.begin, entry.end}}});
   }
   try {
     return root.dump();

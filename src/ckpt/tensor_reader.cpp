@@ -57,13 +57,14 @@ void TensorReader::read_box(const StoredTensor& tensor, const Box& box, std::int
     throw Error(ErrorKind::kFailure, fmt::format("elements {} to {} of '{}' do not fit {} bytes", begin, end,
                                                  tensor.name, out.size()));
   }
-  if (scratch_.empty()) scratch_.resize(kScratchBytes);
+  if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(kScratchBytes);
+  const std::span scratch(scratch_.get(), kScratchBytes);
   for_each_part(tensor, box, begin, end, [&](const Extent& extent, const StridedCopy& copy) {
     if (extent.packed) {
-      execute_strided_copy(copy, unpacker_of(extent), out, scratch_);
+      execute_strided_copy(copy, unpacker_of(extent), out, scratch);
     } else {
       FileSource source(files_.open(extent.file));
-      execute_strided_copy(copy, source, out, scratch_);
+      execute_strided_copy(copy, source, out, scratch);
     }
   });
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,7 +63,7 @@ class TensorReader {
   ZstdSource& unpacker_of(const Extent& extent);
 
   FileCache files_;
-  std::vector<std::byte> scratch_;
+  std::unique_ptr<std::byte[]> scratch_;  ///< Not initialised: what is never used takes no memory.
   std::list<std::pair<std::string, ZstdSource>> unpackers_;  ///< By file; most recently used first.
   std::optional<ExtentIndex> index_;  ///< Of the tensor that was read last, if it has many extents.
 };

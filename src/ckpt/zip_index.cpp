@@ -21,6 +21,7 @@ namespace accel::ckpt {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = 4096;
+constexpr std::uint64_t kSmallBytes = 4 * kBlockBytes;  // Read at once.
 constexpr std::uint64_t kDirectoryLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
@@ -105,19 +106,22 @@ void apply_zip64(std::span<const std::byte> extra, ZipEntry& entry) {
 
 FileWindow::FileWindow(const File& file, std::uint64_t offset, std::uint64_t length)
     : file_(&file), offset_(offset), length_(length) {
-  const std::uint64_t file_bytes = file.size();
-  if (checked_add(offset, length) > file_bytes) {
+  const std::uint64_t end = checked_add(offset, length);
+  try {
+    fill_blocks();  // Its last bytes included.
+  } catch (const Error&) {
+    const std::uint64_t file_bytes = file.size();
+    if (end <= file_bytes) throw;
     throw Error(ErrorKind::kCorrupt, fmt::format("'{}' has {} bytes, but bytes {} to {} are needed",
-                                                 file.path().string(), file_bytes, offset, offset + length))
+                                                 file.path().string(), file_bytes, offset, end))
         .hint("the file may be truncated");
   }
-  fill_blocks();
 }
 
 FileWindow::FileWindow(ByteSource& source) : source_(&source), length_(source.size()) { fill_blocks(); }
 
 void FileWindow::fill_blocks() {
-  head_.resize(std::min(length_, kBlockBytes));
+  head_.resize(length_ <= kSmallBytes ? length_ : kBlockBytes);
   fetch(0, head_);
   tail_.resize(std::min(length_ - head_.size(), kBlockBytes));
   fetch(length_ - tail_.size(), tail_);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -130,11 +129,6 @@ class FakeCheckpoint : public Checkpoint {
     }
   }
 
-  StoredTensor locate(std::size_t tensor) override {
-    const Busy busy(busy_);
-    if (before_locate) before_locate(tensor);
-    return stored_.at(tensor);
-  }
   pickle::Value read_object(std::size_t object) override { return objects_.at(object); }
 
   void add_object(StatePath path, pickle::Value value) {
@@ -145,21 +139,13 @@ class FakeCheckpoint : public Checkpoint {
   Contents& contents() { return contents_; }
   StoredTensor& stored(std::size_t tensor) { return stored_.at(tensor); }
 
-  std::function<void(std::size_t)> before_locate;
+  std::function<void(std::size_t)> before_locate;  ///< May be called by several threads at once.
 
  private:
-  class Busy {
-   public:
-    explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
-      EXPECT_FALSE(flag_.exchange(true)) << "locate is called by several threads at once";
-    }
-    Busy(const Busy&) = delete;
-    Busy& operator=(const Busy&) = delete;
-    ~Busy() { flag_ = false; }
-
-   private:
-    std::atomic<bool>& flag_;
-  };
+  StoredTensor locate_in(std::size_t tensor, FileCache&) const override {
+    if (before_locate) before_locate(tensor);
+    return stored_.at(tensor);
+  }
 
   static std::vector<StoredTensor> scattered(const std::filesystem::path& directory,
                                              const std::vector<Truth>& truths, std::uint32_t seed,
@@ -173,7 +159,6 @@ class FakeCheckpoint : public Checkpoint {
 
   std::vector<StoredTensor> stored_;
   std::vector<pickle::Value> objects_;
-  std::atomic<bool> busy_ = false;
 };
 
 }  // namespace accel::ckpt::testing

@@ -21,7 +21,10 @@ class RawCheckpoint final : public Checkpoint {
     }
   }
 
-  [[nodiscard]] StoredTensor locate(std::size_t tensor) override {
+  [[nodiscard]] pickle::Value read_object(std::size_t) override { return {}; }
+
+ private:
+  [[nodiscard]] StoredTensor locate_in(std::size_t tensor, FileCache&) const override {
     const TensorEntry& entry = contents_.tensors.at(tensor);
     StoredTensor stored{entry.name, entry.dtype, entry.shape, {}};
     if (checked_numel(entry.shape) > 0) {
@@ -31,9 +34,6 @@ class RawCheckpoint final : public Checkpoint {
     return stored;
   }
 
-  [[nodiscard]] pickle::Value read_object(std::size_t) override { return {}; }
-
- private:
   TempDir dir_;
 };
 
