@@ -106,7 +106,7 @@ rows = max(2, int({gigabytes} * 1e9 / 4 / columns / {tensors}))
 shape = (rows // 2, columns) if {dim} == 0 else (rows, columns // 2)
 torch.manual_seed(dist.get_rank())
 noise = torch.randn(shape)
-state = {{f"layers.{{i}}.weight": DTensor.from_local(noise + i, mesh, [Shard({dim})]) for i in range({tensors})}}
+state = {{f"layers.{{i}}.weight": DTensor.from_local(noise, mesh, [Shard({dim})]) for i in range({tensors})}}
 dcp.save({{"model": state}}, checkpoint_id="{path}")
 """)
     subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)], check=True,

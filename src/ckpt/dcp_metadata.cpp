@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -58,6 +59,7 @@ class MetadataReader {
  private:
   struct Name {
     std::string_view fqn;
+    pickle::Ref ref;      // Of the text.
     std::uint32_t entry;  // Of state_dict_metadata.
   };
 
@@ -73,7 +75,7 @@ class MetadataReader {
     names_.reserve(state_dict.size());
     for (std::size_t i = 0; i < state_dict.size(); ++i) {
       names_.push_back({pickle::require_text(state_dict.key(i), "a key of state_dict_metadata"),
-                        static_cast<std::uint32_t>(i)});
+                        state_dict.key(i).id(), static_cast<std::uint32_t>(i)});
     }
     const auto less = [](const Name& a, const Name& b) { return a.fqn < b.fqn; };
     std::stable_sort(names_.begin(), names_.end(), less);
@@ -87,11 +89,15 @@ class MetadataReader {
 
   // The other dicts mostly name the entries in the order of state_dict_metadata, some times over; only if one
   // does not, a table is made.
-  std::optional<std::uint32_t> id_of(std::string_view fqn) {
-    for (const std::size_t guess : {last_entry_, last_entry_ + 1, std::size_t{0}}) {
-      if (guess >= ids_.size() || names_[ids_[guess]].fqn != fqn) continue;
-      last_entry_ = guess;
-      return ids_[guess];
+  std::optional<std::uint32_t> id_of(NodeRef name, std::string_view what) {
+    const std::array<std::size_t, 3> guesses{last_entry_, last_entry_ + 1, std::size_t{0}};
+    // Equal references are equal texts, which need not be fetched then.
+    for (const std::size_t guess : guesses) {
+      if (guess < ids_.size() && names_[ids_[guess]].ref == name.id()) return found_at(guess);
+    }
+    const std::string_view fqn = pickle::require_text(name, what);
+    for (const std::size_t guess : guesses) {
+      if (guess < ids_.size() && names_[ids_[guess]].fqn == fqn) return found_at(guess);
     }
     if (table_.empty()) {
       table_.reserve(names_.size());
@@ -104,12 +110,16 @@ class MetadataReader {
     return found->second;
   }
 
+  std::uint32_t found_at(std::size_t entry) {
+    last_entry_ = entry;
+    return ids_[entry];
+  }
+
   void read_places(const NodePairs& storage_data) {
     places_.reserve(storage_data.size());
     for (std::size_t i = 0; i < storage_data.size(); ++i) {
       const NodePairs index = metadata_index_.require(storage_data.key(i));
-      const std::string_view fqn = pickle::require_text(fqn_.require(index), "fqn");
-      const std::optional<std::uint32_t> id = id_of(fqn);
+      const std::optional<std::uint32_t> id = id_of(fqn_.require(index), "fqn");
       const std::optional<NodeRef> offset = offset_.find(index);
       const bool is_chunk = offset && !offset->is_none();
       if (is_chunk) read_dims(*offset, scratch_);
@@ -128,7 +138,7 @@ class MetadataReader {
     if (!planner_data || planner_data->is_none()) return;
     const NodePairs pairs = pickle::require_mapping(*planner_data, "planner_data");
     for (std::size_t i = 0; i < pairs.size(); ++i) {
-      const auto id = id_of(pickle::require_text(pairs.key(i), "a key of planner_data"));
+      const auto id = id_of(pairs.key(i), "a key of planner_data");
       if (id) paths_[*id] = pairs.value(i).id();
     }
   }

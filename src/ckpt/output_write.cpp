@@ -276,7 +276,8 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
   WorkQueue queue(source, plan, is_record);
   Job job{plan, source, out, queue, crcs, is_record, progress};
 
-  const std::uint64_t most = (limits.memory_bytes - kReservedBytes) / threads - kReaderBytes;
+  // A tenth is left for what malloc keeps.
+  const std::uint64_t most = ((limits.memory_bytes - kReservedBytes) / threads - kReaderBytes) / 10 * 9;
   const std::uint64_t buffer_bytes =
       std::min({most, kMostBufferBytes, std::max<std::uint64_t>(plan.bytes, 64)});
   {

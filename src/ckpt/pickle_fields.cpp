@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace accel::ckpt::pickle {
@@ -58,9 +60,15 @@ NodePairs Type::require(NodeRef value) {
 std::optional<NodeRef> Field::find(const NodePairs& pairs) {
   for (std::size_t i = pairs.size(); i-- > 0;) {
     const NodeRef key = pairs.key(i);
-    if (key.id() == known_ && !key.is_none()) return pairs.value(i);
-    if (key.text() != name_) continue;
-    known_ = key.id();
+    const Ref id = key.id();
+    if (id == known_ && !key.is_none()) return pairs.value(i);
+    if (std::find(others_.begin(), others_.end(), id) != others_.end() && !key.is_none()) continue;
+    if (key.text() != name_) {
+      others_[next_other_] = id;
+      next_other_ = (next_other_ + 1) % others_.size();
+      continue;
+    }
+    known_ = id;
     return pairs.value(i);
   }
   return std::nullopt;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -51,7 +53,9 @@ class Field {
  private:
   std::string_view of_;
   std::string_view name_;
-  Ref known_;
+  Ref known_;                    // The name, as this document refers to it; None at first.
+  std::array<Ref, 4> others_{};  // Names that are other ones; None is no name.
+  std::size_t next_other_ = 0;
 };
 
 }  // namespace accel::ckpt::pickle
