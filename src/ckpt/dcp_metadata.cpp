@@ -117,18 +117,20 @@ class MetadataReader {
 
   void read_places(const NodePairs& storage_data) {
     places_.reserve(storage_data.size());
+    infos_.reserve(storage_data.size());
     for (std::size_t i = 0; i < storage_data.size(); ++i) {
       const NodePairs index = metadata_index_.require(storage_data.key(i));
       const std::optional<std::uint32_t> id = id_of(fqn_.require(index), "fqn");
+      const NodeRef value = storage_data.value(i);
       const std::optional<NodeRef> offset = offset_.find(index);
       const bool is_chunk = offset && !offset->is_none();
       if (is_chunk) read_dims(*offset, scratch_);
       if (!id) continue;
       if (is_chunk) {
         spend(scratch_.size() * sizeof(std::int64_t));
-        places_.add_chunk(*id, scratch_, storage_data.value(i).id());
+        places_.add_chunk(*id, scratch_, place_of(*id, value));
       } else {
-        places_.add_object(*id, storage_data.value(i).id());
+        places_.add_object(*id, place_of(*id, value));
       }
     }
   }
@@ -150,7 +152,7 @@ class MetadataReader {
       if (const auto fields = tensor_.find(value)) {
         metadata.tensors.push_back(tensor_of(id, *fields));
       } else if (bytes_.find(value)) {
-        const std::optional<pickle::Ref> place = places_.find_object(id);
+        const std::optional<std::uint32_t> place = places_.find_object(id);
         if (!place) throw Error(ErrorKind::kCorrupt, "storage_data has no place for it");
         metadata.objects.push_back({std::string(name.fqn), path_of(id), range_of(*place)});
       } else {
@@ -187,7 +189,7 @@ class MetadataReader {
     for (std::size_t i = 0; i < list->size(); ++i) {
       DcpChunk chunk{box_of((*list)[i]), {}};
       check_within(chunk.box, tensor.shape);
-      const std::optional<pickle::Ref> place = places_.find_chunk(chunk.box.offsets);
+      const std::optional<std::uint32_t> place = places_.find_chunk(chunk.box.offsets);
       if (!place) {
         throw Error(ErrorKind::kCorrupt, fmt::format("storage_data has no place for the chunk at {}",
                                                      to_string(chunk.box.offsets)));
@@ -210,22 +212,52 @@ class MetadataReader {
     return box;
   }
 
-  DcpRange range_of(pickle::Ref place) {
-    const NodePairs fields = storage_info_.require(NodeRef(document_->root().graph(), place));
-    DcpRange range{std::string(pickle::require_text(relative_path_.require(fields), "relative_path")),
-                   pickle::require_size(offset_.require(fields), "offset"),
-                   pickle::require_size(length_.require(fields), "length"),
-                   {}};
-    spend(range.file.size());
-    const std::optional<NodeRef> transforms = transforms_.find(fields);
-    if (!transforms || transforms->is_none()) return range;
+  // The storage info's index in infos_: taken apart here, in the order in which the pickle has them, as
+  // going back to each from its chunk would wait for memory again and again.
+  std::uint32_t place_of(std::uint32_t id, NodeRef info) {
+    try {
+      const NodePairs fields = storage_info_.require(info);
+      infos_.push_back({pickle::require_size(offset_.require(fields), "offset"),
+                        pickle::require_size(length_.require(fields), "length"),
+                        file_of(relative_path_.require(fields)), transforms_of(transforms_.find(fields))});
+      return static_cast<std::uint32_t>(infos_.size() - 1);
+    } catch (Error& e) {
+      e.add_context(fmt::format("'{}'", names_[id].fqn));
+      throw;
+    }
+  }
+
+  std::uint32_t file_of(NodeRef path) {
+    // Mostly one string for all items of a file. Otherwise its name is kept for each, which is cheaper than to
+    // look for it.
+    for (const std::uint32_t file : {last_file_, last_file_ + 1, 0U}) {
+      if (file < files_.size() && files_[file].ref == path.id()) return last_file_ = file;
+    }
+    files_.push_back({pickle::require_text(path, "relative_path"), path.id()});
+    return last_file_ = static_cast<std::uint32_t>(files_.size() - 1);
+  }
+
+  // Few checkpoints have any.
+  std::uint32_t transforms_of(const std::optional<NodeRef>& transforms) {
+    if (!transforms || transforms->is_none()) return 0;
     const std::optional<NodeList> names = transforms->sequence();
     if (!names) reject("transform_descriptors is not a list", *transforms);
+    std::vector<std::string> list;
     for (std::size_t i = 0; i < names->size(); ++i) {
-      range.transforms.emplace_back(pickle::require_text((*names)[i], "a transform"));
-      spend(sizeof(std::string) + range.transforms.back().size());
+      list.emplace_back(pickle::require_text((*names)[i], "a transform"));
+      spend(sizeof(std::string) + list.back().size());
     }
-    return range;
+    if (transform_lists_.back() != list) transform_lists_.push_back(std::move(list));
+    return static_cast<std::uint32_t>(transform_lists_.size() - 1);
+  }
+
+  DcpRange range_of(std::uint32_t place) {
+    const StorageInfo& info = infos_[place];
+    const std::string_view file = files_[info.file].name;
+    const std::vector<std::string>& transforms = transform_lists_[info.transforms];
+    spend(file.size());
+    for (const std::string& transform : transforms) spend(sizeof(std::string) + transform.size());
+    return {std::string(file), info.offset, info.length, transforms};
   }
 
   // TensorProperties pickles as a tuple of 5 (torch 2.15: 6) whose first is the dtype.
@@ -283,6 +315,17 @@ class MetadataReader {
     }
   }
 
+  struct StorageInfo {
+    std::uint64_t offset;
+    std::uint64_t length;
+    std::uint32_t file;
+    std::uint32_t transforms;
+  };
+  struct File {
+    std::string_view name;
+    pickle::Ref ref;  // Of the text.
+  };
+
   const pickle::Document* document_;
   std::uint64_t bytes_left_;
   std::vector<Name> names_;
@@ -290,7 +333,11 @@ class MetadataReader {
   std::size_t last_entry_ = 0;
   std::unordered_map<std::string_view, std::uint32_t> table_;
   std::vector<pickle::Ref> paths_;  // By id.
-  DcpPlaces places_;
+  DcpPlaces places_;  // Their values are indices into infos_.
+  std::vector<StorageInfo> infos_;
+  std::vector<File> files_;
+  std::uint32_t last_file_ = 0;
+  std::vector<std::vector<std::string>> transform_lists_{{}};
   Dims scratch_;
   std::optional<DType> dtype_;
   pickle::Ref dtype_id_;

@@ -4,12 +4,12 @@
 
 namespace accel::ckpt {
 
-void DcpPlaces::add_chunk(std::uint32_t fqn, std::span<const std::int64_t> offset, pickle::Ref value) {
+void DcpPlaces::add_chunk(std::uint32_t fqn, std::span<const std::int64_t> offset, std::uint32_t value) {
   places_.push_back({offsets_.size(), fqn, static_cast<std::uint32_t>(offset.size()), value, true});
   offsets_.insert(offsets_.end(), offset.begin(), offset.end());
 }
 
-void DcpPlaces::add_object(std::uint32_t fqn, pickle::Ref value) {
+void DcpPlaces::add_object(std::uint32_t fqn, std::uint32_t value) {
   places_.push_back({0, fqn, 0, value, false});
 }
 
@@ -41,7 +41,7 @@ std::span<const DcpPlaces::Place> DcpPlaces::of(std::size_t fqn) const {
   return std::span(places_).subspan(begins_[fqn], begins_[fqn + 1] - begins_[fqn]);
 }
 
-std::optional<pickle::Ref> DcpPlaces::find_object(std::size_t fqn) const {
+std::optional<std::uint32_t> DcpPlaces::find_object(std::size_t fqn) const {
   const std::span<const Place> places = of(fqn);
   const auto end = std::ranges::find_if(places, [](const Place& place) { return place.is_chunk; });
   if (end == places.begin()) return std::nullopt;
@@ -53,7 +53,7 @@ void DcpPlaces::select(std::size_t fqn) {
   next_ = 0;
 }
 
-std::optional<pickle::Ref> DcpPlaces::find_chunk(std::span<const std::int64_t> offset) {
+std::optional<std::uint32_t> DcpPlaces::find_chunk(std::span<const std::int64_t> offset) {
   const auto is_wanted = [&](std::size_t i) {
     return selected_[i].is_chunk && std::ranges::equal(offset_of(selected_[i]), offset);
   };

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "ckpt/box.hpp"
-#include "ckpt/pickle_graph.hpp"
 
 namespace accel::ckpt {
 
 /// storage_data by (fqn, offset), the identity of a chunk, for millions of them: 40 bytes for a chunk of two
-/// dimensions. An fqn is a number here. As in a dict of Python, what is added last counts.
+/// dimensions. An fqn is a number here, and so is a value. As in a dict of Python, what is added last counts.
 ///
 ///   DcpPlaces places(fqns);
 ///   places.add_chunk(fqn, offset, value);   // and others
@@ -25,23 +24,23 @@ class DcpPlaces {
   explicit DcpPlaces(std::size_t fqns) : fqns_(fqns) {}
 
   void reserve(std::size_t count) { places_.reserve(count); }
-  void add_chunk(std::uint32_t fqn, std::span<const std::int64_t> offset, pickle::Ref value);
-  void add_object(std::uint32_t fqn, pickle::Ref value);
+  void add_chunk(std::uint32_t fqn, std::span<const std::int64_t> offset, std::uint32_t value);
+  void add_object(std::uint32_t fqn, std::uint32_t value);
 
   /// Once, after all have been added.
   void sort();
 
-  [[nodiscard]] std::optional<pickle::Ref> find_object(std::size_t fqn) const;
+  [[nodiscard]] std::optional<std::uint32_t> find_object(std::size_t fqn) const;
   /// Makes find_chunk look among the chunks of that fqn. It is fastest if asked in the order of the offsets.
   void select(std::size_t fqn);
-  [[nodiscard]] std::optional<pickle::Ref> find_chunk(std::span<const std::int64_t> offset);
+  [[nodiscard]] std::optional<std::uint32_t> find_chunk(std::span<const std::int64_t> offset);
 
  private:
   struct Place {
     std::uint64_t offset = 0;  // Where it begins in offsets_.
     std::uint32_t fqn = 0;
     std::uint32_t rank = 0;
-    pickle::Ref value;
+    std::uint32_t value;
     bool is_chunk = false;
   };
 

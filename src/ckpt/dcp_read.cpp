@@ -154,7 +154,8 @@ StoredTensor DcpReader::locate(const DcpTensor& tensor) { return locate(tensor, 
 StoredTensor DcpReader::locate(const DcpTensor& tensor, FileCache& files) const {
   StoredTensor stored = state_->locate(tensor, Box::whole(tensor.shape), files);
   try {
-    for (const DcpChunk& copy : tensor.copies) stored.copies.push_back(State::open_chunk(tensor, copy, files));
+    for (const DcpChunk& copy : tensor.copies)
+      stored.copies.push_back(State::open_chunk(tensor, copy, files));
   } catch (Error& e) {
     e.add_context(fmt::format("tensor '{}'", tensor.fqn));
     throw;

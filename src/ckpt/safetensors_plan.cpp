@@ -37,10 +37,9 @@ std::string encode(const SafetensorsHeader& header) {
   auto& members = root.get_ref<nlohmann::ordered_json::object_t&>();
   members.reserve(members.size() + header.entries.size());
   for (const SafetensorsEntry& entry : header.entries) {
-    members.emplace_back(entry.name,
-                         nlohmann::ordered_json{{"dtype", info_of(entry.dtype).safetensors_name},
-                                                {"shape", entry.shape},
-                                                {"data_offsets", {entry.begin, entry.end}}});
+    members.emplace_back(entry.name, nlohmann::ordered_json{{"dtype", info_of(entry.dtype).safetensors_name},
+                                                            {"shape", entry.shape},
+                                                            {"data_offsets", {entry.begin, entry.end}}});
   }
   try {
     return root.dump();

@@ -22,6 +22,7 @@ struct FsdpConfig {
   int version = 1;
   bool reshard_after_forward = true;
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;
+  std::int64_t min_num_params = 100'000'000;  ///< Elements; of SIZE_BASED_WRAP.
   std::vector<std::string> transformer_layer_cls_to_wrap;
 };
 

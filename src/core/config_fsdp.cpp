@@ -101,6 +101,8 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   if (const auto policy = settings.get<std::string>("fsdp_config.auto_wrap_policy")) {
     fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);
   }
+  if (const auto least = settings.get<std::int64_t>("fsdp_config.min_num_params"))
+    fsdp.min_num_params = *least;
   if (const auto classes =
           settings.get<std::vector<std::string>>("fsdp_config.transformer_layer_cls_to_wrap")) {
     fsdp.transformer_layer_cls_to_wrap = *classes;

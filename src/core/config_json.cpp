@@ -182,6 +182,7 @@ void visit_fields(Visitor& v, T& c) {
     v("version", c.version);
     v("reshard_after_forward", c.reshard_after_forward);
     v("auto_wrap_policy", c.auto_wrap_policy);
+    v("min_num_params", c.min_num_params);
     v("transformer_layer_cls_to_wrap", c.transformer_layer_cls_to_wrap);
   } else if constexpr (std::is_same_v<Struct, LaunchConfig>) {
     v("num_processes", c.num_processes);

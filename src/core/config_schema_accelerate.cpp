@@ -40,9 +40,7 @@ constexpr Field kFields[] = {
     {.path = "fsdp_config.reshard_after_forward",
      .type = Type::kScalar},  // the version decides what they may be.
     {.path = "fsdp_config.offload_params", .type = Type::kBool, .built = "false"},
-    {.path = "fsdp_config.auto_wrap_policy",
-     .choices = "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP|NO_WRAP",
-     .built = "TRANSFORMER_BASED_WRAP|NO_WRAP"},
+    {.path = "fsdp_config.auto_wrap_policy", .choices = "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP|NO_WRAP"},
     {.path = "fsdp_config.transformer_layer_cls_to_wrap", .type = Type::kStrings},
     {.path = "fsdp_config.min_num_params", .type = Type::kInt, .min = 0},
     {.path = "fsdp_config.backward_prefetch", .choices = "BACKWARD_PRE|BACKWARD_POST|NO_PREFETCH"},

@@ -8,14 +8,18 @@ import json
 import math
 import pathlib
 import sys
+import types
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from accelerate.utils.other import get_module_children_bottom_up
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict)
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 from torch.distributed.device_mesh import init_device_mesh
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
@@ -31,6 +35,16 @@ def schedule(spec, step):
     return max(0.0, 0.5 * (1 + math.cos(math.pi * progress)) * (1 - floor) + floor)
 
 
+def wrapped(model, spec):
+    """The modules that get a unit of their own, bottom-up, as Accelerate chooses them."""
+    if "min_num_params" not in spec:
+        return [module for module in model.modules() if isinstance(module, Block)]
+    plugin = types.SimpleNamespace(auto_wrap_policy=size_based_auto_wrap_policy, min_num_params=spec["min_num_params"])
+    policy = fsdp2_prepare_auto_wrap_policy(plugin, model)
+    return [module for module in get_module_children_bottom_up(model)[:-1]
+            if policy(module) and not isinstance(module, torch.nn.ModuleList)]  # Which fully_shard refuses.
+
+
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
@@ -40,10 +54,10 @@ def main():
     model = GPT(**spec["model"])
     model.load_state_dict(torch.jit.load(spec["path"]).state_dict())
     mesh = init_device_mesh("cpu", (world,))
-    for module in model.modules():
-        if isinstance(module, Block):
-            fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True))
+    for module in wrapped(model, spec):
+        fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True))
     fully_shard(model, mesh=mesh)
+    units = sum(isinstance(module, FSDPModule) for module in model.modules())
 
     groups = {True: [], False: []}
     for name, parameter in model.named_parameters():
@@ -94,7 +108,7 @@ def main():
         dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=spec["save"] + "/pytorch_model_fsdp_0")
         dcp.save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=spec["save"] + "/optimizer_0")
     if rank == 0:
-        pathlib.Path(spec["out"]).write_text(json.dumps({"loss": losses, "grad_norm": norms}))
+        pathlib.Path(spec["out"]).write_text(json.dumps({"loss": losses, "grad_norm": norms, "units": units}))
     dist.barrier()
     dist.destroy_process_group()
 

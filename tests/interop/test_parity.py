@@ -1,10 +1,14 @@
 """The same model, data and optimizer in accel and in torch's fully_shard: the losses must agree step by step."""
 
+import functools
 import json
 import pathlib
+import re
 import sys
 
 import pytest
+import torch
+from torch.distributed.fsdp.wrap import _recursive_wrap, size_based_auto_wrap_policy
 
 import train_runs
 
@@ -49,3 +53,38 @@ def test_losses_equal_fully_shard(accel, tmp_path, processes, reshard, accumulat
     assert norm < 1e-3
     # The run is long enough to learn something, so that equal is not equally idle.
     assert theirs["loss"][-1] < theirs["loss"][0] - 1
+
+
+def units_of(stderr):
+    return int(re.search(r"in (\d+) units", stderr).group(1))
+
+
+@pytest.mark.parametrize("least", [48, 2304, 9000])
+def test_units_by_size_equal_accelerates(accel, tmp_path, least):
+    """Version 2: as many units as fully_shard gets from Accelerate's policy, and the same losses."""
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, **{"fsdp_config.fsdp_auto_wrap_policy": "SIZE_BASED_WRAP",
+                                            "fsdp_config.fsdp_min_num_params": least})
+    ours = units_of(accel("launch", config).stderr)
+    theirs = reference(accel, tmp_path, 2, min_num_params=least)
+    assert ours == theirs["units"] > 1
+    assert worst(train_runs.metrics(tmp_path), theirs["loss"]) < 2e-5
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+@pytest.mark.parametrize("least", [48, 2304, 9000, 30000])
+def test_units_by_size_in_version_1(accel, tmp_path, least):
+    """As many units as FullyShardedDataParallel would make."""
+    model = train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, max_steps=1, **{"fsdp_config.fsdp_version": 1,
+                                                            "fsdp_config.fsdp_auto_wrap_policy": "SIZE_BASED_WRAP",
+                                                            "fsdp_config.fsdp_min_num_params": least})
+    ours = units_of(accel("launch", config).stderr)
+    policy = functools.partial(size_based_auto_wrap_policy, min_num_params=least)
+    _recursive_wrap(model, policy, Wrapped, set(), set(), only_wrap_children=True)
+    assert ours == 1 + sum(isinstance(module, Wrapped) for module in model.modules())

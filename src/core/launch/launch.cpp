@@ -76,8 +76,7 @@ std::filesystem::path write_resolved(const Config& config) {
     throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
   }
   make_directories(folder);
-  std::filesystem::path file =
-      std::filesystem::absolute(folder / "config.resolved.json").lexically_normal();
+  std::filesystem::path file = std::filesystem::absolute(folder / "config.resolved.json").lexically_normal();
   write_file_atomically(file, text);
   return file;
 }

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "train/fsdp/load_shards.hpp"
+#include "train/fsdp/wrap_policy.hpp"
 #include "train/graph/foreign_reads.hpp"
 #include "train/graph/rewrite.hpp"
 

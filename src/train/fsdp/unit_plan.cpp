@@ -1,8 +1,5 @@
 #include "train/fsdp/unit_plan.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,7 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/text.hpp"
+#include "train/fsdp/wrap_policy.hpp"
 
 namespace accel::train {
 namespace {
@@ -46,41 +43,7 @@ std::string innermost(const std::string& fqn, const std::set<std::string>& units
   return {};
 }
 
-void check_classes(const ModelStructure& model, const std::vector<std::string>& wanted) {
-  std::set<std::string> there;
-  for (const ModuleInfo& module : model.modules) there.insert(module.class_name);
-  for (const std::string& name : wanted) {
-    if (there.contains(name)) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("fsdp_transformer_layer_cls_to_wrap: no module of class '{}' in the model", name))
-        .hint(fmt::format("the model's classes are {}", fmt::join(there, ", ")));
-  }
-}
-
 }  // namespace
-
-std::vector<std::string> wrapped_modules(const ModelStructure& model, const core::FsdpConfig& config) {
-  std::vector<std::string> names;
-  if (config.auto_wrap_policy == core::WrapPolicy::kNone) return names;
-  if (config.auto_wrap_policy == core::WrapPolicy::kSize) {
-    throw Error(ErrorKind::kUsage, "fsdp_auto_wrap_policy: SIZE_BASED_WRAP is not there yet")
-        .hint("use TRANSFORMER_BASED_WRAP or NO_WRAP");
-  }
-  const auto& classes = config.transformer_layer_cls_to_wrap;
-  if (classes.empty()) {
-    throw Error(
-        ErrorKind::kUsage,
-        "fsdp_transformer_layer_cls_to_wrap is not set, and the model file names no layer classes of its own")
-        .hint("list the class names of the layers, separated by commas");
-  }
-  check_classes(model, classes);
-  for (const ModuleInfo& module : model.modules) {
-    if (module.name.empty()) continue;
-    if (std::find(classes.begin(), classes.end(), module.class_name) != classes.end())
-      names.push_back(module.name);
-  }
-  return names;
-}
 
 std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);

@@ -21,12 +21,8 @@ struct UnitPlan {
 /// last.
 ///
 /// A parameter belongs to the innermost unit around it; one that is shared by two units, or foreign, belongs
-/// to the root. Under TRANSFORMER_BASED_WRAP a listed class that occurs nowhere is an Error of kind kUsage
-/// that lists the classes there are. The model has at least one parameter that requires grad, or it is an
-/// Error of kind kUsage.
+/// to the root. Throws what wrapped_modules does. The model has at least one parameter that requires grad, or
+/// it is an Error of kind kUsage.
 std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config);
-
-/// The paths of the modules that the wrap policy picks, the root not among them, in pre-order.
-std::vector<std::string> wrapped_modules(const ModelStructure& model, const core::FsdpConfig& config);
 
 }  // namespace accel::train

@@ -259,11 +259,11 @@ TEST(DcpMetadataTest, ReadsWhatProtocolFourSpellsOtherwise) {
   };
   p += make("Metadata") + text("state_dict_metadata") + "}\x94" + text("w") + make("TensorStorageMetadata") +
        text("properties") + global(kModule, "TensorProperties") + ")\x81\x94(" + global("torch", "int8") +
-       "N\x89"s + global(kModule, "_MEM_FORMAT_ENCODING") + "K\x00\x85\x94R\x94\x89t\x94"s + "b" + text("size") +
-       dims("\x02") + text("chunks") + "]\x94" + make("ChunkStorageMetadata") + text("offsets") +
-       dims("\0"s) + text("sizes") + dims("\x02") + "uba" + "ubs" + text("planner_data") + "N" +
-       text("storage_data") + "}\x94" + make("MetadataIndex") + text("fqn") + text("w") + text("index") +
-       "K\0"s + text("offset") + dims("\0"s) + "ub" +
+       "N\x89"s + global(kModule, "_MEM_FORMAT_ENCODING") + "K\x00\x85\x94R\x94\x89t\x94"s + "b" +
+       text("size") + dims("\x02") + text("chunks") + "]\x94" + make("ChunkStorageMetadata") +
+       text("offsets") + dims("\0"s) + text("sizes") + dims("\x02") + "uba" + "ubs" + text("planner_data") +
+       "N" + text("storage_data") + "}\x94" + make("MetadataIndex") + text("fqn") + text("w") +
+       text("index") + "K\0"s + text("offset") + dims("\0"s) + "ub" +
        global("torch.distributed.checkpoint.filesystem", "_StorageInfo") + ")\x81\x94}\x94(" +
        text("relative_path") + text("f") + text("offset") + "K\0"s + text("length") + "K\x09ubsub.";
   const DcpMetadata found = parse_dcp_metadata(bytes_of(p));

@@ -5,9 +5,7 @@
 namespace accel::ckpt {
 namespace {
 
-using pickle::Ref;
-
-Ref number(std::int64_t value) { return *Ref::small(value); }
+std::uint32_t number(std::int64_t value) { return static_cast<std::uint32_t>(value); }
 
 TEST(DcpPlacesTest, FindsChunksInAnyOrder) {
   DcpPlaces places(3);

@@ -330,7 +330,7 @@ TEST_F(FailingWriteTest, AFailureToLocateInAnyThread) {
   for (const unsigned threads : {1U, 4U}) {
     EXPECT_EQ(
         error_of(ErrorKind::kMissing, [&] { (void)written(source, plan(200), dir_ / "o", least(threads)); }),
-        "not to be found");
+        "tensor 'bad': not to be found");
   }
 }
 

@@ -43,6 +43,23 @@ TEST(PickleFieldsTest, TheLastFieldOfANameCounts) {
               HasSubstr("T without 'c'"));
 }
 
+// A name that was another one before is not taken for what is looked for, however many there are.
+TEST(PickleFieldsTest, KnownNamesDoNotHideLaterOnes) {
+  const std::string pickle = write(List{{Dict{{{"x", 1}, {"p", 0}, {"q", 0}}}, Dict{{{"r", 0}, {"x", 2}, {"s", 0}}},
+                                         Dict{{{"x", 3}, {"t", 0}, {"x", 4}, {"u", 0}}}, Dict{{{"p", 0}}},
+                                         Dict{{{3, 0}, {pickle::None{}, 0}, {"x", 5}}}}});
+  const Document document(bytes_of(pickle));
+  const NodeList items = *document.root().sequence();
+  Field x("T", "x");
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(x.require(*items[0].dict()).integer(), 1);
+    EXPECT_EQ(x.require(*items[1].dict()).integer(), 2);
+    EXPECT_EQ(x.require(*items[2].dict()).integer(), 4);
+    EXPECT_FALSE(x.find(*items[3].dict()));
+    EXPECT_EQ(x.require(*items[4].dict()).integer(), 5);
+  }
+}
+
 TEST(PickleFieldsTest, AnInstanceWithoutStateHasNoFields) {
   const std::string pickle =
       "\x80\x02"

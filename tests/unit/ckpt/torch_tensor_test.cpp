@@ -67,9 +67,10 @@ TEST(TorchTensorTest, RejectsElementsBeyondTheStorage) {
 }
 
 TEST(TorchTensorTest, RejectsUnknownStorages) {
-  EXPECT_THAT(error_of(ErrorKind::kCorrupt,
-                       [] { (void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, 6, "QuiteUnknownStorage")); }),
-              HasSubstr("torch.QuiteUnknownStorage"));
+  EXPECT_THAT(
+      error_of(ErrorKind::kCorrupt,
+               [] { (void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, 6, "QuiteUnknownStorage")); }),
+      HasSubstr("torch.QuiteUnknownStorage"));
   EXPECT_THROW((void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, "six")), Error);
   EXPECT_THROW((void)torch_tensor_of(pickle::reduce(Global("torch._utils", "_rebuild_tensor_v2"), {1, 2})),
                Error);

@@ -3,28 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "small_gpt.hpp"
 
 namespace accel::train {
 namespace {
 
-ModelStructure gpt() {
-  ModelStructure model;
-  model.modules = {{"", "GPT"},
-                   {"tokens", "Embedding"},
-                   {"blocks", "ModuleList"},
-                   {"blocks.0", "Block"},
-                   {"blocks.0.up", "Linear"},
-                   {"blocks.1", "Block"},
-                   {"blocks.1.inner", "Block"},
-                   {"blocks.10", "Block"},
-                   {"head", "Linear"}};
-  model.parameters = {{{"tokens.weight", "head.weight"}, {8, 4}, "float32"},
-                      {{"blocks.0.up.weight"}, {4, 4}, "float32"},
-                      {{"blocks.1.scale"}, {4}, "float32"},
-                      {{"blocks.1.inner.weight"}, {4}, "float32"},
-                      {{"blocks.10.weight"}, {4}, "float32"}};
-  return model;
-}
+using testing::gpt;
 
 core::FsdpConfig wrap(std::vector<std::string> classes) {
   core::FsdpConfig config;
@@ -70,24 +54,11 @@ TEST(UnitPlanTest, NoWrapIsTheRootAlone) {
   EXPECT_EQ(units[0].parameters.size(), 5u);
 }
 
-TEST(UnitPlanTest, AnUnknownClassNamesTheOnesThereAre) {
-  try {
-    (void)plan_units(gpt(), wrap({"LlamaDecoderLayer"}));
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_NE(error.message().find("LlamaDecoderLayer"), std::string::npos);
-    EXPECT_NE(error.advice().find("Block, Embedding, GPT"), std::string::npos) << error.advice();
-  }
-}
-
 TEST(UnitPlanTest, NothingToTrainIsAnError) {
   ModelStructure model = gpt();
   for (ParameterInfo& parameter : model.parameters) parameter.requires_grad = false;
   EXPECT_THROW((void)plan_units(model, {}), Error);
 }
-
-TEST(UnitPlanTest, TransformerWrapNeedsClasses) { EXPECT_THROW((void)plan_units(gpt(), wrap({})), Error); }
 
 }  // namespace
 }  // namespace accel::train
