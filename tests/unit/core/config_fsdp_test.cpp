@@ -33,6 +33,14 @@ std::string error_of(std::string_view keys) {
   return "no error";
 }
 
+TEST(ConfigFsdpTest, SizeBasedWrap) {
+  const FsdpConfig config = resolve("fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_min_num_params: 2000");
+  EXPECT_EQ(config.auto_wrap_policy, WrapPolicy::kSize);
+  EXPECT_EQ(config.min_num_params, 2000);
+  // What `accelerate launch` passes on.
+  EXPECT_EQ(resolve("fsdp_auto_wrap_policy: SIZE_BASED_WRAP").min_num_params, 100'000'000);
+}
+
 TEST(ConfigFsdpTest, Version1StrategiesBecomeReshardAfterForward) {
   const std::pair<const char*, bool> rows[] = {
       {"FULL_SHARD", true}, {"SHARD_GRAD_OP", false}, {"NO_SHARD", false}, {"1", true}, {"2", false},

@@ -17,7 +17,7 @@ Config unusual_config() {
   Config config;
   config.distributed_type = DistributedType::kFsdp;
   config.mixed_precision = "bf16";
-  config.fsdp = {2, false, WrapPolicy::kTransformer, {"Block", "Head"}};
+  config.fsdp = {2, false, WrapPolicy::kTransformer, 12345, {"Block", "Head"}};
   config.launch.num_processes = 8;
   config.launch.num_machines = 2;
   config.launch.machine_rank = 1;
