@@ -156,6 +156,7 @@ fs::path find_checkpoint(const fs::path& path, Want want) {
   if (chosen.empty()) nothing_found(path, search, want);
   if (chosen.size() > 1) {
     std::vector<std::string> names;
+    names.reserve(chosen.size());
     for (const Candidate& candidate : chosen) names.push_back(candidate.path.string());
     std::sort(names.begin(), names.end());
     throw Error(ErrorKind::kUsage, fmt::format("'{}' holds {} checkpoints: {}", path.string(), names.size(),

@@ -118,17 +118,18 @@ void Command::does(Action action) {
 }
 
 void Command::integer_to(const std::string& names, const std::string& type,
-                         std::function<void(std::int64_t)> take, const std::string& help, std::int64_t least,
-                         std::int64_t most) {
-  app_->add_option_function<std::int64_t>(names, std::move(take), help)
+                         const std::function<void(std::int64_t)>& take, const std::string& help,
+                         std::int64_t least, std::int64_t most) {
+  app_->add_option_function<std::int64_t>(names, take, help)
       ->check(CLI::Range(least, most).description(""))
       ->type_name(type);
 }
 
 void Command::choice_to(const std::string& names, const std::string& type,
-                        const std::vector<std::string>& words, std::function<void(const std::string&)> take,
-                        const std::string& help, Need need) {
-  with_need(app_->add_option_function<std::string>(names, std::move(take), help)
+                        const std::vector<std::string>& words,
+                        const std::function<void(const std::string&)>& take, const std::string& help,
+                        Need need) {
+  with_need(app_->add_option_function<std::string>(names, take, help)
                 ->check(CLI::IsMember(words).description(""))
                 ->type_name(type),
             need);

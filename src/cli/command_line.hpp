@@ -73,6 +73,7 @@ class Command {
   void choice(const std::string& names, const std::string& type, const std::map<std::string, T>& words,
               Value& value, const std::string& help, Need need = Need::kOptional) {
     std::vector<std::string> known;
+    known.reserve(words.size());
     for (const auto& [word, meaning] : words) known.push_back(word);
     choice_to(
         names, type, known, [words, &value](const std::string& word) { value = words.at(word); }, help, need);
@@ -81,10 +82,11 @@ class Command {
   void does(Action action);
 
  private:
-  void integer_to(const std::string& names, const std::string& type, std::function<void(std::int64_t)> take,
-                  const std::string& help, std::int64_t least, std::int64_t most);
+  void integer_to(const std::string& names, const std::string& type,
+                  const std::function<void(std::int64_t)>& take, const std::string& help, std::int64_t least,
+                  std::int64_t most);
   void choice_to(const std::string& names, const std::string& type, const std::vector<std::string>& words,
-                 std::function<void(const std::string&)> take, const std::string& help, Need need);
+                 const std::function<void(const std::string&)>& take, const std::string& help, Need need);
 
   CLI::App* app_;
   Action* chosen_;

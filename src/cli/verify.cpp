@@ -36,7 +36,7 @@ void print_text(const VerifyReport& report, std::ostream& out) {
         checkpoint.findings.empty() ? "ok" : plural(checkpoint.findings.size(), "finding");
     std::string contents =
         fmt::format("{}, {}", plural(checkpoint.files, "file"), format_bytes(checkpoint.bytes));
-    if (checkpoint.kind != "manifest") contents = plural(checkpoint.tensors, "tensor") + ", " + contents;
+    if (checkpoint.kind != "manifest") contents.insert(0, plural(checkpoint.tensors, "tensor") + ", ");
     out << fmt::format("{} ({}, {}): {}\n", checkpoint.path.string(), checkpoint.kind, contents, verdict);
     for (const Finding& finding : checkpoint.findings) out << "  " << ckpt::to_string(finding) << "\n";
     for (const std::string& note : checkpoint.notes) out << "  note: " << note << "\n";
