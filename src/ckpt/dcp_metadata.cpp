@@ -217,6 +217,7 @@ class MetadataReader {
   std::uint32_t place_of(std::uint32_t id, NodeRef info) {
     try {
       const NodePairs fields = storage_info_.require(info);
+      spend(sizeof(StorageInfo));
       infos_.push_back({pickle::require_size(offset_.require(fields), "offset"),
                         pickle::require_size(length_.require(fields), "length"),
                         file_of(relative_path_.require(fields)), transforms_of(transforms_.find(fields))});
@@ -233,6 +234,7 @@ class MetadataReader {
     for (const std::uint32_t file : {last_file_, last_file_ + 1, 0U}) {
       if (file < files_.size() && files_[file].ref == path.id()) return last_file_ = file;
     }
+    spend(sizeof(File));
     files_.push_back({pickle::require_text(path, "relative_path"), path.id()});
     return last_file_ = static_cast<std::uint32_t>(files_.size() - 1);
   }
