@@ -12,7 +12,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -40,9 +39,9 @@ std::uint64_t peak_bytes() {
 
 void measure(const std::filesystem::path& directory) {
   const Clock::time_point begin = Clock::now();
-  const std::string text = accel::read_text_file(directory / ".metadata", std::uint64_t{1} << 33);
+  const auto bytes = accel::read_whole_file(directory / ".metadata", std::uint64_t{1} << 33);
   const double read = seconds_since(begin);
-  const DcpMetadata metadata = parse_dcp_metadata(std::as_bytes(std::span(text)));
+  const DcpMetadata metadata = parse_dcp_metadata(bytes);
   const double parsed = seconds_since(begin);
   std::size_t chunks = 0;
   for (const DcpTensor& tensor : metadata.tensors) {

@@ -158,7 +158,10 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
+namespace {
+
+template <class Bytes>
+Bytes read_whole(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   const File file = File::open_read(path);
   struct stat status {};
   if (::fstat(file.fd(), &status) == 0 && S_ISDIR(status.st_mode))
@@ -168,9 +171,20 @@ std::string read_text_file(const std::filesystem::path& path, std::uint64_t limi
     throw Error(ErrorKind::kCorrupt,
                 fmt::format("'{}' has {} bytes, at most {} are expected", path.string(), size, limit_bytes));
   }
-  std::string text(size, '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  Bytes bytes;
+  bytes.resize(size);
+  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+}  // namespace
+
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
+  return read_whole<std::string>(path, limit_bytes);
+}
+
+LargeVector<std::byte> read_whole_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
+  return read_whole<LargeVector<std::byte>>(path, limit_bytes);
 }
 
 void sync_directory(const std::filesystem::path& directory) {

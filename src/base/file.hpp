@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/large_memory.hpp"
+
 namespace accel {
 
 /// An open file descriptor, owned. All reads and writes are positional, so one File may be used by several
@@ -71,7 +73,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// The whole file as a string; larger than `limit_bytes` is an Error of kind kCorrupt.
+/// The whole file as a string, or as bytes; larger than `limit_bytes` is an Error of kind kCorrupt.
+[[nodiscard]] LargeVector<std::byte> read_whole_file(const std::filesystem::path& path,
+                                                     std::uint64_t limit_bytes);
 std::string read_text_file(const std::filesystem::path& path,
                            std::uint64_t limit_bytes = std::uint64_t{1} << 30);
 

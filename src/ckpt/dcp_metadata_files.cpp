@@ -53,9 +53,8 @@ RankFiles rank_files_in(const fs::path& directory) {
 }
 
 DcpMetadata read_file(const fs::path& path) {
-  const std::string text = read_text_file(path, kMetadataLimitBytes);
   try {
-    return parse_dcp_metadata(std::as_bytes(std::span(text)));
+    return parse_dcp_metadata_file(path);
   } catch (Error& e) {
     e.add_context(fmt::format("'{}'", path.string()));
     throw;
@@ -149,6 +148,10 @@ class RankMerger {
 };
 
 }  // namespace
+
+DcpMetadata parse_dcp_metadata_file(const fs::path& path) {
+  return parse_dcp_metadata(read_whole_file(path, kMetadataLimitBytes));
+}
 
 bool has_dcp_metadata(const fs::path& directory) {
   if (fs::exists(directory / ".metadata")) return true;

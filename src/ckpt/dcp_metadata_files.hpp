@@ -11,6 +11,9 @@ namespace accel::ckpt {
 /// writes by itself if it saves without the others (`use_collectives=False`).
 [[nodiscard]] bool has_dcp_metadata(const std::filesystem::path& directory);
 
+/// parse_dcp_metadata of one file.
+[[nodiscard]] DcpMetadata parse_dcp_metadata_file(const std::filesystem::path& path);
+
 /// What `.metadata` says, which counts if it is there, as for torch; else what the files of all ranks say
 /// together. Throws Error: kMissing if there is none, or not the file of a rank that has written data or that
 /// comes before another; kCorrupt if one contradicts itself, or another.

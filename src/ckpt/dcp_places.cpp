@@ -24,7 +24,7 @@ void DcpPlaces::sort() {
   for (std::size_t fqn = 0; fqn < fqns_; ++fqn) begins_[fqn + 1] += begins_[fqn];
   const auto by_fqn = [](const Place& a, const Place& b) { return a.fqn < b.fqn; };
   if (!std::is_sorted(places_.begin(), places_.end(), by_fqn)) {
-    std::vector<Place> grouped(places_.size());
+    LargeVector<Place> grouped(places_.size());
     std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
     for (const Place& place : places_) grouped[next[place.fqn]++] = place;
     places_ = std::move(grouped);

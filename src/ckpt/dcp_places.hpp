@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/large_memory.hpp"
 #include "ckpt/box.hpp"
 
 namespace accel::ckpt {
@@ -51,8 +52,8 @@ class DcpPlaces {
   [[nodiscard]] bool less(const Place& a, const Place& b) const;
 
   std::size_t fqns_ = 0;
-  std::vector<Place> places_;
-  std::vector<std::int64_t> offsets_;
+  LargeVector<Place> places_;
+  LargeVector<std::int64_t> offsets_;
   std::vector<std::size_t> begins_;  // By fqn: the first of its places.
   std::span<const Place> selected_;
   std::size_t next_ = 0;  // In selected_.

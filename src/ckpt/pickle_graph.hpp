@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/large_memory.hpp"
+
 namespace accel::ckpt::pickle {
 
 /// A value in 32 bits: a number that fits, a constant, or where the rest of it is. Equal references are the
@@ -84,9 +86,9 @@ struct NodeExtras {
 /// bytes and large numbers stay in the input.
 struct Graph {
   std::span<const std::byte> bytes;
-  std::vector<Node> nodes;
-  std::vector<Ref> children;
-  std::vector<std::uint64_t> atoms;                      ///< Where the opcode of a literal is in `bytes`.
+  LargeVector<Node> nodes;
+  LargeVector<Ref> children;
+  LargeVector<std::uint64_t> atoms;                      ///< Where the opcode of a literal is in `bytes`.
   std::unordered_map<std::uint32_t, NodeExtras> extras;  ///< By node.
   Ref root;
 };

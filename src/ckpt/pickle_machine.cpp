@@ -271,7 +271,7 @@ class Machine {
   }
 
   std::uint32_t store(std::span<const Ref> values) {
-    std::vector<Ref>& children = graph_.children;
+    LargeVector<Ref>& children = graph_.children;
     check_room(values.size());
     const auto start = static_cast<std::uint32_t>(children.size());
     for (const Ref value : values) children.push_back(value);
@@ -295,7 +295,7 @@ class Machine {
   // The first filling takes what it needs, as most containers are filled once; after that they double.
   void extend(Node& node, std::span<const Ref> parts) {
     const std::size_t count = node.count + parts.size();
-    std::vector<Ref>& children = graph_.children;
+    LargeVector<Ref>& children = graph_.children;
     if (count > node.capacity) {
       const std::size_t capacity = std::max(count, std::size_t{node.capacity} * 2);
       check_room(capacity);

@@ -63,8 +63,8 @@ class Memo {
     return word.rank + static_cast<std::size_t>(std::popcount(word.fetched & (bit - 1)));
   }
 
-  std::vector<Word> words_;
-  std::vector<Ref> values_;  // In the order of the bits.
+  LargeVector<Word> words_;
+  LargeVector<Ref> values_;  // In the order of the bits.
   std::array<Recent, kRecent> recent_{};
   std::size_t limit_;
   std::uint64_t count_ = 0;

@@ -13,11 +13,12 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/threads.hpp"
 #include "ckpt/dcp_metadata.hpp"
+#include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/dcp_record.hpp"
 #include "ckpt/verify_archive.hpp"
 #include "ckpt/verify_sums.hpp"
-#include "ckpt/verify_threads.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -25,7 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSearchDepth = 3;
-constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
 
 // R of "__R_0.distcp".
 std::optional<int> rank_of(const std::string& name) {
@@ -46,8 +46,7 @@ std::optional<int> rank_of(const std::string& name) {
 bool has_sound_metadata(const fs::path& directory) {
   if (!fs::exists(directory / ".metadata")) return false;
   try {
-    const std::string text = read_text_file(directory / ".metadata", kMetadataLimitBytes);
-    (void)parse_dcp_metadata(std::as_bytes(std::span(text)));
+    (void)parse_dcp_metadata_file(directory / ".metadata");
     return true;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kCorrupt) throw;

@@ -11,10 +11,10 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/threads.hpp"
 #include "ckpt/checkpoint_kind.hpp"
 #include "ckpt/verify_job.hpp"
 #include "ckpt/verify_sums.hpp"
-#include "ckpt/verify_threads.hpp"
 #include "ckpt/weight_index.hpp"
 
 namespace accel::ckpt {

@@ -16,12 +16,13 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "base/threads.hpp"
 #include "ckpt/dcp_metadata.hpp"
+#include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/verify_archive.hpp"
 #include "ckpt/verify_job.hpp"
-#include "ckpt/verify_threads.hpp"
 #include "ckpt/zip_format.hpp"
 #include "ckpt/zstd_source.hpp"
 
@@ -30,7 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
 constexpr std::size_t kItemsAtATime = 32;
 // Files of one save are as far apart in time as writing, or copying, them takes; this allows for slow disks
 // and clocks that disagree.
@@ -146,8 +146,7 @@ class DcpVerifier {
       ++job_.result.files;
       job_.result.bytes += state.bytes;
       try {
-        const std::string text = read_text_file(directory_ / name, kMetadataLimitBytes);
-        merge(parse_dcp_metadata(std::as_bytes(std::span(text))));
+        merge(parse_dcp_metadata_file(directory_ / name));
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::kCorrupt) throw;
         report(FindingKind::kBroken, name, "", 0, 0, e.message());

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/dcp_metadata.hpp"
+#include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/verify_job.hpp"
 
 namespace accel::ckpt {
@@ -21,7 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uint64_t kManifestLimitBytes = std::uint64_t{1} << 30;
-constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
 
 struct ListedFile {
   std::uint64_t bytes = 0;
@@ -143,8 +143,7 @@ class ManifestVerifier {
     for (const auto& [name, file] : manifest_.files) {
       if (fs::path(name).filename() != ".metadata" || !fs::exists(directory_ / name)) continue;
       try {
-        const std::string text = read_text_file(directory_ / name, kMetadataLimitBytes);
-        for (DcpTensor& tensor : parse_dcp_metadata(std::as_bytes(std::span(text))).tensors) {
+        for (DcpTensor& tensor : parse_dcp_metadata_file(directory_ / name).tensors) {
           found[tensor.fqn] = {std::string(torch_name(tensor.dtype)), std::move(tensor.shape)};
         }
       } catch (const Error& e) {

@@ -10,8 +10,8 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/threads.hpp"
 #include "ckpt/crc32.hpp"
-#include "ckpt/verify_threads.hpp"
 
 namespace accel::ckpt {
 namespace {

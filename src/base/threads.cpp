@@ -1,4 +1,4 @@
-#include "ckpt/verify_threads.hpp"
+#include "base/threads.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace accel::ckpt {
+namespace accel {
 
 unsigned default_threads() { return std::clamp(std::thread::hardware_concurrency(), 2U, 4U); }
 
@@ -29,4 +29,20 @@ void run_on_threads(unsigned threads, const std::function<void()>& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-}  // namespace accel::ckpt
+void run_both(const std::function<void()>& first, const std::function<void()>& second) {
+  std::exception_ptr failure;
+  const auto guarded = [&] {
+    try {
+      second();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  {
+    const std::jthread other(guarded);
+    first();  // If it throws, the other is waited for all the same.
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace accel

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-namespace accel::ckpt {
+namespace accel {
 
 /// Threads to use when nobody says how many: one a core, two at least and four at most. More than that only
 /// waits for memory.
@@ -12,4 +12,8 @@ namespace accel::ckpt {
 /// throws is thrown here, when all are done.
 void run_on_threads(unsigned threads, const std::function<void()>& work);
 
-}  // namespace accel::ckpt
+/// Runs both at once, `first` on this thread, and waits for both. If both throw, it is the first's that is
+/// thrown here.
+void run_both(const std::function<void()>& first, const std::function<void()>& second);
+
+}  // namespace accel

@@ -1,0 +1,32 @@
+#include "base/large_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+
+namespace accel {
+namespace {
+
+constexpr std::size_t kPageBytes = std::size_t{2} << 20;
+constexpr std::size_t kWorthwhileBytes = 2 * kPageBytes;
+
+}  // namespace
+
+void* allocate_large(std::size_t bytes) {
+  if (bytes < kWorthwhileBytes) {
+    void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+  }
+  if (bytes > std::numeric_limits<std::size_t>::max() - kPageBytes) throw std::bad_alloc();
+  const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  void* memory = std::aligned_alloc(kPageBytes, whole);
+  if (memory == nullptr) throw std::bad_alloc();
+  // Advice: a system without large pages refuses it, and nothing is lost.
+  (void)::madvise(memory, whole, MADV_HUGEPAGE);
+  return memory;
+}
+
+void free_large(void* memory) noexcept { std::free(memory); }
+
+}  // namespace accel
