@@ -21,6 +21,7 @@ enum class Backend { kAuto, kNccl, kGloo };
 struct FsdpConfig {
   int version = 1;
   bool reshard_after_forward = true;
+  bool activation_checkpointing = false;  ///< Of the wrapped modules.
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;
   std::int64_t min_num_params = 100'000'000;  ///< Elements; of SIZE_BASED_WRAP.
   std::vector<std::string> transformer_layer_cls_to_wrap;

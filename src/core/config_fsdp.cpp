@@ -98,6 +98,7 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   fsdp.version = static_cast<int>(settings.get<std::int64_t>("fsdp_config.version").value_or(1));
   fsdp.reshard_after_forward =
       fsdp.version == 1 ? reshard_of_version_1(settings) : reshard_of_version_2(settings);
+  fsdp.activation_checkpointing = settings.get<bool>("fsdp_config.activation_checkpointing").value_or(false);
   if (const auto policy = settings.get<std::string>("fsdp_config.auto_wrap_policy")) {
     fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);
   }

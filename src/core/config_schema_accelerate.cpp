@@ -49,7 +49,7 @@ constexpr Field kFields[] = {
     {.path = "fsdp_config.use_orig_params", .type = Type::kBool},
     {.path = "fsdp_config.cpu_ram_efficient_loading", .type = Type::kBool},
     {.path = "fsdp_config.sync_module_states", .type = Type::kBool},
-    {.path = "fsdp_config.activation_checkpointing", .type = Type::kBool, .built = "false"},
+    {.path = "fsdp_config.activation_checkpointing", .type = Type::kBool},
     {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool, .built = "false"},
     {.path = "fsdp_config.ignored_modules", .built = kNothing},
 

@@ -209,3 +209,22 @@ def test_each_rank_reads_only_its_shard(accel_path, tmp_path):
     # Everything that the process read, libraries included, but not what sockets brought (recv is not counted).
     assert size > 40e6
     assert max(read) < size / 2, (read, size)
+
+
+def test_activation_checkpointing_changes_memory_and_nothing_else(accel, tmp_path):
+    """With dropout, so that the second run of each layer has to draw the numbers of the first."""
+    runs = {}
+    for checkpointing in (False, True):
+        directory = tmp_path / str(checkpointing)
+        directory.mkdir()
+        train_runs.export(directory / "gpt.pt", layers=12, width=96, length=256, dropout=0.1)
+        config = train_runs.config(directory, max_steps=3, **{
+            "fsdp_config.fsdp_activation_checkpointing": checkpointing,
+            "data.batch_size": 8, "data.train.sequence_length": 256})
+        accel("launch", config)
+        runs[checkpointing] = directory
+    assert train_runs.metrics(runs[True]) == train_runs.metrics(runs[False])
+    assert train_runs.metrics(runs[True], "grad_norm") == train_runs.metrics(runs[False], "grad_norm")
+    plain, saving = (train_runs.metrics(runs[key], "max_rss_bytes")[-1] for key in (False, True))
+    # 12 layers of about 22 MB of activations each, against one at a time.
+    assert saving < plain - 150e6

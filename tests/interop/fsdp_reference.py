@@ -14,12 +14,13 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
-from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_auto_wrap_policy
 from accelerate.utils.other import get_module_children_bottom_up
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict)
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.distributed.device_mesh import init_device_mesh
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
@@ -53,6 +54,13 @@ def main():
 
     model = GPT(**spec["model"])
     model.load_state_dict(torch.jit.load(spec["path"]).state_dict())
+    if spec.get("activation_checkpointing"):
+        # What fsdp2_apply_ac of Accelerate does, with transformers' Block as the class to wrap.
+        plugin = types.SimpleNamespace(auto_wrap_policy=transformer_auto_wrap_policy,
+                                       transformer_cls_names_to_wrap=["Block"],
+                                       activation_checkpointing_offload=False)
+        fsdp2_apply_ac(types.SimpleNamespace(state=types.SimpleNamespace(fsdp_plugin=plugin)), model)
+        assert sum(isinstance(module, CheckpointWrapper) for module in model.modules()) == len(model.blocks)
     mesh = init_device_mesh("cpu", (world,))
     for module in wrapped(model, spec):
         fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True))

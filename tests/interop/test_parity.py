@@ -35,16 +35,20 @@ def worst(ours, theirs):
 
 
 @pytest.mark.parametrize(
-    "processes, reshard, accumulate",
-    [(1, True, 1), (2, True, 1), (3, True, 1), (2, False, 1), (2, True, 2)],
-    ids=["1 rank", "2 ranks", "3 ranks", "2 ranks, no reshard", "2 ranks, accumulation"],
+    "processes, reshard, accumulate, checkpointing",
+    [(1, True, 1, False), (2, True, 1, False), (3, True, 1, False), (2, False, 1, False), (2, True, 2, False),
+     (1, True, 1, True), (2, True, 1, True), (2, False, 2, True)],
+    ids=["1 rank", "2 ranks", "3 ranks", "2 ranks, no reshard", "2 ranks, accumulation", "1 rank, checkpointing",
+         "2 ranks, checkpointing", "2 ranks, no reshard, accumulation, checkpointing"],
 )
-def test_losses_equal_fully_shard(accel, tmp_path, processes, reshard, accumulate):
+def test_losses_equal_fully_shard(accel, tmp_path, processes, reshard, accumulate, checkpointing):
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate,
-                               **{"fsdp_config.fsdp_reshard_after_forward": reshard})
+                               **{"fsdp_config.fsdp_reshard_after_forward": reshard,
+                                  "fsdp_config.fsdp_activation_checkpointing": checkpointing})
     accel("launch", config)
-    theirs = reference(accel, tmp_path, processes, reshard=reshard, accumulate=accumulate)
+    theirs = reference(accel, tmp_path, processes, reshard=reshard, accumulate=accumulate,
+                       activation_checkpointing=checkpointing)
     loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
     norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])
     print(f"{processes} ranks, reshard {reshard}, accumulation {accumulate}: largest difference of the loss {loss:.1e}, "

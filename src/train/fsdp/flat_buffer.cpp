@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <utility>
+
+#include "base/error.hpp"
 
 namespace accel::train {
 
@@ -61,6 +64,10 @@ void FlatBuffer::require_flat_gradient() {
 
 void FlatBuffer::add_gradient(std::size_t index, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
+  if (gradient_.defined()) {
+    throw Error(ErrorKind::kFailure, fmt::format("a gradient of '{}' came after it had been reduced",
+                                                 layout_.parameters[index].spec.fqns.front()));
+  }
   require_flat_gradient();
   at::Tensor part = part_of(flat_gradient_, index);
   if (has_gradient_[index]) {

@@ -116,8 +116,12 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
     }
     const torch::jit::Module& module = modules.at(plan.module);
     rewrite_methods(module);
-    units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers),
-                                            options.fsdp.reshard_after_forward, group, step_));
+    const Unit::Options unit{
+        .reshard_after_forward = options.fsdp.reshard_after_forward,
+        .recompute = options.fsdp.activation_checkpointing,
+        // Units that run again may read the root's parameters, each in a backward of its own.
+        .reduce_late = options.fsdp.activation_checkpointing && plan.is_root()};
+    units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers), unit, group, step_));
     hooks[module._ivalue().get()] = units_.back().get();
   }
 

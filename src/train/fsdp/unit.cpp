@@ -31,15 +31,14 @@ class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook 
   std::size_t index_;
 };
 
-Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward,
+Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
            Group& group, StepState& step)
-    : plan_(std::move(plan)),
-      buffers_(std::move(buffers)),
-      // The root runs last in forward and first in backward: freeing its parameters in between would gain
-      // nothing.
-      reshard_after_forward_(reshard_after_forward && !plan_.is_root()),
-      group_(group),
-      step_(step) {
+    : plan_(std::move(plan)), buffers_(std::move(buffers)), options_(options), group_(group), step_(step) {
+  if (plan_.is_root()) {
+    // It runs last in forward and first in backward: freeing its parameters in between would gain nothing.
+    options_.reshard_after_forward = false;
+    options_.recompute = false;
+  }
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable()) continue;
     trainable_parameters_ += static_cast<std::int64_t>(buffer->parameters().size());
@@ -80,8 +79,12 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
   if (depth_++ == 0) unshard();
   TensorVersions versions;
   if (at::GradMode::is_enabled()) {
-    if (!in_graph_) missing_gradients_ = trainable_parameters_;
+    // Through a call that runs again, backward comes by itself, with a gradient for every parameter. How
+    // often it comes through a unit inside of one is not known.
+    const bool own_backward = depth_ == 1 && (options_.recompute || step_.recomputing > 0);
+    if (!in_graph_ || own_backward) missing_gradients_ += trainable_parameters_;
     in_graph_ = true;
+    options_.reduce_late |= step_.recomputing > 0;
     for (const c10::IValue& argument : arguments) {
       for_each_tensor(argument, [&](const at::Tensor& tensor) {
         versions.emplace_back(tensor, tensor._version());
@@ -110,7 +113,12 @@ void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IVa
     }
   }
   if (--depth_ > 0) return;
-  if (reshard_after_forward_ || !at::GradMode::is_enabled()) reshard();
+  if (options_.reshard_after_forward || !at::GradMode::is_enabled()) reshard();
+}
+
+void Unit::before_recompute() {
+  ++step_.recomputing;
+  unshard();
 }
 
 void Unit::unshard_before_backward(const at::Tensor& output) {
@@ -123,7 +131,7 @@ void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parame
   buffer.add_gradient(index, parameter.grad());
   parameter.mutable_grad().reset();
   if (--missing_gradients_ > 0) return;
-  if (step_.reduce) reduce();
+  if (step_.reduce && !options_.reduce_late) reduce();
   reshard_when_done();
 }
 

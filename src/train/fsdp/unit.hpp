@@ -18,7 +18,8 @@ namespace accel::train {
 
 /// What the units of one model share during a step.
 struct StepState {
-  bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
+  int recomputing = 0;  ///< Units that run again in backward at this moment, one inside another.
+  bool reduce = true;   ///< Whether this backward ends with the gradients reduced (false while accumulating).
   std::vector<FlatBuffer*> reducing;  ///< Reduce-scatters under way, oldest first.
 };
 
@@ -31,8 +32,15 @@ struct StepState {
 /// finish_backward() does.
 class Unit final : public UnitHooks {
  public:
-  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, bool reshard_after_forward,
-       Group& group, StepState& step);
+  struct Options {
+    bool reshard_after_forward = true;
+    bool recompute = false;  ///< Activation checkpointing; never of the root.
+    /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
+    bool reduce_late = false;
+  };
+
+  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options, Group& group,
+       StepState& step);
   ~Unit() override;
 
   [[nodiscard]] const UnitPlan& plan() const { return plan_; }
@@ -41,6 +49,11 @@ class Unit final : public UnitHooks {
 
   void before_call(std::span<const c10::IValue> arguments) override;
   void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) override;
+
+  [[nodiscard]] bool recomputes() const override { return options_.recompute; }
+  void before_recompute() override;
+  void after_recompute() override { --step_.recomputing; }
+  [[nodiscard]] std::string name() const override { return plan_.module; }
 
   /// Forgets what an earlier forward left to be waited for.
   void begin_micro_step();
@@ -62,7 +75,7 @@ class Unit final : public UnitHooks {
 
   UnitPlan plan_;
   std::vector<std::unique_ptr<FlatBuffer>> buffers_;
-  bool reshard_after_forward_;
+  Options options_;
   Group& group_;
   StepState& step_;
   std::int64_t trainable_parameters_ = 0;

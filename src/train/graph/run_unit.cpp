@@ -1,6 +1,7 @@
 #include "train/graph/run_unit.hpp"
 
 #include <ATen/core/function.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "train/graph/recompute.hpp"
 
 namespace accel::train {
 namespace {
@@ -36,10 +38,17 @@ void run_unit(torch::jit::Stack& stack) {
   const std::span<const c10::IValue> arguments = std::span(inputs).subspan(1);
 
   if (hooks != nullptr) hooks->before_call(arguments);
-  torch::jit::Stack inner(inputs.begin(), inputs.end());
-  self.toObject()->type()->getMethod(method).run(inner);
-  if (hooks != nullptr) hooks->after_call(arguments, inner.back());
-  stack.push_back(std::move(inner.back()));
+  torch::jit::Function& body = self.toObject()->type()->getMethod(method);
+  c10::IValue result;
+  if (hooks != nullptr && hooks->recomputes() && at::GradMode::is_enabled()) {
+    result = call_recomputed(self, body, arguments, *hooks);
+  } else {
+    torch::jit::Stack inner(inputs.begin(), inputs.end());
+    body.run(inner);
+    result = std::move(inner.back());
+  }
+  if (hooks != nullptr) hooks->after_call(arguments, result);
+  stack.push_back(std::move(result));
 }
 
 const torch::jit::RegisterOperators registration({

@@ -18,6 +18,14 @@ class UnitHooks {
 
   virtual void before_call(std::span<const c10::IValue> arguments) = 0;
   virtual void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) = 0;
+
+  /// Whether calls keep only their arguments, and run once more in backward (graph/recompute.hpp).
+  [[nodiscard]] virtual bool recomputes() const { return false; }
+  /// Around that second run and the backward through it.
+  virtual void before_recompute() {}
+  virtual void after_recompute() {}
+  /// For messages: the module's path.
+  [[nodiscard]] virtual std::string name() const = 0;
 };
 
 /// Which module object calls which hooks, for as long as this lives.

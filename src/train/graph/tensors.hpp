@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,64 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   } else if (value.isGenericDict()) {
     for (const auto& entry : value.toGenericDict()) for_each_tensor(entry.value(), visit);
   }
+}
+
+/// Whether for_each_tensor would visit any.
+inline bool holds_tensor(const c10::IValue& value) {
+  bool holds = false;
+  for_each_tensor(value, [&](const at::Tensor&) { holds = true; });
+  return holds;
+}
+
+/// Whether `value` is or contains an object, whose tensors for_each_tensor does not visit.
+inline bool holds_object(const c10::IValue& value) {
+  if (value.isObject()) return true;
+  if (value.isTuple()) {
+    const auto& elements = value.toTupleRef().elements();
+    return std::any_of(elements.begin(), elements.end(), holds_object);
+  }
+  if (value.isList()) {
+    const auto elements = value.toListRef();
+    return std::any_of(elements.begin(), elements.end(), holds_object);
+  }
+  if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) {
+      if (holds_object(entry.value())) return true;
+    }
+  }
+  return false;
+}
+
+/// A copy of `value` with `map(tensor)` in place of every tensor that for_each_tensor would visit, in the
+/// same order. What holds no tensor is the same value, not a copy.
+template <class Map>
+c10::IValue map_tensors(const c10::IValue& value, Map&& map) {
+  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(map(value.toTensor())) : value;
+  if (value.isTuple()) {
+    if (!holds_tensor(value)) return value;
+    const auto& tuple = value.toTupleRef();
+    std::vector<c10::IValue> elements;
+    for (const auto& element : tuple.elements()) elements.push_back(map_tensors(element, map));
+    const auto type = tuple.type<c10::TupleType>();
+    return type->schema() ? c10::ivalue::Tuple::createNamed(std::move(elements), type)
+                          : c10::ivalue::Tuple::create(std::move(elements));
+  }
+  if (value.isList()) {
+    if (!holds_tensor(value)) return value;
+    const c10::List<c10::IValue> list = value.toList();
+    c10::impl::GenericList copy(list.elementType());
+    copy.reserve(list.size());
+    for (const c10::IValue& element : value.toListRef()) copy.push_back(map_tensors(element, map));
+    return copy;
+  }
+  if (value.isGenericDict()) {
+    if (!holds_tensor(value)) return value;
+    const auto dict = value.toGenericDict();
+    c10::impl::GenericDict copy(dict.keyType(), dict.valueType());
+    for (const auto& entry : dict) copy.insert(entry.key(), map_tensors(entry.value(), map));
+    return copy;
+  }
+  return value;
 }
 
 }  // namespace accel::train

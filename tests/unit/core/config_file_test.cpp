@@ -122,7 +122,7 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
       {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
       {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
       {"fsdp_config: {fsdp_offload_params: true}", "1:36: 'fsdp_config.offload_params: true'"},
-      {"fsdp_config: {activation_checkpointing: true}", "1:41: 'fsdp_config.activation_checkpointing: true'"},
+      {"fsdp_config: {activation_checkpointing_offload: true}", "1:49: 'fsdp_config.activation_checkpointing_offload: true'"},
       {"fsdp_config: {sharding_strategy: HYBRID_SHARD}",
        "1:34: 'fsdp_config.sharding_strategy: HYBRID_SHARD'"},
       {"fsdp_config: {version: 2, reshard_after_forward: 4}", "1:50: 'fsdp_config.reshard_after_forward: 4'"},

@@ -24,6 +24,7 @@ class Recorder final : public UnitHooks {
   void after_call(std::span<const c10::IValue> /*arguments*/, const c10::IValue& result) override {
     note("after", {&result, 1});
   }
+  [[nodiscard]] std::string name() const override { return "recorder"; }
   std::vector<std::string> calls;
 
  private:

@@ -117,6 +117,56 @@ TEST_P(ShardedModelTest, GradientsAddUpOverMicroSteps) {
   expect_equal(gradients_of(model), net.gradients(x), 0.5);  // net's own gradients have added up meanwhile.
 }
 
+TEST_P(ShardedModelTest, GradientsWithRecomputationEqualPlainAutograd) {
+  Net net(GetParam());
+  const at::Tensor x = at::randn({3, 4});
+  ShardingOptions options = wrap_blocks();
+  options.fsdp.activation_checkpointing = true;
+  ShardedModel model(ModelFile::open(net.dir / "net.pt"), options, at::kCPU, group_);
+  step(model, x, /*reduce=*/false);
+  step(model, x);
+  expect_equal(gradients_of(model), net.gradients(x), 2);
+}
+
+/// A unit called twice, with a unit inside of it and a parameter that is also the root's.
+TEST(RecomputedUnitsTest, GradientsThatComeInSeveralBackwardsAreAllCounted) {
+  TempDir dir;
+  at::manual_seed(5);
+  Module inner("Inner");
+  inner.register_parameter("weight", at::randn({4, 4}).requires_grad_(), false);
+  inner.define("def forward(self, x):\n  return torch.tanh(x @ self.weight)\n");
+  const at::Tensor shared = at::randn({4}).requires_grad_();
+  Module outer("Outer");
+  outer.register_module("inner", inner);
+  outer.register_parameter("scale", at::randn({4}).requires_grad_(), false);
+  outer.register_parameter("shared", shared, false);
+  outer.define(
+      "def forward(self, x):\n  return self.inner.forward(x * self.scale) + self.inner.forward(x) * "
+      "self.shared\n");
+  Module root("Net");
+  root.register_module("layer", outer);
+  root.register_parameter("shared", shared, false);
+  root.define(
+      "def forward(self, x):\n  return (self.layer.forward(self.layer.forward(x)) * self.shared).sum()\n");
+  root.save((dir / "net.pt").string());
+  const at::Tensor x = at::randn({3, 4});
+  root.forward({x}).toTensor().backward();
+  const std::map<std::string, at::Tensor> expected{
+      {"layer.inner.weight", inner.attr("weight").toTensor().grad()},
+      {"layer.scale", outer.attr("scale").toTensor().grad()},
+      {"shared", shared.grad()}};
+
+  ShardingOptions options;
+  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.transformer_layer_cls_to_wrap = {"Outer", "Inner"};
+  options.fsdp.activation_checkpointing = true;
+  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group);
+  ASSERT_EQ(model.units().size(), 3u);
+  step(model, x);
+  expect_equal(gradients_of(model), expected, 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(TrainableOrFrozenScale, ShardedModelTest, ::testing::Bool());
 
 TEST_F(ShardedModelTest, AForwardWithoutGradIsThePlainForward) {

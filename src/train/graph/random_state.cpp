@@ -1,0 +1,46 @@
+#include "train/graph/random_state.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+
+#include <mutex>
+
+namespace accel::train {
+namespace {
+
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_state(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+}  // namespace
+
+RandomState RandomState::now(at::Device device) {
+  RandomState state;
+  state.cpu_ = state_of(at::detail::getDefaultCPUGenerator());
+  if (!device.is_cpu()) {
+    state.gpu_device_ = device;
+    state.gpu_ = state_of(at::globalContext().defaultGenerator(device));
+  }
+  return state;
+}
+
+void RandomState::restore() const {
+  set_state(at::detail::getDefaultCPUGenerator(), cpu_);
+  if (gpu_device_) set_state(at::globalContext().defaultGenerator(*gpu_device_), gpu_);
+}
+
+RandomStateGuard::RandomStateGuard(const RandomState& state, at::Device device)
+    : before_(RandomState::now(device)) {
+  state.restore();
+}
+
+RandomStateGuard::~RandomStateGuard() { before_.restore(); }
+
+}  // namespace accel::train

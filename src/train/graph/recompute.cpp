@@ -1,0 +1,236 @@
+#include "train/graph/recompute.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/intrusive_ptr.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "train/graph/random_state.hpp"
+#include "train/graph/tensors.hpp"
+#include "train/model/model_file.hpp"
+
+namespace accel::train {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Device device_of(std::span<const at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_cpu()) return tensor.device();
+  }
+  return at::kCPU;
+}
+
+/// Puts copies in the place of a module's buffers, and those of the modules below it: what a run changes of
+/// them (running statistics, which some operators change without a trace) is forgotten at the end.
+class BuffersAside {
+ public:
+  explicit BuffersAside(const c10::IValue& self) {
+    std::unordered_map<const at::TensorImpl*, at::Tensor> copies;  // Tied ones stay tied.
+    const at::NoGradGuard no_grad;
+    for_each_tensor_slot(torch::jit::Module(self.toObject()),
+                         [&](c10::ivalue::Object& object, std::size_t slot, const at::Tensor& tensor) {
+                           if (object.type()->is_parameter(slot)) return;
+                           at::Tensor& copy = copies[tensor.unsafeGetTensorImpl()];
+                           if (!copy.defined()) copy = tensor.clone();
+                           buffers_.push_back({&object, slot, tensor});
+                           object.setSlot(slot, copy);
+                         });
+  }
+  ~BuffersAside() {
+    for (const Buffer& buffer : buffers_) buffer.object->setSlot(buffer.slot, buffer.tensor);
+  }
+  BuffersAside(const BuffersAside&) = delete;
+  BuffersAside& operator=(const BuffersAside&) = delete;
+
+ private:
+  struct Buffer {
+    c10::ivalue::Object* object;
+    std::size_t slot;
+    at::Tensor tensor;
+  };
+  std::vector<Buffer> buffers_;
+};
+
+std::vector<std::int64_t> versions_of(std::span<const at::Tensor> tensors) {
+  std::vector<std::int64_t> versions;
+  versions.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) versions.push_back(tensor._version());
+  return versions;
+}
+
+/// One call that will run again.
+struct Call final : torch::CustomClassHolder {
+  c10::IValue self;
+  torch::jit::Function* body = nullptr;
+  UnitHooks* hooks = nullptr;
+  std::vector<c10::IValue>
+      arguments;       ///< As they came, until the first run; then with `hole` for each tensor.
+  c10::IValue result;  ///< With `hole` for each tensor.
+  at::Tensor hole = at::empty({0});
+  std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
+  RandomState random;
+  at::Device device = at::kCPU;
+
+  [[nodiscard]] c10::IValue run(const std::vector<c10::IValue>& with) const {
+    torch::jit::Stack stack{self};
+    stack.insert(stack.end(), with.begin(), with.end());
+    body->run(stack);
+    return std::move(stack.back());
+  }
+};
+
+constexpr const char* kCall = "call";
+
+void require_unchanged(std::span<const at::Tensor> tensors, std::span<const std::int64_t> versions,
+                       const UnitHooks& hooks) {
+  if (versions_of(tensors) == std::vector(versions.begin(), versions.end())) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("activation checkpointing: '{}' changes one of its arguments in place, so it "
+                          "cannot run again in backward",
+                          hooks.name()))
+      .hint("wrap another module, or set fsdp_activation_checkpointing: false");
+}
+
+// Gradients would be lost: what an object holds is not seen.
+void require_no_object(std::span<const c10::IValue> values, const UnitHooks& hooks, const char* does) {
+  if (std::none_of(values.begin(), values.end(), holds_object)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("activation checkpointing: '{}' {} an object of a class; tensors, "
+                          "tuples, lists, dicts and plain values can be kept",
+                          hooks.name(), does))
+      .hint("wrap another module, or set fsdp_activation_checkpointing: false");
+}
+
+/// What the second run needs that belongs to the thread: backward may be on another one than forward.
+class SecondRun {
+ public:
+  explicit SecondRun(const Call& call) : random_(call.random, call.device) {
+    torch::jit::setGraphExecutorOptimize(false);
+  }
+  ~SecondRun() { torch::jit::setGraphExecutorOptimize(optimized_); }
+  SecondRun(const SecondRun&) = delete;
+  SecondRun& operator=(const SecondRun&) = delete;
+
+ private:
+  bool optimized_ = torch::jit::getGraphExecutorOptimize();
+  at::AutoGradMode grad_mode_{true};
+  RandomStateGuard random_;
+};
+
+class Recompute {
+ public:
+  explicit Recompute(const Call& call) : call_(call) { call_.hooks->before_recompute(); }
+  ~Recompute() { call_.hooks->after_recompute(); }
+  Recompute(const Recompute&) = delete;
+  Recompute& operator=(const Recompute&) = delete;
+
+  variable_list run(const variable_list& inputs) {
+    std::size_t next = 0;
+    std::vector<c10::IValue> arguments;
+    for (const c10::IValue& argument : call_.arguments)
+      arguments.push_back(map_tensors(argument, [&](const at::Tensor&) { return inputs.at(next++); }));
+    const SecondRun second(call_);
+    const BuffersAside aside(call_.self);
+    const c10::IValue result = call_.run(arguments);
+    variable_list outputs;
+    for_each_tensor(result, [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
+    return outputs;
+  }
+
+ private:
+  const Call& call_;
+};
+
+class Recomputed final : public torch::autograd::Function<Recomputed> {
+ public:
+  static variable_list forward(AutogradContext* context, c10::intrusive_ptr<Call> call,
+                               at::TensorList tensors) {
+    const std::span inputs(tensors.data(), tensors.size() - 1);  // Without the one that always requires grad.
+    for (const at::Tensor& input : inputs) call->requires_grad.push_back(input.requires_grad());
+    const std::vector<std::int64_t> versions = versions_of(inputs);
+
+    call->device = device_of(inputs);
+    call->random = RandomState::now(call->device);
+    const c10::IValue result = call->run(call->arguments);
+
+    require_unchanged(inputs, versions, *call->hooks);
+    require_no_object({&result, 1}, *call->hooks, "returns");
+    const auto to_hole = [&](const at::Tensor&) { return call->hole; };
+    for (c10::IValue& argument : call->arguments) argument = map_tensors(argument, to_hole);
+    variable_list outputs;
+    call->result = map_tensors(result, [&](const at::Tensor& tensor) {
+      outputs.push_back(tensor);
+      return call->hole;
+    });
+    context->save_for_backward(variable_list(inputs.begin(), inputs.end()));
+    context->saved_data[kCall] = c10::IValue::make_capsule(call);
+    context->set_materialize_grads(false);
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto target = context->saved_data.at(kCall).toCapsule();
+    auto& call = static_cast<Call&>(*target);
+    variable_list inputs;
+    for (const at::Tensor& saved : context->get_saved_variables())
+      inputs.push_back(saved.detach().set_requires_grad(call.requires_grad[inputs.size()]));
+
+    Recompute again(call);
+    const variable_list outputs = again.run(inputs);
+    if (outputs.size() != gradients.size()) {
+      throw Error(
+          ErrorKind::kFailure,
+          fmt::format(
+              "activation checkpointing: '{}' returned {} tensors in forward and {} when it ran again",
+              call.hooks->name(), gradients.size(), outputs.size()));
+    }
+    variable_list roots;
+    variable_list root_gradients;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;
+      roots.push_back(outputs[i]);
+      root_gradients.push_back(gradients[i]);
+    }
+    if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+
+    variable_list result{at::Tensor()};  // Of the call.
+    for (const at::Tensor& input : inputs) result.push_back(input.grad());
+    result.emplace_back();  // Of the tensor that always requires grad.
+    return result;
+  }
+};
+
+}  // namespace
+
+c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
+                            std::span<const c10::IValue> arguments, UnitHooks& hooks) {
+  require_no_object(arguments, hooks, "takes");
+  auto call = c10::make_intrusive<Call>();
+  call->self = self;
+  call->body = &body;
+  call->hooks = &hooks;
+  call->arguments.assign(arguments.begin(), arguments.end());
+  variable_list tensors;
+  for (const c10::IValue& argument : arguments)
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  // Parameters are no arguments: without it no backward would come through a unit whose arguments need none.
+  tensors.push_back(at::empty({0}).requires_grad_());
+  const variable_list outputs = Recomputed::apply(call, at::TensorList(tensors));
+  std::size_t next = 0;
+  return map_tensors(call->result, [&](const at::Tensor&) { return outputs.at(next++); });
+}
+
+}  // namespace accel::train
