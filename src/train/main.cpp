@@ -2,8 +2,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
-#include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -18,6 +16,7 @@
 #include "core/config.hpp"
 #include "train/dist/group.hpp"
 #include "train/dist/nccl.hpp"
+#include "train/graph/executor.hpp"
 #include "train/trainer.hpp"
 
 namespace {
@@ -72,11 +71,7 @@ void run() {
   log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
   const core::Config config = read_config();
   const at::Device device = device_of(config, rank);
-  // The simple executor: one that profiles and specialises would run the first steps several times over, and
-  // does not know that parameters come and go.
-  torch::jit::getProfilingMode() = false;
-  torch::jit::getExecutorMode() = false;
-  torch::jit::setGraphExecutorOptimize(false);
+  train::use_simple_executor();
   const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
   train::Group group = train::Group::connect(rank, config.launch.backend, device);
   train::train(config, rank, device, group);

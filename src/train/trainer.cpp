@@ -62,6 +62,7 @@ class Trainer {
                                 eval_data_->size(), config_.data.eval->sequence_length));
       }
     }
+    model_.set_training(true);  // Whatever it was when it was exported.
     require_agreement(group_, config, model_.structure(), batches_.stream().size());
     report_model();
   }

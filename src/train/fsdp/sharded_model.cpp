@@ -13,6 +13,7 @@
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/wrap_policy.hpp"
 #include "train/graph/foreign_reads.hpp"
+#include "train/graph/mend_traced.hpp"
 #include "train/graph/rewrite.hpp"
 
 namespace accel::train {
@@ -55,6 +56,7 @@ void check_trainable_dtype(const ParameterInfo& parameter, at::ScalarType dtype)
 
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& group)
     : module_(file.module()), device_(device) {
+  mend_traced(module_, device_);
   ModelNotes notes = parse_notes(file.accel_json());
   ShardingOptions resolved = options;
   if (resolved.fsdp.transformer_layer_cls_to_wrap.empty()) {

@@ -118,7 +118,13 @@ void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IVa
 
 void Unit::before_recompute() {
   ++step_.recomputing;
+  ++depth_;
   unshard();
+}
+
+void Unit::after_recompute() {
+  --step_.recomputing;
+  --depth_;
 }
 
 void Unit::unshard_before_backward(const at::Tensor& output) {

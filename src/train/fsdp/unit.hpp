@@ -50,9 +50,10 @@ class Unit final : public UnitHooks {
   void before_call(std::span<const c10::IValue> arguments) override;
   void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) override;
 
-  [[nodiscard]] bool recomputes() const override { return options_.recompute; }
+  /// The outermost call only: a method that the module calls on itself runs again with it.
+  [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
   void before_recompute() override;
-  void after_recompute() override { --step_.recomputing; }
+  void after_recompute() override;
   [[nodiscard]] std::string name() const override { return plan_.module; }
 
   /// Forgets what an earlier forward left to be waited for.

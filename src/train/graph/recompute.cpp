@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "train/graph/executor.hpp"
 #include "train/graph/random_state.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/model/model_file.hpp"
@@ -117,15 +117,9 @@ void require_no_object(std::span<const c10::IValue> values, const UnitHooks& hoo
 /// What the second run needs that belongs to the thread: backward may be on another one than forward.
 class SecondRun {
  public:
-  explicit SecondRun(const Call& call) : random_(call.random, call.device) {
-    torch::jit::setGraphExecutorOptimize(false);
-  }
-  ~SecondRun() { torch::jit::setGraphExecutorOptimize(optimized_); }
-  SecondRun(const SecondRun&) = delete;
-  SecondRun& operator=(const SecondRun&) = delete;
+  explicit SecondRun(const Call& call) : random_(call.random, call.device) { use_simple_executor(); }
 
  private:
-  bool optimized_ = torch::jit::getGraphExecutorOptimize();
   at::AutoGradMode grad_mode_{true};
   RandomStateGuard random_;
 };

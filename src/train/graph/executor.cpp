@@ -1,0 +1,14 @@
+#include "train/graph/executor.hpp"
+
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
+
+namespace accel::train {
+
+void use_simple_executor() {
+  torch::jit::getProfilingMode() = false;
+  torch::jit::getExecutorMode() = false;
+  torch::jit::setGraphExecutorOptimize(false);
+}
+
+}  // namespace accel::train

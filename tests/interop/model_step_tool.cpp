@@ -1,0 +1,96 @@
+// One backward of sharded models, for the comparison with Python: run under torchrun's environment.
+//
+//   model-step-tool CASES.json
+//
+// CASES is a list of {model, inputs, out, classes, reshard, recompute, training}; with training: false only
+// the loss in evaluation is found. `inputs` and `out` may hold {rank}, which is this rank. Inputs are the
+// buffers of a TorchScript file, in order; the model returns its loss. Rank 0 writes {"loss": this rank's,
+// "buffer/NAME": ..., "gradient/NAME": the mean over the ranks} with pickle_save.
+
+#include <ATen/ATen.h>
+#include <torch/csrc/api/include/torch/serialize.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "train/dist/group.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/graph/executor.hpp"
+
+namespace {
+
+using namespace accel;
+using namespace accel::train;
+
+std::string for_rank(std::string path, int rank) {
+  const std::size_t at = path.find("{rank}");
+  return at == std::string::npos ? path : path.replace(at, 6, std::to_string(rank));
+}
+
+void write(const std::string& path, const c10::Dict<std::string, at::Tensor>& values) {
+  const std::vector<char> bytes = torch::pickle_save(values);
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+void run_case(const nlohmann::json& spec, Group& group) {
+  ShardingOptions options;
+  options.fsdp.version = 2;
+  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.transformer_layer_cls_to_wrap = spec.at("classes");
+  options.fsdp.reshard_after_forward = spec.at("reshard");
+  options.fsdp.activation_checkpointing = spec.at("recompute");
+  ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options, at::kCPU, group);
+  std::vector<c10::IValue> inputs;
+  const auto holder = torch::jit::load(for_rank(spec.at("inputs"), group.rank()));
+  for (const auto& buffer : holder.buffers()) inputs.emplace_back(buffer);
+
+  at::manual_seed(1);
+  c10::Dict<std::string, at::Tensor> found;
+  const bool training = spec.value("training", true);
+  model.set_training(training);
+  if (!training) {
+    const at::NoGradGuard no_grad;
+    found.insert("loss", model.forward(inputs).toTensor());
+    if (group.rank() == 0) write(spec.at("out"), found);
+    return;
+  }
+  model.begin_micro_step(/*reduce=*/true);
+  const at::Tensor loss = model.forward(inputs).toTensor();
+  loss.backward();
+  model.finish_backward();
+  found.insert("loss", loss.detach());
+  for (const auto& [name, buffer] : model.persistent_buffers()) found.insert("buffer/" + name, buffer);
+  for (const FlatBuffer* buffer : model.trainable_buffers()) {
+    const at::Tensor whole = at::empty({buffer->layout().numel()}, buffer->gradient().options());
+    group.all_gather(whole, buffer->gradient()).wait();
+    for (const FlatParameter& parameter : buffer->layout().parameters) {
+      found.insert("gradient/" + parameter.spec.fqns[0],
+                   whole.narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape).clone());
+    }
+  }
+  if (group.rank() == 0) write(spec.at("out"), found);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  try {
+    use_simple_executor();
+    Group group = Group::connect(Rank::from_environment(), core::Backend::kAuto, at::kCPU);
+    for (const auto& spec : nlohmann::json::parse(read_text_file(argv[1], 1 << 20))) run_case(spec, group);
+    group.barrier();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "model-step-tool: %s\n", e.what());
+    std::fflush(nullptr);
+    std::_Exit(1);
+  }
+  std::fflush(nullptr);
+  std::_Exit(0);
+}
