@@ -29,6 +29,8 @@ struct FsdpConfig {
 
 struct ModelConfig {
   std::filesystem::path path;                       ///< A TorchScript file.
+  std::filesystem::path weights;                    ///< Any checkpoint; empty: the file's own.
+  std::optional<double> init_std;                   ///< Random weights of this standard deviation.
   std::vector<std::string> inputs = {"input_ids"};  ///< Batch fields passed to forward, in order.
   std::string loss = "cross_entropy";               ///< Or "model": forward returns the loss.
   std::string targets = "labels";                   ///< Batch field that the loss compares with.

@@ -213,6 +213,8 @@ void visit_fields(Visitor& v, T& c) {
     v("checkpoint", c.checkpoint);
   } else if constexpr (std::is_same_v<Struct, ModelConfig>) {
     v("path", c.path);
+    v("weights", c.weights);
+    v("init_std", c.init_std);
     v("inputs", c.inputs);
     v("loss", c.loss);
     v("targets", c.targets);

@@ -7,8 +7,8 @@ constexpr std::string_view kNothing;
 
 constexpr Field kFields[] = {
     {.path = "training.model.path"},
-    {.path = "training.model.weights", .built = kNothing},
-    {.path = "training.model.init.std", .type = Type::kNumber, .built = kNothing, .min = 0},
+    {.path = "training.model.weights"},
+    {.path = "training.model.init.std", .type = Type::kNumber, .min = 0},
     {.path = "training.model.inputs", .type = Type::kStrings},
     {.path = "training.model.loss",
      .choices = "cross_entropy|model|mse|l1|smooth_l1|bce_with_logits|nll",

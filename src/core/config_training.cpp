@@ -67,6 +67,8 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   const Section section(settings, request.file);
   TrainingConfig training;
   section.require("training.model.path", training.model.path);
+  section.read("training.model.weights", training.model.weights);
+  training.model.init_std = settings.get<double>("training.model.init.std");
   section.read("training.model.inputs", training.model.inputs);
   section.read("training.model.loss", training.model.loss);
   section.read("training.model.targets", training.model.targets);

@@ -88,6 +88,21 @@ void check_evaluation(const TrainingConfig& training, const Settings& settings) 
                                              kKey, training.eval_every));
 }
 
+void check_weights(const ModelConfig& model, const Settings& settings) {
+  static constexpr std::string_view kWeights = "training.model.weights";
+  static constexpr std::string_view kInit = "training.model.init.std";
+  if (model.weights.empty()) return;
+  if (model.init_std) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' contradicts '{}'", settings.where(kInit), kInit, kWeights))
+        .hint("keep one of the two");
+  }
+  if (!std::filesystem::exists(model.weights)) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}': '{}' does not exist", settings.where(kWeights),
+                                               kWeights, model.weights.string()));
+  }
+}
+
 }  // namespace
 
 void validate_training(const Config& config, const Settings& settings) {
@@ -101,6 +116,7 @@ void validate_training(const Config& config, const Settings& settings) {
                                                settings.where(kRatio), kRatio, training.lr_scheduler.type));
   }
   require_file(training.model.path, settings, "training.model.path");
+  check_weights(training.model, settings);
   require_data(training.data.train, settings, "training.data.train");
   if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
   check_output(training, settings);

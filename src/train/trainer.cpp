@@ -51,7 +51,11 @@ class Trainer {
         group_(group),
         store_(config_.output_dir / "checkpoints"),
         batches_(config_.data, config_.seed, group.rank(), group.size(), device),
-        model_(ModelFile::open(config_.model.path), {config.fsdp, config_.optimizer.no_decay}, device, group),
+        model_(ModelFile::open(config_.model.path),
+               {config.fsdp,
+                config_.optimizer.no_decay,
+                {config_.model.weights, config_.model.init_std, config_.seed}},
+               device, group),
         optimizer_(config_.optimizer, model_.trainable_buffers(), group.rank()),
         metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()) {
     if (config_.data.eval) {

@@ -5,13 +5,13 @@
 
 namespace accel::train {
 
-void load_shard(const ModelFile& file, std::span<const std::size_t> sources, FlatBuffer& buffer, int rank) {
+void load_shard(WeightSource& weights, std::span<const std::size_t> sources, FlatBuffer& buffer, int rank) {
   const at::NoGradGuard no_grad;
   for (const ShardPiece& piece : pieces_of(buffer.layout(), rank)) {
     at::Tensor target = buffer.shard().narrow(0, piece.shard_offset, piece.in_parameter.size());
     at::Tensor host = target.is_cpu() ? target : at::empty_like(target, at::TensorOptions().device(at::kCPU));
-    file.read_parameter(sources[piece.parameter], piece.in_parameter.begin,
-                        {static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes()});
+    weights.read_parameter(sources[piece.parameter], piece.in_parameter.begin,
+                           {static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes()});
     if (!target.is_cpu()) target.copy_(host);
   }
 }

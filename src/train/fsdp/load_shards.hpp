@@ -3,12 +3,12 @@
 #include <span>
 
 #include "train/fsdp/flat_buffer.hpp"
-#include "train/model/model_file.hpp"
+#include "train/model/weight_source.hpp"
 
 namespace accel::train {
 
-/// Fills the shard of `rank` with the bytes of its own elements, read from the model file; no other byte of
-/// the parameters is read. `sources` are the parameters' indices in the file, in layout order.
-void load_shard(const ModelFile& file, std::span<const std::size_t> sources, FlatBuffer& buffer, int rank);
+/// Fills the shard of `rank` with the bytes of its own elements, read from `weights`; no other byte of
+/// the parameters is read. `sources` are the parameters' indices in the structure, in layout order.
+void load_shard(WeightSource& weights, std::span<const std::size_t> sources, FlatBuffer& buffer, int rank);
 
 }  // namespace accel::train

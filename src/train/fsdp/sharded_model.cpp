@@ -1,6 +1,7 @@
 #include "train/fsdp/sharded_model.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <unordered_set>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/wrap_policy.hpp"
 #include "train/graph/foreign_reads.hpp"
@@ -72,12 +74,18 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
       unit_classes.insert(module.class_name);
   }
   structure_ = file.structure(foreign_reads(module_, unit_classes));
-  build_units(file, resolved, group);
+  const auto weights = open_weights(file, structure_, options.weights);
+  load_buffers(*weights);
+  build_units(file, resolved, *weights, group);
+  if (group.rank() == 0) {
+    for (const std::string& warning : weights->warnings()) log::warn(warning);
+  }
 }
 
 ShardedModel::~ShardedModel() = default;
 
-void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options, Group& group) {
+void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights,
+                               Group& group) {
   const auto pool = BufferPool::make(device_);
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
@@ -112,7 +120,7 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
         sources.push_back(index);
         replacement[file.parameters()[index].unsafeGetTensorImpl()] = buffer->parameters()[i];
       }
-      load_shard(file, sources, *buffer, group.rank());
+      load_shard(weights, sources, *buffer, group.rank());
       if (trainable) trainable_buffers_.push_back(buffer.get());
       buffers.push_back(std::move(buffer));
     }
@@ -138,6 +146,24 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
     }
   });
   registration_.emplace(std::move(hooks));
+}
+
+void ShardedModel::load_buffers(WeightSource& weights) const {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, buffer] : persistent_buffers()) {
+    if (buffer.is_meta()) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("buffer '{}' is on the meta device, and has no values", name))
+          .hint("export the model with its buffers on the CPU; parameters alone may be on the meta device");
+    }
+    const auto dtype = ckpt::dtype_of_torch_name(c10::getDtypeNames(buffer.scalar_type()).first);
+    if (!dtype) continue;
+    at::Tensor values = at::empty(buffer.sizes(), buffer.options().device(at::kCPU));
+    const bool found =
+        weights.read_buffer(name, buffer.sizes().vec(), *dtype,
+                            {static_cast<std::byte*>(values.mutable_data_ptr()), values.nbytes()});
+    if (found) at::Tensor(buffer).copy_(values);
+  }
 }
 
 c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {

@@ -14,18 +14,20 @@
 #include "train/dist/group.hpp"
 #include "train/fsdp/unit.hpp"
 #include "train/model/model_file.hpp"
+#include "train/model/weight_source.hpp"
 
 namespace accel::train {
 
 struct ShardingOptions {
   core::FsdpConfig fsdp;
   std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
+  WeightOptions weights;
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a group: what fully_shard does in
 /// Python.
 ///
-/// Every rank reads only the bytes of its own shard from the model file, and only it is kept; the modules
+/// Every rank reads only the bytes of its own shard, and only it is kept; the modules
 /// gather what they need when they run. Collective: construction, forward, and finish_backward are called by
 /// all ranks alike.
 class ShardedModel {
@@ -53,7 +55,9 @@ class ShardedModel {
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
  private:
-  void build_units(const ModelFile& file, const ShardingOptions& options, Group& group);
+  void build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights,
+                   Group& group);
+  void load_buffers(WeightSource& weights) const;
 
   torch::jit::Module module_;
   at::Device device_;

@@ -26,6 +26,7 @@ std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t 
 
 /// Fills the storage of a tensor that is not a parameter, once.
 void fill(const at::Tensor& tensor, const SkippingReader& reader, std::unordered_set<const void*>& done) {
+  if (tensor.is_meta()) return;
   const c10::Storage& storage = tensor.storage();
   const auto offset = reader.offset_of(storage.data());
   if (!offset || !done.insert(storage.data()).second) return;
@@ -89,20 +90,17 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
       model.names_[entry->second].push_back(name);
       continue;
     }
-    const auto offset =
-        tensor.storage().nbytes() == 0 ? 0 : model.reader_->offset_of(tensor.storage().data());
-    if (!offset) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("parameter '{}' of '{}' has no data in the file", name, path.string()));
-    }
     model.parameters_.push_back(tensor);
     model.names_.push_back({name});
-    model.offsets_.push_back(*offset);
+    model.offsets_.push_back(tensor.is_meta() ? std::nullopt
+                             : tensor.storage().nbytes() == 0
+                                 ? 0
+                                 : model.reader_->offset_of(tensor.storage().data()));
   }
 
   std::unordered_set<const void*> done;
   for (const at::Tensor& parameter : model.parameters_) {
-    done.insert(parameter.storage().data());
+    if (!parameter.is_meta()) done.insert(parameter.storage().data());
   }
   for (const auto& module : model.module_.named_modules()) {
     for (const c10::IValue& attribute : module.value._ivalue()->slots()) {
@@ -125,15 +123,21 @@ ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImp
   return result;
 }
 
+std::optional<std::size_t> ModelFile::parameter_without_values() const {
+  const auto found = std::find(offsets_.begin(), offsets_.end(), std::nullopt);
+  if (found == offsets_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - offsets_.begin());
+}
+
 void ModelFile::read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) const {
   const at::Tensor& tensor = parameters_[index];
   const auto item = static_cast<std::int64_t>(tensor.itemsize());
   if (tensor.is_contiguous()) {
-    reader_->read_file(offsets_[index] + static_cast<std::uint64_t>((tensor.storage_offset() + begin) * item),
-                       out);
+    reader_->read_file(
+        offsets_[index].value() + static_cast<std::uint64_t>((tensor.storage_offset() + begin) * item), out);
     return;
   }
-  std::vector<std::byte> storage = read_storage(*reader_, offsets_[index], tensor.storage().nbytes());
+  std::vector<std::byte> storage = read_storage(*reader_, offsets_[index].value(), tensor.storage().nbytes());
   const at::Tensor whole = at::from_blob(storage.data() + tensor.storage_offset() * item, tensor.sizes(),
                                          tensor.strides(), tensor.options().requires_grad(false))
                                .contiguous();

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -40,7 +41,11 @@ class ModelFile {
   /// The parameters' (empty) tensors, in the order of structure().parameters.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
-  /// Fills `out` with elements [begin, begin + out.size() / itemsize) of parameter `index`, row-major.
+  /// A parameter whose values are not in the file, as in a file that was exported from the meta device.
+  [[nodiscard]] std::optional<std::size_t> parameter_without_values() const;
+
+  /// Fills `out` with elements [begin, begin + out.size() / itemsize) of parameter `index`, row-major. The
+  /// parameter must have values.
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) const;
 
   [[nodiscard]] torch::jit::Module& module() { return module_; }
@@ -53,8 +58,8 @@ class ModelFile {
   torch::jit::Module module_;
   std::shared_ptr<SkippingReader> reader_;
   std::vector<at::Tensor> parameters_;
-  std::vector<std::vector<std::string>> names_;  ///< Of each parameter.
-  std::vector<std::uint64_t> offsets_;           ///< In the file, of each parameter's storage.
+  std::vector<std::vector<std::string>> names_;        ///< Of each parameter.
+  std::vector<std::optional<std::uint64_t>> offsets_;  ///< In the file, of each parameter's storage.
   std::string accel_json_;
 };
 

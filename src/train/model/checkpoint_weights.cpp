@@ -1,0 +1,157 @@
+#include "train/model/checkpoint_weights.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "ckpt/checkpoint_search.hpp"
+#include "ckpt/convert_dtype.hpp"
+#include "ckpt/output_plan.hpp"
+#include "ckpt/select_tensors.hpp"
+#include "ckpt/state_path.hpp"
+
+namespace accel::train {
+namespace {
+
+constexpr std::size_t kNamed = 5;
+/// What is converted at once.
+constexpr std::size_t kBlockBytes = std::size_t{4} << 20;
+
+ckpt::DType dtype_of(const ParameterInfo& parameter) {
+  const auto dtype = ckpt::dtype_of_torch_name(parameter.dtype);
+  if (!dtype)
+    throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' is {}, which no checkpoint has",
+                                               parameter.fqns.front(), parameter.dtype));
+  return *dtype;
+}
+
+bool fits(ckpt::DType from, ckpt::DType to) { return from == to || ckpt::can_convert(from, to); }
+
+std::string shortened(const std::vector<std::string>& names) {
+  const std::size_t shown = std::min(names.size(), kNamed);
+  return fmt::format("{}{}",
+                     fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "");
+}
+
+}  // namespace
+
+CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path)
+    : checkpoint_(ckpt::open_checkpoint(ckpt::find_checkpoint(path, ckpt::Want::kModel))),
+      reader_(checkpoint_->directory()) {
+  for (const ckpt::OutputItem& item : ckpt::select_tensors(*checkpoint_, {}).state.tensors) {
+    const ckpt::DType dtype = checkpoint_->tensors().at(item.source).dtype;
+    tensors_.emplace(ckpt::fqn_of(item.path), Tensor{item.source, item.shape, dtype});
+  }
+  std::vector<std::string> missing;
+  std::vector<std::string> other;
+  for (const ParameterInfo& parameter : structure.parameters) {
+    const ckpt::DType dtype = dtype_of(parameter);
+    Tensor* found = nullptr;
+    for (const std::string& fqn : parameter.fqns) {
+      const auto entry = tensors_.find(fqn);
+      if (entry == tensors_.end()) continue;
+      entry->second.used = true;
+      if (found == nullptr) found = &entry->second;
+    }
+    if (found == nullptr) {
+      missing.push_back(fmt::format("'{}'", parameter.fqns.front()));
+    } else if (found->shape != parameter.shape) {
+      other.push_back(fmt::format("'{}' is {}, the model's is {}", parameter.fqns.front(),
+                                  ckpt::to_string(found->shape), ckpt::to_string(parameter.shape)));
+    } else if (!fits(found->dtype, dtype)) {
+      other.push_back(fmt::format("'{}' is {}, the model's is {}", parameter.fqns.front(),
+                                  ckpt::torch_name(found->dtype), parameter.dtype));
+    }
+    parameters_.push_back({found, dtype});
+  }
+  if (!other.empty()) {
+    throw Error(ErrorKind::kUsage, fmt::format("the weights in '{}' do not fit the model: {}",
+                                               checkpoint_->path().string(), shortened(other)));
+  }
+  if (missing.empty()) return;
+  Error error(ErrorKind::kUsage,
+              fmt::format("'{}' has no weights for {} of {} parameters: {}", checkpoint_->path().string(),
+                          missing.size(), structure.parameters.size(), shortened(missing)));
+  const std::vector<std::string> left = unused();
+  if (const auto near = nearest(missing.front().substr(1, missing.front().size() - 2), left))
+    throw std::move(error).hint(fmt::format("the nearest name there is '{}'", *near));
+  if (!left.empty()) throw std::move(error).hint(fmt::format("it has {}", shortened(left)));
+  throw std::move(error);
+}
+
+std::vector<std::string> CheckpointWeights::unused() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) {
+    if (!tensor.used) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> CheckpointWeights::warnings() const {
+  std::vector<std::string> texts;
+  const std::string where = checkpoint_->path().string();
+  if (const auto left = unused(); !left.empty()) {
+    texts.push_back(fmt::format("'{}': the model has no place for {} of its tensors: {}", where, left.size(),
+                                shortened(left)));
+  }
+  if (!missing_buffers_.empty()) {
+    texts.push_back(fmt::format("'{}' does not have {} buffers, which keep the model file's values: {}",
+                                where, missing_buffers_.size(), shortened(missing_buffers_)));
+  }
+  return texts;
+}
+
+void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) {
+  read(*parameters_.at(index).tensor, parameters_[index].dtype, begin, out);
+}
+
+bool CheckpointWeights::read_buffer(const std::string& name, const std::vector<std::int64_t>& shape,
+                                    ckpt::DType dtype, std::span<std::byte> out) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    missing_buffers_.push_back(name);
+    return false;
+  }
+  Tensor& tensor = found->second;
+  if (tensor.shape != shape || !fits(tensor.dtype, dtype)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("the weights in '{}' do not fit the model: '{}' is {} {}, the model's is {} {}",
+                            checkpoint_->path().string(), name, ckpt::torch_name(tensor.dtype),
+                            ckpt::to_string(tensor.shape), ckpt::torch_name(dtype), ckpt::to_string(shape)));
+  }
+  tensor.used = true;
+  read(tensor, dtype, 0, out);
+  return true;
+}
+
+void CheckpointWeights::read(const Tensor& tensor, ckpt::DType dtype, std::int64_t begin,
+                             std::span<std::byte> out) {
+  if (located_ != tensor.source) {
+    checkpoint_->check_coverage(tensor.source);
+    stored_ = checkpoint_->locate(tensor.source);
+    located_ = tensor.source;
+  }
+  const std::size_t item = ckpt::item_bytes(dtype);
+  const auto end = begin + static_cast<std::int64_t>(out.size() / item);
+  if (tensor.dtype == dtype) return reader_.read_range(stored_, begin, end, out);
+  const std::size_t from = ckpt::item_bytes(tensor.dtype);
+  const auto block = static_cast<std::int64_t>(kBlockBytes / from);
+  std::vector<std::byte> raw;
+  for (std::int64_t at = begin; at < end; at += block) {
+    const std::int64_t until = std::min(end, at + block);
+    raw.resize(static_cast<std::size_t>(until - at) * from);
+    reader_.read_range(stored_, at, until, raw);
+    ckpt::convert_dtype(tensor.dtype, raw, dtype,
+                        out.subspan(static_cast<std::size_t>(at - begin) * item,
+                                    static_cast<std::size_t>(until - at) * item));
+  }
+}
+
+}  // namespace accel::train

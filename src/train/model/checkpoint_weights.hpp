@@ -1,0 +1,53 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ckpt/checkpoint.hpp"
+#include "ckpt/tensor_reader.hpp"
+#include "train/model/weight_source.hpp"
+
+namespace accel::train {
+
+/// Values from a checkpoint of any kind, by name. A tied parameter is found under any of its names; tensors
+/// of another dtype are converted; what the model has no place for is left out, with one warning.
+class CheckpointWeights final : public WeightSource {
+ public:
+  /// Throws Error (kUsage) that lists what is missing, with the nearest name there is, and what has another
+  /// shape or a dtype that cannot be converted.
+  CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path);
+
+  void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override;
+  bool read_buffer(const std::string& name, const std::vector<std::int64_t>& shape, ckpt::DType dtype,
+                   std::span<std::byte> out) override;
+
+  /// Tensors that the model has no place for, and buffers that are not there.
+  [[nodiscard]] std::vector<std::string> warnings() const override;
+
+ private:
+  struct Tensor {
+    std::size_t source = 0;  ///< Index into the checkpoint's tensors.
+    ckpt::Dims shape;
+    ckpt::DType dtype = ckpt::DType::kFloat32;
+    bool used = false;
+  };
+  struct Wanted {
+    const Tensor* tensor = nullptr;
+    ckpt::DType dtype = ckpt::DType::kFloat32;
+  };
+
+  [[nodiscard]] std::vector<std::string> unused() const;
+  void read(const Tensor& tensor, ckpt::DType dtype, std::int64_t begin, std::span<std::byte> out);
+
+  std::unique_ptr<ckpt::Checkpoint> checkpoint_;
+  ckpt::TensorReader reader_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<Wanted> parameters_;  ///< In the order of the structure.
+  std::vector<std::string> missing_buffers_;
+  std::optional<std::size_t> located_;
+  ckpt::StoredTensor stored_;  ///< Of located_.
+};
+
+}  // namespace accel::train

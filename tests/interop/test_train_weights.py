@@ -1,0 +1,124 @@
+"""Weights from elsewhere than the model file: safetensors as transformers writes them, checkpoints, random values."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+
+import train_runs
+from safetensors.torch import load_file, save_file
+
+SIZES = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 64}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """A directory as from_pretrained loads it, its weights in several files; the same model traced, without and with weights."""
+    directory = tmp_path_factory.mktemp("llama")
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    model.save_pretrained(directory / "hf", max_shard_size="40KB")
+    assert (directory / "hf/model.safetensors.index.json").exists()
+    for name, flags in (("structure", []), ("full", ["--weights"])):
+        subprocess.run([sys.executable, train_runs.ROOT / "examples/export_hf.py", directory / "hf", directory / f"{name}.pt",
+                        *flags], check=True, capture_output=True)
+    return directory
+
+
+def run(accel, directory, model, processes=2, code=0, lr=3e-3, **model_options):
+    directory.mkdir()
+    config = train_runs.config(directory, processes, max_steps=4, eval_every=4, **{
+        "optimizer.lr": lr, "model": {"path": str(model), **model_options},
+        "data.eval": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 32, "max_samples": 8},
+        "checkpoint": {"every": 4, "resume": "none"},
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer"})
+    document = json.loads(config.read_text())
+    del document["training"]["data"]["eval"]["max_samples"]
+    short = directory / "eval.txt"
+    short.write_bytes(train_runs.TEXT.read_bytes()[:32 * 20 + 1])
+    document["training"]["data"]["eval"]["path"] = str(short)
+    config.write_text(json.dumps(document))
+    return accel("launch", config, code=code)
+
+
+def losses(directory):
+    return train_runs.metrics(directory) + train_runs.metrics(directory, "eval_loss")
+
+
+def test_original_safetensors_train_and_come_back(accel, llama, tmp_path):
+    """From a Hugging Face directory to a trained one, without the weights ever being in the model file."""
+    assert (llama / "structure.pt").stat().st_size < 150_000
+    run(accel, tmp_path / "full", llama / "full.pt")
+    run(accel, tmp_path / "weights", llama / "structure.pt", weights=str(llama / "hf"))
+    assert losses(tmp_path / "weights") == losses(tmp_path / "full")
+
+    accel("merge-weights", tmp_path / "weights/out/checkpoints", tmp_path / "merged",
+          "--copy-assets", llama / "hf")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    tokens = torch.frombuffer(bytearray((tmp_path / "full/eval.txt").read_bytes()), dtype=torch.uint8).long()
+    windows = torch.stack([tokens[i:i + 33] for i in range(0, 32 * 20, 32)])
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(model(windows[:, :-1]).logits.flatten(0, 1), windows[:, 1:].flatten())
+    assert abs(loss.item() - train_runs.metrics(tmp_path / "weights", "eval_loss")[-1]) < 2e-6
+
+
+def test_checkpoints_and_other_dtypes_are_weights_too(accel, llama, tmp_path):
+    model = transformers.AutoModelForCausalLM.from_pretrained(llama / "hf", dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "bf16")
+    assert run(accel, tmp_path / "a", llama / "structure.pt", weights=str(tmp_path / "bf16")).returncode == 0
+    model.to(torch.float32).save_pretrained(tmp_path / "rounded")
+    run(accel, tmp_path / "b", llama / "structure.pt", weights=str(tmp_path / "rounded"))
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    accel("save", tmp_path / "rounded", tmp_path / "sharded", "--type", "sharded", "--ranks", 3)
+    run(accel, tmp_path / "c", llama / "structure.pt", weights=str(tmp_path / "sharded"))
+    assert losses(tmp_path / "c") == losses(tmp_path / "b")
+
+
+def test_random_weights_are_those_of_any_world_size(accel, llama, tmp_path):
+    states = []
+    for processes in (1, 3):
+        # With so small a rate the weights stay what they are.
+        run(accel, tmp_path / str(processes), llama / "structure.pt", processes, init={"std": 0.02}, lr=1e-30)
+        accel("merge-weights", tmp_path / str(processes) / "out/checkpoints", tmp_path / f"merged{processes}")
+        states.append(load_file(tmp_path / f"merged{processes}/model.safetensors"))
+    assert states[0].keys() == states[1].keys()
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+        if tensor.dim() == 1:
+            assert (tensor == 1).all(), name
+        else:
+            assert abs(tensor.std().item() - 0.02) < 0.001 and abs(tensor.mean().item()) < 0.002, name
+    first, second = (states[0][f"model.layers.{i}.self_attn.q_proj.weight"] for i in (0, 1))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("what", ["nothing", "missing", "shape", "contradiction", "absent"])
+def test_what_does_not_fit_is_named(accel, llama, tmp_path, what):
+    state = {name: tensor.clone() for name, tensor in transformers.AutoModelForCausalLM.from_pretrained(
+        llama / "hf").state_dict().items()}
+    if what == "missing":
+        state["model.layers.1.mlp.up_prj.weight"] = state.pop("model.layers.1.mlp.up_proj.weight")
+    if what == "shape":
+        state["model.norm.weight"] = torch.ones(31)
+    save_file(state, tmp_path / "weights.safetensors")
+    options = {} if what == "nothing" else {"weights": str(tmp_path / "weights.safetensors")}
+    if what == "contradiction":
+        options["init"] = {"std": 0.02}
+    if what == "absent":
+        options["weights"] = "none.safetensors"
+    error = run(accel, tmp_path / "run", llama / "structure.pt", code=None, **options)
+    assert error.returncode != 0
+    expected = {
+        "nothing": ["the model file has no values for 'model.embed_tokens.weight'", "training.model.weights"],
+        "missing": ["has no weights for 1 of 30 parameters: 'model.layers.1.mlp.up_proj.weight'",
+                    "the nearest name there is 'model.layers.1.mlp.up_prj.weight'"],
+        "shape": ["'model.norm.weight' is [31], the model's is [32]"],
+        "contradiction": ["'training.model.init.std' contradicts 'training.model.weights'"],
+        "absent": ["'none.safetensors' does not exist"],
+    }[what]
+    for text in expected:
+        assert text in error.stderr
