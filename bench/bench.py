@@ -2,6 +2,7 @@
 """Measure accel beside its peers, in one run, on this machine; print a table with ratios.
 
     tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata] [--gigabytes 1] [--repeat 5]
+    tools/dev bench step    (step.py: a training step beside fully_shard)
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
 RESULTS.md by hand, with hardware and commit.

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""A training step beside torch's fully_shard: a GPT of 29.5 million parameters, two CPU ranks of one thread.
+
+    tools/dev bench step [--ranks 2] [--steps 10] [--repeat 3] [--backends gloo,auto]
+
+accel and its peer take turns; steps after the first two count. Medians, with the range of the runs' medians.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "examples"))
+from gpt import GPT  # noqa: E402
+
+SIZES = {"vocabulary": 8192, "length": 256, "width": 512, "layers": 8, "heads": 8}
+BATCH = 4
+WARM_UP = 2
+
+
+def prepare(folder, steps, ranks):
+    torch.manual_seed(0)
+    model = GPT(**SIZES)
+    extra = {"accel.json": json.dumps({"layer_classes": ["Block"]})}
+    torch.jit.script(model).save(str(folder / "gpt.pt"), _extra_files=extra)
+    count = (steps * ranks * BATCH + 1) * SIZES["length"] + 1
+    numpy.random.default_rng(0).integers(SIZES["vocabulary"], size=count, dtype=numpy.uint16).tofile(folder / "tokens.bin")
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def launch(accel, *arguments):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([accel, "launch", *map(str, arguments)], check=True, env=environment, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+
+def run_accel(accel, folder, ranks, steps, backend):
+    out = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    config = {
+        "distributed_type": "FSDP", "use_cpu": True, "num_processes": ranks, "main_process_port": 0,
+        "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
+        "launch": {"backend": backend},
+        "training": {
+            "model": {"path": str(folder / "gpt.pt")},
+            "data": {"train": {"format": "tokens", "path": str(folder / "tokens.bin"), "sequence_length": SIZES["length"]},
+                     "batch_size": BATCH, "shuffle": False},
+            "optimizer": {"type": "adamw", "lr": 1e-4}, "max_steps": steps, "max_grad_norm": 1.0, "log_every": 1,
+            "output_dir": str(out), "checkpoint": {"every": 0, "resume": "none"}}}
+    (out / "config.yaml").write_text(json.dumps(config))
+    launch(accel, out / "config.yaml")
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return statistics.median(line["step_time_s"] for line in lines[WARM_UP:]), lines[-1]["max_rss_bytes"]
+
+
+def run_fsdp2(accel, folder, ranks, steps):
+    spec = {"model": SIZES, "tokens": str(folder / "tokens.bin"), "batch_size": BATCH, "steps": steps, "lr": 1e-4,
+            "out": str(folder / "fsdp2.json")}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    (folder / "fsdp2.yaml").write_text(
+        f"distributed_type: FSDP\nuse_cpu: true\nnum_processes: {ranks}\nmain_process_port: 0\n")
+    launch(accel, folder / "fsdp2.yaml", "--", sys.executable, HERE / "step_fsdp2.py", folder / "spec.json")
+    found = json.loads((folder / "fsdp2.json").read_text())
+    return statistics.median(found["seconds"][WARM_UP:]), found["peak_bytes"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--accel", required=True)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--backends", default="gloo,auto")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        parameters = prepare(folder, options.steps, options.ranks)
+        rows = {"fully_shard, gloo": lambda: run_fsdp2(options.accel, folder, options.ranks, options.steps)}
+        for backend in options.backends.split(","):
+            rows[f"accel, {backend}"] = lambda backend=backend: run_accel(
+                options.accel, folder, options.ranks, options.steps, backend)
+        results = {name: [] for name in rows}
+        for _ in range(options.repeat):
+            for name, measure in rows.items():
+                results[name].append(measure())
+    print(f"{parameters / 1e6:.1f} million parameters, {options.ranks} ranks of one thread, {BATCH} x {SIZES['length']} "
+          f"tokens a rank\n\n| | a step | range | of fully_shard's | peak memory of a rank | of fully_shard's |\n"
+          "| --- | --- | --- | --- | --- | --- |")
+    seconds, peak = (statistics.median(values) for values in zip(*results["fully_shard, gloo"]))
+    for name, values in results.items():
+        times = [value[0] for value in values]
+        memory = statistics.median(value[1] for value in values)
+        print(f"| {name} | {statistics.median(times):.2f} s | {min(times):.2f} to {max(times):.2f} s "
+              f"| {statistics.median(times) / seconds:.2f} | {memory / 1e6:.0f} MB | {memory / peak:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
