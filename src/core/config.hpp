@@ -21,6 +21,8 @@ enum class Backend { kAuto, kNccl, kGloo };
 struct FsdpConfig {
   int version = 1;
   bool reshard_after_forward = true;
+  bool forward_prefetch = true;           ///< Gather the next unit while one runs; version 2 always does.
+  bool backward_prefetch = true;          ///< The one before, in backward.
   bool activation_checkpointing = false;  ///< Of the wrapped modules.
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;
   std::int64_t min_num_params = 100'000'000;  ///< Elements; of SIZE_BASED_WRAP.

@@ -98,6 +98,10 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   fsdp.version = static_cast<int>(settings.get<std::int64_t>("fsdp_config.version").value_or(1));
   fsdp.reshard_after_forward =
       fsdp.version == 1 ? reshard_of_version_1(settings) : reshard_of_version_2(settings);
+  // Version 1 gathers ahead if it is asked to, version 2 unless it is asked not to.
+  fsdp.forward_prefetch = settings.get<bool>("fsdp_config.forward_prefetch").value_or(fsdp.version == 2);
+  const auto backward = settings.get<std::string>("fsdp_config.backward_prefetch");
+  fsdp.backward_prefetch = backward ? *backward != "NO_PREFETCH" : fsdp.version == 2;
   fsdp.activation_checkpointing = settings.get<bool>("fsdp_config.activation_checkpointing").value_or(false);
   if (const auto policy = settings.get<std::string>("fsdp_config.auto_wrap_policy")) {
     fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);

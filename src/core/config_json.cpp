@@ -181,6 +181,8 @@ void visit_fields(Visitor& v, T& c) {
   } else if constexpr (std::is_same_v<Struct, FsdpConfig>) {
     v("version", c.version);
     v("reshard_after_forward", c.reshard_after_forward);
+    v("forward_prefetch", c.forward_prefetch);
+    v("backward_prefetch", c.backward_prefetch);
     v("activation_checkpointing", c.activation_checkpointing);
     v("auto_wrap_policy", c.auto_wrap_policy);
     v("min_num_params", c.min_num_params);

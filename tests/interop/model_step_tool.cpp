@@ -2,10 +2,11 @@
 //
 //   model-step-tool CASES.json
 //
-// CASES is a list of {model, inputs, out, classes, reshard, recompute, training}; with training: false only
-// the loss in evaluation is found. `inputs` and `out` may hold {rank}, which is this rank. Inputs are the
-// buffers of a TorchScript file, in order; the model returns its loss. Rank 0 writes {"loss": this rank's,
-// "buffer/NAME": ..., "gradient/NAME": the mean over the ranks} with pickle_save.
+// CASES is a list of {model, inputs, out, classes, reshard, recompute, training, steps, prefetch}; with
+// training: false only the loss in evaluation is found, with steps the last of so many is. `inputs` and `out`
+// may hold {rank}, which is this rank. Inputs are the buffers of a TorchScript file, in order; the model
+// returns its loss. Rank 0 writes {"loss": this rank's, "buffer/NAME": ..., "gradient/NAME": the mean over
+// the ranks} with pickle_save.
 
 #include <ATen/ATen.h>
 #include <torch/csrc/api/include/torch/serialize.h>
@@ -45,6 +46,7 @@ void run_case(const nlohmann::json& spec, Group& group) {
   options.fsdp.transformer_layer_cls_to_wrap = spec.at("classes");
   options.fsdp.reshard_after_forward = spec.at("reshard");
   options.fsdp.activation_checkpointing = spec.at("recompute");
+  options.fsdp.forward_prefetch = options.fsdp.backward_prefetch = spec.value("prefetch", true);
   ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options, at::kCPU, group);
   std::vector<c10::IValue> inputs;
   const auto holder = torch::jit::load(for_rank(spec.at("inputs"), group.rank()));
@@ -60,11 +62,17 @@ void run_case(const nlohmann::json& spec, Group& group) {
     if (group.rank() == 0) write(spec.at("out"), found);
     return;
   }
-  model.begin_micro_step(/*reduce=*/true);
-  const at::Tensor loss = model.forward(inputs).toTensor();
-  loss.backward();
-  model.finish_backward();
+  // What is gathered ahead is known from the second step on.
+  at::Tensor loss;
+  for (int step = 0; step < spec.value("steps", 1); ++step) {
+    model.clear_gradients();
+    model.begin_micro_step(/*reduce=*/true);
+    loss = model.forward(inputs).toTensor();
+    loss.backward();
+    model.finish_backward();
+  }
   found.insert("loss", loss.detach());
+  found.insert("most_unsharded", at::scalar_tensor(model.most_unsharded(), at::kLong));
   for (const auto& [name, buffer] : model.persistent_buffers()) found.insert("buffer/" + name, buffer);
   for (const FlatBuffer* buffer : model.trainable_buffers()) {
     const at::Tensor whole = at::empty({buffer->layout().numel()}, buffer->gradient().options());

@@ -128,6 +128,8 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
     rewrite_methods(module);
     const Unit::Options unit{
         .reshard_after_forward = options.fsdp.reshard_after_forward,
+        .forward_prefetch = options.fsdp.forward_prefetch,
+        .backward_prefetch = options.fsdp.backward_prefetch,
         .recompute = options.fsdp.activation_checkpointing,
         // Units that run again may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root()};
@@ -167,7 +169,14 @@ void ShardedModel::load_buffers(WeightSource& weights) const {
 }
 
 c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
-  return module_.forward(std::move(inputs));
+  c10::IValue result = module_.forward(std::move(inputs));
+  step_.recording = false;
+  // What was gathered ahead and did not run: no backward will free it.
+  if (!at::GradMode::is_enabled()) {
+    step_.wanted = nullptr;
+    for (const auto& unit : units_) unit->reshard();
+  }
+  return result;
 }
 
 void ShardedModel::begin_micro_step(bool reduce) {
@@ -176,6 +185,7 @@ void ShardedModel::begin_micro_step(bool reduce) {
 }
 
 void ShardedModel::finish_backward() {
+  step_.wanted = nullptr;
   // Backward order, as the units that reduced on their own did.
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->finish_backward();
   for (FlatBuffer* buffer : step_.reducing) buffer->finish_reduce();

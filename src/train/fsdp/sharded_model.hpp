@@ -45,6 +45,8 @@ class ShardedModel {
   /// Drops the gradients after the optimizer has used them.
   void clear_gradients();
   void set_training(bool training);
+  /// The most units whose parameters were gathered, or being gathered, at once so far.
+  [[nodiscard]] int most_unsharded() const { return step_.most_unsharded; }
 
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
   [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }

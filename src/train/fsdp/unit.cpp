@@ -14,6 +14,9 @@ namespace {
 /// Gradient buffers that may wait for their reduce-scatter at once.
 constexpr std::size_t kMaxReducing = 2;
 
+/// No unit is gathered ahead while so many are unsharded: the root, the one that runs, and another.
+constexpr int kMostUnsharded = 3;
+
 }  // namespace
 
 class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook {
@@ -57,13 +60,37 @@ Unit::~Unit() {
   }
 }
 
-void Unit::unshard() {
+void Unit::start_unshard() {
+  if (step_.wanted == this) step_.wanted = nullptr;
+  if (!unsharded_) step_.most_unsharded = std::max(step_.most_unsharded, ++step_.unsharded);
+  unsharded_ = true;
   for (const auto& buffer : buffers_) buffer->start_unshard(group_);
+}
+
+// At most two gathers are under way: this unit's, which is waited for next, and that one.
+void Unit::prefetch(Direction direction) {
+  if (step_.recording || !place_) return;
+  if (direction == Direction::kForward && options_.forward_prefetch && *place_ + 1 < step_.order.size())
+    step_.wanted = step_.order[*place_ + 1];
+  if (direction == Direction::kBackward && options_.backward_prefetch && *place_ > 0)
+    step_.wanted = step_.order[*place_ - 1];
+  gather_wanted();
+}
+
+void Unit::gather_wanted() {
+  if (step_.wanted != nullptr && step_.unsharded < kMostUnsharded) step_.wanted->start_unshard();
+}
+
+void Unit::unshard() {
+  start_unshard();
   for (const auto& buffer : buffers_) buffer->finish_unshard();
 }
 
 void Unit::reshard() {
+  if (unsharded_) --step_.unsharded;
+  unsharded_ = false;
   for (const auto& buffer : buffers_) buffer->reshard();
+  gather_wanted();
 }
 
 void Unit::begin_micro_step() {
@@ -76,7 +103,16 @@ void Unit::begin_micro_step() {
 
 void Unit::before_call(std::span<const c10::IValue> arguments) {
   ++calls_;
-  if (depth_++ == 0) unshard();
+  if (step_.recording && !place_) {
+    place_ = step_.order.size();
+    step_.order.push_back(this);
+  }
+  if (depth_++ == 0) {
+    start_unshard();
+    // What a recomputation runs it does in backward, though in the order of forward.
+    if (step_.recomputing == 0) prefetch(Direction::kForward);
+    unshard();
+  }
   TensorVersions versions;
   if (at::GradMode::is_enabled()) {
     // Through a call that runs again, backward comes by itself, with a gradient for every parameter. How
@@ -119,6 +155,8 @@ void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IVa
 void Unit::before_recompute() {
   ++step_.recomputing;
   ++depth_;
+  start_unshard();
+  prefetch(Direction::kBackward);
   unshard();
 }
 
@@ -129,7 +167,11 @@ void Unit::after_recompute() {
 
 void Unit::unshard_before_backward(const at::Tensor& output) {
   if (output.requires_grad()) {
-    output.register_hook([this](const at::TensorBase&) { unshard(); });
+    output.register_hook([this](const at::TensorBase&) {
+      start_unshard();
+      prefetch(Direction::kBackward);
+      unshard();
+    });
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,10 +17,19 @@
 
 namespace accel::train {
 
+class Unit;
+
 /// What the units of one model share during a step.
 struct StepState {
-  int recomputing = 0;  ///< Units that run again in backward at this moment, one inside another.
-  bool reduce = true;   ///< Whether this backward ends with the gradients reduced (false while accumulating).
+  /// In the order of their first calls in the first forward; every rank runs the same model, so it is the
+  /// same on all. Forward gathers the next one ahead, backward the one before.
+  std::vector<Unit*> order;
+  bool recording = true;   ///< The first forward is still under way.
+  Unit* wanted = nullptr;  ///< To be gathered ahead as soon as fewer are unsharded.
+  int unsharded = 0;       ///< Units whose parameters are gathered, or being gathered.
+  int most_unsharded = 0;  ///< The most there have been at once.
+  int recomputing = 0;     ///< Units that run again in backward at this moment, one inside another.
+  bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
   std::vector<FlatBuffer*> reducing;  ///< Reduce-scatters under way, oldest first.
 };
 
@@ -34,7 +44,9 @@ class Unit final : public UnitHooks {
  public:
   struct Options {
     bool reshard_after_forward = true;
-    bool recompute = false;  ///< Activation checkpointing; never of the root.
+    bool forward_prefetch = false;   ///< Start to gather the next unit while this one runs.
+    bool backward_prefetch = false;  ///< The one before, in backward.
+    bool recompute = false;          ///< Activation checkpointing; never of the root.
     /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
     bool reduce_late = false;
   };
@@ -63,8 +75,12 @@ class Unit final : public UnitHooks {
   void finish_backward();
   void unshard();
   void reshard();
+  /// Starts to gather the parameters; unshard() waits for them. Collective.
+  void start_unshard();
 
  private:
+  enum class Direction { kForward, kBackward };
+
   class GradientHook;
   using TensorVersions = std::vector<std::pair<at::Tensor, std::uint32_t>>;
 
@@ -73,6 +89,8 @@ class Unit final : public UnitHooks {
   void unshard_before_backward(const at::Tensor& output);
   void reduce();
   void reshard_when_done();
+  void prefetch(Direction direction);
+  void gather_wanted();
 
   UnitPlan plan_;
   std::vector<std::unique_ptr<FlatBuffer>> buffers_;
@@ -81,6 +99,8 @@ class Unit final : public UnitHooks {
   StepState& step_;
   std::int64_t trainable_parameters_ = 0;
   std::int64_t calls_ = 0;
+  bool unsharded_ = false;
+  std::optional<std::size_t> place_;  ///< In the order of the first forward.
 
   int depth_ = 0;  ///< Calls of this unit on the stack.
   std::vector<TensorVersions>
