@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure accel beside its peers, in one run, on this machine; print a table with ratios.
 
-    tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata] [--gigabytes 1] [--repeat 5]
+    tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata|collectives] [--gigabytes 1] [--repeat 5]
     tools/dev bench step    (step.py: a training step beside fully_shard)
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -224,10 +225,38 @@ assert all(torch.equal(tensor, merged[name]) for name, tensor in state["model"].
         }, repeat)
 
 
+def two_free_ports():
+    """The first of two ports in a row that nobody listens on."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            try:
+                second.bind(("127.0.0.1", first.getsockname()[1] + 1))
+            except OSError:
+                continue
+            return first.getsockname()[1]
+
+
+def bench_collectives(accel, repeat):
+    """What the trainer waits for between CPU ranks; both backends take turns within one process a rank."""
+    tool = accel.parent.parent.parent / "bench/collectives-bench"
+    for ranks in (2, 4):
+        command = [tool, ranks, 32 * 2**20, repeat, two_free_ports()]
+        result = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True).stdout)
+        print(f"\n## Collectives of {result['bytes'] / 1e6:.1f} MB over {ranks} ranks\n\n"
+              "| collective | shared memory | range | Gloo | range | times as fast |\n| --- | --- | --- | --- | --- | --- |")
+        for name, seconds in result["seconds"].items():
+            cells = [f"{statistics.median(runs) * 1e3:.1f} ms | {min(runs) * 1e3:.1f} to {max(runs) * 1e3:.1f} ms"
+                     for runs in (seconds["shm"], seconds["gloo"])]
+            ratio = statistics.median(seconds["gloo"]) / statistics.median(seconds["shm"])
+            print(f"| {name} | {' | '.join(cells)} | {ratio:.1f} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accel", required=True, type=pathlib.Path)
-    parser.add_argument("--only", choices=["start", "launch", "merge", "memory", "small", "verify", "diff", "metadata"])
+    parser.add_argument("--only", choices=["start", "launch", "merge", "memory", "small", "verify", "diff", "metadata",
+                                           "collectives"])
     parser.add_argument("--chunks", type=int, default=1_000_000, help="for --only metadata")
     parser.add_argument("--gigabytes", type=float, default=1)
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.25, 1], help="gigabytes, for --only memory")
@@ -250,6 +279,8 @@ def main():
         bench_verify(arguments.accel, arguments.repeat, arguments.gigabytes)
     if wanted("diff"):
         bench_diff(arguments.accel, arguments.repeat, arguments.gigabytes)
+    if wanted("collectives"):
+        bench_collectives(arguments.accel, arguments.repeat * 3)
 
 
 if __name__ == "__main__":

@@ -4,60 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/half.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 constexpr std::size_t kBlockElems = 4096;
-
-float float_of_half(std::uint16_t half) {
-  // The half's exponent and mantissa, moved in place, make a number 2^112 times too small; a multiplication
-  // mends that, subnormals included.
-  constexpr float kScale = 0x1p112F;
-  constexpr std::uint32_t kInfinity = 0x7c00;
-  const std::uint32_t magnitude = half & 0x7fffU;
-  const float scaled = std::bit_cast<float>(magnitude << 13) * kScale;
-  const std::uint32_t special = 0x7f800000U | (magnitude << 13);
-  const std::uint32_t bits = magnitude >= kInfinity ? special : std::bit_cast<std::uint32_t>(scaled);
-  return std::bit_cast<float>(bits | (half & 0x8000U) << 16);
-}
-
-std::uint16_t half_of_float(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = (bits >> 16) & 0x8000U;
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
-  constexpr std::uint32_t kInfinity = 0x7f800000U;
-  constexpr std::uint32_t kOverflow = 0x477ff000U;     // 65520: rounds to infinity.
-  constexpr std::uint32_t kLeastNormal = 0x38800000U;  // 2^-14
-  if (magnitude > kInfinity) return static_cast<std::uint16_t>(sign | 0x7e00U);
-  if (magnitude >= kOverflow) return static_cast<std::uint16_t>(sign | 0x7c00U);
-  if (magnitude < kLeastNormal) {
-    // Adding 0.5 makes the unit in the last place 2^-24, a half's least subnormal, and the hardware rounds.
-    const float rounded = std::bit_cast<float>(magnitude) + 0.5F;
-    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(rounded) - 0x3f000000U));
-  }
-  const std::uint32_t odd = (magnitude >> 13) & 1U;
-  const std::uint32_t rebased = magnitude - ((127U - 15U) << 23);
-  return static_cast<std::uint16_t>(sign | ((rebased + 0xfffU + odd) >> 13));
-}
-
-float float_of_bfloat(std::uint16_t value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
-}
-
-std::uint16_t bfloat_of_float(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
-  return static_cast<std::uint16_t>(nan ? 0x7fc0U | (bits >> 16 & 0x8000U) : rounded);
-}
 
 // The parameters of the 8-bit types: OCP 8-bit floating point, and their "finite, unsigned zero" variants.
 struct Float8 {

@@ -16,7 +16,8 @@ namespace accel::core {
 
 enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp };
 enum class WrapPolicy { kTransformer, kSize, kNone };
-enum class Backend { kAuto, kNccl, kGloo };
+/// kAuto: NCCL on GPUs; on CPUs memory that the ranks share if all are on one machine, else Gloo.
+enum class Backend { kAuto, kNccl, kGloo, kShm };
 
 struct FsdpConfig {
   int version = 1;

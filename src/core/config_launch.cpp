@@ -86,6 +86,11 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
     throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: nccl' needs GPUs, and this run has none",
                                                settings.where("launch.backend")));
   }
+  if (launch.backend == Backend::kShm && !launch.use_cpu && !request.runs_program) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: shm' is for CPU ranks, and this run has GPUs",
+                                               settings.where("launch.backend")))
+        .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
+  }
   launch.monitor_interval_s =
       settings.get<double>("launch.monitor_interval").value_or(launch.monitor_interval_s);
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);

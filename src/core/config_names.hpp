@@ -35,10 +35,11 @@ struct EnumNames<WrapPolicy> {
 
 template <>
 struct EnumNames<Backend> {
-  static constexpr std::array<std::pair<Backend, std::string_view>, 3> kTable = {{
+  static constexpr std::array<std::pair<Backend, std::string_view>, 4> kTable = {{
       {Backend::kAuto, "auto"},
       {Backend::kNccl, "nccl"},
       {Backend::kGloo, "gloo"},
+      {Backend::kShm, "shm"},
   }};
 };
 

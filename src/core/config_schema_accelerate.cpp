@@ -72,7 +72,7 @@ constexpr Field kFields[] = {
     {.path = "launch.log_dir", .reader = kLauncher},
     {.path = "launch.tee", .type = Type::kScalar, .built = "0", .reader = kLauncher},
     {.path = "launch.hang_timeout", .type = Type::kNumber, .built = kNothing, .reader = kLauncher, .min = 0},
-    {.path = "launch.backend", .choices = "auto|nccl|gloo"},
+    {.path = "launch.backend", .choices = "auto|nccl|gloo|shm"},
     {.path = "launch.worker"},
 };
 

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "train/dist/nccl.hpp"
+#include "train/dist/shm_backend.hpp"
 
 namespace accel::train {
 namespace {
@@ -62,6 +64,56 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank.rank, rank.world_size, options);
 }
 
+/// Memory is shared by ranks of one machine.
+bool is_one_machine(const Rank& rank) { return rank.local_world_size == rank.world_size; }
+
+void require_shm_fits(const Rank& rank, at::Device device) {
+  if (!device.is_cpu()) {
+    throw Error(ErrorKind::kUsage, "backend: shm is for CPU ranks, and this one has a GPU")
+        .hint("use backend: nccl, or use_cpu: true");
+  }
+  if (!is_one_machine(rank)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("backend: shm needs all {} ranks on one machine, and {} are on this",
+                            rank.world_size, rank.local_world_size))
+        .hint("use backend: gloo");
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_shm(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank) {
+  return ShmBackend::connect(store, rank.rank, rank.world_size);
+}
+
+/// The fastest that there is for the device: what a configuration without a backend gets.
+c10::intrusive_ptr<c10d::Backend> make_best(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
+                                            at::Device device) {
+  if (device.is_cuda()) return make_nccl(store, rank.rank, rank.world_size, device);
+  if (!is_one_machine(rank)) return make_gloo(store, rank);
+  try {
+    return make_shm(store, rank);
+  } catch (const Error& error) {
+    // The same on every rank, so all go on with Gloo.
+    if (rank.rank == 0) log::warn(fmt::format("{}; the ranks use Gloo, which is slower", error.message()));
+    return make_gloo(store, rank);
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend,
+                                               const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
+                                               at::Device device) {
+  switch (backend) {
+    case core::Backend::kNccl:
+      return make_nccl(store, rank.rank, rank.world_size, device);
+    case core::Backend::kGloo:
+      return make_gloo(store, rank);
+    case core::Backend::kShm:
+      return make_shm(store, rank);
+    case core::Backend::kAuto:
+      break;
+  }
+  return make_best(store, rank, device);
+}
+
 }  // namespace
 
 Rank Rank::from_environment() {
@@ -69,6 +121,8 @@ Rank Rank::from_environment() {
   rank.rank = integer_variable("RANK");
   rank.world_size = integer_variable("WORLD_SIZE");
   rank.local_rank = integer_variable("LOCAL_RANK");
+  if (std::getenv("LOCAL_WORLD_SIZE") != nullptr)
+    rank.local_world_size = integer_variable("LOCAL_WORLD_SIZE");
   rank.master_addr = variable("MASTER_ADDR");
   rank.master_port = integer_variable("MASTER_PORT");
   if (rank.rank >= rank.world_size) {
@@ -100,13 +154,15 @@ Group Group::connect(const Rank& rank, core::Backend backend, at::Device device)
   group.size_ = rank.world_size;
   group.device_ = device;
   if (rank.world_size == 1) return group;
-  const bool nccl = backend == core::Backend::kNccl || (backend == core::Backend::kAuto && device.is_cuda());
+  // Before the ranks meet: they would wait for one that is refused.
+  if (backend == core::Backend::kShm) require_shm_fits(rank, device);
   group.store_ = connect_store(rank);
-  group.backend_ =
-      nccl ? make_nccl(group.store_, rank.rank, rank.world_size, device) : make_gloo(group.store_, rank);
-  group.has_average_ = nccl;
+  group.backend_ = make_backend(backend, group.store_, rank, device);
+  group.has_average_ = group.backend_->getBackendName() != "gloo";
   return group;
 }
+
+std::string Group::backend_name() const { return backend_ == nullptr ? "none" : backend_->getBackendName(); }
 
 Pending Group::all_gather(at::Tensor out, at::Tensor in) {
   if (size_ == 1) {

@@ -24,11 +24,12 @@ struct Rank {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
+  int local_world_size = 0;  ///< Ranks on this machine; 0: unknown.
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
 
-  /// From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; a missing or wrong one is an Error of
-  /// kind kUsage.
+  /// From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and LOCAL_WORLD_SIZE; a wrong one, or one but
+  /// the last missing, is an Error of kind kUsage.
   static Rank from_environment();
 };
 
@@ -48,12 +49,14 @@ class Pending {
   std::function<void()> finish_;
 };
 
-/// The ranks that share the model: c10d with NCCL on a GPU, Gloo otherwise. Every operation is collective:
+/// The ranks that share the model: c10d with NCCL on a GPU; on CPUs of one machine memory that they share, of
+/// several machines Gloo. Every operation is collective:
 /// all ranks call it in the same order with tensors of the same shape and dtype. With one rank there is no
 /// backend at all.
 class Group {
  public:
-  /// Meets the other ranks; rank 0 hosts the store on the master port.
+  /// Meets the other ranks; rank 0 hosts the store on the master port. A backend that does not suit the device
+  /// or the machines is an Error of kind kUsage.
   static Group connect(const Rank& rank, core::Backend backend, at::Device device);
 
   Group(Group&&) noexcept;
@@ -62,6 +65,8 @@ class Group {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  /// "nccl", "shm", "gloo", or "none" for one rank.
+  [[nodiscard]] std::string backend_name() const;
 
   /// out [size * n] gets in [n] of every rank, in rank order.
   Pending all_gather(at::Tensor out, at::Tensor in);

@@ -274,6 +274,9 @@ TEST_F(ConfigFileTest, TakesOneProcessPerGpu) {
             "--set num_processes=5: 5 processes are asked for, but 4 GPUs are "
             "usable here");
   EXPECT_EQ(error_of(fsdp, {"gpu_ids=4"}), "--set gpu_ids=4: 'gpu_ids' names GPU 4, but 4 are visible here");
+  EXPECT_EQ(error_of("launch: {backend: shm}\n" + fsdp),
+            "run.yaml:1:19: 'launch.backend: shm' is for CPU ranks, and this run has GPUs");
+  EXPECT_EQ(load("launch: {backend: shm}\n" + fsdp, {"use_cpu=true"}).config.launch.backend, Backend::kShm);
   EXPECT_EQ(error_of(fsdp, {"gpu_ids=[1, 1]"}), "--set gpu_ids=[1, 1]: 'gpu_ids' names GPU 1 twice");
   EXPECT_EQ(error_of(fsdp, {"gpu_ids=[a]"}),
             "--set gpu_ids=[a]: 'gpu_ids' must be 'all' or numbers of GPUs, found 'a'");

@@ -16,14 +16,16 @@
 namespace accel::train {
 namespace {
 
-/// Runs `body` as two ranks, each on a thread of its own.
-void on_two_ranks(int port, const std::function<void(Group&)>& body) {
+/// Runs `body` as two ranks, each on a thread of its own; `local` of them are said to be on this machine.
+void on_two_ranks(int port, const std::function<void(Group&)>& body,
+                  core::Backend backend = core::Backend::kGloo, int local = 2) {
   const auto run = [&](int number) {
     Rank rank;
     rank.rank = number;
     rank.world_size = 2;
+    rank.local_world_size = local;
     rank.master_port = port;
-    Group group = Group::connect(rank, core::Backend::kGloo, at::kCPU);
+    Group group = Group::connect(rank, backend, at::kCPU);
     body(group);
     group.barrier();
   };
@@ -35,24 +37,70 @@ void on_two_ranks(int port, const std::function<void(Group&)>& body) {
 /// A port that was free a moment ago; rank 0 listens on it itself.
 int test_port(int index) { return 20000 + static_cast<int>(::getpid() % 20000) + index; }
 
+void expect_collectives(Group& group) {
+  const int rank = group.rank();
+  at::Tensor gathered = at::empty({4});
+  group.all_gather(gathered, at::full({2}, rank + 1.0)).wait();
+  EXPECT_TRUE(at::equal(gathered, at::tensor({1.0F, 1.0F, 2.0F, 2.0F})));
+
+  at::Tensor mean = at::empty({1});
+  group.reduce_scatter_mean(mean, at::tensor({2.0F * static_cast<float>(rank), 10.0F})).wait();
+  EXPECT_FLOAT_EQ(mean.item<float>(), rank == 0 ? 1.0F : 10.0F);
+
+  std::array<double, 2> sums = {1.0 + rank, 0.5};
+  group.all_reduce_sum(sums);
+  EXPECT_EQ(sums, (std::array<double, 2>{3.0, 1.0}));
+
+  EXPECT_EQ(group.exchange(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(group.exchange(""), (std::vector<std::string>{"", ""}));
+}
+
 TEST(GroupTest, CollectivesOverGloo) {
   on_two_ranks(test_port(0), [](Group& group) {
-    const int rank = group.rank();
-    at::Tensor gathered = at::empty({4});
-    group.all_gather(gathered, at::full({2}, rank + 1.0)).wait();
-    EXPECT_TRUE(at::equal(gathered, at::tensor({1.0F, 1.0F, 2.0F, 2.0F})));
-
-    at::Tensor mean = at::empty({1});
-    group.reduce_scatter_mean(mean, at::tensor({2.0F * static_cast<float>(rank), 10.0F})).wait();
-    EXPECT_FLOAT_EQ(mean.item<float>(), rank == 0 ? 1.0F : 10.0F);
-
-    std::array<double, 2> sums = {1.0 + rank, 0.5};
-    group.all_reduce_sum(sums);
-    EXPECT_EQ(sums, (std::array<double, 2>{3.0, 1.0}));
-
-    EXPECT_EQ(group.exchange(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
-    EXPECT_EQ(group.exchange(""), (std::vector<std::string>{"", ""}));
+    EXPECT_EQ(group.backend_name(), "gloo");
+    expect_collectives(group);
   });
+}
+
+TEST(GroupTest, CollectivesOverSharedMemory) {
+  on_two_ranks(
+      test_port(2),
+      [](Group& group) {
+        EXPECT_EQ(group.backend_name(), "shm");
+        expect_collectives(group);
+      },
+      core::Backend::kShm);
+}
+
+TEST(GroupTest, AutoOnCpuSharesMemoryIfAllRanksAreOnThisMachine) {
+  for (const auto& [local, name] : {std::pair{2, "shm"}, {1, "gloo"}, {0, "gloo"}}) {
+    on_two_ranks(
+        test_port(3 + local), [&](Group& group) { EXPECT_EQ(group.backend_name(), name); },
+        core::Backend::kAuto, local);
+  }
+}
+
+TEST(GroupTest, SharedMemoryIsRefusedWhereItCannotBe) {
+  Rank rank;
+  rank.world_size = 1;
+  EXPECT_NO_THROW(Group::connect(rank, core::Backend::kShm, at::kCPU));
+  const auto refusal = [](int port, int local, at::Device device) {
+    Rank two;
+    two.world_size = 2;
+    two.local_world_size = local;
+    two.master_port = port;
+    try {
+      Group::connect(two, core::Backend::kShm, device);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      return error.message();
+    }
+    return std::string("nothing");
+  };
+  EXPECT_EQ(refusal(test_port(6), 1, at::kCPU),
+            "backend: shm needs all 2 ranks on one machine, and 1 are on this");
+  EXPECT_EQ(refusal(test_port(7), 2, {at::kCUDA, 0}),
+            "backend: shm is for CPU ranks, and this one has a GPU");
 }
 
 TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
@@ -87,7 +135,10 @@ TEST(RankTest, ComesFromTorchrunsVariables) {
                                     {"MASTER_PORT", "29501"}}) {
     ::setenv(name, value, 1);
   }
+  EXPECT_EQ(Rank::from_environment().local_world_size, 0);
+  ::setenv("LOCAL_WORLD_SIZE", "2", 1);
   const Rank rank = Rank::from_environment();
+  EXPECT_EQ(rank.local_world_size, 2);
   EXPECT_EQ(rank.rank, 1);
   EXPECT_EQ(rank.world_size, 2);
   EXPECT_EQ(rank.master_addr, "n1");
