@@ -17,7 +17,12 @@ Config unusual_config() {
   Config config;
   config.distributed_type = DistributedType::kFsdp;
   config.mixed_precision = "bf16";
-  config.fsdp = {2, false, WrapPolicy::kTransformer, 12345, {"Block", "Head"}};
+  config.fsdp.version = 2;
+  config.fsdp.reshard_after_forward = false;
+  config.fsdp.activation_checkpointing = true;
+  config.fsdp.auto_wrap_policy = WrapPolicy::kTransformer;
+  config.fsdp.min_num_params = 12345;
+  config.fsdp.transformer_layer_cls_to_wrap = {"Block", "Head"};
   config.launch.num_processes = 8;
   config.launch.num_machines = 2;
   config.launch.machine_rank = 1;
@@ -31,7 +36,7 @@ Config unusual_config() {
   config.launch.log_dir = "logs/here";
   config.launch.worker = "build/accel-worker";
   TrainingConfig training;
-  training.model = {"gpt.pt", {"a", "b"}, "model", "t", 1};
+  training.model = {"gpt.pt", "weights", 0.02, {"a", "b"}, "model", "t", 1};
   training.data = {{"text", "data/*.txt", 256}, DataSource{"tokens", "eval.bin", 128}, 8, false, false};
   training.optimizer = {"adamw", 3e-4, {0.9, 0.95}, 1e-7, 0.1, {"bias", "norm"}};
   training.lr_scheduler = {"cosine", 100, 0.1, 2000};
