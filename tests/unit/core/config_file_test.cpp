@@ -143,8 +143,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
   const std::pair<const char*, const char*> rows[] = {
       {"epochs=3", "epochs: 3"},
       {"sync_each_batch=true", "sync_each_batch: true"},
-      {"model.weights=w", "model.weights: w"},
-      {"model.init.std=0.02", "model.init.std: 0.02"},
       {"model.loss=mse", "model.loss: mse"},
       {"data.train.format=tensors", "data.train.format: tensors"},
       {"data.train.format=synthetic", "data.train.format: synthetic"},
