@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/pickle_document.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
@@ -184,7 +183,11 @@ class TreeBuilder {
 
 Value parse(std::span<const std::byte> bytes, const Limits& limits) {
   const Document document(bytes);
-  return TreeBuilder(limits, bytes.size()).build(document.root(), 0);
+  return tree_of(document.root(), limits);
+}
+
+Value tree_of(NodeRef value, const Limits& limits) {
+  return TreeBuilder(limits, value.graph().bytes.size()).build(value, 0);
 }
 
 }  // namespace accel::ckpt::pickle

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 
+#include "ckpt/pickle_document.hpp"
 #include "ckpt/pickle_value.hpp"
 
 namespace accel::ckpt::pickle {
@@ -26,5 +27,8 @@ struct Limits {
 /// Throws Error (kCorrupt) for an unknown opcode, a stack that does not match, a value that contains itself,
 /// input that ends early or goes on after STOP, or a limit exceeded.
 [[nodiscard]] Value parse(std::span<const std::byte> bytes, const Limits& limits = {});
+
+/// A value of a document that has been read, and all below it, as a tree. Throws as parse() does.
+[[nodiscard]] Value tree_of(NodeRef value, const Limits& limits = {});
 
 }  // namespace accel::ckpt::pickle

@@ -23,7 +23,7 @@ const ZipEntry& require_record(const ZipIndex& zip, std::string_view name) {
 
 TorchFile::TorchFile(FileWindow window) : window_(std::move(window)), zip_(window_) {}
 
-pickle::Value TorchFile::read_pickle() const {
+std::vector<std::byte> TorchFile::read_pickle_bytes() const {
   if (const ZipEntry* order = zip_.find("byteorder")) {
     const std::vector<std::byte> text = read_record(window_, *order, 16);
     if (std::string_view(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {
@@ -31,8 +31,10 @@ pickle::Value TorchFile::read_pickle() const {
           .hint("load it with torch on this machine and save it again");
     }
   }
-  return pickle::parse(read_record(window_, require_record(zip_, "data.pkl")));
+  return read_record(window_, require_record(zip_, "data.pkl"));
 }
+
+pickle::Value TorchFile::read_pickle() const { return pickle::parse(read_pickle_bytes()); }
 
 std::uint64_t TorchFile::offset_of(const TorchTensor& tensor) const {
   if (!tensor.obstacle.empty()) {

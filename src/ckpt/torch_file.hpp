@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "ckpt/pickle_value.hpp"
 #include "ckpt/torch_tensor.hpp"
@@ -17,6 +19,8 @@ class TorchFile {
   [[nodiscard]] const FileWindow& window() const { return window_; }
   [[nodiscard]] const ZipIndex& zip() const { return zip_; }
 
+  /// The bytes of `data.pkl`. Throws Error as read_pickle() does.
+  [[nodiscard]] std::vector<std::byte> read_pickle_bytes() const;
   /// `data.pkl` as a value. Throws Error: kCorrupt without one; kFailure for a big-endian archive.
   [[nodiscard]] pickle::Value read_pickle() const;
 

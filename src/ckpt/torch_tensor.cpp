@@ -16,6 +16,8 @@ using pickle::Tuple;
 using pickle::Value;
 using pickle::Values;
 
+constexpr std::string_view kOnMeta = "a tensor of the meta device, without data";
+
 [[noreturn]] void reject(std::string_view what, const Value& found) {
   throw Error(ErrorKind::kCorrupt, fmt::format("a tensor whose {} is {}", what, pickle::describe(found)));
 }
@@ -71,6 +73,8 @@ void read_storage(const Value& value, bool has_dtype, TorchTensor& tensor) {
   const auto* key = id->items[2].get<std::string>();
   if (type == nullptr || key == nullptr) reject("storage", id->items[1]);
   tensor.storage_key = *key;
+  const auto* device = id->items[3].get<std::string>();
+  tensor.on_meta = device != nullptr && device->starts_with("meta");
   const auto numel = static_cast<std::uint64_t>(int_of(id->items[4], "storage size"));
   if (type->qualified() == "torch.storage.UntypedStorage" || type->qualified() == "torch.UntypedStorage") {
     if (!has_dtype) reject("storage has no dtype", value);
@@ -139,6 +143,9 @@ TorchTensor dense_of(const Values& args, bool v3, const Value& value) {
   tensor.storage_offset = int_of(args[1], "storage offset");
   tensor.shape = dims_of(args[2]);
   tensor.strides = dims_of(args[3]);
+  const auto* requires_grad = args[4].get<bool>();
+  tensor.requires_grad = requires_grad != nullptr && *requires_grad;
+  if (tensor.on_meta) tensor.obstacle = kOnMeta;
   const std::size_t metadata = v3 ? 7 : 6;
   if (args.size() > metadata) {
     const pickle::Pairs* flags = pickle::mapping_of(args[metadata]);
@@ -174,7 +181,9 @@ std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
   if (call.function == "_rebuild_sparse_tensor") return sparse_of(args, value);
   if (call.function == "_rebuild_meta_tensor_no_storage") {
     if (args.size() < 2) reject("description", value);
-    return without_data("a tensor of the meta device, without data", dtype_of(args[0]), args[1]);
+    TorchTensor tensor = without_data(kOnMeta, dtype_of(args[0]), args[1]);
+    tensor.on_meta = true;
+    return tensor;
   }
   if (call.function == "_rebuild_wrapper_subclass") {
     if (args.size() < 3) reject("description", value);

@@ -19,8 +19,10 @@ struct TorchTensor {
   std::int64_t storage_offset = 0;  ///< In elements.
   std::string storage_key;          ///< The storage is the record `data/{storage_key}`.
   std::uint64_t storage_bytes = 0;  ///< As the pickle says.
+  bool requires_grad = false;
+  bool on_meta = false;  ///< Of the meta device: it has a size and no elements, and its storage no record.
   /// What keeps its elements from being what the storage holds there: "a sparse tensor". Then only dtype and
-  /// shape are set.
+  /// shape are sure to be set.
   std::string_view obstacle = {};
 };
 

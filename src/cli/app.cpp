@@ -17,6 +17,7 @@ namespace {
 
 void add_commands(CommandLine& line) {
   add_launch(line);
+  add_plan(line);
   add_save(line);
   add_load(line);
   add_merge_weights(line);

@@ -6,6 +6,7 @@ namespace accel::cli {
 
 /// Each adds one command.
 void add_launch(CommandLine& line);
+void add_plan(CommandLine& line);
 void add_save(CommandLine& line);
 void add_load(CommandLine& line);
 void add_merge_weights(CommandLine& line);

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "ckpt/inspection.hpp"
 #include "cli/commands.hpp"
+#include "cli/table.hpp"
 
 namespace accel::cli {
 namespace {
@@ -22,6 +23,8 @@ using ckpt::InspectedFile;
 using ckpt::InspectedTensor;
 using ckpt::Inspection;
 using Json = nlohmann::ordered_json;
+
+const std::vector<std::string> kNumbers = {"BYTES", "CHUNKS", "COPIES"};
 
 std::string title_of(ckpt::Kind kind) {
   switch (kind) {
@@ -48,27 +51,6 @@ std::string title_of(ckpt::Kind kind) {
       break;
   }
   return std::string(name_of(kind));
-}
-
-// Columns padded to their widest cell; numbers are aligned to the right.
-std::string format_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths(rows.front().size());
-  std::vector<bool> right;
-  for (const std::string& title : rows.front())
-    right.push_back(title == "BYTES" || title == "CHUNKS" || title == "COPIES");
-  for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      line +=
-          right[c] ? fmt::format("  {:>{}}", row[c], widths[c]) : fmt::format("  {:<{}}", row[c], widths[c]);
-    }
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return text;
 }
 
 // "4 files": the names themselves would not fit a line.
@@ -119,19 +101,19 @@ void print_text(const Inspection& result, std::ostream& out) {
                       std::to_string(tensor.bytes), std::to_string(tensor.chunks),
                       std::to_string(tensor.copies), files_of(tensor)});
     }
-    out << "\n" << format_table(columns_for(result, std::move(rows)));
+    out << "\n" << table_of(columns_for(result, std::move(rows)), kNumbers);
   }
   if (!result.objects.empty()) {
     std::vector<std::vector<std::string>> rows{{"OBJECT", "VALUE"}};
     for (const auto& object : result.objects) rows.push_back({object.name, object.value});
-    out << "\n" << format_table(rows);
+    out << "\n" << table_of(rows, kNumbers);
   }
   if (!result.files.empty()) {
     std::vector<std::vector<std::string>> rows{{has_one_file(result.kind) ? "RECORD" : "FILE", "BYTES"}};
     for (const InspectedFile& file : result.files) {
       rows.push_back({file.name, file.missing ? "missing" : std::to_string(file.bytes)});
     }
-    out << "\n" << format_table(rows);
+    out << "\n" << table_of(rows, kNumbers);
   }
 }
 

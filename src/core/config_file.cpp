@@ -52,7 +52,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   if (!request.runs_program) {
     config.fsdp = resolve_fsdp(settings, loaded.warnings);
     config.training = resolve_training(settings, request);
-    validate_training(config, settings);
+    validate_training(config, settings, request);
   }
   return loaded;
 }

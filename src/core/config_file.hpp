@@ -16,6 +16,9 @@ struct ConfigRequest {
   std::vector<Settings> flags;  ///< In the order given; a later one wins.
   bool runs_program =
       false;  ///< `-- PROGRAM`: no training section is needed, and none of the engine's limits apply.
+  /// Nothing will run: neither GPUs nor training data need be here, and an earlier run's output is no
+  /// obstacle.
+  bool only_plans = false;
   int visible_gpus = 0;
   Environment environment;
 };

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -57,11 +58,14 @@ int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus) {
 LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& request) {
   LaunchConfig launch;
   const bool cpu_only = settings.get<std::string>("distributed_type") == "MULTI_CPU";
-  launch.use_cpu = cpu_only || settings.get<bool>("use_cpu").value_or(false) || request.visible_gpus == 0;
+  // Whoever asks what a machine with GPUs would need is often not on it.
+  const bool must_run = !request.runs_program && !request.only_plans;
+  launch.use_cpu = cpu_only || settings.get<bool>("use_cpu").value_or(false) ||
+                   (request.visible_gpus == 0 && !request.only_plans);
 
   std::vector<int> gpus;
   if (!launch.use_cpu) {
-    gpus = named_gpus(settings, request.visible_gpus);
+    gpus = named_gpus(settings, request.only_plans ? std::numeric_limits<int>::max() : request.visible_gpus);
     if (gpus.empty()) {
       gpus.resize(static_cast<std::size_t>(request.visible_gpus));
       std::iota(gpus.begin(), gpus.end(), 0);
@@ -69,7 +73,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   }
   launch.num_processes = processes(settings, launch.use_cpu, gpus.size());
   const auto local_ranks = static_cast<std::size_t>(launch.num_processes);
-  if (!launch.use_cpu && local_ranks > gpus.size() && !request.runs_program) {
+  if (!launch.use_cpu && local_ranks > gpus.size() && must_run) {
     throw Error(ErrorKind::kUsage, fmt::format("{}{} processes are asked for, but {} GPUs are usable here",
                                                settings.where("num_processes"), local_ranks, gpus.size()))
         .hint("lower num_processes, or run on the CPU with use_cpu: true or --cpu");
@@ -82,7 +86,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
       static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
   if (const auto backend = settings.get<std::string>("launch.backend"))
     launch.backend = *enum_named<Backend>(*backend);
-  if (launch.backend == Backend::kNccl && launch.use_cpu && !request.runs_program) {
+  if (launch.backend == Backend::kNccl && launch.use_cpu && must_run) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: nccl' needs GPUs, and this run has none",
                                                settings.where("launch.backend")));
   }

@@ -25,6 +25,6 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
 TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request);
 
 /// Contradictions between the parts, and files that are not there.
-void validate_training(const Config& config, const Settings& settings);
+void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);
 
 }  // namespace accel::core

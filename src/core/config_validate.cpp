@@ -88,7 +88,7 @@ void check_evaluation(const TrainingConfig& training, const Settings& settings) 
                                              kKey, training.eval_every));
 }
 
-void check_weights(const ModelConfig& model, const Settings& settings) {
+void check_weights(const ModelConfig& model, const Settings& settings, const ConfigRequest& request) {
   static constexpr std::string_view kWeights = "training.model.weights";
   static constexpr std::string_view kInit = "training.model.init.std";
   if (model.weights.empty()) return;
@@ -97,7 +97,7 @@ void check_weights(const ModelConfig& model, const Settings& settings) {
                 fmt::format("{}'{}' contradicts '{}'", settings.where(kInit), kInit, kWeights))
         .hint("keep one of the two");
   }
-  if (!std::filesystem::exists(model.weights)) {
+  if (!request.only_plans && !std::filesystem::exists(model.weights)) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'{}': '{}' does not exist", settings.where(kWeights),
                                                kWeights, model.weights.string()));
   }
@@ -105,7 +105,7 @@ void check_weights(const ModelConfig& model, const Settings& settings) {
 
 }  // namespace
 
-void validate_training(const Config& config, const Settings& settings) {
+void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request) {
   const TrainingConfig& training = *config.training;
   check_distribution(config, settings);
   check_checkpoint_kind(config, settings);
@@ -116,7 +116,8 @@ void validate_training(const Config& config, const Settings& settings) {
                                                settings.where(kRatio), kRatio, training.lr_scheduler.type));
   }
   require_file(training.model.path, settings, "training.model.path");
-  check_weights(training.model, settings);
+  check_weights(training.model, settings, request);
+  if (request.only_plans) return;
   require_data(training.data.train, settings, "training.data.train");
   if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
   check_output(training, settings);

@@ -36,6 +36,43 @@ class Plain:
   EXPECT_FALSE(classes.at("Plain").is_module);
 }
 
+TEST(TorchscriptClassesTest, KnowsTypesAndMethodsButNoHooks) {
+  const auto classes = parse_script_classes(R"py(class Net(Module):
+  __parameters__ = ["weight", ]
+  __buffers__ = []
+  __forward_pre_hooks__ = ["before", ]
+  __forward_hooks__ = ["after_", ]
+  __annotations__ = []
+  __annotations__["0"] = __torch__.nn.Linear
+  weight : Optional[Tensor]
+  width : Final[int] = 3
+  def forward(self: __torch__.Net,
+    x: Tensor) -> Tensor:
+    y : Tensor = x
+    return y
+  def before(self: __torch__.Net) -> Tensor:
+    return self.weight
+  def after_(self: __torch__.Net) -> Tensor:
+    return self.weight
+  def other(self: __torch__.Net) -> int:
+    return 1
+class Next(Module):
+  def forward(self) -> int:
+    return 2
+)py");
+  const ScriptClass& net = classes.at("Net");
+  EXPECT_EQ(net.types.at("0"), "__torch__.nn.Linear");
+  EXPECT_EQ(net.types.at("weight"), "Optional[Tensor]");
+  EXPECT_FALSE(net.types.contains("y"));
+  ASSERT_EQ(net.methods.size(), 2U);
+  EXPECT_EQ(net.methods[0].name, "forward");
+  EXPECT_EQ(
+      net.methods[0].source,
+      "  def forward(self: __torch__.Net,\n    x: Tensor) -> Tensor:\n    y : Tensor = x\n    return y\n");
+  EXPECT_EQ(net.methods[1].name, "other");
+  EXPECT_EQ(classes.at("Next").methods.size(), 1U);
+}
+
 TEST(TorchscriptClassesTest, SurvivesAnything) {
   EXPECT_TRUE(parse_script_classes("").empty());
   EXPECT_TRUE(parse_script_classes("  __parameters__ = [\"a\"]\n\n\n").empty());

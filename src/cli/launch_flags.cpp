@@ -1,0 +1,64 @@
+#include "cli/launch_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace accel::cli {
+namespace {
+
+/// A flag that sets one value of the configuration.
+struct ValueFlag {
+  const char* name;
+  const char* path;
+  const char* type;
+  const char* help;
+};
+
+constexpr std::array kFlags = {
+    ValueFlag{"--num-processes", "num_processes", "N", "Ranks in all; default: one per visible GPU, else 1"},
+    ValueFlag{"--mixed-precision", "mixed_precision", "MODE", "no, fp16 or bf16"},
+    ValueFlag{"--main-process-ip", "main_process_ip", "IP", "Address of rank 0"},
+    ValueFlag{"--main-process-port", "main_process_port", "PORT",
+              "Port of rank 0's store; 0: a free one (29500)"},
+    ValueFlag{"--gpu-ids", "gpu_ids", "LIST", "GPUs to use: all, or numbers with commas"},
+    ValueFlag{"--num-machines", "num_machines", "N", "Machines in all (1)"},
+    ValueFlag{"--machine-rank", "machine_rank", "N", "This machine's number (0)"},
+    ValueFlag{"--log-dir", "launch.log_dir", "DIR", "Folder for the ranks' output"},
+    ValueFlag{"--tee", "launch.tee", "RANKS", "Ranks whose output is shown"},
+    ValueFlag{"--max-restarts", "launch.max_restarts", "N",
+              "Restarts of the whole group after a failure (0)"},
+    ValueFlag{"--monitor-interval", "launch.monitor_interval", "SECONDS",
+              "Accepted; workers are watched without polling"},
+};
+
+}  // namespace
+
+void LaunchFlags::add_to(Command& command) {
+  static_assert(kFlags.size() == kValueFlags);
+  command.texts("--set", "KEY=VALUE", assignments_, "Set any value of the configuration; may be repeated");
+  for (std::size_t i = 0; i < kFlags.size(); ++i)
+    command.text(kFlags[i].name, kFlags[i].type, values_[i], kFlags[i].help);
+  command.flag("--cpu,--use-cpu", cpu_, "Run on the CPU");
+}
+
+std::vector<core::Settings> LaunchFlags::settings() const {
+  std::vector<core::Settings> settings;
+  for (const std::string& assignment : assignments_)
+    settings.push_back(core::settings_from_assignment(assignment));
+  for (std::size_t i = 0; i < kFlags.size(); ++i) {
+    const std::optional<std::string>& value = values_[i];
+    if (!value) continue;
+    const std::string shown = fmt::format("{} {}", kFlags[i].name, *value);
+    settings.push_back(core::settings_from_flag(kFlags[i].path, *value, shown));
+  }
+  if (cpu_) settings.push_back(core::settings_from_flag("use_cpu", "true", "--cpu"));
+  return settings;
+}
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace accel::cli

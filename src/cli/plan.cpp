@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "cli/launch_flags.hpp"
+#include "cli/plan_report.hpp"
+#include "core/config_file.hpp"
+#include "core/launch/machine.hpp"
+#include "train/fsdp/model_plan.hpp"
+
+namespace accel::cli {
+namespace {
+
+struct Options {
+  std::string config;
+  std::optional<std::string> world_sizes;
+  LaunchFlags flags;
+};
+
+core::ConfigRequest request_of(const Options& options) {
+  core::ConfigRequest request;
+  request.file = options.config;
+  request.only_plans = true;
+  request.environment = environment_variable;
+  request.visible_gpus = core::visible_gpus(environment_variable);
+  request.flags = options.flags.settings();
+  return request;
+}
+
+/// One configuration a world size, for what is allowed and what follows from it may differ.
+std::vector<core::LoadedConfig> load_all(const Options& options) {
+  const core::ConfigRequest request = request_of(options);
+  std::vector<core::LoadedConfig> loaded;
+  if (!options.world_sizes) {
+    loaded.push_back(core::load_config(request));
+    return loaded;
+  }
+  for (const std::string& word : split(*options.world_sizes, ',')) {
+    core::ConfigRequest of_size = request;
+    const std::string size(trim(word));
+    of_size.flags.push_back(core::settings_from_flag("num_processes", size, "--world-size " + size));
+    loaded.push_back(core::load_config(of_size));
+  }
+  if (loaded.empty()) throw Error(ErrorKind::kUsage, "--world-size needs a number, or several with commas");
+  return loaded;
+}
+
+ExitCode run_plan(const Options& options, const Globals& globals) {
+  const std::vector<core::LoadedConfig> loaded = load_all(options);
+  const core::Config& config = loaded.front().config;
+  for (const std::string& warning : loaded.front().warnings) log::warn(warning);
+  const auto model = train::ArchiveModel::open(config.training->model.path);
+  const train::ModelPlan plan = train::plan_model(model, config.fsdp);
+  std::vector<train::Footprint> footprints;
+  for (const core::LoadedConfig& one : loaded)
+    footprints.push_back(train::footprint_of(model, plan, one.config));
+  const PlanReport report{options.config, config, plan, footprints};
+  globals.json ? print_plan_json(report, *globals.out) : print_plan_text(report, *globals.out);
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+void add_plan(CommandLine& line) {
+  Command command = line.add(
+      "plan", "Show units, memory of a rank and traffic of a step, before anything runs",
+      "\nThe other flags are those of launch: the same line with `plan` instead shows what it would take.\n");
+  const auto options = std::make_shared<Options>();
+  command.positional("config", options->config, "The configuration", Command::Need::kRequired, "CONFIG.yaml");
+  command.text("--world-size", "N,...", options->world_sizes,
+               "Plan for so many ranks instead, or for several numbers of them");
+  options->flags.add_to(command);
+  command.does([options](const Globals& globals) { return run_plan(*options, globals); });
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,177 @@
+#include "cli/plan_report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <utility>
+
+#include "base/text.hpp"
+#include "cli/table.hpp"
+#include "core/config_names.hpp"
+
+namespace accel::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;
+using train::Footprint;
+using train::UnitFootprint;
+
+std::string count_of(std::size_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+std::string policy_of(const core::FsdpConfig& fsdp) {
+  const std::string name(core::name_of(fsdp.auto_wrap_policy));
+  switch (fsdp.auto_wrap_policy) {
+    case core::WrapPolicy::kTransformer:
+      return fmt::format("{} of {}", name, fmt::join(fsdp.transformer_layer_cls_to_wrap, ", "));
+    case core::WrapPolicy::kSize:
+      return fmt::format("{} from {} elements on", name, fsdp.min_num_params);
+    case core::WrapPolicy::kNone:
+      break;
+  }
+  return name;
+}
+
+struct Sums {
+  std::size_t tensors = 0;
+  std::int64_t elements = 0;
+  std::int64_t trainable = 0;
+};
+
+Sums sums_of(const Footprint& footprint) {
+  Sums sums;
+  for (const UnitFootprint& unit : footprint.units) {
+    sums.tensors += unit.parameters;
+    sums.elements += unit.elements;
+    sums.trainable += unit.trainable;
+  }
+  return sums;
+}
+
+bool is_alike(const UnitFootprint& a, const UnitFootprint& b) {
+  return a.class_name == b.class_name && a.parameters == b.parameters && a.elements == b.elements &&
+         a.trainable == b.trainable;
+}
+
+// Equal layers in a row take one line.
+std::string units_of(const Footprint& footprint) {
+  Rows rows = {{"UNITS", "CLASS", "MODULE", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"}};
+  const std::vector<UnitFootprint>& units = footprint.units;
+  for (std::size_t i = 0; i < units.size();) {
+    std::size_t end = i + 1;
+    while (end < units.size() && is_alike(units[i], units[end])) ++end;
+    std::string module = units[i].module.empty() ? "(the root)" : units[i].module;
+    if (end - i > 1) module += " to " + units[end - 1].module;
+    rows.push_back({std::to_string(end - i), units[i].class_name, std::move(module),
+                    std::to_string(units[i].parameters), std::to_string(units[i].elements),
+                    std::to_string(units[i].trainable), format_bytes(units[i].unsharded_bytes)});
+    i = end;
+  }
+  return table_of(rows, {"UNITS", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"});
+}
+
+std::string memory_of(const std::vector<Footprint>& footprints) {
+  Rows rows = {{"RANKS", "SHARD", "OPTIMIZER", "GRADIENTS", "UNSHARDED", "BUFFERS", "IN ALL"}};
+  for (const Footprint& footprint : footprints) {
+    const train::MemoryFootprint& memory = footprint.memory;
+    rows.push_back({std::to_string(footprint.world_size), format_bytes(memory.shard_bytes),
+                    format_bytes(memory.optimizer_bytes), format_bytes(memory.gradient_bytes),
+                    format_bytes(memory.unsharded_bytes), format_bytes(memory.replicated_bytes),
+                    format_bytes(memory.total_bytes)});
+  }
+  return table_of(rows, rows.front());
+}
+
+std::string traffic_of(const std::vector<Footprint>& footprints) {
+  Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "BY A RANK"}};
+  for (const Footprint& footprint : footprints) {
+    rows.push_back({std::to_string(footprint.world_size), format_bytes(footprint.gather_bytes),
+                    format_bytes(footprint.reduce_bytes), format_bytes(footprint.checkpoint_bytes),
+                    format_bytes(footprint.checkpoint_rank_bytes)});
+  }
+  return table_of(rows, rows.front());
+}
+
+Json to_json(const UnitFootprint& unit) {
+  return {{"module", unit.module},
+          {"class", unit.class_name},
+          {"tensors", unit.parameters},
+          {"elements", unit.elements},
+          {"trainable_elements", unit.trainable},
+          {"padded_elements", unit.padded_elements},
+          {"shard_bytes", unit.shard_bytes},
+          {"gradient_bytes", unit.gradient_bytes},
+          {"optimizer_bytes", unit.optimizer_bytes},
+          {"unsharded_bytes", unit.unsharded_bytes},
+          {"all_gather_bytes", unit.gather_bytes},
+          {"reduce_scatter_bytes", unit.reduce_bytes}};
+}
+
+Json to_json(const Footprint& footprint) {
+  const train::MemoryFootprint& memory = footprint.memory;
+  Json units = Json::array();
+  for (const UnitFootprint& unit : footprint.units) units.push_back(to_json(unit));
+  return {{"world_size", footprint.world_size},
+          {"memory",
+           {{"shard_bytes", memory.shard_bytes},
+            {"optimizer_bytes", memory.optimizer_bytes},
+            {"gradient_bytes", memory.gradient_bytes},
+            {"unsharded_bytes", memory.unsharded_bytes},
+            {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
+            {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},
+            {"unsharded_units", memory.unsharded_units},
+            {"buffer_bytes", memory.replicated_bytes},
+            {"total_bytes", memory.total_bytes}}},
+          {"traffic",
+           {{"all_gather_bytes", footprint.gather_bytes}, {"reduce_scatter_bytes", footprint.reduce_bytes}}},
+          {"checkpoint",
+           {{"bytes", footprint.checkpoint_bytes}, {"rank_bytes", footprint.checkpoint_rank_bytes}}},
+          {"units", std::move(units)}};
+}
+
+}  // namespace
+
+void print_plan_text(const PlanReport& report, std::ostream& out) {
+  const core::TrainingConfig& training = *report.config.training;
+  const Footprint& first = report.footprints.front();
+  const Sums sums = sums_of(first);
+  out << fmt::format("{}: {}\n", training.model.path.string(),
+                     report.model.structure.modules.front().class_name);
+  out << fmt::format("  {}, {} elements, {} trainable\n", count_of(sums.tensors, "parameter"), sums.elements,
+                     sums.trainable);
+  out << fmt::format("  {}: {}, reshard_after_forward {}\n", count_of(first.units.size(), "unit"),
+                     policy_of(report.model.fsdp), report.model.fsdp.reshard_after_forward);
+  out << fmt::format("  a step: {} and {}\n",
+                     count_of(static_cast<std::size_t>(training.gradient_accumulation_steps), "micro-step"),
+                     training.optimizer.type);
+  out << "\n" << units_of(first);
+  out << "\nMemory of a rank; activations and libtorch itself come on top:\n\n"
+      << memory_of(report.footprints);
+  out << "\nSent by a rank in a step, and written by a save:\n\n" << traffic_of(report.footprints);
+}
+
+void print_plan_json(const PlanReport& report, std::ostream& out) {
+  const core::TrainingConfig& training = *report.config.training;
+  const Sums sums = sums_of(report.footprints.front());
+  Json document = {{"config", report.config_file},
+                   {"model", training.model.path.string()},
+                   {"tensors", sums.tensors},
+                   {"elements", sums.elements},
+                   {"trainable_elements", sums.trainable},
+                   {"auto_wrap_policy", core::name_of(report.model.fsdp.auto_wrap_policy)},
+                   {"layer_classes", report.model.fsdp.transformer_layer_cls_to_wrap},
+                   {"reshard_after_forward", report.model.fsdp.reshard_after_forward},
+                   {"gradient_accumulation_steps", training.gradient_accumulation_steps},
+                   {"optimizer", training.optimizer.type},
+                   {"includes_activations", false},
+                   {"plans", Json::array()}};
+  for (const Footprint& footprint : report.footprints) document["plans"].push_back(to_json(footprint));
+  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "core/config.hpp"
+#include "train/fsdp/footprint.hpp"
+#include "train/fsdp/model_plan.hpp"
+
+namespace accel::cli {
+
+/// What `accel plan` found.
+struct PlanReport {
+  std::string config_file;
+  const core::Config& config;     ///< Of the first world size.
+  const train::ModelPlan& model;  ///< The same at every world size.
+  const std::vector<train::Footprint>& footprints;
+};
+
+void print_plan_text(const PlanReport& report, std::ostream& out);
+void print_plan_json(const PlanReport& report, std::ostream& out);
+
+}  // namespace accel::cli

@@ -1,0 +1,167 @@
+#include "train/fsdp/footprint.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "train/fsdp/buffer_plan.hpp"
+#include "train/fsdp/step_memory.hpp"
+
+namespace accel::train {
+namespace {
+
+using Bytes = std::uint64_t;
+
+void add(Bytes& sum, Bytes amount) { sum = checked_add(sum, amount); }
+void add(std::int64_t& sum, std::int64_t amount) { sum = checked_add(sum, amount); }
+
+/// What each rank writes into a checkpoint. A run of ranks that write the same costs two entries, so that
+/// parameters that straddle all ranks take no longer than others.
+class CheckpointBytes {
+ public:
+  explicit CheckpointBytes(int world_size) : steps_(static_cast<std::size_t>(world_size) + 1, 0) {}
+
+  /// Elements [begin, begin + numel) of a buffer that is cut every `shard_numel`, each of which takes `cost`
+  /// bytes in the checkpoint.
+  void add_range(std::int64_t begin, std::int64_t numel, std::int64_t shard_numel, std::int64_t cost) {
+    if (numel == 0) return;
+    const std::int64_t end = checked_add(begin, numel);
+    const std::int64_t first = begin / shard_numel;
+    const std::int64_t last = (end - 1) / shard_numel;
+    if (first == last) return add_to(first, last, checked_mul(numel, cost));
+    add_to(first, first, checked_mul((first + 1) * shard_numel - begin, cost));
+    add_to(first + 1, last - 1, checked_mul(shard_numel, cost));
+    add_to(last, last, checked_mul(end - last * shard_numel, cost));
+  }
+  /// By ranks `first` to `last`, each.
+  void add_to(std::int64_t first, std::int64_t last, std::int64_t bytes) {
+    if (first > last) return;
+    add(steps_[static_cast<std::size_t>(first)], bytes);
+    add(steps_[static_cast<std::size_t>(last) + 1], -bytes);
+  }
+
+  void finish(Footprint& result) const {
+    std::int64_t rank = 0;
+    for (std::size_t r = 0; r + 1 < steps_.size(); ++r) {
+      add(rank, steps_[r]);
+      add(result.checkpoint_bytes, static_cast<Bytes>(rank));
+      result.checkpoint_rank_bytes = std::max(result.checkpoint_rank_bytes, static_cast<Bytes>(rank));
+    }
+  }
+
+ private:
+  std::vector<std::int64_t> steps_;  // What each rank writes more than the one before.
+};
+
+/// A parameter is written under each of its names, its optimizer state under one, with one number for the
+/// steps done.
+void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, int moments) {
+  constexpr std::int64_t kStepBytes = 4;
+  constexpr std::int64_t kMomentBytes = 4;
+  for (const FlatParameter& parameter : buffer.layout.parameters) {
+    std::int64_t cost = checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
+    if (buffer.trainable) {
+      add(cost, moments * kMomentBytes);
+      if (moments > 0) checkpoint.add_to(0, 0, kStepBytes);
+    }
+    checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.shard_numel, cost);
+  }
+}
+
+UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& unit,
+                                const std::vector<BufferPlan>& buffers, const FootprintOptions& options,
+                                bool regathers) {
+  UnitFootprint result{unit.module, unit.class_name, unit.parameters.size()};
+  for (const std::size_t index : unit.parameters) {
+    const ParameterInfo& parameter = model.parameters[index];
+    const std::int64_t numel = checked_numel(parameter.shape);
+    add(result.elements, numel);
+    if (parameter.requires_grad) add(result.trainable, numel);
+  }
+  const auto others = static_cast<Bytes>(options.world_size - 1);
+  const auto gathers = static_cast<Bytes>(options.micro_steps) * (regathers ? 2 : 1);
+  for (const BufferPlan& buffer : buffers) {
+    const Bytes shard = buffer.shard_bytes();
+    add(result.padded_elements, buffer.layout.numel());
+    add(result.shard_bytes, shard);
+    add(result.unsharded_bytes, buffer.bytes());
+    add(result.gather_bytes, checked_mul(checked_mul(shard, others), gathers));
+    if (!buffer.trainable) continue;
+    add(result.gradient_bytes, shard);
+    add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));
+    add(result.reduce_bytes, checked_mul(shard, others));
+  }
+  return result;
+}
+
+bool is_inside(const std::string& module, const std::string& outer) {
+  return outer.empty() ||
+         (module.size() > outer.size() && module.starts_with(outer) && module[outer.size()] == '.');
+}
+
+/// The units as they run: of plan_units()'s order, in which a unit stands behind all inside it, a tree.
+StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vector<BufferPlan>>& buffers) {
+  std::vector<std::pair<std::size_t, StepUnit>> done;  // Those whose outer unit is yet to come.
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    StepUnit unit;
+    for (const BufferPlan& buffer : buffers[i]) unit.buffers.push_back({buffer.bytes(), buffer.trainable});
+    auto first = done.end();
+    while (first != done.begin() && is_inside(units[std::prev(first)->first].module, units[i].module))
+      --first;
+    for (auto inner = first; inner != done.end(); ++inner) unit.inner.push_back(std::move(inner->second));
+    done.erase(first, done.end());
+    done.emplace_back(i, std::move(unit));
+  }
+  return done.empty() ? StepUnit() : std::move(done.back().second);
+}
+
+MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
+                          const std::vector<std::vector<BufferPlan>>& buffers,
+                          const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
+  MemoryFootprint memory;
+  for (const UnitFootprint& unit : footprints) {
+    add(memory.shard_bytes, unit.shard_bytes);
+    add(memory.optimizer_bytes, unit.optimizer_bytes);
+    add(memory.gradient_bytes, unit.gradient_bytes);
+  }
+  // One rank has its shard for unsharded parameters and gradients alike.
+  if (options.world_size > 1) {
+    const StepMemory step =
+        memory_of_step(tree_of(units, buffers), {options.reshard_after_forward, options.micro_steps > 1});
+    memory.unsharded_parameter_bytes = step.parameter_bytes;
+    memory.unsharded_gradient_bytes = step.gradient_bytes;
+    memory.unsharded_bytes = step.pool_bytes;
+    memory.unsharded_units = step.units;
+  }
+  memory.replicated_bytes = options.replicated_bytes;
+  for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes,
+                           memory.unsharded_bytes, memory.replicated_bytes}) {
+    add(memory.total_bytes, part);
+  }
+  return memory;
+}
+
+}  // namespace
+
+Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,
+                       const FootprintOptions& options) {
+  Footprint result;
+  result.world_size = options.world_size;
+  CheckpointBytes checkpoint(options.world_size);
+  checkpoint.add_to(0, 0, static_cast<std::int64_t>(options.persistent_bytes));
+  std::vector<std::vector<BufferPlan>> buffers;
+  for (const UnitPlan& unit : units) {
+    buffers.push_back(plan_buffers(model, unit, options.no_decay, options.world_size));
+    const bool regathers = options.reshard_after_forward && !unit.is_root();
+    result.units.push_back(footprint_of_unit(model, unit, buffers.back(), options, regathers));
+    add(result.gather_bytes, result.units.back().gather_bytes);
+    add(result.reduce_bytes, result.units.back().reduce_bytes);
+    for (const BufferPlan& buffer : buffers.back())
+      add_checkpoint(checkpoint, buffer, options.optimizer_moments);
+  }
+  result.memory = memory_of(units, buffers, result.units, options);
+  checkpoint.finish(result);
+  return result;
+}
+
+}  // namespace accel::train

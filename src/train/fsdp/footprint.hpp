@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/fsdp/unit_plan.hpp"
+#include "train/model/structure.hpp"
+
+namespace accel::train {
+
+struct FootprintOptions {
+  int world_size = 1;
+  bool reshard_after_forward = true;
+  std::int64_t micro_steps = 1;  ///< Gradient accumulation.
+  int optimizer_moments = 2;     ///< State tensors of a parameter, as large as it: 2 of AdamW.
+  std::vector<std::string> no_decay;
+  std::uint64_t replicated_bytes = 0;  ///< Of the model's own buffers, which every rank holds.
+  std::uint64_t persistent_bytes = 0;  ///< Of those that a checkpoint has.
+};
+
+/// What one unit costs a rank. Bytes of the shard with its padding, which is the same on all ranks.
+struct UnitFootprint {
+  std::string module;  ///< Empty for the root.
+  std::string class_name;
+  std::size_t parameters = 0;        ///< Tensors; tied ones once.
+  std::int64_t elements = 0;         ///< Of all of them.
+  std::int64_t trainable = 0;        ///< Elements that have a gradient.
+  std::int64_t padded_elements = 0;  ///< Of the flat buffers.
+  std::uint64_t shard_bytes = 0;
+  std::uint64_t gradient_bytes = 0;
+  std::uint64_t optimizer_bytes = 0;
+  std::uint64_t unsharded_bytes = 0;  ///< Parameters, gathered; on one rank they are the shard.
+  std::uint64_t gather_bytes = 0;     ///< Sent a step by all-gathers.
+  std::uint64_t reduce_bytes = 0;     ///< Sent a step by reduce-scatters.
+};
+
+/// What a rank needs for a step, without activations: what forward saves for backward, the temporaries of
+/// operators (a parameter's gradient before it is copied to the flat one among them), batches, and libtorch
+/// itself.
+struct MemoryFootprint {
+  std::uint64_t shard_bytes = 0;
+  std::uint64_t optimizer_bytes = 0;
+  std::uint64_t gradient_bytes = 0;             ///< Of the shard, as the optimizer gets them.
+  std::uint64_t unsharded_parameter_bytes = 0;  ///< At once, at most.
+  std::uint64_t unsharded_gradient_bytes = 0;   ///< At once, at most.
+  /// For both, in blocks that are used again for buffers of the same size.
+  std::uint64_t unsharded_bytes = 0;
+  std::size_t unsharded_units = 0;  ///< At once, at most.
+  std::uint64_t replicated_bytes = 0;
+  std::uint64_t total_bytes = 0;  ///< All of them at the end of a step, which is the most there is.
+};
+
+/// What all units cost at one world size.
+struct Footprint {
+  int world_size = 1;
+  std::vector<UnitFootprint> units;
+  MemoryFootprint memory;
+  std::uint64_t gather_bytes = 0;           ///< Sent by a rank in a step.
+  std::uint64_t reduce_bytes = 0;           ///< Sent by a rank in a step.
+  std::uint64_t checkpoint_bytes = 0;       ///< Tensors of the model and the optimizer, by all ranks.
+  std::uint64_t checkpoint_rank_bytes = 0;  ///< By the rank that writes most.
+};
+
+/// Pure arithmetic, with nothing read and nothing allocated that grows with the model's elements; the time
+/// does not depend on the world size but for one counter a rank.
+///
+/// Traffic is that of a ring: of a buffer of n bytes each rank sends n * (N - 1) / N. A buffer is gathered
+/// once a micro-step, and once more for backward if its unit was resharded; gradients are reduced once a
+/// step. The few numbers of the loss and the gradient norm are left out.
+///
+/// Throws Error as plan_buffers() does, and kCorrupt if a size overflows.
+Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,
+                       const FootprintOptions& options);
+
+}  // namespace accel::train

@@ -1,0 +1,30 @@
+#include "train/fsdp/model_plan.hpp"
+
+#include <utility>
+
+#include "train/fsdp/wrap_policy.hpp"
+#include "train/model/model_notes.hpp"
+
+namespace accel::train {
+
+ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
+  ModelPlan plan;
+  plan.fsdp = with_notes(fsdp, parse_notes(model.accel_json()));
+  const ModelStructure plain = model.structure({});
+  plan.structure = model.structure(classes_of(plain, wrapped_modules(plain, plan.fsdp)));
+  plan.units = plan_units(plan.structure, plan.fsdp);
+  return plan;
+}
+
+Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const core::Config& config) {
+  FootprintOptions options;
+  options.world_size = config.launch.num_processes;
+  options.reshard_after_forward = config.fsdp.reshard_after_forward;
+  options.micro_steps = config.training->gradient_accumulation_steps;
+  options.no_decay = config.training->optimizer.no_decay;
+  options.replicated_bytes = model.replicated_bytes();
+  options.persistent_bytes = model.persistent_bytes(parse_notes(model.accel_json()).non_persistent);
+  return footprint_of(plan.structure, plan.units, options);
+}
+
+}  // namespace accel::train

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace accel::train {
+
+/// Gradient buffers that may wait for their reduce-scatter at once.
+inline constexpr std::size_t kMaxReducing = 2;
+
+/// One flat buffer as far as the memory of a step depends on it.
+struct StepBuffer {
+  std::uint64_t bytes = 0;  ///< Unsharded.
+  bool trainable = true;    ///< It has a gradient of as many bytes.
+};
+
+/// A unit, with the units that run inside it.
+struct StepUnit {
+  std::vector<StepBuffer> buffers;
+  std::vector<StepUnit> inner;  ///< In the order in which they run.
+};
+
+/// What is unsharded during a step, at most.
+struct StepMemory {
+  std::uint64_t parameter_bytes = 0;  ///< Unsharded parameters at once.
+  std::uint64_t gradient_bytes = 0;   ///< Unsharded gradients at once, those on their way included.
+  /// What the pool ends up with: blocks are used again for buffers of the same size, and only for those.
+  std::uint64_t pool_bytes = 0;
+  std::size_t units = 0;  ///< With their parameters unsharded at once, the root among them.
+};
+
+struct StepOptions {
+  bool reshard_after_forward = true;
+  /// Gradient accumulation: the gradients of all units wait unsharded for the last micro-step.
+  bool accumulates = false;
+};
+
+/// Goes through one step as unit.cpp does it, on more than one rank (one rank unshards nothing): every unit
+/// runs once, in the order given.
+///
+/// Forward: a unit gathers its parameters, runs, and frees them, the root not before the end of backward.
+/// Backward: a unit is gathered while the one behind it is still there, for the gradient that starts the one
+/// ends the other; its gradients are copied into a flat buffer, which waits for its reduce-scatter with at
+/// most kMaxReducing others. Gradients of the root, and of units around others, come in until its last
+/// inner unit is done.
+StepMemory memory_of_step(const StepUnit& root, const StepOptions& options);
+
+}  // namespace accel::train
