@@ -68,7 +68,8 @@ class TensorWalk {
   }
 
   void check_storage(const TorchTensor& tensor) {
-    if (tensor.storage_key.empty()) return;  // A tensor without elements may have no storage.
+    // A tensor without elements may have no storage, and one of the meta device has none.
+    if (tensor.storage_key.empty() || tensor.on_meta) return;
     const std::string name = "data/" + tensor.storage_key;
     if (!checked_.insert(tensor.storage_key).second) return;
     const auto record = records_.find(archive_.root + "/" + name);

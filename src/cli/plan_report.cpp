@@ -146,9 +146,10 @@ void print_plan_text(const PlanReport& report, std::ostream& out) {
                      sums.trainable);
   out << fmt::format("  {}: {}, reshard_after_forward {}\n", count_of(first.units.size(), "unit"),
                      policy_of(report.model.fsdp), report.model.fsdp.reshard_after_forward);
-  out << fmt::format("  a step: {} and {}\n",
+  out << fmt::format("  a step: {} and {}{}\n",
                      count_of(static_cast<std::size_t>(training.gradient_accumulation_steps), "micro-step"),
-                     training.optimizer.type);
+                     training.optimizer.type,
+                     report.model.fsdp.activation_checkpointing ? ", with activation checkpointing" : "");
   out << "\n" << units_of(first);
   out << "\nMemory of a rank; activations and libtorch itself come on top:\n\n"
       << memory_of(report.footprints);
@@ -158,14 +159,15 @@ void print_plan_text(const PlanReport& report, std::ostream& out) {
 void print_plan_json(const PlanReport& report, std::ostream& out) {
   const core::TrainingConfig& training = *report.config.training;
   const Sums sums = sums_of(report.footprints.front());
+  const core::FsdpConfig& fsdp = report.model.fsdp;
   Json document = {{"config", report.config_file},
                    {"model", training.model.path.string()},
                    {"tensors", sums.tensors},
                    {"elements", sums.elements},
                    {"trainable_elements", sums.trainable},
-                   {"auto_wrap_policy", core::name_of(report.model.fsdp.auto_wrap_policy)},
-                   {"layer_classes", report.model.fsdp.transformer_layer_cls_to_wrap},
-                   {"reshard_after_forward", report.model.fsdp.reshard_after_forward},
+                   {"auto_wrap_policy", core::name_of(fsdp.auto_wrap_policy)},
+                   {"reshard_after_forward", fsdp.reshard_after_forward},
+                   {"activation_checkpointing", fsdp.activation_checkpointing},
                    {"gradient_accumulation_steps", training.gradient_accumulation_steps},
                    {"optimizer", training.optimizer.type},
                    {"includes_activations", false},

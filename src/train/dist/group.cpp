@@ -162,6 +162,15 @@ Group Group::connect(const Rank& rank, core::Backend backend, at::Device device)
   return group;
 }
 
+Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) {
+  Group group;
+  group.rank_ = backend->getRank();
+  group.size_ = backend->getSize();
+  group.device_ = device;
+  group.backend_ = std::move(backend);
+  return group;
+}
+
 std::string Group::backend_name() const { return backend_ == nullptr ? "none" : backend_->getBackendName(); }
 
 Pending Group::all_gather(at::Tensor out, at::Tensor in) {

@@ -59,6 +59,10 @@ class Group {
   /// or the machines is an Error of kind kUsage.
   static Group connect(const Rank& rank, core::Backend backend, at::Device device);
 
+  /// A group over a backend that somebody else made, whose rank and size it has; without a store, so
+  /// exchange() must not be called.
+  static Group over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device);
+
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   ~Group();

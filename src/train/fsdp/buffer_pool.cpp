@@ -36,10 +36,17 @@ at::DataPtr BufferPool::allocate(std::size_t bytes) {
     if (!blocks.empty()) {
       data = blocks.back();
       blocks.pop_back();
+    } else {
+      held_bytes_ += bytes;
     }
   }
   if (data == nullptr) data = allocator->raw_allocate(bytes);
   return {data, new Block{shared_from_this(), data, bytes}, &BufferPool::give_back, device_};
+}
+
+std::size_t BufferPool::held_bytes() {
+  const std::lock_guard lock(mutex_);
+  return held_bytes_;
 }
 
 void BufferPool::give_back(void* context) {

@@ -26,6 +26,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   /// An uninitialised one-dimensional tensor of `numel` elements in such memory.
   at::Tensor empty(std::int64_t numel, at::ScalarType dtype);
 
+  /// Bytes of all blocks there are, in use or not; on CUDA 0, as they are the caching allocator's.
+  [[nodiscard]] std::size_t held_bytes();
   [[nodiscard]] at::Device device() const { return device_; }
 
  private:
@@ -35,6 +37,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   at::Device device_;
   std::mutex mutex_;
+  std::size_t held_bytes_ = 0;
   std::map<std::size_t, std::vector<void*>> free_;
 };
 

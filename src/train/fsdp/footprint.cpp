@@ -70,7 +70,7 @@ void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, int m
 
 UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& unit,
                                 const std::vector<BufferPlan>& buffers, const FootprintOptions& options,
-                                bool regathers) {
+                                Bytes gathers) {
   UnitFootprint result{unit.module, unit.class_name, unit.parameters.size()};
   for (const std::size_t index : unit.parameters) {
     const ParameterInfo& parameter = model.parameters[index];
@@ -79,7 +79,6 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     if (parameter.requires_grad) add(result.trainable, numel);
   }
   const auto others = static_cast<Bytes>(options.world_size - 1);
-  const auto gathers = static_cast<Bytes>(options.micro_steps) * (regathers ? 2 : 1);
   for (const BufferPlan& buffer : buffers) {
     const Bytes shard = buffer.shard_bytes();
     add(result.padded_elements, buffer.layout.numel());
@@ -115,6 +114,25 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
   return done.empty() ? StepUnit() : std::move(done.back().second);
 }
 
+/// How many units other than the root each unit is in.
+std::vector<std::size_t> depths_of(const std::vector<UnitPlan>& units) {
+  std::vector<std::size_t> depths(units.size());
+  std::vector<std::size_t> around;  // A unit stands before those it is in: from the end, they come first.
+  for (std::size_t i = units.size(); i-- > 0;) {
+    while (!around.empty() && !is_inside(units[i].module, units[around.back()].module)) around.pop_back();
+    depths[i] = around.empty() ? 0 : around.size() - 1;
+    around.push_back(i);
+  }
+  return depths;
+}
+
+/// All-gathers of a unit in a step.
+Bytes gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptions& options) {
+  const Bytes runs = options.activation_checkpointing ? depth + 1 : 1;
+  const Bytes for_backward = options.reshard_after_forward && !unit.is_root() ? 1 : 0;
+  return checked_mul(static_cast<Bytes>(options.micro_steps), runs + for_backward);
+}
+
 MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                           const std::vector<std::vector<BufferPlan>>& buffers,
                           const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
@@ -126,8 +144,9 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   }
   // One rank has its shard for unsharded parameters and gradients alike.
   if (options.world_size > 1) {
-    const StepMemory step =
-        memory_of_step(tree_of(units, buffers), {options.reshard_after_forward, options.micro_steps > 1});
+    const StepMemory step = memory_of_step(
+        tree_of(units, buffers),
+        {options.reshard_after_forward, options.micro_steps > 1, options.activation_checkpointing});
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;
     memory.unsharded_bytes = step.pool_bytes;
@@ -150,10 +169,11 @@ Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>&
   CheckpointBytes checkpoint(options.world_size);
   checkpoint.add_to(0, 0, static_cast<std::int64_t>(options.persistent_bytes));
   std::vector<std::vector<BufferPlan>> buffers;
-  for (const UnitPlan& unit : units) {
-    buffers.push_back(plan_buffers(model, unit, options.no_decay, options.world_size));
-    const bool regathers = options.reshard_after_forward && !unit.is_root();
-    result.units.push_back(footprint_of_unit(model, unit, buffers.back(), options, regathers));
+  const std::vector<std::size_t> depths = depths_of(units);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    buffers.push_back(plan_buffers(model, units[i], options.no_decay, options.world_size));
+    result.units.push_back(footprint_of_unit(model, units[i], buffers.back(), options,
+                                             gathers_of(units[i], depths[i], options)));
     add(result.gather_bytes, result.units.back().gather_bytes);
     add(result.reduce_bytes, result.units.back().reduce_bytes);
     for (const BufferPlan& buffer : buffers.back())

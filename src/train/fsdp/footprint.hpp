@@ -13,8 +13,9 @@ namespace accel::train {
 struct FootprintOptions {
   int world_size = 1;
   bool reshard_after_forward = true;
-  std::int64_t micro_steps = 1;  ///< Gradient accumulation.
-  int optimizer_moments = 2;     ///< State tensors of a parameter, as large as it: 2 of AdamW.
+  bool activation_checkpointing = false;  ///< Units run again in backward, and those inside them with them.
+  std::int64_t micro_steps = 1;           ///< Gradient accumulation.
+  int optimizer_moments = 2;              ///< State tensors of a parameter, as large as it: 2 of AdamW.
   std::vector<std::string> no_decay;
   std::uint64_t replicated_bytes = 0;  ///< Of the model's own buffers, which every rank holds.
   std::uint64_t persistent_bytes = 0;  ///< Of those that a checkpoint has.
@@ -66,9 +67,9 @@ struct Footprint {
 /// Pure arithmetic, with nothing read and nothing allocated that grows with the model's elements; the time
 /// does not depend on the world size but for one counter a rank.
 ///
-/// Traffic is that of a ring: of a buffer of n bytes each rank sends n * (N - 1) / N. A buffer is gathered
-/// once a micro-step, and once more for backward if its unit was resharded; gradients are reduced once a
-/// step. The few numbers of the loss and the gradient norm are left out.
+/// Traffic is that of a ring: of a buffer of n bytes each rank sends n * (N - 1) / N. In a micro-step a
+/// buffer is gathered each time its unit runs, and once more for backward if the unit was resharded;
+/// gradients are reduced once a step. The few numbers of the loss and the gradient norm are left out.
 ///
 /// Throws Error as plan_buffers() does, and kCorrupt if a size overflows.
 Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,

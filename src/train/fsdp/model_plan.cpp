@@ -7,6 +7,17 @@
 
 namespace accel::train {
 
+namespace {
+
+/// Tensors of optimizer state as large as the parameter.
+int moments_of(const core::OptimizerConfig& optimizer) {
+  if (optimizer.type == "sgd") return 0;
+  if (optimizer.type == "adagrad") return 1;
+  return 2;
+}
+
+}  // namespace
+
 ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
   ModelPlan plan;
   plan.fsdp = with_notes(fsdp, parse_notes(model.accel_json()));
@@ -20,6 +31,8 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   FootprintOptions options;
   options.world_size = config.launch.num_processes;
   options.reshard_after_forward = config.fsdp.reshard_after_forward;
+  options.activation_checkpointing = config.fsdp.activation_checkpointing;
+  options.optimizer_moments = moments_of(config.training->optimizer);
   options.micro_steps = config.training->gradient_accumulation_steps;
   options.no_decay = config.training->optimizer.no_decay;
   options.replicated_bytes = model.replicated_bytes();

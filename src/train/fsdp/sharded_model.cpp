@@ -5,74 +5,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "train/fsdp/buffer_plan.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/wrap_policy.hpp"
 #include "train/graph/foreign_reads.hpp"
 #include "train/graph/mend_traced.hpp"
 #include "train/graph/rewrite.hpp"
+#include "train/model/model_notes.hpp"
 
 namespace accel::train {
-namespace {
-
-/// What our exporters say about a model in its extra file `accel.json`; both lists may be missing.
-struct ModelNotes {
-  std::vector<std::string> layer_classes;
-  std::vector<std::string> non_persistent;
-};
-
-ModelNotes parse_notes(const std::string& text) {
-  if (text.empty()) return {};
-  try {
-    const auto document = nlohmann::json::parse(text);
-    return {document.value("layer_classes", std::vector<std::string>{}),
-            document.value("non_persistent", std::vector<std::string>{})};
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::kUsage, fmt::format("the model file's accel.json is wrong: {}", error.what()));
-  }
-}
-
-bool decays(const std::vector<std::string>& fqns, const std::vector<std::string>& no_decay) {
-  return std::none_of(no_decay.begin(), no_decay.end(), [&](const std::string& part) {
-    return std::any_of(fqns.begin(), fqns.end(),
-                       [&](const std::string& fqn) { return fqn.find(part) != std::string::npos; });
-  });
-}
-
-void check_trainable_dtype(const ParameterInfo& parameter, at::ScalarType dtype) {
-  if (!parameter.requires_grad || dtype == at::kFloat) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("parameter '{}' requires grad and is {}; training in another dtype than "
-                          "float32 is not there yet",
-                          parameter.fqns.front(), parameter.dtype))
-      .hint("export the model in float32");
-}
-
-}  // namespace
 
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& group)
     : module_(file.module()), device_(device) {
   mend_traced(module_, device_);
   ModelNotes notes = parse_notes(file.accel_json());
   ShardingOptions resolved = options;
-  if (resolved.fsdp.transformer_layer_cls_to_wrap.empty()) {
-    resolved.fsdp.transformer_layer_cls_to_wrap = std::move(notes.layer_classes);
-  }
+  resolved.fsdp = with_notes(std::move(resolved.fsdp), notes);
   non_persistent_ = std::move(notes.non_persistent);
 
   const ModelStructure plain = file.structure({});
-  const auto wrapped = wrapped_modules(plain, resolved.fsdp);
-  std::unordered_set<std::string> unit_classes;
-  for (const ModuleInfo& module : plain.modules) {
-    if (std::find(wrapped.begin(), wrapped.end(), module.name) != wrapped.end())
-      unit_classes.insert(module.class_name);
-  }
+  const auto unit_classes = classes_of(plain, wrapped_modules(plain, resolved.fsdp));
   structure_ = file.structure(foreign_reads(module_, unit_classes));
   const auto weights = open_weights(file, structure_, options.weights);
   load_buffers(*weights);
@@ -86,42 +42,22 @@ ShardedModel::~ShardedModel() = default;
 
 void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights,
                                Group& group) {
-  const auto pool = BufferPool::make(device_);
+  pool_ = BufferPool::make(device_);
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
   for (UnitPlan& plan : plan_units(structure_, options.fsdp)) {
-    // One buffer a dtype and requires_grad, in the order in which they occur.
-    std::map<std::pair<at::ScalarType, bool>, std::vector<std::size_t>> classes;
-    for (const std::size_t index : plan.parameters) {
-      const at::Tensor& tensor = file.parameters()[index];
-      check_trainable_dtype(structure_.parameters[index], tensor.scalar_type());
-      classes[{tensor.scalar_type(), tensor.requires_grad()}].push_back(index);
-    }
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
-    for (const auto& [kind, indices] : classes) {
-      const auto& [dtype, trainable] = kind;
-      std::vector<ParameterSpec> specs;
-      std::unordered_map<std::string, std::size_t> index_of;
-      for (const std::size_t index : indices) {
-        const ParameterInfo& parameter = structure_.parameters[index];
-        specs.push_back({parameter.fqns, parameter.shape, decays(parameter.fqns, options.no_decay)});
-        index_of[parameter.fqns.front()] = index;
+    for (BufferPlan& planned : plan_buffers(structure_, plan, options.no_decay, group.size())) {
+      const at::ScalarType dtype = file.parameters()[planned.parameters.front()].scalar_type();
+      auto buffer = std::make_unique<FlatBuffer>(std::move(planned.layout), dtype, planned.trainable, pool_);
+      for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
+        replacement[file.parameters()[planned.parameters[i]].unsafeGetTensorImpl()] = buffer->parameters()[i];
       }
-      auto buffer = std::make_unique<FlatBuffer>(
-          make_flat_layout(std::move(specs), static_cast<std::int64_t>(c10::elementSize(dtype)),
-                           group.size()),
-          dtype, trainable, pool);
-      std::vector<std::size_t> sources;
-      for (std::size_t i = 0; i < buffer->parameters().size(); ++i) {
-        const std::size_t index = index_of.at(buffer->layout().parameters[i].spec.fqns.front());
-        sources.push_back(index);
-        replacement[file.parameters()[index].unsafeGetTensorImpl()] = buffer->parameters()[i];
-      }
-      load_shard(weights, sources, *buffer, group.rank());
-      if (trainable) trainable_buffers_.push_back(buffer.get());
+      load_shard(weights, planned.parameters, *buffer, group.rank());
+      if (planned.trainable) trainable_buffers_.push_back(buffer.get());
       buffers.push_back(std::move(buffer));
     }
     const torch::jit::Module& module = modules.at(plan.module);

@@ -52,6 +52,8 @@ class ShardedModel {
   [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   /// All flat buffers that have gradients, in the order of their units.
   [[nodiscard]] const std::vector<FlatBuffer*>& trainable_buffers() const { return trainable_buffers_; }
+  /// Where unsharded parameters and gradients are.
+  [[nodiscard]] BufferPool& pool() const { return *pool_; }
   /// The model's buffers by name (running statistics, ...), the same on every rank, without the
   /// non-persistent ones.
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
@@ -65,6 +67,7 @@ class ShardedModel {
   at::Device device_;
   ModelStructure structure_;
   std::vector<std::string> non_persistent_;
+  std::shared_ptr<BufferPool> pool_;
   StepState step_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;

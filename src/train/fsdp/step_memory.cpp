@@ -37,27 +37,46 @@ class Step {
  private:
   void run_micro_step(const StepUnit& root, bool reduce) {
     reduce_ = reduce;
-    forward(root, /*is_root=*/true);
-    backward(root);
+    forward(root, Place::kRoot, /*with_grad=*/true);
+    backward(root, Place::kRoot);
     free_last();
+    for (const StepUnit* unit : late_) this->reduce(*unit);
+    late_.clear();
     while (!reducing_.empty()) finish_oldest();
   }
 
-  void forward(const StepUnit& unit, bool is_root) {
+  enum class Place { kRoot, kBelowRoot, kInner };
+
+  static Place below(Place place) { return place == Place::kRoot ? Place::kBelowRoot : Place::kInner; }
+
+  /// Whether the unit runs again in backward.
+  [[nodiscard]] bool recomputes(Place place) const { return options_.recompute && place != Place::kRoot; }
+
+  /// What runs again in backward runs without grad the first time.
+  void forward(const StepUnit& unit, Place place, bool with_grad) {
     unshard(unit);
-    for (const StepUnit& inner : unit.inner) forward(inner, false);
-    if (options_.reshard_after_forward && !is_root) reshard(unit);
+    for (const StepUnit& inner : unit.inner) forward(inner, below(place), with_grad && !recomputes(place));
+    if (!with_grad || (options_.reshard_after_forward && place != Place::kRoot)) reshard(unit);
   }
 
-  void backward(const StepUnit& unit) {
+  void backward(const StepUnit& unit, Place place) {
     unshard(unit);
     free_last();
+    if (recomputes(place)) {
+      for (const StepUnit& inner : unit.inner) forward(inner, below(place), /*with_grad=*/true);
+    }
     if (!unit.inner.empty()) begin_gradients(unit);
-    for (auto inner = unit.inner.rbegin(); inner != unit.inner.rend(); ++inner) backward(*inner);
+    for (auto inner = unit.inner.rbegin(); inner != unit.inner.rend(); ++inner)
+      backward(*inner, below(place));
     begin_gradients(unit);
-    if (reduce_) reduce(unit);
-    free_last();
-    last_ = &unit;
+    if (reduce_ && options_.recompute && place == Place::kInner) {
+      late_.push_back(&unit);
+    } else if (reduce_) {
+      reduce(unit);
+    }
+    // What ran again has a backward of its own, which ends before the one around it goes on.
+    if (recomputes(place)) free_last();
+    last_.push_back(&unit);
   }
 
   void unshard(const StepUnit& unit) {
@@ -78,10 +97,9 @@ class Step {
     }
   }
 
-  /// The unit whose backward is done, and whose parameters are freed once the next one has gathered its own.
   void free_last() {
-    if (last_ != nullptr) reshard(*last_);
-    last_ = nullptr;
+    for (const StepUnit* unit : last_) reshard(*unit);
+    last_.clear();
   }
 
   void begin_gradients(const StepUnit& unit) {
@@ -116,7 +134,10 @@ class Step {
   std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
-  const StepUnit* last_ = nullptr;
+  // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and
+  // the units around it that end with it.
+  std::vector<const StepUnit*> last_;
+  std::vector<const StepUnit*> late_;  // Whose gradients are reduced at the end of backward.
   std::deque<std::uint64_t> reducing_;
 };
 

@@ -34,6 +34,9 @@ struct StepOptions {
   bool reshard_after_forward = true;
   /// Gradient accumulation: the gradients of all units wait unsharded for the last micro-step.
   bool accumulates = false;
+  /// Activation checkpointing: a unit runs again in backward, and the units inside it with it, whose
+  /// gradients are reduced at the end of backward only.
+  bool recompute = false;
 };
 
 /// Goes through one step as unit.cpp does it, on more than one rank (one rank unshards nothing): every unit

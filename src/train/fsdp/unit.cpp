@@ -6,18 +6,10 @@
 
 #include <algorithm>
 
+#include "train/fsdp/step_memory.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
-namespace {
-
-/// Gradient buffers that may wait for their reduce-scatter at once.
-constexpr std::size_t kMaxReducing = 2;
-
-/// No unit is gathered ahead while so many are unsharded: the root, the one that runs, and another.
-constexpr int kMostUnsharded = 3;
-
-}  // namespace
 
 class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook {
  public:

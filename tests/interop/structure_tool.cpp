@@ -1,0 +1,75 @@
+// structure-tool [--archive-only] MODEL.pt [CLASS ...]: the model's structure as JSON, as it is read without
+// libtorch; `foreign` is relative to units of the classes. Exit code 1 if libtorch gives another structure,
+// with units of no class, of each that the model has, or of all; --archive-only does not ask it.
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "train/graph/foreign_reads.hpp"
+#include "train/model/archive_model.hpp"
+#include "train/model/model_file.hpp"
+
+namespace {
+
+using namespace accel::train;
+using Json = nlohmann::ordered_json;
+using Classes = std::unordered_set<std::string>;
+
+Json to_json(const ModelStructure& model) {
+  Json document = {{"modules", Json::array()}, {"parameters", Json::array()}};
+  for (const ModuleInfo& module : model.modules)
+    document["modules"].push_back({module.name, module.class_name});
+  for (const ParameterInfo& parameter : model.parameters) {
+    document["parameters"].push_back({{"fqns", parameter.fqns},
+                                      {"shape", parameter.shape},
+                                      {"dtype", parameter.dtype},
+                                      {"requires_grad", parameter.requires_grad},
+                                      {"foreign", parameter.foreign}});
+  }
+  return document;
+}
+
+bool same_as_libtorch(const ArchiveModel& archive, ModelFile& file, const Classes& units) {
+  const Json ours = to_json(archive.structure(units));
+  const Json theirs = to_json(file.structure(foreign_reads(file.module(), units)));
+  if (ours == theirs) return true;
+  std::fprintf(stderr, "%s\nlibtorch gives\n%s\n", ours.dump().c_str(), theirs.dump().c_str());
+  return false;
+}
+
+int run(const std::string& path, const Classes& classes, bool archive_only) {
+  const ArchiveModel archive = ArchiveModel::open(path);
+  std::puts(to_json(archive.structure(classes)).dump().c_str());
+  if (archive_only) return 0;
+  const ModelStructure plain = archive.structure({});
+  Classes all;
+  for (const ModuleInfo& module : plain.modules) {
+    if (module.class_name != plain.modules.front().class_name) all.insert(module.class_name);
+  }
+  std::vector<Classes> cases = {{}, all};
+  for (const std::string& name : all) cases.push_back({name});
+  ModelFile file = ModelFile::open(path);
+  const bool same = std::all_of(cases.begin(), cases.end(),
+                                [&](const Classes& units) { return same_as_libtorch(archive, file, units); });
+  return same ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  std::vector<std::string> words(arguments + 1, arguments + count);
+  try {
+    const bool archive_only = words.at(0) == "--archive-only";
+    if (archive_only) words.erase(words.begin());
+    return run(words.at(0), {words.begin() + 1, words.end()}, archive_only);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,68 @@
+#include "train/fsdp/buffer_plan.hpp"
+
+#include <gmock/gmock.h>
+
+#include "base/error.hpp"
+
+namespace accel::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ModelStructure mixed() {
+  ModelStructure model;
+  model.modules = {{"", "Net"}};
+  model.parameters = {{{"a.bias"}, {3}, "float32", true},
+                      {{"frozen"}, {5}, "bfloat16", false},
+                      {{"a.weight"}, {4, 5}, "float32", true},
+                      {{"kept"}, {2}, "float32", false},
+                      {{"frozen2"}, {1}, "bfloat16", false}};
+  return model;
+}
+
+const UnitPlan kAll{"", "Net", {0, 1, 2, 3, 4}};
+
+TEST(BufferPlanTest, OneADtypeAndRequiresGradInTheOrderTheyOccur) {
+  const auto buffers = plan_buffers(mixed(), kAll, {}, 2);
+  ASSERT_EQ(buffers.size(), 3U);
+  EXPECT_EQ(buffers[0].dtype, "float32");
+  EXPECT_TRUE(buffers[0].trainable);
+  EXPECT_THAT(buffers[0].parameters, ElementsAre(0, 2));
+  EXPECT_EQ(buffers[1].dtype, "bfloat16");
+  EXPECT_FALSE(buffers[1].trainable);
+  EXPECT_THAT(buffers[1].parameters, ElementsAre(1, 4));
+  EXPECT_THAT(buffers[2].parameters, ElementsAre(3));
+}
+
+TEST(BufferPlanTest, ParametersAreInLayoutOrderThoseThatDecayFirst) {
+  const auto buffers = plan_buffers(mixed(), kAll, {"bias"}, 1);
+  EXPECT_THAT(buffers[0].parameters, ElementsAre(2, 0));
+  EXPECT_EQ(buffers[0].layout.parameters[0].spec.fqns.front(), "a.weight");
+}
+
+TEST(BufferPlanTest, BytesAreThoseOfWholeAndShardWithPadding) {
+  const auto buffers = plan_buffers(mixed(), kAll, {}, 2);
+  // 3 elements, 13 of padding, 20; shards in multiples of 16.
+  EXPECT_EQ(buffers[0].shard_bytes(), 32U * 4);
+  EXPECT_EQ(buffers[0].bytes(), 64U * 4);
+  EXPECT_EQ(buffers[1].shard_bytes(), 32U * 2);
+}
+
+TEST(BufferPlanTest, TrainableParametersAreFloat32) {
+  ModelStructure model = mixed();
+  model.parameters[1].requires_grad = true;
+  try {
+    (void)plan_buffers(model, kAll, {}, 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_THAT(error.message(), HasSubstr("'frozen' requires grad and is bfloat16"));
+  }
+  model = mixed();
+  model.parameters[3].dtype = "qint8";
+  EXPECT_THROW((void)plan_buffers(model, kAll, {}, 2), Error);
+}
+
+}  // namespace
+}  // namespace accel::train

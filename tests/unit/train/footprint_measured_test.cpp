@@ -1,0 +1,159 @@
+// What the plan says of memory and traffic, beside what the engine allocates and sends.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "../temp_dir.hpp"
+#include "train/fsdp/model_plan.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/optim/adamw.hpp"
+
+namespace accel::train {
+namespace {
+
+using testing::TempDir;
+using torch::jit::Module;
+
+/// One rank of a group whose other ranks are not there: what they would send is what this one has. Counts
+/// what a ring would make it send.
+class LonelyBackend final : public c10d::Backend {
+ public:
+  LonelyBackend(int rank, int size) : Backend(rank, size) {}
+  const std::string getBackendName() const override { return "lonely"; }
+
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
+                                                 const c10d::AllgatherOptions& /*options*/) override {
+    for (const at::Tensor& part : out.chunk(getSize())) part.copy_(in);
+    gathered += others() * in.nbytes();
+    return {};
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& /*options*/) override {
+    out.copy_(in.chunk(getSize())[static_cast<std::size_t>(getRank())]);
+    reduced += others() * out.nbytes();
+    return {};
+  }
+
+  std::size_t gathered = 0;
+  std::size_t reduced = 0;
+
+ private:
+  [[nodiscard]] std::size_t others() const { return static_cast<std::size_t>(getSize() - 1); }
+};
+
+Module layer(const char* name, std::int64_t width) {
+  Module module(name);
+  module.register_parameter("weight", at::randn({width, width}).set_requires_grad(true), false);
+  module.register_parameter("bias", at::randn({width}).set_requires_grad(true), false);
+  module.register_parameter("frozen", at::ones({width}), false);
+  module.define(
+      "def forward(self, x):\n  return x + torch.tanh(x @ self.weight + self.bias) * self.frozen\n");
+  return module;
+}
+
+/// Six blocks of one size and one of another, the second of which has a unit inside.
+Module net() {
+  Module root("Net");
+  root.register_parameter("scale", at::randn({8}).set_requires_grad(true), false);
+  root.register_parameter("tied", at::randn({50, 8}).set_requires_grad(true), false);
+  root.register_parameter("last", at::randn({8}).set_requires_grad(true), false);
+  root.register_buffer("mean", at::ones({100}));
+  std::string body = "def forward(self, x):\n  x = x @ self.tied * self.scale\n";
+  for (int i = 0; i < 7; ++i) {
+    const std::string name = "block" + std::to_string(i);
+    Module block = layer("Block", 8);
+    if (i == 1) {
+      block = Module("Block");
+      block.register_parameter("gain", at::randn({8}).set_requires_grad(true), false);
+      block.register_module("inner", layer("Inner", 8));
+      block.define("def forward(self, x):\n  return self.inner.forward(x) * self.gain\n");
+    }
+    root.register_module(name, block);
+    body += "  x = self." + name + ".forward(x)\n";
+  }
+  root.define(body + "  return ((x * self.last) @ self.tied.t()).sum()\n");
+  return root;
+}
+
+struct Case {
+  const char* name;
+  int world_size = 2;
+  bool reshard = true;
+  std::int64_t micro_steps = 1;
+  bool recompute = false;
+  bool nested = false;
+};
+
+class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(FootprintMeasuredTest, EqualsThePlan) {
+  const Case& tested = GetParam();
+  const TempDir dir;
+  net().save((dir / "net.pt").string());
+  core::Config config;
+  config.launch.num_processes = tested.world_size;
+  config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
+  if (tested.nested) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Inner");
+  config.fsdp.reshard_after_forward = tested.reshard;
+  config.fsdp.activation_checkpointing = tested.recompute;
+  config.training.emplace();
+  config.training->gradient_accumulation_steps = tested.micro_steps;
+  config.training->optimizer.no_decay = {"bias"};
+
+  const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
+  const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
+
+  const auto backend = c10::make_intrusive<LonelyBackend>(0, tested.world_size);
+  Group group = Group::over(backend, at::kCPU);
+  ShardedModel model(ModelFile::open(dir / "net.pt"), {config.fsdp, config.training->optimizer.no_decay},
+                     at::kCPU, group);
+  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), 0);
+  for (std::int64_t micro_step = 1; micro_step <= tested.micro_steps; ++micro_step) {
+    model.begin_micro_step(micro_step == tested.micro_steps);
+    model.forward({at::randn({3, 50})}).toTensor().backward();
+    model.finish_backward();
+  }
+
+  std::size_t shards = 0;
+  std::size_t gradients = 0;
+  std::size_t states = 0;
+  ASSERT_EQ(model.units().size(), planned.units.size());
+  for (std::size_t i = 0; i < model.units().size(); ++i) {
+    std::size_t shard = 0;
+    for (const auto& buffer : model.units()[i]->buffers()) {
+      shard += buffer->shard().nbytes();
+      if (buffer->trainable()) gradients += buffer->gradient().nbytes();
+    }
+    EXPECT_EQ(shard, planned.units[i].shard_bytes) << planned.units[i].module;
+    shards += shard;
+  }
+  for (const AdamW::State& state : optimizer.states())
+    states += state.exp_avg.nbytes() + state.exp_avg_sq.nbytes();
+  EXPECT_EQ(shards, planned.memory.shard_bytes);
+  EXPECT_EQ(gradients, planned.memory.gradient_bytes);
+  EXPECT_EQ(states, planned.memory.optimizer_bytes);
+  // One rank's gradients are in the pool, and are the shard's.
+  const std::size_t in_pool = tested.world_size == 1 ? gradients : planned.memory.unsharded_bytes;
+  EXPECT_EQ(model.pool().held_bytes(), in_pool);
+  EXPECT_EQ(backend->gathered, planned.gather_bytes);
+  EXPECT_EQ(backend->reduced, planned.reduce_bytes);
+  EXPECT_EQ(planned.memory.replicated_bytes, 400U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, FootprintMeasuredTest,
+                         ::testing::Values(Case{"alone", 1}, Case{"two"}, Case{"three", 3}, Case{"many", 64},
+                                           Case{"kept", 2, false}, Case{"accumulated", 2, true, 3},
+                                           Case{"kept_and_accumulated", 3, false, 2},
+                                           Case{"recomputed", 2, true, 1, true},
+                                           Case{"nested", 2, true, 1, false, true},
+                                           Case{"nested_kept", 2, false, 1, false, true},
+                                           Case{"nested_recomputed", 2, true, 1, true, true},
+                                           Case{"nested_recomputed_kept", 2, false, 2, true, true},
+                                           Case{"alone_accumulated", 1, true, 3, false, true}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace accel::train

@@ -1,0 +1,91 @@
+#include "train/fsdp/step_memory.hpp"
+
+#include <gtest/gtest.h>
+
+namespace accel::train {
+namespace {
+
+constexpr std::uint64_t kRoot = 1000;
+constexpr std::uint64_t kLayer = 10;
+
+StepUnit unit_of(std::uint64_t bytes, std::vector<StepUnit> inner = {}) {
+  return {{{bytes, true}}, std::move(inner)};
+}
+
+StepUnit layers(std::size_t count) { return unit_of(kRoot, std::vector<StepUnit>(count, unit_of(kLayer))); }
+
+TEST(StepMemoryTest, ThreeUnitsAtOnceHoweverManyThereAre) {
+  for (const std::size_t count : {4U, 80U}) {
+    const StepMemory memory = memory_of_step(layers(count), {});
+    EXPECT_EQ(memory.units, 3U);
+    EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * kLayer);
+    // The root's, one that comes in, two on their way.
+    EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
+    // When a unit is gathered while the one behind it is still there, two of its size are on their way.
+    EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 4 * kLayer);
+  }
+}
+
+TEST(StepMemoryTest, FewUnitsNeedLess) {
+  const StepMemory alone = memory_of_step(layers(0), {});
+  EXPECT_EQ(alone.units, 1U);
+  EXPECT_EQ(alone.pool_bytes, 2 * kRoot);
+  EXPECT_EQ(memory_of_step(layers(1), {}).pool_bytes, 2 * kRoot + 2 * kLayer);
+  EXPECT_EQ(memory_of_step(layers(2), {}).pool_bytes, 2 * kRoot + 3 * kLayer);
+}
+
+TEST(StepMemoryTest, WithoutReshardingAllAreThereAtTheEndOfForward) {
+  const StepMemory memory = memory_of_step(layers(8), {.reshard_after_forward = false});
+  EXPECT_EQ(memory.units, 9U);
+  EXPECT_EQ(memory.parameter_bytes, kRoot + 8 * kLayer);
+  EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
+  // The last unit's gradients come while all units are there; from then on one is freed for each that comes.
+  EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 9 * kLayer);
+}
+
+TEST(StepMemoryTest, AccumulatedGradientsWaitUnsharded) {
+  const StepMemory memory = memory_of_step(layers(8), {.accumulates = true});
+  EXPECT_EQ(memory.gradient_bytes, kRoot + 8 * kLayer);
+  EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 10 * kLayer);
+}
+
+TEST(StepMemoryTest, FrozenBuffersHaveNoGradient) {
+  StepUnit root = layers(4);
+  for (StepUnit& layer : root.inner) layer.buffers.push_back({7, false});
+  const StepMemory memory = memory_of_step(root, {});
+  EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
+  EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * (kLayer + 7));
+  EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 4 * kLayer + 2 * 7);
+}
+
+TEST(StepMemoryTest, BlocksAreUsedAgainOnlyForBuffersOfTheirSize) {
+  StepUnit root = unit_of(kRoot);
+  for (std::uint64_t bytes : {1U, 2U, 3U}) root.inner.push_back(unit_of(bytes));
+  const StepMemory memory = memory_of_step(root, {});
+  EXPECT_EQ(memory.parameter_bytes, kRoot + 2 + 3);
+  // Each for its parameters and its gradients.
+  EXPECT_EQ(memory.pool_bytes, 2 * (kRoot + 1 + 2 + 3));
+}
+
+TEST(StepMemoryTest, AUnitAroundOthersIsThereWithThem) {
+  const StepUnit root = unit_of(kRoot, {unit_of(100, {unit_of(kLayer), unit_of(kLayer)})});
+  const StepMemory memory = memory_of_step(root, {});
+  EXPECT_EQ(memory.units, 4U);
+  EXPECT_EQ(memory.parameter_bytes, kRoot + 100 + 2 * kLayer);
+  EXPECT_EQ(memory.gradient_bytes, kRoot + 100 + 2 * kLayer);
+}
+
+TEST(StepMemoryTest, GradientsInsideARecomputedUnitWaitForTheEnd) {
+  const StepUnit around = unit_of(100, std::vector<StepUnit>(6, unit_of(kLayer)));
+  const StepUnit root = unit_of(kRoot, {around});
+  EXPECT_EQ(memory_of_step(root, {}).gradient_bytes, kRoot + 100 + 3 * kLayer);
+  EXPECT_EQ(memory_of_step(root, {.recompute = true}).gradient_bytes, kRoot + 100 + 6 * kLayer);
+  // What runs again in backward is not kept in the first forward.
+  EXPECT_EQ(memory_of_step(root, {.reshard_after_forward = false}).units, 8U);
+  const StepUnit two = unit_of(kRoot, {around, around});
+  EXPECT_EQ(memory_of_step(two, {.reshard_after_forward = false}).units, 15U);
+  EXPECT_EQ(memory_of_step(two, {.reshard_after_forward = false, .recompute = true}).units, 9U);
+}
+
+}  // namespace
+}  // namespace accel::train
