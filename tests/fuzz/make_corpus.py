@@ -50,6 +50,24 @@ class Small(torch.nn.Module):
         return self.inner(x)
 
 
+class Branches(torch.nn.Module):
+    """Parameters of other modules, read in branches and loops."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Small(), Small()])
+        self.gain = torch.nn.Parameter(torch.ones(2))
+        self.register_buffer("steps", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor, flag: bool = True) -> torch.Tensor:
+        weight = self.layers[0].inner.weight
+        if flag:
+            x = x + self.layers[1].inner.bias
+        for i in range(2):
+            x = x @ weight * self.gain + 1e-5
+        return x + len("self.layers 'text'")
+
+
 STATES = {
     "tensor": torch.zeros(2, 3),
     "state_dict": Small().state_dict(),
@@ -90,6 +108,12 @@ def main() -> None:
     torch.jit.save(torch.jit.script(Small()), script)
     put("torch", "torchscript", b"\x81" + data_pickle(script.getvalue()))
     put("zip", "torchscript", script.getvalue())
+    branches = io.BytesIO()
+    torch.jit.save(torch.jit.script(Branches()), branches)
+    with zipfile.ZipFile(branches) as archive:
+        for record in sorted(name for name in archive.namelist() if name.endswith(".py")):
+            put("script", pathlib.PurePath(record).stem, archive.read(record))
+    put("script", "brackets", b"class A(Module):\n  def f(self):\n    return " + b"(" * 100 + b"self.a" + b")" * 100 + b".b\n")
     deflated = io.BytesIO()
     with zipfile.ZipFile(deflated, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("m/data.pkl", pickle.dumps({"a": 1}, 2))

@@ -20,7 +20,9 @@
 #include "ckpt/inspection.hpp"
 #include "ckpt/pickle_reader.hpp"
 #include "ckpt/safetensors.hpp"
+#include "ckpt/script_reads.hpp"
 #include "ckpt/torch_tensor.hpp"
+#include "ckpt/torchscript_classes.hpp"
 #include "ckpt/verify_archive.hpp"
 #include "ckpt/verify_job.hpp"
 #include "ckpt/zip_index.hpp"
@@ -90,6 +92,15 @@ void read_safetensors(std::span<const std::byte> input) {
   (void)parse_safetensors_header(input.subspan(8), buffer_bytes);
 }
 
+// The code of TorchScript's classes.
+void read_script(std::span<const std::byte> input) {
+  const std::string_view source(reinterpret_cast<const char*>(input.data()), input.size());
+  for (const auto& [name, type] : parse_script_classes(source)) {
+    for (const ScriptMethod& method : type.methods) (void)attribute_reads(method.source);
+  }
+  (void)attribute_reads(source);
+}
+
 void read_zip(std::span<const std::byte> input) {
   const File file = File::open_read(MemoryFile::instance().hold(input));
   (void)check_archive(file, {"input", "", 0, input.size()});
@@ -111,7 +122,12 @@ void read_torch(std::span<const std::byte> input) {
       {"archive/data.pkl", text_of(input.subspan(1))},
       {"archive/data/0", storage},
       {"archive/data/1", storage}};
-  if ((choice & 1) != 0) contents.emplace_back("archive/constants.pkl", "\x80\x02).");
+  if ((choice & 1) != 0) {
+    contents.emplace_back("archive/constants.pkl", "\x80\x02).");
+    contents.emplace_back("archive/code/__torch__.py", "class Small(Module):\n  __parameters__ = []\n");
+    contents.emplace_back("archive/code/__torch__/torch/nn/modules/linear.py",
+                          "class Linear(Module):\n  __parameters__ = [\"weight\", \"bias\", ]\n");
+  }
   std::vector<ZipRecord> records;
   for (const auto& [name, data] : contents) records.push_back({name, data.size()});
   const ZipLayout layout(std::move(records));
@@ -129,10 +145,11 @@ void read_torch(std::span<const std::byte> input) {
   (void)inspect(path);
 }
 
-constexpr std::array<Target, 6> kTargets = {{{"item_record", read_item_record},
+constexpr std::array<Target, 7> kTargets = {{{"item_record", read_item_record},
                                              {"metadata", read_metadata},
                                              {"pickle", read_pickle},
                                              {"safetensors", read_safetensors},
+                                             {"script", read_script},
                                              {"torch", read_torch},
                                              {"zip", read_zip}}};
 
