@@ -21,7 +21,10 @@ using testing::write_zip;
 class ScriptModulesTest : public ::testing::Test {
  protected:
   ScriptModules read(const Value& root, const std::string& code) {
-    write_zip(dir_ / "m.pt", {{"m/data.pkl", pickle::write(root)}, {"m/code/__torch__.py", code}});
+    return read_bytes(pickle::write(root), code);
+  }
+  ScriptModules read_bytes(const std::string& data, const std::string& code) {
+    write_zip(dir_ / "m.pt", {{"m/data.pkl", data}, {"m/code/__torch__.py", code}});
     const File file = File::open_read(dir_ / "m.pt");
     return read_script_modules(TorchFile(FileWindow(file, 0, file.size())));
   }
@@ -84,11 +87,28 @@ TEST_F(ScriptModulesTest, AWrongTensorIsNamed) {
   EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read(root, code_); }), HasSubstr("tensor 'scale'"));
 }
 
+// One module within another, as pickle opcodes; the innermost attribute is `last`.
+std::string nested_modules(int count, const std::string& last) {
+  using namespace std::string_literals;
+  std::string pickle = "\x80\x02";
+  for (int i = 0; i < count; ++i) pickle += "c__torch__\nInner\n)\x81q\x01}(X\1\0\0\0m"s;
+  pickle += last;
+  for (int i = 0; i < count; ++i) pickle += "ub";
+  return pickle + ".";
+}
+
 TEST_F(ScriptModulesTest, ModulesNestedTooDeepAreRefused) {
-  Value deep = module("Inner", {});
-  for (int i = 0; i < 300; ++i) deep = module("Inner", Dict{{{"m", deep}}});
-  const Value root = module("Net", Dict{{{"a", deep}}});
-  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read(root, code_); }), HasSubstr("nest too deep"));
+  EXPECT_EQ(read_bytes(nested_modules(100, "N"), code_).modules.size(), 100U);
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)read_bytes(nested_modules(300, "N"), code_); }),
+              HasSubstr("nest too deep"));
+}
+
+TEST_F(ScriptModulesTest, AModuleThatContainsItselfIsOneObjectAndHasNoEndOfNames) {
+  const ScriptModules model = read_bytes(nested_modules(1, "h\x01"), code_);
+  EXPECT_EQ(model.modules.size(), 1U);
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt,
+                       [&] { for_each_module(model, [](const std::string&, const ScriptModule&) {}); }),
+              HasSubstr("contain themselves"));
 }
 
 }  // namespace

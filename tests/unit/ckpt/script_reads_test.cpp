@@ -56,7 +56,9 @@ TEST(ScriptReadsTest, SurvivesAnything) {
   EXPECT_THAT(attribute_reads("def f():\n"), IsEmpty());
   EXPECT_THAT(reads_of("    \"open\n    getattr(s,\n    getattr(s, \"a\"\n    s.\n    = s\n    (((s)\n  \n"),
               IsEmpty());
-  EXPECT_THAT(reads_of(std::string(200'000, '(') + "s.a\n"), ElementsAre(Path{"a"}));
+  std::string brackets(200'000, '(');
+  brackets += "s.a\n";
+  EXPECT_THAT(reads_of(brackets), ElementsAre(Path{"a"}));
   std::string steps = "    u = s\n";
   for (int i = 0; i < 10'000; ++i) steps += "    u = u.a\n";
   EXPECT_EQ(reads_of(steps).size(), 200U);

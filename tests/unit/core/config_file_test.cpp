@@ -40,6 +40,7 @@ class ConfigFileTest : public ::testing::Test {
     ConfigRequest request;
     request.file = dir_ / "run.yaml";
     request.runs_program = program;
+    request.only_plans = only_plans_;
     request.visible_gpus = gpus_;
     request.environment = [this](const std::string& name) -> std::optional<std::string> {
       const auto found = variables_.find(name);
@@ -68,6 +69,7 @@ class ConfigFileTest : public ::testing::Test {
 
   TempDir dir_;
   int gpus_ = 0;
+  bool only_plans_ = false;
   std::map<std::string, std::string> variables_;
 };
 
@@ -122,7 +124,8 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
       {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
       {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
       {"fsdp_config: {fsdp_offload_params: true}", "1:36: 'fsdp_config.offload_params: true'"},
-      {"fsdp_config: {activation_checkpointing_offload: true}", "1:49: 'fsdp_config.activation_checkpointing_offload: true'"},
+      {"fsdp_config: {activation_checkpointing_offload: true}",
+       "1:49: 'fsdp_config.activation_checkpointing_offload: true'"},
       {"fsdp_config: {sharding_strategy: HYBRID_SHARD}",
        "1:34: 'fsdp_config.sharding_strategy: HYBRID_SHARD'"},
       {"fsdp_config: {version: 2, reshard_after_forward: 4}", "1:50: 'fsdp_config.reshard_after_forward: 4'"},
@@ -302,6 +305,28 @@ TEST_F(ConfigFileTest, AMissingFileIsAUsageError) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
     EXPECT_THAT(error.message(), HasSubstr("none.yaml': No such file or directory"));
   }
+}
+
+// What a plan needs is the model; GPUs, data and the place of the output may be elsewhere.
+TEST_F(ConfigFileTest, APlanNeedsNeitherGpusNorData) {
+  only_plans_ = true;
+  std::filesystem::remove(dir_ / "a.txt");
+  std::filesystem::remove(dir_ / "b.txt");
+  std::filesystem::create_directories(dir_ / "out/checkpoints/checkpoint_5");
+  const std::string output =
+      fmt::format(", output_dir: {}/out, checkpoint: {{every: 5}}", dir_.path().string());
+  const auto ranks = [&](const std::string& keys) {
+    return load(keys + training(output)).config.launch.num_processes;
+  };
+  EXPECT_EQ(ranks("distributed_type: FSDP\nnum_processes: 1024\nlaunch: {backend: nccl}\n"), 1024);
+  EXPECT_EQ(ranks("distributed_type: FSDP\ngpu_ids: 0,1,2\n"), 3);
+  gpus_ = 2;
+  EXPECT_EQ(ranks("distributed_type: FSDP\n"), 2);
+  EXPECT_EQ(ranks("distributed_type: FSDP\nnum_processes: 64\n"), 64);
+  EXPECT_THAT(error_of("distributed_type: MULTI_GPU\nnum_processes: 8\n" + training()),
+              HasSubstr("not there yet"));
+  std::filesystem::remove(dir_ / "gpt.pt");
+  EXPECT_THAT(error_of("distributed_type: FSDP\n" + training()), HasSubstr("gpt.pt' does not exist"));
 }
 
 }  // namespace
