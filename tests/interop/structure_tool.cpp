@@ -1,6 +1,6 @@
-// structure-tool [--archive-only] MODEL.pt [CLASS ...]: the model's structure as JSON, as it is read without
+// structure-tool MODEL.pt [CLASS ...]: the model's structure as JSON, as it is read without
 // libtorch; `foreign` is relative to units of the classes. Exit code 1 if libtorch gives another structure,
-// with units of no class, of each that the model has, or of all; --archive-only does not ask it.
+// with units of no class, of each that the model has, or of all.
 
 #include <algorithm>
 #include <cstdio>
@@ -43,10 +43,9 @@ bool same_as_libtorch(const ArchiveModel& archive, ModelFile& file, const Classe
   return false;
 }
 
-int run(const std::string& path, const Classes& classes, bool archive_only) {
+int run(const std::string& path, const Classes& classes) {
   const ArchiveModel archive = ArchiveModel::open(path);
   std::puts(to_json(archive.structure(classes)).dump().c_str());
-  if (archive_only) return 0;
   const ModelStructure plain = archive.structure({});
   Classes all;
   for (const ModuleInfo& module : plain.modules) {
@@ -63,11 +62,9 @@ int run(const std::string& path, const Classes& classes, bool archive_only) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  std::vector<std::string> words(arguments + 1, arguments + count);
+  const std::vector<std::string> words(arguments + 1, arguments + count);
   try {
-    const bool archive_only = words.at(0) == "--archive-only";
-    if (archive_only) words.erase(words.begin());
-    return run(words.at(0), {words.begin() + 1, words.end()}, archive_only);
+    return run(words.at(0), {words.begin() + 1, words.end()});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;
