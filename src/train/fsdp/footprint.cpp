@@ -144,9 +144,10 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   }
   // One rank has its shard for unsharded parameters and gradients alike.
   if (options.world_size > 1) {
-    const StepMemory step = memory_of_step(
-        tree_of(units, buffers),
-        {options.reshard_after_forward, options.micro_steps > 1, options.activation_checkpointing});
+    const StepMemory step =
+        memory_of_step(tree_of(units, buffers), {.reshard_after_forward = options.reshard_after_forward,
+                                                 .accumulates = options.micro_steps > 1,
+                                                 .recompute = options.activation_checkpointing});
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;
     memory.unsharded_bytes = step.pool_bytes;
