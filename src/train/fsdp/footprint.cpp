@@ -146,6 +146,8 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   if (options.world_size > 1) {
     const StepMemory step =
         memory_of_step(tree_of(units, buffers), {.reshard_after_forward = options.reshard_after_forward,
+                                                 .forward_prefetch = options.forward_prefetch,
+                                                 .backward_prefetch = options.backward_prefetch,
                                                  .accumulates = options.micro_steps > 1,
                                                  .recompute = options.activation_checkpointing});
     memory.unsharded_parameter_bytes = step.parameter_bytes;

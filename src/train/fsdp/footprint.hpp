@@ -13,6 +13,8 @@ namespace accel::train {
 struct FootprintOptions {
   int world_size = 1;
   bool reshard_after_forward = true;
+  bool forward_prefetch = false;
+  bool backward_prefetch = false;
   bool activation_checkpointing = false;  ///< Units run again in backward, and those inside them with them.
   std::int64_t micro_steps = 1;           ///< Gradient accumulation.
   int optimizer_moments = 2;              ///< State tensors of a parameter, as large as it: 2 of AdamW.

@@ -31,6 +31,8 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   FootprintOptions options;
   options.world_size = config.launch.num_processes;
   options.reshard_after_forward = config.fsdp.reshard_after_forward;
+  options.forward_prefetch = config.fsdp.forward_prefetch;
+  options.backward_prefetch = config.fsdp.backward_prefetch;
   options.activation_checkpointing = config.fsdp.activation_checkpointing;
   options.optimizer_moments = moments_of(config.training->optimizer);
   options.micro_steps = config.training->gradient_accumulation_steps;

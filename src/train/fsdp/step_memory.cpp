@@ -26,6 +26,7 @@ class Step {
   explicit Step(const StepOptions& options) : options_(options) {}
 
   StepMemory run(const StepUnit& root) {
+    put_in_order(root);
     if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
     run_micro_step(root, /*reduce=*/true);
     StepMemory memory{parameters_.most, gradients_.most, 0, units_.most};
@@ -39,6 +40,7 @@ class Step {
     reduce_ = reduce;
     forward(root, Place::kRoot, /*with_grad=*/true);
     backward(root, Place::kRoot);
+    wanted_ = nullptr;
     free_last();
     for (const StepUnit* unit : late_) this->reduce(*unit);
     late_.clear();
@@ -53,17 +55,21 @@ class Step {
   [[nodiscard]] bool recomputes(Place place) const { return options_.recompute && place != Place::kRoot; }
 
   /// What runs again in backward runs without grad the first time.
-  void forward(const StepUnit& unit, Place place, bool with_grad) {
+  void forward(const StepUnit& unit, Place place, bool with_grad, bool recomputing = false) {
     unshard(unit);
-    for (const StepUnit& inner : unit.inner) forward(inner, below(place), with_grad && !recomputes(place));
+    if (options_.forward_prefetch && !recomputing) want(place_of_.at(&unit) + 1);
+    for (const StepUnit& inner : unit.inner)
+      forward(inner, below(place), with_grad && !recomputes(place), recomputing);
     if (!with_grad || (options_.reshard_after_forward && place != Place::kRoot)) reshard(unit);
   }
 
   void backward(const StepUnit& unit, Place place) {
     unshard(unit);
+    if (options_.backward_prefetch) want(place_of_.at(&unit) - 1);
     free_last();
     if (recomputes(place)) {
-      for (const StepUnit& inner : unit.inner) forward(inner, below(place), /*with_grad=*/true);
+      for (const StepUnit& inner : unit.inner)
+        forward(inner, below(place), /*with_grad=*/true, /*recomputing=*/true);
     }
     if (!unit.inner.empty()) begin_gradients(unit);
     for (auto inner = unit.inner.rbegin(); inner != unit.inner.rend(); ++inner)
@@ -79,8 +85,25 @@ class Step {
     last_.push_back(&unit);
   }
 
+  void put_in_order(const StepUnit& unit) {
+    place_of_.emplace(&unit, order_.size());
+    order_.push_back(&unit);
+    for (const StepUnit& inner : unit.inner) put_in_order(inner);
+  }
+
+  /// Gathers the unit at a place in the order of forward ahead, now or when there is room for it.
+  void want(std::size_t place) {
+    if (place < order_.size()) wanted_ = order_[place];
+    gather_wanted();
+  }
+
+  void gather_wanted() {
+    if (wanted_ != nullptr && unsharded_.size() < std::size_t{kMostUnsharded}) unshard(*wanted_);
+  }
+
   void unshard(const StepUnit& unit) {
-    if (unit.buffers.empty() || !unsharded_.insert(&unit).second) return;
+    if (wanted_ == &unit) wanted_ = nullptr;
+    if (!unsharded_.insert(&unit).second) return;
     units_.add(1);
     for (const StepBuffer& buffer : unit.buffers) {
       parameters_.add(buffer.bytes);
@@ -95,6 +118,7 @@ class Step {
       parameters_.now -= buffer.bytes;
       --blocks_[buffer.bytes].now;
     }
+    gather_wanted();
   }
 
   void free_last() {
@@ -132,6 +156,9 @@ class Step {
   Level parameters_;
   Level gradients_;
   std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
+  std::vector<const StepUnit*> order_;     // In which they run first.
+  std::map<const StepUnit*, std::size_t> place_of_;
+  const StepUnit* wanted_ = nullptr;  // The one to be gathered ahead.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
   // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and

@@ -9,6 +9,9 @@ namespace accel::train {
 /// Gradient buffers that may wait for their reduce-scatter at once.
 inline constexpr std::size_t kMaxReducing = 2;
 
+/// No unit is gathered ahead while so many are unsharded: the root, the one that runs, and another.
+inline constexpr int kMostUnsharded = 3;
+
 /// One flat buffer as far as the memory of a step depends on it.
 struct StepBuffer {
   std::uint64_t bytes = 0;  ///< Unsharded.
@@ -32,6 +35,9 @@ struct StepMemory {
 
 struct StepOptions {
   bool reshard_after_forward = true;
+  /// The next unit is gathered while one runs, unless kMostUnsharded are unsharded already.
+  bool forward_prefetch = false;
+  bool backward_prefetch = false;
   /// Gradient accumulation: the gradients of all units wait unsharded for the last micro-step.
   bool accumulates = false;
   /// Activation checkpointing: a unit runs again in backward, and the units inside it with it, whose

@@ -26,6 +26,18 @@ TEST(StepMemoryTest, ThreeUnitsAtOnceHoweverManyThereAre) {
   }
 }
 
+TEST(StepMemoryTest, GatheredAheadStillThreeAtOnce) {
+  const StepOptions ahead{.forward_prefetch = true, .backward_prefetch = true};
+  for (const std::size_t count : {5U, 80U}) {
+    const StepMemory memory = memory_of_step(layers(count), ahead);
+    EXPECT_EQ(memory.units, 3U);
+    EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * kLayer);
+    EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
+    // The next one is there while gradients of this one come in and two are on their way.
+    EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 5 * kLayer);
+  }
+}
+
 TEST(StepMemoryTest, FewUnitsNeedLess) {
   const StepMemory alone = memory_of_step(layers(0), {});
   EXPECT_EQ(alone.units, 1U);
