@@ -72,6 +72,7 @@ void run_case(const nlohmann::json& spec, Group& group) {
     model.finish_backward();
   }
   found.insert("loss", loss.detach());
+  found.insert("gathered_ahead", at::scalar_tensor(model.gathered_ahead(), at::kLong));
   found.insert("most_unsharded", at::scalar_tensor(model.most_unsharded(), at::kLong));
   for (const auto& [name, buffer] : model.persistent_buffers()) found.insert("buffer/" + name, buffer);
   for (const FlatBuffer* buffer : model.trainable_buffers()) {

@@ -84,6 +84,9 @@ def test_sharded_equals_eager(accel, accel_path, tmp_path, name):
                 continue
             torch.testing.assert_close(found.pop(key), value, rtol=1e-4, atol=1e-6, msg=lambda m: f"{variant}: {key}: {m}")
         most = found.pop("most_unsharded").item()
+        # What comes next is known from the first forward on: so the second forward has gathers ahead, and every backward.
+        ahead = found.pop("gathered_ahead").item()
+        assert (ahead > 0) == (VARIANTS[variant].get("prefetch", True) and VARIANTS[variant]["reshard"])
         assert not found, variant
         if variant in MOST_UNSHARDED and name not in NESTED:
             assert most == MOST_UNSHARDED[variant]

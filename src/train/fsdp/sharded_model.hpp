@@ -46,6 +46,7 @@ class ShardedModel {
   void clear_gradients();
   void set_training(bool training);
   /// The most units whose parameters were gathered, or being gathered, at once so far.
+  [[nodiscard]] int gathered_ahead() const { return step_.gathered_ahead; }
   [[nodiscard]] int most_unsharded() const { return step_.most_unsharded; }
 
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }

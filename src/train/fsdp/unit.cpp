@@ -70,7 +70,9 @@ void Unit::prefetch(Direction direction) {
 }
 
 void Unit::gather_wanted() {
-  if (step_.wanted != nullptr && step_.unsharded < kMostUnsharded) step_.wanted->start_unshard();
+  if (step_.wanted == nullptr || step_.unsharded >= kMostUnsharded) return;
+  if (!step_.wanted->unsharded_) ++step_.gathered_ahead;
+  step_.wanted->start_unshard();
 }
 
 void Unit::unshard() {

@@ -27,6 +27,7 @@ struct StepState {
   bool recording = true;   ///< The first forward is still under way.
   Unit* wanted = nullptr;  ///< To be gathered ahead as soon as fewer are unsharded.
   int unsharded = 0;       ///< Units whose parameters are gathered, or being gathered.
+  int gathered_ahead = 0;  ///< Gathers so far that began before the unit was called.
   int most_unsharded = 0;  ///< The most there have been at once.
   int recomputing = 0;     ///< Units that run again in backward at this moment, one inside another.
   bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
