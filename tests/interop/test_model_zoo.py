@@ -86,7 +86,10 @@ def test_sharded_equals_eager(accel, accel_path, tmp_path, name):
         most = found.pop("most_unsharded").item()
         # What comes next is known from the first forward on: so the second forward has gathers ahead, and every backward.
         ahead = found.pop("gathered_ahead").item()
-        assert (ahead > 0) == (VARIANTS[variant].get("prefetch", True) and VARIANTS[variant]["reshard"])
+        if name in NESTED:  # There, what runs next in backward is not always what forward ran before.
+            assert ahead == 0 or VARIANTS[variant].get("prefetch", True)
+        else:
+            assert (ahead > 0) == (VARIANTS[variant].get("prefetch", True) and VARIANTS[variant]["reshard"])
         assert not found, variant
         if variant in MOST_UNSHARDED and name not in NESTED:
             assert most == MOST_UNSHARDED[variant]
