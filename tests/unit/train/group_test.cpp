@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "ranks_as_threads.hpp"
 #include "train/fingerprint.hpp"
 
 namespace accel::train {

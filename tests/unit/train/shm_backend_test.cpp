@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "ranks_as_threads.hpp"
 #include "train/dist/shm_meeting.hpp"
 
 namespace accel::train {
