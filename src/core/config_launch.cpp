@@ -91,8 +91,9 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
                                                settings.where("launch.backend")));
   }
   if (launch.backend == Backend::kShm && !launch.use_cpu && !request.runs_program) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: shm' is for CPU ranks, and this run has GPUs",
-                                               settings.where("launch.backend")))
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'launch.backend: shm' is for CPU ranks, and this run has GPUs",
+                            settings.where("launch.backend")))
         .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
   }
   launch.monitor_interval_s =

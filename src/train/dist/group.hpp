@@ -28,8 +28,8 @@ struct Rank {
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
 
-  /// From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and LOCAL_WORLD_SIZE; a wrong one, or one but
-  /// the last missing, is an Error of kind kUsage.
+  /// From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and LOCAL_WORLD_SIZE; a wrong one, or one
+  /// but the last missing, is an Error of kind kUsage.
   static Rank from_environment();
 };
 
@@ -55,8 +55,8 @@ class Pending {
 /// backend at all.
 class Group {
  public:
-  /// Meets the other ranks; rank 0 hosts the store on the master port. A backend that does not suit the device
-  /// or the machines is an Error of kind kUsage.
+  /// Meets the other ranks; rank 0 hosts the store on the master port. A backend that does not suit the
+  /// device or the machines is an Error of kind kUsage.
   static Group connect(const Rank& rank, core::Backend backend, at::Device device);
 
   /// A group over a backend that somebody else made, whose rank and size it has; without a store, so

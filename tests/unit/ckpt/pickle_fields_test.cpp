@@ -45,9 +45,10 @@ TEST(PickleFieldsTest, TheLastFieldOfANameCounts) {
 
 // A name that was another one before is not taken for what is looked for, however many there are.
 TEST(PickleFieldsTest, KnownNamesDoNotHideLaterOnes) {
-  const std::string pickle = write(List{{Dict{{{"x", 1}, {"p", 0}, {"q", 0}}}, Dict{{{"r", 0}, {"x", 2}, {"s", 0}}},
-                                         Dict{{{"x", 3}, {"t", 0}, {"x", 4}, {"u", 0}}}, Dict{{{"p", 0}}},
-                                         Dict{{{3, 0}, {pickle::None{}, 0}, {"x", 5}}}}});
+  const std::string pickle =
+      write(List{{Dict{{{"x", 1}, {"p", 0}, {"q", 0}}}, Dict{{{"r", 0}, {"x", 2}, {"s", 0}}},
+                  Dict{{{"x", 3}, {"t", 0}, {"x", 4}, {"u", 0}}}, Dict{{{"p", 0}}},
+                  Dict{{{3, 0}, {pickle::None{}, 0}, {"x", 5}}}}});
   const Document document(bytes_of(pickle));
   const NodeList items = *document.root().sequence();
   Field x("T", "x");
