@@ -19,6 +19,8 @@ Config unusual_config() {
   config.mixed_precision = "bf16";
   config.fsdp.version = 2;
   config.fsdp.reshard_after_forward = false;
+  config.fsdp.forward_prefetch = false;
+  config.fsdp.backward_prefetch = false;
   config.fsdp.activation_checkpointing = true;
   config.fsdp.auto_wrap_policy = WrapPolicy::kTransformer;
   config.fsdp.min_num_params = 12345;
