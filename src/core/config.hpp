@@ -22,7 +22,7 @@ enum class Backend { kAuto, kNccl, kGloo, kShm };
 struct FsdpConfig {
   int version = 1;
   bool reshard_after_forward = true;
-  bool forward_prefetch = true;           ///< Gather the next unit while one runs; version 2 always does.
+  bool forward_prefetch = true;           ///< Gather the next unit while one runs.
   bool backward_prefetch = true;          ///< The one before, in backward.
   bool activation_checkpointing = false;  ///< Of the wrapped modules.
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;

@@ -228,3 +228,38 @@ def test_activation_checkpointing_changes_memory_and_nothing_else(accel, tmp_pat
     plain, saving = (train_runs.metrics(runs[key], "max_rss_bytes")[-1] for key in (False, True))
     # 12 layers of about 22 MB of activations each, against one at a time.
     assert saving < plain - 150e6
+
+
+class Changing(torch.nn.Module):
+    """Changes its argument, so that it cannot run again."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor):
+        x.mul_(2.0)
+        return self.linear(x)
+
+
+class WithChanging(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(256, 16)
+        self.unit = Changing()
+        self.head = torch.nn.Linear(16, 256)
+
+    def forward(self, input_ids: torch.Tensor):
+        return self.head(self.unit(self.embedding(input_ids) * 1.0))
+
+
+def test_an_error_inside_the_model_is_said_as_it_is(accel, tmp_path):
+    """Not as a text of the TorchScript interpreter, which has no hint and no kind."""
+    torch.jit.script(WithChanging()).save(str(tmp_path / "gpt.pt"))
+    config = train_runs.config(tmp_path, max_steps=1, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Changing",
+                                                         "fsdp_config.fsdp_activation_checkpointing": True})
+    error = accel("launch", config, code=6).stderr
+    assert "failed: exit code 2" in error
+    assert "error: activation checkpointing: 'unit' changes one of its arguments in place" in error
+    assert "hint: wrap another module, or set fsdp_activation_checkpointing: false" in error
+    assert "Traceback" not in error

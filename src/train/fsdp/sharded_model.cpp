@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -104,8 +106,18 @@ void ShardedModel::load_buffers(WeightSource& weights) const {
   }
 }
 
+c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
+  try {
+    return module_.forward(std::move(inputs));
+  } catch (const std::exception&) {
+    // The interpreter's text has a traceback, and neither the kind nor the hint of an Error.
+    if (step_.failure) std::rethrow_exception(std::exchange(step_.failure, nullptr));
+    throw;
+  }
+}
+
 c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
-  c10::IValue result = module_.forward(std::move(inputs));
+  c10::IValue result = run(std::move(inputs));
   step_.recording = false;
   // What was gathered ahead and did not run: no backward will free it.
   if (!at::GradMode::is_enabled()) {

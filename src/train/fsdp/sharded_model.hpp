@@ -63,6 +63,7 @@ class ShardedModel {
   void build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights,
                    Group& group);
   void load_buffers(WeightSource& weights) const;
+  c10::IValue run(std::vector<c10::IValue> inputs);
 
   torch::jit::Module module_;
   at::Device device_;

@@ -62,10 +62,14 @@ void Unit::start_unshard() {
 // At most two gathers are under way: this unit's, which is waited for next, and that one.
 void Unit::prefetch(Direction direction) {
   if (step_.recording || !place_) return;
-  if (direction == Direction::kForward && options_.forward_prefetch && *place_ + 1 < step_.order.size())
+  if (direction == Direction::kForward) {
+    // What runs again in backward runs in the order of forward, but its successor is not what comes next.
+    if (!options_.forward_prefetch || step_.recomputing > 0 || *place_ + 1 >= step_.order.size()) return;
     step_.wanted = step_.order[*place_ + 1];
-  if (direction == Direction::kBackward && options_.backward_prefetch && *place_ > 0)
+  } else {
+    if (!options_.backward_prefetch || *place_ == 0) return;
     step_.wanted = step_.order[*place_ - 1];
+  }
   gather_wanted();
 }
 
@@ -75,8 +79,9 @@ void Unit::gather_wanted() {
   step_.wanted->start_unshard();
 }
 
-void Unit::unshard() {
+void Unit::unshard(Direction direction) {
   start_unshard();
+  prefetch(direction);
   for (const auto& buffer : buffers_) buffer->finish_unshard();
 }
 
@@ -101,12 +106,7 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
     place_ = step_.order.size();
     step_.order.push_back(this);
   }
-  if (depth_++ == 0) {
-    start_unshard();
-    // What a recomputation runs it does in backward, though in the order of forward.
-    if (step_.recomputing == 0) prefetch(Direction::kForward);
-    unshard();
-  }
+  if (depth_++ == 0) unshard(Direction::kForward);
   TensorVersions versions;
   if (at::GradMode::is_enabled()) {
     // Through a call that runs again, backward comes by itself, with a gradient for every parameter. How
@@ -149,9 +149,7 @@ void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IVa
 void Unit::before_recompute() {
   ++step_.recomputing;
   ++depth_;
-  start_unshard();
-  prefetch(Direction::kBackward);
-  unshard();
+  unshard(Direction::kBackward);
 }
 
 void Unit::after_recompute() {
@@ -161,11 +159,7 @@ void Unit::after_recompute() {
 
 void Unit::unshard_before_backward(const at::Tensor& output) {
   if (output.requires_grad()) {
-    output.register_hook([this](const at::TensorBase&) {
-      start_unshard();
-      prefetch(Direction::kBackward);
-      unshard();
-    });
+    output.register_hook([this](const at::TensorBase&) { unshard(Direction::kBackward); });
   }
 }
 

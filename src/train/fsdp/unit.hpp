@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,12 +25,13 @@ struct StepState {
   /// In the order of their first calls in the first forward; every rank runs the same model, so it is the
   /// same on all. Forward gathers the next one ahead, backward the one before.
   std::vector<Unit*> order;
-  bool recording = true;   ///< The first forward is still under way.
-  Unit* wanted = nullptr;  ///< To be gathered ahead as soon as fewer are unsharded.
-  int unsharded = 0;       ///< Units whose parameters are gathered, or being gathered.
-  int gathered_ahead = 0;  ///< Gathers so far that began before the unit was called.
-  int most_unsharded = 0;  ///< The most there have been at once.
-  int recomputing = 0;     ///< Units that run again in backward at this moment, one inside another.
+  bool recording = true;       ///< The first forward is still under way.
+  Unit* wanted = nullptr;      ///< To be gathered ahead as soon as fewer are unsharded.
+  int unsharded = 0;           ///< Units whose parameters are gathered, or being gathered.
+  int gathered_ahead = 0;      ///< Gathers so far that began before the unit was called.
+  int most_unsharded = 0;      ///< The most there have been at once.
+  std::exception_ptr failure;  ///< The first Error of a call, for who called the model.
+  int recomputing = 0;         ///< Units that run again in backward at this moment, one inside another.
   bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
   std::vector<FlatBuffer*> reducing;  ///< Reduce-scatters under way, oldest first.
 };
@@ -67,6 +69,9 @@ class Unit final : public UnitHooks {
   [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
   void before_recompute() override;
   void after_recompute() override;
+  void failed(const std::exception_ptr& error) override {
+    if (!step_.failure) step_.failure = error;
+  }
   [[nodiscard]] std::string name() const override { return plan_.module; }
 
   /// Forgets what an earlier forward left to be waited for.
@@ -74,10 +79,7 @@ class Unit final : public UnitHooks {
   /// After backward: reduces what is not reduced yet, and reshards. Collective, in the same order of units
   /// everywhere.
   void finish_backward();
-  void unshard();
   void reshard();
-  /// Starts to gather the parameters; unshard() waits for them. Collective.
-  void start_unshard();
 
  private:
   enum class Direction { kForward, kBackward };
@@ -90,6 +92,10 @@ class Unit final : public UnitHooks {
   void unshard_before_backward(const at::Tensor& output);
   void reduce();
   void reshard_when_done();
+  /// Gathers the parameters, starts to gather those of the unit that runs next in that direction, and waits
+  /// for its own.
+  void unshard(Direction direction);
+  void start_unshard();
   void prefetch(Direction direction);
   void gather_wanted();
 

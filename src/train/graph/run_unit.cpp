@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,12 @@ using HooksByObject = std::unordered_map<const c10::ivalue::Object*, UnitHooks*>
 HooksByObject& hooks_by_object() {
   static HooksByObject table;
   return table;
+}
+
+c10::IValue run_body(torch::jit::Function& body, const std::vector<c10::IValue>& inputs) {
+  torch::jit::Stack stack(inputs.begin(), inputs.end());
+  body.run(stack);
+  return std::move(stack.back());
 }
 
 /// The operator. Variadic: the interpreter puts the number of inputs on top of the stack. Arguments and
@@ -37,18 +44,21 @@ void run_unit(torch::jit::Stack& stack) {
   UnitHooks* hooks = entry == hooks_by_object().end() ? nullptr : entry->second;
   const std::span<const c10::IValue> arguments = std::span(inputs).subspan(1);
 
-  if (hooks != nullptr) hooks->before_call(arguments);
   torch::jit::Function& body = self.toObject()->type()->getMethod(method);
-  c10::IValue result;
-  if (hooks != nullptr && hooks->recomputes() && at::GradMode::is_enabled()) {
-    result = call_recomputed(self, body, arguments, *hooks);
-  } else {
-    torch::jit::Stack inner(inputs.begin(), inputs.end());
-    body.run(inner);
-    result = std::move(inner.back());
+  if (hooks == nullptr) {
+    stack.push_back(run_body(body, inputs));
+    return;
   }
-  if (hooks != nullptr) hooks->after_call(arguments, result);
-  stack.push_back(std::move(result));
+  try {
+    hooks->before_call(arguments);
+    const bool recomputes = hooks->recomputes() && at::GradMode::is_enabled();
+    c10::IValue result = recomputes ? call_recomputed(self, body, arguments, *hooks) : run_body(body, inputs);
+    hooks->after_call(arguments, result);
+    stack.push_back(std::move(result));
+  } catch (const Error&) {
+    hooks->failed(std::current_exception());
+    throw;
+  }
 }
 
 const torch::jit::RegisterOperators registration({

@@ -2,6 +2,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <exception>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -24,6 +25,9 @@ class UnitHooks {
   /// Around that second run and the backward through it.
   virtual void before_recompute() {}
   virtual void after_recompute() {}
+  /// A call that began has thrown an Error of ours, which the TorchScript interpreter is about to turn into a
+  /// text of its own.
+  virtual void failed(const std::exception_ptr& /*error*/) {}
   /// For messages: the module's path.
   [[nodiscard]] virtual std::string name() const = 0;
 };

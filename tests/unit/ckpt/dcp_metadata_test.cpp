@@ -273,6 +273,55 @@ TEST(DcpMetadataTest, ReadsWhatProtocolFourSpellsOtherwise) {
   EXPECT_EQ(found.tensors[0].chunks.at(0).where.length, 9U);
 }
 
+// From a megabyte on, two threads read it.
+class LargeDcpMetadataTest : public ::testing::Test {
+ protected:
+  static constexpr int kRows = 12'000;
+
+  LargeDcpMetadataTest() {
+    sample_.shape = size(Tuple{{kRows, 3}});
+    List chunks;
+    sample_.storage.items.clear();
+    for (int row = 0; row < kRows; ++row) {
+      chunks.items.push_back(Sample::chunk(row));
+      sample_.storage.items.push_back(Sample::place("w", size(Tuple{{row, 0}}), 100 * row));
+    }
+    sample_.storage.items.push_back(Sample::place("lr", None{}, 7));
+    sample_.chunks = std::move(chunks);
+  }
+
+  Sample sample_;
+};
+
+TEST_F(LargeDcpMetadataTest, ReadsEveryChunkAndItsPlace) {
+  ASSERT_GT(sample_.encode().size(), std::size_t{1} << 20);
+  const DcpMetadata found = sample_.parse();
+  ASSERT_EQ(found.tensors.size(), 1U);
+  ASSERT_EQ(found.tensors[0].chunks.size(), std::size_t{kRows});
+  for (int row = 0; row < kRows; ++row) {
+    const DcpChunk& chunk = found.tensors[0].chunks[static_cast<std::size_t>(row)];
+    ASSERT_EQ(chunk.box, (Box{{row, 0}, {1, 3}}));
+    ASSERT_EQ(chunk.where.offset, 100U * static_cast<unsigned>(row));
+  }
+  ASSERT_EQ(found.objects.size(), 1U);
+  EXPECT_EQ(found.objects[0].where.offset, 7U);
+}
+
+TEST_F(LargeDcpMetadataTest, NamesWhatIsWrongOnEitherThread) {
+  Sample shape = sample_;
+  shape.shape = size(Tuple{{kRows - 1, 3}});
+  EXPECT_THAT(shape.rejection(), HasSubstr("'w': "));
+  Sample place = sample_;
+  place.storage.items[5].second = 3;
+  EXPECT_THAT(place.rejection(), HasSubstr("a _StorageInfo is expected, found 3"));
+  Sample both = shape;
+  both.storage.items[5].second = 3;
+  EXPECT_EQ(both.rejection(), place.rejection());
+  Sample missing = sample_;
+  missing.storage.items.erase(missing.storage.items.begin() + 5);
+  EXPECT_THAT(missing.rejection(), HasSubstr("'w': storage_data has no place for the chunk at [5, 0]"));
+}
+
 TEST(DcpMetadataTest, EveryTruncationIsAnError) {
   const std::string good = Sample().encode();
   for (std::size_t size = 0; size < good.size(); ++size) {

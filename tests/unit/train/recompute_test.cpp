@@ -131,7 +131,6 @@ TEST(RecomputeTest, KeepsOnlyTheArguments) {
       "  for i in range(10):\n"
       "    x = torch.tanh(x @ self.weight)\n"
       "  return x\n");
-  // What lives of a tensor made in the body shows in its reference count.
   Counter counter;
   const at::Tensor x = at::randn({8, 4}).requires_grad_();
   const std::vector<c10::IValue> arguments{x};
