@@ -35,9 +35,18 @@ Json to_json(const ModelStructure& model) {
   return document;
 }
 
+std::unordered_set<std::string> modules_of(const ModelStructure& model, const Classes& classes) {
+  std::unordered_set<std::string> names;
+  for (const ModuleInfo& module : model.modules) {
+    if (classes.contains(module.class_name)) names.insert(module.name);
+  }
+  return names;
+}
+
 bool same_as_libtorch(const ArchiveModel& archive, ModelFile& file, const Classes& units) {
-  const Json ours = to_json(archive.structure(units));
-  const Json theirs = to_json(file.structure(foreign_reads(file.module(), units)));
+  const std::unordered_set<std::string> modules = modules_of(archive.structure({}), units);
+  const Json ours = to_json(archive.structure(modules));
+  const Json theirs = to_json(file.structure(foreign_reads(file.module(), modules)));
   if (ours == theirs) return true;
   std::fprintf(stderr, "%s\nlibtorch gives\n%s\n", ours.dump().c_str(), theirs.dump().c_str());
   return false;
@@ -45,8 +54,8 @@ bool same_as_libtorch(const ArchiveModel& archive, ModelFile& file, const Classe
 
 int run(const std::string& path, const Classes& classes) {
   const ArchiveModel archive = ArchiveModel::open(path);
-  std::puts(to_json(archive.structure(classes)).dump().c_str());
   const ModelStructure plain = archive.structure({});
+  std::puts(to_json(archive.structure(modules_of(plain, classes))).dump().c_str());
   Classes all;
   for (const ModuleInfo& module : plain.modules) {
     if (module.class_name != plain.modules.front().class_name) all.insert(module.class_name);

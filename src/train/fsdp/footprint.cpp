@@ -103,6 +103,8 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
   std::vector<std::pair<std::size_t, StepUnit>> done;  // Those whose outer unit is yet to come.
   for (std::size_t i = 0; i < units.size(); ++i) {
     StepUnit unit;
+    unit.stays_gathered = units[i].stays_gathered;
+    unit.recomputes = units[i].checkpoints;
     for (const BufferPlan& buffer : buffers[i]) unit.buffers.push_back({buffer.bytes(), buffer.trainable});
     auto first = done.end();
     while (first != done.begin() && is_inside(units[std::prev(first)->first].module, units[i].module))
@@ -129,7 +131,7 @@ std::vector<std::size_t> depths_of(const std::vector<UnitPlan>& units) {
 /// All-gathers of a unit in a step.
 Bytes gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptions& options) {
   const Bytes runs = options.activation_checkpointing ? depth + 1 : 1;
-  const Bytes for_backward = options.reshard_after_forward && !unit.is_root() ? 1 : 0;
+  const Bytes for_backward = options.reshard_after_forward && !unit.stays_gathered ? 1 : 0;
   return checked_mul(static_cast<Bytes>(options.micro_steps), runs + for_backward);
 }
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "train/fsdp/wrap_policy.hpp"
 #include "train/model/model_notes.hpp"
 
 namespace accel::train {
@@ -21,8 +20,7 @@ int moments_of(const core::OptimizerConfig& optimizer) {
 ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
   ModelPlan plan;
   plan.fsdp = with_notes(fsdp, parse_notes(model.accel_json()));
-  const ModelStructure plain = model.structure({});
-  plan.structure = model.structure(classes_of(plain, wrapped_modules(plain, plan.fsdp)));
+  plan.structure = model.structure(unit_modules(model.structure({}), plan.fsdp));
   plan.units = plan_units(plan.structure, plan.fsdp);
   return plan;
 }

@@ -13,7 +13,6 @@
 #include "base/log.hpp"
 #include "train/fsdp/buffer_plan.hpp"
 #include "train/fsdp/load_shards.hpp"
-#include "train/fsdp/wrap_policy.hpp"
 #include "train/graph/foreign_reads.hpp"
 #include "train/graph/mend_traced.hpp"
 #include "train/graph/rewrite.hpp"
@@ -29,9 +28,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   resolved.fsdp = with_notes(std::move(resolved.fsdp), notes);
   non_persistent_ = std::move(notes.non_persistent);
 
-  const ModelStructure plain = file.structure({});
-  const auto unit_classes = classes_of(plain, wrapped_modules(plain, resolved.fsdp));
-  structure_ = file.structure(foreign_reads(module_, unit_classes));
+  structure_ = file.structure(foreign_reads(module_, unit_modules(file.structure({}), resolved.fsdp)));
   const auto weights = open_weights(file, structure_, options.weights);
   load_buffers(*weights);
   build_units(file, resolved, *weights, group);

@@ -52,22 +52,28 @@ class Step {
   static Place below(Place place) { return place == Place::kRoot ? Place::kBelowRoot : Place::kInner; }
 
   /// Whether the unit runs again in backward.
-  [[nodiscard]] bool recomputes(Place place) const { return options_.recompute && place != Place::kRoot; }
+  [[nodiscard]] bool recomputes(const StepUnit& unit, Place place) const {
+    return options_.recompute && unit.recomputes && place != Place::kRoot;
+  }
+
+  [[nodiscard]] bool reshards(const StepUnit& unit) const {
+    return options_.reshard_after_forward && !unit.stays_gathered;
+  }
 
   /// What runs again in backward runs without grad the first time.
   void forward(const StepUnit& unit, Place place, bool with_grad, bool recomputing = false) {
     unshard(unit);
     if (options_.forward_prefetch && !recomputing) want(place_of_.at(&unit) + 1);
     for (const StepUnit& inner : unit.inner)
-      forward(inner, below(place), with_grad && !recomputes(place), recomputing);
-    if (!with_grad || (options_.reshard_after_forward && place != Place::kRoot)) reshard(unit);
+      forward(inner, below(place), with_grad && !recomputes(unit, place), recomputing);
+    if (!with_grad || (reshards(unit) && place != Place::kRoot)) reshard(unit);
   }
 
   void backward(const StepUnit& unit, Place place) {
     unshard(unit);
     if (options_.backward_prefetch) want(place_of_.at(&unit) - 1);
     free_last();
-    if (recomputes(place)) {
+    if (recomputes(unit, place)) {
       for (const StepUnit& inner : unit.inner)
         forward(inner, below(place), /*with_grad=*/true, /*recomputing=*/true);
     }
@@ -81,7 +87,7 @@ class Step {
       reduce(unit);
     }
     // What ran again has a backward of its own, which ends before the one around it goes on.
-    if (recomputes(place)) free_last();
+    if (recomputes(unit, place)) free_last();
     last_.push_back(&unit);
   }
 

@@ -22,6 +22,8 @@ struct StepBuffer {
 struct StepUnit {
   std::vector<StepBuffer> buffers;
   std::vector<StepUnit> inner;  ///< In the order in which they run.
+  bool stays_gathered = false;  ///< From forward to backward, as the root.
+  bool recomputes = true;       ///< If units do; the root never does.
 };
 
 /// What is unsharded during a step, at most.

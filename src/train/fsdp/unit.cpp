@@ -29,11 +29,9 @@ class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook 
 Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
            Group& group, StepState& step)
     : plan_(std::move(plan)), buffers_(std::move(buffers)), options_(options), group_(group), step_(step) {
-  if (plan_.is_root()) {
-    // It runs last in forward and first in backward: freeing its parameters in between would gain nothing.
-    options_.reshard_after_forward = false;
-    options_.recompute = false;
-  }
+  // What runs last in forward and first in backward would gain nothing from being freed in between.
+  if (plan_.stays_gathered) options_.reshard_after_forward = false;
+  if (!plan_.checkpoints) options_.recompute = false;
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable()) continue;
     trainable_parameters_ += static_cast<std::int64_t>(buffer->parameters().size());

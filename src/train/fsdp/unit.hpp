@@ -49,7 +49,7 @@ class Unit final : public UnitHooks {
     bool reshard_after_forward = true;
     bool forward_prefetch = false;   ///< Start to gather the next unit while this one runs.
     bool backward_prefetch = false;  ///< The one before, in backward.
-    bool recompute = false;          ///< Activation checkpointing; never of the root.
+    bool recompute = false;          ///< Activation checkpointing, if the plan says so, too.
     /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
     bool reduce_late = false;
   };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "train/fsdp/end_units.hpp"
 #include "train/fsdp/wrap_policy.hpp"
 
 namespace accel::train {
@@ -45,16 +46,32 @@ std::string innermost(const std::string& fqn, const std::set<std::string>& units
 
 }  // namespace
 
+std::unordered_set<std::string> unit_modules(const ModelStructure& model, const core::FsdpConfig& config) {
+  const auto wrapped = wrapped_modules(model, config);
+  const EndUnits ends = end_units(model, config, wrapped);
+  std::unordered_set<std::string> modules(wrapped.begin(), wrapped.end());
+  modules.insert(ends.embeddings.begin(), ends.embeddings.end());
+  modules.insert(ends.heads.begin(), ends.heads.end());
+  return modules;
+}
+
 std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);
-  const std::set<std::string> names(wrapped.begin(), wrapped.end());
+  const EndUnits ends = end_units(model, config, wrapped);
+  std::set<std::string> names(wrapped.begin(), wrapped.end());
+  const std::set<std::string> layers = names;
+  names.insert(ends.embeddings.begin(), ends.embeddings.end());
+  names.insert(ends.heads.begin(), ends.heads.end());
+  const std::set<std::string> heads(ends.heads.begin(), ends.heads.end());
 
   std::vector<UnitPlan> units;
   for (ModuleInfo& module : post_order(model.modules)) {
-    if (names.contains(module.name))
-      units.push_back({std::move(module.name), std::move(module.class_name), {}});
+    if (!names.contains(module.name)) continue;
+    const bool is_head = heads.contains(module.name);
+    const bool is_layer = layers.contains(module.name);
+    units.push_back({std::move(module.name), std::move(module.class_name), {}, is_head, is_layer});
   }
-  units.push_back({"", model.modules.empty() ? "" : model.modules.front().class_name, {}});
+  units.push_back({"", model.modules.empty() ? "" : model.modules.front().class_name, {}, true, false});
 
   std::map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < units.size(); ++i) index[units[i].module] = i;

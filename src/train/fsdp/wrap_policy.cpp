@@ -145,14 +145,4 @@ std::vector<std::string> wrapped_modules(const ModelStructure& model, const core
   return config.version == 1 ? policy.version_1() : policy.version_2();
 }
 
-std::unordered_set<std::string> classes_of(const ModelStructure& model,
-                                           const std::vector<std::string>& modules) {
-  const std::unordered_set<std::string> names(modules.begin(), modules.end());
-  std::unordered_set<std::string> classes;
-  for (const ModuleInfo& module : model.modules) {
-    if (names.contains(module.name)) classes.insert(module.class_name);
-  }
-  return classes;
-}
-
 }  // namespace accel::train

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "core/config.hpp"
@@ -23,9 +22,5 @@ namespace accel::train {
 /// Throws Error (kUsage) if a listed class occurs nowhere, naming the classes there are, or if none is
 /// listed.
 std::vector<std::string> wrapped_modules(const ModelStructure& model, const core::FsdpConfig& config);
-
-/// The class names of the modules at the paths `modules`.
-std::unordered_set<std::string> classes_of(const ModelStructure& model,
-                                           const std::vector<std::string>& modules);
 
 }  // namespace accel::train

@@ -19,7 +19,11 @@ bool is_module_type(const c10::TypePtr& type) {
 
 class Finder {
  public:
-  explicit Finder(const std::unordered_set<std::string>& unit_classes) : unit_classes_(unit_classes) {}
+  Finder(const torch::jit::Module& root, const std::unordered_set<std::string>& units) {
+    for (const auto& module : root.named_modules()) {
+      if (units.contains(module.name)) units_.insert(module.value._ivalue().get());
+    }
+  }
 
   void search(Block* block, const torch::jit::Module& module) {
     for (Node* node : block->nodes()) {
@@ -31,28 +35,23 @@ class Finder {
   std::unordered_set<const at::TensorImpl*> found;
 
  private:
-  bool is_unit(const Value* value) const {
-    // The graph's own self is inside its boundary, so only a unit that was itself read as an attribute
-    // counts.
-    if (value->node()->kind() != c10::prim::GetAttr) return false;
-    const auto type = value->type()->cast<c10::ClassType>();
-    return type != nullptr && type->name() && unit_classes_.contains(type->name()->name());
-  }
-
   void examine(Node* node, const torch::jit::Module& module) {
     const c10::TypePtr& type = node->output()->type();
     if (!type->isSubtypeOf(*c10::TensorType::get()) && !is_module_type(type)) return;
     std::vector<std::string> path = {node->s(c10::attr::name)};
-    bool through_unit = false;
     Value* value = node->input();
-    for (; value->node()->kind() == c10::prim::GetAttr; value = value->node()->input()) {
-      through_unit |= is_unit(value);
+    for (; value->node()->kind() == c10::prim::GetAttr; value = value->node()->input())
       path.push_back(value->node()->s(c10::attr::name));
-    }
-    if (!through_unit || value != node->owningGraph()->inputs().at(0)) return;
+    if (path.size() < 2 || value != node->owningGraph()->inputs().at(0)) return;
 
-    c10::IValue reached = module._ivalue();
-    for (auto name = path.rbegin(); name != path.rend(); ++name) reached = reached.toObject()->getAttr(*name);
+    // The graph's own self is inside its boundary, so only a unit that is itself read as an attribute counts.
+    bool through_unit = false;
+    c10::IValue reached = module._ivalue()->getAttr(path.back());
+    for (auto name = path.rbegin() + 1; name != path.rend(); ++name) {
+      through_unit |= units_.contains(reached.toObject().get());
+      reached = reached.toObject()->getAttr(*name);
+    }
+    if (!through_unit) return;
     if (reached.isTensor()) {
       found.insert(reached.toTensor().unsafeGetTensorImpl());
     } else if (reached.isObject()) {
@@ -63,15 +62,15 @@ class Finder {
     }
   }
 
-  const std::unordered_set<std::string>& unit_classes_;
+  std::unordered_set<const c10::ivalue::Object*> units_;
 };
 
 }  // namespace
 
 std::unordered_set<const at::TensorImpl*> foreign_reads(const torch::jit::Module& root,
-                                                        const std::unordered_set<std::string>& unit_classes) {
-  Finder finder(unit_classes);
-  if (unit_classes.empty()) return {};
+                                                        const std::unordered_set<std::string>& units) {
+  if (units.empty()) return {};
+  Finder finder(root, units);
   for (const auto& module : root.named_modules()) {
     for (const torch::jit::Function* method : module.value.type()->methods()) {
       auto* function = module.value.type()->findMethod(method->name());

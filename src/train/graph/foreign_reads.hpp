@@ -10,9 +10,9 @@ namespace accel::train {
 /// The parameters that some module reads past the boundary of a wrapped unit, as in `self.unit.weight`
 /// outside the unit: no call of the unit announces such a read, so these parameters must belong to the root.
 ///
-/// Found in the graphs, as chains of GetAttr that start at `self` and pass through a module whose class is in
-/// `unit_classes`. Call before rewrite_methods.
+/// Found in the graphs, as chains of GetAttr that start at `self` and pass through one of `units`, which are
+/// paths of modules. Call before rewrite_methods.
 std::unordered_set<const at::TensorImpl*> foreign_reads(const torch::jit::Module& root,
-                                                        const std::unordered_set<std::string>& unit_classes);
+                                                        const std::unordered_set<std::string>& units);
 
 }  // namespace accel::train

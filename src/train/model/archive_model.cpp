@@ -37,8 +37,12 @@ std::string join(const std::string& path, const std::string& name) {
 /// Which tensors some module reads through a unit, by the code of the modules' methods.
 class ForeignFinder {
  public:
-  ForeignFinder(const ScriptModules& archive, const std::unordered_set<std::string>& unit_classes)
-      : archive_(archive), unit_classes_(unit_classes) {}
+  ForeignFinder(const ScriptModules& archive, const std::unordered_set<std::string>& units)
+      : archive_(archive) {
+    ckpt::for_each_module(archive, [&](const std::string& path, const ScriptModule& module) {
+      if (units.contains(path)) units_.insert(&module);
+    });
+  }
 
   std::set<std::size_t> find() {
     // A module object, not each of its names: what its methods reach is the same from all of them.
@@ -80,7 +84,7 @@ class ForeignFinder {
       module = &archive_.modules[attribute->index];
       if (!type.empty() && type != module->type) return;  // An interface, of which only methods are read.
       if (last && through_unit) add_parameters(attribute->index, 0);
-      through_unit |= unit_classes_.contains(std::string(module->class_name()));
+      through_unit |= units_.contains(module);
     }
   }
 
@@ -95,7 +99,7 @@ class ForeignFinder {
   }
 
   const ScriptModules& archive_;
-  const std::unordered_set<std::string>& unit_classes_;
+  std::set<const ScriptModule*> units_;
   std::map<const ckpt::ScriptClass*, std::vector<ckpt::AttributePath>> reads_;
   std::set<std::size_t> added_;
   std::set<std::size_t> found_;
@@ -124,7 +128,7 @@ ArchiveModel ArchiveModel::open(const std::filesystem::path& path) {
   }
 }
 
-ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& unit_classes) const {
+ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& units) const {
   ModelStructure result;
   std::unordered_map<std::size_t, std::size_t> parameter_of;  // By tensor.
   ckpt::for_each_module(archive_, [&](const std::string& path, const ScriptModule& module) {
@@ -146,8 +150,8 @@ ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& un
                                    /*foreign=*/false});
     }
   });
-  if (unit_classes.empty()) return result;
-  for (const std::size_t tensor : ForeignFinder(archive_, unit_classes).find()) {
+  if (units.empty()) return result;
+  for (const std::size_t tensor : ForeignFinder(archive_, units).find()) {
     const auto parameter = parameter_of.find(tensor);
     if (parameter != parameter_of.end()) result.parameters[parameter->second].foreign = true;
   }

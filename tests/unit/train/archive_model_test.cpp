@@ -31,14 +31,14 @@ std::string text_of(const ModelStructure& model) {
 class ArchiveModelTest : public ::testing::Test {
  protected:
   /// The structure as both read it; they must agree.
-  std::string structure(Module& root, const std::unordered_set<std::string>& unit_classes) {
+  std::string structure(Module& root, const std::unordered_set<std::string>& units) {
     const std::string path = (dir_ / "net.pt").string();
     root.save(path, {{"accel.json", "{}"}});
     ModelFile file = ModelFile::open(path);
-    const std::string expected = text_of(file.structure(foreign_reads(file.module(), unit_classes)));
+    const std::string expected = text_of(file.structure(foreign_reads(file.module(), units)));
     const ArchiveModel archive = ArchiveModel::open(path);
     EXPECT_EQ(archive.accel_json(), "{}");
-    EXPECT_EQ(text_of(archive.structure(unit_classes)), expected);
+    EXPECT_EQ(text_of(archive.structure(units)), expected);
     return expected;
   }
 
@@ -106,7 +106,7 @@ def forward(self, x, flag: bool = True):
 def other(self, x):
   return self.second.deeper.forward(x)
 )");
-  const std::string text = structure(root, {"Unit"});
+  const std::string text = structure(root, {"first", "second"});
   EXPECT_NE(text.find("first.peeked 2x float32 trained foreign"), std::string::npos) << text;
   EXPECT_NE(text.find("first.in_branch 2x float32 trained foreign"), std::string::npos) << text;
   EXPECT_NE(text.find("first.in_loop 2x float32 trained foreign"), std::string::npos) << text;
@@ -115,7 +115,11 @@ def other(self, x):
   EXPECT_NE(text.find("first.deeper.weight 2x float32 trained\n"), std::string::npos) << text;
   EXPECT_NE(text.find("second.peeked 2x float32 trained\n"), std::string::npos) << text;
   EXPECT_EQ(structure(root, {}).find("foreign"), std::string::npos);
-  EXPECT_EQ(structure(root, {"Inner", "Root"}).find("foreign"), std::string::npos);
+  EXPECT_EQ(structure(root, {"first.inner", "second.inner", ""}).find("foreign"), std::string::npos);
+  // A module of the same class that is no unit has no boundary.
+  const std::string one = structure(root, {"second"});
+  EXPECT_NE(one.find("first.peeked 2x float32 trained\n"), std::string::npos) << one;
+  EXPECT_NE(one.find("second.joined 2x float32 trained foreign"), std::string::npos) << one;
 }
 
 TEST_F(ArchiveModelTest, BytesOfBuffers) {

@@ -53,14 +53,24 @@ Module layer(const char* name, std::int64_t width) {
   return module;
 }
 
-/// Six blocks of one size and one of another, the second of which has a unit inside.
-Module net() {
+Module matrix(const char* name, const char* product) {
+  Module module(name);
+  module.register_parameter("weight", at::randn({50, 8}).set_requires_grad(true), false);
+  module.define(std::string("def forward(self, x):\n  return x @ self.weight") + product + "\n");
+  return module;
+}
+
+/// Six blocks of one size and one of another, the second of which has a unit inside; with `ends` an embedding
+/// and a head that are not tied.
+Module net(bool ends) {
   Module root("Net");
+  if (ends) root.register_module("tokens", matrix("WordEmbedding", ""));
   root.register_parameter("scale", at::randn({8}).set_requires_grad(true), false);
   root.register_parameter("tied", at::randn({50, 8}).set_requires_grad(true), false);
   root.register_parameter("last", at::randn({8}).set_requires_grad(true), false);
   root.register_buffer("mean", at::ones({100}));
-  std::string body = "def forward(self, x):\n  x = x @ self.tied * self.scale\n";
+  std::string body = std::string("def forward(self, x):\n  x = ") +
+                     (ends ? "self.tokens.forward(x)" : "x @ self.tied") + " * self.scale\n";
   for (int i = 0; i < 7; ++i) {
     const std::string name = "block" + std::to_string(i);
     Module block = layer("Block", 8);
@@ -73,7 +83,9 @@ Module net() {
     root.register_module(name, block);
     body += "  x = self." + name + ".forward(x)\n";
   }
-  root.define(body + "  return ((x * self.last) @ self.tied.t()).sum()\n");
+  if (ends) root.register_module("head", matrix("Linear", ".t()"));
+  root.define(body + "  return ((x * self.last) @ self.tied.t()).sum()" +
+              (ends ? " + self.head.forward(x).sum()\n" : "\n"));
   return root;
 }
 
@@ -85,6 +97,7 @@ struct Case {
   bool recompute = false;
   bool nested = false;
   bool ahead = true;
+  bool ends = false;
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -92,12 +105,13 @@ class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
 TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   const Case& tested = GetParam();
   const TempDir dir;
-  net().save((dir / "net.pt").string());
+  net(tested.ends).save((dir / "net.pt").string());
   core::Config config;
   config.launch.num_processes = tested.world_size;
   config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   if (tested.nested) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Inner");
+  config.fsdp.version = 2;
   config.fsdp.reshard_after_forward = tested.reshard;
   config.fsdp.activation_checkpointing = tested.recompute;
   config.fsdp.forward_prefetch = tested.ahead;
@@ -128,6 +142,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   std::size_t gradients = 0;
   std::size_t states = 0;
   ASSERT_EQ(model.units().size(), planned.units.size());
+  ASSERT_EQ(model.units().size(), 8U + (tested.nested ? 1 : 0) + (tested.ends ? 2 : 0));
   for (std::size_t i = 0; i < model.units().size(); ++i) {
     std::size_t shard = 0;
     for (const auto& buffer : model.units()[i]->buffers()) {
@@ -159,7 +174,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"nested_kept", 2, false, 1, false, true},
                       Case{"nested_recomputed", 2, true, 1, true, true},
                       Case{"nested_recomputed_kept", 2, false, 2, true, true},
-                      Case{"alone_accumulated", 1, true, 3, false, true}),
+                      Case{"alone_accumulated", 1, true, 3, false, true},
+                      Case{"ends", 2, true, 1, false, false, true, true},
+                      Case{"ends_not_ahead", 3, true, 1, false, false, false, true},
+                      Case{"ends_recomputed", 2, true, 2, true, true, true, true},
+                      Case{"ends_kept", 2, false, 1, false, false, true, true}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

@@ -130,7 +130,7 @@ TEST(ForeignReadsTest, FindsReadsPastAUnitsBoundary) {
   Module root("Root2");
   root.register_module("unit", unit);
   root.define("def forward(self, x):\n  return self.unit.forward(x) + self.unit.peeked\n");
-  const auto found = foreign_reads(root, {"Unit2"});
+  const auto found = foreign_reads(root, {"unit"});
   EXPECT_EQ(found.size(), 1u);
   EXPECT_TRUE(found.contains(unit.attr("peeked").toTensor().unsafeGetTensorImpl()));
   EXPECT_TRUE(foreign_reads(root, {}).empty());
@@ -144,7 +144,7 @@ TEST(ForeignReadsTest, CallingASubmoduleOfAUnitCountsToo) {
   Module root("Root3");
   root.register_module("unit", unit);
   root.define("def forward(self, x):\n  return self.unit.inner.forward(x)\n");
-  const auto found = foreign_reads(root, {"Unit3"});
+  const auto found = foreign_reads(root, {"unit"});
   EXPECT_TRUE(found.contains(inner.attr("weight").toTensor().unsafeGetTensorImpl()));
 }
 
