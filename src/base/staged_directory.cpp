@@ -56,7 +56,7 @@ fs::path swap_directories(const fs::path& staged, const fs::path& target) {
     return staged;
   }
   // sweep_leftovers() knows these names, should this process die in between.
-  const fs::path old = deleting_name(staged);
+  fs::path old = deleting_name(staged);
   rename_entry(target, old);
   try {
     sync_directory(parent);
@@ -72,7 +72,7 @@ fs::path swap_directories(const fs::path& staged, const fs::path& target) {
 
 }  // namespace
 
-StagedDirectory::StagedDirectory(fs::path target, Options options)
+StagedDirectory::StagedDirectory(const fs::path& target, Options options)
     : target_(resolved(target)), options_(std::move(options)) {
   sweep_leftovers(target_);
   inside_ = is_there(target_);

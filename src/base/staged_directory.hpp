@@ -46,7 +46,7 @@ class StagedDirectory {
 
   /// Sweeps leftovers and makes the staging directory, with missing parents of the target. A target that is
   /// no directory, or under kRefuse one that holds a file that belongs, is an Error.
-  StagedDirectory(std::filesystem::path target, Options options);
+  StagedDirectory(const std::filesystem::path& target, Options options);
   StagedDirectory(StagedDirectory&&) = delete;
   StagedDirectory& operator=(StagedDirectory&&) = delete;
   ~StagedDirectory();

@@ -31,10 +31,6 @@ std::uint64_t number_of(std::string_view bytes) {
   return number_in(std::as_bytes(std::span(bytes)), {0, bytes.size()});
 }
 
-std::span<const Ref> parts_of(const Graph& graph, const Node& node) {
-  return std::span(graph.children).subspan(node.start, node.count);
-}
-
 // Of anything but a call.
 std::string describe_plain(NodeRef value) {
   constexpr std::size_t kEnough = 100;  // More than is shown of a text.
@@ -62,8 +58,7 @@ std::optional<bool> NodeRef::boolean() const {
   return std::nullopt;
 }
 
-std::optional<std::int64_t> NodeRef::integer() const {
-  if (ref_.tag() == Ref::Tag::kSmall) return ref_.small_value();
+std::optional<std::int64_t> NodeRef::large_integer() const {
   const std::optional<Literal> literal = literal_of(*graph_, ref_);
   if (!literal) return std::nullopt;
   switch (literal->op) {
@@ -133,19 +128,6 @@ std::optional<NodeRef::GlobalName> NodeRef::global() const {
                     literal->text.substr(line + 1, literal->text.size() - line - 2)};
 }
 
-std::optional<NodeList> NodeRef::tuple() const {
-  if (ref_ == Ref::empty_tuple()) return NodeList(*graph_, {});
-  const Node* found = node();
-  if (found == nullptr || found->kind != Kind::kTuple) return std::nullopt;
-  return NodeList(*graph_, parts_of(*graph_, *found));
-}
-
-std::optional<NodeList> NodeRef::sequence() const {
-  const Node* found = node();
-  if (found == nullptr || found->kind != Kind::kList) return tuple();
-  return NodeList(*graph_, parts_of(*graph_, *found));
-}
-
 std::optional<NodePairs> NodeRef::dict() const {
   const Node* found = node();
   if (found == nullptr || found->kind != Kind::kDict) return std::nullopt;
@@ -160,20 +142,6 @@ std::optional<NodePairs> NodeRef::mapping() const {
   return built->pairs();
 }
 
-std::optional<NodeCall> NodeRef::call() const {
-  const Node* found = node();
-  if (found == nullptr) return std::nullopt;
-  switch (found->kind) {
-    case Kind::kReduced:
-    case Kind::kNewObject:
-    case Kind::kInstance:
-    case Kind::kRecord:
-      return NodeCall(*graph_, ref_);
-    default:
-      return std::nullopt;
-  }
-}
-
 const NodeExtras& NodeCall::extras() const {
   static const NodeExtras kNone;
   if (graph_->extras.empty()) return kNone;
@@ -181,19 +149,9 @@ const NodeExtras& NodeCall::extras() const {
   return found != graph_->extras.end() ? found->second : kNone;
 }
 
-NodeList NodeCall::args() const {
-  if (node_->kind == Kind::kInstance || node_->kind == Kind::kRecord) return {*graph_, {}};
-  return {*graph_, parts_of(*graph_, *node_)};
-}
-
 NodeList NodeCall::states() const {
   if (node_->kind == Kind::kInstance) return {*graph_, parts_of(*graph_, *node_)};
   return {*graph_, extras().states};
-}
-
-std::optional<NodePairs> NodeCall::record() const {
-  if (node_->kind != Kind::kRecord) return std::nullopt;
-  return NodePairs(*graph_, parts_of(*graph_, *node_));
 }
 
 Document::Document(std::span<const std::byte> bytes) : graph_(run_machine(bytes)) {}

@@ -25,7 +25,10 @@ class NodeRef {
   [[nodiscard]] bool is_none() const { return ref_ == Ref(); }
   [[nodiscard]] std::optional<bool> boolean() const;
   /// An integer of 64 bits.
-  [[nodiscard]] std::optional<std::int64_t> integer() const;
+  [[nodiscard]] std::optional<std::int64_t> integer() const {
+    if (ref_.tag() == Ref::Tag::kSmall) return ref_.small_value();
+    return large_integer();
+  }
   /// An integer that needs more: two's complement, little-endian.
   [[nodiscard]] std::optional<std::string_view> big_integer() const;
   [[nodiscard]] std::optional<double> real() const;
@@ -54,6 +57,8 @@ class NodeRef {
   [[nodiscard]] const Graph& graph() const { return *graph_; }
 
  private:
+  [[nodiscard]] std::optional<std::int64_t> large_integer() const;
+
   const Graph* graph_;
   Ref ref_;
 };
@@ -107,6 +112,45 @@ class NodeCall {
   Ref ref_;
   const Node* node_;
 };
+
+// What is asked of every value.
+
+inline std::optional<NodeList> NodeRef::tuple() const {
+  if (ref_ == Ref::empty_tuple()) return NodeList(*graph_, {});
+  const Node* found = node();
+  if (found == nullptr || found->kind != Node::Kind::kTuple) return std::nullopt;
+  return NodeList(*graph_, parts_of(*graph_, *found));
+}
+
+inline std::optional<NodeList> NodeRef::sequence() const {
+  const Node* found = node();
+  if (found == nullptr || found->kind != Node::Kind::kList) return tuple();
+  return NodeList(*graph_, parts_of(*graph_, *found));
+}
+
+inline std::optional<NodeCall> NodeRef::call() const {
+  const Node* found = node();
+  if (found == nullptr) return std::nullopt;
+  switch (found->kind) {
+    case Node::Kind::kReduced:
+    case Node::Kind::kNewObject:
+    case Node::Kind::kInstance:
+    case Node::Kind::kRecord:
+      return NodeCall(*graph_, ref_);
+    default:
+      return std::nullopt;
+  }
+}
+
+inline NodeList NodeCall::args() const {
+  if (node_->kind == Node::Kind::kInstance || node_->kind == Node::Kind::kRecord) return {*graph_, {}};
+  return {*graph_, parts_of(*graph_, *node_)};
+}
+
+inline std::optional<NodePairs> NodeCall::record() const {
+  if (node_->kind != Node::Kind::kRecord) return std::nullopt;
+  return NodePairs(*graph_, parts_of(*graph_, *node_));
+}
 
 /// A pickle of protocol 2 to 5, read without building a tree: 16 bytes a container and 4 a value, whatever is
 /// shared is there once. For pickles of millions of values; for others pickle::parse is handier.

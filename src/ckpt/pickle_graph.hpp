@@ -50,7 +50,7 @@ class Ref {
   std::uint32_t bits_ = 0;
 };
 
-/// A container or a call. Its parts are graph.children[start, start + count).
+/// A container or a call, in 16 bytes. Its parts are graph.children[start, start + count).
 struct Node {
   enum class Kind : std::uint8_t {
     kTuple,
@@ -68,11 +68,13 @@ struct Node {
 
   std::uint32_t start = 0;
   std::uint32_t count = 0;
-  std::uint32_t capacity = 0;  ///< Of what can still grow.
   Ref callable;
   Kind kind = Kind::kTuple;
-  bool held = false;  ///< By the memo, or twice on the stack, and so by who knows how many.
+  bool held = false;   ///< By the memo, or twice on the stack, and so by who knows how many.
+  bool grown = false;  ///< Filled more than once; only while it is built.
 };
+
+static_assert(sizeof(Node) == 16);
 
 /// What few objects have.
 struct NodeExtras {
@@ -92,5 +94,9 @@ struct Graph {
   std::unordered_map<std::uint32_t, NodeExtras> extras;  ///< By node.
   Ref root;
 };
+
+[[nodiscard]] inline std::span<const Ref> parts_of(const Graph& graph, const Node& node) {
+  return std::span(graph.children).subspan(node.start, node.count);
+}
 
 }  // namespace accel::ckpt::pickle

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.hpp"
@@ -25,14 +28,18 @@ std::span<const std::byte> checked_start(std::span<const std::byte> bytes) {
   return bytes;
 }
 
+// For what every other opcode calls; the compiler takes the machine for too large to do it by itself.
+#define ACCEL_HOT [[gnu::always_inline]]
+
 // The values that the opcodes work on. What was taken off stays readable until the next push.
 class Stack {
  public:
-  void push(Ref value) {
-    if (height_ == refs_.size()) refs_.resize(std::max<std::size_t>(64, height_ * 2));
+  ACCEL_HOT void push(Ref value) {
+    if (height_ == refs_.size()) [[unlikely]]
+      grow();
     refs_[height_++] = value;
   }
-  [[nodiscard]] Ref top() const {
+  [[nodiscard]] ACCEL_HOT Ref top() const {
     if (height_ <= floor_) reject("the stack is empty");
     return refs_[height_ - 1];
   }
@@ -41,7 +48,7 @@ class Stack {
     --height_;
     return value;
   }
-  std::span<const Ref> take(std::size_t count) {
+  ACCEL_HOT std::span<const Ref> take(std::size_t count) {
     if (height_ - floor_ < count) reject("the stack is empty");
     height_ -= count;
     return std::span(refs_).subspan(height_, count);
@@ -64,6 +71,8 @@ class Stack {
   [[nodiscard]] bool holds_one() const { return height_ == 1 && marks_.empty(); }
 
  private:
+  [[gnu::noinline]] void grow() { refs_.resize(std::max<std::size_t>(64, height_ * 2)); }
+
   std::vector<Ref> refs_;
   std::size_t height_ = 0;
   std::size_t floor_ = 0;  // The last mark.
@@ -126,11 +135,11 @@ class Machine {
       case Op::kNewFalse:
         return stack_.push(Ref::boolean(false));
       case Op::kBinInt1:
-        return push_integer(static_cast<std::int64_t>(fixed(1)));
+        return push_integer(fixed<std::uint8_t>());
       case Op::kBinInt2:
-        return push_integer(static_cast<std::int64_t>(fixed(2)));
+        return push_integer(fixed<std::uint16_t>());
       case Op::kBinInt:
-        return push_integer(static_cast<std::int32_t>(fixed(4)));
+        return push_integer(fixed<std::int32_t>());
       case Op::kLong1:
       case Op::kLong4:
         return push_long();
@@ -181,15 +190,17 @@ class Machine {
         return set_items(checked_pairs(stack_.take_marked()));
 
       case Op::kBinPut:
-        return put(fixed(1));
+        return put(fixed<std::uint8_t>());
       case Op::kLongBinPut:
-        return put(fixed(4));
+        return put(fixed<std::uint32_t>());
       case Op::kMemoize:
-        return put(memo_.count());
+        if (memo_.count() >= memo_.limit()) reject_memo(memo_.count());
+        if (memo_.put_next(stack_.top())) hold(stack_.top());
+        return;
       case Op::kBinGet:
-        return get(fixed(1));
+        return get(fixed<std::uint8_t>());
       case Op::kLongBinGet:
-        return get(fixed(4));
+        return get(fixed<std::uint32_t>());
 
       case Op::kStackGlobal:
         return push_global(stack_.take(2));
@@ -208,7 +219,7 @@ class Machine {
         return push_filled(Kind::kPersistent, stack_.take(1));
 
       case Op::kProto: {
-        const std::uint64_t protocol = fixed(1);
+        const std::uint8_t protocol = fixed<std::uint8_t>();
         if (protocol >= 2 && protocol <= 5) return;
         reject(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
       }
@@ -221,12 +232,16 @@ class Machine {
     reject("unknown opcode");
   }
 
-  std::uint64_t fixed(std::size_t width) {
-    next_ += width;
-    return number_in(graph_.bytes, {next_ - width, next_});
+  template <class T>
+  ACCEL_HOT T fixed() {
+    static_assert(std::endian::native == std::endian::little);
+    T value;
+    std::memcpy(&value, graph_.bytes.data() + next_, sizeof(T));
+    next_ += sizeof(T);
+    return value;
   }
 
-  void push_integer(std::int64_t value) {
+  ACCEL_HOT void push_integer(std::int64_t value) {
     const std::optional<Ref> small = Ref::small(value);
     if (small) return stack_.push(*small);
     push_atom();
@@ -247,7 +262,7 @@ class Machine {
   }
 
   // Nodes are used again as soon as nothing can refer to them any more.
-  void push_node(const Node& node) {
+  ACCEL_HOT void push_node(const Node& node) {
     if (!unused_.empty()) {
       const std::uint32_t index = unused_.back();
       unused_.pop_back();
@@ -270,7 +285,7 @@ class Machine {
     if (!graph_.nodes[ref.index()].held) unused_.push_back(ref.index());
   }
 
-  std::uint32_t store(std::span<const Ref> values) {
+  ACCEL_HOT std::uint32_t store(std::span<const Ref> values) {
     LargeVector<Ref>& children = graph_.children;
     check_room(values.size());
     const auto start = static_cast<std::uint32_t>(children.size());
@@ -287,30 +302,44 @@ class Machine {
     push_filled(Kind::kTuple, items);
   }
 
-  void push_filled(Kind kind, std::span<const Ref> parts) {
+  ACCEL_HOT void push_filled(Kind kind, std::span<const Ref> parts) {
     const auto count = static_cast<std::uint32_t>(parts.size());
-    push_node({.start = store(parts), .count = count, .capacity = count, .kind = kind});
+    push_node({.start = store(parts), .count = count, .kind = kind});
   }
 
   // The first filling takes what it needs, as most containers are filled once; after that they double.
-  void extend(Node& node, std::span<const Ref> parts) {
+  void extend(Ref container, std::span<const Ref> parts) {
+    Node& node = graph_.nodes[container.index()];
     const std::size_t count = node.count + parts.size();
-    LargeVector<Ref>& children = graph_.children;
-    if (count > node.capacity) {
-      const std::size_t capacity = std::max(count, std::size_t{node.capacity} * 2);
-      check_room(capacity);
-      if (std::size_t{node.start} + node.capacity != children.size()) {
-        const std::size_t start = children.size();
-        children.resize(start + node.count);
-        std::copy_n(children.begin() + node.start, node.count,
-                    children.begin() + static_cast<std::ptrdiff_t>(start));
-        node.start = static_cast<std::uint32_t>(start);
-      }
-      children.resize(node.start + capacity);
-      node.capacity = static_cast<std::uint32_t>(capacity);
+    if (node.count == 0) {
+      node.start = store(parts);
+    } else {
+      if (count > room_of(container)) make_room(container, node, count);
+      std::copy(parts.begin(), parts.end(), graph_.children.begin() + node.start + node.count);
     }
-    std::copy(parts.begin(), parts.end(), children.begin() + node.start + node.count);
     node.count = static_cast<std::uint32_t>(count);
+  }
+
+  std::uint32_t room_of(Ref container) const {
+    const Node& node = graph_.nodes[container.index()];
+    return node.grown ? rooms_.at(container.index()) : node.count;
+  }
+
+  void make_room(Ref container, Node& node, std::size_t count) {
+    LargeVector<Ref>& children = graph_.children;
+    const std::uint32_t before = room_of(container);
+    const std::size_t room = std::max(count, std::size_t{before} * 2);
+    check_room(room);
+    if (std::size_t{node.start} + before != children.size()) {
+      const std::size_t start = children.size();
+      children.resize(start + node.count);
+      std::copy_n(children.begin() + node.start, node.count,
+                  children.begin() + static_cast<std::ptrdiff_t>(start));
+      node.start = static_cast<std::uint32_t>(start);
+    }
+    children.resize(node.start + room);
+    rooms_[container.index()] = static_cast<std::uint32_t>(room);
+    node.grown = true;
   }
 
   std::span<const Ref> checked_pairs(std::span<const Ref> pairs) {
@@ -324,17 +353,17 @@ class Machine {
   }
 
   void append(std::span<const Ref> items) {
-    Node* target = node_of(stack_.top());
+    const Node* target = node_of(stack_.top());
     if (target != nullptr && (target->kind == Kind::kList || target->kind == Kind::kSet))
-      return extend(*target, items);
+      return extend(stack_.top(), items);
     if (target == nullptr || !is_object(*target)) reject("items for something that is not a list");
     std::vector<Ref>& all = extras().items;
     all.insert(all.end(), items.begin(), items.end());
   }
 
   void set_items(std::span<const Ref> pairs) {
-    Node* target = node_of(stack_.top());
-    if (target != nullptr && target->kind == Kind::kDict) return extend(*target, pairs);
+    const Node* target = node_of(stack_.top());
+    if (target != nullptr && target->kind == Kind::kDict) return extend(stack_.top(), pairs);
     if (target == nullptr || !is_object(*target)) reject("entries for something that is not a dict");
     std::vector<Ref>& all = extras().pairs;
     all.insert(all.end(), pairs.begin(), pairs.end());
@@ -343,15 +372,24 @@ class Machine {
   // Of the object on top.
   NodeExtras& extras() { return graph_.extras[stack_.top().index()]; }
 
+  [[noreturn]] static void reject_memo(std::uint64_t index) {
+    reject(fmt::format("memo {} in so short a pickle", index));
+  }
+
   void put(std::uint64_t index) {
-    if (index >= memo_.limit()) reject(fmt::format("memo {} in so short a pickle", index));
+    if (index >= memo_.limit()) reject_memo(index);
     if (memo_.put(index, stack_.top())) hold(stack_.top());
   }
 
-  void get(std::uint64_t index) {
+  ACCEL_HOT void get(std::uint64_t index) {
     const std::optional<Ref> value = memo_.get(index);
-    if (!value) reject(fmt::format("memo {} was never set", index));
+    if (!value) [[unlikely]]
+      reject_unset(index);
     stack_.push(*value);
+  }
+
+  [[noreturn]] static void reject_unset(std::uint64_t index) {
+    reject(fmt::format("memo {} was never set", index));
   }
 
   void push_global(std::span<const Ref> names) {
@@ -363,7 +401,7 @@ class Machine {
 
   // The call shares the parts of the tuple, which cannot change any more; copies would let a small pickle
   // grow.
-  void push_call(Kind kind, std::span<const Ref> callable_and_args, Ref kwargs) {
+  ACCEL_HOT void push_call(Kind kind, std::span<const Ref> callable_and_args, Ref kwargs) {
     Node node{.callable = callable_and_args[0], .kind = kind};
     const Ref args = callable_and_args[1];
     if (args != Ref::empty_tuple()) {
@@ -391,11 +429,10 @@ class Machine {
         object->kind = Kind::kRecord;
         object->start = dict->start;
         object->count = dict->count;
-        object->capacity = dict->capacity;
         return release(state);
       }
     }
-    if (object->kind == Kind::kInstance) return extend(*object, {&state, 1});
+    if (object->kind == Kind::kInstance) return extend(stack_.top(), {&state, 1});
     extras().states.push_back(state);
   }
 
@@ -403,13 +440,13 @@ class Machine {
   void unmake_record(Ref record) {
     Node dict = graph_.nodes[record.index()];
     dict.kind = Kind::kDict;
-    dict.held = false;
+    dict.held = dict.grown = false;
     push_node(dict);
     const Ref state = stack_.pop();
     Node& object = graph_.nodes[record.index()];
     object.kind = Kind::kInstance;
-    object.start = object.count = object.capacity = 0;
-    extend(object, {&state, 1});
+    object.start = object.count = 0;
+    extend(record, {&state, 1});
   }
 
   Graph graph_;
@@ -418,6 +455,7 @@ class Machine {
   std::size_t position_ = 0;  // Of the opcode that is being run,
   std::size_t next_ = 0;      // and of the one after it.
   std::vector<std::uint32_t> unused_;
+  std::unordered_map<std::uint32_t, std::uint32_t> rooms_;  // By node: parts for which a grown one has room.
 };
 
 }  // namespace

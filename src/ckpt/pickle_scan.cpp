@@ -2,16 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/threads.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
+
+// A second thread is worth its start from about here.
+constexpr std::size_t kManyBytes = std::size_t{1} << 20;
 
 // What follows an opcode.
 enum class Form : std::uint8_t {
@@ -123,54 +130,109 @@ constexpr std::array<std::uint8_t, 256> length_table() {
 
 constexpr std::array<std::uint8_t, 256> kLengths = length_table();
 
+// A part of the input, from one opcode to another.
 class Scanner {
  public:
-  explicit Scanner(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  Scanner(std::span<const std::byte> bytes, std::size_t begin, std::size_t end)
+      : bytes_(bytes), at_(begin), end_(end) {}
 
-  Scan run() {
-    std::size_t at = 0;
+  // Up to STOP, or to the first opcode that does not begin before the end.
+  void run() {
     try {
-      while (at < bytes_.size()) {
-        const auto code = std::to_integer<std::uint8_t>(bytes_[at]);
+      while (at_ < end_) {
+        const auto code = std::to_integer<std::uint8_t>(bytes_[at_]);
         ++seen_[code];
         if (kLengths[code] != 0) {
-          at += kLengths[code];
+          at_ += kLengths[code];
           continue;
         }
-        const Argument argument = argument_of(bytes_, at, kOps[code]);
+        const Argument argument = argument_of(bytes_, at_, kOps[code]);
         const auto op = static_cast<Op>(code);
-        if (op == Op::kStop) return finish();
+        if (op == Op::kStop) {
+          stopped_ = true;
+          return;
+        }
         if (op == Op::kBinGet || op == Op::kLongBinGet) fetch(number_in(bytes_, argument));
-        at = argument.end;
+        at_ = argument.end;
       }
-      reject_end();
+      if (end_ == bytes_.size()) reject_end();
     } catch (Error& e) {
-      if (at < bytes_.size()) e.add_context(place_of(bytes_, at));
+      if (at_ < bytes_.size()) e.add_context(place_of(bytes_, at_));
       throw;
     }
+  }
+
+  [[nodiscard]] bool stopped() const { return stopped_; }
+  [[nodiscard]] std::size_t reached() const { return at_; }
+
+  // What the part that follows has too.
+  void add(const Scanner& next) {
+    for (std::size_t op = 0; op < seen_.size(); ++op) seen_[op] += next.seen_[op];
+    fetched_.resize(std::max(fetched_.size(), next.fetched_.size()));
+    for (std::size_t word = 0; word < next.fetched_.size(); ++word) fetched_[word] |= next.fetched_[word];
+  }
+
+  Scan result() {
+    Scan result;
+    for (std::size_t op = 0; op < seen_.size(); ++op) {
+      result.values += kOps[op].makes != Makes::kNothing ? seen_[op] : 0;
+      result.atoms += kOps[op].makes == Makes::kAtom ? seen_[op] : 0;
+      result.nodes += kOps[op].makes == Makes::kNode ? seen_[op] : 0;
+    }
+    result.fetched = std::move(fetched_);
+    return result;
   }
 
  private:
   // Memo indices count up, so none can be greater than the number of bytes.
   void fetch(std::uint64_t index) {
     if (index >= bytes_.size()) reject(fmt::format("memo {} was never set", index));
-    if (index / 64 >= result_.fetched.size()) result_.fetched.resize(index / 64 + 1);
-    result_.fetched[index / 64] |= std::uint64_t{1} << index % 64;
-  }
-
-  Scan finish() {
-    for (std::size_t op = 0; op < seen_.size(); ++op) {
-      result_.values += kOps[op].makes != Makes::kNothing ? seen_[op] : 0;
-      result_.atoms += kOps[op].makes == Makes::kAtom ? seen_[op] : 0;
-      result_.nodes += kOps[op].makes == Makes::kNode ? seen_[op] : 0;
-    }
-    return std::move(result_);
+    if (index / 64 >= fetched_.size()) fetched_.resize(index / 64 + 1);
+    fetched_[index / 64] |= std::uint64_t{1} << index % 64;
   }
 
   std::span<const std::byte> bytes_;
+  std::size_t at_;
+  std::size_t end_;
+  bool stopped_ = false;
   std::array<std::uint64_t, 256> seen_{};
-  Scan result_;
+  std::vector<std::uint64_t> fetched_;
 };
+
+// Where a frame in the middle begins, if what the frames say of their lengths is true.
+std::optional<std::size_t> middle_frame(std::span<const std::byte> bytes) {
+  constexpr std::size_t kProtoBytes = 2;
+  constexpr std::size_t kFrameBytes = 1 + sizeof(std::uint64_t);
+  std::size_t at = kProtoBytes;
+  while (at < bytes.size() && static_cast<Op>(bytes[at]) == Op::kFrame) {
+    if (at >= bytes.size() / 2) return at;
+    if (bytes.size() - at < kFrameBytes) break;
+    const std::uint64_t length = number(bytes, at + 1, sizeof(std::uint64_t));
+    if (length > bytes.size() - at - kFrameBytes) break;
+    at += kFrameBytes + length;
+  }
+  return std::nullopt;
+}
+
+// Nothing if no opcode begins at `middle`.
+std::optional<Scan> scan_halves(std::span<const std::byte> bytes, std::size_t middle) {
+  Scanner first(bytes, 0, middle);
+  Scanner second(bytes, middle, bytes.size());
+  // What is wrong with the second half is so only if it begins where the first one ends.
+  std::exception_ptr wrong;
+  const auto run_second = [&] {
+    try {
+      second.run();
+    } catch (const Error&) {
+      wrong = std::current_exception();
+    }
+  };
+  run_both([&] { first.run(); }, run_second);
+  if (first.stopped() || first.reached() != middle) return std::nullopt;
+  if (wrong) std::rethrow_exception(wrong);
+  first.add(second);
+  return first.result();
+}
 
 }  // namespace
 
@@ -187,7 +249,17 @@ std::string_view text_in(std::span<const std::byte> bytes, Argument argument) {
   return {reinterpret_cast<const char*>(bytes.data()) + argument.begin, argument.end - argument.begin};
 }
 
-Scan scan(std::span<const std::byte> bytes) { return Scanner(bytes).run(); }
+Scan scan(std::span<const std::byte> bytes) {
+  if (bytes.size() >= kManyBytes) {
+    const std::optional<std::size_t> middle = middle_frame(bytes);
+    if (middle) {
+      if (std::optional<Scan> found = scan_halves(bytes, *middle)) return std::move(*found);
+    }
+  }
+  Scanner scanner(bytes, 0, bytes.size());
+  scanner.run();
+  return scanner.result();
+}
 
 std::string place_of(std::span<const std::byte> bytes, std::size_t position) {
   return fmt::format("byte {} of the pickle (opcode 0x{:02x})", position,

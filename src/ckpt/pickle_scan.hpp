@@ -32,8 +32,8 @@ struct Scan {
   std::vector<std::uint64_t> fetched;  ///< A bit for every memo index that is ever fetched.
 };
 
-/// Goes over the opcodes up to STOP. Throws Error (kCorrupt) for an unknown opcode, an argument or a pickle
-/// that ends early, and a memo index greater than the pickle is long.
+/// Goes over the opcodes up to STOP, from a megabyte on on two threads. Throws Error (kCorrupt) for an
+/// unknown opcode, an argument or a pickle that ends early, and a memo index greater than the pickle is long.
 [[nodiscard]] Scan scan(std::span<const std::byte> bytes);
 
 /// "byte 7 of the pickle (opcode 0x2e)": where an error was found.

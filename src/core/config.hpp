@@ -75,6 +75,12 @@ struct CheckpointConfig {
   std::int64_t total_limit = 0;  ///< Checkpoints kept; 0: all.
 };
 
+/// Which steps a trace is recorded of; both are in it.
+struct ProfileConfig {
+  std::int64_t first_step = 0;
+  std::int64_t last_step = 0;
+};
+
 struct TrainingConfig {
   ModelConfig model;
   DataConfig data;
@@ -88,6 +94,7 @@ struct TrainingConfig {
   std::uint64_t seed = 42;
   std::filesystem::path output_dir;
   CheckpointConfig checkpoint;
+  std::optional<ProfileConfig> profile;
 };
 
 struct LaunchConfig {

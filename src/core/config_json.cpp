@@ -213,6 +213,10 @@ void visit_fields(Visitor& v, T& c) {
     v("seed", c.seed);
     v("output_dir", c.output_dir);
     v("checkpoint", c.checkpoint);
+    v("profile", c.profile);
+  } else if constexpr (std::is_same_v<Struct, ProfileConfig>) {
+    v("first_step", c.first_step);
+    v("last_step", c.last_step);
   } else if constexpr (std::is_same_v<Struct, ModelConfig>) {
     v("path", c.path);
     v("weights", c.weights);

@@ -62,6 +62,8 @@ constexpr Field kFields[] = {
     {.path = "training.checkpoint.adapter_only", .type = Type::kBool, .built = "false"},
     {.path = "training.checkpoint.export", .built = "none"},
 
+    {.path = "training.profile.steps", .type = Type::kNumbers, .min = 1},
+
     {.path = "training.metrics.jsonl", .type = Type::kBool, .built = "true"},
     {.path = "training.metrics.tensorboard", .type = Type::kBool, .built = "false"},
 };

@@ -1,4 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "core/config_resolve.hpp"
@@ -61,6 +65,25 @@ OptimizerConfig optimizer_of(const Section& section, const Settings& settings) {
   return optimizer;
 }
 
+std::optional<ProfileConfig> profile_of(const Settings& settings, std::int64_t max_steps) {
+  static constexpr std::string_view kKey = "training.profile.steps";
+  const auto steps = settings.get<std::vector<double>>(kKey);
+  if (!steps) return std::nullopt;
+  const auto is_step = [&](double step) {
+    return step == std::floor(step) && step <= static_cast<double>(max_steps);
+  };
+  const bool good =
+      steps->size() == 2 && std::all_of(steps->begin(), steps->end(), is_step) && (*steps)[0] <= (*steps)[1];
+  if (!good) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' must be the first and the last step to record, of 1 to {} "
+                            "(training.max_steps); found [{}]",
+                            settings.where(kKey), kKey, max_steps, fmt::join(*steps, ", ")))
+        .hint("for example [5, 8]");
+  }
+  return ProfileConfig{static_cast<std::int64_t>((*steps)[0]), static_cast<std::int64_t>((*steps)[1])};
+}
+
 }  // namespace
 
 TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request) {
@@ -96,6 +119,7 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   section.read("training.output_dir", training.output_dir);
   section.read("training.checkpoint.every", training.checkpoint.every);
   section.read("training.checkpoint.total_limit", training.checkpoint.total_limit);
+  training.profile = profile_of(settings, training.max_steps);
   return training;
 }
 

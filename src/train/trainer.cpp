@@ -26,6 +26,7 @@
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
 #include "train/optim/schedule.hpp"
+#include "train/profile.hpp"
 
 namespace accel::train {
 namespace {
@@ -57,7 +58,8 @@ class Trainer {
                 {config_.model.weights, config_.model.init_std, config_.seed}},
                device, group),
         optimizer_(config_.optimizer, model_.trainable_buffers(), group.rank()),
-        metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()) {
+        metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()),
+        profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     if (config_.data.eval) {
       eval_data_ = TokenStream::open(config_.data.eval->format, config_.data.eval->path);
       if (eval_data_->windows(config_.data.eval->sequence_length) == 0) {
@@ -75,7 +77,10 @@ class Trainer {
     start_ = Clock::now();
     since_log_ = start_;
     for (std::int64_t step = 1; step <= config_.max_steps; ++step) {
+      profiler_.begin_step(step);
       const StepResult result = run_step(step);
+      if (const auto trace = profiler_.end_step(step))
+        say(fmt::format("wrote the profile {}", trace->string()));
       if (step % config_.log_every == 0 || step == config_.max_steps) log_step(step, result);
       const bool last = step == config_.max_steps;
       if (eval_data_ && config_.eval_every > 0 && (last || step % config_.eval_every == 0))
@@ -204,6 +209,7 @@ class Trainer {
   ShardedModel model_;
   AdamW optimizer_;
   MetricsLog metrics_;
+  StepProfiler profiler_;
   std::optional<TokenStream> eval_data_;
 
   Clock::time_point start_;

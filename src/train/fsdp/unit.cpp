@@ -1,6 +1,7 @@
 #include "train/fsdp/unit.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -80,6 +81,7 @@ void Unit::gather_wanted() {
 void Unit::unshard(Direction direction) {
   start_unshard();
   prefetch(direction);
+  RECORD_USER_SCOPE("wait for unit " + name());
   for (const auto& buffer : buffers_) buffer->finish_unshard();
 }
 

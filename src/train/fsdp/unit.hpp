@@ -72,7 +72,7 @@ class Unit final : public UnitHooks {
   void failed(const std::exception_ptr& error) override {
     if (!step_.failure) step_.failure = error;
   }
-  [[nodiscard]] std::string name() const override { return plan_.module; }
+  [[nodiscard]] std::string name() const override { return plan_.is_root() ? "(root)" : plan_.module; }
 
   /// Forgets what an earlier forward left to be waited for.
   void begin_micro_step();

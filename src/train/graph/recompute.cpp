@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/util/intrusive_ptr.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -136,6 +137,7 @@ class Recompute {
     std::vector<c10::IValue> arguments;
     for (const c10::IValue& argument : call_.arguments)
       arguments.push_back(map_tensors(argument, [&](const at::Tensor&) { return inputs.at(next++); }));
+    RECORD_USER_SCOPE("unit " + call_.hooks->name() + ", again");
     const SecondRun second(call_);
     const BuffersAside aside(call_.self);
     const c10::IValue result = call_.run(arguments);

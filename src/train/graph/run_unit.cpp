@@ -3,6 +3,7 @@
 #include <ATen/core/function.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -50,6 +51,7 @@ void run_unit(torch::jit::Stack& stack) {
     return;
   }
   try {
+    RECORD_USER_SCOPE("unit " + hooks->name());
     hooks->before_call(arguments);
     const bool recomputes = hooks->recomputes() && at::GradMode::is_enabled();
     c10::IValue result = recomputes ? call_recomputed(self, body, arguments, *hooks) : run_body(body, inputs);

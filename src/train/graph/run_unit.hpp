@@ -28,7 +28,7 @@ class UnitHooks {
   /// A call that began has thrown an Error of ours, which the TorchScript interpreter is about to turn into a
   /// text of its own.
   virtual void failed(const std::exception_ptr& /*error*/) {}
-  /// For messages: the module's path.
+  /// For messages and profiles: the module's path, "(root)" for the model itself.
   [[nodiscard]] virtual std::string name() const = 0;
 };
 

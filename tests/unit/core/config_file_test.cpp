@@ -108,6 +108,19 @@ TEST_F(ConfigFileTest, ANullFlagRestoresTheDefault) {
   EXPECT_FALSE(load(yaml, {"training.max_grad_norm=null"}).config.training->max_grad_norm.has_value());
 }
 
+TEST_F(ConfigFileTest, ProfiledStepsAreAFirstAndALast) {
+  const std::string yaml = training(", profile: {steps: [1, 2]}");
+  EXPECT_EQ(load(yaml, {"training.max_steps=2"}).config.training->profile->last_step, 2);
+  EXPECT_FALSE(load(training()).config.training->profile.has_value());
+  for (const char* steps : {"[2, 1]", "[1, 3]", "[1]", "[1, 1.5]", "[1, 2, 2]"}) {
+    EXPECT_THAT(error_of(yaml, {"training.max_steps=2", fmt::format("training.profile.steps={}", steps)}),
+                HasSubstr(fmt::format(
+                    "'training.profile.steps' must be the first and the last step to record, of 1 to 2 "
+                    "(training.max_steps); found {}",
+                    steps)));
+  }
+}
+
 TEST_F(ConfigFileTest, AFlagMendsAValueThatIsNotBuilt) {
   const std::string yaml = "mixed_precision: bf16\n" + training();
   EXPECT_EQ(error_of(yaml), "run.yaml:1:18: 'mixed_precision: bf16' is not there yet");

@@ -50,6 +50,7 @@ Config unusual_config() {
   training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;
   training.output_dir = "runs/gpt";
   training.checkpoint = {200, 3};
+  training.profile = {5, 8};
   config.training = training;
   return config;
 }
