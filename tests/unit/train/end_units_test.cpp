@@ -44,6 +44,9 @@ TEST(EndUnitsTest, NoneInVersionOneOrWhereNothingIsWrapped) {
 TEST(EndUnitsTest, TiedForeignAndWrappedOnesAreNone) {
   EXPECT_THAT(ends_of(gpt()).embeddings, IsEmpty());
   EXPECT_THAT(ends_of(gpt()).heads, IsEmpty());
+  ModelStructure shared = untied();
+  shared.parameters.front().fqns.emplace_back("blocks.0.tokens.weight");
+  EXPECT_THAT(ends_of(shared).embeddings, IsEmpty());
   ModelStructure foreign = untied();
   foreign.parameters.back().foreign = true;
   EXPECT_THAT(ends_of(foreign).embeddings, IsEmpty());
