@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
@@ -39,6 +40,7 @@ std::string policy_of(const core::FsdpConfig& fsdp) {
 
 struct Sums {
   std::size_t tensors = 0;
+  std::uint64_t ignored_bytes = 0;
   std::int64_t elements = 0;
   std::int64_t trainable = 0;
 };
@@ -49,13 +51,14 @@ Sums sums_of(const Footprint& footprint) {
     sums.tensors += unit.parameters;
     sums.elements += unit.elements;
     sums.trainable += unit.trainable;
+    sums.ignored_bytes += unit.ignored_bytes;
   }
   return sums;
 }
 
 bool is_alike(const UnitFootprint& a, const UnitFootprint& b) {
   return a.class_name == b.class_name && a.parameters == b.parameters && a.elements == b.elements &&
-         a.trainable == b.trainable;
+         a.trainable == b.trainable && a.ignored_bytes == b.ignored_bytes;
 }
 
 // Equal layers in a row take one line.
@@ -108,6 +111,7 @@ Json to_json(const UnitFootprint& unit) {
           {"gradient_bytes", unit.gradient_bytes},
           {"optimizer_bytes", unit.optimizer_bytes},
           {"unsharded_bytes", unit.unsharded_bytes},
+          {"ignored_bytes", unit.ignored_bytes},
           {"all_gather_bytes", unit.gather_bytes},
           {"reduce_scatter_bytes", unit.reduce_bytes}};
 }
@@ -150,6 +154,10 @@ void print_plan_text(const PlanReport& report, std::ostream& out) {
                      count_of(static_cast<std::size_t>(training.gradient_accumulation_steps), "micro-step"),
                      training.optimizer.type,
                      report.model.fsdp.activation_checkpointing ? ", with activation checkpointing" : "");
+  if (const std::string& ignored = report.model.fsdp.ignored_modules; !ignored.empty()) {
+    out << fmt::format("  ignored_modules {}: {} of parameters, on every rank\n", ignored,
+                       format_bytes(sums.ignored_bytes));
+  }
   out << "\n" << units_of(first);
   out << "\nMemory of a rank; activations and libtorch itself come on top:\n\n"
       << memory_of(report.footprints);
@@ -167,6 +175,7 @@ void print_plan_json(const PlanReport& report, std::ostream& out) {
                    {"trainable_elements", sums.trainable},
                    {"auto_wrap_policy", core::name_of(fsdp.auto_wrap_policy)},
                    {"reshard_after_forward", fsdp.reshard_after_forward},
+                   {"ignored_modules", fsdp.ignored_modules},
                    {"activation_checkpointing", fsdp.activation_checkpointing},
                    {"gradient_accumulation_steps", training.gradient_accumulation_steps},
                    {"optimizer", training.optimizer.type},

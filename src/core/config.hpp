@@ -28,6 +28,7 @@ struct FsdpConfig {
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;
   std::int64_t min_num_params = 100'000'000;  ///< Elements; of SIZE_BASED_WRAP.
   std::vector<std::string> transformer_layer_cls_to_wrap;
+  std::string ignored_modules;  ///< A regular expression on module names; empty: none.
 };
 
 struct ModelConfig {

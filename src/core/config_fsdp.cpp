@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/name_pattern.hpp"
 #include "base/text.hpp"
 #include "core/config_names.hpp"
 #include "core/config_resolve.hpp"
@@ -111,6 +112,16 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   if (const auto classes =
           settings.get<std::vector<std::string>>("fsdp_config.transformer_layer_cls_to_wrap")) {
     fsdp.transformer_layer_cls_to_wrap = *classes;
+  }
+  if (const auto ignored = settings.get<std::string>("fsdp_config.ignored_modules")) {
+    try {
+      (void)NamePattern(*ignored);
+    } catch (Error& error) {
+      error.add_context(
+          fmt::format("{}'fsdp_config.ignored_modules'", settings.where("fsdp_config.ignored_modules")));
+      throw;
+    }
+    fsdp.ignored_modules = *ignored;
   }
   static constexpr std::string_view kStateDict = "fsdp_config.state_dict_type";
   if (fsdp.version == 2 && settings.get<std::string>(kStateDict) == "LOCAL_STATE_DICT") {

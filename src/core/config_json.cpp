@@ -187,6 +187,7 @@ void visit_fields(Visitor& v, T& c) {
     v("auto_wrap_policy", c.auto_wrap_policy);
     v("min_num_params", c.min_num_params);
     v("transformer_layer_cls_to_wrap", c.transformer_layer_cls_to_wrap);
+    v("ignored_modules", c.ignored_modules);
   } else if constexpr (std::is_same_v<Struct, LaunchConfig>) {
     v("num_processes", c.num_processes);
     v("num_machines", c.num_machines);

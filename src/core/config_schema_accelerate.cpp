@@ -51,7 +51,7 @@ constexpr Field kFields[] = {
     {.path = "fsdp_config.sync_module_states", .type = Type::kBool},
     {.path = "fsdp_config.activation_checkpointing", .type = Type::kBool},
     {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool, .built = "false"},
-    {.path = "fsdp_config.ignored_modules", .built = kNothing},
+    {.path = "fsdp_config.ignored_modules"},
 
     {.path = "parallelism_config.dp_replicate_size", .type = Type::kInt, .built = "1", .min = 1},
     {.path = "parallelism_config.dp_shard_size", .type = Type::kInt, .min = 1},

@@ -41,6 +41,32 @@ def test_torch_loads_what_we_save_bit_for_bit(accel, tmp_path, processes):
         assert torch.equal(merged[name], expected[name]), name
 
 
+def test_ignored_modules_are_whole_in_the_checkpoint(accel, tmp_path):
+    """Nothing but where they are kept changes; a frozen parameter has no optimizer state, ignored or not."""
+    torch.manual_seed(0)
+    model = train_runs.GPT(**train_runs.SIZES)
+    model.blocks[0].requires_grad_(False)
+    torch.jit.script(model).save(str(tmp_path / "gpt.pt"))
+    losses = []
+    for ignored in ("", r"blocks\.0"):
+        result = accel("launch", train_runs.config(
+            tmp_path, 2, max_steps=3, checkpoint={"every": 3 if ignored else 0, "resume": "none"},
+            **({"fsdp_config.fsdp_ignored_modules": ignored} if ignored else {})))
+        assert f"in {len(model.blocks) + (0 if ignored else 1)} units" in result.stderr
+        losses.append(train_runs.metrics(tmp_path)[-3:])
+    assert losses[0] == losses[1]
+    last = tmp_path / "out/checkpoints/checkpoint_3"
+    frozen = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("blocks.0.")}
+    loaded = load_with_dcp(last / "pytorch_model_fsdp_0", "model", frozen)
+    for name in frozen:
+        assert torch.equal(loaded[name], frozen[name]), name
+    state = dcp.FileSystemReader(str(last / "optimizer_0")).read_metadata().state_dict_metadata
+    moments = {key for key in state if key.endswith("exp_avg")}
+    assert moments and not any(".blocks.0." in key for key in moments)
+    metadata = dcp.FileSystemReader(str(last / "pytorch_model_fsdp_0")).read_metadata().state_dict_metadata
+    assert all(len(metadata[f"model.{name}"].chunks) == 1 for name in frozen)
+
+
 def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):
     from accelerate.utils import merge_fsdp_weights
     train_runs.export(tmp_path / "gpt.pt")

@@ -54,11 +54,13 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
     const ParameterInfo& parameter = model.parameters[index];
     check_trainable_dtype(parameter);
     const auto same = [&](const BufferPlan& buffer) {
-      return buffer.dtype == parameter.dtype && buffer.trainable == parameter.requires_grad;
+      return buffer.dtype == parameter.dtype && buffer.trainable == parameter.requires_grad &&
+             buffer.replicated == parameter.ignored;
     };
     auto buffer = std::find_if(buffers.begin(), buffers.end(), same);
     if (buffer == buffers.end()) {
-      buffers.push_back({parameter.dtype, item_bytes_of(parameter), parameter.requires_grad, {}, {}});
+      buffers.push_back(
+          {parameter.dtype, item_bytes_of(parameter), parameter.requires_grad, parameter.ignored, {}, {}});
       buffer = buffers.end() - 1;
     }
     buffer->parameters.push_back(index);
@@ -71,7 +73,7 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
       specs.push_back({parameter.fqns, parameter.shape, decays(parameter.fqns, no_decay)});
       index_of.emplace(parameter.fqns.front(), index);
     }
-    buffer.layout = make_flat_layout(std::move(specs), buffer.item_bytes, world_size);
+    buffer.layout = make_flat_layout(std::move(specs), buffer.item_bytes, buffer.replicated ? 1 : world_size);
     for (std::size_t i = 0; i < buffer.parameters.size(); ++i)
       buffer.parameters[i] = index_of.at(buffer.layout.parameters[i].spec.fqns.front());
   }

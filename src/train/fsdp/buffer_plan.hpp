@@ -10,11 +10,12 @@
 
 namespace accel::train {
 
-/// One flat buffer of a unit: its parameters of one dtype and requires_grad.
+/// One flat buffer of a unit: its parameters of one dtype and requires_grad; ignored ones apart.
 struct BufferPlan {
   std::string dtype;  ///< "float32"
   std::int64_t item_bytes = 0;
   bool trainable = true;
+  bool replicated = false;  ///< Of ignored parameters: every rank has all of it, as if it were the only one.
   FlatLayout layout;
   std::vector<std::size_t> parameters;  ///< Indices into ModelStructure::parameters, in layout order.
 

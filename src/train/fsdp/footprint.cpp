@@ -81,6 +81,10 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
   const auto others = static_cast<Bytes>(options.world_size - 1);
   for (const BufferPlan& buffer : buffers) {
     const Bytes shard = buffer.shard_bytes();
+    if (buffer.replicated) {
+      add(result.ignored_bytes, shard);
+      continue;
+    }
     add(result.padded_elements, buffer.layout.numel());
     add(result.shard_bytes, shard);
     add(result.unsharded_bytes, buffer.bytes());
@@ -105,7 +109,9 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
     StepUnit unit;
     unit.stays_gathered = units[i].stays_gathered;
     unit.recomputes = units[i].checkpoints;
-    for (const BufferPlan& buffer : buffers[i]) unit.buffers.push_back({buffer.bytes(), buffer.trainable});
+    for (const BufferPlan& buffer : buffers[i]) {
+      if (!buffer.replicated) unit.buffers.push_back({buffer.bytes(), buffer.trainable});
+    }
     auto first = done.end();
     while (first != done.begin() && is_inside(units[std::prev(first)->first].module, units[i].module))
       --first;
@@ -158,6 +164,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     memory.unsharded_units = step.units;
   }
   memory.replicated_bytes = options.replicated_bytes;
+  for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.ignored_bytes);
   for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes,
                            memory.unsharded_bytes, memory.replicated_bytes}) {
     add(memory.total_bytes, part);

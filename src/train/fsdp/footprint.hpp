@@ -35,6 +35,7 @@ struct UnitFootprint {
   std::uint64_t gradient_bytes = 0;
   std::uint64_t optimizer_bytes = 0;
   std::uint64_t unsharded_bytes = 0;  ///< Parameters, gathered; on one rank they are the shard.
+  std::uint64_t ignored_bytes = 0;    ///< Of parameters that are not sharded, but whole on every rank.
   std::uint64_t gather_bytes = 0;     ///< Sent a step by all-gathers.
   std::uint64_t reduce_bytes = 0;     ///< Sent a step by reduce-scatters.
 };
@@ -50,9 +51,9 @@ struct MemoryFootprint {
   std::uint64_t unsharded_gradient_bytes = 0;   ///< At once, at most.
   /// For both, in blocks that are used again for buffers of the same size.
   std::uint64_t unsharded_bytes = 0;
-  std::size_t unsharded_units = 0;  ///< At once, at most.
-  std::uint64_t replicated_bytes = 0;
-  std::uint64_t total_bytes = 0;  ///< All of them at the end of a step, which is the most there is.
+  std::size_t unsharded_units = 0;     ///< At once, at most.
+  std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and ignored parameters.
+  std::uint64_t total_bytes = 0;       ///< All of them at the end of a step, which is the most there is.
 };
 
 /// What all units cost at one world size.

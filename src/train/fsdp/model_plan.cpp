@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "train/fsdp/ignored_modules.hpp"
 #include "train/model/model_notes.hpp"
 
 namespace accel::train {
@@ -20,7 +21,8 @@ int moments_of(const core::OptimizerConfig& optimizer) {
 ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
   ModelPlan plan;
   plan.fsdp = with_notes(fsdp, parse_notes(model.accel_json()));
-  plan.structure = model.structure(unit_modules(model.structure({}), plan.fsdp));
+  const ModelStructure plain = with_ignored(model.structure({}), plan.fsdp.ignored_modules);
+  plan.structure = with_ignored(model.structure(unit_modules(plain, plan.fsdp)), plan.fsdp.ignored_modules);
   plan.units = plan_units(plan.structure, plan.fsdp);
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "train/fsdp/buffer_plan.hpp"
+#include "train/fsdp/ignored_modules.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/graph/foreign_reads.hpp"
 #include "train/graph/mend_traced.hpp"
@@ -28,7 +29,10 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   resolved.fsdp = with_notes(std::move(resolved.fsdp), notes);
   non_persistent_ = std::move(notes.non_persistent);
 
-  structure_ = file.structure(foreign_reads(module_, unit_modules(file.structure({}), resolved.fsdp)));
+  const std::string& ignored = resolved.fsdp.ignored_modules;
+  const ModelStructure plain = with_ignored(file.structure({}), ignored);
+  structure_ =
+      with_ignored(file.structure(foreign_reads(module_, unit_modules(plain, resolved.fsdp))), ignored);
   const auto weights = open_weights(file, structure_, options.weights);
   load_buffers(*weights);
   build_units(file, resolved, *weights, group);
@@ -55,7 +59,7 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         replacement[file.parameters()[planned.parameters[i]].unsafeGetTensorImpl()] = buffer->parameters()[i];
       }
-      load_shard(weights, planned.parameters, *buffer, group.rank());
+      load_shard(weights, planned.parameters, *buffer, planned.replicated ? 0 : group.rank());
       if (planned.trainable) trainable_buffers_.push_back(buffer.get());
       buffers.push_back(std::move(buffer));
     }

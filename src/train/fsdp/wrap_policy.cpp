@@ -48,7 +48,7 @@ std::vector<std::string> by_class(const ModelStructure& model, const std::vector
   }
   std::vector<std::string> names;
   for (const ModuleInfo& module : model.modules) {
-    if (module.name.empty()) continue;
+    if (module.name.empty() || module.ignored) continue;
     if (std::find(classes.begin(), classes.end(), module.class_name) != classes.end())
       names.push_back(module.name);
   }
@@ -58,15 +58,16 @@ std::vector<std::string> by_class(const ModelStructure& model, const std::vector
 // SIZE_BASED_WRAP. Modules are in pre-order: what is below one follows it.
 class SizePolicy {
  public:
-  SizePolicy(const ModelStructure& model, std::int64_t least) : model_(model), least_(least) {
+  SizePolicy(const ModelStructure& model, std::int64_t least, bool without_ignored)
+      : model_(model), least_(least) {
     sizes_.reserve(model.modules.size());
-    for (const ModuleInfo& module : model.modules) sizes_.push_back(size_of(module.name));
+    for (const ModuleInfo& module : model.modules) sizes_.push_back(size_of(module.name, without_ignored));
   }
 
   std::vector<std::string> version_2() {
     picked_.assign(model_.modules.size(), false);
     for (std::size_t i = 1; i < model_.modules.size(); ++i) {
-      picked_[i] = sizes_[i] > least_ && !is_container(model_.modules[i]);
+      picked_[i] = sizes_[i] > least_ && !is_container(model_.modules[i]) && !model_.modules[i].ignored;
     }
     return names();
   }
@@ -78,12 +79,13 @@ class SizePolicy {
   }
 
  private:
-  std::int64_t size_of(const std::string& module) const {
+  std::int64_t size_of(const std::string& module, bool without_ignored) const {
     std::int64_t size = 0;
     for (const ParameterInfo& parameter : model_.parameters) {
       const bool has = std::any_of(parameter.fqns.begin(), parameter.fqns.end(),
                                    [&](const std::string& fqn) { return is_inside(fqn, module); });
-      if (has) size = checked_add(size, numel_of(parameter));
+      // Version 2 counts ignored parameters, too.
+      if (has && !(without_ignored && parameter.ignored)) size = checked_add(size, numel_of(parameter));
     }
     return size;
   }
@@ -108,7 +110,7 @@ class SizePolicy {
 
   std::int64_t wrap(std::size_t index) {
     const ModuleInfo& module = model_.modules[index];
-    if (sizes_[index] < least_ || module.class_name == "MultiheadAttention") return 0;
+    if (sizes_[index] < least_ || module.class_name == "MultiheadAttention" || module.ignored) return 0;
     const std::int64_t wrapped = wrap_below(index);
     if (sizes_[index] - wrapped < least_ || is_container(module)) return wrapped;
     picked_[index] = true;
@@ -141,7 +143,7 @@ std::vector<std::string> wrapped_modules(const ModelStructure& model, const core
       break;
   }
   if (config.min_num_params == 0) return {};
-  SizePolicy policy(model, config.min_num_params);
+  SizePolicy policy(model, config.min_num_params, /*without_ignored=*/config.version == 1);
   return config.version == 1 ? policy.version_1() : policy.version_2();
 }
 

@@ -15,6 +15,7 @@ namespace accel::train {
 /// included; in version 1 those with at least min_num_params elements that no module below has been wrapped
 /// with, bottom-up, where the search does not go below a module of fewer elements, or a MultiheadAttention. A
 /// shared parameter counts once in each module that has it. min_num_params 0 wraps nothing. NO_WRAP: none.
+/// Ignored modules are never picked; version 1 does not count their parameters.
 ///
 /// Sources: accelerate/utils/fsdp_utils.py, fsdp2_prepare_auto_wrap_policy; torch/distributed/fsdp/wrap.py,
 /// size_based_auto_wrap_policy and _recursive_wrap.

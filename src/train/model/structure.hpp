@@ -11,6 +11,7 @@ struct ModuleInfo {
   std::string name;  ///< "layers.3.attn".
   std::string
       class_name;  ///< The last atom of the TorchScript type name, so that mangled classes count as well.
+  bool ignored = false;  ///< In the configuration's ignored_modules (see fsdp/ignored_modules.hpp).
 };
 
 /// A parameter, once for all the names under which it occurs.
@@ -21,6 +22,7 @@ struct ParameterInfo {
   bool requires_grad = true;
   bool foreign =
       false;  ///< Read by a module past the boundary of a wrapped unit (see graph/foreign_reads.hpp).
+  bool ignored = false;  ///< Not sharded: in one of the ignored modules.
 };
 
 /// What planning needs to know of a model; holds no tensor.

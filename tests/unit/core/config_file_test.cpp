@@ -142,7 +142,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
       {"fsdp_config: {sharding_strategy: HYBRID_SHARD}",
        "1:34: 'fsdp_config.sharding_strategy: HYBRID_SHARD'"},
       {"fsdp_config: {version: 2, reshard_after_forward: 4}", "1:50: 'fsdp_config.reshard_after_forward: 4'"},
-      {"fsdp_config: {ignored_modules: 'h.0'}", "1:32: 'fsdp_config.ignored_modules: h.0'"},
       {"parallelism_config: {dp_replicate_size: 2}", "1:41: 'parallelism_config.dp_replicate_size: 2'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
       {"launch: {max_restarts: 1}", "1:24: 'launch.max_restarts: 1'"},

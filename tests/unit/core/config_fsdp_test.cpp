@@ -96,6 +96,13 @@ TEST(ConfigFsdpTest, AStrategyUnderVersion2IsAWarning) {
   EXPECT_THAT(warnings, SizeIs(1));
 }
 
+TEST(ConfigFsdpTest, IgnoredModulesAreARegularExpression) {
+  EXPECT_EQ(resolve("version: 2").ignored_modules, "");
+  EXPECT_EQ(resolve("fsdp_ignored_modules: 'model\\.(embed|head)'").ignored_modules, "model\\.(embed|head)");
+  EXPECT_THAT(error_of("ignored_modules: 'h.(0'"),
+              HasSubstr("'fsdp_config.ignored_modules': the pattern 'h.(0' is wrong at character 5"));
+}
+
 TEST(ConfigFsdpTest, WrapPolicyAndClasses) {
   const FsdpConfig config =
       resolve("auto_wrap_policy: TRANSFORMER_BASED_WRAP, transformer_layer_cls_to_wrap: 'A,B'");

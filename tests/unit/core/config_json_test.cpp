@@ -25,6 +25,7 @@ Config unusual_config() {
   config.fsdp.auto_wrap_policy = WrapPolicy::kTransformer;
   config.fsdp.min_num_params = 12345;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block", "Head"};
+  config.fsdp.ignored_modules = "h.0";
   config.launch.num_processes = 8;
   config.launch.num_machines = 2;
   config.launch.machine_rank = 1;

@@ -60,8 +60,8 @@ Module matrix(const char* name, const char* product) {
   return module;
 }
 
-/// Six blocks of one size and one of another, the second of which has a unit inside; with `ends` an embedding
-/// and a head that are not tied.
+/// With a frozen part of 64 elements. Six blocks of one size and one of another, the second of which has a
+/// unit inside; with `ends` an embedding and a head that are not tied.
 Module net(bool ends) {
   Module root("Net");
   if (ends) root.register_module("tokens", matrix("WordEmbedding", ""));
@@ -83,6 +83,11 @@ Module net(bool ends) {
     root.register_module(name, block);
     body += "  x = self." + name + ".forward(x)\n";
   }
+  Module adapter("Adapter");
+  adapter.register_parameter("weight", at::ones({8, 8}), false);
+  adapter.define("def forward(self, x):\n  return x @ self.weight\n");
+  root.register_module("adapter", adapter);
+  body += "  x = self.adapter.forward(x)\n";
   if (ends) root.register_module("head", matrix("Linear", ".t()"));
   root.define(body + "  return ((x * self.last) @ self.tied.t()).sum()" +
               (ends ? " + self.head.forward(x).sum()\n" : "\n"));
@@ -98,6 +103,7 @@ struct Case {
   bool nested = false;
   bool ahead = true;
   bool ends = false;
+  const char* ignored = "";
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -112,6 +118,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   if (tested.nested) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Inner");
   config.fsdp.version = 2;
+  config.fsdp.ignored_modules = tested.ignored;
   config.fsdp.reshard_after_forward = tested.reshard;
   config.fsdp.activation_checkpointing = tested.recompute;
   config.fsdp.forward_prefetch = tested.ahead;
@@ -123,11 +130,12 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
   const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
 
-  const auto backend = c10::make_intrusive<LonelyBackend>(0, tested.world_size);
+  const bool ignores = *tested.ignored != '\0';
+  const auto backend = c10::make_intrusive<LonelyBackend>(tested.world_size - 1, tested.world_size);
   Group group = Group::over(backend, at::kCPU);
   ShardedModel model(ModelFile::open(dir / "net.pt"), {config.fsdp, config.training->optimizer.no_decay},
                      at::kCPU, group);
-  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), 0);
+  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), group.rank());
   // Twice: units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
@@ -146,6 +154,11 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   for (std::size_t i = 0; i < model.units().size(); ++i) {
     std::size_t shard = 0;
     for (const auto& buffer : model.units()[i]->buffers()) {
+      if (ignores && buffer->layout().world_size == 1) {
+        EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].ignored_bytes);
+        EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // On the last rank as well.
+        continue;
+      }
       shard += buffer->shard().nbytes();
       if (buffer->trainable()) gradients += buffer->gradient().nbytes();
     }
@@ -162,7 +175,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   EXPECT_EQ(model.pool().held_bytes(), in_pool);
   EXPECT_EQ(backend->gathered, 2 * planned.gather_bytes);
   EXPECT_EQ(backend->reduced, 2 * planned.reduce_bytes);
-  EXPECT_EQ(planned.memory.replicated_bytes, 400U);
+  EXPECT_EQ(planned.memory.replicated_bytes, ignores ? 656U : 400U);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -178,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ends", 2, true, 1, false, false, true, true},
                       Case{"ends_not_ahead", 3, true, 1, false, false, false, true},
                       Case{"ends_recomputed", 2, true, 2, true, true, true, true},
-                      Case{"ends_kept", 2, false, 1, false, false, true, true}),
+                      Case{"ends_kept", 2, false, 1, false, false, true, true},
+                      Case{"ignored", 3, true, 1, false, false, true, true, "adapt.*"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

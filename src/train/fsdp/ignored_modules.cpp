@@ -1,0 +1,83 @@
+#include "train/fsdp/ignored_modules.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/name_pattern.hpp"
+#include "base/text.hpp"
+
+namespace accel::train {
+namespace {
+
+constexpr std::string_view kKey = "fsdp_config.ignored_modules";
+constexpr std::size_t kMostNames = 8;
+
+/// Names that the pattern matches a part of, or the nearest one, or the first there are.
+std::vector<std::string> names_near(const ModelStructure& model, const std::string& text) {
+  const NamePattern pattern(text);
+  std::vector<std::string> names;
+  std::vector<std::string> found;
+  for (const ModuleInfo& module : model.modules) {
+    if (module.name.empty()) continue;
+    names.push_back(module.name);
+    if (pattern.is_found_in(module.name)) found.push_back(module.name);
+  }
+  if (found.empty()) {
+    if (const auto near = nearest(text, names)) return {*near};
+    found = std::move(names);
+  }
+  if (found.size() > kMostNames) {
+    found.resize(kMostNames);
+    found.emplace_back("...");
+  }
+  return found;
+}
+
+/// Whether the parameter is in an ignored module by one of its names.
+bool is_inside(const ParameterInfo& parameter, const std::vector<std::string>& modules) {
+  return std::any_of(parameter.fqns.begin(), parameter.fqns.end(), [&](const std::string& fqn) {
+    const std::string owner = fqn.substr(0, fqn.rfind('.') == std::string::npos ? 0 : fqn.rfind('.'));
+    return std::binary_search(modules.begin(), modules.end(), owner);
+  });
+}
+
+}  // namespace
+
+ModelStructure with_ignored(ModelStructure model, const std::string& pattern) {
+  if (pattern.empty()) return model;
+  const NamePattern ignored(pattern);
+  std::vector<std::string> names;  // Of ignored modules, and of those inside them.
+  std::string outer;               // Pre-order: what is inside an ignored module follows it.
+  bool inside = false;
+  for (ModuleInfo& module : model.modules) {
+    inside = inside && (outer.empty() || module.name.starts_with(outer + "."));
+    if (!inside && ignored.matches(module.name)) {
+      outer = module.name;
+      inside = true;
+    }
+    module.ignored = inside;
+    if (inside) names.push_back(module.name);
+  }
+  if (names.empty()) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}: no module's whole name matches '{}'", kKey, pattern))
+        .hint(fmt::format("names near it: {}", fmt::join(names_near(model, pattern), ", ")));
+  }
+  std::sort(names.begin(), names.end());
+  for (ParameterInfo& parameter : model.parameters) {
+    parameter.ignored = is_inside(parameter, names);
+    if (!parameter.ignored || !parameter.requires_grad) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}: parameter '{}' requires grad; every rank would train a copy of its own, and "
+                            "the copies would part",
+                            kKey, parameter.fqns.front()))
+        .hint("export the model with requires_grad_(False) on it, or do not ignore it");
+  }
+  return model;
+}
+
+}  // namespace accel::train

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "train/model/structure.hpp"
+
+namespace accel::train {
+
+/// The structure with the modules marked as ignored whose whole name the regular expression `pattern` matches
+/// (base/name_pattern.hpp), all that is inside them, and their parameters. An empty pattern marks nothing.
+///
+/// What is ignored is not sharded: every rank has it whole. It must not be trained: fully_shard leaves the
+/// gradients of ignored parameters as each rank computed them, so that the ranks' copies part without a word.
+///
+/// Throws Error (kUsage) if no module has such a name, naming some that are near, and for an ignored
+/// parameter that requires grad.
+///
+/// Source: accelerate/utils/fsdp_utils.py, get_parameters_from_modules.
+ModelStructure with_ignored(ModelStructure model, const std::string& pattern);
+
+}  // namespace accel::train

@@ -1,0 +1,115 @@
+// Training runs of sharded models, for the parity table: run under torchrun's environment.
+//
+//   parity-tool JOB.json
+//
+// JOB is {"steps", "lr", "betas", "eps", "weight_decay", "no_decay", "cases": [{"model", "inputs",
+// "arguments", "classes", "reshard", "recompute", "accumulate", "max_norm", "out"}]}. `inputs` may hold
+// {rank}, which is this rank; it is a TorchScript file whose buffers are batches of `arguments` tensors each,
+// used in turn. The model returns its loss. Rank 0 writes {"loss": [...], "grad_norm": [...]} of all steps,
+// means over the ranks.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.hpp"
+#include "train/dist/group.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/graph/executor.hpp"
+#include "train/optim/adamw.hpp"
+#include "train/optim/clip.hpp"
+
+namespace {
+
+using namespace accel;
+using namespace accel::train;
+using Batch = std::vector<c10::IValue>;
+
+std::vector<Batch> batches_of(std::string path, std::size_t arguments, int rank) {
+  path.replace(path.find("{rank}"), 6, std::to_string(rank));
+  std::vector<Batch> batches;
+  const auto holder = torch::jit::load(path);
+  for (const auto& buffer : holder.buffers()) {
+    if (batches.empty() || batches.back().size() == arguments) batches.emplace_back();
+    batches.back().emplace_back(buffer);
+  }
+  return batches;
+}
+
+ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec) {
+  ShardingOptions options;
+  options.fsdp.version = 2;
+  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.transformer_layer_cls_to_wrap = spec.at("classes");
+  options.fsdp.reshard_after_forward = spec.at("reshard");
+  options.fsdp.activation_checkpointing = spec.at("recompute");
+  options.no_decay = job.at("no_decay");
+  return options;
+}
+
+void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& group) {
+  ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options_of(job, spec), at::kCPU,
+                     group);
+  model.set_training(true);
+  core::OptimizerConfig config;
+  config.betas = job.at("betas");
+  config.eps = job.at("eps");
+  config.weight_decay = job.at("weight_decay");
+  AdamW optimizer(config, model.trainable_buffers(), group.rank());
+  const auto batches = batches_of(spec.at("inputs"), spec.at("arguments"), group.rank());
+
+  const int micro_steps = spec.at("accumulate");
+  std::size_t used = 0;
+  nlohmann::json losses;
+  nlohmann::json norms;
+  for (int step = 0; step < job.at("steps"); ++step) {
+    double loss_sum = 0;
+    for (int micro_step = 1; micro_step <= micro_steps; ++micro_step) {
+      model.begin_micro_step(/*reduce=*/micro_step == micro_steps);
+      const at::Tensor loss = model.forward(batches[used++ % batches.size()]).toTensor() / micro_steps;
+      loss.backward();
+      model.finish_backward();
+      loss_sum += loss.item<double>();
+    }
+    std::array<double, 2> sums = {loss_sum, gradient_square_sum(model.trainable_buffers())};
+    group.all_reduce_sum(sums);
+    losses.push_back(sums[0] / group.size());
+    norms.push_back(std::sqrt(sums[1]));
+    if (!spec.at("max_norm").is_null())
+      clip_gradients(model.trainable_buffers(), std::sqrt(sums[1]), spec.at("max_norm"));
+    optimizer.step(job.at("lr"));
+    model.clear_gradients();
+  }
+  if (group.rank() == 0)
+    std::ofstream(spec.at("out").get<std::string>())
+        << nlohmann::json{{"loss", losses}, {"grad_norm", norms}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  try {
+    use_simple_executor();
+    at::set_num_threads(1);
+    Group group = Group::connect(Rank::from_environment(), core::Backend::kAuto, at::kCPU);
+    const auto job = nlohmann::json::parse(read_text_file(argv[1], 1 << 20));
+    for (const auto& spec : job.at("cases")) run_case(job, spec, group);
+    group.barrier();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "parity-tool: %s\n", e.what());
+    std::fflush(nullptr);
+    std::_Exit(1);
+  }
+  std::fflush(nullptr);
+  std::_Exit(0);
+}
