@@ -1,11 +1,14 @@
 """Models for the engine's tests: small and random, from the real packages, each as TorchScript and as eager Python.
 
 models() -> name: Zoo(make, inputs, classes, script): make() gives a module whose forward(*inputs) is a loss, `classes` are
-those to wrap, `script` says whether it is scripted; otherwise it is traced.
+those to wrap, `script` says whether it is scripted; otherwise it is traced. `peer_classes` are those that fully_shard can wrap,
+if not the same; `lr` is a learning rate with which the model learns and rounding stays small.
 """
 
 import copy
 import dataclasses
+import os
+import sys
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -14,6 +17,10 @@ import torch.nn.functional as F
 import transformers
 
 import train_runs
+
+# Where torchvision and timm are: beside the environment, see tools/dev.
+if "ACCEL_ZOO_PACKAGES" in os.environ:
+    sys.path.append(os.environ["ACCEL_ZOO_PACKAGES"])
 
 BATCH, LENGTH, WORDS = 3, 12, 64
 
@@ -24,6 +31,8 @@ class Zoo:
     inputs: Callable[[], tuple]
     classes: List[str]
     script: bool = False
+    peer_classes: Optional[List[str]] = None
+    lr: float = 3e-3
 
 
 class LanguageModel(nn.Module):
@@ -62,6 +71,17 @@ class Classifier(nn.Module):
 
     def forward(self, pixels, labels):
         return F.cross_entropy(self.model(pixels, return_dict=False)[0], labels)
+
+
+class LogitsClassifier(nn.Module):
+    """Around models that return logits alone: torchvision's and timm's."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels, labels):
+        return F.cross_entropy(self.model(pixels), labels)
 
 
 class ScriptedGpt(nn.Module):
@@ -252,6 +272,9 @@ class Awkward(nn.Module):
 UNITS = ["UnitTuple", "UnitOptional", "UnitDict", "UnitWithoutInput", "UnitWithMethod", "UnitEmbedding", "UnitInner",
          "UnitOuter", "UnitNorm"]
 
+# Without those whose parameters are read by others, or by methods other than forward.
+PEER_UNITS = ["UnitTuple", "UnitOptional", "UnitDict", "UnitWithoutInput", "UnitInner", "UnitOuter", "UnitNorm"]
+
 
 def words():
     return torch.randint(WORDS, (BATCH, LENGTH)), torch.randint(WORDS, (BATCH, LENGTH))
@@ -268,14 +291,29 @@ def bert(dropout):
     return Zoo(lambda: MaskedModel(transformers.BertForMaskedLM(config)), words, ["BertLayer"])
 
 
+def larger_pictures():
+    # ResNet18 makes 32 of 1 pixel: of smaller ones too few would be left for BatchNorm.
+    return torch.randn(4, 3, 64, 64), torch.randint(5, (4,))
+
+
+def resnet18():
+    import torchvision
+    return LogitsClassifier(torchvision.models.resnet18(num_classes=5))
+
+
+def timm_vit():
+    from timm.models.vision_transformer import VisionTransformer
+    return LogitsClassifier(VisionTransformer(img_size=32, patch_size=8, embed_dim=32, depth=3, num_heads=2, num_classes=5))
+
+
 def models():
     tf = transformers
     llama = {"vocab_size": WORDS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
              "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
     return {
         "gpt": Zoo(ScriptedGpt, words, ["Block"], script=True),
-        "awkward": Zoo(Awkward, words, [*UNITS, "UnitInPlace"], script=True),
-        "awkward, nothing in place": Zoo(lambda: Awkward(False), words, UNITS, script=True),
+        "awkward": Zoo(Awkward, words, [*UNITS, "UnitInPlace"], script=True, peer_classes=PEER_UNITS),
+        "awkward, nothing in place": Zoo(lambda: Awkward(False), words, UNITS, script=True, peer_classes=PEER_UNITS),
         "TransformerEncoder": Zoo(Encoder, words, ["TransformerEncoderLayer"], script=True),
         "TransformerEncoder, traced": Zoo(Encoder, words, ["TransformerEncoderLayer"]),
         "Llama": Zoo(lambda: LanguageModel(tf.LlamaForCausalLM(tf.LlamaConfig(**llama))), words, ["LlamaDecoderLayer"]),
@@ -294,6 +332,9 @@ def models():
         "ResNet": Zoo(lambda: Classifier(tf.ResNetForImageClassification(tf.ResNetConfig(
             embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic", num_labels=5))), pictures,
             ["ResNetBasicLayer", "ResNetConvLayer"]),
+        "torchvision ResNet18, scripted": Zoo(resnet18, larger_pictures, ["BasicBlock"], script=True, lr=1e-6),
+        "torchvision ResNet18, traced": Zoo(resnet18, larger_pictures, ["BasicBlock"], lr=1e-6),
+        "timm ViT": Zoo(timm_vit, pictures, ["Block"]),
     }
 
 
