@@ -15,7 +15,6 @@ namespace {
 using pickle::Object;
 using pickle::ObjectParts;
 using pickle::Pairs;
-using pickle::Tuple;
 using pickle::Value;
 using pickle::Values;
 
