@@ -26,7 +26,8 @@ def export(path, seed=0, **sizes):
 
 
 def config(directory, processes=2, data=TEXT, **training):
-    """Writes a YAML (JSON is YAML) for a run in `directory`; `training` replaces keys, with dots for nesting."""
+    """Writes a YAML (JSON is YAML) for a run in `directory`; `training` replaces keys, with dots for nesting: those of its
+    section, or of another that is named or there."""
     document = {
         "distributed_type": "FSDP",
         "use_cpu": True,
@@ -50,10 +51,13 @@ def config(directory, processes=2, data=TEXT, **training):
     }
     for key, value in training.items():
         *outer, last = key.split(".")
-        section = document if outer[:1] == ["fsdp_config"] else document["training"]
+        is_top = key in document or outer[:1] in (["fsdp_config"], ["parallelism_config"], ["launch"])
+        section = document if is_top else document["training"]
         for name in outer:
             section = section.setdefault(name, {})
         section[last] = value
+    if document["distributed_type"] != "FSDP":
+        del document["fsdp_config"]
     path = directory / "config.yaml"
     path.write_text(json.dumps(document, indent=1))
     return path

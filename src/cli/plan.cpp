@@ -61,7 +61,7 @@ ExitCode run_plan(const Options& options, const Globals& globals) {
   const train::ModelPlan plan = train::plan_model(model, config.fsdp);
   std::vector<train::Footprint> footprints;
   for (const core::LoadedConfig& one : loaded)
-    footprints.push_back(train::footprint_of(model, plan, one.config));
+    footprints.push_back(train::footprint_of(model, train::plan_model(model, one.config.fsdp), one.config));
   const PlanReport report{options.config, config, plan, footprints};
   globals.json ? print_plan_json(report, *globals.out) : print_plan_text(report, *globals.out);
   return ExitCode::kSuccess;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -61,6 +62,17 @@ bool is_alike(const UnitFootprint& a, const UnitFootprint& b) {
          a.trainable == b.trainable && a.ignored_bytes == b.ignored_bytes;
 }
 
+/// "8", or "2 x 4" for two replicas of four ranks.
+std::string ranks_of(const Footprint& footprint) {
+  if (footprint.replicas == 1) return std::to_string(footprint.world_size);
+  return fmt::format("{} x {}", footprint.replicas, footprint.world_size / footprint.replicas);
+}
+
+std::string reshard_of(const core::FsdpConfig& fsdp) {
+  return fsdp.reshard_size > 0 ? std::to_string(fsdp.reshard_size)
+                               : fmt::format("{}", fsdp.reshard_after_forward);
+}
+
 // Equal layers in a row take one line.
 std::string units_of(const Footprint& footprint) {
   Rows rows = {{"UNITS", "CLASS", "MODULE", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"}};
@@ -82,7 +94,7 @@ std::string memory_of(const std::vector<Footprint>& footprints) {
   Rows rows = {{"RANKS", "SHARD", "OPTIMIZER", "GRADIENTS", "UNSHARDED", "BUFFERS", "IN ALL"}};
   for (const Footprint& footprint : footprints) {
     const train::MemoryFootprint& memory = footprint.memory;
-    rows.push_back({std::to_string(footprint.world_size), format_bytes(memory.shard_bytes),
+    rows.push_back({ranks_of(footprint), format_bytes(memory.shard_bytes),
                     format_bytes(memory.optimizer_bytes), format_bytes(memory.gradient_bytes),
                     format_bytes(memory.unsharded_bytes), format_bytes(memory.replicated_bytes),
                     format_bytes(memory.total_bytes)});
@@ -91,11 +103,15 @@ std::string memory_of(const std::vector<Footprint>& footprints) {
 }
 
 std::string traffic_of(const std::vector<Footprint>& footprints) {
+  const bool has_replicas =
+      std::any_of(footprints.begin(), footprints.end(), [](const Footprint& f) { return f.replicas > 1; });
   Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "BY A RANK"}};
+  if (has_replicas) rows.front().insert(rows.front().begin() + 3, "ALL-REDUCES");
   for (const Footprint& footprint : footprints) {
-    rows.push_back({std::to_string(footprint.world_size), format_bytes(footprint.gather_bytes),
+    rows.push_back({ranks_of(footprint), format_bytes(footprint.gather_bytes),
                     format_bytes(footprint.reduce_bytes), format_bytes(footprint.checkpoint_bytes),
                     format_bytes(footprint.checkpoint_rank_bytes)});
+    if (has_replicas) rows.back().insert(rows.back().begin() + 3, format_bytes(footprint.average_bytes));
   }
   return table_of(rows, rows.front());
 }
@@ -113,7 +129,8 @@ Json to_json(const UnitFootprint& unit) {
           {"unsharded_bytes", unit.unsharded_bytes},
           {"ignored_bytes", unit.ignored_bytes},
           {"all_gather_bytes", unit.gather_bytes},
-          {"reduce_scatter_bytes", unit.reduce_bytes}};
+          {"reduce_scatter_bytes", unit.reduce_bytes},
+          {"all_reduce_bytes", unit.average_bytes}};
 }
 
 Json to_json(const Footprint& footprint) {
@@ -121,6 +138,7 @@ Json to_json(const Footprint& footprint) {
   Json units = Json::array();
   for (const UnitFootprint& unit : footprint.units) units.push_back(to_json(unit));
   return {{"world_size", footprint.world_size},
+          {"replicas", footprint.replicas},
           {"memory",
            {{"shard_bytes", memory.shard_bytes},
             {"optimizer_bytes", memory.optimizer_bytes},
@@ -129,10 +147,13 @@ Json to_json(const Footprint& footprint) {
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},
             {"unsharded_units", memory.unsharded_units},
+            {"kept_bytes", memory.kept_bytes},
             {"buffer_bytes", memory.replicated_bytes},
             {"total_bytes", memory.total_bytes}}},
           {"traffic",
-           {{"all_gather_bytes", footprint.gather_bytes}, {"reduce_scatter_bytes", footprint.reduce_bytes}}},
+           {{"all_gather_bytes", footprint.gather_bytes},
+            {"reduce_scatter_bytes", footprint.reduce_bytes},
+            {"all_reduce_bytes", footprint.average_bytes}}},
           {"checkpoint",
            {{"bytes", footprint.checkpoint_bytes}, {"rank_bytes", footprint.checkpoint_rank_bytes}}},
           {"units", std::move(units)}};
@@ -149,7 +170,7 @@ void print_plan_text(const PlanReport& report, std::ostream& out) {
   out << fmt::format("  {}, {} elements, {} trainable\n", count_of(sums.tensors, "parameter"), sums.elements,
                      sums.trainable);
   out << fmt::format("  {}: {}, reshard_after_forward {}\n", count_of(first.units.size(), "unit"),
-                     policy_of(report.model.fsdp), report.model.fsdp.reshard_after_forward);
+                     policy_of(report.model.fsdp), reshard_of(report.model.fsdp));
   out << fmt::format("  a step: {} and {}{}\n",
                      count_of(static_cast<std::size_t>(training.gradient_accumulation_steps), "micro-step"),
                      training.optimizer.type,
@@ -175,6 +196,7 @@ void print_plan_json(const PlanReport& report, std::ostream& out) {
                    {"trainable_elements", sums.trainable},
                    {"auto_wrap_policy", core::name_of(fsdp.auto_wrap_policy)},
                    {"reshard_after_forward", fsdp.reshard_after_forward},
+                   {"reshard_size", fsdp.reshard_size},
                    {"ignored_modules", fsdp.ignored_modules},
                    {"activation_checkpointing", fsdp.activation_checkpointing},
                    {"gradient_accumulation_steps", training.gradient_accumulation_steps},

@@ -14,7 +14,7 @@ namespace accel::cli {
 struct PlanReport {
   std::string config_file;
   const core::Config& config;     ///< Of the first world size.
-  const train::ModelPlan& model;  ///< The same at every world size.
+  const train::ModelPlan& model;  ///< Of the first world size, too.
   const std::vector<train::Footprint>& footprints;
 };
 

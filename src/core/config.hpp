@@ -21,7 +21,10 @@ enum class Backend { kAuto, kNccl, kGloo, kShm };
 
 struct FsdpConfig {
   int version = 1;
+  int replicate_size =
+      1;  ///< Copies of the model; each is sharded over num_processes / replicate_size ranks.
   bool reshard_after_forward = true;
+  int reshard_size = 0;  ///< So many ranks keep a unit between forward and backward; 0: as many as shard it.
   bool forward_prefetch = true;           ///< Gather the next unit while one runs.
   bool backward_prefetch = true;          ///< The one before, in backward.
   bool activation_checkpointing = false;  ///< Of the wrapped modules.

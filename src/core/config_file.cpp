@@ -51,6 +51,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   config.distributed_type = resolve_distributed_type(settings, request, config.launch);
   if (!request.runs_program) {
     config.fsdp = resolve_fsdp(settings, loaded.warnings);
+    resolve_mesh(config, settings, loaded.warnings);
     config.training = resolve_training(settings, request);
     validate_training(config, settings, request);
   }

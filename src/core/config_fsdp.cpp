@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 
 #include "base/error.hpp"
@@ -18,15 +19,15 @@ struct Strategy {
   std::string_view name;
   std::string_view number;  ///< torch.distributed.fsdp.ShardingStrategy's.
   bool reshard;
-  bool built;
+  Spread spread;
 };
 
 constexpr std::array kStrategies = {
-    Strategy{"FULL_SHARD", "1", true, true},
-    Strategy{"SHARD_GRAD_OP", "2", false, true},
-    Strategy{"NO_SHARD", "3", false, true},
-    Strategy{"HYBRID_SHARD", "4", true, false},
-    Strategy{"HYBRID_SHARD_ZERO2", "5", false, false},
+    Strategy{"FULL_SHARD", "1", true, Spread::kAll},
+    Strategy{"SHARD_GRAD_OP", "2", false, Spread::kAll},
+    Strategy{"NO_SHARD", "3", false, Spread::kNone},
+    Strategy{"HYBRID_SHARD", "4", true, Spread::kMachine},
+    Strategy{"HYBRID_SHARD_ZERO2", "5", false, Spread::kMachine},
 };
 
 std::string upper(std::string text) {
@@ -42,11 +43,6 @@ std::optional<Strategy> strategy_at(const Settings& settings, std::string_view p
   const std::string word = upper(*text);
   for (const Strategy& strategy : kStrategies) {
     if (strategy.name != word && strategy.number != word) continue;
-    if (!strategy.built) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("{}'{}: {}' is not there yet", settings.where(path), path, *text))
-          .hint("what works: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD");
-    }
     return strategy;
   }
   Error error(ErrorKind::kUsage,
@@ -62,7 +58,8 @@ std::optional<Strategy> strategy_at(const Settings& settings, std::string_view p
   throw std::move(error).hint(fmt::format("the strategies: {}", fmt::join(names, ", ")));
 }
 
-bool reshard_of_version_1(const Settings& settings) {
+/// FULL_SHARD unless one is named.
+Strategy strategy_of_version_1(const Settings& settings) {
   static constexpr std::string_view kOld = "fsdp_config.sharding_strategy";
   static constexpr std::string_view kNew = "fsdp_config.reshard_after_forward";
   const auto old_style = strategy_at(settings, kOld);
@@ -72,33 +69,51 @@ bool reshard_of_version_1(const Settings& settings) {
                                                new_style->name, kOld, old_style->name))
         .hint("keep one of the two");
   }
-  return new_style ? new_style->reshard : !old_style || old_style->reshard;
+  return new_style ? *new_style : old_style.value_or(kStrategies.front());
 }
 
-bool reshard_of_version_2(const Settings& settings) {
+void reshard_of_version_2(const Settings& settings, FsdpConfig& fsdp) {
   static constexpr std::string_view kPath = "fsdp_config.reshard_after_forward";
   const auto text = settings.get<std::string>(kPath);
-  if (!text) return true;
+  if (!text) return;
   const std::string word = upper(*text);
-  if (word == "TRUE" || word == "YES" || word == "ON") return true;
-  if (word == "FALSE" || word == "NO" || word == "OFF") return false;
-  if (word.find_first_not_of("0123456789") == std::string::npos) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{}'{}: {}' is not there yet", settings.where(kPath), kPath, *text))
-        .hint("what works: true, false");
+  if (word == "TRUE" || word == "YES" || word == "ON") return;
+  if (word == "FALSE" || word == "NO" || word == "OFF") {
+    fsdp.reshard_after_forward = false;
+    return;
   }
-  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be true or false in FSDP version 2; found '{}'",
-                                             settings.where(kPath), kPath, *text))
-      .hint("strategies such as FULL_SHARD are for fsdp_version: 1");
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), ranks);
+  if (error != std::errc() || end != word.data() + word.size() || ranks < 0) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' must be true, false or a number of ranks in FSDP version 2; found '{}'",
+                            settings.where(kPath), kPath, *text))
+        .hint("strategies such as FULL_SHARD are for fsdp_version: 1");
+  }
+  if (ranks < 2) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' could mean two things", settings.where(kPath), kPath, *text))
+        .hint(ranks == 0 ? "write false"
+                         : "Accelerate takes 1 for true, fully_shard for false: write one of them");
+  }
+  fsdp.reshard_size = ranks;
 }
 
 }  // namespace
 
+StrategyName strategy_name(const Settings& settings) {
+  const Strategy strategy = strategy_of_version_1(settings);
+  return {strategy.name, strategy.spread};
+}
+
 FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings) {
   FsdpConfig fsdp;
   fsdp.version = static_cast<int>(settings.get<std::int64_t>("fsdp_config.version").value_or(1));
-  fsdp.reshard_after_forward =
-      fsdp.version == 1 ? reshard_of_version_1(settings) : reshard_of_version_2(settings);
+  if (fsdp.version == 1) {
+    fsdp.reshard_after_forward = strategy_of_version_1(settings).reshard;
+  } else {
+    reshard_of_version_2(settings, fsdp);
+  }
   // Version 1 gathers ahead if it is asked to, version 2 unless it is asked not to.
   fsdp.forward_prefetch = settings.get<bool>("fsdp_config.forward_prefetch").value_or(fsdp.version == 2);
   const auto backward = settings.get<std::string>("fsdp_config.backward_prefetch");

@@ -180,7 +180,9 @@ void visit_fields(Visitor& v, T& c) {
     v("training", c.training);
   } else if constexpr (std::is_same_v<Struct, FsdpConfig>) {
     v("version", c.version);
+    v("replicate_size", c.replicate_size);
     v("reshard_after_forward", c.reshard_after_forward);
+    v("reshard_size", c.reshard_size);
     v("forward_prefetch", c.forward_prefetch);
     v("backward_prefetch", c.backward_prefetch);
     v("activation_checkpointing", c.activation_checkpointing);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config.hpp"
@@ -19,7 +20,24 @@ DistributedType resolve_distributed_type(const Settings& settings, const ConfigR
                                          const LaunchConfig& launch);
 
 /// fsdp_config, with version 1's strategies in version 2's terms; appends what has no effect to `warnings`.
+/// How many replicas there are is left to resolve_mesh().
 FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings);
+
+/// Over which ranks a strategy of version 1 shards the model: all, those of one machine, none.
+enum class Spread { kAll, kMachine, kNone };
+
+struct StrategyName {
+  std::string_view name;
+  Spread spread;
+};
+
+/// The strategy of version 1 that the settings ask for.
+StrategyName strategy_name(const Settings& settings);
+
+/// How the ranks are laid out: fills the replicas in `config.fsdp`, from the distributed type, version 1's
+/// strategy and parallelism_config, and checks reshard_after_forward against them. For MULTI_CPU and
+/// MULTI_GPU it is the whole of `config.fsdp`. The other parts of `config` are there.
+void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings);
 
 /// The training section; what is required and missing is an Error.
 TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request);

@@ -53,7 +53,7 @@ constexpr Field kFields[] = {
     {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool, .built = "false"},
     {.path = "fsdp_config.ignored_modules"},
 
-    {.path = "parallelism_config.dp_replicate_size", .type = Type::kInt, .built = "1", .min = 1},
+    {.path = "parallelism_config.dp_replicate_size", .type = Type::kInt, .min = 1},
     {.path = "parallelism_config.dp_shard_size", .type = Type::kInt, .min = 1},
     {.path = "parallelism_config.tp_size", .type = Type::kInt, .built = "1", .min = 1},
     {.path = "parallelism_config.cp_size", .type = Type::kInt, .built = "1", .min = 1},

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <span>
 #include <utility>
 
 #include "base/error.hpp"
@@ -116,6 +117,16 @@ constexpr std::array kEnvironment = {
     EnvironmentName{"FSDP_IGNORED_MODULES", "fsdp_config.ignored_modules"},
 };
 
+// Accelerate reads them only if it is told to.
+constexpr const char* kUseParallelism = "ACCELERATE_USE_PARALLELISM_CONFIG";
+constexpr std::array kParallelism = {
+    EnvironmentName{"PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "parallelism_config.dp_replicate_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_DP_SHARD_SIZE", "parallelism_config.dp_shard_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_TP_SIZE", "parallelism_config.tp_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_CP_SIZE", "parallelism_config.cp_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_SP_SIZE", "parallelism_config.sp_size"},
+};
+
 YamlNode scalar_node(std::string_view text, Origin origin) {
   YamlNode node;
   node.kind = YamlNode::Kind::kScalar;
@@ -154,11 +165,15 @@ Settings settings_from_flag(std::string_view path, std::string_view value, std::
 
 Settings settings_from_environment(const Environment& environment) {
   Settings settings;
-  for (const auto& [variable, path] : kEnvironment) {
-    const std::optional<std::string> value = environment(variable);
-    if (!value || value->empty() || *value == "None") continue;
-    flatten(scalar_node(*value, {Origin::Layer::kEnvironment, variable}), path, settings);
-  }
+  const auto take = [&](std::span<const EnvironmentName> names) {
+    for (const auto& [variable, path] : names) {
+      const std::optional<std::string> value = environment(variable);
+      if (!value || value->empty() || *value == "None") continue;
+      flatten(scalar_node(*value, {Origin::Layer::kEnvironment, variable}), path, settings);
+    }
+  };
+  take(kEnvironment);
+  if (environment(kUseParallelism).value_or("false") == "true") take(kParallelism);
   if (environment("ACCELERATE_USE_FSDP").value_or("false") == "true") {
     settings.set("distributed_type",
                  {std::string("FSDP"), {Origin::Layer::kEnvironment, "ACCELERATE_USE_FSDP"}});

@@ -37,24 +37,6 @@ void require_data(const DataSource& source, const Settings& settings, const std:
       .hint(std::move(hint));
 }
 
-void check_distribution(const Config& config, const Settings& settings) {
-  const int processes = config.launch.num_processes;
-  const bool replicates = config.distributed_type == DistributedType::kMultiCpu ||
-                          config.distributed_type == DistributedType::kMultiGpu;
-  if (replicates && processes > 1) {
-    not_there_yet(
-        settings, "distributed_type",
-        fmt::format("'distributed_type: {}' with {} processes", name_of(config.distributed_type), processes),
-        "use distributed_type: FSDP");
-  }
-  static constexpr std::string_view kShards = "parallelism_config.dp_shard_size";
-  const auto shards = settings.get<std::int64_t>(kShards);
-  if (shards && *shards != 1 && *shards != processes) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts {} processes", settings.where(kShards),
-                                               kShards, *shards, processes));
-  }
-}
-
 void check_checkpoint_kind(const Config& config, const Settings& settings) {
   static constexpr std::string_view kKind = "fsdp_config.state_dict_type";
   const auto kind = settings.get<std::string>(kKind);
@@ -107,7 +89,6 @@ void check_weights(const ModelConfig& model, const Settings& settings, const Con
 
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request) {
   const TrainingConfig& training = *config.training;
-  check_distribution(config, settings);
   check_checkpoint_kind(config, settings);
   check_evaluation(training, settings);
   static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";

@@ -37,6 +37,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+std::string text_of(const Mesh& mesh) {
+  const std::string ranks = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "rank" : "ranks");
+  return mesh.replicas == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas);
+}
+
 /// What one optimizer step yields, the same on every rank.
 struct StepResult {
   double loss = 0;       ///< Mean over ranks and micro-steps.
@@ -57,7 +62,7 @@ class Trainer {
                 config_.optimizer.no_decay,
                 {config_.model.weights, config_.model.init_std, config_.seed}},
                device, group),
-        optimizer_(config_.optimizer, model_.trainable_buffers(), group.rank()),
+        optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
         metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     if (config_.data.eval) {
@@ -110,9 +115,9 @@ class Trainer {
     // float32: the parameter, its gradient, and AdamW's two moments.
     constexpr std::int64_t kBytesPerParameter = 16;
     say(fmt::format(
-        "{} parameters, {} trainable, in {} units over {} {}; these with gradients and optimizer state {} in "
+        "{} parameters, {} trainable, in {} units over {}; these with gradients and optimizer state {} in "
         "all, {} a rank",
-        parameters, trainable, model_.units().size(), group_.size(), group_.size() == 1 ? "rank" : "ranks",
+        parameters, trainable, model_.units().size(), text_of(model_.groups().mesh()),
         format_bytes(static_cast<std::uint64_t>(trainable * kBytesPerParameter)),
         format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
   }
@@ -139,7 +144,9 @@ class Trainer {
                                   gradient_square_sum(model_.trainable_buffers())};
     group_.all_reduce_sum(sums);
     result.loss = sums[0] / group_.size();
-    result.grad_norm = std::sqrt(sums[1]);
+    // Every replica adds the same squares. Over all ranks nevertheless: then all have the same bits, and clip
+    // alike.
+    result.grad_norm = std::sqrt(sums[1] / model_.groups().mesh().replicas);
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
       throw Error(ErrorKind::kFailure, fmt::format("step {}: the loss is {} and the gradient norm {}", step,
                                                    result.loss, result.grad_norm))

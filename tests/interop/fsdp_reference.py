@@ -1,9 +1,11 @@
-"""The peer of the parity tests: trains a GPT with torch's fully_shard over gloo and prints its losses as JSON.
+"""The peer of the parity tests: trains a GPT with torch's fully_shard, or DistributedDataParallel, over gloo and prints its
+losses as JSON.
 
 Run under torchrun's environment (`accel launch CONFIG -- python fsdp_reference.py SPEC.json` does). SPEC holds the model's
 sizes and file, the data, and the training options; its keys are those of the YAML.
 """
 
+import contextlib
 import json
 import math
 import pathlib
@@ -20,6 +22,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict)
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -61,11 +64,19 @@ def main():
                                        activation_checkpointing_offload=False)
         fsdp2_apply_ac(types.SimpleNamespace(state=types.SimpleNamespace(fsdp_plugin=plugin)), model)
         assert sum(isinstance(module, CheckpointWrapper) for module in model.modules()) == len(model.blocks)
-    mesh = init_device_mesh("cpu", (world,))
-    for module in wrapped(model, spec):
-        fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True))
-    fully_shard(model, mesh=mesh)
-    units = sum(isinstance(module, FSDPModule) for module in model.modules())
+    if spec.get("ddp"):
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        units = 0
+    else:
+        replicas = spec.get("replicas", 1)
+        if replicas == 1:
+            mesh = init_device_mesh("cpu", (world,))
+        else:
+            mesh = init_device_mesh("cpu", (replicas, world // replicas), mesh_dim_names=("dp_replicate", "dp_shard"))
+        for module in wrapped(model, spec):
+            fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True))
+        fully_shard(model, mesh=mesh)
+        units = sum(isinstance(module, FSDPModule) for module in model.modules())
 
     groups = {True: [], False: []}
     for name, parameter in model.named_parameters():
@@ -98,12 +109,15 @@ def main():
             first = (micro * world + rank) * batch
             windows = torch.stack([tokens[k * length:k * length + length + 1] for k in range(first, first + batch)])
             micro += 1
-            model.set_requires_gradient_sync(i == accumulate - 1)
-            loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
-            (loss / accumulate).backward()
+            last = i == accumulate - 1
+            if not spec.get("ddp"):
+                model.set_requires_gradient_sync(last)
+            with model.no_sync() if spec.get("ddp") and not last else contextlib.nullcontext():
+                loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+                (loss / accumulate).backward()
             loss_sum += loss.item() / accumulate
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec["max_grad_norm"])
-        norms.append(norm.full_tensor().item())
+        norms.append((norm.full_tensor() if isinstance(norm, DTensor) else norm).item())
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()

@@ -59,6 +59,46 @@ def test_losses_equal_fully_shard(accel, tmp_path, processes, reshard, accumulat
     assert theirs["loss"][-1] < theirs["loss"][0] - 1
 
 
+LAYOUTS = {
+    # name: (processes, accumulation, ours, theirs)
+    "2 x 2": (4, 1, {"parallelism_config.parallelism_config_dp_replicate_size": 2,
+                     "parallelism_config.parallelism_config_dp_shard_size": 2}, {"replicas": 2}),
+    "2 x 2, no reshard, accumulation": (4, 2, {"parallelism_config.dp_replicate_size": 2,
+                                               "fsdp_config.fsdp_reshard_after_forward": False},
+                                        {"replicas": 2, "reshard": False}),
+    "2 x 2, checkpointing, accumulation": (4, 2, {"parallelism_config.dp_shard_size": 2,
+                                                  "fsdp_config.fsdp_activation_checkpointing": True},
+                                           {"replicas": 2, "activation_checkpointing": True}),
+    "2 x 2, gloo": (4, 1, {"parallelism_config.dp_shard_size": 2, "launch.backend": "gloo"}, {"replicas": 2}),
+    "HYBRID_SHARD, 2 x 2": (4, 1, {"fsdp_config.fsdp_version": 1, "fsdp_config.fsdp_sharding_strategy": "HYBRID_SHARD",
+                                   "parallelism_config.dp_shard_size": 2}, {"replicas": 2}),
+    "kept by 2 of 4 ranks": (4, 1, {"fsdp_config.fsdp_reshard_after_forward": 2}, {"reshard": 2}),
+    "kept by 2 of 4 ranks, checkpointing, accumulation": (
+        4, 2, {"fsdp_config.fsdp_reshard_after_forward": 2, "fsdp_config.fsdp_activation_checkpointing": True},
+        {"reshard": 2, "activation_checkpointing": True}),
+    "2 x 1": (2, 1, {"parallelism_config.dp_replicate_size": 2}, {"ddp": True}),
+    "NO_SHARD": (2, 1, {"fsdp_config.fsdp_version": 1, "fsdp_config.fsdp_sharding_strategy": "NO_SHARD"}, {"ddp": True}),
+    "MULTI_CPU": (3, 1, {"distributed_type": "MULTI_CPU"}, {"ddp": True}),
+    "MULTI_CPU, accumulation": (2, 2, {"distributed_type": "MULTI_CPU"}, {"ddp": True}),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_losses_of_every_layout_of_ranks_equal_pythons(accel, tmp_path, layout):
+    """Replicas of shards beside fully_shard over a mesh of two dimensions, replicas alone beside DDP, and units that a
+    smaller group of ranks keeps for backward."""
+    processes, accumulate, ours, theirs = LAYOUTS[layout]
+    train_runs.export(tmp_path / "gpt.pt")
+    accel("launch", train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate, **ours))
+    theirs = reference(accel, tmp_path, processes, accumulate=accumulate, **theirs)
+    loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
+    norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])
+    print(f"{layout}: largest difference of the loss {loss:.1e}, of the gradient norm {norm:.1e}")
+    assert loss < 2e-5
+    assert norm < 1e-3
+    assert theirs["loss"][-1] < theirs["loss"][0] - 1
+
+
 def units_of(stderr):
     return int(re.search(r"in (\d+) units", stderr).group(1))
 

@@ -21,12 +21,17 @@ def load_with_dcp(path, root, like):
     return state[root]
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_torch_loads_what_we_save_bit_for_bit(accel, tmp_path, processes):
+HYBRID = {"parallelism_config.dp_replicate_size": 2}
+REPLICATED = {"distributed_type": "MULTI_CPU"}
+
+
+@pytest.mark.parametrize("processes, layout", [(1, {}), (2, {}), (3, {}), (4, HYBRID), (6, HYBRID), (3, REPLICATED)],
+                         ids=["1 rank", "2 ranks", "3 ranks", "2 x 2", "2 x 3", "3 x 1"])
+def test_torch_loads_what_we_save_bit_for_bit(accel, tmp_path, processes, layout):
     model = train_runs.export(tmp_path / "gpt.pt")
     # A learning rate of 0 leaves every parameter as it was exported.
     accel("launch", train_runs.config(tmp_path, processes, max_steps=1, checkpoint={"every": 1, "resume": "none"},
-                                      **{"optimizer.lr": 0, "lr_scheduler": {"type": "constant"}}))
+                                      **{"optimizer.lr": 0, "lr_scheduler": {"type": "constant"}}, **layout))
     last = tmp_path / "out/checkpoints/checkpoint_1"
     expected = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     loaded = load_with_dcp(last / "pytorch_model_fsdp_0", "model", expected)
@@ -83,10 +88,13 @@ def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):
     assert torch.equal(ours[(ours.keys() & tied).pop()], theirs[(theirs.keys() & tied).pop()])
 
 
-def test_python_goes_on_training_from_our_checkpoint(accel, tmp_path):
-    """fully_shard loads model and optimizer of step 10 and sees the losses that we see in steps 11 to 20."""
+@pytest.mark.parametrize("processes, batch, layout", [(2, 4, {}), (4, 2, HYBRID)], ids=["2 ranks", "2 x 2"])
+def test_python_goes_on_training_from_our_checkpoint(accel, tmp_path, processes, batch, layout):
+    """fully_shard over two ranks loads model and optimizer of step 10 and sees the losses that we see in steps 11 to 20, of
+    however many ranks the checkpoint is."""
     train_runs.export(tmp_path / "gpt.pt")
-    accel("launch", train_runs.config(tmp_path, 2, checkpoint={"every": 10, "resume": "none"}))
+    accel("launch", train_runs.config(tmp_path, processes, checkpoint={"every": 10, "resume": "none"},
+                                      **{"data.batch_size": batch}, **layout))
     ours = train_runs.metrics(tmp_path)
     spec = {
         "model": train_runs.SIZES, "path": str(tmp_path / "gpt.pt"), "data": str(train_runs.TEXT), "batch_size": 4,
@@ -101,3 +109,20 @@ def test_python_goes_on_training_from_our_checkpoint(accel, tmp_path):
     theirs = json.loads((tmp_path / "out.json").read_text())["loss"]
     assert len(theirs) == 10
     assert max(abs(a - b) for a, b in zip(ours[10:], theirs)) < 2e-5
+
+
+@pytest.mark.parametrize("layout", [HYBRID, REPLICATED], ids=["2 x 2", "4 x 1"])
+def test_replicas_write_each_byte_once_and_each_its_part(accel, tmp_path, layout):
+    """As many bytes as from fully sharded ranks, and as evenly."""
+    train_runs.export(tmp_path / "gpt.pt")
+    sizes = {}
+    for name, options in (("sharded", {}), ("replicas", layout)):
+        accel("launch", train_runs.config(tmp_path, 4, max_steps=1, output_dir=str(tmp_path / name),
+                                          checkpoint={"every": 1, "resume": "none"}, **options))
+        files = (tmp_path / name / "checkpoints/checkpoint_1").glob("*_0/__*_0.distcp")
+        sizes[name] = {str(file.relative_to(tmp_path / name)): file.stat().st_size for file in files}
+        accel("verify", tmp_path / name / "checkpoints/checkpoint_1")
+    ours, theirs = sorted(sizes["replicas"].values()), sorted(sizes["sharded"].values())
+    assert len(ours) == len(theirs) == 8
+    assert sum(ours) == pytest.approx(sum(theirs), rel=0.05)
+    assert max(ours) < 1.2 * max(theirs)

@@ -97,6 +97,7 @@ fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, cons
                          const core::TrainingConfig& config, const TrainerState& state, Group& group) {
   const fs::path directory = store.incomplete_path_of(state.step);
   const int rank = group.rank();
+  const Mesh& mesh = model.groups().mesh();
   if (rank == 0) {
     store.begin(state.step);
     fs::create_directory(directory / kModelDirectory);
@@ -106,8 +107,9 @@ fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, cons
 
   const json written = {
       to_json(kModelDirectory, write_state(directory / kModelDirectory, rank, model_state(model, rank))),
-      to_json(kOptimizerDirectory, write_state(directory / kOptimizerDirectory, rank,
-                                               optimizer_state(optimizer, config.optimizer, state.lr, rank))),
+      to_json(kOptimizerDirectory,
+              write_state(directory / kOptimizerDirectory, rank,
+                          optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
   };
   write_random_state(directory, rank);
 
@@ -116,8 +118,9 @@ fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, cons
     Finisher finisher(directory, group);
     finisher.add_files(all);
     finisher.write_metadata(kModelDirectory, [&](int r) { return model_state(model, r); });
-    finisher.write_metadata(kOptimizerDirectory,
-                            [&](int r) { return optimizer_state(optimizer, config.optimizer, state.lr, r); });
+    finisher.write_metadata(kOptimizerDirectory, [&](int r) {
+      return optimizer_state(optimizer, mesh, config.optimizer, state.lr, r);
+    });
     finisher.write_manifest(state);
     store.commit(state.step);
     store.prune(config.checkpoint.total_limit);

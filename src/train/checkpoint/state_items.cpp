@@ -79,11 +79,12 @@ void add_param_groups(RankState& state, const AdamW& optimizer, const core::Opti
 
 RankState model_state(const ShardedModel& model, int rank) {
   RankState state;
+  const MeshPlace place = model.groups().mesh().place_of(rank);
   for (const auto& unit : model.units()) {
     for (const auto& buffer : unit->buffers()) {
       const FlatLayout& layout = buffer->layout();
       const ckpt::DType dtype = dtype_of(buffer->dtype());
-      for (const ShardPiece& piece : pieces_of(layout, rank)) {
+      for (const ShardPiece& piece : portion_pieces(layout, place)) {
         const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
         for (const std::string& fqn : spec.fqns) {
           add_range(state, {"model", fqn}, dtype, spec.shape, piece.in_parameter, buffer->shard(),
@@ -106,7 +107,8 @@ RankState model_state(const ShardedModel& model, int rank) {
   return state;
 }
 
-RankState optimizer_state(const AdamW& optimizer, const core::OptimizerConfig& config, double lr, int rank) {
+RankState optimizer_state(const AdamW& optimizer, const Mesh& mesh, const core::OptimizerConfig& config,
+                          double lr, int rank) {
   RankState state;
   for (const AdamW::State& entry : optimizer.states()) {
     const FlatLayout& layout = entry.buffer->layout();
@@ -114,7 +116,7 @@ RankState optimizer_state(const AdamW& optimizer, const core::OptimizerConfig& c
     const auto path = [](const ParameterSpec& spec, const char* name) {
       return ckpt::StatePath{"optimizer", "state", spec.fqns.front(), name};
     };
-    for (const ShardPiece& piece : pieces_of(layout, rank)) {
+    for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(rank))) {
       const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
       add_range(state, path(spec, "exp_avg"), dtype, spec.shape, piece.in_parameter, entry.exp_avg,
                 piece.shard_offset);

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -80,17 +82,21 @@ void require_shm_fits(const Rank& rank, at::Device device) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_shm(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank) {
-  return ShmBackend::connect(store, rank.rank, rank.world_size);
+/// `members` are the ranks' numbers in the job, for messages.
+c10::intrusive_ptr<c10d::Backend> make_shm(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
+                                           const std::vector<int>& members) {
+  const auto options = c10::make_intrusive<ShmBackend::Options>();
+  options->global_ranks_in_group.assign(members.begin(), members.end());
+  return ShmBackend::connect(store, rank.rank, rank.world_size, options);
 }
 
 /// The fastest that there is for the device: what a configuration without a backend gets.
 c10::intrusive_ptr<c10d::Backend> make_best(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
-                                            at::Device device) {
+                                            const std::vector<int>& members, at::Device device) {
   if (device.is_cuda()) return make_nccl(store, rank.rank, rank.world_size, device);
   if (!is_one_machine(rank)) return make_gloo(store, rank);
   try {
-    return make_shm(store, rank);
+    return make_shm(store, rank, members);
   } catch (const Error& error) {
     // The same on every rank, so all go on with Gloo.
     if (rank.rank == 0) log::warn(fmt::format("{}; the ranks use Gloo, which is slower", error.message()));
@@ -100,18 +106,18 @@ c10::intrusive_ptr<c10d::Backend> make_best(const c10::intrusive_ptr<c10d::Store
 
 c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend,
                                                const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
-                                               at::Device device) {
+                                               const std::vector<int>& members, at::Device device) {
   switch (backend) {
     case core::Backend::kNccl:
       return make_nccl(store, rank.rank, rank.world_size, device);
     case core::Backend::kGloo:
       return make_gloo(store, rank);
     case core::Backend::kShm:
-      return make_shm(store, rank);
+      return make_shm(store, rank, members);
     case core::Backend::kAuto:
       break;
   }
-  return make_best(store, rank, device);
+  return make_best(store, rank, members, device);
 }
 
 }  // namespace
@@ -153,13 +159,46 @@ Group Group::connect(const Rank& rank, core::Backend backend, at::Device device)
   group.rank_ = rank.rank;
   group.size_ = rank.world_size;
   group.device_ = device;
+  group.place_ = rank;
+  group.asked_ = backend;
+  for (int member = 0; member < rank.world_size; ++member) group.members_.push_back(member);
   if (rank.world_size == 1) return group;
   // Before the ranks meet: they would wait for one that is refused.
   if (backend == core::Backend::kShm) require_shm_fits(rank, device);
   group.store_ = connect_store(rank);
-  group.backend_ = make_backend(backend, group.store_, rank, device);
-  group.has_average_ = group.backend_->getBackendName() != "gloo";
+  group.use(make_backend(backend, group.store_, rank, group.members_, device));
   return group;
+}
+
+Group Group::split(std::span<const int> ranks, const std::string& name) {
+  Group group;
+  group.size_ = static_cast<int>(ranks.size());
+  group.device_ = device_;
+  group.place_ = place_;
+  group.asked_ = asked_;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == rank_) group.rank_ = static_cast<int>(i);
+    group.members_.push_back(members_.at(static_cast<std::size_t>(ranks[i])));
+  }
+  if (group.size_ == 1) return group;
+  group.store_ = c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("accel/{}/{}", name, group.members_.front()), store_);
+  // Ranks of one machine have neighbouring numbers, so its first one names it.
+  const std::string machine =
+      place_.local_world_size == 0 ? "" : std::to_string(place_.rank - place_.local_rank);
+  const std::vector<std::string> machines = group.exchange(machine);
+  Rank rank = place_;
+  rank.rank = group.rank_;
+  rank.world_size = group.size_;
+  rank.local_world_size =
+      machine.empty() ? 0 : static_cast<int>(std::count(machines.begin(), machines.end(), machine));
+  group.use(make_backend(asked_, group.store_, rank, group.members_, device_));
+  return group;
+}
+
+void Group::use(c10::intrusive_ptr<c10d::Backend> backend) {
+  backend_ = std::move(backend);
+  has_average_ = backend_->getBackendName() != "gloo";
 }
 
 Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) {
@@ -192,6 +231,17 @@ Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
     return Pending(backend_->_reduce_scatter_base(out, in, options));
   }
   return Pending(backend_->_reduce_scatter_base(out, in, options), [out, size = size_] { out.div_(size); });
+}
+
+Pending Group::all_reduce_mean(at::Tensor tensor) {
+  if (size_ == 1) return {};
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::AllreduceOptions options;
+  if (has_average_) {
+    options.reduceOp = c10d::ReduceOp::AVG;
+    return Pending(backend_->allreduce(tensors, options));
+  }
+  return Pending(backend_->allreduce(tensors, options), [tensor, size = size_] { tensor.div_(size); });
 }
 
 void Group::all_reduce_sum(std::span<double> values) {

@@ -49,7 +49,7 @@ class Pending {
   std::function<void()> finish_;
 };
 
-/// The ranks that share the model: c10d with NCCL on a GPU; on CPUs of one machine memory that they share, of
+/// Ranks that work together: c10d with NCCL on a GPU; on CPUs of one machine memory that they share, of
 /// several machines Gloo. Every operation is collective:
 /// all ranks call it in the same order with tensors of the same shape and dtype. With one rank there is no
 /// backend at all.
@@ -67,6 +67,12 @@ class Group {
   Group& operator=(Group&&) noexcept;
   ~Group();
 
+  /// The group of `ranks`, this rank among them, numbered in that order; groups of one `name` have no rank in
+  /// common. It has the best backend for its ranks, or the one that connect() was told to use. Not of a group
+  /// from over(). Collective among `ranks`; a rank that is in several groups makes them in the same order as
+  /// the others.
+  Group split(std::span<const int> ranks, const std::string& name);
+
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   /// "nccl", "shm", "gloo", or "none" for one rank.
@@ -76,6 +82,8 @@ class Group {
   Pending all_gather(at::Tensor out, at::Tensor in);
   /// out [n] gets the mean over ranks of this rank's part of in [size * n].
   Pending reduce_scatter_mean(at::Tensor out, at::Tensor in);
+  /// Replaces `tensor` by its mean over the ranks.
+  Pending all_reduce_mean(at::Tensor tensor);
   /// Replaces `values` by their sum over the ranks.
   void all_reduce_sum(std::span<double> values);
   void barrier();
@@ -85,10 +93,14 @@ class Group {
 
  private:
   Group();
+  void use(c10::intrusive_ptr<c10d::Backend> backend);
 
   int rank_ = 0;
   int size_ = 1;
   at::Device device_;
+  Rank place_;  ///< In the job, not in this group.
+  core::Backend asked_ = core::Backend::kAuto;
+  std::vector<int> members_;  ///< Their ranks in the job.
   bool has_average_ = false;
   std::int64_t exchanges_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;

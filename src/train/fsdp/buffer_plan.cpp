@@ -48,7 +48,7 @@ std::uint64_t BufferPlan::bytes() const { return bytes_of(layout.numel(), item_b
 std::uint64_t BufferPlan::shard_bytes() const { return bytes_of(layout.shard_numel, item_bytes); }
 
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
-                                     const std::vector<std::string>& no_decay, int world_size) {
+                                     const std::vector<std::string>& no_decay, const Mesh& mesh) {
   std::vector<BufferPlan> buffers;
   for (const std::size_t index : unit.parameters) {
     const ParameterInfo& parameter = model.parameters[index];
@@ -73,7 +73,7 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
       specs.push_back({parameter.fqns, parameter.shape, decays(parameter.fqns, no_decay)});
       index_of.emplace(parameter.fqns.front(), index);
     }
-    buffer.layout = make_flat_layout(std::move(specs), buffer.item_bytes, buffer.replicated ? 1 : world_size);
+    buffer.layout = make_flat_layout(std::move(specs), buffer.item_bytes, buffer.replicated ? Mesh{} : mesh);
     for (std::size_t i = 0; i < buffer.parameters.size(); ++i)
       buffer.parameters[i] = index_of.at(buffer.layout.parameters[i].spec.fqns.front());
   }

@@ -24,11 +24,11 @@ struct BufferPlan {
   [[nodiscard]] std::uint64_t shard_bytes() const;
 };
 
-/// The flat buffers of a unit over `world_size` ranks, in the order in which their first parameters occur. A
+/// The flat buffers of a unit over the ranks of `mesh`, in the order in which their first parameters occur. A
 /// parameter whose name contains one of `no_decay` gets no weight decay.
 ///
 /// Throws Error (kUsage) for a trainable parameter of another dtype than float32.
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
-                                     const std::vector<std::string>& no_decay, int world_size);
+                                     const std::vector<std::string>& no_decay, const Mesh& mesh);
 
 }  // namespace accel::train

@@ -14,7 +14,7 @@ FlatBuffer::FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable,
                        std::shared_ptr<BufferPool> pool)
     : layout_(std::move(layout)), dtype_(dtype), trainable_(trainable), pool_(std::move(pool)) {
   shard_ = at::zeros({layout_.shard_numel}, at::TensorOptions().dtype(dtype_).device(pool_->device()));
-  const bool whole = layout_.world_size == 1;
+  const bool whole = layout_.mesh.shards == 1;
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
   const c10::Storage storage = whole ? shard_.storage()
                                      : c10::Storage(c10::Storage::use_byte_size_t(), bytes,
@@ -29,25 +29,38 @@ FlatBuffer::FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable,
   reshard();
 }
 
-void FlatBuffer::start_unshard(Group& group) {
+void FlatBuffer::start_unshard(const MeshGroups& groups) {
   if (unsharded_) return;
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
   storage->set_data_ptr_noswap(pool_->allocate(bytes));
   storage->set_nbytes(bytes);
-  gather_ = group.all_gather(full_, shard_);
+  gather_ =
+      kept_.defined() ? groups.reshard()->all_gather(full_, kept_) : groups.shard().all_gather(full_, shard_);
   unsharded_ = true;
 }
 
-void FlatBuffer::finish_unshard() { gather_.wait(); }
+void FlatBuffer::finish_unshard() {
+  gather_.wait();
+  kept_.reset();
+}
 
 void FlatBuffer::reshard() {
-  if (!unsharded_ || layout_.world_size == 1) return;
+  if (!unsharded_ || layout_.mesh.shards == 1) return;
   gather_.wait();
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(nullptr, pool_->device()));
   storage->set_nbytes(0);
   unsharded_ = false;
+}
+
+void FlatBuffer::reshard_to(const Group& group) {
+  if (layout_.mesh.shards == 1) return;
+  const at::NoGradGuard no_grad;
+  const std::int64_t part = layout_.numel() / group.size();
+  kept_ = pool_->empty(part, dtype_);
+  kept_.copy_(full_.narrow(0, group.rank() * part, part));
+  reshard();
 }
 
 at::Tensor FlatBuffer::part_of(const at::Tensor& flat, std::size_t index) const {
@@ -78,24 +91,33 @@ void FlatBuffer::add_gradient(std::size_t index, const at::Tensor& gradient) {
   }
 }
 
-void FlatBuffer::start_reduce(Group& group) {
+void FlatBuffer::start_reduce(Group& shard_group) {
   const at::NoGradGuard no_grad;
   require_flat_gradient();
   for (std::size_t i = 0; i < has_gradient_.size(); ++i) {
     if (!has_gradient_[i]) part_of(flat_gradient_, i).zero_();
   }
-  if (layout_.world_size == 1) {
+  if (layout_.mesh.shards == 1) {
     gradient_ = std::exchange(flat_gradient_, {});
     return;
   }
   gradient_ = at::empty_like(shard_);
-  reduce_ = group.reduce_scatter_mean(gradient_, flat_gradient_);
+  reduce_ = shard_group.reduce_scatter_mean(gradient_, flat_gradient_);
 }
 
 void FlatBuffer::finish_reduce() {
   const at::NoGradGuard no_grad;
   reduce_.wait();
   flat_gradient_.reset();
+}
+
+void FlatBuffer::start_average(Group& replicate_group) {
+  average_ = replicate_group.all_reduce_mean(gradient_);
+}
+
+void FlatBuffer::finish_average() {
+  const at::NoGradGuard no_grad;
+  average_.wait();
 }
 
 }  // namespace accel::train

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "train/dist/group.hpp"
+#include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/buffer_pool.hpp"
 #include "train/fsdp/flat_layout.hpp"
 
@@ -16,9 +16,9 @@ namespace accel::train {
 ///
 /// This rank keeps its shard. Unsharded, the parameters are views of the flat buffer's storage: the
 /// all-gather writes straight into them. Resharding frees the storage's memory and keeps the tensors. With
-/// one rank the shard is the whole buffer and the parameters are views of it for good.
+/// one shard that is the whole buffer, and the parameters are views of it for good.
 ///
-/// unshard and reduce are collective: every rank calls them for the same buffers in the same order.
+/// unshard, reduce and average are collective: every rank calls them for the same buffers in the same order.
 class FlatBuffer {
  public:
   FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable, std::shared_ptr<BufferPool> pool);
@@ -34,18 +34,26 @@ class FlatBuffer {
   /// only between finish_unshard() and reshard().
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
-  void start_unshard(Group& group);
+  /// Gathers the parameters over the shard group, or over the reshard group if reshard_to() was called last.
+  void start_unshard(const MeshGroups& groups);
   void finish_unshard();
   void reshard();
+  /// Instead of reshard(): keeps a larger part than the shard, which the ranks of `group` have between them.
+  void reshard_to(const Group& group);
+  /// Forgets the part that reshard_to() kept.
+  void drop_kept() { kept_.reset(); }
   [[nodiscard]] bool is_unsharded() const { return unsharded_; }
 
   /// Adds the gradient of parameter `index` to the flat gradient. Gradients add up over calls until reduce.
   void add_gradient(std::size_t index, const at::Tensor& gradient);
-  /// Starts the reduce-scatter of the flat gradient to the mean over ranks; parameters without a gradient
-  /// count as zero.
-  void start_reduce(Group& group);
+  /// Starts the reduce-scatter of the flat gradient to the mean over the shard group; parameters without a
+  /// gradient count as zero. With one shard there is nothing to wait for.
+  void start_reduce(Group& shard_group);
   void finish_reduce();
-  /// The mean gradient of this rank's shard after finish_reduce(), until clear_gradient().
+  /// After finish_reduce(): the mean over the ranks that have the same shard.
+  void start_average(Group& replicate_group);
+  void finish_average();
+  /// The gradient of this rank's shard after these, until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
   void clear_gradient() { gradient_.reset(); }
 
@@ -62,11 +70,13 @@ class FlatBuffer {
   std::vector<at::Tensor> parameters_;
   bool unsharded_ = false;
   Pending gather_;
+  at::Tensor kept_;  ///< Between forward and backward, if a group of ranks keeps the buffer.
 
   at::Tensor flat_gradient_;  ///< [numel], while gradients are coming in.
   std::vector<bool> has_gradient_;
   at::Tensor gradient_;
   Pending reduce_;
+  Pending average_;
 };
 
 }  // namespace accel::train

@@ -22,7 +22,7 @@ class CheckpointBytes {
   explicit CheckpointBytes(int world_size) : steps_(static_cast<std::size_t>(world_size) + 1, 0) {}
 
   /// Elements [begin, begin + numel) of a buffer that is cut every `shard_numel`, each of which takes `cost`
-  /// bytes in the checkpoint.
+  /// bytes in the checkpoint. Ranks are counted in the order of their parts.
   void add_range(std::int64_t begin, std::int64_t numel, std::int64_t shard_numel, std::int64_t cost) {
     if (numel == 0) return;
     const std::int64_t end = checked_add(begin, numel);
@@ -64,13 +64,28 @@ void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, int m
       add(cost, moments * kMomentBytes);
       if (moments > 0) checkpoint.add_to(0, 0, kStepBytes);
     }
-    checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.shard_numel, cost);
+    checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.portion_numel(), cost);
   }
+}
+
+Mesh mesh_of(const FootprintOptions& options) {
+  return {options.replicas, options.world_size / options.replicas};
+}
+
+/// How often a unit is gathered in a step: from all shards, and from those of its reshard group.
+struct Gathers {
+  Bytes whole = 0;
+  Bytes kept = 0;
+};
+
+/// What each of `ranks` sends of `bytes` around a ring.
+Bytes ring(Bytes bytes, int ranks) {
+  return checked_mul(bytes / static_cast<Bytes>(ranks), static_cast<Bytes>(ranks - 1));
 }
 
 UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& unit,
                                 const std::vector<BufferPlan>& buffers, const FootprintOptions& options,
-                                Bytes gathers) {
+                                const Gathers& gathers) {
   UnitFootprint result{unit.module, unit.class_name, unit.parameters.size()};
   for (const std::size_t index : unit.parameters) {
     const ParameterInfo& parameter = model.parameters[index];
@@ -78,7 +93,7 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     add(result.elements, numel);
     if (parameter.requires_grad) add(result.trainable, numel);
   }
-  const auto others = static_cast<Bytes>(options.world_size - 1);
+  const Mesh mesh = mesh_of(options);
   for (const BufferPlan& buffer : buffers) {
     const Bytes shard = buffer.shard_bytes();
     if (buffer.replicated) {
@@ -88,11 +103,14 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     add(result.padded_elements, buffer.layout.numel());
     add(result.shard_bytes, shard);
     add(result.unsharded_bytes, buffer.bytes());
-    add(result.gather_bytes, checked_mul(checked_mul(shard, others), gathers));
+    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards), gathers.whole));
+    if (gathers.kept > 0)
+      add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.kept));
     if (!buffer.trainable) continue;
     add(result.gradient_bytes, shard);
     add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));
-    add(result.reduce_bytes, checked_mul(shard, others));
+    add(result.reduce_bytes, ring(buffer.bytes(), mesh.shards));
+    add(result.average_bytes, checked_mul(ring(shard, mesh.replicas), Bytes{2}));
   }
   return result;
 }
@@ -135,10 +153,13 @@ std::vector<std::size_t> depths_of(const std::vector<UnitPlan>& units) {
 }
 
 /// All-gathers of a unit in a step.
-Bytes gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptions& options) {
+Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptions& options) {
+  const auto micro_steps = static_cast<Bytes>(options.micro_steps);
   const Bytes runs = options.activation_checkpointing ? depth + 1 : 1;
-  const Bytes for_backward = options.reshard_after_forward && !unit.stays_gathered ? 1 : 0;
-  return checked_mul(static_cast<Bytes>(options.micro_steps), runs + for_backward);
+  const bool reshards = options.reshard_after_forward && !unit.stays_gathered;
+  const Bytes gathers = checked_mul(micro_steps, runs + (reshards ? 1 : 0));
+  if (!reshards || options.reshard_size == 0) return {gathers, 0};
+  return {micro_steps, gathers - micro_steps};
 }
 
 MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
@@ -150,16 +171,18 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     add(memory.optimizer_bytes, unit.optimizer_bytes);
     add(memory.gradient_bytes, unit.gradient_bytes);
   }
-  // One rank has its shard for unsharded parameters and gradients alike.
-  if (options.world_size > 1) {
+  // With one shard it is there for unsharded parameters and gradients alike.
+  if (mesh_of(options).shards > 1) {
     const StepMemory step =
         memory_of_step(tree_of(units, buffers), {.reshard_after_forward = options.reshard_after_forward,
+                                                 .reshard_size = options.reshard_size,
                                                  .forward_prefetch = options.forward_prefetch,
                                                  .backward_prefetch = options.backward_prefetch,
                                                  .accumulates = options.micro_steps > 1,
                                                  .recompute = options.activation_checkpointing});
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;
+    memory.kept_bytes = step.kept_bytes;
     memory.unsharded_bytes = step.pool_bytes;
     memory.unsharded_units = step.units;
   }
@@ -178,16 +201,18 @@ Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>&
                        const FootprintOptions& options) {
   Footprint result;
   result.world_size = options.world_size;
+  result.replicas = options.replicas;
   CheckpointBytes checkpoint(options.world_size);
   checkpoint.add_to(0, 0, static_cast<std::int64_t>(options.persistent_bytes));
   std::vector<std::vector<BufferPlan>> buffers;
   const std::vector<std::size_t> depths = depths_of(units);
   for (std::size_t i = 0; i < units.size(); ++i) {
-    buffers.push_back(plan_buffers(model, units[i], options.no_decay, options.world_size));
+    buffers.push_back(plan_buffers(model, units[i], options.no_decay, mesh_of(options)));
     result.units.push_back(footprint_of_unit(model, units[i], buffers.back(), options,
                                              gathers_of(units[i], depths[i], options)));
     add(result.gather_bytes, result.units.back().gather_bytes);
     add(result.reduce_bytes, result.units.back().reduce_bytes);
+    add(result.average_bytes, result.units.back().average_bytes);
     for (const BufferPlan& buffer : buffers.back())
       add_checkpoint(checkpoint, buffer, options.optimizer_moments);
   }

@@ -12,7 +12,9 @@ namespace accel::train {
 
 struct FootprintOptions {
   int world_size = 1;
+  int replicas = 1;  ///< Copies of the model, each sharded over world_size / replicas ranks.
   bool reshard_after_forward = true;
+  int reshard_size = 0;  ///< So many ranks keep a unit for backward; 0: as many as shard it.
   bool forward_prefetch = false;
   bool backward_prefetch = false;
   bool activation_checkpointing = false;  ///< Units run again in backward, and those inside them with them.
@@ -38,6 +40,7 @@ struct UnitFootprint {
   std::uint64_t ignored_bytes = 0;    ///< Of parameters that are not sharded, but whole on every rank.
   std::uint64_t gather_bytes = 0;     ///< Sent a step by all-gathers.
   std::uint64_t reduce_bytes = 0;     ///< Sent a step by reduce-scatters.
+  std::uint64_t average_bytes = 0;    ///< Sent a step by all-reduces over the replicas.
 };
 
 /// What a rank needs for a step, without activations: what forward saves for backward, the temporaries of
@@ -49,7 +52,8 @@ struct MemoryFootprint {
   std::uint64_t gradient_bytes = 0;             ///< Of the shard, as the optimizer gets them.
   std::uint64_t unsharded_parameter_bytes = 0;  ///< At once, at most.
   std::uint64_t unsharded_gradient_bytes = 0;   ///< At once, at most.
-  /// For both, in blocks that are used again for buffers of the same size.
+  std::uint64_t kept_bytes = 0;                 ///< By a reshard group, between forward and backward.
+  /// For these three, in blocks that are used again for buffers of the same size.
   std::uint64_t unsharded_bytes = 0;
   std::size_t unsharded_units = 0;     ///< At once, at most.
   std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and ignored parameters.
@@ -59,10 +63,12 @@ struct MemoryFootprint {
 /// What all units cost at one world size.
 struct Footprint {
   int world_size = 1;
+  int replicas = 1;
   std::vector<UnitFootprint> units;
   MemoryFootprint memory;
   std::uint64_t gather_bytes = 0;           ///< Sent by a rank in a step.
   std::uint64_t reduce_bytes = 0;           ///< Sent by a rank in a step.
+  std::uint64_t average_bytes = 0;          ///< Sent by a rank in a step.
   std::uint64_t checkpoint_bytes = 0;       ///< Tensors of the model and the optimizer, by all ranks.
   std::uint64_t checkpoint_rank_bytes = 0;  ///< By the rank that writes most.
 };
@@ -70,9 +76,11 @@ struct Footprint {
 /// Pure arithmetic, with nothing read and nothing allocated that grows with the model's elements; the time
 /// does not depend on the world size but for one counter a rank.
 ///
-/// Traffic is that of a ring: of a buffer of n bytes each rank sends n * (N - 1) / N. In a micro-step a
-/// buffer is gathered each time its unit runs, and once more for backward if the unit was resharded;
-/// gradients are reduced once a step. The few numbers of the loss and the gradient norm are left out.
+/// Traffic is that of a ring: of a buffer of n bytes each of N ranks sends n * (N - 1) / N, in an all-reduce
+/// twice that. In a micro-step a buffer is gathered each time its unit runs, and once more for backward if
+/// the unit was resharded, all but the first time from its reshard group if there is one; gradients are
+/// reduced, and averaged over the replicas, once a step. The few numbers of the loss and the gradient norm
+/// are left out.
 ///
 /// Throws Error as plan_buffers() does, and kCorrupt if a size overflows.
 Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,

@@ -7,8 +7,9 @@
 
 namespace accel::train {
 
-/// Fills the shard of `rank` with the bytes of its own elements, read from `weights`; no other byte of
-/// the parameters is read. `sources` are the parameters' indices in the structure, in layout order.
-void load_shard(WeightSource& weights, std::span<const std::size_t> sources, FlatBuffer& buffer, int rank);
+/// Fills the buffer's shard, which is number `shard`, with the bytes of its own elements, read from
+/// `weights`; no other byte of the parameters is read. `sources` are the parameters' indices in the
+/// structure, in layout order.
+void load_shard(WeightSource& weights, std::span<const std::size_t> sources, FlatBuffer& buffer, int shard);
 
 }  // namespace accel::train

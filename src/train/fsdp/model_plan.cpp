@@ -30,6 +30,8 @@ ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
 Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const core::Config& config) {
   FootprintOptions options;
   options.world_size = config.launch.num_processes;
+  options.replicas = config.fsdp.replicate_size;
+  options.reshard_size = config.fsdp.reshard_size;
   options.reshard_after_forward = config.fsdp.reshard_after_forward;
   options.forward_prefetch = config.fsdp.forward_prefetch;
   options.backward_prefetch = config.fsdp.backward_prefetch;

@@ -21,8 +21,21 @@
 
 namespace accel::train {
 
-ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& group)
-    : module_(file.module()), device_(device) {
+namespace {
+
+MeshGroups groups_over(Group& world, const core::FsdpConfig& fsdp) {
+  const Mesh mesh{fsdp.replicate_size, world.size() / fsdp.replicate_size};
+  return MeshGroups::split(world, mesh, fsdp.reshard_size);
+}
+
+}  // namespace
+
+ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& world)
+    : ShardedModel(std::move(file), options, device, groups_over(world, options.fsdp)) {}
+
+ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device,
+                           MeshGroups groups)
+    : module_(file.module()), device_(device), groups_(std::move(groups)) {
   mend_traced(module_, device_);
   ModelNotes notes = parse_notes(file.accel_json());
   ShardingOptions resolved = options;
@@ -35,16 +48,15 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
       with_ignored(file.structure(foreign_reads(module_, unit_modules(plain, resolved.fsdp))), ignored);
   const auto weights = open_weights(file, structure_, options.weights);
   load_buffers(*weights);
-  build_units(file, resolved, *weights, group);
-  if (group.rank() == 0) {
+  build_units(file, resolved, *weights);
+  if (groups_.world().rank() == 0) {
     for (const std::string& warning : weights->warnings()) log::warn(warning);
   }
 }
 
 ShardedModel::~ShardedModel() = default;
 
-void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights,
-                               Group& group) {
+void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights) {
   pool_ = BufferPool::make(device_);
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
@@ -53,13 +65,13 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
   for (UnitPlan& plan : plan_units(structure_, options.fsdp)) {
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
-    for (BufferPlan& planned : plan_buffers(structure_, plan, options.no_decay, group.size())) {
+    for (BufferPlan& planned : plan_buffers(structure_, plan, options.no_decay, groups_.mesh())) {
       const at::ScalarType dtype = file.parameters()[planned.parameters.front()].scalar_type();
       auto buffer = std::make_unique<FlatBuffer>(std::move(planned.layout), dtype, planned.trainable, pool_);
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         replacement[file.parameters()[planned.parameters[i]].unsafeGetTensorImpl()] = buffer->parameters()[i];
       }
-      load_shard(weights, planned.parameters, *buffer, planned.replicated ? 0 : group.rank());
+      load_shard(weights, planned.parameters, *buffer, planned.replicated ? 0 : groups_.place().shard);
       if (planned.trainable) trainable_buffers_.push_back(buffer.get());
       buffers.push_back(std::move(buffer));
     }
@@ -72,7 +84,7 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
         .recompute = options.fsdp.activation_checkpointing,
         // Units that run again may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root()};
-    units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers), unit, group, step_));
+    units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers), unit, groups_, step_));
     hooks[module._ivalue().get()] = units_.back().get();
   }
 
@@ -118,6 +130,7 @@ c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
 }
 
 c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
+  step_.expects_backward = at::GradMode::is_enabled();
   c10::IValue result = run(std::move(inputs));
   step_.recording = false;
   // What was gathered ahead and did not run: no backward will free it.
@@ -137,8 +150,7 @@ void ShardedModel::finish_backward() {
   step_.wanted = nullptr;
   // Backward order, as the units that reduced on their own did.
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->finish_backward();
-  for (FlatBuffer* buffer : step_.reducing) buffer->finish_reduce();
-  step_.reducing.clear();
+  step_.reduces.finish();
 }
 
 void ShardedModel::clear_gradients() {

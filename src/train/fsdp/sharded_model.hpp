@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/config.hpp"
-#include "train/dist/group.hpp"
+#include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/unit.hpp"
 #include "train/model/model_file.hpp"
 #include "train/model/weight_source.hpp"
@@ -24,7 +24,7 @@ struct ShardingOptions {
   WeightOptions weights;
 };
 
-/// A TorchScript model whose parameters are sharded over the ranks of a group: what fully_shard does in
+/// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
 /// Python.
 ///
 /// Every rank reads only the bytes of its own shard, and only it is kept; the modules
@@ -32,7 +32,11 @@ struct ShardingOptions {
 /// all ranks alike.
 class ShardedModel {
  public:
-  ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& group);
+  /// Over the ranks of `world`, in as many replicas as the options say; `world` must outlive this. That it
+  /// is no multiple of them is an Error of kind kUsage.
+  ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& world);
+  /// Over groups that are there already.
+  ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, MeshGroups groups);
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
   ~ShardedModel();
@@ -49,6 +53,7 @@ class ShardedModel {
   [[nodiscard]] int gathered_ahead() const { return step_.gathered_ahead; }
   [[nodiscard]] int most_unsharded() const { return step_.most_unsharded; }
 
+  [[nodiscard]] const MeshGroups& groups() const { return groups_; }
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
   [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   /// All flat buffers that have gradients, in the order of their units.
@@ -60,8 +65,7 @@ class ShardedModel {
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
  private:
-  void build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights,
-                   Group& group);
+  void build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights);
   void load_buffers(WeightSource& weights) const;
   c10::IValue run(std::vector<c10::IValue> inputs);
 
@@ -70,7 +74,8 @@ class ShardedModel {
   ModelStructure structure_;
   std::vector<std::string> non_persistent_;
   std::shared_ptr<BufferPool> pool_;
-  StepState step_;
+  MeshGroups groups_;
+  StepState step_{groups_};
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;
   std::optional<UnitRegistration> registration_;

@@ -29,7 +29,7 @@ class Step {
     put_in_order(root);
     if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
     run_micro_step(root, /*reduce=*/true);
-    StepMemory memory{parameters_.most, gradients_.most, 0, units_.most};
+    StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
     for (const auto& [bytes, blocks] : blocks_)
       memory.pool_bytes = checked_add(memory.pool_bytes, checked_mul(bytes, blocks.most));
     return memory;
@@ -64,14 +64,18 @@ class Step {
   void forward(const StepUnit& unit, Place place, bool with_grad, bool recomputing = false) {
     unshard(unit);
     if (options_.forward_prefetch && !recomputing) want(place_of_.at(&unit) + 1);
+    drop_kept(unit);
     for (const StepUnit& inner : unit.inner)
       forward(inner, below(place), with_grad && !recomputes(unit, place), recomputing);
-    if (!with_grad || (reshards(unit) && place != Place::kRoot)) reshard(unit);
+    const bool is_resharded = reshards(unit) && place != Place::kRoot;
+    if (is_resharded && options_.reshard_size > 0) keep(unit);
+    if (!with_grad || is_resharded) reshard(unit);
   }
 
   void backward(const StepUnit& unit, Place place) {
     unshard(unit);
     if (options_.backward_prefetch) want(place_of_.at(&unit) - 1);
+    drop_kept(unit);
     free_last();
     if (recomputes(unit, place)) {
       for (const StepUnit& inner : unit.inner)
@@ -127,6 +131,27 @@ class Step {
     gather_wanted();
   }
 
+  [[nodiscard]] std::uint64_t kept_bytes(const StepBuffer& buffer) const {
+    return buffer.bytes / static_cast<std::uint64_t>(options_.reshard_size);
+  }
+
+  void keep(const StepUnit& unit) {
+    if (!with_kept_.insert(&unit).second) return;
+    for (const StepBuffer& buffer : unit.buffers) {
+      kept_.add(kept_bytes(buffer));
+      blocks_[kept_bytes(buffer)].add(1);
+    }
+  }
+
+  // Once its own gather is waited for.
+  void drop_kept(const StepUnit& unit) {
+    if (with_kept_.erase(&unit) == 0) return;
+    for (const StepBuffer& buffer : unit.buffers) {
+      kept_.now -= kept_bytes(buffer);
+      --blocks_[kept_bytes(buffer)].now;
+    }
+  }
+
   void free_last() {
     for (const StepUnit* unit : last_) reshard(*unit);
     last_.clear();
@@ -161,12 +186,14 @@ class Step {
   Level units_;
   Level parameters_;
   Level gradients_;
+  Level kept_;
   std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
   std::vector<const StepUnit*> order_;     // In which they run first.
   std::map<const StepUnit*, std::size_t> place_of_;
   const StepUnit* wanted_ = nullptr;  // The one to be gathered ahead.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
+  std::set<const StepUnit*> with_kept_;
   // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and
   // the units around it that end with it.
   std::vector<const StepUnit*> last_;

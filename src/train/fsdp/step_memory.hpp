@@ -30,6 +30,7 @@ struct StepUnit {
 struct StepMemory {
   std::uint64_t parameter_bytes = 0;  ///< Unsharded parameters at once.
   std::uint64_t gradient_bytes = 0;   ///< Unsharded gradients at once, those on their way included.
+  std::uint64_t kept_bytes = 0;       ///< What a reshard group keeps for backward, at once.
   /// What the pool ends up with: blocks are used again for buffers of the same size, and only for those.
   std::uint64_t pool_bytes = 0;
   std::size_t units = 0;  ///< With their parameters unsharded at once, the root among them.
@@ -37,6 +38,8 @@ struct StepMemory {
 
 struct StepOptions {
   bool reshard_after_forward = true;
+  /// If not 0, what is resharded after forward is kept for backward by so many ranks, each a part of it.
+  int reshard_size = 0;
   /// The next unit is gathered while one runs, unless kMostUnsharded are unsharded already.
   bool forward_prefetch = false;
   bool backward_prefetch = false;
@@ -50,7 +53,8 @@ struct StepOptions {
 /// Goes through one step as unit.cpp does it, on more than one rank (one rank unshards nothing): every unit
 /// runs once, in the order given.
 ///
-/// Forward: a unit gathers its parameters, runs, and frees them, the root not before the end of backward.
+/// Forward: a unit gathers its parameters, runs, and frees them, or all but a part of them, the root not
+/// before the end of backward.
 /// Backward: a unit is gathered while the one behind it is still there, for the gradient that starts the one
 /// ends the other; its gradients are copied into a flat buffer, which waits for its reduce-scatter with at
 /// most kMaxReducing others. Gradients of the root, and of units around others, come in until its last

@@ -28,8 +28,8 @@ class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook 
 };
 
 Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
-           Group& group, StepState& step)
-    : plan_(std::move(plan)), buffers_(std::move(buffers)), options_(options), group_(group), step_(step) {
+           const MeshGroups& groups, StepState& step)
+    : plan_(std::move(plan)), buffers_(std::move(buffers)), options_(options), groups_(groups), step_(step) {
   // What runs last in forward and first in backward would gain nothing from being freed in between.
   if (plan_.stays_gathered) options_.reshard_after_forward = false;
   if (!plan_.checkpoints) options_.recompute = false;
@@ -55,7 +55,7 @@ void Unit::start_unshard() {
   if (step_.wanted == this) step_.wanted = nullptr;
   if (!unsharded_) step_.most_unsharded = std::max(step_.most_unsharded, ++step_.unsharded);
   unsharded_ = true;
-  for (const auto& buffer : buffers_) buffer->start_unshard(group_);
+  for (const auto& buffer : buffers_) buffer->start_unshard(groups_);
 }
 
 // At most two gathers are under way: this unit's, which is waited for next, and that one.
@@ -143,7 +143,16 @@ void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IVa
     }
   }
   if (--depth_ > 0) return;
-  if (options_.reshard_after_forward || !at::GradMode::is_enabled()) reshard();
+  if (options_.reshard_after_forward || !at::GradMode::is_enabled()) reshard_after_forward();
+}
+
+// Of what no backward will need nothing is kept but the shard.
+void Unit::reshard_after_forward() {
+  Group* keepers = groups_.reshard();
+  if (keepers != nullptr && options_.reshard_after_forward && step_.expects_backward) {
+    for (const auto& buffer : buffers_) buffer->reshard_to(*keepers);
+  }
+  reshard();
 }
 
 void Unit::before_recompute() {
@@ -183,18 +192,14 @@ void Unit::reshard_when_done() {
 void Unit::reduce() {
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable() || buffer->gradient().defined()) continue;
-    while (step_.reducing.size() >= kMaxReducing) {
-      step_.reducing.front()->finish_reduce();
-      step_.reducing.erase(step_.reducing.begin());
-    }
-    buffer->start_reduce(group_);
-    step_.reducing.push_back(buffer.get());
+    step_.reduces.start(*buffer);
   }
 }
 
 void Unit::finish_backward() {
   if (step_.reduce) reduce();
   reshard();
+  for (const auto& buffer : buffers_) buffer->drop_kept();
   in_graph_ = false;
 }
 

@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "train/dist/group.hpp"
+#include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/flat_buffer.hpp"
+#include "train/fsdp/reduce_queue.hpp"
 #include "train/fsdp/unit_plan.hpp"
 #include "train/graph/run_unit.hpp"
 
@@ -22,6 +23,8 @@ class Unit;
 
 /// What the units of one model share during a step.
 struct StepState {
+  explicit StepState(const MeshGroups& groups) : reduces(groups) {}
+
   /// In the order of their first calls in the first forward; every rank runs the same model, so it is the
   /// same on all. Forward gathers the next one ahead, backward the one before.
   std::vector<Unit*> order;
@@ -33,7 +36,8 @@ struct StepState {
   std::exception_ptr failure;  ///< The first Error of a call, for who called the model.
   int recomputing = 0;         ///< Units that run again in backward at this moment, one inside another.
   bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
-  std::vector<FlatBuffer*> reducing;  ///< Reduce-scatters under way, oldest first.
+  bool expects_backward = false;  ///< The forward under way, or the last one, has grad.
+  ReduceQueue reduces;
 };
 
 /// A wrapped module at run time: it gathers its parameters before the module runs and frees them after,
@@ -54,8 +58,8 @@ class Unit final : public UnitHooks {
     bool reduce_late = false;
   };
 
-  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options, Group& group,
-       StepState& step);
+  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
+       const MeshGroups& groups, StepState& step);
   ~Unit() override;
 
   [[nodiscard]] const UnitPlan& plan() const { return plan_; }
@@ -92,6 +96,7 @@ class Unit final : public UnitHooks {
   void unshard_before_backward(const at::Tensor& output);
   void reduce();
   void reshard_when_done();
+  void reshard_after_forward();
   /// Gathers the parameters, starts to gather those of the unit that runs next in that direction, and waits
   /// for its own.
   void unshard(Direction direction);
@@ -102,7 +107,7 @@ class Unit final : public UnitHooks {
   UnitPlan plan_;
   std::vector<std::unique_ptr<FlatBuffer>> buffers_;
   Options options_;
-  Group& group_;
+  const MeshGroups& groups_;
   StepState& step_;
   std::int64_t trainable_parameters_ = 0;
   std::int64_t calls_ = 0;

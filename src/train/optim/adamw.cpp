@@ -8,8 +8,8 @@
 
 namespace accel::train {
 
-AdamW::AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int rank)
-    : config_(config), rank_(rank) {
+AdamW::AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard)
+    : config_(config), shard_(shard) {
   for (FlatBuffer* buffer : buffers) {
     states_.push_back({buffer, at::zeros_like(buffer->shard()), at::zeros_like(buffer->shard())});
   }
@@ -22,7 +22,7 @@ void AdamW::step(double lr) {
     const FlatLayout& layout = state.buffer->layout();
     const std::int64_t numel = layout.shard_numel;
     const std::int64_t split =
-        std::clamp<std::int64_t>(layout.decay_end - layout.shard_range(rank_).begin, 0, numel);
+        std::clamp<std::int64_t>(layout.decay_end - layout.shard_range(shard_).begin, 0, numel);
     const auto update = [&](std::int64_t begin, std::int64_t end, double weight_decay) {
       if (begin == end) return;
       const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };

@@ -21,7 +21,8 @@ class AdamW {
     at::Tensor exp_avg_sq;  ///< [shard_numel]
   };
 
-  AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int rank);
+  /// `shard` is the number of this rank's shard of each buffer.
+  AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard);
 
   /// One step with the gradients that the buffers hold.
   void step(double lr);
@@ -31,7 +32,7 @@ class AdamW {
 
  private:
   core::OptimizerConfig config_;
-  int rank_;
+  int shard_;
   std::vector<State> states_;
   std::int64_t steps_ = 0;
 };

@@ -14,6 +14,7 @@ namespace {
 
 using accel::testing::TempDir;
 using accel::testing::write_file;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -139,10 +140,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
       {"fsdp_config: {fsdp_offload_params: true}", "1:36: 'fsdp_config.offload_params: true'"},
       {"fsdp_config: {activation_checkpointing_offload: true}",
        "1:49: 'fsdp_config.activation_checkpointing_offload: true'"},
-      {"fsdp_config: {sharding_strategy: HYBRID_SHARD}",
-       "1:34: 'fsdp_config.sharding_strategy: HYBRID_SHARD'"},
-      {"fsdp_config: {version: 2, reshard_after_forward: 4}", "1:50: 'fsdp_config.reshard_after_forward: 4'"},
-      {"parallelism_config: {dp_replicate_size: 2}", "1:41: 'parallelism_config.dp_replicate_size: 2'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
       {"launch: {max_restarts: 1}", "1:24: 'launch.max_restarts: 1'"},
       {"launch: {hang_timeout: 60}", "1:24: 'launch.hang_timeout: 60'"},
@@ -245,8 +242,6 @@ TEST_F(ConfigFileTest, RequiresFilesToExist) {
 TEST_F(ConfigFileTest, FindsContradictions) {
   EXPECT_EQ(error_of("distributed_type: 'NO'\nnum_processes: 2\n" + training()),
             "run.yaml:1:19: 'distributed_type: NO' runs one process, but num_processes is 2");
-  EXPECT_EQ(error_of("distributed_type: MULTI_CPU\nnum_processes: 2\n" + training()),
-            "run.yaml:1:19: 'distributed_type: MULTI_CPU' with 2 processes is not there yet");
   EXPECT_EQ(error_of("distributed_type: MULTI_GPU\n" + training()),
             "run.yaml:1:19: 'distributed_type: MULTI_GPU', but no GPU is visible here");
   EXPECT_EQ(error_of("num_processes: 0\n" + training()),
@@ -269,6 +264,96 @@ TEST_F(ConfigFileTest, FindsContradictions) {
             "--set training.lr_scheduler.min_lr_ratio=0.1: 'training.lr_scheduler.min_lr_ratio' is for "
             "'type: cosine', "
             "not 'constant'");
+}
+
+TEST_F(ConfigFileTest, LaysOutTheRanks) {
+  const auto fsdp = [&](const std::string& keys, int processes, const std::string& more = "") {
+    return load(fmt::format("distributed_type: FSDP\nnum_processes: {}\nfsdp_config: {{{}}}\n{}\n", processes,
+                            keys, more) +
+                training())
+        .config.fsdp;
+  };
+  EXPECT_EQ(fsdp("version: 2", 4).replicate_size, 1);
+  EXPECT_EQ(
+      fsdp("version: 2", 4, "parallelism_config: {dp_replicate_size: 2, dp_shard_size: 2}").replicate_size,
+      2);
+  EXPECT_EQ(
+      fsdp("version: 2", 4, "parallelism_config: {dp_replicate_size: 1, dp_shard_size: 1}").replicate_size,
+      1);
+  // Of one size follows the other.
+  EXPECT_EQ(
+      fsdp("version: 2", 6, "parallelism_config: {parallelism_config_dp_replicate_size: 3}").replicate_size,
+      3);
+  EXPECT_EQ(fsdp("version: 2", 6, "parallelism_config: {dp_shard_size: 3}").replicate_size, 2);
+  EXPECT_EQ(fsdp("version: 2", 4, "parallelism_config: {dp_replicate_size: 4}").replicate_size, 4);
+
+  EXPECT_EQ(fsdp("sharding_strategy: FULL_SHARD", 4).replicate_size, 1);
+  EXPECT_EQ(fsdp("sharding_strategy: NO_SHARD", 4).replicate_size, 4);
+  // One machine is one replica.
+  EXPECT_EQ(fsdp("sharding_strategy: HYBRID_SHARD", 4).replicate_size, 1);
+  EXPECT_EQ(
+      fsdp("sharding_strategy: HYBRID_SHARD", 4, "parallelism_config: {dp_shard_size: 2}").replicate_size, 2);
+  EXPECT_FALSE(fsdp("sharding_strategy: HYBRID_SHARD_ZERO2", 4, "parallelism_config: {dp_shard_size: 2}")
+                   .reshard_after_forward);
+
+  EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 2", 4).reshard_size, 2);
+  EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 4", 4).reshard_size, 0);  // All of them: true.
+  EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 2", 8, "parallelism_config: {dp_replicate_size: 2}")
+                .reshard_size,
+            2);
+}
+
+TEST_F(ConfigFileTest, RefusesLayoutsThatContradictEachOther) {
+  const auto error = [&](const std::string& keys, const std::string& sizes) {
+    return error_of(fmt::format("parallelism_config: {{{}}}\ndistributed_type: FSDP\nnum_processes: 4\n"
+                                "fsdp_config: {{{}}}\n",
+                                sizes, keys) +
+                    training());
+  };
+  EXPECT_EQ(
+      error("version: 2", "dp_replicate_size: 2, dp_shard_size: 4"),
+      "run.yaml:1:41: 'parallelism_config.dp_replicate_size: 2' times 'parallelism_config.dp_shard_size: 4' "
+      "contradicts 4 processes");
+  EXPECT_EQ(error("version: 2", "dp_replicate_size: 3"),
+            "run.yaml:1:41: 'parallelism_config.dp_replicate_size: 3' contradicts 4 processes");
+  EXPECT_EQ(error("version: 1", "dp_shard_size: 2"),
+            "run.yaml:1:37: 'parallelism_config.dp_shard_size: 2' makes a mesh of 2 x 2, which contradicts "
+            "FULL_SHARD of FSDP version 1");
+  EXPECT_EQ(error("sharding_strategy: NO_SHARD", "dp_replicate_size: 2"),
+            "run.yaml:1:41: 'parallelism_config.dp_replicate_size: 2' makes a mesh of 2 x 2, which "
+            "contradicts NO_SHARD of FSDP version 1");
+  EXPECT_EQ(
+      error("version: 2, reshard_after_forward: 3", "dp_shard_size: 4"),
+      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 3' is no factor of the 4 ranks that share each "
+      "parameter");
+  EXPECT_EQ(
+      error("version: 2, reshard_after_forward: 4", "dp_shard_size: 2"),
+      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 4' is no factor of the 2 ranks that share each "
+      "parameter");
+  EXPECT_EQ(error("version: 2", "dp_replicate_size: 4611686018427387904, dp_shard_size: 4"),
+            "run.yaml:1:41: 'parallelism_config.dp_replicate_size: 4611686018427387904' times "
+            "'parallelism_config.dp_shard_size: 4' contradicts 4 processes");
+  EXPECT_EQ(
+      error_of("parallelism_config: {dp_shard_size: 2}\ndistributed_type: MULTI_CPU\nnum_processes: 2\n" +
+               training()),
+      "run.yaml:1:37: 'parallelism_config.dp_shard_size: 2' makes a mesh of 1 x 2, which contradicts "
+      "'distributed_type: MULTI_CPU'");
+}
+
+TEST_F(ConfigFileTest, WithoutShardingEveryRankHasTheModel) {
+  for (const char* type : {"distributed_type: MULTI_CPU\n", ""}) {
+    const LoadedConfig loaded = load(fmt::format("{}num_processes: 3\n", type) + training());
+    EXPECT_EQ(loaded.config.distributed_type, DistributedType::kMultiCpu);
+    EXPECT_EQ(loaded.config.fsdp.replicate_size, 3);
+    EXPECT_EQ(loaded.config.fsdp.auto_wrap_policy, WrapPolicy::kSize);
+    EXPECT_EQ(loaded.config.fsdp.min_num_params, 25 * 1024 * 1024 / 4);
+    EXPECT_THAT(loaded.warnings, IsEmpty());
+  }
+  const LoadedConfig warned =
+      load("distributed_type: MULTI_CPU\nnum_processes: 2\nfsdp_config: {activation_checkpointing: true}\n" +
+           training());
+  EXPECT_THAT(warned.warnings, ElementsAre("'fsdp_config' has no effect with 'distributed_type: MULTI_CPU'"));
+  EXPECT_FALSE(warned.config.fsdp.activation_checkpointing);
 }
 
 TEST_F(ConfigFileTest, TakesOneProcessPerGpu) {

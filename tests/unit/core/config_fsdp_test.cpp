@@ -42,9 +42,17 @@ TEST(ConfigFsdpTest, SizeBasedWrap) {
 }
 
 TEST(ConfigFsdpTest, Version1StrategiesBecomeReshardAfterForward) {
-  const std::pair<const char*, bool> rows[] = {
-      {"FULL_SHARD", true}, {"SHARD_GRAD_OP", false}, {"NO_SHARD", false}, {"1", true}, {"2", false},
-      {"3", false},         {"full_shard", true}};
+  const std::pair<const char*, bool> rows[] = {{"FULL_SHARD", true},
+                                               {"SHARD_GRAD_OP", false},
+                                               {"NO_SHARD", false},
+                                               {"1", true},
+                                               {"2", false},
+                                               {"3", false},
+                                               {"full_shard", true},
+                                               {"HYBRID_SHARD", true},
+                                               {"HYBRID_SHARD_ZERO2", false},
+                                               {"4", true},
+                                               {"5", false}};
   for (const auto& [strategy, reshard] : rows) {
     for (const char* key : {"fsdp_sharding_strategy", "fsdp_reshard_after_forward"}) {
       const std::string keys = std::string(key) + ": " + strategy;
@@ -67,17 +75,39 @@ TEST(ConfigFsdpTest, ValuesOfTheOtherVersionAreErrors) {
             "a.yaml:1:38: 'fsdp_config.reshard_after_forward' must be a sharding strategy in FSDP version 1; "
             "found 'true' "
             "| true and false are for fsdp_version: 2");
-  EXPECT_EQ(error_of("version: 2, reshard_after_forward: FULL_SHARD"),
-            "a.yaml:1:50: 'fsdp_config.reshard_after_forward' must be true or false in FSDP version 2; found "
-            "'FULL_SHARD' | strategies such as FULL_SHARD are for fsdp_version: 1");
+  EXPECT_EQ(
+      error_of("version: 2, reshard_after_forward: FULL_SHARD"),
+      "a.yaml:1:50: 'fsdp_config.reshard_after_forward' must be true, false or a number of ranks in FSDP "
+      "version 2; found 'FULL_SHARD' | strategies such as FULL_SHARD are for fsdp_version: 1");
   EXPECT_THAT(error_of("sharding_strategy: FULL_SHRAD"), HasSubstr("did you mean 'FULL_SHARD'?"));
   EXPECT_THAT(error_of("sharding_strategy: 6"), HasSubstr("must be a sharding strategy"));
 }
 
-TEST(ConfigFsdpTest, HybridShardsAndIntegersAreNotThereYet) {
-  EXPECT_THAT(error_of("sharding_strategy: HYBRID_SHARD"), HasSubstr("is not there yet"));
-  EXPECT_THAT(error_of("sharding_strategy: 5"), HasSubstr("is not there yet"));
-  EXPECT_THAT(error_of("version: 2, reshard_after_forward: 8"), HasSubstr("is not there yet"));
+TEST(ConfigFsdpTest, Version2TakesANumberOfRanks) {
+  const FsdpConfig config = resolve("version: 2, reshard_after_forward: 8");
+  EXPECT_TRUE(config.reshard_after_forward);
+  EXPECT_EQ(config.reshard_size, 8);
+  EXPECT_EQ(resolve("version: 2").reshard_size, 0);
+  EXPECT_EQ(
+      error_of("version: 2, reshard_after_forward: 1"),
+      "a.yaml:1:50: 'fsdp_config.reshard_after_forward: 1' could mean two things | Accelerate takes 1 for "
+      "true, fully_shard for false: write one of them");
+  EXPECT_THAT(error_of("version: 2, reshard_after_forward: 0"), HasSubstr("write false"));
+  for (const char* wrong : {"-2", "2.5", "99999999999"})
+    EXPECT_THAT(error_of(std::string("version: 2, reshard_after_forward: ") + wrong),
+                HasSubstr("or a number of ranks"));
+}
+
+TEST(ConfigFsdpTest, Version1StrategiesSayOverWhichRanks) {
+  const auto spread = [](const char* name) {
+    return strategy_name(fsdp(std::string("sharding_strategy: ") + name)).spread;
+  };
+  EXPECT_EQ(spread("FULL_SHARD"), Spread::kAll);
+  EXPECT_EQ(spread("2"), Spread::kAll);
+  EXPECT_EQ(spread("NO_SHARD"), Spread::kNone);
+  EXPECT_EQ(spread("hybrid_shard"), Spread::kMachine);
+  EXPECT_EQ(spread("5"), Spread::kMachine);
+  EXPECT_EQ(strategy_name(fsdp("version: 1")).name, "FULL_SHARD");
 }
 
 TEST(ConfigFsdpTest, TwoSpellingsOfAStrategyMustAgree) {

@@ -18,7 +18,9 @@ Config unusual_config() {
   config.distributed_type = DistributedType::kFsdp;
   config.mixed_precision = "bf16";
   config.fsdp.version = 2;
+  config.fsdp.replicate_size = 2;
   config.fsdp.reshard_after_forward = false;
+  config.fsdp.reshard_size = 4;
   config.fsdp.forward_prefetch = false;
   config.fsdp.backward_prefetch = false;
   config.fsdp.activation_checkpointing = true;

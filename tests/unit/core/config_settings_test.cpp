@@ -209,5 +209,18 @@ TEST(ConfigSettingsTest, ReadsAcceleratesVariables) {
             "environment variable FSDP_VERSION: 'fsdp_config.version' must be an integer, found 'new'");
 }
 
+TEST(ConfigSettingsTest, ReadsTheMeshsVariablesIfAcceleratesSwitchIsOn) {
+  for (const bool on : {true, false}) {
+    const Settings s = settings_from_environment([&](const std::string& name) -> std::optional<std::string> {
+      if (name == "ACCELERATE_USE_PARALLELISM_CONFIG") return on ? "true" : "false";
+      if (name == "PARALLELISM_CONFIG_DP_REPLICATE_SIZE") return "2";
+      if (name == "PARALLELISM_CONFIG_TP_SIZE") return "1";
+      return std::nullopt;
+    });
+    EXPECT_EQ(s.has("parallelism_config"), on);
+    if (on) EXPECT_EQ(s.get<std::int64_t>("parallelism_config.dp_replicate_size"), 2);
+  }
+}
+
 }  // namespace
 }  // namespace accel::core

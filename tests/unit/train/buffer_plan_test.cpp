@@ -24,7 +24,7 @@ ModelStructure mixed() {
 const UnitPlan kAll{"", "Net", {0, 1, 2, 3, 4}};
 
 TEST(BufferPlanTest, OneADtypeAndRequiresGradInTheOrderTheyOccur) {
-  const auto buffers = plan_buffers(mixed(), kAll, {}, 2);
+  const auto buffers = plan_buffers(mixed(), kAll, {}, {1, 2});
   ASSERT_EQ(buffers.size(), 3U);
   EXPECT_EQ(buffers[0].dtype, "float32");
   EXPECT_TRUE(buffers[0].trainable);
@@ -36,13 +36,13 @@ TEST(BufferPlanTest, OneADtypeAndRequiresGradInTheOrderTheyOccur) {
 }
 
 TEST(BufferPlanTest, ParametersAreInLayoutOrderThoseThatDecayFirst) {
-  const auto buffers = plan_buffers(mixed(), kAll, {"bias"}, 1);
+  const auto buffers = plan_buffers(mixed(), kAll, {"bias"}, {});
   EXPECT_THAT(buffers[0].parameters, ElementsAre(2, 0));
   EXPECT_EQ(buffers[0].layout.parameters[0].spec.fqns.front(), "a.weight");
 }
 
 TEST(BufferPlanTest, BytesAreThoseOfWholeAndShardWithPadding) {
-  const auto buffers = plan_buffers(mixed(), kAll, {}, 2);
+  const auto buffers = plan_buffers(mixed(), kAll, {}, {1, 2});
   // 3 elements, 13 of padding, 20; shards in multiples of 16.
   EXPECT_EQ(buffers[0].shard_bytes(), 32U * 4);
   EXPECT_EQ(buffers[0].bytes(), 64U * 4);
@@ -53,7 +53,7 @@ TEST(BufferPlanTest, TrainableParametersAreFloat32) {
   ModelStructure model = mixed();
   model.parameters[1].requires_grad = true;
   try {
-    (void)plan_buffers(model, kAll, {}, 2);
+    (void)plan_buffers(model, kAll, {}, {1, 2});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
@@ -61,7 +61,7 @@ TEST(BufferPlanTest, TrainableParametersAreFloat32) {
   }
   model = mixed();
   model.parameters[3].dtype = "qint8";
-  EXPECT_THROW((void)plan_buffers(model, kAll, {}, 2), Error);
+  EXPECT_THROW((void)plan_buffers(model, kAll, {}, {1, 2}), Error);
 }
 
 }  // namespace

@@ -36,8 +36,15 @@ class LonelyBackend final : public c10d::Backend {
     return {};
   }
 
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& /*options*/) override {
+    averaged += 2 * others() * tensors.front().nbytes() / static_cast<std::size_t>(getSize());
+    return {};
+  }
+
   std::size_t gathered = 0;
   std::size_t reduced = 0;
+  std::size_t averaged = 0;
 
  private:
   [[nodiscard]] std::size_t others() const { return static_cast<std::size_t>(getSize() - 1); }
@@ -104,6 +111,8 @@ struct Case {
   bool ahead = true;
   bool ends = false;
   const char* ignored = "";
+  int replicas = 1;
+  int reshard_size = 0;
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -119,6 +128,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   if (tested.nested) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Inner");
   config.fsdp.version = 2;
   config.fsdp.ignored_modules = tested.ignored;
+  config.fsdp.replicate_size = tested.replicas;
+  config.fsdp.reshard_size = tested.reshard_size;
   config.fsdp.reshard_after_forward = tested.reshard;
   config.fsdp.activation_checkpointing = tested.recompute;
   config.fsdp.forward_prefetch = tested.ahead;
@@ -131,11 +142,21 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
 
   const bool ignores = *tested.ignored != '\0';
-  const auto backend = c10::make_intrusive<LonelyBackend>(tested.world_size - 1, tested.world_size);
-  Group group = Group::over(backend, at::kCPU);
+  const Mesh mesh{tested.replicas, tested.world_size / tested.replicas};
+  const MeshPlace last = mesh.place_of(mesh.size() - 1);
+  Group world = Group::over(c10::make_intrusive<LonelyBackend>(mesh.size() - 1, mesh.size()), at::kCPU);
+  const auto shard = c10::make_intrusive<LonelyBackend>(last.shard, mesh.shards);
+  const auto replicate = c10::make_intrusive<LonelyBackend>(last.replica, mesh.replicas);
+  const int keepers = std::max(tested.reshard_size, 1);
+  const auto reshard = c10::make_intrusive<LonelyBackend>(keepers - 1, keepers);
+  const auto over = [](const c10::intrusive_ptr<LonelyBackend>& backend) {
+    return std::make_unique<Group>(Group::over(backend, at::kCPU));
+  };
+  MeshGroups groups(world, mesh, over(shard), over(replicate),
+                    tested.reshard_size > 0 ? over(reshard) : nullptr);
   ShardedModel model(ModelFile::open(dir / "net.pt"), {config.fsdp, config.training->optimizer.no_decay},
-                     at::kCPU, group);
-  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), group.rank());
+                     at::kCPU, std::move(groups));
+  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
   // Twice: units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
@@ -170,29 +191,55 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   EXPECT_EQ(shards, planned.memory.shard_bytes);
   EXPECT_EQ(gradients, planned.memory.gradient_bytes);
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
-  // One rank's gradients are in the pool, and are the shard's.
-  const std::size_t in_pool = tested.world_size == 1 ? gradients : planned.memory.unsharded_bytes;
+  // With one shard gradients are in the pool, and are the shard's.
+  const std::size_t in_pool = mesh.shards == 1 ? gradients : planned.memory.unsharded_bytes;
   EXPECT_EQ(model.pool().held_bytes(), in_pool);
-  EXPECT_EQ(backend->gathered, 2 * planned.gather_bytes);
-  EXPECT_EQ(backend->reduced, 2 * planned.reduce_bytes);
+  EXPECT_EQ(shard->gathered + reshard->gathered, 2 * planned.gather_bytes);
+  EXPECT_EQ(shard->reduced, 2 * planned.reduce_bytes);
+  EXPECT_EQ(replicate->averaged, 2 * planned.average_bytes);
+  EXPECT_EQ(replicate->averaged > 0, tested.replicas > 1);
+  EXPECT_EQ(reshard->gathered > 0, tested.reshard_size > 0);
   EXPECT_EQ(planned.memory.replicated_bytes, ignores ? 656U : 400U);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, FootprintMeasuredTest,
-    ::testing::Values(Case{"alone", 1}, Case{"two"}, Case{"not_ahead", 2, true, 1, false, false, false},
-                      Case{"three", 3}, Case{"many", 64}, Case{"kept", 2, false},
-                      Case{"accumulated", 2, true, 3}, Case{"kept_and_accumulated", 3, false, 2},
-                      Case{"recomputed", 2, true, 1, true}, Case{"nested", 2, true, 1, false, true},
-                      Case{"nested_kept", 2, false, 1, false, true},
-                      Case{"nested_recomputed", 2, true, 1, true, true},
-                      Case{"nested_recomputed_kept", 2, false, 2, true, true},
-                      Case{"alone_accumulated", 1, true, 3, false, true},
-                      Case{"ends", 2, true, 1, false, false, true, true},
-                      Case{"ends_not_ahead", 3, true, 1, false, false, false, true},
-                      Case{"ends_recomputed", 2, true, 2, true, true, true, true},
-                      Case{"ends_kept", 2, false, 1, false, false, true, true},
-                      Case{"ignored", 3, true, 1, false, false, true, true, "adapt.*"}),
+    ::testing::Values(
+        Case{"alone", 1}, Case{"two"}, Case{"not_ahead", 2, true, 1, false, false, false}, Case{"three", 3},
+        Case{"many", 64}, Case{"kept", 2, false}, Case{"accumulated", 2, true, 3},
+        Case{"kept_and_accumulated", 3, false, 2}, Case{"recomputed", 2, true, 1, true},
+        Case{"nested", 2, true, 1, false, true}, Case{"nested_kept", 2, false, 1, false, true},
+        Case{"nested_recomputed", 2, true, 1, true, true},
+        Case{"nested_recomputed_kept", 2, false, 2, true, true},
+        Case{"alone_accumulated", 1, true, 3, false, true},
+        Case{.name = "two_by_two", .world_size = 4, .replicas = 2},
+        Case{.name = "three_by_two_accumulated", .world_size = 6, .micro_steps = 2, .replicas = 3},
+        Case{.name = "two_by_two_recomputed_kept",
+             .world_size = 4,
+             .reshard = false,
+             .recompute = true,
+             .nested = true,
+             .replicas = 2},
+        Case{.name = "replicated", .world_size = 3, .replicas = 3},
+        Case{.name = "replicated_nested_accumulated",
+             .world_size = 2,
+             .micro_steps = 2,
+             .nested = true,
+             .replicas = 2},
+        Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
+        Case{.name = "resharded_to_two_not_ahead", .world_size = 4, .ahead = false, .reshard_size = 2},
+        Case{.name = "resharded_to_four_of_64", .world_size = 64, .reshard_size = 4},
+        Case{.name = "resharded_nested_accumulated",
+             .world_size = 4,
+             .micro_steps = 3,
+             .nested = true,
+             .reshard_size = 2},
+        Case{.name = "resharded_nested_recomputed",
+             .world_size = 8,
+             .recompute = true,
+             .nested = true,
+             .replicas = 2,
+             .reshard_size = 2}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

@@ -77,6 +77,38 @@ TEST(FootprintTest, TrafficFollowsReshardingMicroStepsAndRecomputation) {
   EXPECT_EQ(footprint(gpt(), {.world_size = 2, .micro_steps = 3}).reduce_bytes, 5U * 64);
 }
 
+TEST(FootprintTest, ReplicasAverageTheirShards) {
+  const Footprint four = footprint(gpt(), {.world_size = 4, .replicas = 2});
+  const UnitFootprint& block = four.units[0];
+  EXPECT_EQ(block.padded_elements, 64);
+  EXPECT_EQ(block.shard_bytes, 128U);
+  EXPECT_EQ(block.gather_bytes, 2U * 128);
+  EXPECT_EQ(block.reduce_bytes, 128U);
+  EXPECT_EQ(block.average_bytes, 128U);  // Twice one of two parts.
+  EXPECT_EQ(four.average_bytes, 5U * 128);
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).average_bytes, 0U);
+  const Footprint alone = footprint(gpt(), {.world_size = 2, .replicas = 2});
+  EXPECT_EQ(alone.gather_bytes, 0U);
+  EXPECT_EQ(alone.reduce_bytes, 0U);
+  EXPECT_EQ(alone.memory.unsharded_bytes, 0U);
+  EXPECT_EQ(alone.units[0].average_bytes, 128U);
+}
+
+TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
+  const auto gathers = [](FootprintOptions options) {
+    options.world_size = 4;
+    options.reshard_size = 2;
+    return footprint(gpt(), options).units[0].gather_bytes;
+  };
+  // 256 bytes: three quarters over all four ranks, half over two.
+  EXPECT_EQ(gathers({}), 192U + 128);
+  EXPECT_EQ(gathers({.micro_steps = 3}), 3 * (192U + 128));
+  EXPECT_EQ(gathers({.reshard_after_forward = false}), 192U);
+  const Footprint four = footprint(gpt(), {.world_size = 4, .reshard_size = 2});
+  EXPECT_EQ(four.units.back().gather_bytes, 192U);  // The root stays.
+  EXPECT_EQ(four.memory.kept_bytes, 4U * 128);
+}
+
 TEST(FootprintTest, FrozenParametersHaveNeitherGradientNorState) {
   ModelStructure model = gpt();
   model.parameters[1].requires_grad = false;
@@ -105,18 +137,19 @@ TEST(FootprintTest, ACheckpointHasTiedParametersTwiceAndTheirStateOnce) {
 RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
   ModelStructure model = gpt();
   for (ParameterInfo& parameter : model.parameters) parameter.shape = {*rc::gen::inRange(0, 200)};
-  const int world_size = *rc::gen::inRange(1, 9);
-  const Footprint result = footprint(model, {.world_size = world_size, .optimizer_moments = 0});
+  const Mesh mesh{*rc::gen::inRange(1, 4), *rc::gen::inRange(1, 9)};
+  const Footprint result =
+      footprint(model, {.world_size = mesh.size(), .replicas = mesh.replicas, .optimizer_moments = 0});
   std::uint64_t total = 0;
   std::uint64_t most = 0;
-  for (int rank = 0; rank < world_size; ++rank) {
+  for (int rank = 0; rank < mesh.size(); ++rank) {
     std::uint64_t bytes = 0;
     for (const UnitPlan& unit : plan_units(model, blocks())) {
       std::vector<ParameterSpec> specs;
       for (const std::size_t index : unit.parameters)
         specs.push_back({model.parameters[index].fqns, model.parameters[index].shape, true});
-      const FlatLayout layout = make_flat_layout(specs, 4, world_size);
-      for (const ShardPiece& piece : pieces_of(layout, rank))
+      const FlatLayout layout = make_flat_layout(specs, 4, mesh);
+      for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(rank)))
         bytes += static_cast<std::uint64_t>(piece.in_parameter.size()) * 4 *
                  layout.parameters[piece.parameter].spec.fqns.size();
     }

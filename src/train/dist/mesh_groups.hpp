@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+
+#include "train/dist/group.hpp"
+#include "train/dist/mesh.hpp"
+
+namespace accel::train {
+
+/// The groups of ranks through which this rank trains its part of a model that is spread over a mesh.
+class MeshGroups {
+ public:
+  /// The groups of `mesh`, whose size is that of `world`; with a `reshard_size`, which divides its shards,
+  /// also groups of so many ranks that share a unit between forward and backward. A group that is all of
+  /// `world` is `world` itself, which must outlive this. Collective.
+  static MeshGroups split(Group& world, const Mesh& mesh, int reshard_size);
+
+  /// Of groups that somebody else made; `reshard` may be null.
+  MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> shard, std::unique_ptr<Group> replicate,
+             std::unique_ptr<Group> reshard);
+
+  [[nodiscard]] const Mesh& mesh() const { return mesh_; }
+  /// This rank's.
+  [[nodiscard]] MeshPlace place() const { return mesh_.place_of(world_->rank()); }
+  [[nodiscard]] Group& world() const { return *world_; }
+  /// Over which this rank's copy of the model is cut; its ranks are numbered by their shards.
+  [[nodiscard]] Group& shard() const { return shard_ ? *shard_ : *world_; }
+  /// With the same shard as this rank, by replicas.
+  [[nodiscard]] Group& replicate() const { return replicate_ ? *replicate_ : *world_; }
+  /// Which share a unit between forward and backward; null if that is the shard group, or nobody.
+  [[nodiscard]] Group* reshard() const { return reshard_.get(); }
+
+ private:
+  Group* world_;
+  Mesh mesh_;
+  // Null: all of the world.
+  std::unique_ptr<Group> shard_;
+  std::unique_ptr<Group> replicate_;
+  std::unique_ptr<Group> reshard_;
+};
+
+}  // namespace accel::train

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <deque>
+
+#include "train/fsdp/flat_buffer.hpp"
+
+namespace accel::train {
+
+/// The gradients that are on their way to the optimizer while backward goes on: of each buffer first the
+/// reduce-scatter within the shard group, then, if the model has replicas, the all-reduce of the shard over
+/// them. At most kMaxReducing of the first are under way, for each holds a whole unsharded gradient; the
+/// second holds only what the optimizer needs anyway.
+///
+/// Collective, in the same order of buffers on every rank. A reduce-scatter is waited for on the thread that
+/// runs backward, and the all-reduce begins there: what a backend calls back when it is done comes in no
+/// certain order.
+class ReduceQueue {
+ public:
+  /// `groups` must outlive it.
+  explicit ReduceQueue(const MeshGroups& groups) : groups_(groups) {}
+
+  void start(FlatBuffer& buffer);
+  /// Waits until all gradients are there.
+  void finish();
+
+ private:
+  void finish_oldest_reduce();
+  void average(FlatBuffer& buffer);
+
+  const MeshGroups& groups_;
+  std::deque<FlatBuffer*> reducing_;
+  std::deque<FlatBuffer*> averaging_;
+};
+
+}  // namespace accel::train

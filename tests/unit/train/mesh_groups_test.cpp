@@ -1,0 +1,188 @@
+#include "train/dist/mesh_groups.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <exception>
+#include <functional>
+#include <thread>
+
+#include "base/error.hpp"
+#include "ranks_as_threads.hpp"
+#include "train/fsdp/reduce_queue.hpp"
+
+namespace accel::train {
+namespace {
+
+/// A port that was free a moment ago; rank 0 listens on it itself.
+int test_port(int index) { return 20100 + static_cast<int>(::getpid() % 20000) + index; }
+
+/// Runs `body` as `size` ranks, each on a thread of its own, `local` of them on each machine.
+void on_ranks(int size, int local, int port, const std::function<void(Group&)>& body,
+              core::Backend backend = core::Backend::kAuto) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int number = 0; number < size; ++number) {
+    threads.emplace_back([&, number] {
+      try {
+        Rank rank;
+        rank.rank = number;
+        rank.world_size = size;
+        rank.local_rank = number % local;
+        rank.local_world_size = local;
+        rank.master_port = port;
+        Group group = Group::connect(rank, backend, at::kCPU);
+        body(group);
+        group.barrier();
+      } catch (...) {
+        failures[static_cast<std::size_t>(number)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
+}
+
+float mean_over(Group& group, float value) {
+  const at::Tensor tensor = at::full({1}, value);
+  group.all_reduce_mean(tensor).wait();
+  return tensor.item<float>();
+}
+
+TEST(MeshGroupsTest, EachGroupHasItsOwnRanks) {
+  on_ranks(6, 6, test_port(0), [](Group& world) {
+    const MeshGroups groups = MeshGroups::split(world, {2, 3}, 0);
+    const int rank = world.rank();
+    EXPECT_EQ(groups.shard().size(), 3);
+    EXPECT_EQ(groups.shard().rank(), rank % 3);
+    EXPECT_EQ(groups.replicate().size(), 2);
+    EXPECT_EQ(groups.replicate().rank(), rank / 3);
+    EXPECT_EQ(groups.reshard(), nullptr);
+    const auto mine = static_cast<float>(rank);
+    EXPECT_EQ(mean_over(groups.shard(), mine), rank < 3 ? 1.0F : 4.0F);
+    EXPECT_EQ(mean_over(groups.replicate(), mine), static_cast<float>(rank % 3) + 1.5F);
+    EXPECT_EQ(mean_over(groups.world(), mine), 2.5F);
+    EXPECT_EQ(groups.shard().exchange(std::to_string(rank)), rank < 3
+                                                                 ? (std::vector<std::string>{"0", "1", "2"})
+                                                                 : (std::vector<std::string>{"3", "4", "5"}));
+  });
+}
+
+TEST(MeshGroupsTest, AGroupOfAllRanksIsTheWorldAndOneOfASingleRankNeedsNoBackend) {
+  on_ranks(2, 2, test_port(1), [](Group& world) {
+    const MeshGroups sharded = MeshGroups::split(world, {1, 2}, 0);
+    EXPECT_EQ(&sharded.shard(), &world);
+    EXPECT_EQ(sharded.replicate().backend_name(), "none");
+    const MeshGroups replicated = MeshGroups::split(world, {2, 1}, 0);
+    EXPECT_EQ(&replicated.replicate(), &world);
+    EXPECT_EQ(replicated.shard().backend_name(), "none");
+  });
+}
+
+TEST(MeshGroupsTest, MemoryIsSharedWithinAMachineEvenIfThereAreSeveral) {
+  on_ranks(4, 2, test_port(2), [](Group& world) {
+    EXPECT_EQ(world.backend_name(), "gloo");
+    const MeshGroups groups = MeshGroups::split(world, {2, 2}, 0);
+    EXPECT_EQ(groups.shard().backend_name(), "shm");
+    EXPECT_EQ(groups.replicate().backend_name(), "gloo");
+  });
+}
+
+TEST(MeshGroupsTest, ABackendThatWasAskedForIsKept) {
+  on_ranks(
+      4, 4, test_port(3),
+      [](Group& world) {
+        const MeshGroups groups = MeshGroups::split(world, {2, 2}, 0);
+        EXPECT_EQ(groups.shard().backend_name(), "gloo");
+        EXPECT_EQ(mean_over(groups.shard(), static_cast<float>(world.rank())),
+                  world.rank() < 2 ? 0.5F : 2.5F);
+      },
+      core::Backend::kGloo);
+}
+
+TEST(MeshGroupsTest, RanksThatAreNoSuchMeshAreRefused) {
+  Group one = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  EXPECT_THROW((void)MeshGroups::split(one, {2, 1}, 0), Error);
+  EXPECT_THROW((void)MeshGroups::split(one, {1, 1}, 3), Error);
+}
+
+/// Each element is its own position.
+void fill_shard(FlatBuffer& buffer, int shard) {
+  const ElementRange range = buffer.layout().shard_range(shard);
+  at::Tensor(buffer.shard()).copy_(at::arange(range.begin, range.end, at::kFloat));
+}
+
+class MeshOfBuffersTest : public ::testing::TestWithParam<Mesh> {};
+
+TEST_P(MeshOfBuffersTest, GradientsAreTheMeanOverAllRanks) {
+  const Mesh mesh = GetParam();
+  on_ranks(mesh.size(), mesh.size(), test_port(4 + mesh.shards), [&](Group& world) {
+    const MeshGroups groups = MeshGroups::split(world, mesh, 0);
+    ReduceQueue queue(groups);
+    std::vector<std::unique_ptr<FlatBuffer>> buffers;
+    for (const std::int64_t numel : {100, 30, 7, 300}) {
+      FlatLayout layout = make_flat_layout({{{"w"}, {numel}}}, 4, mesh);
+      buffers.push_back(
+          std::make_unique<FlatBuffer>(std::move(layout), at::kFloat, true, BufferPool::make(at::kCPU)));
+      buffers.back()->add_gradient(0, at::arange(numel, at::kFloat) * (world.rank() + 1.0));
+      queue.start(*buffers.back());
+    }
+    queue.finish();
+    const double mean = (mesh.size() + 1) / 2.0;
+    for (const auto& buffer : buffers) {
+      const FlatLayout& layout = buffer->layout();
+      const int shard = groups.place().shard;
+      ASSERT_EQ(buffer->gradient().numel(), layout.shard_numel);
+      for (const ShardPiece& piece : pieces_of(layout, shard)) {
+        const at::Tensor expected =
+            at::arange(piece.in_parameter.begin, piece.in_parameter.end, at::kFloat) * mean;
+        EXPECT_TRUE(
+            at::allclose(buffer->gradient().narrow(0, piece.shard_offset, expected.numel()), expected));
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshOfBuffersTest,
+                         ::testing::Values(Mesh{2, 2}, Mesh{1, 3}, Mesh{3, 1}, Mesh{2, 4}),
+                         [](const auto& tested) {
+                           return std::to_string(tested.param.replicas) + "x" +
+                                  std::to_string(tested.param.shards);
+                         });
+
+TEST(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
+  on_ranks(4, 4, test_port(10), [](Group& world) {
+    const MeshGroups groups = MeshGroups::split(world, {1, 4}, 2);
+    ASSERT_NE(groups.reshard(), nullptr);
+    EXPECT_EQ(groups.reshard()->size(), 2);
+    FlatLayout layout = make_flat_layout({{{"w"}, {100}}}, 4, groups.mesh());
+    FlatBuffer buffer(std::move(layout), at::kFloat, true, BufferPool::make(at::kCPU));
+    fill_shard(buffer, world.rank());
+    buffer.start_unshard(groups);
+    buffer.finish_unshard();
+    buffer.reshard_to(*groups.reshard());
+    EXPECT_FALSE(buffer.is_unsharded());
+    // Other shards show from where the second gather takes its parts.
+    at::Tensor(buffer.shard()).zero_();
+    buffer.start_unshard(groups);
+    buffer.finish_unshard();
+    EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::arange(100, at::kFloat)));
+    // And once only.
+    buffer.reshard();
+    buffer.start_unshard(groups);
+    buffer.finish_unshard();
+    EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::zeros({100})));
+    buffer.reshard_to(*groups.reshard());
+    buffer.drop_kept();
+    fill_shard(buffer, world.rank());
+    buffer.start_unshard(groups);
+    buffer.finish_unshard();
+    EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::arange(100, at::kFloat)));
+  });
+}
+
+}  // namespace
+}  // namespace accel::train
