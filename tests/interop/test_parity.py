@@ -89,7 +89,10 @@ def test_losses_of_every_layout_of_ranks_equal_pythons(accel, tmp_path, layout):
     smaller group of ranks keeps for backward."""
     processes, accumulate, ours, theirs = LAYOUTS[layout]
     train_runs.export(tmp_path / "gpt.pt")
-    accel("launch", train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate, **ours))
+    run = accel("launch", train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate, **ours))
+    replicas = processes if "ddp" in theirs else theirs.get("replicas", 1)
+    shards = "1 rank," if replicas == processes else f"{processes // replicas} ranks,"
+    assert f"units over {shards} in {replicas} replicas" in run.stderr if replicas > 1 else "replicas" not in run.stderr
     theirs = reference(accel, tmp_path, processes, accumulate=accumulate, **theirs)
     loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
     norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])

@@ -218,7 +218,8 @@ TEST(ConfigSettingsTest, ReadsTheMeshsVariablesIfAcceleratesSwitchIsOn) {
       return std::nullopt;
     });
     EXPECT_EQ(s.has("parallelism_config"), on);
-    if (on) EXPECT_EQ(s.get<std::int64_t>("parallelism_config.dp_replicate_size"), 2);
+    EXPECT_EQ(s.get<std::int64_t>("parallelism_config.dp_replicate_size"),
+              on ? std::optional<std::int64_t>(2) : std::nullopt);
   }
 }
 

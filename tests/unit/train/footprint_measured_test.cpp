@@ -173,18 +173,18 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   ASSERT_EQ(model.units().size(), planned.units.size());
   ASSERT_EQ(model.units().size(), 8U + (tested.nested ? 1 : 0) + (tested.ends ? 2 : 0));
   for (std::size_t i = 0; i < model.units().size(); ++i) {
-    std::size_t shard = 0;
+    std::size_t own = 0;
     for (const auto& buffer : model.units()[i]->buffers()) {
-      if (ignores && buffer->layout().world_size == 1) {
+      if (ignores && buffer->layout().mesh.shards == 1) {
         EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].ignored_bytes);
         EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // On the last rank as well.
         continue;
       }
-      shard += buffer->shard().nbytes();
+      own += buffer->shard().nbytes();
       if (buffer->trainable()) gradients += buffer->gradient().nbytes();
     }
-    EXPECT_EQ(shard, planned.units[i].shard_bytes) << planned.units[i].module;
-    shards += shard;
+    EXPECT_EQ(own, planned.units[i].shard_bytes) << planned.units[i].module;
+    shards += own;
   }
   for (const AdamW::State& state : optimizer.states())
     states += state.exp_avg.nbytes() + state.exp_avg_sq.nbytes();
@@ -212,6 +212,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"nested_recomputed", 2, true, 1, true, true},
         Case{"nested_recomputed_kept", 2, false, 2, true, true},
         Case{"alone_accumulated", 1, true, 3, false, true},
+        Case{"ends", 2, true, 1, false, false, true, true},
+        Case{"ends_not_ahead", 3, true, 1, false, false, false, true},
+        Case{"ends_recomputed", 2, true, 2, true, true, true, true},
+        Case{"ends_kept", 2, false, 1, false, false, true, true},
+        Case{"ignored", 3, true, 1, false, false, true, true, "adapt.*"},
+        Case{.name = "ends_resharded_to_two", .world_size = 4, .ends = true, .reshard_size = 2},
+        Case{.name = "ignored_two_by_four_resharded",
+             .world_size = 8,
+             .ends = true,
+             .ignored = "adapt.*",
+             .replicas = 2,
+             .reshard_size = 2},
         Case{.name = "two_by_two", .world_size = 4, .replicas = 2},
         Case{.name = "three_by_two_accumulated", .world_size = 6, .micro_steps = 2, .replicas = 3},
         Case{.name = "two_by_two_recomputed_kept",
@@ -235,9 +247,13 @@ INSTANTIATE_TEST_SUITE_P(
              .nested = true,
              .reshard_size = 2},
         Case{.name = "resharded_nested_recomputed",
-             .world_size = 8,
+             .world_size = 4,
              .recompute = true,
              .nested = true,
+             .reshard_size = 2},
+        Case{.name = "two_by_four_resharded_recomputed",
+             .world_size = 8,
+             .recompute = true,
              .replicas = 2,
              .reshard_size = 2}),
     [](const auto& tested) { return std::string(tested.param.name); });

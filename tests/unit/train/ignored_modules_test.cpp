@@ -111,10 +111,10 @@ TEST(IgnoredModulesTest, AreNoUnits) {
 
 TEST(IgnoredModulesTest, HaveABufferThatIsNotCut) {
   const ModelStructure model = with_ignored(gpt(), "blocks.0.up");
-  const auto buffers = plan_buffers(model, plan_units(model, blocks())[0], {}, 8);
+  const auto buffers = plan_buffers(model, plan_units(model, blocks())[0], {}, {1, 8});
   ASSERT_EQ(buffers.size(), 1U);
   EXPECT_TRUE(buffers[0].replicated);
-  EXPECT_EQ(buffers[0].layout.world_size, 1);
+  EXPECT_EQ(buffers[0].layout.mesh.size(), 1);
   EXPECT_EQ(buffers[0].shard_bytes(), 64U);
 }
 
