@@ -2,8 +2,8 @@
 //
 //   parity-tool JOB.json
 //
-// JOB is {"steps", "lr", "betas", "eps", "weight_decay", "no_decay", "cases": [{"model", "inputs",
-// "arguments", "classes", "reshard", "recompute", "accumulate", "max_norm", "out"}]}. `inputs` may hold
+// JOB is {"steps", "betas", "eps", "weight_decay", "no_decay", "cases": [{"model", "inputs",
+// "arguments", "classes", "lr", "reshard", "recompute", "accumulate", "max_norm", "out"}]}. `inputs` may hold
 // {rank}, which is this rank; it is a TorchScript file whose buffers are batches of `arguments` tensors each,
 // used in turn. The model returns its loss. Rank 0 writes {"loss": [...], "grad_norm": [...]} of all steps,
 // means over the ranks.
@@ -86,7 +86,7 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
     norms.push_back(std::sqrt(sums[1]));
     if (!spec.at("max_norm").is_null())
       clip_gradients(model.trainable_buffers(), std::sqrt(sums[1]), spec.at("max_norm"));
-    optimizer.step(job.at("lr"));
+    optimizer.step(spec.at("lr"));
     model.clear_gradients();
   }
   if (group.rank() == 0)

@@ -1,0 +1,195 @@
+"""Losses of the model zoo in accel and in torch's fully_shard, step by step.
+
+    tools/dev parity [MODEL...]
+
+trains every model of the zoo on 1 to 4 ranks in every variant, in both, and writes docs/parity-table.md.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import zoo_models  # noqa: E402
+BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", HERE.parents[1] / "build"))
+
+BOUND = 2e-5  # Of a loss, in fp32.
+# Of a gradient norm, relative to it: a ReLU that one run crosses and the other does not moves it by 3e-3.
+NORM_BOUND = 1e-2
+WORLDS = (1, 2, 3, 4)
+BATCHES = 5  # Used in turn, so that there is something to learn.
+JOB = {"steps": 20, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "no_decay": ["bias", "norm"]}
+PLAIN = {"reshard": True, "recompute": False, "accumulate": 1, "max_norm": None}
+VARIANTS = {
+    "plain": PLAIN,
+    "activation checkpointing": {**PLAIN, "recompute": True},
+    "accumulation": {**PLAIN, "accumulate": 2},
+    "clipping": {**PLAIN, "max_norm": 0.3},
+    "no reshard": {**PLAIN, "reshard": False},
+}
+
+
+@dataclasses.dataclass
+class Difference:
+    loss: float  # The largest of all steps.
+    norm: float  # Relative.
+    learned: float  # By how much the loss of the same batch fell in Python.
+    clipped: int  # Steps whose gradient norm is above the largest that is allowed.
+
+
+def place_of(directory, name):
+    return directory / name.replace(" ", "_").replace("/", "_").replace(",", "")
+
+
+def write(directory, names, worlds=WORLDS):
+    """Model and batches of each name, for the largest number of ranks."""
+    for name in names:
+        zoo = zoo_models.models()[name]
+        place = place_of(directory, name)
+        place.mkdir()
+        torch.manual_seed(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = zoo.make().train()
+            batches = [[zoo.inputs() for _ in range(BATCHES)] for _ in range(max(worlds))]
+            zoo_models.export(zoo, model, place / "model.pt")
+        torch.save(model, place / "eager.pt")
+        for rank, ours in enumerate(batches):
+            tensors = [tensor for batch in ours for tensor in batch]
+            torch.jit.script(zoo_models.Inputs(tensors)).save(str(place / f"inputs{rank}.pt"))
+
+
+def cases_of(directory, names, variants, world):
+    zoo_of = zoo_models.models()
+    for name in names:
+        zoo = zoo_of[name]
+        place = place_of(directory, name)
+        # A model that is scripted and traced is one model in Python.
+        peer = place_of(directory, next(other for other in names if zoo_of[other].make is zoo.make))
+        for variant in variants:
+            if VARIANTS[variant]["recompute"] and "UnitInPlace" in zoo.classes:
+                continue  # Refused, by name.
+            out = f"{variant.replace(' ', '_')}.{world}"
+            yield {"name": name, "variant": variant, "model": str(place / "model.pt"), "eager": str(peer / "eager.pt"),
+                   "inputs": str(place / "inputs{rank}.pt"), "arguments": len(zoo.inputs()), "classes": zoo.classes,
+                   "peer_classes": zoo.peer_classes or zoo.classes, "out": str(place / f"{out}.ours.json"),
+                   "peer_out": str(peer / f"{out}.theirs.json"), "lr": zoo.lr, **VARIANTS[variant]}
+
+
+def launch(directory, world, *program):
+    config = directory / f"launch{world}.yaml"
+    config.write_text(f"distributed_type: FSDP\nuse_cpu: true\nnum_processes: {world}\nmain_process_port: 0\n")
+    result = subprocess.run([BUILD / "src/cli/accel", "launch", config, "--", *program], capture_output=True, text=True)
+    if result.returncode != 0:
+        raise RuntimeError(f"{program[0]} failed on {world} ranks\n{result.stdout[-4000:]}\n{result.stderr[-8000:]}")
+
+
+def compare(case, steps):
+    ours, theirs = (json.loads(pathlib.Path(case[key]).read_text()) for key in ("out", "peer_out"))
+    pairs = {key: list(zip(ours[key], theirs[key], strict=True)) for key in ("loss", "grad_norm")}
+    assert len(pairs["loss"]) == steps
+    return Difference(
+        loss=max(abs(a - b) for a, b in pairs["loss"]), norm=max(abs(a - b) / b for a, b in pairs["grad_norm"]),
+        learned=theirs["loss"][0] - theirs["loss"][-BATCHES],
+        clipped=sum(norm > (case["max_norm"] or float("inf")) for norm in theirs["grad_norm"]))
+
+
+def run(directory, world, names, variants=tuple(VARIANTS)):
+    """{(model, variant): Difference} on `world` ranks. One process group of each kind runs all of them."""
+    cases = list(cases_of(directory, names, variants, world))
+    job, peer_job = directory / f"job{world}.json", directory / f"peer_job{world}.json"
+    job.write_text(json.dumps({**JOB, "cases": cases}))
+    peer_job.write_text(json.dumps({**JOB, "cases": list({case["peer_out"]: case for case in cases}.values())}))
+    launch(directory, world, BUILD / "tests/unit/train/parity-tool", job)
+    launch(directory, world, sys.executable, HERE / "parity_peer.py", peer_job)
+    return {(case["name"], case["variant"]): compare(case, JOB["steps"]) for case in cases}
+
+
+def rounding(directory, name):
+    """The largest difference of the loss in eager Python, if every weight is multiplied by 1 + 2**-24."""
+    zoo = zoo_models.models()[name]
+    buffers = [buffer for _, buffer in torch.jit.load(place_of(directory, name) / "inputs0.pt").named_buffers()]
+    count = len(zoo.inputs())
+    losses = []
+    for factor in (1, 1 + 2**-24):
+        model = torch.load(place_of(directory, name) / "eager.pt", weights_only=False).train()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(parameter.double() * factor)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=zoo.lr, betas=JOB["betas"], eps=JOB["eps"],
+                                      weight_decay=JOB["weight_decay"])
+        losses.append([])
+        for step in range(JOB["steps"]):
+            first = step % BATCHES * count
+            loss = model(*buffers[first:first + count])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses[-1].append(loss.item())
+    return max(abs(a - b) for a, b in zip(*losses, strict=True))
+
+
+HEAD = f"""# Parity with fully_shard
+
+Made by `tools/dev parity`: each model of the tests' zoo (small random ones from the real packages) is trained for {JOB['steps']}
+steps by accel and by Python with `fully_shard`, `torch.optim.AdamW` and Gloo, on the same batches, in fp32. An entry is the
+largest difference between the two losses in any step. It has to be below {BOUND:g}; `!` marks what is not. An empty entry was
+not tried: accel refuses activation checkpointing for a unit that changes its argument in place.
+
+"Rounding" is what one rounding error does to the model itself: by how much the losses of eager Python, in one process, differ at
+most if every weight is first multiplied by 1 + 2^-24. ResNet18's few steps of AdamW multiply it by thousands (a loss differs by
+9e-2 with a learning rate of 3e-3), as its BatchNorms have few values to go by; so it is trained with 1e-6, the others with 3e-3.
+"""
+
+
+def markdown(found, roundings):
+    """`found` is {world size: what run() gave}, `roundings` {model: rounding()}."""
+    text = HEAD
+    for world, cells in found.items():
+        text += f"\n## {world} {'rank' if world == 1 else 'ranks'}\n\n"
+        text += f"| model | rounding | {' | '.join(VARIANTS)} |\n|{' --- |' * (len(VARIANTS) + 2)}\n"
+        for name in dict.fromkeys(name for name, _ in cells):
+            row = [cells.get((name, variant)) for variant in VARIANTS]
+            text += f"| {name} | {roundings[name]:.0e} | " + " | ".join(
+                "" if cell is None else f"{cell.loss:.0e}{'' if cell.loss < BOUND else ' !'}" for cell in row) + " |\n"
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="some models only: prints the table, and writes nothing")
+    parser.add_argument("--ranks", type=int, nargs="*", default=WORLDS)
+    options = parser.parse_args()
+    names = options.models or list(zoo_models.models())
+    found, roundings = {}, {}
+    with tempfile.TemporaryDirectory() as directory:
+        directory = pathlib.Path(directory)
+        write(directory, names, options.ranks)
+        torch.set_num_threads(1)
+        for name in names:
+            roundings[name] = rounding(directory, name)
+        for world in options.ranks:
+            found[world] = run(directory, world, names)
+            print(f"{world}: largest difference {max(cell.loss for cell in found[world].values()):.1e}, of gradient norms "
+                  f"{max(cell.norm for cell in found[world].values()):.1e}", file=sys.stderr)
+    text = markdown(found, roundings)
+    if options.models or tuple(options.ranks) != WORLDS:
+        print(text)
+    else:
+        out = HERE.parents[1] / "docs/parity-table.md"
+        out.write_text(text)
+        print(f"{out}: written")
+    return any(cell.loss >= BOUND for cells in found.values() for cell in cells.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

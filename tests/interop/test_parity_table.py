@@ -1,0 +1,26 @@
+"""Some of the parity table, on 2 ranks; docs/parity-table.md has all of it."""
+
+import parity_table
+import pytest
+
+# Scripted, with nested units, foreign parameters and running statistics; traced, with units for the embedding and the head.
+MODELS = ["awkward, nothing in place", "Llama"]
+VARIANTS = list(parity_table.VARIANTS)
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def found(accel_path, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("parity")
+    parity_table.write(directory, MODELS, [RANKS])
+    return parity_table.run(directory, RANKS, MODELS, VARIANTS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_losses_equal_fully_shard(found, model, variant):
+    difference = found[model, variant]
+    assert difference.loss < parity_table.BOUND
+    assert difference.norm < parity_table.NORM_BOUND
+    assert difference.learned > 0.02  # Equal is not equally idle.
+    assert difference.clipped > 10 if variant == "clipping" else not difference.clipped
