@@ -59,6 +59,9 @@ struct StepOptions {
 /// ends the other; its gradients are copied into a flat buffer, which waits for its reduce-scatter with at
 /// most kMaxReducing others. Gradients of the root, and of units around others, come in until its last
 /// inner unit is done.
+///
+/// What a parent computes between two units is not known here. It lets go of one before the other is
+/// gathered, so where blocks of different purposes have one size, there may be one more or one fewer of them.
 StepMemory memory_of_step(const StepUnit& root, const StepOptions& options);
 
 }  // namespace accel::train

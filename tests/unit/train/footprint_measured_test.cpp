@@ -217,7 +217,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ends_recomputed", 2, true, 2, true, true, true, true},
         Case{"ends_kept", 2, false, 1, false, false, true, true},
         Case{"ignored", 3, true, 1, false, false, true, true, "adapt.*"},
-        Case{.name = "ends_resharded_to_two", .world_size = 4, .ends = true, .reshard_size = 2},
         Case{.name = "ignored_two_by_four_resharded",
              .world_size = 8,
              .ends = true,
