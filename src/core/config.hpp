@@ -19,6 +19,13 @@ enum class WrapPolicy { kTransformer, kSize, kNone };
 /// kAuto: NCCL on GPUs; on CPUs memory that the ranks share if all are on one machine, else Gloo.
 enum class Backend { kAuto, kNccl, kGloo, kShm };
 
+/// Names of torch's dtypes, in which the sharded parameters compute and their gradients are reduced; empty:
+/// that of the parameter. The shard, its gradient and the optimizer's state are float32 all the same.
+struct PrecisionConfig {
+  std::string param_dtype;   ///< Also of floating inputs and outputs of the units.
+  std::string reduce_dtype;  ///< Of gradients on their way through the reduce-scatter.
+};
+
 struct FsdpConfig {
   int version = 1;
   int replicate_size =
@@ -32,6 +39,7 @@ struct FsdpConfig {
   std::int64_t min_num_params = 100'000'000;  ///< Elements; of SIZE_BASED_WRAP.
   std::vector<std::string> transformer_layer_cls_to_wrap;
   std::string ignored_modules;  ///< A regular expression on module names; empty: none.
+  PrecisionConfig precision;
 };
 
 struct ModelConfig {

@@ -52,6 +52,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   if (!request.runs_program) {
     config.fsdp = resolve_fsdp(settings, loaded.warnings);
     resolve_mesh(config, settings, loaded.warnings);
+    config.fsdp.precision = resolve_precision(config, settings);
     config.training = resolve_training(settings, request);
     validate_training(config, settings, request);
   }

@@ -190,6 +190,7 @@ void visit_fields(Visitor& v, T& c) {
     v("min_num_params", c.min_num_params);
     v("transformer_layer_cls_to_wrap", c.transformer_layer_cls_to_wrap);
     v("ignored_modules", c.ignored_modules);
+    v("precision", c.precision);
   } else if constexpr (std::is_same_v<Struct, LaunchConfig>) {
     v("num_processes", c.num_processes);
     v("num_machines", c.num_machines);
@@ -220,6 +221,9 @@ void visit_fields(Visitor& v, T& c) {
   } else if constexpr (std::is_same_v<Struct, ProfileConfig>) {
     v("first_step", c.first_step);
     v("last_step", c.last_step);
+  } else if constexpr (std::is_same_v<Struct, PrecisionConfig>) {
+    v("param_dtype", c.param_dtype);
+    v("reduce_dtype", c.reduce_dtype);
   } else if constexpr (std::is_same_v<Struct, ModelConfig>) {
     v("path", c.path);
     v("weights", c.weights);

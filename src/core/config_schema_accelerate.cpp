@@ -19,7 +19,7 @@ constexpr Field kFields[] = {
      .built = "NO|MULTI_CPU|MULTI_GPU|FSDP",
      .reader = kLauncher,
      .system = "another training system or device"},
-    {.path = "mixed_precision", .choices = "no|fp16|bf16|fp8", .built = "no"},
+    {.path = "mixed_precision", .choices = "no|fp16|bf16|fp8", .built = "no|bf16"},
     {.path = "fp16", .type = Type::kBool, .built = "false"},
     {.path = "use_cpu", .type = Type::kBool, .reader = kLauncher},
     {.path = "debug", .type = Type::kBool},
@@ -51,6 +51,7 @@ constexpr Field kFields[] = {
     {.path = "fsdp_config.sync_module_states", .type = Type::kBool},
     {.path = "fsdp_config.activation_checkpointing", .type = Type::kBool},
     {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool, .built = "false"},
+    {.path = "fsdp_config.reduce_dtype", .choices = "fp32|bf16|fp16", .built = "fp32|bf16"},
     {.path = "fsdp_config.ignored_modules"},
 
     {.path = "parallelism_config.dp_replicate_size", .type = Type::kInt, .min = 1},

@@ -21,7 +21,7 @@ from accelerate.utils.other import get_module_children_bottom_up
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict)
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.distributed.device_mesh import init_device_mesh
@@ -73,9 +73,15 @@ def main():
             mesh = init_device_mesh("cpu", (world,))
         else:
             mesh = init_device_mesh("cpu", (replicas, world // replicas), mesh_dim_names=("dp_replicate", "dp_shard"))
+        dtypes = {key: getattr(torch, name) for key, name in spec.get("precision", {}).items()}
+        if dtypes:
+            # As Accelerate's fsdp2_prepare_model, before it shards.
+            for parameter in model.parameters():
+                parameter.data = parameter.data.to(torch.float32)
+        policy = MixedPrecisionPolicy(**dtypes)
         for module in wrapped(model, spec):
-            fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True))
-        fully_shard(model, mesh=mesh)
+            fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True), mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
         units = sum(isinstance(module, FSDPModule) for module in model.modules())
 
     groups = {True: [], False: []}
@@ -113,7 +119,8 @@ def main():
             if not spec.get("ddp"):
                 model.set_requires_gradient_sync(last)
             with model.no_sync() if spec.get("ddp") and not last else contextlib.nullcontext():
-                loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+                # In float32, as transformers' loss.
+                loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
                 (loss / accumulate).backward()
             loss_sum += loss.item() / accumulate
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec["max_grad_norm"])

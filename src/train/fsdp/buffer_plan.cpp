@@ -20,22 +20,49 @@ bool decays(const std::vector<std::string>& fqns, const std::vector<std::string>
   });
 }
 
-void check_trainable_dtype(const ParameterInfo& parameter) {
-  if (!parameter.requires_grad || parameter.dtype == "float32") return;
+constexpr std::string_view kFull = "float32";
+
+bool is_half(std::string_view dtype) { return dtype == "float16" || dtype == "bfloat16"; }
+bool is_floating(std::string_view dtype) { return is_half(dtype) || dtype == kFull || dtype == "float64"; }
+bool is_mixed(const core::PrecisionConfig& precision) { return !precision.param_dtype.empty(); }
+
+bool is_widened(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
+  return parameter.requires_grad && is_half(parameter.dtype) && is_mixed(precision);
+}
+
+void check_trainable_dtype(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
+  if (!parameter.requires_grad || parameter.dtype == kFull || is_widened(parameter, precision)) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("parameter '{}' requires grad and is {}; training in another dtype than "
                           "float32 is not there yet",
                           parameter.fqns.front(), parameter.dtype))
-      .hint("export the model in float32");
+      .hint(is_half(parameter.dtype) ? "export the model in float32, or set mixed_precision: bf16"
+                                     : "export the model in float32");
 }
 
-std::int64_t item_bytes_of(const ParameterInfo& parameter) {
-  const auto dtype = ckpt::dtype_of_torch_name(parameter.dtype);
+std::int64_t item_bytes_of(std::string_view name, const ParameterInfo& parameter) {
+  const auto dtype = ckpt::dtype_of_torch_name(name);
   if (!dtype) {
-    throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' is {}, which cannot be sharded",
-                                               parameter.fqns.front(), parameter.dtype));
+    throw Error(ErrorKind::kUsage,
+                fmt::format("parameter '{}' is {}, which cannot be sharded", parameter.fqns.front(), name));
   }
   return static_cast<std::int64_t>(ckpt::item_bytes(*dtype));
+}
+
+/// The buffer that the parameter belongs into, still empty.
+BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
+  BufferPlan buffer;
+  buffer.trainable = parameter.requires_grad;
+  buffer.replicated = parameter.ignored;
+  buffer.dtype = is_widened(parameter, precision) ? std::string(kFull) : parameter.dtype;
+  const bool casts = is_mixed(precision) && is_floating(buffer.dtype) && !buffer.replicated;
+  buffer.compute_dtype = casts ? precision.param_dtype : buffer.dtype;
+  buffer.reduce_dtype =
+      casts && !precision.reduce_dtype.empty() ? precision.reduce_dtype : buffer.compute_dtype;
+  buffer.item_bytes = item_bytes_of(buffer.dtype, parameter);
+  buffer.compute_bytes = item_bytes_of(buffer.compute_dtype, parameter);
+  buffer.reduce_bytes = item_bytes_of(buffer.reduce_dtype, parameter);
+  return buffer;
 }
 
 std::uint64_t bytes_of(std::int64_t numel, std::int64_t item_bytes) {
@@ -44,25 +71,24 @@ std::uint64_t bytes_of(std::int64_t numel, std::int64_t item_bytes) {
 
 }  // namespace
 
-std::uint64_t BufferPlan::bytes() const { return bytes_of(layout.numel(), item_bytes); }
+std::uint64_t BufferPlan::bytes() const { return bytes_of(layout.numel(), compute_bytes); }
+std::uint64_t BufferPlan::gradient_bytes() const { return bytes_of(layout.numel(), reduce_bytes); }
 std::uint64_t BufferPlan::shard_bytes() const { return bytes_of(layout.shard_numel, item_bytes); }
 
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
-                                     const std::vector<std::string>& no_decay, const Mesh& mesh) {
+                                     const std::vector<std::string>& no_decay, const Mesh& mesh,
+                                     const core::PrecisionConfig& precision) {
   std::vector<BufferPlan> buffers;
   for (const std::size_t index : unit.parameters) {
     const ParameterInfo& parameter = model.parameters[index];
-    check_trainable_dtype(parameter);
+    check_trainable_dtype(parameter, precision);
+    BufferPlan wanted = buffer_for(parameter, precision);
     const auto same = [&](const BufferPlan& buffer) {
-      return buffer.dtype == parameter.dtype && buffer.trainable == parameter.requires_grad &&
-             buffer.replicated == parameter.ignored;
+      return buffer.dtype == wanted.dtype && buffer.trainable == wanted.trainable &&
+             buffer.replicated == wanted.replicated;
     };
     auto buffer = std::find_if(buffers.begin(), buffers.end(), same);
-    if (buffer == buffers.end()) {
-      buffers.push_back(
-          {parameter.dtype, item_bytes_of(parameter), parameter.requires_grad, parameter.ignored, {}, {}});
-      buffer = buffers.end() - 1;
-    }
+    if (buffer == buffers.end()) buffer = buffers.insert(buffer, std::move(wanted));
     buffer->parameters.push_back(index);
   }
   for (BufferPlan& buffer : buffers) {
@@ -73,11 +99,21 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
       specs.push_back({parameter.fqns, parameter.shape, decays(parameter.fqns, no_decay)});
       index_of.emplace(parameter.fqns.front(), index);
     }
-    buffer.layout = make_flat_layout(std::move(specs), buffer.item_bytes, buffer.replicated ? Mesh{} : mesh);
+    const std::int64_t least = std::min({buffer.item_bytes, buffer.compute_bytes, buffer.reduce_bytes});
+    buffer.layout = make_flat_layout(std::move(specs), least, buffer.replicated ? Mesh{} : mesh);
     for (std::size_t i = 0; i < buffer.parameters.size(); ++i)
       buffer.parameters[i] = index_of.at(buffer.layout.parameters[i].spec.fqns.front());
   }
   return buffers;
+}
+
+std::vector<std::string> widened_parameters(const ModelStructure& model,
+                                            const core::PrecisionConfig& precision) {
+  std::vector<std::string> names;
+  for (const ParameterInfo& parameter : model.parameters) {
+    if (is_widened(parameter, precision)) names.push_back(parameter.fqns.front());
+  }
+  return names;
 }
 
 }  // namespace accel::train

@@ -10,18 +10,21 @@
 
 namespace accel::train {
 
-FlatBuffer::FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable,
+FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
                        std::shared_ptr<BufferPool> pool)
-    : layout_(std::move(layout)), dtype_(dtype), trainable_(trainable), pool_(std::move(pool)) {
-  shard_ = at::zeros({layout_.shard_numel}, at::TensorOptions().dtype(dtype_).device(pool_->device()));
-  const bool whole = layout_.mesh.shards == 1;
-  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
-  const c10::Storage storage = whole ? shard_.storage()
-                                     : c10::Storage(c10::Storage::use_byte_size_t(), bytes,
-                                                    pool_->allocate(bytes), nullptr, /*resizable=*/false);
-  full_ = tensor_on(storage, 0, {layout_.numel()}, dtype_);
+    : layout_(std::move(layout)),
+      dtypes_(dtypes),
+      trainable_(trainable),
+      pool_(std::move(pool)),
+      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard) {
+  shard_ = at::zeros({layout_.shard_numel}, at::TensorOptions().dtype(dtypes_.shard).device(pool_->device()));
+  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
+  const c10::Storage storage = is_alias_ ? shard_.storage()
+                                         : c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                                                        pool_->allocate(bytes), nullptr, /*resizable=*/false);
+  full_ = tensor_on(storage, 0, {layout_.numel()}, dtypes_.compute);
   for (const FlatParameter& parameter : layout_.parameters) {
-    at::Tensor view = tensor_on(storage, parameter.offset, parameter.spec.shape, dtype_);
+    at::Tensor view = tensor_on(storage, parameter.offset, parameter.spec.shape, dtypes_.compute);
     if (trainable_) view.set_requires_grad(true);
     parameters_.push_back(std::move(view));
   }
@@ -32,12 +35,28 @@ FlatBuffer::FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable,
 void FlatBuffer::start_unshard(const MeshGroups& groups) {
   if (unsharded_) return;
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
-  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtype_);
+  const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
   storage->set_data_ptr_noswap(pool_->allocate(bytes));
   storage->set_nbytes(bytes);
-  gather_ =
-      kept_.defined() ? groups.reshard()->all_gather(full_, kept_) : groups.shard().all_gather(full_, shard_);
+  if (kept_.defined()) {
+    gather_ = groups.reshard()->all_gather(full_, kept_);
+  } else {
+    gather_shard(groups.shard());
+  }
   unsharded_ = true;
+}
+
+// In the dtype of the unsharded parameters, so that half of the bytes travel if it has half of them: the
+// shard is cast to where it belongs, and gathered from there.
+void FlatBuffer::gather_shard(Group& group) {
+  if (dtypes_.compute == dtypes_.shard) {
+    gather_ = group.all_gather(full_, shard_);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  at::Tensor own = full_.narrow(0, group.rank() * layout_.shard_numel, layout_.shard_numel);
+  own.copy_(shard_);
+  if (layout_.mesh.shards > 1) gather_ = group.all_gather(full_, own);
 }
 
 void FlatBuffer::finish_unshard() {
@@ -46,7 +65,7 @@ void FlatBuffer::finish_unshard() {
 }
 
 void FlatBuffer::reshard() {
-  if (!unsharded_ || layout_.mesh.shards == 1) return;
+  if (!unsharded_ || is_alias_) return;
   gather_.wait();
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(nullptr, pool_->device()));
@@ -58,7 +77,7 @@ void FlatBuffer::reshard_to(const Group& group) {
   if (layout_.mesh.shards == 1) return;
   const at::NoGradGuard no_grad;
   const std::int64_t part = layout_.numel() / group.size();
-  kept_ = pool_->empty(part, dtype_);
+  kept_ = pool_->empty(part, dtypes_.compute);
   kept_.copy_(full_.narrow(0, group.rank() * part, part));
   reshard();
 }
@@ -70,7 +89,7 @@ at::Tensor FlatBuffer::part_of(const at::Tensor& flat, std::size_t index) const 
 
 void FlatBuffer::require_flat_gradient() {
   if (flat_gradient_.defined()) return;
-  flat_gradient_ = pool_->empty(layout_.numel(), dtype_);
+  flat_gradient_ = pool_->empty(layout_.numel(), dtypes_.reduce);
   has_gradient_.assign(layout_.parameters.size(), false);
   for (const ElementRange& gap : gaps_of(layout_)) flat_gradient_.narrow(0, gap.begin, gap.size()).zero_();
 }
@@ -101,7 +120,7 @@ void FlatBuffer::start_reduce(Group& shard_group) {
     gradient_ = std::exchange(flat_gradient_, {});
     return;
   }
-  gradient_ = at::empty_like(shard_);
+  gradient_ = at::empty_like(shard_, at::TensorOptions().dtype(dtypes_.reduce));
   reduce_ = shard_group.reduce_scatter_mean(gradient_, flat_gradient_);
 }
 
@@ -118,6 +137,11 @@ void FlatBuffer::start_average(Group& replicate_group) {
 void FlatBuffer::finish_average() {
   const at::NoGradGuard no_grad;
   average_.wait();
+}
+
+void FlatBuffer::settle_gradient() {
+  const at::NoGradGuard no_grad;
+  gradient_ = gradient_.to(dtypes_.shard);
 }
 
 }  // namespace accel::train

@@ -12,22 +12,33 @@
 
 namespace accel::train {
 
+/// Of a flat buffer. They differ in mixed precision only.
+struct BufferDtypes {
+  at::ScalarType shard = at::kFloat;    ///< Of the shard and its gradient, for the optimizer.
+  at::ScalarType compute = at::kFloat;  ///< Of the unsharded parameters.
+  at::ScalarType reduce = at::kFloat;   ///< Of the unsharded gradient.
+
+  static BufferDtypes all(at::ScalarType dtype) { return {dtype, dtype, dtype}; }
+};
+
 /// The parameters of one unit that share a dtype and requires_grad, as one flat buffer.
 ///
 /// This rank keeps its shard. Unsharded, the parameters are views of the flat buffer's storage: the
 /// all-gather writes straight into them. Resharding frees the storage's memory and keeps the tensors. With
-/// one shard that is the whole buffer, and the parameters are views of it for good.
+/// one shard that is the whole buffer, and the parameters are views of it for good, unless they compute in
+/// another dtype: then they are a copy.
 ///
 /// unshard, reduce and average are collective: every rank calls them for the same buffers in the same order.
 class FlatBuffer {
  public:
-  FlatBuffer(FlatLayout layout, at::ScalarType dtype, bool trainable, std::shared_ptr<BufferPool> pool);
+  FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable, std::shared_ptr<BufferPool> pool);
   FlatBuffer(const FlatBuffer&) = delete;
   FlatBuffer& operator=(const FlatBuffer&) = delete;
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   [[nodiscard]] bool trainable() const { return trainable_; }
-  [[nodiscard]] at::ScalarType dtype() const { return dtype_; }
+  /// Of the shard.
+  [[nodiscard]] at::ScalarType dtype() const { return dtypes_.shard; }
   /// This rank's elements: [layout().shard_numel].
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
   /// The unsharded parameters in layout order, leaves of autograd if trainable. Their data may be touched
@@ -53,21 +64,25 @@ class FlatBuffer {
   /// After finish_reduce(): the mean over the ranks that have the same shard.
   void start_average(Group& replicate_group);
   void finish_average();
-  /// The gradient of this rank's shard after these, until clear_gradient().
+  /// After these: brings the gradient into the dtype of the shard.
+  void settle_gradient();
+  /// The gradient of this rank's shard after all these, until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
   void clear_gradient() { gradient_.reset(); }
 
  private:
+  void gather_shard(Group& group);
   void require_flat_gradient();
   [[nodiscard]] at::Tensor part_of(const at::Tensor& flat, std::size_t index) const;
 
   FlatLayout layout_;
-  at::ScalarType dtype_;
+  BufferDtypes dtypes_;
   bool trainable_;
   std::shared_ptr<BufferPool> pool_;
   at::Tensor shard_;
   at::Tensor full_;  ///< [numel], on the storage that the parameters are views of.
   std::vector<at::Tensor> parameters_;
+  bool is_alias_ = false;  ///< The parameters are views of the shard.
   bool unsharded_ = false;
   Pending gather_;
   at::Tensor kept_;  ///< Between forward and backward, if a group of ranks keeps the buffer.

@@ -109,8 +109,9 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     if (!buffer.trainable) continue;
     add(result.gradient_bytes, shard);
     add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));
-    add(result.reduce_bytes, ring(buffer.bytes(), mesh.shards));
-    add(result.average_bytes, checked_mul(ring(shard, mesh.replicas), Bytes{2}));
+    add(result.reduce_bytes, ring(buffer.gradient_bytes(), mesh.shards));
+    const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards);
+    add(result.average_bytes, checked_mul(ring(part, mesh.replicas), Bytes{2}));
   }
   return result;
 }
@@ -128,7 +129,8 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
     unit.stays_gathered = units[i].stays_gathered;
     unit.recomputes = units[i].checkpoints;
     for (const BufferPlan& buffer : buffers[i]) {
-      if (!buffer.replicated) unit.buffers.push_back({buffer.bytes(), buffer.trainable});
+      if (buffer.is_alias()) continue;
+      unit.buffers.push_back({buffer.bytes(), buffer.trainable ? buffer.gradient_bytes() : 0});
     }
     auto first = done.end();
     while (first != done.begin() && is_inside(units[std::prev(first)->first].module, units[i].module))
@@ -171,10 +173,12 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     add(memory.optimizer_bytes, unit.optimizer_bytes);
     add(memory.gradient_bytes, unit.gradient_bytes);
   }
-  // With one shard it is there for unsharded parameters and gradients alike.
-  if (mesh_of(options).shards > 1) {
+  // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
+  const bool one_shard = mesh_of(options).shards == 1;
+  if (!one_shard || !options.precision.param_dtype.empty()) {
     const StepMemory step =
-        memory_of_step(tree_of(units, buffers), {.reshard_after_forward = options.reshard_after_forward,
+        memory_of_step(tree_of(units, buffers), {.one_shard = one_shard,
+                                                 .reshard_after_forward = options.reshard_after_forward,
                                                  .reshard_size = options.reshard_size,
                                                  .forward_prefetch = options.forward_prefetch,
                                                  .backward_prefetch = options.backward_prefetch,
@@ -207,7 +211,7 @@ Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>&
   std::vector<std::vector<BufferPlan>> buffers;
   const std::vector<std::size_t> depths = depths_of(units);
   for (std::size_t i = 0; i < units.size(); ++i) {
-    buffers.push_back(plan_buffers(model, units[i], options.no_decay, mesh_of(options)));
+    buffers.push_back(plan_buffers(model, units[i], options.no_decay, mesh_of(options), options.precision));
     result.units.push_back(footprint_of_unit(model, units[i], buffers.back(), options,
                                              gathers_of(units[i], depths[i], options)));
     add(result.gather_bytes, result.units.back().gather_bytes);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config.hpp"
 #include "train/fsdp/unit_plan.hpp"
 #include "train/model/structure.hpp"
 
@@ -21,6 +22,7 @@ struct FootprintOptions {
   std::int64_t micro_steps = 1;           ///< Gradient accumulation.
   int optimizer_moments = 2;              ///< State tensors of a parameter, as large as it: 2 of AdamW.
   std::vector<std::string> no_decay;
+  core::PrecisionConfig precision;
   std::uint64_t replicated_bytes = 0;  ///< Of the model's own buffers, which every rank holds.
   std::uint64_t persistent_bytes = 0;  ///< Of those that a checkpoint has.
 };

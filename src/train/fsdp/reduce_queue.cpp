@@ -17,7 +17,10 @@ void ReduceQueue::start(FlatBuffer& buffer) {
 
 void ReduceQueue::finish() {
   while (!reducing_.empty()) finish_oldest_reduce();
-  for (FlatBuffer* buffer : averaging_) buffer->finish_average();
+  for (FlatBuffer* buffer : averaging_) {
+    buffer->finish_average();
+    buffer->settle_gradient();
+  }
   averaging_.clear();
 }
 
@@ -29,7 +32,7 @@ void ReduceQueue::finish_oldest_reduce() {
 }
 
 void ReduceQueue::average(FlatBuffer& buffer) {
-  if (groups_.mesh().replicas == 1) return;
+  if (groups_.mesh().replicas == 1) return buffer.settle_gradient();
   buffer.start_average(groups_.replicate());
   averaging_.push_back(&buffer);
 }

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -22,6 +24,22 @@
 namespace accel::train {
 
 namespace {
+
+at::ScalarType dtype_named(const std::string& name) { return c10::getStringToDtypeMap().at(name); }
+
+BufferDtypes dtypes_of(const BufferPlan& plan) {
+  return {dtype_named(plan.dtype), dtype_named(plan.compute_dtype), dtype_named(plan.reduce_dtype)};
+}
+
+void warn_of_widened(const ModelStructure& model, const core::PrecisionConfig& precision) {
+  const std::vector<std::string> names = widened_parameters(model, precision);
+  if (names.empty()) return;
+  constexpr std::size_t kShown = 5;
+  const std::span shown = std::span(names).first(std::min(names.size(), kShown));
+  log::warn(
+      fmt::format("{} trainable parameters of less than float32 are trained, and saved, in float32: {}{}",
+                  names.size(), fmt::join(shown, ", "), names.size() > kShown ? ", ..." : ""));
+}
 
 MeshGroups groups_over(Group& world, const core::FsdpConfig& fsdp) {
   const Mesh mesh{fsdp.replicate_size, world.size() / fsdp.replicate_size};
@@ -51,6 +69,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   build_units(file, resolved, *weights);
   if (groups_.world().rank() == 0) {
     for (const std::string& warning : weights->warnings()) log::warn(warning);
+    warn_of_widened(structure_, resolved.fsdp.precision);
   }
 }
 
@@ -63,15 +82,22 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
 
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
+  std::optional<at::ScalarType> compute_dtype;
+  if (!options.fsdp.precision.param_dtype.empty())
+    compute_dtype = dtype_named(options.fsdp.precision.param_dtype);
   for (UnitPlan& plan : plan_units(structure_, options.fsdp)) {
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
-    for (BufferPlan& planned : plan_buffers(structure_, plan, options.no_decay, groups_.mesh())) {
-      const at::ScalarType dtype = file.parameters()[planned.parameters.front()].scalar_type();
-      auto buffer = std::make_unique<FlatBuffer>(std::move(planned.layout), dtype, planned.trainable, pool_);
+    for (BufferPlan& planned :
+         plan_buffers(structure_, plan, options.no_decay, groups_.mesh(), options.fsdp.precision)) {
+      auto buffer = std::make_unique<FlatBuffer>(std::move(planned.layout), dtypes_of(planned),
+                                                 planned.trainable, pool_);
+      std::vector<ShardSource> sources;
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
-        replacement[file.parameters()[planned.parameters[i]].unsafeGetTensorImpl()] = buffer->parameters()[i];
+        const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
+        replacement[parameter.unsafeGetTensorImpl()] = buffer->parameters()[i];
+        sources.push_back({planned.parameters[i], parameter.scalar_type()});
       }
-      load_shard(weights, planned.parameters, *buffer, planned.replicated ? 0 : groups_.place().shard);
+      load_shard(weights, sources, *buffer, planned.replicated ? 0 : groups_.place().shard);
       if (planned.trainable) trainable_buffers_.push_back(buffer.get());
       buffers.push_back(std::move(buffer));
     }
@@ -81,6 +107,7 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
         .reshard_after_forward = options.fsdp.reshard_after_forward,
         .forward_prefetch = options.fsdp.forward_prefetch,
         .backward_prefetch = options.fsdp.backward_prefetch,
+        .compute_dtype = compute_dtype,
         .recompute = options.fsdp.activation_checkpointing,
         // Units that run again may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root()};

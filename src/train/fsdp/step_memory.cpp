@@ -160,18 +160,19 @@ class Step {
   void begin_gradients(const StepUnit& unit) {
     if (!with_gradients_.insert(&unit).second) return;
     for (const StepBuffer& buffer : unit.buffers) {
-      if (!buffer.trainable) continue;
-      gradients_.add(buffer.bytes);
-      blocks_[buffer.bytes].add(1);
+      if (buffer.gradient_bytes == 0) continue;
+      gradients_.add(buffer.gradient_bytes);
+      blocks_[buffer.gradient_bytes].add(1);
     }
   }
 
   void reduce(const StepUnit& unit) {
     with_gradients_.erase(&unit);
     for (const StepBuffer& buffer : unit.buffers) {
-      if (!buffer.trainable) continue;
+      if (buffer.gradient_bytes == 0) continue;
       while (reducing_.size() >= kMaxReducing) finish_oldest();
-      reducing_.push_back(buffer.bytes);
+      reducing_.push_back(buffer.gradient_bytes);
+      if (options_.one_shard) finish_oldest();
     }
   }
 

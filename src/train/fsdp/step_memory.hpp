@@ -14,8 +14,8 @@ inline constexpr int kMostUnsharded = 3;
 
 /// One flat buffer as far as the memory of a step depends on it.
 struct StepBuffer {
-  std::uint64_t bytes = 0;  ///< Unsharded.
-  bool trainable = true;    ///< It has a gradient of as many bytes.
+  std::uint64_t bytes = 0;           ///< Unsharded.
+  std::uint64_t gradient_bytes = 0;  ///< Of its unsharded gradient; 0: it has none.
 };
 
 /// A unit, with the units that run inside it.
@@ -37,6 +37,7 @@ struct StepMemory {
 };
 
 struct StepOptions {
+  bool one_shard = false;  ///< Gradients are not reduced: the shard has them at once.
   bool reshard_after_forward = true;
   /// If not 0, what is resharded after forward is kept for backward by so many ranks, each a part of it.
   int reshard_size = 0;
@@ -50,8 +51,8 @@ struct StepOptions {
   bool recompute = false;
 };
 
-/// Goes through one step as unit.cpp does it, on more than one rank (one rank unshards nothing): every unit
-/// runs once, in the order given.
+/// Goes through one step as unit.cpp does it, of the buffers whose parameters are no views of the shard:
+/// every unit runs once, in the order given.
 ///
 /// Forward: a unit gathers its parameters, runs, and frees them, or all but a part of them, the root not
 /// before the end of backward.

@@ -100,6 +100,22 @@ void Unit::begin_micro_step() {
   missing_inputs_ = 0;
 }
 
+c10::IValue Unit::cast_argument(const c10::IValue& value) const {
+  if (!options_.compute_dtype) return value;
+  return map_tensors(value, [&](const at::Tensor& tensor) {
+    return tensor.is_floating_point() ? tensor.to(*options_.compute_dtype) : tensor;
+  });
+}
+
+// The loss that a model returns stays as it is: fully_shard would round it, too.
+c10::IValue Unit::cast_result(const c10::IValue& value) const {
+  if (!options_.compute_dtype) return value;
+  return map_tensors(value, [&](const at::Tensor& tensor) {
+    const bool is_loss = plan_.is_root() && tensor.dim() == 0;
+    return tensor.is_floating_point() && !is_loss ? tensor.to(*options_.compute_dtype) : tensor;
+  });
+}
+
 void Unit::before_call(std::span<const c10::IValue> arguments) {
   ++calls_;
   if (step_.recording && !place_) {

@@ -51,9 +51,10 @@ class Unit final : public UnitHooks {
  public:
   struct Options {
     bool reshard_after_forward = true;
-    bool forward_prefetch = false;   ///< Start to gather the next unit while this one runs.
-    bool backward_prefetch = false;  ///< The one before, in backward.
-    bool recompute = false;          ///< Activation checkpointing, if the plan says so, too.
+    bool forward_prefetch = false;                ///< Start to gather the next unit while this one runs.
+    bool backward_prefetch = false;               ///< The one before, in backward.
+    std::optional<at::ScalarType> compute_dtype;  ///< Of floating inputs and outputs; none: as they are.
+    bool recompute = false;                       ///< Activation checkpointing, if the plan says so, too.
     /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
     bool reduce_late = false;
   };
@@ -66,6 +67,8 @@ class Unit final : public UnitHooks {
   [[nodiscard]] std::span<const std::unique_ptr<FlatBuffer>> buffers() const { return buffers_; }
   [[nodiscard]] std::int64_t calls() const { return calls_; }
 
+  [[nodiscard]] c10::IValue cast_argument(const c10::IValue& value) const override;
+  [[nodiscard]] c10::IValue cast_result(const c10::IValue& value) const override;
   void before_call(std::span<const c10::IValue> arguments) override;
   void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) override;
 

@@ -52,9 +52,11 @@ void run_unit(torch::jit::Stack& stack) {
   }
   try {
     RECORD_USER_SCOPE("unit " + hooks->name());
+    for (std::size_t i = 1; i < inputs.size(); ++i) inputs[i] = hooks->cast_argument(inputs[i]);
     hooks->before_call(arguments);
     const bool recomputes = hooks->recomputes() && at::GradMode::is_enabled();
     c10::IValue result = recomputes ? call_recomputed(self, body, arguments, *hooks) : run_body(body, inputs);
+    result = hooks->cast_result(result);
     hooks->after_call(arguments, result);
     stack.push_back(std::move(result));
   } catch (const Error&) {

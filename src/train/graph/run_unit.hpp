@@ -17,6 +17,9 @@ class UnitHooks {
   UnitHooks& operator=(const UnitHooks&) = delete;
   virtual ~UnitHooks() = default;
 
+  /// What a call gets in place of an argument, and gives back in place of its result.
+  [[nodiscard]] virtual c10::IValue cast_argument(const c10::IValue& value) const { return value; }
+  [[nodiscard]] virtual c10::IValue cast_result(const c10::IValue& value) const { return value; }
   virtual void before_call(std::span<const c10::IValue> arguments) = 0;
   virtual void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) = 0;
 

@@ -123,9 +123,28 @@ TEST_F(ConfigFileTest, ProfiledStepsAreAFirstAndALast) {
 }
 
 TEST_F(ConfigFileTest, AFlagMendsAValueThatIsNotBuilt) {
-  const std::string yaml = "mixed_precision: bf16\n" + training();
-  EXPECT_EQ(error_of(yaml), "run.yaml:1:18: 'mixed_precision: bf16' is not there yet");
+  const std::string yaml = "mixed_precision: fp16\n" + training();
+  EXPECT_EQ(error_of(yaml), "run.yaml:1:18: 'mixed_precision: fp16' is not there yet");
   EXPECT_EQ(load(yaml, {"mixed_precision=no"}).config.mixed_precision, "no");
+}
+
+TEST_F(ConfigFileTest, MixedPrecisionIsOfParametersAndGradients) {
+  const std::string fsdp =
+      "distributed_type: FSDP\nfsdp_config: {version: 2}\nmixed_precision: bf16\n" + training();
+  const PrecisionConfig both = load(fsdp).config.fsdp.precision;
+  EXPECT_EQ(both.param_dtype, "bfloat16");
+  EXPECT_EQ(both.reduce_dtype, "bfloat16");
+  const PrecisionConfig mixed = load(fsdp, {"fsdp_config.reduce_dtype=fp32"}).config.fsdp.precision;
+  EXPECT_EQ(mixed.param_dtype, "bfloat16");
+  EXPECT_EQ(mixed.reduce_dtype, "float32");
+  EXPECT_EQ(load(fsdp, {"mixed_precision=no"}).config.fsdp.precision.param_dtype, "");
+  EXPECT_THAT(
+      error_of(fsdp, {"mixed_precision=no", "fsdp_config.reduce_dtype=fp32"}),
+      HasSubstr("'fsdp_config.reduce_dtype: fp32' is for mixed precision, and 'mixed_precision' is 'no'"));
+  EXPECT_EQ(error_of(fsdp, {"fsdp_config.version=1"}),
+            "run.yaml:3:18: 'mixed_precision: bf16' without FSDP version 2 is not there yet");
+  EXPECT_EQ(error_of("mixed_precision: bf16\n" + training()),
+            "run.yaml:1:18: 'mixed_precision: bf16' without FSDP version 2 is not there yet");
 }
 
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {

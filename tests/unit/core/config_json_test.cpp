@@ -17,6 +17,7 @@ Config unusual_config() {
   Config config;
   config.distributed_type = DistributedType::kFsdp;
   config.mixed_precision = "bf16";
+  config.fsdp.precision = {"bfloat16", "float32"};
   config.fsdp.version = 2;
   config.fsdp.replicate_size = 2;
   config.fsdp.reshard_after_forward = false;

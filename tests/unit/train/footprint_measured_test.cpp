@@ -113,6 +113,7 @@ struct Case {
   const char* ignored = "";
   int replicas = 1;
   int reshard_size = 0;
+  core::PrecisionConfig precision = {};
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -130,6 +131,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.fsdp.ignored_modules = tested.ignored;
   config.fsdp.replicate_size = tested.replicas;
   config.fsdp.reshard_size = tested.reshard_size;
+  config.fsdp.precision = tested.precision;
   config.fsdp.reshard_after_forward = tested.reshard;
   config.fsdp.activation_checkpointing = tested.recompute;
   config.fsdp.forward_prefetch = tested.ahead;
@@ -192,7 +194,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   EXPECT_EQ(gradients, planned.memory.gradient_bytes);
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
   // With one shard gradients are in the pool, and are the shard's.
-  const std::size_t in_pool = mesh.shards == 1 ? gradients : planned.memory.unsharded_bytes;
+  const bool mixed = !tested.precision.param_dtype.empty();
+  const std::size_t in_pool = mesh.shards == 1 && !mixed ? gradients : planned.memory.unsharded_bytes;
   EXPECT_EQ(model.pool().held_bytes(), in_pool);
   EXPECT_EQ(shard->gathered + reshard->gathered, 2 * planned.gather_bytes);
   EXPECT_EQ(shard->reduced, 2 * planned.reduce_bytes);
@@ -254,7 +257,25 @@ INSTANTIATE_TEST_SUITE_P(
              .world_size = 8,
              .recompute = true,
              .replicas = 2,
-             .reshard_size = 2}),
+             .reshard_size = 2},
+        Case{.name = "mixed", .precision = {"bfloat16", "bfloat16"}},
+        Case{.name = "mixed_reduced_in_full", .micro_steps = 2, .precision = {"bfloat16", "float32"}},
+        Case{.name = "mixed_alone", .world_size = 1, .precision = {"bfloat16", "bfloat16"}},
+        Case{.name = "mixed_alone_reduced_in_full",
+             .world_size = 1,
+             .micro_steps = 2,
+             .nested = true,
+             .precision = {"bfloat16", "float32"}},
+        Case{.name = "mixed_replicated",
+             .world_size = 2,
+             .replicas = 2,
+             .precision = {"bfloat16", "bfloat16"}},
+        Case{.name = "mixed_two_by_four_resharded",
+             .world_size = 8,
+             .nested = true,
+             .replicas = 2,
+             .reshard_size = 2,
+             .precision = {"bfloat16", "float32"}}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

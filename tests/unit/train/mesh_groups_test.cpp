@@ -125,8 +125,8 @@ TEST_P(MeshOfBuffersTest, GradientsAreTheMeanOverAllRanks) {
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
     for (const std::int64_t numel : {100, 30, 7, 300}) {
       FlatLayout layout = make_flat_layout({{{"w"}, {numel}}}, 4, mesh);
-      buffers.push_back(
-          std::make_unique<FlatBuffer>(std::move(layout), at::kFloat, true, BufferPool::make(at::kCPU)));
+      buffers.push_back(std::make_unique<FlatBuffer>(std::move(layout), BufferDtypes::all(at::kFloat), true,
+                                                     BufferPool::make(at::kCPU)));
       buffers.back()->add_gradient(0, at::arange(numel, at::kFloat) * (world.rank() + 1.0));
       queue.start(*buffers.back());
     }
@@ -159,7 +159,7 @@ TEST(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
     ASSERT_NE(groups.reshard(), nullptr);
     EXPECT_EQ(groups.reshard()->size(), 2);
     FlatLayout layout = make_flat_layout({{{"w"}, {100}}}, 4, groups.mesh());
-    FlatBuffer buffer(std::move(layout), at::kFloat, true, BufferPool::make(at::kCPU));
+    FlatBuffer buffer(std::move(layout), BufferDtypes::all(at::kFloat), true, BufferPool::make(at::kCPU));
     fill_shard(buffer, world.rank());
     buffer.start_unshard(groups);
     buffer.finish_unshard();

@@ -9,7 +9,7 @@ constexpr std::uint64_t kRoot = 1000;
 constexpr std::uint64_t kLayer = 10;
 
 StepUnit unit_of(std::uint64_t bytes, std::vector<StepUnit> inner = {}) {
-  return {{{bytes, true}}, std::move(inner)};
+  return {{{bytes, bytes}}, std::move(inner)};
 }
 
 StepUnit layers(std::size_t count) { return unit_of(kRoot, std::vector<StepUnit>(count, unit_of(kLayer))); }
@@ -73,7 +73,7 @@ TEST(StepMemoryTest, AccumulatedGradientsWaitUnsharded) {
 
 TEST(StepMemoryTest, FrozenBuffersHaveNoGradient) {
   StepUnit root = layers(4);
-  for (StepUnit& layer : root.inner) layer.buffers.push_back({7, false});
+  for (StepUnit& layer : root.inner) layer.buffers.push_back({7, 0});
   const StepMemory memory = memory_of_step(root, {});
   EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
   EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * (kLayer + 7));
