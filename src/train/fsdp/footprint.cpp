@@ -178,6 +178,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   if (!one_shard || !options.precision.param_dtype.empty()) {
     const StepMemory step =
         memory_of_step(tree_of(units, buffers), {.one_shard = one_shard,
+                                                 .averages = options.replicas > 1,
                                                  .reshard_after_forward = options.reshard_after_forward,
                                                  .reshard_size = options.reshard_size,
                                                  .forward_prefetch = options.forward_prefetch,

@@ -170,9 +170,9 @@ class Step {
     with_gradients_.erase(&unit);
     for (const StepBuffer& buffer : unit.buffers) {
       if (buffer.gradient_bytes == 0) continue;
-      while (reducing_.size() >= kMaxReducing) finish_oldest();
+      while (!options_.one_shard && reducing_.size() >= kMaxReducing) finish_oldest();
       reducing_.push_back(buffer.gradient_bytes);
-      if (options_.one_shard) finish_oldest();
+      if (options_.one_shard && !options_.averages) finish_oldest();
     }
   }
 

@@ -37,7 +37,8 @@ struct StepMemory {
 };
 
 struct StepOptions {
-  bool one_shard = false;  ///< Gradients are not reduced: the shard has them at once.
+  bool one_shard = false;  ///< Gradients are not reduced: the shard has them at once,
+  bool averages = false;   ///< or, if there are replicas, at the end of backward.
   bool reshard_after_forward = true;
   /// If not 0, what is resharded after forward is kept for backward by so many ranks, each a part of it.
   int reshard_size = 0;

@@ -272,7 +272,6 @@ INSTANTIATE_TEST_SUITE_P(
              .precision = {"bfloat16", "bfloat16"}},
         Case{.name = "mixed_two_by_four_resharded",
              .world_size = 8,
-             .nested = true,
              .replicas = 2,
              .reshard_size = 2,
              .precision = {"bfloat16", "float32"}}),
