@@ -60,6 +60,7 @@ ExitCode run_plan(const Options& options, const Globals& globals) {
   const auto model = train::ArchiveModel::open(config.training->model.path);
   const train::ModelPlan plan = train::plan_model(model, config.fsdp);
   std::vector<train::Footprint> footprints;
+  footprints.reserve(loaded.size());
   for (const core::LoadedConfig& one : loaded)
     footprints.push_back(train::footprint_of(model, train::plan_model(model, one.config.fsdp), one.config));
   const PlanReport report{options.config, config, plan, footprints};

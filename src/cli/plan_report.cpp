@@ -27,7 +27,7 @@ std::string count_of(std::size_t count, const std::string& thing) {
 }
 
 std::string policy_of(const core::FsdpConfig& fsdp) {
-  const std::string name(core::name_of(fsdp.auto_wrap_policy));
+  std::string name(core::name_of(fsdp.auto_wrap_policy));
   switch (fsdp.auto_wrap_policy) {
     case core::WrapPolicy::kTransformer:
       return fmt::format("{} of {}", name, fmt::join(fsdp.transformer_layer_cls_to_wrap, ", "));

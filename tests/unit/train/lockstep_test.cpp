@@ -64,9 +64,10 @@ TEST(LockstepTest, ATimeoutNamesTheRankTheCollectiveAndTheSeconds) {
     const std::string error = error_of([&] { collectives.barrier(200ms); });
     EXPECT_GE(Clock::now() - start, 190ms);
     EXPECT_LT(Clock::now() - start, 5s);
-    EXPECT_TRUE(error.starts_with(
-        "barrier (collective 2) failed after 0.2 s: rank 2 did not come within 0.2 s: it is "
-        "at collective 1, this is rank "))
+    // How long it took depends on what else the machine does.
+    EXPECT_TRUE(error.starts_with("barrier (collective 2) failed after ")) << error;
+    EXPECT_NE(error.find(" s: rank 2 did not come within 0.2 s: it is at collective 1, this is rank "),
+              std::string::npos)
         << error;
     const Clock::time_point again = Clock::now();
     EXPECT_NE(
