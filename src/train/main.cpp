@@ -66,7 +66,22 @@ at::Device device_of(const core::Config& config, const train::Rank& rank) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank)};
 }
 
-void run() {
+/// Runs `work`, and reports what it throws.
+template <class Work>
+ExitCode reported(Work&& work) {
+  try {
+    work();
+    return ExitCode::kSuccess;
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const c10::Error& error) {
+    return fail(Error(ErrorKind::kFailure, error.what_without_backtrace()), error.what());
+  } catch (const std::exception& error) {
+    return fail(Error(ErrorKind::kFailure, error.what()));
+  }
+}
+
+ExitCode run() {
   const train::Rank rank = train::Rank::from_environment();
   log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
   const core::Config config = read_config();
@@ -74,24 +89,21 @@ void run() {
   train::use_simple_executor();
   const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
   train::Group group = train::Group::connect(rank, config.launch.backend, device);
-  train::train(config, rank, device, group);
-  group.barrier();
+  // An error is written down while the group is still there: the other ranks see that it is gone, and the
+  // launcher takes the error that was written first for the cause.
+  return reported([&] {
+    train::train(config, rank, device, group);
+    group.barrier();
+  });
 }
 
 }  // namespace
 
 int main() {
   log::init("worker", log::Level::kNormal, log::Color::kAuto);
-  ExitCode code = ExitCode::kSuccess;
-  try {
-    run();
-  } catch (const Error& error) {
-    code = fail(error);
-  } catch (const c10::Error& error) {
-    code = fail(Error(ErrorKind::kFailure, error.what_without_backtrace()), error.what());
-  } catch (const std::exception& error) {
-    code = fail(Error(ErrorKind::kFailure, error.what()));
-  }
+  ExitCode code = ExitCode::kFailure;
+  const ExitCode before = reported([&] { code = run(); });
+  if (before != ExitCode::kSuccess) code = before;
   // libtorch's own threads do not all end; there is nothing left to flush.
   std::fflush(nullptr);
   std::_Exit(to_int(code));

@@ -23,11 +23,13 @@ constexpr std::size_t kShownLines = 12;
 constexpr std::size_t kOtherRanks = 16;
 constexpr std::size_t kLineWidth = 200;
 
-/// Nanoseconds since 1970 at which the file was last written; the largest number if it is not there.
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+/// Nanoseconds since 1970 at which the file was last written; kNever if it is not there.
 std::int64_t write_time(const std::filesystem::path& file) {
   struct stat info {};
   if (file.empty() || ::stat(file.c_str(), &info) != 0 || info.st_size == 0) {
-    return std::numeric_limits<std::int64_t>::max();
+    return kNever;
   }
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
@@ -99,6 +101,11 @@ const WorkerOutcome* root_cause(const GroupOutcome& group) {
   for (const WorkerOutcome& worker : group.workers) {
     if (!worker.on_its_own || !failed(worker)) continue;
     if (cause == nullptr || key(worker) < key(*cause)) cause = &worker;
+  }
+  if (cause == nullptr || write_time(cause->error_file) == kNever) return cause;
+  // Who had said what is wrong may still have been ending when those whom it let down had ended.
+  for (const WorkerOutcome& worker : group.workers) {
+    if (failed(worker) && write_time(worker.error_file) < write_time(cause->error_file)) cause = &worker;
   }
   return cause;
 }

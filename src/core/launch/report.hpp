@@ -18,8 +18,8 @@ struct WorkerError {
 /// The error in `file`; absent if the worker wrote none, or something else.
 std::optional<WorkerError> read_worker_error(const std::filesystem::path& file);
 
-/// The worker whose failure came first, before the group was asked to stop; absent if none failed by itself.
-/// Of several seen at the same moment it is the one that wrote its error file first.
+/// The worker whose failure came first; absent if none failed before the group was asked to stop. Of several
+/// it is the one that wrote its error file first, even if it ended after others.
 const WorkerOutcome* root_cause(const GroupOutcome& group);
 
 /// The exit code of a run.

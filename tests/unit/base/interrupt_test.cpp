@@ -1,6 +1,7 @@
 #include "base/interrupt.hpp"
 
 #include <gtest/gtest.h>
+#include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,10 +25,13 @@ ErrorKind kind_after(int signal) {
 }
 
 TEST(InterruptTest, SaysWhichSignalCame) {
+  // Under nohup it is ignored, and stays so.
+  const auto before = std::signal(SIGHUP, SIG_DFL);
   EXPECT_EQ(kind_after(SIGINT), ErrorKind::kInterrupted);
   EXPECT_EQ(kind_after(SIGTERM), ErrorKind::kTerminated);
   EXPECT_EQ(kind_after(SIGHUP), ErrorKind::kTerminated);
   EXPECT_NO_THROW(check_interrupted());
+  std::signal(SIGHUP, before);
 }
 
 // How a child ends that does `action`: the signal, or 0.

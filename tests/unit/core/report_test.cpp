@@ -67,6 +67,30 @@ TEST(ReportTest, AmongFailuresOfOneMomentTheFirstErrorFileDecides) {
   EXPECT_EQ(root_cause(group)->rank, 1);
 }
 
+// It ends later than those that fail because of it, when the group is being stopped already.
+TEST(ReportTest, WhoSaidItFirstIsTheCauseEvenIfItEndedLater) {
+  const TempDir dir;
+  GroupOutcome group{{worker(0, {1, 0}, true, 0), worker(1, {1, 0}, false, 1), worker(2, kStopped, false, 2)},
+                     0};
+  group.workers[0].error_file = dir / "0";
+  group.workers[1].error_file = dir / "1";
+  write_file(dir / "0", "{}");
+  write_file(dir / "1", "{}");
+  const auto set_time = [&](const char* name, std::time_t time) {
+    const utimbuf times{time, time};
+    ASSERT_EQ(::utime((dir / name).c_str(), &times), 0);
+  };
+  set_time("0", 2000);
+  set_time("1", 1000);
+  EXPECT_EQ(root_cause(group)->rank, 1);
+  set_time("1", 3000);  // What it says about being stopped.
+  EXPECT_EQ(root_cause(group)->rank, 0);
+  group.workers[0].error_file.clear();  // Killed: others say what came of that.
+  EXPECT_EQ(root_cause(group)->rank, 0);
+  group.workers[0].on_its_own = false;
+  EXPECT_EQ(root_cause(group), nullptr);
+}
+
 TEST(ReportTest, ExitCodes) {
   const auto code = [](std::vector<WorkerOutcome> workers, int interrupted_by = 0) {
     return exit_code_of_group({std::move(workers), interrupted_by});
