@@ -1,9 +1,9 @@
 #include "base/interrupt.hpp"
 
 #include <gtest/gtest.h>
-#include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include "../temp_dir.hpp"
 #include "base/atomic_file.hpp"
