@@ -94,7 +94,7 @@ class NamePattern::Parser {
   }
 
   Program repeated(int depth) {
-    const Program one = atom(depth);
+    Program one = atom(depth);
     std::size_t least = 1;
     std::optional<std::size_t> most = 1;
     if (take('*')) {

@@ -28,18 +28,15 @@ std::span<const std::byte> checked_start(std::span<const std::byte> bytes) {
   return bytes;
 }
 
-// For what every other opcode calls; the compiler takes the machine for too large to do it by itself.
-#define ACCEL_HOT [[gnu::always_inline]]
-
 // The values that the opcodes work on. What was taken off stays readable until the next push.
 class Stack {
  public:
-  ACCEL_HOT void push(Ref value) {
+  [[gnu::always_inline]] void push(Ref value) {
     if (height_ == refs_.size()) [[unlikely]]
       grow();
     refs_[height_++] = value;
   }
-  [[nodiscard]] ACCEL_HOT Ref top() const {
+  [[nodiscard, gnu::always_inline]] Ref top() const {
     if (height_ <= floor_) reject("the stack is empty");
     return refs_[height_ - 1];
   }
@@ -48,7 +45,7 @@ class Stack {
     --height_;
     return value;
   }
-  ACCEL_HOT std::span<const Ref> take(std::size_t count) {
+  [[gnu::always_inline]] std::span<const Ref> take(std::size_t count) {
     if (height_ - floor_ < count) reject("the stack is empty");
     height_ -= count;
     return std::span(refs_).subspan(height_, count);
@@ -79,6 +76,8 @@ class Stack {
   std::vector<std::size_t> marks_;
 };
 
+// What every other opcode calls is always_inline: the compiler takes the machine for too large to do it by
+// itself.
 class Machine {
  public:
   explicit Machine(std::span<const std::byte> bytes) : Machine(bytes, scan(checked_start(bytes))) {}
@@ -233,7 +232,7 @@ class Machine {
   }
 
   template <class T>
-  ACCEL_HOT T fixed() {
+  [[gnu::always_inline]] T fixed() {
     static_assert(std::endian::native == std::endian::little);
     T value;
     std::memcpy(&value, graph_.bytes.data() + next_, sizeof(T));
@@ -241,7 +240,7 @@ class Machine {
     return value;
   }
 
-  ACCEL_HOT void push_integer(std::int64_t value) {
+  [[gnu::always_inline]] void push_integer(std::int64_t value) {
     const std::optional<Ref> small = Ref::small(value);
     if (small) return stack_.push(*small);
     push_atom();
@@ -262,7 +261,7 @@ class Machine {
   }
 
   // Nodes are used again as soon as nothing can refer to them any more.
-  ACCEL_HOT void push_node(const Node& node) {
+  [[gnu::always_inline]] void push_node(const Node& node) {
     if (!unused_.empty()) {
       const std::uint32_t index = unused_.back();
       unused_.pop_back();
@@ -285,7 +284,7 @@ class Machine {
     if (!graph_.nodes[ref.index()].held) unused_.push_back(ref.index());
   }
 
-  ACCEL_HOT std::uint32_t store(std::span<const Ref> values) {
+  [[gnu::always_inline]] std::uint32_t store(std::span<const Ref> values) {
     LargeVector<Ref>& children = graph_.children;
     check_room(values.size());
     const auto start = static_cast<std::uint32_t>(children.size());
@@ -302,7 +301,7 @@ class Machine {
     push_filled(Kind::kTuple, items);
   }
 
-  ACCEL_HOT void push_filled(Kind kind, std::span<const Ref> parts) {
+  [[gnu::always_inline]] void push_filled(Kind kind, std::span<const Ref> parts) {
     const auto count = static_cast<std::uint32_t>(parts.size());
     push_node({.start = store(parts), .count = count, .kind = kind});
   }
@@ -381,7 +380,7 @@ class Machine {
     if (memo_.put(index, stack_.top())) hold(stack_.top());
   }
 
-  ACCEL_HOT void get(std::uint64_t index) {
+  [[gnu::always_inline]] void get(std::uint64_t index) {
     const std::optional<Ref> value = memo_.get(index);
     if (!value) [[unlikely]]
       reject_unset(index);
@@ -401,7 +400,7 @@ class Machine {
 
   // The call shares the parts of the tuple, which cannot change any more; copies would let a small pickle
   // grow.
-  ACCEL_HOT void push_call(Kind kind, std::span<const Ref> callable_and_args, Ref kwargs) {
+  [[gnu::always_inline]] void push_call(Kind kind, std::span<const Ref> callable_and_args, Ref kwargs) {
     Node node{.callable = callable_and_args[0], .kind = kind};
     const Ref args = callable_and_args[1];
     if (args != Ref::empty_tuple()) {

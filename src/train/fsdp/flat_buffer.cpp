@@ -74,6 +74,7 @@ void FlatBuffer::reshard() {
 }
 
 void FlatBuffer::reshard_to(const Group& group) {
+  if (is_alias_) return;
   if (layout_.mesh.shards == 1) return;
   const at::NoGradGuard no_grad;
   const std::int64_t part = layout_.numel() / group.size();

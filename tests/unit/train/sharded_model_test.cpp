@@ -58,6 +58,19 @@ struct Net {
   }
 };
 
+/// Fails unless `first` gets and gives bfloat16; returns float32, as a loss or not.
+Module witness(bool returns_loss) {
+  Module root("Witness");
+  root.register_module("first", block(/*frozen=*/false));
+  // 15 is torch.bfloat16.
+  root.define(std::string("def forward(self, x):\n"
+                          "  y = self.first.forward(x)\n"
+                          "  assert x.dtype == 15 and y.dtype == 15\n"
+                          "  return (y.float() / 3)") +
+              (returns_loss ? ".sum()\n" : "\n"));
+  return root;
+}
+
 ShardingOptions wrap_blocks() {
   ShardingOptions options;
   options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
@@ -126,6 +139,35 @@ TEST_P(ShardedModelTest, GradientsWithRecomputationEqualPlainAutograd) {
   step(model, x, /*reduce=*/false);
   step(model, x);
   expect_equal(gradients_of(model), net.gradients(x), 2);
+}
+
+TEST(MixedPrecisionTest, UnitsComputeInItButALossStaysAsItIs) {
+  const TempDir dir;
+  at::manual_seed(3);
+  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  ShardingOptions options = wrap_blocks();
+  options.fsdp.precision = {"bfloat16", "bfloat16"};
+  const at::Tensor x = at::randn({3, 4});
+  witness(/*returns_loss=*/false).save((dir / "net.pt").string());
+  {
+    ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group);
+    EXPECT_EQ(model.forward({x}).toTensor().scalar_type(), at::kBFloat16);
+  }
+
+  witness(/*returns_loss=*/true).save((dir / "loss.pt").string());
+  ShardedModel with_loss(ModelFile::open(dir / "loss.pt"), options, at::kCPU, group);
+  with_loss.begin_micro_step(/*reduce=*/true);
+  const at::Tensor loss = with_loss.forward({x}).toTensor();
+  EXPECT_EQ(loss.scalar_type(), at::kFloat);
+  EXPECT_FALSE(at::equal(loss, loss.to(at::kBFloat16).to(at::kFloat)));
+  loss.backward();
+  with_loss.finish_backward();
+  for (const FlatBuffer* buffer : with_loss.trainable_buffers()) {
+    EXPECT_EQ(buffer->parameters().front().scalar_type(), at::kBFloat16);
+    EXPECT_EQ(buffer->shard().scalar_type(), at::kFloat);
+    EXPECT_EQ(buffer->gradient().scalar_type(), at::kFloat);
+    EXPECT_GT(buffer->gradient().abs().max().item<float>(), 0);
+  }
 }
 
 /// A unit called twice, with a unit inside of it and a parameter that is also the root's.
