@@ -3,6 +3,7 @@
 
     tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata|collectives] [--gigabytes 1] [--repeat 5]
     tools/dev bench step    (step.py: a training step beside fully_shard)
+    tools/dev bench ranks   (ranks.py: what a rank pays to build its part, against the number of ranks)
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
 RESULTS.md by hand, with hardware and commit.

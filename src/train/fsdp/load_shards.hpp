@@ -1,6 +1,7 @@
 #pragma once
 
-#include <span>
+#include <functional>
+#include <vector>
 
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/model/weight_source.hpp"
@@ -13,8 +14,15 @@ struct ShardSource {
   at::ScalarType dtype = at::kFloat;  ///< As the model has it; converted if the shard has another.
 };
 
-/// Fills the buffer's shard, which is number `shard`, with the bytes of its own elements, read from
-/// `weights`; no other byte of the parameters is read. `sources` are the buffer's parameters.
-void load_shard(WeightSource& weights, std::span<const ShardSource> sources, FlatBuffer& buffer, int shard);
+/// A flat buffer whose shard is to be filled.
+struct ShardTarget {
+  std::reference_wrapper<FlatBuffer> buffer;
+  std::vector<ShardSource> sources;  ///< Of the buffer's parameters.
+  int shard = 0;                     ///< This rank's.
+};
+
+/// Fills the shard with the bytes of its own elements, read from `weights`; no other byte of the parameters
+/// is read.
+void load_shard(WeightSource& weights, const ShardTarget& target);
 
 }  // namespace accel::train

@@ -15,7 +15,6 @@
 #include "base/log.hpp"
 #include "train/fsdp/buffer_plan.hpp"
 #include "train/fsdp/ignored_modules.hpp"
-#include "train/fsdp/load_shards.hpp"
 #include "train/graph/foreign_reads.hpp"
 #include "train/graph/mend_traced.hpp"
 #include "train/graph/rewrite.hpp"
@@ -64,9 +63,11 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const ModelStructure plain = with_ignored(file.structure({}), ignored);
   structure_ =
       with_ignored(file.structure(foreign_reads(module_, unit_modules(plain, resolved.fsdp))), ignored);
+  const std::vector<ShardTarget> targets = build_units(file, resolved);
+  if (options.on_wrapped) options.on_wrapped();
   const auto weights = open_weights(file, structure_, options.weights);
   load_buffers(*weights);
-  build_units(file, resolved, *weights);
+  for (const ShardTarget& target : targets) load_shard(*weights, target);
   if (groups_.world().rank() == 0) {
     for (const std::string& warning : weights->warnings()) log::warn(warning);
     warn_of_widened(structure_, resolved.fsdp.precision);
@@ -75,11 +76,12 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 
 ShardedModel::~ShardedModel() = default;
 
-void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights) {
+std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options) {
   pool_ = BufferPool::make(device_);
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
+  std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
   std::optional<at::ScalarType> compute_dtype;
@@ -91,13 +93,13 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
          plan_buffers(structure_, plan, options.no_decay, groups_.mesh(), options.fsdp.precision)) {
       auto buffer = std::make_unique<FlatBuffer>(std::move(planned.layout), dtypes_of(planned),
                                                  planned.trainable, pool_);
-      std::vector<ShardSource> sources;
+      ShardTarget target{*buffer, {}, planned.replicated ? 0 : groups_.place().shard};
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
         replacement[parameter.unsafeGetTensorImpl()] = buffer->parameters()[i];
-        sources.push_back({planned.parameters[i], parameter.scalar_type()});
+        target.sources.push_back({planned.parameters[i], parameter.scalar_type()});
       }
-      load_shard(weights, sources, *buffer, planned.replicated ? 0 : groups_.place().shard);
+      targets.push_back(std::move(target));
       if (planned.trainable) trainable_buffers_.push_back(buffer.get());
       buffers.push_back(std::move(buffer));
     }
@@ -126,6 +128,7 @@ void ShardedModel::build_units(const ModelFile& file, const ShardingOptions& opt
     }
   });
   registration_.emplace(std::move(hooks));
+  return targets;
 }
 
 void ShardedModel::load_buffers(WeightSource& weights) const {

@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 
 #include "core/config.hpp"
 #include "train/dist/mesh_groups.hpp"
+#include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/unit.hpp"
 #include "train/model/model_file.hpp"
 #include "train/model/weight_source.hpp"
@@ -22,6 +24,8 @@ struct ShardingOptions {
   core::FsdpConfig fsdp;
   std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
   WeightOptions weights;
+  /// Called when the units are built and the methods rewritten, before any value is read; may be empty.
+  std::function<void()> on_wrapped;
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
@@ -65,7 +69,7 @@ class ShardedModel {
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
  private:
-  void build_units(const ModelFile& file, const ShardingOptions& options, WeightSource& weights);
+  std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
   void load_buffers(WeightSource& weights) const;
   c10::IValue run(std::vector<c10::IValue> inputs);
 
