@@ -91,13 +91,13 @@ std::string units_of(const Footprint& footprint) {
 }
 
 std::string memory_of(const std::vector<Footprint>& footprints) {
-  Rows rows = {{"RANKS", "SHARD", "OPTIMIZER", "GRADIENTS", "UNSHARDED", "BUFFERS", "IN ALL"}};
+  Rows rows = {{"RANKS", "SHARD", "OPTIMIZER", "GRADIENTS", "ARRIVING", "UNSHARDED", "BUFFERS", "IN ALL"}};
   for (const Footprint& footprint : footprints) {
     const train::MemoryFootprint& memory = footprint.memory;
     rows.push_back({ranks_of(footprint), format_bytes(memory.shard_bytes),
                     format_bytes(memory.optimizer_bytes), format_bytes(memory.gradient_bytes),
-                    format_bytes(memory.unsharded_bytes), format_bytes(memory.replicated_bytes),
-                    format_bytes(memory.total_bytes)});
+                    format_bytes(memory.arriving_gradient_bytes), format_bytes(memory.unsharded_bytes),
+                    format_bytes(memory.replicated_bytes), format_bytes(memory.total_bytes)});
   }
   return table_of(rows, rows.front());
 }
@@ -143,6 +143,7 @@ Json to_json(const Footprint& footprint) {
            {{"shard_bytes", memory.shard_bytes},
             {"optimizer_bytes", memory.optimizer_bytes},
             {"gradient_bytes", memory.gradient_bytes},
+            {"arriving_gradient_bytes", memory.arriving_gradient_bytes},
             {"unsharded_bytes", memory.unsharded_bytes},
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},

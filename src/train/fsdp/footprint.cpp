@@ -121,6 +121,17 @@ bool is_inside(const std::string& module, const std::string& outer) {
          (module.size() > outer.size() && module.starts_with(outer) && module[outer.size()] == '.');
 }
 
+/// What the gradients of one parameter of the buffer take at most before they are copied. Of one with several
+/// names, which has a gradient for each use, autograd has two and their sum.
+Bytes arriving_bytes(const BufferPlan& buffer) {
+  Bytes most = 0;
+  for (const FlatParameter& parameter : buffer.layout.parameters) {
+    const auto bytes = static_cast<Bytes>(checked_mul(parameter.numel, buffer.compute_bytes));
+    most = std::max(most, checked_mul(bytes, Bytes{parameter.spec.fqns.size() > 1 ? 3U : 1U}));
+  }
+  return most;
+}
+
 /// The units as they run: of plan_units()'s order, in which a unit stands behind all inside it, a tree.
 StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vector<BufferPlan>>& buffers) {
   std::vector<std::pair<std::size_t, StepUnit>> done;  // Those whose outer unit is yet to come.
@@ -129,6 +140,10 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
     unit.stays_gathered = units[i].stays_gathered;
     unit.recomputes = units[i].checkpoints;
     for (const BufferPlan& buffer : buffers[i]) {
+      if (buffer.trainable) {
+        add(unit.shard_gradient_bytes, buffer.shard_bytes());
+        unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer));
+      }
       if (buffer.is_alias()) continue;
       unit.buffers.push_back({buffer.bytes(), buffer.trainable ? buffer.gradient_bytes() : 0});
     }
@@ -173,18 +188,19 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     add(memory.optimizer_bytes, unit.optimizer_bytes);
     add(memory.gradient_bytes, unit.gradient_bytes);
   }
-  // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
   const bool one_shard = mesh_of(options).shards == 1;
+  const StepMemory step =
+      memory_of_step(tree_of(units, buffers), {.one_shard = one_shard,
+                                               .averages = options.replicas > 1,
+                                               .reshard_after_forward = options.reshard_after_forward,
+                                               .reshard_size = options.reshard_size,
+                                               .forward_prefetch = options.forward_prefetch,
+                                               .backward_prefetch = options.backward_prefetch,
+                                               .accumulates = options.micro_steps > 1,
+                                               .recompute = options.activation_checkpointing});
+  memory.arriving_gradient_bytes = step.arriving_bytes;
+  // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
   if (!one_shard || !options.precision.param_dtype.empty()) {
-    const StepMemory step =
-        memory_of_step(tree_of(units, buffers), {.one_shard = one_shard,
-                                                 .averages = options.replicas > 1,
-                                                 .reshard_after_forward = options.reshard_after_forward,
-                                                 .reshard_size = options.reshard_size,
-                                                 .forward_prefetch = options.forward_prefetch,
-                                                 .backward_prefetch = options.backward_prefetch,
-                                                 .accumulates = options.micro_steps > 1,
-                                                 .recompute = options.activation_checkpointing});
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;
     memory.kept_bytes = step.kept_bytes;
@@ -194,7 +210,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   memory.replicated_bytes = options.replicated_bytes;
   for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.ignored_bytes);
   for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes,
-                           memory.unsharded_bytes, memory.replicated_bytes}) {
+                           memory.arriving_gradient_bytes, memory.unsharded_bytes, memory.replicated_bytes}) {
     add(memory.total_bytes, part);
   }
   return memory;

@@ -46,12 +46,14 @@ struct UnitFootprint {
 };
 
 /// What a rank needs for a step, without activations: what forward saves for backward, the temporaries of
-/// operators (a parameter's gradient before it is copied to the flat one among them), batches, and libtorch
-/// itself.
+/// operators, batches, and libtorch itself.
 struct MemoryFootprint {
   std::uint64_t shard_bytes = 0;
   std::uint64_t optimizer_bytes = 0;
-  std::uint64_t gradient_bytes = 0;             ///< Of the shard, as the optimizer gets them.
+  std::uint64_t gradient_bytes = 0;  ///< Of the shard, as the optimizer gets them.
+  /// What comes on top of that when a parameter's gradient is there, but not yet copied to the flat one. One
+  /// with several names counts three times: autograd adds two up into another.
+  std::uint64_t arriving_gradient_bytes = 0;
   std::uint64_t unsharded_parameter_bytes = 0;  ///< At once, at most.
   std::uint64_t unsharded_gradient_bytes = 0;   ///< At once, at most.
   std::uint64_t kept_bytes = 0;                 ///< By a reshard group, between forward and backward.
@@ -59,7 +61,7 @@ struct MemoryFootprint {
   std::uint64_t unsharded_bytes = 0;
   std::size_t unsharded_units = 0;     ///< At once, at most.
   std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and ignored parameters.
-  std::uint64_t total_bytes = 0;       ///< All of them at the end of a step, which is the most there is.
+  std::uint64_t total_bytes = 0;       ///< All of them at the end of a backward, which is the most there is.
 };
 
 /// What all units cost at one world size.

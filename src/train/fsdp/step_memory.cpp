@@ -30,6 +30,7 @@ class Step {
     if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
     run_micro_step(root, /*reduce=*/true);
     StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
+    memory.arriving_bytes = most_arriving_ - std::min(most_arriving_, shard_gradients_);
     for (const auto& [bytes, blocks] : blocks_)
       memory.pool_bytes = checked_add(memory.pool_bytes, checked_mul(bytes, blocks.most));
     return memory;
@@ -85,6 +86,7 @@ class Step {
     for (auto inner = unit.inner.rbegin(); inner != unit.inner.rend(); ++inner)
       backward(*inner, below(place));
     begin_gradients(unit);
+    arrive(unit);
     if (reduce_ && options_.recompute && place == Place::kInner) {
       late_.push_back(&unit);
     } else if (reduce_) {
@@ -166,6 +168,15 @@ class Step {
     }
   }
 
+  /// The last of its gradients comes.
+  void arrive(const StepUnit& unit) {
+    std::uint64_t there = checked_add(shard_gradients_, unit.arriving_bytes);
+    // With one shard the flat gradient, which is there, is the shard's.
+    if (options_.one_shard) there = checked_add(there, unit.shard_gradient_bytes);
+    most_arriving_ = std::max(most_arriving_, there);
+    if (reduce_) shard_gradients_ = checked_add(shard_gradients_, unit.shard_gradient_bytes);
+  }
+
   void reduce(const StepUnit& unit) {
     with_gradients_.erase(&unit);
     for (const StepBuffer& buffer : unit.buffers) {
@@ -189,6 +200,8 @@ class Step {
   Level gradients_;
   Level kept_;
   std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
+  std::uint64_t shard_gradients_ = 0;      // Of the units that are done.
+  std::uint64_t most_arriving_ = 0;        // With these.
   std::vector<const StepUnit*> order_;     // In which they run first.
   std::map<const StepUnit*, std::size_t> place_of_;
   const StepUnit* wanted_ = nullptr;  // The one to be gathered ahead.

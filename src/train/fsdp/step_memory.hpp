@@ -21,7 +21,10 @@ struct StepBuffer {
 /// A unit, with the units that run inside it.
 struct StepUnit {
   std::vector<StepBuffer> buffers;
-  std::vector<StepUnit> inner;  ///< In the order in which they run.
+  std::vector<StepUnit> inner;             ///< In the order in which they run.
+  std::uint64_t shard_gradient_bytes = 0;  ///< This rank's part of its gradients, as the optimizer gets it.
+  /// The most that the gradients of one parameter take before they are in the flat one.
+  std::uint64_t arriving_bytes = 0;
   bool stays_gathered = false;  ///< From forward to backward, as the root.
   bool recomputes = true;       ///< If units do; the root never does.
 };
@@ -34,6 +37,9 @@ struct StepMemory {
   /// What the pool ends up with: blocks are used again for buffers of the same size, and only for those.
   std::uint64_t pool_bytes = 0;
   std::size_t units = 0;  ///< With their parameters unsharded at once, the root among them.
+  /// What gradients on their way into flat ones take at most beyond all the shards' gradients, of which some
+  /// are yet to come then.
+  std::uint64_t arriving_bytes = 0;
 };
 
 struct StepOptions {

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "../temp_dir.hpp"
+#include "lonely_backend.hpp"
 #include "train/fsdp/model_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"
@@ -15,40 +15,6 @@ namespace {
 
 using testing::TempDir;
 using torch::jit::Module;
-
-/// One rank of a group whose other ranks are not there: what they would send is what this one has. Counts
-/// what a ring would make it send.
-class LonelyBackend final : public c10d::Backend {
- public:
-  LonelyBackend(int rank, int size) : Backend(rank, size) {}
-  const std::string getBackendName() const override { return "lonely"; }
-
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
-                                                 const c10d::AllgatherOptions& /*options*/) override {
-    for (const at::Tensor& part : out.chunk(getSize())) part.copy_(in);
-    gathered += others() * in.nbytes();
-    return {};
-  }
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
-      at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& /*options*/) override {
-    out.copy_(in.chunk(getSize())[static_cast<std::size_t>(getRank())]);
-    reduced += others() * out.nbytes();
-    return {};
-  }
-
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& /*options*/) override {
-    averaged += 2 * others() * tensors.front().nbytes() / static_cast<std::size_t>(getSize());
-    return {};
-  }
-
-  std::size_t gathered = 0;
-  std::size_t reduced = 0;
-  std::size_t averaged = 0;
-
- private:
-  [[nodiscard]] std::size_t others() const { return static_cast<std::size_t>(getSize() - 1); }
-};
 
 Module layer(const char* name, std::int64_t width) {
   Module module(name);

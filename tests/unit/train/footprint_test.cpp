@@ -57,7 +57,21 @@ TEST(FootprintTest, OneRankSharesItsShardAndSendsNothing) {
   EXPECT_EQ(one.gather_bytes, 0U);
   EXPECT_EQ(one.reduce_bytes, 0U);
   EXPECT_EQ(one.memory.shard_bytes, (4U * 16 + 32) * 4);
-  EXPECT_EQ(one.memory.total_bytes, 4 * one.memory.shard_bytes + 7);
+  EXPECT_EQ(one.memory.arriving_gradient_bytes, 3U * 128);
+  EXPECT_EQ(one.memory.total_bytes, 4 * one.memory.shard_bytes + 7 + 3U * 128);
+}
+
+TEST(FootprintTest, GradientsThatArriveComeOnTopOfThoseThatAreThere) {
+  // The root's come last, when the four others are reduced; its own, which is 64 of five times 64, is not.
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).memory.arriving_gradient_bytes, 3U * 128 - 64);
+  ModelStructure untied = gpt();
+  untied.parameters[0].fqns.pop_back();
+  EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 128U - 64);
+  // Of a tied one that is frozen there are none; blocks.0's, of 64, come when three others are reduced.
+  untied.parameters[0].requires_grad = false;
+  EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 0U);
+  const auto mixed = footprint(gpt(), {.world_size = 2, .precision = {"bfloat16", "float32"}});
+  EXPECT_EQ(mixed.memory.arriving_gradient_bytes, 3U * 64 - 128);
 }
 
 TEST(FootprintTest, TrafficFollowsReshardingMicroStepsAndRecomputation) {

@@ -1,0 +1,48 @@
+"""What a rank's process takes at its peak is what `accel plan` says, on top of what it takes with hardly any parameters."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+import train_runs
+
+LARGE = {"vocabulary": 8192, "width": 512, "layers": 8, "heads": 8}
+SMALL = {**LARGE, "width": 8}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for name, sizes in (("large", LARGE), ("small", SMALL)):
+        train_runs.export(folder / f"{name}.pt", **sizes)
+    return folder
+
+
+def rank_peak(accel_path, directory, model, ranks, mixed_precision="no", **settings):
+    """What the plan says, and what rank 0 takes."""
+    directory.mkdir(parents=True)
+    config = train_runs.config(directory, ranks, **{"model.path": str(model), "data.batch_size": 1, "max_steps": 2, **settings})
+    config.write_text(json.dumps({**json.loads(config.read_text()), "mixed_precision": mixed_precision}))
+    plan = subprocess.run([accel_path, "plan", config, "--json"], capture_output=True, text=True, check=True)
+    result = subprocess.run([accel_path, "launch", config], cwd=directory, capture_output=True, text=True, timeout=120,
+                            env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert result.returncode == 0, result.stderr
+    return (json.loads(plan.stdout)["plans"][0]["memory"]["total_bytes"],
+            train_runs.metrics(directory, "max_rss_bytes")[-1])
+
+
+@pytest.mark.parametrize("ranks, settings", [
+    pytest.param(2, {}, id="full-2"),
+    pytest.param(3, {}, id="full-3"),
+    pytest.param(2, {"fsdp_config.fsdp_reshard_after_forward": False}, id="kept-2"),
+    pytest.param(4, {"parallelism_config.parallelism_config_dp_replicate_size": 2,
+                     "parallelism_config.parallelism_config_dp_shard_size": 2}, id="hybrid-2x2"),
+    pytest.param(2, {"mixed_precision": "bf16"}, id="bf16-2"),
+])
+def test_the_peak_is_within_a_tenth_of_the_plan(accel_path, tmp_path, models, ranks, settings):
+    (planned, taken), (planned_small, base) = (
+        rank_peak(accel_path, tmp_path / size, models / f"{size}.pt", ranks, **settings) for size in ("large", "small"))
+    assert planned > 0.4 * taken  # Or it would say little of the plan.
+    assert base - planned_small + planned == pytest.approx(taken, rel=0.1)

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace accel::train {
+
+/// One rank of a group whose other ranks are not there: what they would send is what this one has. Counts
+/// what a ring would make it send.
+class LonelyBackend final : public c10d::Backend {
+ public:
+  LonelyBackend(int rank, int size) : Backend(rank, size) {}
+  const std::string getBackendName() const override { return "lonely"; }
+
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
+                                                 const c10d::AllgatherOptions& /*options*/) override {
+    for (const at::Tensor& part : out.chunk(getSize())) part.copy_(in);
+    gathered += others() * in.nbytes();
+    return {};
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& /*options*/) override {
+    out.copy_(in.chunk(getSize())[static_cast<std::size_t>(getRank())]);
+    reduced += others() * out.nbytes();
+    return {};
+  }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& /*options*/) override {
+    averaged += 2 * others() * tensors.front().nbytes() / static_cast<std::size_t>(getSize());
+    return {};
+  }
+
+  std::size_t gathered = 0;
+  std::size_t reduced = 0;
+  std::size_t averaged = 0;
+
+ private:
+  [[nodiscard]] std::size_t others() const { return static_cast<std::size_t>(getSize() - 1); }
+};
+
+}  // namespace accel::train
