@@ -45,10 +45,7 @@ void measure(const std::filesystem::path& directory) {
   const double parsed = seconds_since(begin);
   std::size_t chunks = 0;
   for (const DcpTensor& tensor : metadata.tensors) {
-    std::vector<const Box*> boxes;
-    boxes.reserve(tensor.chunks.size());
-    for (const DcpChunk& chunk : tensor.chunks) boxes.push_back(&chunk.box);
-    check_tiling(boxes, tensor.shape);
+    check_tiling(tensor.chunks.boxes(), tensor.shape);
     chunks += tensor.chunks.size();
   }
   std::printf(

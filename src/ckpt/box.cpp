@@ -64,6 +64,10 @@ Box Box::whole(const Dims& shape) { return {Dims(shape.size(), 0), shape}; }
 
 std::int64_t Box::numel() const { return checked_numel(sizes); }
 
+std::int64_t BoxView::numel() const { return checked_numel(sizes); }
+
+Box BoxView::copy() const { return {Dims(offsets.begin(), offsets.end()), Dims(sizes.begin(), sizes.end())}; }
+
 std::vector<Box> boxes_of_range(const Dims& shape, std::int64_t begin, std::int64_t end) {
   const std::int64_t numel = checked_numel(shape);
   if (begin < 0 || begin > end || end > numel) {
@@ -89,7 +93,7 @@ std::optional<Box> intersect(const Box& a, const Box& b) {
   return shared;
 }
 
-bool overlap(const Box& a, const Box& b) {
+bool overlap(BoxView a, BoxView b) {
   for (std::size_t d = 0; d < a.offsets.size(); ++d) {
     const std::int64_t begin = std::max(a.offsets[d], b.offsets[d]);
     const std::int64_t end = std::min(a.offsets[d] + a.sizes[d], b.offsets[d] + b.sizes[d]);
@@ -109,7 +113,7 @@ std::int64_t flat_index(const Dims& shape, const Dims& position) {
   return std::inner_product(position.begin(), position.end(), strides.begin(), std::int64_t{0});
 }
 
-void check_within(const Box& box, const Dims& shape) {
+void check_within(BoxView box, std::span<const std::int64_t> shape) {
   const auto reject = [&](std::string_view why) {
     throw Error(ErrorKind::kCorrupt,
                 fmt::format("box with offsets {} and sizes {} {} shape {}", to_string(box.offsets),
@@ -124,9 +128,11 @@ void check_within(const Box& box, const Dims& shape) {
   }
 }
 
-std::string to_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
+std::string to_string(std::span<const std::int64_t> dims) {
+  return fmt::format("[{}]", fmt::join(dims, ", "));
+}
 
-std::string to_string(const Box& box) {
+std::string to_string(BoxView box) {
   std::vector<std::string> ranges;
   for (std::size_t d = 0; d < box.offsets.size(); ++d) {
     ranges.push_back(fmt::format("{}:{}", box.offsets[d], box.offsets[d] + box.sizes[d]));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -25,6 +26,25 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
+/// A box whose numbers lie elsewhere, as those of a million chunks in one array. Any Box is one.
+struct BoxView {
+  std::span<const std::int64_t> offsets;
+  std::span<const std::int64_t> sizes;
+
+  BoxView() = default;
+  BoxView(std::span<const std::int64_t> box_offsets, std::span<const std::int64_t> box_sizes)
+      : offsets(box_offsets), sizes(box_sizes) {}
+  BoxView(const Box& box) : offsets(box.offsets), sizes(box.sizes) {}  // NOLINT(google-explicit-constructor)
+
+  /// As Box::numel.
+  [[nodiscard]] std::int64_t numel() const;
+  [[nodiscard]] Box copy() const;
+
+  friend bool operator==(const BoxView& a, const BoxView& b) {
+    return std::ranges::equal(a.offsets, b.offsets) && std::ranges::equal(a.sizes, b.sizes);
+  }
+};
+
 /// The elements [begin, end) of a row-major tensor as boxes: a partial row, whole rows, a partial row, and so
 /// on in each dimension; at most 2 (d - 1) + 1 of them. They come in flat order, so their contents, one after
 /// another and each row-major, are the range itself. An empty range gives none. Throws Error (kCorrupt)
@@ -35,7 +55,7 @@ struct Box {
 [[nodiscard]] std::optional<Box> intersect(const Box& a, const Box& b);
 
 /// Whether two boxes of the same tensor share an element.
-[[nodiscard]] bool overlap(const Box& a, const Box& b);
+[[nodiscard]] bool overlap(BoxView a, BoxView b);
 
 /// Strides, in elements, of a dense row-major tensor.
 [[nodiscard]] Dims row_major_strides(const Dims& shape);
@@ -44,21 +64,21 @@ struct Box {
 [[nodiscard]] std::int64_t flat_index(const Dims& shape, const Dims& position);
 
 /// Throws Error (kCorrupt) unless `box` has the rank of `shape`, and lies within it.
-void check_within(const Box& box, const Dims& shape);
+void check_within(BoxView box, std::span<const std::int64_t> shape);
 
 /// Throws Error (kCorrupt) if two of `boxes` share an element; the message names both. Takes n log n for n
 /// boxes that any sharding makes: slices of dimensions, grids of them, flat ranges. Boxes by the hundred
 /// thousand without any such order are refused, as they could take forever.
 void check_disjoint(std::span<const Box> boxes);
-void check_disjoint(std::span<const Box* const> boxes);
+void check_disjoint(std::span<const BoxView> boxes);
 
 /// Throws Error (kCorrupt) unless `boxes` lie within `shape`, share no element and cover all of it.
 void check_tiling(std::span<const Box> boxes, const Dims& shape);
-void check_tiling(std::span<const Box* const> boxes, const Dims& shape);
+void check_tiling(std::span<const BoxView> boxes, const Dims& shape);
 
 /// "[2, 3]".
-[[nodiscard]] std::string to_string(const Dims& dims);
+[[nodiscard]] std::string to_string(std::span<const std::int64_t> dims);
 /// "[0:2, 4:8]".
-[[nodiscard]] std::string to_string(const Box& box);
+[[nodiscard]] std::string to_string(BoxView box);
 
 }  // namespace accel::ckpt

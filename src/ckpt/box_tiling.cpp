@@ -8,6 +8,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/large_memory.hpp"
 #include "ckpt/box.hpp"
 
 namespace accel::ckpt {
@@ -18,7 +19,7 @@ namespace {
 // plane passes between boxes, one is put through them, and what it cuts is looked at on both sides.
 class OverlapFinder {
  public:
-  OverlapFinder(std::span<const Box* const> boxes, std::size_t dims) : boxes_(boxes), dims_(dims) {
+  OverlapFinder(std::span<const BoxView> boxes, std::size_t dims) : boxes_(boxes), dims_(dims) {
     // Some hundred rounds; what shardings make takes a few.
     work_left_ = kFreeWork + kWorkPerBox * boxes.size() * (dims + 1);
   }
@@ -26,7 +27,7 @@ class OverlapFinder {
   void run() {
     Group all{{}, Dims(dims_, INT64_MIN), Dims(dims_, INT64_MAX)};
     for (std::uint32_t i = 0; i < boxes_.size(); ++i) {
-      const Dims& sizes = boxes_[i]->sizes;
+      const std::span<const std::int64_t> sizes = boxes_[i].sizes;
       if (std::find(sizes.begin(), sizes.end(), 0) == sizes.end()) all.boxes.push_back(i);
     }
     groups_.push_back(std::move(all));
@@ -48,7 +49,7 @@ class OverlapFinder {
 
   // Boxes, as far as they lie in a region.
   struct Group {
-    std::vector<std::uint32_t> boxes;
+    LargeVector<std::uint32_t> boxes;
     Dims begin;
     Dims end;
   };
@@ -70,26 +71,26 @@ class OverlapFinder {
 
   [[noreturn]] void reject(std::uint32_t a, std::uint32_t b) const {
     throw Error(ErrorKind::kCorrupt,
-                fmt::format("chunks {} and {} overlap", to_string(*boxes_[std::min(a, b)]),
-                            to_string(*boxes_[std::max(a, b)])));
+                fmt::format("chunks {} and {} overlap", to_string(boxes_[std::min(a, b)]),
+                            to_string(boxes_[std::max(a, b)])));
   }
 
   void compare_all(const Group& group) {
     spend(group.boxes.size());
     for (std::size_t i = 1; i < group.boxes.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
-        if (overlap(*boxes_[group.boxes[j]], *boxes_[group.boxes[i]])) reject(group.boxes[j], group.boxes[i]);
+        if (overlap(boxes_[group.boxes[j]], boxes_[group.boxes[i]])) reject(group.boxes[j], group.boxes[i]);
       }
     }
   }
 
-  std::vector<Interval> sorted_along(const Group& group, std::size_t dim) {
+  LargeVector<Interval> sorted_along(const Group& group, std::size_t dim) {
     spend(group.boxes.size());
-    std::vector<Interval> intervals;
+    LargeVector<Interval> intervals;
     intervals.reserve(group.boxes.size());
     for (const std::uint32_t i : group.boxes) {
-      const std::int64_t begin = boxes_[i]->offsets[dim];
-      const std::int64_t end = begin + boxes_[i]->sizes[dim];
+      const std::int64_t begin = boxes_[i].offsets[dim];
+      const std::int64_t end = begin + boxes_[i].sizes[dim];
       intervals.push_back({std::max(begin, group.begin[dim]), std::min(end, group.end[dim]), i});
     }
     const auto less = [](const Interval& a, const Interval& b) { return a.begin < b.begin; };
@@ -101,7 +102,7 @@ class OverlapFinder {
   // Along the first dimension that has planes between boxes.
   bool split(const Group& group) {
     for (std::size_t dim = 0; dim < dims_; ++dim) {
-      const std::vector<Interval> intervals = sorted_along(group, dim);
+      const LargeVector<Interval> intervals = sorted_along(group, dim);
       std::size_t first = 0;  // Of the boxes that hang together.
       std::int64_t end = intervals.front().end;
       for (std::size_t i = 1; i < intervals.size(); ++i) {
@@ -147,43 +148,38 @@ class OverlapFinder {
     below.end[best] = plane;
     above.begin[best] = plane;
     for (const std::uint32_t i : group.boxes) {
-      const std::int64_t begin = boxes_[i]->offsets[best];
+      const std::int64_t begin = boxes_[i].offsets[best];
       if (begin < plane) below.boxes.push_back(i);
-      if (begin + boxes_[i]->sizes[best] > plane) above.boxes.push_back(i);
+      if (begin + boxes_[i].sizes[best] > plane) above.boxes.push_back(i);
     }
     groups_.push_back(std::move(below));
     groups_.push_back(std::move(above));
   }
 
-  std::span<const Box* const> boxes_;
+  std::span<const BoxView> boxes_;
   std::size_t dims_;
   std::uint64_t work_left_;
   std::vector<Group> groups_;
 };
 
-std::vector<const Box*> pointers_to(std::span<const Box> boxes) {
-  std::vector<const Box*> pointers;
-  pointers.reserve(boxes.size());
-  for (const Box& box : boxes) pointers.push_back(&box);
-  return pointers;
-}
+std::vector<BoxView> views_of(std::span<const Box> boxes) { return {boxes.begin(), boxes.end()}; }
 
 }  // namespace
 
-void check_disjoint(std::span<const Box> boxes) { check_disjoint(pointers_to(boxes)); }
+void check_disjoint(std::span<const Box> boxes) { check_disjoint(views_of(boxes)); }
 
-void check_disjoint(std::span<const Box* const> boxes) {
+void check_disjoint(std::span<const BoxView> boxes) {
   if (boxes.size() < 2) return;
-  OverlapFinder(boxes, boxes.front()->offsets.size()).run();
+  OverlapFinder(boxes, boxes.front().offsets.size()).run();
 }
 
-void check_tiling(std::span<const Box> boxes, const Dims& shape) { check_tiling(pointers_to(boxes), shape); }
+void check_tiling(std::span<const Box> boxes, const Dims& shape) { check_tiling(views_of(boxes), shape); }
 
-void check_tiling(std::span<const Box* const> boxes, const Dims& shape) {
+void check_tiling(std::span<const BoxView> boxes, const Dims& shape) {
   std::int64_t covered = 0;
-  for (const Box* box : boxes) {
-    check_within(*box, shape);
-    covered = checked_add(covered, box->numel());
+  for (const BoxView& box : boxes) {
+    check_within(box, shape);
+    covered = checked_add(covered, box.numel());
   }
   check_disjoint(boxes);
   const std::int64_t numel = checked_numel(shape);

@@ -79,22 +79,17 @@ class EntriesReader {
     const NodeRef chunks = chunks_.require(fields);
     const std::optional<NodeList> list = chunks.sequence();
     if (!list) reject("chunks is not a list", chunks);
-    budget_.spend(list->size() * sizeof(DcpChunk));
-    tensor.chunks.reserve(list->size());
+    budget_.spend(list->size() * (sizeof(DcpRange) + 2 * tensor.shape.size() * sizeof(std::int64_t)));
+    tensor.chunks.reserve(list->size(), tensor.shape.size());
+    Box box;
     for (std::size_t i = 0; i < list->size(); ++i) {
-      tensor.chunks.push_back({box_of((*list)[i]), {}});
-      check_within(tensor.chunks.back().box, tensor.shape);
+      const NodePairs of_chunk = chunk_.require((*list)[i]);
+      dims_.read(offsets_.require(of_chunk), box.offsets, budget_);
+      dims_.read(sizes_.require(of_chunk), box.sizes, budget_);
+      check_within(box, tensor.shape);
+      tensor.chunks.add(box);
     }
     return tensor;
-  }
-
-  Box box_of(NodeRef chunk) {
-    const NodePairs fields = chunk_.require(chunk);
-    Box box;
-    dims_.read(offsets_.require(fields), box.offsets, budget_);
-    dims_.read(sizes_.require(fields), box.sizes, budget_);
-    budget_.spend((box.offsets.size() + box.sizes.size()) * sizeof(std::int64_t));
-    return box;
   }
 
   // TensorProperties pickles as a tuple of 5 (torch 2.15: 6) whose first is the dtype.
@@ -144,7 +139,7 @@ class EntriesReader {
   DcpEntries entries_;
   DcpDimsReader dims_;
   std::optional<DType> dtype_;
-  pickle::Ref dtype_id_;
+  pickle::Ref dtype_id_{};
 
   Type tensor_{kDcpModule, "TensorStorageMetadata"};
   Type bytes_{kDcpModule, "BytesStorageMetadata"};

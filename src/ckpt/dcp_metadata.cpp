@@ -25,21 +25,23 @@ using pickle::NodeRef;
 constexpr std::size_t kFewBytes = std::size_t{1} << 20;
 
 void place_chunks(DcpTensor& tensor, DcpStorageData& places) {
+  DcpChunks& chunks = tensor.chunks;
+  const bool is_empty = checked_numel(tensor.shape) == 0;
   std::size_t kept = 0;
-  for (DcpChunk& chunk : tensor.chunks) {
-    const std::optional<std::uint32_t> place = places.find_chunk(chunk.box.offsets);
-    if (!place) {
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const BoxView box = chunks.box(i);
+    const std::optional<DcpRange> where = places.find_chunk(box.offsets);
+    if (!where) {
       throw Error(ErrorKind::kCorrupt,
-                  fmt::format("storage_data has no place for the chunk at {}", to_string(chunk.box.offsets)));
+                  fmt::format("storage_data has no place for the chunk at {}", to_string(box.offsets)));
     }
     // Several ranks may have an empty shard at one offset; then storage_data keeps the place of only one of
     // them, or of a real chunk there.
-    if (chunk.box.numel() == 0 && checked_numel(tensor.shape) != 0) continue;
-    chunk.where = places.range_of(*place);
-    if (&chunk != &tensor.chunks[kept]) tensor.chunks[kept] = std::move(chunk);
-    ++kept;
+    if (!is_empty && box.numel() == 0) continue;
+    chunks.set_place(i, *where);
+    chunks.copy(i, kept++);
   }
-  tensor.chunks.resize(kept);
+  chunks.truncate(kept);
 }
 
 void place_all(DcpEntries& entries, DcpStorageData& places, const DcpNames& names) {
@@ -59,9 +61,9 @@ void place_all(DcpEntries& entries, DcpStorageData& places, const DcpNames& name
   for (std::size_t i = 0; i < entries.objects.size(); ++i) {
     const std::uint32_t id = entries.object_ids[i];
     place(id, [&] {
-      std::optional<DcpRange> where = places.find_object(id);
+      const std::optional<DcpRange> where = places.find_object(id);
       if (!where) throw Error(ErrorKind::kCorrupt, "storage_data has no place for it");
-      entries.objects[i].where = std::move(*where);
+      entries.objects[i].where = *where;
     });
   }
 }
@@ -101,6 +103,7 @@ DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes) {
   document.reset();  // The largest part; what follows needs only the input.
 
   place_all(entries, *places, names);
+  metadata.files.push_back(places->files());
   metadata.tensors = std::move(entries.tensors);
   metadata.objects = std::move(entries.objects);
   return metadata;

@@ -2,37 +2,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/box.hpp"
+#include "ckpt/dcp_chunks.hpp"
 #include "ckpt/dtype.hpp"
 #include "ckpt/state_path.hpp"
 
 namespace accel::ckpt {
-
-/// A byte range of a file in the checkpoint's directory.
-struct DcpRange {
-  std::string file;
-  std::uint64_t offset = 0;
-  std::uint64_t length = 0;
-  std::vector<std::string> transforms;  ///< "stream.zstd/1"; then the range holds the transformed bytes.
-};
-
-struct DcpChunk {
-  Box box;
-  DcpRange where;
-};
 
 struct DcpTensor {
   std::string fqn;
   StatePath path;  ///< From planner_data; {fqn} if that has no such key.
   DType dtype = DType::kFloat32;
   Dims shape;
-  std::vector<DcpChunk> chunks;
+  DcpChunks chunks;
   std::size_t position = 0;  ///< Its place in `.metadata`; torch writes them in the order of the state dict.
-  std::vector<DcpChunk> copies = {};  ///< Of boxes in `chunks`, by ranks that saved without each other.
+  DcpChunks copies;          ///< Of boxes in `chunks`, by ranks that saved without each other.
 };
 
 /// A "bytes" item: any Python object, written with torch.save.
@@ -42,11 +31,13 @@ struct DcpObject {
   DcpRange where;
 };
 
-/// What `.metadata` says, without the parts that only Python needs.
+/// What `.metadata` says, without the parts that only Python needs. Tensors and objects refer to the files:
+/// who takes them out keeps those.
 struct DcpMetadata {
-  std::vector<DcpTensor> tensors;  ///< Sorted by FQN.
-  std::vector<DcpObject> objects;  ///< Sorted by FQN.
-  std::string version;             ///< "1.0.0"; empty in checkpoints of about torch 2.2.
+  std::vector<DcpTensor> tensors;                      ///< Sorted by FQN.
+  std::vector<DcpObject> objects;                      ///< Sorted by FQN.
+  std::vector<std::shared_ptr<const DcpFiles>> files;  ///< Of one `.metadata`, or of each rank's.
+  std::string version;                                 ///< "1.0.0"; empty in checkpoints of about torch 2.2.
 };
 
 /// Parses `.metadata` as written by torch 2.1 to 2.15 (5 or 6 tensor properties, 3 or 5 fields). Nothing in

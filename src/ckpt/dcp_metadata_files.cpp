@@ -75,8 +75,12 @@ void check_complete(const fs::path& directory, const RankFiles& files) {
 }
 
 struct BoxLess {
-  bool operator()(const Box* a, const Box* b) const {
-    return std::tie(a->offsets, a->sizes) < std::tie(b->offsets, b->sizes);
+  bool operator()(BoxView a, BoxView b) const {
+    const auto order = [](std::span<const std::int64_t> x, std::span<const std::int64_t> y) {
+      return std::lexicographical_compare_three_way(x.begin(), x.end(), y.begin(), y.end());
+    };
+    const auto by_offset = order(a.offsets, b.offsets);
+    return by_offset != 0 ? by_offset < 0 : order(a.sizes, b.sizes) < 0;
   }
 };
 
@@ -84,6 +88,7 @@ class RankMerger {
  public:
   void add(DcpMetadata rank) {
     if (result_.version.empty()) result_.version = rank.version;
+    std::move(rank.files.begin(), rank.files.end(), std::back_inserter(result_.files));
     std::sort(rank.tensors.begin(), rank.tensors.end(),
               [](const DcpTensor& a, const DcpTensor& b) { return a.position < b.position; });
     for (DcpTensor& tensor : rank.tensors) add_tensor(std::move(tensor));
@@ -117,21 +122,14 @@ class RankMerger {
           fmt::format("'{}' is {} {} on one rank, {} {} on rank {}", first.fqn, torch_name(first.dtype),
                       to_string(first.shape), torch_name(tensor.dtype), to_string(tensor.shape), ranks_));
     }
-    std::move(tensor.chunks.begin(), tensor.chunks.end(), std::back_inserter(first.chunks));
+    for (const DcpChunk chunk : tensor.chunks) first.chunks.add(chunk);
   }
 
   static void set_apart_copies(DcpTensor& tensor) {
-    std::set<const Box*, BoxLess> known;
-    std::vector<DcpChunk> chunks;
-    chunks.reserve(tensor.chunks.size());
-    for (DcpChunk& chunk : tensor.chunks) {
-      if (known.contains(&chunk.box)) {
-        tensor.copies.push_back(std::move(chunk));
-      } else {
-        chunks.push_back(std::move(chunk));
-        known.insert(&chunks.back().box);
-      }
-    }
+    std::set<BoxView, BoxLess> known;
+    DcpChunks chunks;
+    for (const DcpChunk chunk : tensor.chunks)
+      (known.insert(chunk.box).second ? chunks : tensor.copies).add(chunk);
     tensor.chunks = std::move(chunks);
   }
 

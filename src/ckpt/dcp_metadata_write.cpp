@@ -83,7 +83,7 @@ void check_entry(const Entry& entry) {
   const auto reject = [&](std::string_view why) {
     throw Error(ErrorKind::kFailure, fmt::format("cannot write the metadata of '{}': {}", entry.fqn, why));
   };
-  std::vector<const Box*> boxes;
+  std::vector<BoxView> boxes;
   for (const Place& place : entry.places) {
     const TensorChunk* chunk = chunk_in(place);
     if ((chunk == nullptr) != (entry.tensor == nullptr))
@@ -93,7 +93,7 @@ void check_entry(const Entry& entry) {
     if (chunk->dtype != entry.tensor->dtype || chunk->shape != entry.tensor->shape) {
       reject("its dtype or shape is not the same on all ranks");
     }
-    boxes.push_back(&chunk->box);
+    boxes.emplace_back(chunk->box);
   }
   if (entry.tensor == nullptr) {
     if (entry.places.size() != 1) reject("an object can be written by one rank only");

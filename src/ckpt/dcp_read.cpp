@@ -28,12 +28,12 @@ namespace {
 // Whether the range holds a zstd stream; torch has no other transform of its own. Only the major version
 // counts: "stream.zstd/1".
 bool is_packed(const DcpRange& range) {
-  if (range.transforms.empty()) return false;
-  const std::string& transform = range.transforms.front();
+  if (range.transforms().empty()) return false;
+  const std::string& transform = range.transforms().front();
   const bool known = transform == "stream.zstd/1" || transform.starts_with("stream.zstd/1.");
-  if (range.transforms.size() > 1 || !known) {
+  if (range.transforms().size() > 1 || !known) {
     throw Error(ErrorKind::kFailure, fmt::format("it is transformed with {}; accel only knows stream.zstd/1",
-                                                 fmt::join(range.transforms, ", ")));
+                                                 fmt::join(range.transforms(), ", ")));
   }
   return true;
 }
@@ -42,10 +42,10 @@ bool is_packed(const DcpRange& range) {
 template <class Read>
 auto with_archive(const DcpRange& range, FileCache& files, Read read) {
   if (!is_packed(range)) {
-    const File& file = files.open(range.file);
+    const File& file = files.open(std::string(range.file()));
     return read(TorchFile(FileWindow(file, range.offset, range.length)));
   }
-  ZstdSource source(files.open_own(range.file), {range.offset, range.length});
+  ZstdSource source(files.open_own(std::string(range.file())), {range.offset, range.length});
   return read(TorchFile(FileWindow(source)));
 }
 
@@ -53,13 +53,13 @@ auto with_archive(const DcpRange& range, FileCache& files, Read read) {
 Extent locate_chunk(const DcpTensor& tensor, const DcpChunk& chunk, const TorchFile& archive) {
   std::optional<TorchTensor> found = torch_tensor_of(archive.read_pickle());
   if (!found) throw Error(ErrorKind::kCorrupt, "its archive does not hold a tensor");
-  if (found->dtype != tensor.dtype || found->shape != chunk.box.sizes) {
+  if (found->dtype != tensor.dtype || !std::ranges::equal(found->shape, chunk.box.sizes)) {
     throw Error(ErrorKind::kCorrupt,
                 fmt::format("its archive holds {} {}, the metadata says {} {}", torch_name(found->dtype),
                             to_string(found->shape), torch_name(tensor.dtype), to_string(chunk.box.sizes)));
   }
   const std::uint64_t at = archive.offset_of(*found);
-  Extent extent{chunk.where.file, at, chunk.box, std::move(found->strides)};
+  Extent extent{std::string(chunk.where.file()), at, chunk.box.copy(), std::move(found->strides)};
   if (is_packed(chunk.where)) {
     extent.packed = PackedRange{chunk.where.offset, chunk.where.length};
   } else {
@@ -86,9 +86,7 @@ struct DcpReader::State {
       const std::lock_guard lock(mutex);
       if (!checked.insert(&tensor).second) return;
     }
-    std::vector<const Box*> boxes;
-    for (const DcpChunk& chunk : tensor.chunks) boxes.push_back(&chunk.box);
-    check_disjoint(boxes);
+    check_disjoint(tensor.chunks.boxes());
   }
 
   // The chunks that have elements in `part`.
@@ -96,7 +94,7 @@ struct DcpReader::State {
     StoredTensor stored{tensor.fqn, tensor.dtype, tensor.shape, {}};
     try {
       check_chunks(tensor);
-      for (const DcpChunk& chunk : tensor.chunks) {
+      for (const DcpChunk chunk : tensor.chunks) {
         if (chunk.box.numel() == 0 || !overlap(chunk.box, part)) continue;
         stored.extents.push_back(open_chunk(tensor, chunk, files));
       }
@@ -113,7 +111,7 @@ struct DcpReader::State {
                           [&](const TorchFile& archive) { return locate_chunk(tensor, chunk, archive); });
     } catch (Error& e) {
       e.add_context(fmt::format("chunk {} at byte {} of {}", to_string(chunk.box), chunk.where.offset,
-                                chunk.where.file));
+                                chunk.where.file()));
       throw;
     }
   }
@@ -154,8 +152,7 @@ StoredTensor DcpReader::locate(const DcpTensor& tensor) { return locate(tensor, 
 StoredTensor DcpReader::locate(const DcpTensor& tensor, FileCache& files) const {
   StoredTensor stored = state_->locate(tensor, Box::whole(tensor.shape), files);
   try {
-    for (const DcpChunk& copy : tensor.copies)
-      stored.copies.push_back(State::open_chunk(tensor, copy, files));
+    for (const DcpChunk copy : tensor.copies) stored.copies.push_back(State::open_chunk(tensor, copy, files));
   } catch (Error& e) {
     e.add_context(fmt::format("tensor '{}'", tensor.fqn));
     throw;

@@ -44,7 +44,7 @@ void inspect_dcp(Inspection& result) {
   std::set<std::string> files;
   for (const DcpTensor& tensor : reader.metadata().tensors) {
     std::set<std::string> own;
-    for (const DcpChunk& chunk : tensor.chunks) own.insert(chunk.where.file);
+    for (const DcpChunk chunk : tensor.chunks) own.emplace(chunk.where.file());
     files.insert(own.begin(), own.end());
     result.tensors.push_back({tensor.fqn,
                               tensor.dtype,
@@ -55,7 +55,7 @@ void inspect_dcp(Inspection& result) {
                               {own.begin(), own.end()}});
   }
   for (const DcpObject& object : reader.metadata().objects) {
-    files.insert(object.where.file);
+    files.emplace(object.where.file());
     result.objects.push_back({object.fqn, value_of(reader, object)});
   }
   for (const std::string& file : files) result.files.push_back(file_in(result.path, file));

@@ -26,7 +26,7 @@ class DcpCheckpoint final : public Checkpoint {
     contents_.tensors.reserve(tensors_.size());
     for (const DcpTensor* tensor : tensors_) {
       const auto pieces = std::count_if(tensor->chunks.begin(), tensor->chunks.end(),
-                                        [](const DcpChunk& chunk) { return chunk.box.numel() > 0; });
+                                        [](const DcpChunk& chunk) { return chunk.box.numel() != 0; });
       contents_.tensors.push_back({tensor->fqn, tensor->path, tensor->dtype, tensor->shape,
                                    static_cast<std::size_t>(pieces), tensor->copies.size()});
     }
@@ -36,11 +36,8 @@ class DcpCheckpoint final : public Checkpoint {
   // From the metadata alone: opening every chunk's archive costs more than all the rest of a plan.
   void check_coverage(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
-    std::vector<const Box*> boxes;
-    boxes.reserve(entry.chunks.size());
-    for (const DcpChunk& chunk : entry.chunks) boxes.push_back(&chunk.box);
     try {
-      check_tiling(boxes, entry.shape);
+      check_tiling(entry.chunks.boxes(), entry.shape);
     } catch (Error& e) {
       e.add_context(fmt::format("tensor '{}' of shape {}", entry.fqn, to_string(entry.shape)));
       throw;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ckpt/pickle_graph.hpp"
 
@@ -159,6 +160,7 @@ class Document {
   /// `bytes` must outlive the document. Throws Error (kCorrupt) as pickle::parse does, but knows no limit on
   /// depth, and values may contain themselves: who walks it has to keep count.
   explicit Document(std::span<const std::byte> bytes);
+  explicit Document(Graph graph) : graph_(std::move(graph)) {}
 
   [[nodiscard]] NodeRef root() const { return {graph_, graph_.root}; }
 

@@ -37,7 +37,7 @@ class Type {
  private:
   std::string_view module_;
   std::string_view name_;
-  Ref known_;  // The class, as this document refers to it; None at first.
+  Ref known_{};  // The class, as this document refers to it; None at first.
 };
 
 /// An attribute of the class `of`.
@@ -53,7 +53,7 @@ class Field {
  private:
   std::string_view of_;
   std::string_view name_;
-  Ref known_;                    // The name, as this document refers to it; None at first.
+  Ref known_{};                  // The name, as this document refers to it; None at first.
   std::array<Ref, 4> others_{};  // Names that are other ones; None is no name.
   std::size_t next_other_ = 0;
 };

@@ -23,10 +23,16 @@ class Ref {
     kNode,   ///< Graph::nodes
   };
   static constexpr std::uint32_t kIndexLimit = std::uint32_t{1} << 30;
+  static constexpr std::uint32_t kForeignLimit = kIndexLimit - 5;
 
-  constexpr Ref() = default;  ///< None
+  /// None, if it is initialized as `Ref()` or `Ref x{}`: arrays of millions are left as they are.
+  constexpr Ref() = default;
   static constexpr Ref boolean(bool value) { return Ref(Tag::kConstant, value ? 2 : 1); }
   static constexpr Ref empty_tuple() { return Ref(Tag::kConstant, 3); }
+  /// Two that only the machine knows: a mark among values, and what another part of the pickle has set in the
+  /// memo, as long as it is not known (`index` must be less than kForeignLimit).
+  static constexpr Ref mark() { return Ref(Tag::kConstant, 4); }
+  static constexpr Ref foreign(std::uint32_t index) { return Ref(Tag::kConstant, kFirstForeign + index); }
   static constexpr Ref atom(std::uint32_t index) { return Ref(Tag::kAtom, index); }
   static constexpr Ref node(std::uint32_t index) { return Ref(Tag::kNode, index); }
   /// Nothing if the integer needs more than 30 bits.
@@ -36,6 +42,8 @@ class Ref {
     return Ref(Tag::kSmall, static_cast<std::uint32_t>(value + kHalf));
   }
 
+  [[nodiscard]] constexpr bool is_foreign() const { return bits_ >= kFirstForeign && bits_ < kIndexLimit; }
+  [[nodiscard]] constexpr std::uint32_t foreign_index() const { return bits_ - kFirstForeign; }
   [[nodiscard]] constexpr Tag tag() const { return static_cast<Tag>(bits_ >> 30); }
   [[nodiscard]] constexpr std::uint32_t index() const { return bits_ & (kIndexLimit - 1); }
   [[nodiscard]] constexpr std::int64_t small_value() const {
@@ -45,12 +53,15 @@ class Ref {
   friend constexpr bool operator==(Ref, Ref) = default;
 
  private:
+  static constexpr std::uint32_t kFirstForeign = kIndexLimit - kForeignLimit;
+
   constexpr Ref(Tag tag, std::uint32_t index) : bits_(static_cast<std::uint32_t>(tag) << 30 | index) {}
 
-  std::uint32_t bits_ = 0;
+  std::uint32_t bits_;
 };
 
-/// A container or a call, in 16 bytes. Its parts are graph.children[start, start + count).
+/// A container or a call, in 16 bytes. Its parts are graph.children[start, start + count). Must be
+/// initialized with braces.
 struct Node {
   enum class Kind : std::uint8_t {
     kTuple,
@@ -66,33 +77,33 @@ struct Node {
     kPersistent,  ///< One part.
   };
 
-  std::uint32_t start = 0;
-  std::uint32_t count = 0;
+  std::uint32_t start;
+  std::uint32_t count;
   Ref callable;
-  Kind kind = Kind::kTuple;
-  bool held = false;   ///< By the memo, or twice on the stack, and so by who knows how many.
-  bool grown = false;  ///< Filled more than once; only while it is built.
+  Kind kind;
+  bool held;   ///< By the memo, or twice on the stack, and so by who knows how many.
+  bool grown;  ///< Filled more than once; only while it is built.
 };
 
 static_assert(sizeof(Node) == 16);
 
 /// What few objects have.
 struct NodeExtras {
-  Ref kwargs;               ///< A dict, or None.
+  Ref kwargs{};             ///< A dict, or None.
   std::vector<Ref> states;  ///< Those of any object but a kInstance and a kRecord.
   std::vector<Ref> items;
   std::vector<Ref> pairs;
 };
 
 /// What a pickle builds, as one graph: containers refer to each other freely, even to themselves. Strings,
-/// bytes and large numbers stay in the input.
+/// bytes and large numbers stay in the input. Not all of the arrays need be used.
 struct Graph {
   std::span<const std::byte> bytes;
   LargeVector<Node> nodes;
   LargeVector<Ref> children;
   LargeVector<std::uint64_t> atoms;                      ///< Where the opcode of a literal is in `bytes`.
   std::unordered_map<std::uint32_t, NodeExtras> extras;  ///< By node.
-  Ref root;
+  Ref root{};
 };
 
 [[nodiscard]] inline std::span<const Ref> parts_of(const Graph& graph, const Node& node) {

@@ -6,14 +6,18 @@
 #include <bit>
 #include <cstring>
 #include <string>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
+#include "base/threads.hpp"
+#include "ckpt/pickle_builder.hpp"
 #include "ckpt/pickle_document.hpp"
 #include "ckpt/pickle_memo.hpp"
 #include "ckpt/pickle_opcodes.hpp"
+#include "ckpt/pickle_put_off.hpp"
 #include "ckpt/pickle_scan.hpp"
+#include "ckpt/pickle_stack.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
@@ -22,96 +26,112 @@ using Kind = Node::Kind;
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 
-std::span<const std::byte> checked_start(std::span<const std::byte> bytes) {
-  if (bytes.size() < 2 || static_cast<Op>(bytes[0]) != Op::kProto)
-    reject("not a pickle of protocol 2 or later");
-  return bytes;
-}
-
-// The values that the opcodes work on. What was taken off stays readable until the next push.
-class Stack {
- public:
-  [[gnu::always_inline]] void push(Ref value) {
-    if (height_ == refs_.size()) [[unlikely]]
-      grow();
-    refs_[height_++] = value;
-  }
-  [[nodiscard, gnu::always_inline]] Ref top() const {
-    if (height_ <= floor_) reject("the stack is empty");
-    return refs_[height_ - 1];
-  }
-  Ref pop() {
-    const Ref value = top();
-    --height_;
-    return value;
-  }
-  [[gnu::always_inline]] std::span<const Ref> take(std::size_t count) {
-    if (height_ - floor_ < count) reject("the stack is empty");
-    height_ -= count;
-    return std::span(refs_).subspan(height_, count);
-  }
-  void mark() {
-    marks_.push_back(height_);
-    floor_ = height_;
-  }
-  [[nodiscard]] bool mark_is_top() const { return !marks_.empty() && floor_ == height_; }
-  void drop_mark() {
-    marks_.pop_back();
-    floor_ = marks_.empty() ? 0 : marks_.back();
-  }
-  std::span<const Ref> take_marked() {
-    if (marks_.empty()) reject("a mark is missing");
-    const std::span<const Ref> taken = take(height_ - floor_);
-    drop_mark();
-    return taken;
-  }
-  [[nodiscard]] bool holds_one() const { return height_ == 1 && marks_.empty(); }
-
- private:
-  [[gnu::noinline]] void grow() { refs_.resize(std::max<std::size_t>(64, height_ * 2)); }
-
-  std::vector<Ref> refs_;
-  std::size_t height_ = 0;
-  std::size_t floor_ = 0;  // The last mark.
-  std::vector<std::size_t> marks_;
-};
+// A second half needs what only the first one knows.
+struct Unknown {};
 
 // What every other opcode calls is always_inline: the compiler takes the machine for too large to do it by
 // itself.
+//
+// One that begins in the middle of the pickle knows neither the stack nor the memo that it would have there.
+// What it fetches from the memo of before is a reference that says so, and stays one until the first half is
+// done. An opcode that needs values from beneath its stack is put off, for the first half to run it, together
+// with what lies on the stack. That is seldom: within a dict of a million, once for the thousand entries that
+// a pickle adds at a time.
 class Machine {
  public:
-  explicit Machine(std::span<const std::byte> bytes) : Machine(bytes, scan(checked_start(bytes))) {}
+  // For the part of the pickle from `first` on, which is all of it or a half; `counts` is for that part.
+  Machine(Graph& graph, const Scan& scan, const ScanMiddle& first, const ScanCounts& counts, bool alone)
+      : bytes_(graph.bytes),
+        graph_(graph),
+        builder_(graph, first.before, counts, alone),
+        memo_(scan.fetched, graph.bytes.size(), first.memoized),
+        stack_(first.position != 0),
+        first_known_(first.memoized),
+        next_(first.position) {}
 
-  Graph run() {
-    Op op = Op::kProto;
-    try {
-      while (op != Op::kStop) {
-        op = static_cast<Op>(graph_.bytes[position_]);
-        step(op);
-        if (op != Op::kStop) position_ = next_;
+  // Up to `end`, which is where an opcode begins, or to STOP.
+  void run_to(std::size_t end) { run<false>(end); }
+
+  // A second half, up to STOP.
+  void run_second_half() {
+    while (true) {
+      try {
+        return run<true>(bytes_.size());
+      } catch (const Stack::Beneath&) {
+        put_off();
       }
-    } catch (Error& e) {
-      e.add_context(place_of(graph_.bytes, position_));
-      throw;
     }
-    const std::size_t rest = graph_.bytes.size() - next_;
+  }
+
+  // Goes on where `second`, which began where this one has ended, is at STOP.
+  void take_over(Machine& second) {
+    builder_.go_on_after(second.builder_);
+    const auto push = [&](Ref value) { value == Ref::mark() ? stack_.mark() : stack_.push(known(value)); };
+    second.put_off_.run_all(push, [&](const PutOffOpcodes::Opcode& opcode) { run_put_off(opcode); });
+    second.stack_.empty(push, [&] { stack_.mark(); });
+    builder_.resolve_from(second.builder_, [&](Ref& ref) { ref = known(ref); });
+    for (const Unchecked& global : second.unchecked_) {
+      position_ = global.position;
+      check_names(parts_of(graph_, *builder_.node_of(global.node)));
+    }
+    next_ = second.next_;
+  }
+
+  // At STOP.
+  void finish() {
+    const std::size_t rest = bytes_.size() - next_ - 1;
     if (rest != 0) reject(fmt::format("{} bytes follow the end of the pickle", rest));
     if (!stack_.holds_one()) reject("the pickle ends with other than one value");
     graph_.root = stack_.top();
-    return std::move(graph_);
+    builder_.finish(graph_);
   }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t position() const { return position_; }
 
  private:
-  Machine(std::span<const std::byte> bytes, const Scan& scan) : memo_(scan.fetched, bytes.size()) {
-    graph_.bytes = bytes;
-    graph_.nodes.reserve(scan.nodes);
-    graph_.atoms.reserve(scan.atoms);
-    graph_.children.reserve(scan.values);
+  struct Unchecked {
+    std::size_t position = 0;
+    Ref node{};  // A kGlobal.
+  };
+
+  template <bool kSecondHalf>
+  void run(std::size_t end) {
+    // What the loop goes by stays in a register.
+    std::size_t next = next_;
+    while (next < end && static_cast<Op>(bytes_[next]) != Op::kStop) {
+      position_ = next++;
+      if constexpr (kSecondHalf) before_ = stack_.position();
+      step(static_cast<Op>(bytes_[position_]), next);
+    }
+    next_ = next;
   }
 
-  // One opcode. The scan has seen that its argument is there.
-  void step(Op op) {
-    next_ = position_ + 1;
+  void put_off() {
+    stack_.go_back(before_);
+    put_off_.add(position_, memo_.count(), stack_);
+    if (static_cast<Op>(bytes_[position_]) == Op::kMemoize)
+      memo_.put_next(Ref::foreign(static_cast<std::uint32_t>(memo_.count())));
+    next_ = argument_at(bytes_, position_).end;
+  }
+
+  void run_put_off(const PutOffOpcodes::Opcode& opcode) {
+    position_ = opcode.position;
+    const auto op = static_cast<Op>(bytes_[position_]);
+    if (op == Op::kMemoize) return put(opcode.memoized);
+    std::size_t next = position_ + 1;
+    step(op, next);
+  }
+
+  [[nodiscard]] Ref known(Ref ref) {
+    if (!ref.is_foreign()) return ref;
+    const std::optional<Ref> value = memo_.get(ref.foreign_index());
+    if (!value) reject_unset(ref.foreign_index());
+    return *value;
+  }
+
+  // One opcode, `next` is then behind its argument. The scan has seen that that is there.
+  [[gnu::always_inline]] void step(Op op, std::size_t& next) {
     switch (op) {
       case Op::kMark:
         return stack_.mark();
@@ -124,7 +144,7 @@ class Machine {
         stack_.take_marked();
         return;
       case Op::kDup:
-        hold(stack_.top());
+        builder_.hold(stack_.top());
         return stack_.push(stack_.top());
 
       case Op::kNone:
@@ -134,14 +154,14 @@ class Machine {
       case Op::kNewFalse:
         return stack_.push(Ref::boolean(false));
       case Op::kBinInt1:
-        return push_integer(fixed<std::uint8_t>());
+        return push_integer(fixed<std::uint8_t>(next));
       case Op::kBinInt2:
-        return push_integer(fixed<std::uint16_t>());
+        return push_integer(fixed<std::uint16_t>(next));
       case Op::kBinInt:
-        return push_integer(fixed<std::int32_t>());
+        return push_integer(fixed<std::int32_t>(next));
       case Op::kLong1:
       case Op::kLong4:
-        return push_long();
+        return push_long(next);
       case Op::kBinFloat:
       case Op::kShortBinUnicode:
       case Op::kShortBinString:
@@ -153,7 +173,7 @@ class Machine {
       case Op::kBinBytes8:
       case Op::kByteArray8:
       case Op::kGlobal:
-        next_ = argument_at(graph_.bytes, position_).end;
+        next = argument_at(bytes_, position_).end;
         return push_atom();
 
       case Op::kEmptyTuple:
@@ -189,17 +209,17 @@ class Machine {
         return set_items(checked_pairs(stack_.take_marked()));
 
       case Op::kBinPut:
-        return put(fixed<std::uint8_t>());
+        return put(fixed<std::uint8_t>(next));
       case Op::kLongBinPut:
-        return put(fixed<std::uint32_t>());
+        return put(fixed<std::uint32_t>(next));
       case Op::kMemoize:
         if (memo_.count() >= memo_.limit()) reject_memo(memo_.count());
-        if (memo_.put_next(stack_.top())) hold(stack_.top());
+        if (memo_.put_next(stack_.top())) builder_.hold(stack_.top());
         return;
       case Op::kBinGet:
-        return get(fixed<std::uint8_t>());
+        return get(fixed<std::uint8_t>(next));
       case Op::kLongBinGet:
-        return get(fixed<std::uint32_t>());
+        return get(fixed<std::uint32_t>(next));
 
       case Op::kStackGlobal:
         return push_global(stack_.take(2));
@@ -209,6 +229,7 @@ class Machine {
         return push_call(Kind::kNewObject, stack_.take(2), Ref());
       case Op::kNewObjEx: {
         const Ref kwargs = stack_.pop();
+        require_known(kwargs);
         if (!NodeRef(graph_, kwargs).dict()) reject("keyword arguments that are not a dict");
         return push_call(Kind::kNewObject, stack_.take(2), kwargs);
       }
@@ -218,12 +239,12 @@ class Machine {
         return push_filled(Kind::kPersistent, stack_.take(1));
 
       case Op::kProto: {
-        const std::uint8_t protocol = fixed<std::uint8_t>();
+        const std::uint8_t protocol = fixed<std::uint8_t>(next);
         if (protocol >= 2 && protocol <= 5) return;
         reject(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
       }
       case Op::kFrame:
-        next_ += 8;
+        next += 8;
         return;  // A hint for buffering; the opcodes go on as without it.
       case Op::kStop:
         return;
@@ -232,11 +253,11 @@ class Machine {
   }
 
   template <class T>
-  [[gnu::always_inline]] T fixed() {
+  [[gnu::always_inline]] T fixed(std::size_t& next) {
     static_assert(std::endian::native == std::endian::little);
     T value;
-    std::memcpy(&value, graph_.bytes.data() + next_, sizeof(T));
-    next_ += sizeof(T);
+    std::memcpy(&value, bytes_.data() + next, sizeof(T));
+    next += sizeof(T);
     return value;
   }
 
@@ -246,55 +267,15 @@ class Machine {
     push_atom();
   }
 
-  void push_long() {
-    const Argument argument = argument_at(graph_.bytes, position_);
-    next_ = argument.end;
-    const std::optional<std::int64_t> value = integer_of_digits(text_in(graph_.bytes, argument));
+  void push_long(std::size_t& next) {
+    const Argument argument = argument_at(bytes_, position_);
+    next = argument.end;
+    const std::optional<std::int64_t> value = integer_of_digits(text_in(bytes_, argument));
     if (value) return push_integer(*value);
     push_atom();
   }
 
-  void push_atom() {
-    if (graph_.atoms.size() >= Ref::kIndexLimit) reject("too many literals");
-    stack_.push(Ref::atom(static_cast<std::uint32_t>(graph_.atoms.size())));
-    graph_.atoms.push_back(position_);
-  }
-
-  // Nodes are used again as soon as nothing can refer to them any more.
-  [[gnu::always_inline]] void push_node(const Node& node) {
-    if (!unused_.empty()) {
-      const std::uint32_t index = unused_.back();
-      unused_.pop_back();
-      graph_.nodes[index] = node;
-      return stack_.push(Ref::node(index));
-    }
-    if (graph_.nodes.size() >= Ref::kIndexLimit) reject("too many containers");
-    stack_.push(Ref::node(static_cast<std::uint32_t>(graph_.nodes.size())));
-    graph_.nodes.push_back(node);
-  }
-
-  Node* node_of(Ref ref) { return ref.tag() == Ref::Tag::kNode ? &graph_.nodes[ref.index()] : nullptr; }
-
-  void hold(Ref ref) {
-    if (Node* node = node_of(ref)) node->held = true;
-  }
-
-  // For a node that was just taken off the stack and whose parts have found another place.
-  void release(Ref ref) {
-    if (!graph_.nodes[ref.index()].held) unused_.push_back(ref.index());
-  }
-
-  [[gnu::always_inline]] std::uint32_t store(std::span<const Ref> values) {
-    LargeVector<Ref>& children = graph_.children;
-    check_room(values.size());
-    const auto start = static_cast<std::uint32_t>(children.size());
-    for (const Ref value : values) children.push_back(value);
-    return start;
-  }
-
-  void check_room(std::size_t count) const {
-    if (count > UINT32_MAX - graph_.children.size()) reject("too many values");
-  }
+  void push_atom() { stack_.push(builder_.add_atom(position_)); }
 
   void push_tuple(std::span<const Ref> items) {
     if (items.empty()) return stack_.push(Ref::empty_tuple());
@@ -302,43 +283,16 @@ class Machine {
   }
 
   [[gnu::always_inline]] void push_filled(Kind kind, std::span<const Ref> parts) {
-    const auto count = static_cast<std::uint32_t>(parts.size());
-    push_node({.start = store(parts), .count = count, .kind = kind});
+    stack_.push(builder_.add_node(kind, parts));
   }
 
-  // The first filling takes what it needs, as most containers are filled once; after that they double.
-  void extend(Ref container, std::span<const Ref> parts) {
-    Node& node = graph_.nodes[container.index()];
-    const std::size_t count = node.count + parts.size();
-    if (node.count == 0) {
-      node.start = store(parts);
-    } else {
-      if (count > room_of(container)) make_room(container, node, count);
-      std::copy(parts.begin(), parts.end(), graph_.children.begin() + node.start + node.count);
-    }
-    node.count = static_cast<std::uint32_t>(count);
+  static void require_known(Ref value) {
+    if (value.is_foreign()) [[unlikely]]
+      throw Unknown();
   }
-
-  std::uint32_t room_of(Ref container) const {
-    const Node& node = graph_.nodes[container.index()];
-    return node.grown ? rooms_.at(container.index()) : node.count;
-  }
-
-  void make_room(Ref container, Node& node, std::size_t count) {
-    LargeVector<Ref>& children = graph_.children;
-    const std::uint32_t before = room_of(container);
-    const std::size_t room = std::max(count, std::size_t{before} * 2);
-    check_room(room);
-    if (std::size_t{node.start} + before != children.size()) {
-      const std::size_t start = children.size();
-      children.resize(start + node.count);
-      std::copy_n(children.begin() + node.start, node.count,
-                  children.begin() + static_cast<std::ptrdiff_t>(start));
-      node.start = static_cast<std::uint32_t>(start);
-    }
-    children.resize(node.start + room);
-    rooms_[container.index()] = static_cast<std::uint32_t>(room);
-    node.grown = true;
+  [[nodiscard]] Ref known_top() const {
+    require_known(stack_.top());
+    return stack_.top();
   }
 
   std::span<const Ref> checked_pairs(std::span<const Ref> pairs) {
@@ -352,24 +306,23 @@ class Machine {
   }
 
   void append(std::span<const Ref> items) {
-    const Node* target = node_of(stack_.top());
+    const Ref top = known_top();
+    const Node* target = builder_.node_of(top);
     if (target != nullptr && (target->kind == Kind::kList || target->kind == Kind::kSet))
-      return extend(stack_.top(), items);
+      return builder_.extend(top, items);
     if (target == nullptr || !is_object(*target)) reject("items for something that is not a list");
-    std::vector<Ref>& all = extras().items;
+    std::vector<Ref>& all = builder_.extras(top).items;
     all.insert(all.end(), items.begin(), items.end());
   }
 
   void set_items(std::span<const Ref> pairs) {
-    const Node* target = node_of(stack_.top());
-    if (target != nullptr && target->kind == Kind::kDict) return extend(stack_.top(), pairs);
+    const Ref top = known_top();
+    const Node* target = builder_.node_of(top);
+    if (target != nullptr && target->kind == Kind::kDict) return builder_.extend(top, pairs);
     if (target == nullptr || !is_object(*target)) reject("entries for something that is not a dict");
-    std::vector<Ref>& all = extras().pairs;
+    std::vector<Ref>& all = builder_.extras(top).pairs;
     all.insert(all.end(), pairs.begin(), pairs.end());
   }
-
-  // Of the object on top.
-  NodeExtras& extras() { return graph_.extras[stack_.top().index()]; }
 
   [[noreturn]] static void reject_memo(std::uint64_t index) {
     reject(fmt::format("memo {} in so short a pickle", index));
@@ -377,10 +330,11 @@ class Machine {
 
   void put(std::uint64_t index) {
     if (index >= memo_.limit()) reject_memo(index);
-    if (memo_.put(index, stack_.top())) hold(stack_.top());
+    if (memo_.put(index, stack_.top())) builder_.hold(stack_.top());
   }
 
   [[gnu::always_inline]] void get(std::uint64_t index) {
+    if (index < first_known_) return stack_.push(Ref::foreign(static_cast<std::uint32_t>(index)));
     const std::optional<Ref> value = memo_.get(index);
     if (!value) [[unlikely]]
       reject_unset(index);
@@ -392,10 +346,16 @@ class Machine {
   }
 
   void push_global(std::span<const Ref> names) {
+    const bool known = std::none_of(names.begin(), names.end(), [](Ref name) { return name.is_foreign(); });
+    if (known) check_names(names);
+    push_filled(Kind::kGlobal, names);
+    if (!known) unchecked_.push_back({position_, stack_.top()});
+  }
+
+  void check_names(std::span<const Ref> names) const {
     for (const Ref name : names) {
       if (!NodeRef(graph_, name).text()) reject("a name that is not a string");
     }
-    push_filled(Kind::kGlobal, names);
   }
 
   // The call shares the parts of the tuple, which cannot change any more; copies would let a small pickle
@@ -404,61 +364,121 @@ class Machine {
     Node node{.callable = callable_and_args[0], .kind = kind};
     const Ref args = callable_and_args[1];
     if (args != Ref::empty_tuple()) {
-      const Node* tuple = node_of(args);
+      require_known(args);
+      const Node* tuple = builder_.node_of(args);
       if (tuple == nullptr || tuple->kind != Kind::kTuple) reject("arguments that are not a tuple");
       node.start = tuple->start;
       node.count = tuple->count;
-      release(args);
+      builder_.release(args);
     }
-    push_node(node);
-    if (kwargs != Ref()) extras().kwargs = kwargs;
+    stack_.push(builder_.add_node(node));
+    if (kwargs != Ref()) builder_.extras(stack_.top()).kwargs = kwargs;
   }
 
+  // What is known only by the memo is held, and so never the state of a record.
   void build(Ref state) {
-    Node* object = node_of(stack_.top());
+    const Ref top = known_top();
+    Node* object = builder_.node_of(top);
     if (object == nullptr || !is_object(*object)) reject("state for something without state");
     if (object->kind == Kind::kRecord) {
-      unmake_record(stack_.top());
-      object = node_of(stack_.top());
+      unmake_record(top);
+      object = builder_.node_of(top);
     }
-    const Node* dict = node_of(state);
+    const Node* dict = builder_.node_of(state);
     if (object->kind == Kind::kNewObject && object->count == 0) {
       object->kind = Kind::kInstance;
       if (dict != nullptr && dict->kind == Kind::kDict && !dict->held) {
         object->kind = Kind::kRecord;
         object->start = dict->start;
         object->count = dict->count;
-        return release(state);
+        return builder_.release(state);
       }
     }
-    if (object->kind == Kind::kInstance) return extend(stack_.top(), {&state, 1});
-    extras().states.push_back(state);
+    if (object->kind == Kind::kInstance) return builder_.extend(top, {&state, 1});
+    builder_.extras(top).states.push_back(state);
   }
 
   // A second state comes: the first one has to be a dict again.
   void unmake_record(Ref record) {
-    Node dict = graph_.nodes[record.index()];
+    Node dict = *builder_.node_of(record);
     dict.kind = Kind::kDict;
     dict.held = dict.grown = false;
-    push_node(dict);
-    const Ref state = stack_.pop();
-    Node& object = graph_.nodes[record.index()];
+    const Ref state = builder_.add_node(dict);
+    Node& object = *builder_.node_of(record);
     object.kind = Kind::kInstance;
     object.start = object.count = 0;
-    extend(record, {&state, 1});
+    builder_.extend(record, {&state, 1});
   }
 
-  Graph graph_;
+  std::span<const std::byte> bytes_;
+  Graph& graph_;
+  GraphBuilder builder_;
   Memo memo_;
   Stack stack_;
-  std::size_t position_ = 0;  // Of the opcode that is being run,
-  std::size_t next_ = 0;      // and of the one after it.
-  std::vector<std::uint32_t> unused_;
-  std::unordered_map<std::uint32_t, std::uint32_t> rooms_;  // By node: parts for which a grown one has room.
+  std::uint64_t first_known_;  // Of the memo's indices.
+  std::size_t position_ = 0;   // Of the opcode that is being run,
+  std::size_t next_;           // and at first and at last, of the next one.
+  // Of a second half.
+  Stack::Position before_;  // The opcode that is being run.
+  PutOffOpcodes put_off_;
+  std::vector<Unchecked> unchecked_;
 };
+
+template <class Work>
+void with_place(const Machine& machine, Work work) {
+  try {
+    work();
+  } catch (Error& e) {
+    e.add_context(place_of(machine.bytes(), machine.position()));
+    throw;
+  }
+}
+
+// Whether it could be done: the graph is of no use if not.
+bool run_halves(Graph& graph, const Scan& scan) {
+  const ScanMiddle& middle = *scan.middle;
+  if (scan.fetched.size() * 64 > Ref::kForeignLimit) return false;
+  Machine first(graph, scan, {}, middle.before, false);
+  Machine second(graph, scan, middle, scan.counts - middle.before, false);
+  bool second_is_done = false;
+  try {
+    const auto run_second = [&] {
+      try {
+        second.run_second_half();
+        second_is_done = true;
+      } catch (const Error&) {  // To be met again by one machine, which knows whether it is one.
+      } catch (const Unknown&) {
+      }
+    };
+    run_both([&] { with_place(first, [&] { first.run_to(middle.position); }); }, run_second);
+    if (!second_is_done) return false;
+    with_place(first, [&] { first.take_over(second); });
+    first.finish();
+  } catch (const GraphBuilder::Full&) {
+    return false;
+  }
+  return true;
+}
 
 }  // namespace
 
-Graph run_machine(std::span<const std::byte> bytes) { return Machine(bytes).run(); }
+Graph run_machine(std::span<const std::byte> bytes) {
+  if (bytes.size() < 2 || static_cast<Op>(bytes[0]) != Op::kProto)
+    reject("not a pickle of protocol 2 or later");
+  return run_machine(bytes, scan(bytes));
+}
+
+Graph run_machine(std::span<const std::byte> bytes, const Scan& scan) {
+  Graph graph;
+  graph.bytes = bytes;
+  graph.nodes.resize(std::min<std::size_t>(scan.counts.nodes, Ref::kIndexLimit));
+  graph.atoms.resize(std::min<std::size_t>(scan.counts.atoms, Ref::kIndexLimit));
+  graph.children.resize(std::min<std::size_t>(scan.counts.values, UINT32_MAX));
+  if (scan.middle && run_halves(graph, scan)) return graph;
+  Machine machine(graph, scan, {}, scan.counts, true);
+  with_place(machine, [&] { machine.run_to(bytes.size()); });
+  machine.finish();
+  return graph;
+}
 
 }  // namespace accel::ckpt::pickle

@@ -172,16 +172,17 @@ class Scanner {
     for (std::size_t word = 0; word < next.fetched_.size(); ++word) fetched_[word] |= next.fetched_[word];
   }
 
-  Scan result() {
-    Scan result;
+  [[nodiscard]] std::size_t seen(Op op) const { return seen_[static_cast<std::uint8_t>(op)]; }
+  [[nodiscard]] ScanCounts counts() const {
+    ScanCounts counts;
     for (std::size_t op = 0; op < seen_.size(); ++op) {
-      result.values += kOps[op].makes != Makes::kNothing ? seen_[op] : 0;
-      result.atoms += kOps[op].makes == Makes::kAtom ? seen_[op] : 0;
-      result.nodes += kOps[op].makes == Makes::kNode ? seen_[op] : 0;
+      counts.values += kOps[op].makes != Makes::kNothing ? seen_[op] : 0;
+      counts.atoms += kOps[op].makes == Makes::kAtom ? seen_[op] : 0;
+      counts.nodes += kOps[op].makes == Makes::kNode ? seen_[op] : 0;
     }
-    result.fetched = std::move(fetched_);
-    return result;
+    return counts;
   }
+  Scan result() { return {counts(), std::move(fetched_), std::nullopt}; }
 
  private:
   // Memo indices count up, so none can be greater than the number of bytes.
@@ -214,7 +215,21 @@ std::optional<std::size_t> middle_frame(std::span<const std::byte> bytes) {
   return std::nullopt;
 }
 
-// Nothing if no opcode begins at `middle`.
+}  // namespace
+
+Argument argument_at(std::span<const std::byte> bytes, std::size_t position) {
+  if (position >= bytes.size()) reject_end();
+  return argument_of(bytes, position, info_at(bytes, position));
+}
+
+std::uint64_t number_in(std::span<const std::byte> bytes, Argument argument) {
+  return number(bytes, argument.begin, argument.end - argument.begin);
+}
+
+std::string_view text_in(std::span<const std::byte> bytes, Argument argument) {
+  return {reinterpret_cast<const char*>(bytes.data()) + argument.begin, argument.end - argument.begin};
+}
+
 std::optional<Scan> scan_halves(std::span<const std::byte> bytes, std::size_t middle) {
   Scanner first(bytes, 0, middle);
   Scanner second(bytes, middle, bytes.size());
@@ -230,23 +245,11 @@ std::optional<Scan> scan_halves(std::span<const std::byte> bytes, std::size_t mi
   run_both([&] { first.run(); }, run_second);
   if (first.stopped() || first.reached() != middle) return std::nullopt;
   if (wrong) std::rethrow_exception(wrong);
+  const ScanMiddle found{middle, first.seen(Op::kMemoize), first.counts()};
   first.add(second);
-  return first.result();
-}
-
-}  // namespace
-
-Argument argument_at(std::span<const std::byte> bytes, std::size_t position) {
-  if (position >= bytes.size()) reject_end();
-  return argument_of(bytes, position, info_at(bytes, position));
-}
-
-std::uint64_t number_in(std::span<const std::byte> bytes, Argument argument) {
-  return number(bytes, argument.begin, argument.end - argument.begin);
-}
-
-std::string_view text_in(std::span<const std::byte> bytes, Argument argument) {
-  return {reinterpret_cast<const char*>(bytes.data()) + argument.begin, argument.end - argument.begin};
+  Scan result = first.result();
+  if (first.seen(Op::kBinPut) == 0 && first.seen(Op::kLongBinPut) == 0) result.middle = found;
+  return result;
 }
 
 Scan scan(std::span<const std::byte> bytes) {

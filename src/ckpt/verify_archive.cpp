@@ -269,7 +269,8 @@ void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive) {
                               place.offset + place.length, "its archive has no record 'data.pkl'"});
 }
 
-void check_chunk(DType dtype, const Dims& sizes, const ArchivePlace& place, ArchiveCheck& archive) {
+void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const ArchivePlace& place,
+                 ArchiveCheck& archive) {
   check_has_pickle(place, archive);
   if (!archive.pickle) return;
   const auto report = [&](FindingKind kind, std::string text) {
@@ -281,7 +282,7 @@ void check_chunk(DType dtype, const Dims& sizes, const ArchivePlace& place, Arch
     if (!found) {
       report(FindingKind::kMismatch,
              fmt::format("its archive holds no tensor, but a {}", pickle::describe(*archive.pickle)));
-    } else if (found->dtype != dtype || found->shape != sizes) {
+    } else if (found->dtype != dtype || !std::ranges::equal(found->shape, sizes)) {
       report(FindingKind::kMismatch,
              fmt::format("its archive holds {} {}, {} {} is expected", torch_name(found->dtype),
                          to_string(found->shape), torch_name(dtype), to_string(sizes)));

@@ -56,7 +56,8 @@ struct ArchiveCheck {
 void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive);
 
 /// Checks that the archive, if it could be read, holds a tensor of this type and shape, all of it.
-void check_chunk(DType dtype, const Dims& sizes, const ArchivePlace& place, ArchiveCheck& archive);
+void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const ArchivePlace& place,
+                 ArchiveCheck& archive);
 
 /// Checks that the storage of `tensor` is in the archive, and is large enough.
 void check_storage(const TorchTensor& tensor, const ArchivePlace& place, ArchiveCheck& archive);

@@ -39,14 +39,17 @@ constexpr double kSlowestBytesPerSecond = 50e6;
 
 // One item: a chunk of a tensor, or an object.
 struct Item {
-  const DcpRange* where = nullptr;
+  DcpRange where;
   const DcpTensor* tensor = nullptr;
-  const DcpChunk* chunk = nullptr;
+  std::size_t chunk = 0;  // Of the tensor.
   const DcpObject* object = nullptr;
 
+  [[nodiscard]] std::string file() const { return std::string(where.file()); }
   [[nodiscard]] const std::string& fqn() const { return tensor != nullptr ? tensor->fqn : object->fqn; }
   // What several chunks at one place have in common: an empty one may stand for another rank's.
-  [[nodiscard]] bool has_elements() const { return chunk == nullptr || chunk->box.numel() != 0; }
+  [[nodiscard]] bool has_elements() const {
+    return tensor == nullptr || tensor->chunks.box(chunk).numel() != 0;
+  }
 };
 
 struct FileState {
@@ -63,14 +66,16 @@ std::optional<FileState> state_of(const fs::path& path) {
 std::vector<Item> items_of(const DcpMetadata& metadata) {
   std::vector<Item> items;
   for (const DcpTensor& tensor : metadata.tensors) {
-    for (const DcpChunk& chunk : tensor.chunks) items.push_back({&chunk.where, &tensor, &chunk, nullptr});
+    for (std::size_t i = 0; i < tensor.chunks.size(); ++i)
+      items.push_back({tensor.chunks.where(i), &tensor, i, nullptr});
   }
   for (const DcpObject& object : metadata.objects) {
-    items.push_back({&object.where, nullptr, nullptr, &object});
+    items.push_back({object.where, nullptr, 0, &object});
   }
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    return std::tie(a.where->file, a.where->offset, a.where->length) <
-           std::tie(b.where->file, b.where->offset, b.where->length);
+    const int order = a.where.source == b.where.source ? 0 : a.where.file().compare(b.where.file());
+    if (order != 0) return order < 0;
+    return std::tie(a.where.offset, a.where.length) < std::tie(b.where.offset, b.where.length);
   });
   return items;
 }
@@ -174,18 +179,19 @@ class DcpVerifier {
         report(FindingKind::kMismatch, "", tensor.fqn, 0, 0,
                "the ranks do not agree about its type or shape");
       } else {
-        std::move(tensor.chunks.begin(), tensor.chunks.end(), std::back_inserter(found->second->chunks));
+        for (const DcpChunk chunk : tensor.chunks) found->second->chunks.add(chunk);
       }
     }
     std::move(added.begin(), added.end(), std::back_inserter(metadata_.tensors));
     std::move(part.objects.begin(), part.objects.end(), std::back_inserter(metadata_.objects));
+    std::move(part.files.begin(), part.files.end(), std::back_inserter(metadata_.files));
     copies_allowed_ = true;
   }
 
   void check_coverage(const DcpTensor& tensor) {
-    std::vector<Box> boxes;
+    std::vector<BoxView> boxes;
     std::int64_t covered = 0;
-    for (const DcpChunk& chunk : tensor.chunks) {
+    for (const DcpChunk chunk : tensor.chunks) {
       if (chunk.box.numel() == 0) continue;
       if (copies_allowed_ && std::find(boxes.begin(), boxes.end(), chunk.box) != boxes.end()) continue;
       boxes.push_back(chunk.box);
@@ -207,8 +213,8 @@ class DcpVerifier {
   void check_files() {
     FileCache names(directory_);
     for (const Item& item : items_) {
-      const std::string& name = item.where->file;
-      if (files_.contains(name)) continue;
+      if (files_.contains(item.where.file())) continue;
+      const std::string name = item.file();
       try {
         (void)names.open(name);
         files_[name] = state_of(directory_ / name);
@@ -233,7 +239,7 @@ class DcpVerifier {
 
   std::string missing_text(const std::string& name) {
     const auto count = std::count_if(items_.begin(), items_.end(),
-                                     [&](const Item& item) { return item.where->file == name; });
+                                     [&](const Item& item) { return item.where.file() == name; });
     return fmt::format("is not there; .metadata puts {} item{} into it", count, count == 1 ? "" : "s");
   }
 
@@ -277,23 +283,23 @@ class DcpVerifier {
     const Item* before = nullptr;
     std::uint64_t reached = 0;
     for (const Item& item : items_) {
-      const DcpRange& where = *item.where;
-      const auto& state = files_[where.file];
+      const DcpRange& where = item.where;
+      const auto& state = files_.find(where.file())->second;
       if (!state) continue;
       std::uint64_t end = 0;
       if (__builtin_add_overflow(where.offset, where.length, &end) || end > state->bytes) {
-        report(FindingKind::kTruncated, where.file, item.fqn(), where.offset, end,
+        report(FindingKind::kTruncated, item.file(), item.fqn(), where.offset, end,
                fmt::format("the file ends at byte {}", state->bytes));
         continue;
       }
       sound_.push_back(&item);
       if (!item.has_elements()) continue;
-      if (before != nullptr && before->where->file == where.file && where.offset < reached) {
-        report(FindingKind::kOverlap, where.file, item.fqn(), where.offset, end,
-               fmt::format("'{}' has bytes {} to {} of the file", before->fqn(), before->where->offset,
-                           before->where->offset + before->where->length));
+      if (before != nullptr && before->where.file() == where.file() && where.offset < reached) {
+        report(FindingKind::kOverlap, item.file(), item.fqn(), where.offset, end,
+               fmt::format("'{}' has bytes {} to {} of the file", before->fqn(), before->where.offset,
+                           before->where.offset + before->where.length));
       }
-      if (before == nullptr || before->where->file != where.file || end > reached) {
+      if (before == nullptr || before->where.file() != where.file() || end > reached) {
         before = &item;
         reached = end;
       }
@@ -325,33 +331,35 @@ class DcpVerifier {
   }
 
   void check_item(const Item& item, FileCache& files, VerifyJob& part) {
-    const DcpRange& where = *item.where;
-    const ArchivePlace place{where.file, item.fqn(), where.offset, where.length};
+    const DcpRange& where = item.where;
+    const std::string file = item.file();
+    const ArchivePlace place{file, item.fqn(), where.offset, where.length};
     if (!is_known(where)) {
       ++unknown_transforms_;
       return;
     }
     ArchiveCheck archive;
-    if (where.transforms.empty()) {
-      archive = check_archive(files.open(where.file), place);
+    if (where.transforms().empty()) {
+      archive = check_archive(files.open(file), place);
     } else {
-      ZstdSource source(files.open_own(where.file), {where.offset, where.length});
+      ZstdSource source(files.open_own(file), {where.offset, where.length});
       archive = check_archive(source, place);
     }
-    if (item.tensor != nullptr) check_chunk(item.tensor->dtype, item.chunk->box.sizes, place, archive);
+    if (item.tensor != nullptr)
+      check_chunk(item.tensor->dtype, item.tensor->chunks.box(item.chunk).sizes, place, archive);
     if (item.tensor == nullptr) check_has_pickle(place, archive);
     std::move(archive.findings.begin(), archive.findings.end(), std::back_inserter(part.result.findings));
     for (RecordSum& sum : archive.sums) {
-      part.sums.push_back({{directory_ / where.file, sum.begin, sum.length, sum.crc32},
-                           {FindingKind::kChecksum, where.file, item.fqn(), sum.begin, sum.begin + sum.length,
+      part.sums.push_back({{directory_ / file, sum.begin, sum.length, sum.crc32},
+                           {FindingKind::kChecksum, file, item.fqn(), sum.begin, sum.begin + sum.length,
                             fmt::format("record '{}'", sum.name)}});
     }
   }
 
   static bool is_known(const DcpRange& where) {
-    if (where.transforms.empty()) return true;
-    return where.transforms.size() == 1 && (where.transforms.front() == "stream.zstd/1" ||
-                                            where.transforms.front().starts_with("stream.zstd/1."));
+    if (where.transforms().empty()) return true;
+    return where.transforms().size() == 1 && (where.transforms().front() == "stream.zstd/1" ||
+                                              where.transforms().front().starts_with("stream.zstd/1."));
   }
 
   fs::path directory_;
@@ -361,8 +369,9 @@ class DcpVerifier {
   DcpMetadata metadata_;
   bool copies_allowed_ = false;
   std::int64_t metadata_modified_s_ = 0;
-  std::vector<Item> items_;                                // By file and offset.
-  std::map<std::string, std::optional<FileState>> files_;  // Those referred to; nothing: not there.
+  std::vector<Item> items_;  // By file and offset.
+  std::map<std::string, std::optional<FileState>, std::less<>>
+      files_;  // Those referred to; nothing: not there.
   std::atomic<std::size_t> unknown_transforms_ = 0;
   std::vector<const Item*> sound_;  // Items that lie within their files.
 };

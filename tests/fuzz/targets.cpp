@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,10 @@
 #include "ckpt/dcp_record.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/inspection.hpp"
+#include "ckpt/pickle_document.hpp"
+#include "ckpt/pickle_machine.hpp"
 #include "ckpt/pickle_reader.hpp"
+#include "ckpt/pickle_scan.hpp"
 #include "ckpt/safetensors.hpp"
 #include "ckpt/script_reads.hpp"
 #include "ckpt/torch_tensor.hpp"
@@ -57,10 +61,50 @@ class MemoryFile {
   std::filesystem::path path_;
 };
 
+// What is read, or why not.
+struct Outcome {
+  std::optional<pickle::Value> value;
+  std::string error;
+};
+
+template <class Read>
+Outcome outcome_of(Read read) {
+  try {
+    return {read(), ""};
+  } catch (const Error& e) {
+    return {std::nullopt, e.message()};
+  }
+}
+
+bool same(const Outcome& a, const Outcome& b) {
+  if (a.error != b.error || a.value.has_value() != b.value.has_value()) return false;
+  return !a.value || pickle::same(*a.value, *b.value);
+}
+
+// Nothing if no opcode begins at or soon behind the middle.
+std::optional<pickle::Scan> halves_of(std::span<const std::byte> input) {
+  constexpr std::size_t kTries = 16;
+  for (std::size_t at = input.size() / 2; at < std::min(input.size(), input.size() / 2 + kTries); ++at) {
+    try {
+      if (std::optional<pickle::Scan> found = pickle::scan_halves(input, at)) return found;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// In two halves at once a pickle must be what it is as one.
 void read_pickle(std::span<const std::byte> input) {
-  const pickle::Value value = pickle::parse(input);
-  (void)pickle::describe(value);
-  if (!pickle::same(value, value)) std::abort();
+  const Outcome whole = outcome_of([&] { return pickle::parse(input); });
+  if (const std::optional<pickle::Scan> halves = halves_of(input)) {
+    const Outcome joined = outcome_of(
+        [&] { return pickle::tree_of(pickle::Document(pickle::run_machine(input, *halves)).root(), {}); });
+    if (!same(whole, joined)) std::abort();
+  }
+  if (!whole.value) return;
+  (void)pickle::describe(*whole.value);
+  if (!pickle::same(*whole.value, *whole.value)) std::abort();
 }
 
 void read_record(std::span<const std::byte> input) {

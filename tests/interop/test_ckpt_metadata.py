@@ -10,7 +10,15 @@ import dcp_forms
 import pytest
 import torch
 from torch.distributed.checkpoint import FileSystemReader
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +104,33 @@ def test_every_protocol(accel, forms, tmp_path, protocol):
     subprocess.run(["cp", "-r", forms / "extras", directory], check=True)
     (directory / ".metadata").write_bytes(pickle.dumps(metadata, protocol))
     assert as_accel_says(accel, directory) == as_accel_says(accel, forms / "extras")
+
+
+@pytest.mark.parametrize("tensors, chunks", [(1, 12000), (40, 300), (6000, 2)])
+def test_large_metadata_is_read_in_two_halves(accel, tmp_path, tensors, chunks):
+    """From a megabyte on; where the halves meet depends on what there is the most of."""
+    state, places = {}, {}
+    for i in range(tensors):
+        size = torch.Size([4 * chunks, 1000 + i])
+        parts = [ChunkStorageMetadata(torch.Size([4 * c, 0]), torch.Size([4, 1000 + i])) for c in range(chunks)]
+        state[f"layers.{i}.weight"] = TensorStorageMetadata(TensorProperties(torch.bfloat16), size, parts)
+    state["step"] = BytesStorageMetadata()
+    for c in range(chunks):
+        for i, name in enumerate(state):
+            offset = torch.Size([4 * c, 0]) if name != "step" else None
+            places[MetadataIndex(name, offset, c)] = _StorageInfo(f"__{c % 50}_0.distcp", 70_000 * i + c, 70_000)
+    (tmp_path / "ck").mkdir()
+    data = pickle.dumps(Metadata(state, None, places), protocol=4)
+    assert len(data) > 1 << 20
+    (tmp_path / "ck" / ".metadata").write_bytes(data)
+    for number in range(min(chunks, 50)):
+        (tmp_path / "ck" / f"__{number}_0.distcp").touch()
+    metadata = FileSystemReader(tmp_path / "ck").read_metadata()
+    (found,) = json.loads(accel("inspect", tmp_path / "ck", "--json").stdout)["checkpoints"]
+    assert {e["name"]: (e["dtype"], e["shape"], e["chunks"], e["files"]) for e in found["tensors"]} == {
+        name: ("bfloat16", list(entry.size), chunks, sorted({f"__{c % 50}_0.distcp" for c in range(chunks)}))
+        for name, entry in metadata.state_dict_metadata.items() if name != "step"
+    }  # fmt: skip
 
 
 def test_six_properties_and_three_fields(accel, forms, tmp_path):

@@ -98,10 +98,10 @@ TEST(BoxTest, IntersectionIsWhatBothHave) {
 }
 
 TEST(BoxTest, RejectsABoxOutsideItsTensor) {
-  EXPECT_NO_THROW(check_within({{2, 0}, {0, 3}}, {2, 3}));  // An empty shard at the end.
+  EXPECT_NO_THROW(check_within(Box{{2, 0}, {0, 3}}, Dims{2, 3}));  // An empty shard at the end.
   for (const Box& box : {Box{{0}, {3}}, Box{{0, 0}, {3, 3}}, Box{{-1, 0}, {1, 1}}, Box{{1, 1}, {1, -1}},
                          Box{{3, 0}, {0, 1}}, Box{{1, 0}, {INT64_MAX, 1}}, Box{{0, 0}, {1}}}) {
-    EXPECT_THROW(check_within(box, {2, 3}), Error) << to_string(box.offsets) << to_string(box.sizes);
+    EXPECT_THROW(check_within(box, Dims{2, 3}), Error) << to_string(box.offsets) << to_string(box.sizes);
   }
 }
 

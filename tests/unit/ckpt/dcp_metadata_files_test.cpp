@@ -19,13 +19,17 @@ using testing::write_file;
 
 // What a rank says that has rows [rank, rank + 1) of `w`, all of `all`, and an object.
 DcpMetadata rank_metadata(int rank) {
-  const std::string file = "__" + std::to_string(rank) + "_0.distcp";
+  const std::string name = "__" + std::to_string(rank) + "_0.distcp";
+  const std::vector<DcpFiles::Entry> files{{name, 0}};
   DcpMetadata metadata;
   metadata.version = "1.0.0";
-  metadata.objects = {{"lr", {"lr"}, {file, 200, 10, {}}}};
-  metadata.tensors = {
-      {"all", {"all"}, DType::kInt64, {5}, {{Box::whole({5}), {file, 100, 90, {}}}}, 1},
-      {"w", {"m", "w"}, DType::kFloat32, {3, 4}, {{Box{{rank, 0}, {1, 4}}, {file, 0, 90, {}}}}, 0}};
+  metadata.files.push_back(std::make_shared<const DcpFiles>(files, std::vector<std::vector<std::string>>(1)));
+  const DcpFile* file = &(*metadata.files[0])[0];
+  metadata.objects = {{"lr", {"lr"}, {file, 200, 10}}};
+  metadata.tensors = {{"all", {"all"}, DType::kInt64, {5}, {}, 1, {}},
+                      {"w", {"m", "w"}, DType::kFloat32, {3, 4}, {}, 0, {}}};
+  metadata.tensors[0].chunks.add({Box::whole({5}), {file, 100, 90}});
+  metadata.tensors[1].chunks.add({Box{{rank, 0}, {1, 4}}, {file, 0, 90}});
   return metadata;
 }
 
@@ -36,22 +40,23 @@ TEST(DcpMetadataFilesTest, RanksAreMerged) {
   EXPECT_EQ(all.fqn, "all");
   EXPECT_EQ(all.position, 1U);
   ASSERT_EQ(all.chunks.size(), 1U);
-  EXPECT_EQ(all.chunks[0].where.file, "__0_0.distcp");
+  EXPECT_EQ(all.chunks[0].where.file(), "__0_0.distcp");
   ASSERT_EQ(all.copies.size(), 2U);
-  EXPECT_EQ(all.copies[1].where.file, "__2_0.distcp");
+  EXPECT_EQ(all.copies[1].where.file(), "__2_0.distcp");
   const DcpTensor& w = found.tensors[1];
   EXPECT_EQ(w.position, 0U);
   EXPECT_EQ(w.chunks.size(), 3U);
   EXPECT_TRUE(w.copies.empty());
   ASSERT_EQ(found.objects.size(), 1U);
-  EXPECT_EQ(found.objects[0].where.file, "__0_0.distcp");
+  EXPECT_EQ(found.objects[0].where.file(), "__0_0.distcp");
   EXPECT_EQ(found.version, "1.0.0");
 }
 
 TEST(DcpMetadataFilesTest, ATensorOfALaterRankComesBehind) {
   DcpMetadata second = rank_metadata(1);
-  second.tensors.insert(second.tensors.begin(),
-                        {"a", {"a"}, DType::kBool, {}, {{Box{}, {"f", 0, 1, {}}}}, 2});
+  DcpTensor first{"a", {"a"}, DType::kBool, {}, {}, 2, {}};
+  first.chunks.add({Box{}, {&(*second.files[0])[0], 0, 1}});
+  second.tensors.insert(second.tensors.begin(), std::move(first));
   const DcpMetadata found = merge_rank_metadata({rank_metadata(0), second});
   EXPECT_EQ(found.tensors[0].fqn, "a");
   EXPECT_EQ(found.tensors[0].position, 2U);
@@ -128,7 +133,7 @@ TEST_F(DcpRankFilesTest, TheGlobalFileCounts) {
   save(2);
   std::filesystem::copy(directory_.path() / "__1.metadata", directory_.path() / ".metadata");
   const DcpMetadata found = read_dcp_metadata(directory_.path());
-  EXPECT_EQ(found.tensors[0].chunks[0].where.file, "__1_0.distcp");
+  EXPECT_EQ(found.tensors[0].chunks[0].where.file(), "__1_0.distcp");
   EXPECT_TRUE(found.tensors[0].copies.empty());
 }
 

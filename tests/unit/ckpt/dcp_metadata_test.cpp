@@ -203,7 +203,7 @@ TEST(DcpMetadataTest, WhatOnlyPythonNeedsMayBeAnything) {
   sample.planner = Dict{{{"w", List{{"m", "w"}}}, {"lr", Tuple{{"g", 0}}}, {"nobody", Tuple{{"x"}}}}};
   const DcpMetadata found = sample.parse();
   EXPECT_EQ(found.tensors[0].path, (StatePath{"m", "w"}));
-  EXPECT_EQ(found.tensors[0].chunks[0].where.file, "a");
+  EXPECT_EQ(found.tensors[0].chunks[0].where.file(), "a");
 }
 
 TEST(DcpMetadataTest, PlacesMayComeInAnyOrderAndTheLastCounts) {
@@ -269,8 +269,8 @@ TEST(DcpMetadataTest, ReadsWhatProtocolFourSpellsOtherwise) {
   const DcpMetadata found = parse_dcp_metadata(bytes_of(p));
   ASSERT_EQ(found.tensors.size(), 1U);
   EXPECT_EQ(found.tensors[0].dtype, DType::kInt8);
-  EXPECT_EQ(found.tensors[0].chunks.at(0).box, (Box{{0}, {2}}));
-  EXPECT_EQ(found.tensors[0].chunks.at(0).where.length, 9U);
+  EXPECT_EQ(found.tensors[0].chunks[0].box, (Box{{0}, {2}}));
+  EXPECT_EQ(found.tensors[0].chunks[0].where.length, 9U);
 }
 
 // From a megabyte on, two threads read it.
@@ -300,7 +300,7 @@ TEST_F(LargeDcpMetadataTest, ReadsEveryChunkAndItsPlace) {
   ASSERT_EQ(found.tensors.size(), 1U);
   ASSERT_EQ(found.tensors[0].chunks.size(), std::size_t{kRows});
   for (int row = 0; row < kRows; ++row) {
-    const DcpChunk& chunk = found.tensors[0].chunks[static_cast<std::size_t>(row)];
+    const DcpChunk chunk = found.tensors[0].chunks[static_cast<std::size_t>(row)];
     ASSERT_EQ(chunk.box, (Box{{row, 0}, {1, 3}}));
     ASSERT_EQ(chunk.where.offset, 100U * static_cast<unsigned>(row));
   }

@@ -131,7 +131,7 @@ TEST(DcpMetadataWriteTest, IsReadAsItWasPlanned) {
   EXPECT_EQ(x.shape, (Dims{2, 3}));
   ASSERT_EQ(x.chunks.size(), 2U);
   EXPECT_EQ(x.chunks[1].box, (Box{{1, 0}, {1, 3}}));
-  EXPECT_EQ(x.chunks[1].where.file, "__1_0.distcp");
+  EXPECT_EQ(x.chunks[1].where.file(), "__1_0.distcp");
   EXPECT_EQ(x.chunks[1].where.length, plans[1].items[0].length);
   ASSERT_EQ(found.objects.size(), 1U);
   EXPECT_EQ(found.objects[0].fqn, "groups.0.lr");

@@ -37,9 +37,9 @@ TEST(PickleScanTest, RejectsArgumentsThatEndEarly) {
 TEST(PickleScanTest, CountsWhatWillBeNeeded) {
   const Scan found = scan(bytes_of("\x80\x02]q\x00(K\x01X\x01\x00\x00\x00zh\x00j\x41\x00\x00\x00"s +
                                    std::string(70, 'N') + "e."));
-  EXPECT_EQ(found.nodes, 1U);
-  EXPECT_EQ(found.atoms, 1U);
-  EXPECT_EQ(found.values, 75U);
+  EXPECT_EQ(found.counts.nodes, 1U);
+  EXPECT_EQ(found.counts.atoms, 1U);
+  EXPECT_EQ(found.counts.values, 75U);
   EXPECT_THAT(found.fetched, ElementsAre(1U, 2U));
 }
 
@@ -80,10 +80,10 @@ TEST_F(LargePickleScanTest, AddsUpWhatTheHalvesNeed) {
   const Scan small = scan(bytes_of(start_ + first + filler(400) + second));
   const Scan large =
       scan(bytes_of(start_ + frame(first + filler(kHalf)) + frame(filler(kHalf)) + frame(second)));
-  EXPECT_EQ(small.nodes, 3U);
-  EXPECT_EQ(large.nodes, small.nodes);
-  EXPECT_EQ(large.atoms, small.atoms);
-  EXPECT_EQ(large.values, small.values - 200 + kHalf);
+  EXPECT_EQ(small.counts.nodes, 3U);
+  EXPECT_EQ(large.counts.nodes, small.counts.nodes);
+  EXPECT_EQ(large.counts.atoms, small.counts.atoms);
+  EXPECT_EQ(large.counts.values, small.counts.values - 200 + kHalf);
   EXPECT_EQ(large.fetched, small.fetched);
 }
 
@@ -110,8 +110,8 @@ TEST_F(LargePickleScanTest, DoesNotBelieveFrames) {
   // Up to the string's content, 5 bytes behind the opcode.
   const std::string pickle = start_ + "\x95" + number_of_bytes(before.size() + 5) + before + text + after;
   const Scan found = scan(bytes_of(pickle));
-  EXPECT_EQ(found.atoms, 1U);
-  EXPECT_EQ(found.values, kHalf + 1);
+  EXPECT_EQ(found.counts.atoms, 1U);
+  EXPECT_EQ(found.counts.values, kHalf + 1);
 }
 
 }  // namespace

@@ -57,12 +57,12 @@ TEST(PlanDcpTest, SplitsRowsAsTorchChunkDoes) {
   testing::write_plan(dir.path(), plan_dcp(state_of(truths), 4), truths);
   DcpReader reader(dir.path());
   std::vector<std::string> chunks;
-  for (const DcpChunk& chunk : reader.tensor("m.w").chunks) {
-    chunks.push_back(to_string(chunk.box) + " " + chunk.where.file);
+  for (const DcpChunk chunk : reader.tensor("m.w").chunks) {
+    chunks.push_back(to_string(chunk.box) + " " + std::string(chunk.where.file()));
   }
   EXPECT_EQ(chunks, (std::vector<std::string>{"[0:2, 0:3] __0_0.distcp", "[2:4, 0:3] __1_0.distcp",
                                               "[4:5, 0:3] __2_0.distcp"}));
-  EXPECT_EQ(reader.tensor("m.scalar").chunks.at(0).where.file, "__0_0.distcp");
+  EXPECT_EQ(reader.tensor("m.scalar").chunks[0].where.file(), "__0_0.distcp");
   EXPECT_EQ(std::filesystem::file_size(dir / "__3_0.distcp"), 0U);
 }
 
