@@ -17,7 +17,7 @@ class DcpNames {
  public:
   struct Name {
     std::string_view fqn;
-    pickle::Ref ref{};          ///< Of the text.
+    pickle::Ref ref{};        ///< Of the text.
     std::uint32_t entry = 0;  ///< Of state_dict_metadata.
   };
 
