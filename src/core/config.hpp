@@ -43,8 +43,10 @@ struct FsdpConfig {
 };
 
 struct ModelConfig {
-  std::filesystem::path path;                       ///< A TorchScript file.
-  std::filesystem::path weights;                    ///< Any checkpoint; empty: the file's own.
+  std::filesystem::path path;     ///< A TorchScript file.
+  std::filesystem::path weights;  ///< Any checkpoint; empty: the file's own.
+  /// Only rank 0 sees these files: it reads them, and hands out what the others need.
+  bool broadcast_from_rank0 = false;
   std::optional<double> init_std;                   ///< Random weights of this standard deviation.
   std::vector<std::string> inputs = {"input_ids"};  ///< Batch fields passed to forward, in order.
   std::string loss = "cross_entropy";               ///< Or "model": forward returns the loss.

@@ -227,6 +227,7 @@ void visit_fields(Visitor& v, T& c) {
   } else if constexpr (std::is_same_v<Struct, ModelConfig>) {
     v("path", c.path);
     v("weights", c.weights);
+    v("broadcast_from_rank0", c.broadcast_from_rank0);
     v("init_std", c.init_std);
     v("inputs", c.inputs);
     v("loss", c.loss);

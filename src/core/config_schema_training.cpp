@@ -8,6 +8,7 @@ constexpr std::string_view kNothing;
 constexpr Field kFields[] = {
     {.path = "training.model.path"},
     {.path = "training.model.weights"},
+    {.path = "training.model.broadcast_from_rank0", .type = Type::kBool},
     {.path = "training.model.init.std", .type = Type::kNumber, .min = 0},
     {.path = "training.model.inputs", .type = Type::kStrings},
     {.path = "training.model.loss",

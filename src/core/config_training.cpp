@@ -91,6 +91,7 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   TrainingConfig training;
   section.require("training.model.path", training.model.path);
   section.read("training.model.weights", training.model.weights);
+  section.read("training.model.broadcast_from_rank0", training.model.broadcast_from_rank0);
   training.model.init_std = settings.get<double>("training.model.init.std");
   section.read("training.model.inputs", training.model.inputs);
   section.read("training.model.loss", training.model.loss);

@@ -23,6 +23,7 @@
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loss.hpp"
 #include "train/metrics.hpp"
+#include "train/open_model.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
 #include "train/optim/schedule.hpp"
@@ -57,10 +58,11 @@ class Trainer {
         group_(group),
         store_(config_.output_dir / "checkpoints"),
         batches_(config_.data, config_.seed, group.rank(), group.size(), device),
-        model_(ModelFile::open(config_.model.path),
+        model_(open_model(config_.model, group),
                {config.fsdp,
                 config_.optimizer.no_decay,
-                {config_.model.weights, config_.model.init_std, config_.seed}},
+                {config_.model.weights, config_.model.init_std, config_.seed,
+                 config_.model.broadcast_from_rank0}},
                device, group),
         optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
         metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()),

@@ -253,6 +253,37 @@ void Group::all_reduce_sum(std::span<double> values) {
   at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).copy_(tensor);
 }
 
+// As bytes, since not every backend has every dtype.
+void Group::broadcast(at::Tensor tensor) {
+  if (size_ == 1 || tensor.numel() == 0) return;
+  const at::Tensor there = tensor.to(device_).contiguous();
+  std::vector<at::Tensor> tensors = {there.reshape({-1}).view(at::kByte)};
+  backend_->broadcast(tensors)->wait();
+  if (!there.is_same(tensor)) tensor.copy_(there);
+}
+
+std::vector<std::byte> Group::broadcast_bytes(std::vector<std::byte> bytes) {
+  if (size_ == 1) return bytes;
+  const at::Tensor length = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
+  broadcast(length);
+  bytes.resize(static_cast<std::size_t>(length.item<std::int64_t>()));
+  broadcast(at::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, at::kByte));
+  return bytes;
+}
+
+void Group::scatter(at::Tensor out, std::vector<at::Tensor> parts) {
+  if (size_ == 1) {
+    out.copy_(parts.at(0));
+    return;
+  }
+  if (out.numel() == 0) return;
+  for (at::Tensor& part : parts) part = part.view(at::kByte);
+  std::vector<at::Tensor> outputs = {out.view(at::kByte)};
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (rank_ == 0) inputs.push_back(std::move(parts));
+  backend_->scatter(outputs, inputs)->wait();
+}
+
 void Group::barrier() {
   if (size_ == 1) return;
   double one = 1;

@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -86,6 +87,13 @@ class Group {
   Pending all_reduce_mean(at::Tensor tensor);
   /// Replaces `values` by their sum over the ranks.
   void all_reduce_sum(std::span<double> values);
+  /// `tensor` becomes that of rank 0.
+  void broadcast(at::Tensor tensor);
+  /// Every rank gets rank 0's `bytes`, of any length; those of the others are dropped.
+  std::vector<std::byte> broadcast_bytes(std::vector<std::byte> bytes);
+  /// `out` gets this rank's one of `parts`, which rank 0 gives, all of out's shape and dtype; the others give
+  /// none.
+  void scatter(at::Tensor out, std::vector<at::Tensor> parts);
   void barrier();
   /// Every rank gets every rank's `text`, in rank order. Through the store, so for small texts at few
   /// moments.

@@ -64,6 +64,8 @@ std::string_view name_of(CollectiveKind kind) {
       return "broadcast";
     case CollectiveKind::kBarrier:
       return "barrier";
+    case CollectiveKind::kScatter:
+      return "scatter";
   }
   return "unknown collective";
 }
@@ -103,7 +105,8 @@ void CollectiveHeader::set_element(std::string_view name) {
 std::string CollectiveHeader::text() const {
   if (kind == CollectiveKind::kBarrier) return std::string(name_of(kind));
   std::string text = fmt::format("{} of {} {}", name_of(kind), elements, element);
-  if (kind == CollectiveKind::kBroadcast) text += fmt::format(" from rank {}", root);
+  if (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kScatter)
+    text += fmt::format(" from rank {}", root);
   return text;
 }
 

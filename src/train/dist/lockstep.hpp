@@ -15,7 +15,14 @@
 
 namespace accel::train {
 
-enum class CollectiveKind : std::uint32_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
+enum class CollectiveKind : std::uint32_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kBarrier,
+  kScatter
+};
 
 /// What a rank says about the collective that it is in. It stands in front of everything that it passes to
 /// the others, who compare it with their own: ranks that disagree get an error, never a wrong number.

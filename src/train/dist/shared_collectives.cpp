@@ -198,6 +198,37 @@ void SharedCollectives::broadcast(std::span<std::byte> data, int root, std::stri
       });
 }
 
+void SharedCollectives::scatter(std::span<const std::byte* const> ins, std::span<std::byte> out, int root,
+                                std::string_view element, std::size_t element_bytes, Timeout timeout) {
+  CollectiveHeader header = header_of(CollectiveKind::kScatter, element, out.size() / element_bytes);
+  header.root = root;
+  ranks_.begin(header, timeout);
+  const auto size = static_cast<std::size_t>(ranks_.size());
+  const auto own = static_cast<std::size_t>(ranks_.rank());
+  const bool is_root = ranks_.rank() == root;
+  // As in a reduce-scatter, a slot holds a piece of each rank's part; only the root's is filled.
+  const std::size_t piece_bytes = ranks_.slot_bytes() / size / 64 * 64;
+  const Range all = {0, out.size()};
+  if (is_root && out.data() != ins[own]) copy_bytes(out.data(), ins[own], out.size());
+  run_steps(
+      pieces(out.size(), piece_bytes),
+      [&](std::size_t step, std::byte* slot) {
+        if (!is_root) return;
+        const Range range = all.piece(step, piece_bytes);
+        for (std::size_t rank = 0; rank < size; ++rank) {
+          if (rank != own) copy_bytes(slot + rank * piece_bytes, ins[rank] + range.begin, range.size());
+        }
+      },
+      [&](std::size_t step) {
+        const Range range = all.piece(step, piece_bytes);
+        for (int rank = 0; rank < ranks_.size(); ++rank) {
+          const std::byte* slot = ranks_.slot_of(rank).data();
+          if (rank == root && !is_root)
+            copy_bytes(out.data() + range.begin, slot + own * piece_bytes, range.size());
+        }
+      });
+}
+
 void SharedCollectives::barrier(Timeout timeout) {
   ranks_.begin(CollectiveHeader{}, timeout);
   run_steps(

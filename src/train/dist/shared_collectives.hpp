@@ -38,6 +38,10 @@ class SharedCollectives {
   /// `data` becomes that of rank `root`.
   void broadcast(std::span<std::byte> data, int root, std::string_view element, std::size_t element_bytes,
                  Timeout timeout);
+  /// `out` gets this rank's part of what rank `root` has: ins[r], as long as `out`, is for rank r. On the
+  /// other ranks `ins` is empty.
+  void scatter(std::span<const std::byte* const> ins, std::span<std::byte> out, int root,
+               std::string_view element, std::size_t element_bytes, Timeout timeout);
   void barrier(Timeout timeout);
 
  private:

@@ -308,6 +308,32 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::broadcast(std::vector<at::Tensor>& te
        timeout = timeout_of(options.timeout)] { collectives_.broadcast(data, root, name, item, timeout); });
 }
 
+c10::intrusive_ptr<c10d::Work> ShmBackend::scatter(std::vector<at::Tensor>& outputs,
+                                                   std::vector<std::vector<at::Tensor>>& inputs,
+                                                   const c10d::ScatterOptions& options) {
+  static constexpr const char* kThis = "scatter";
+  const at::Tensor& output = only_one(kThis, outputs);
+  if (options.rootRank < 0 || options.rootRank >= getSize())
+    throw refusal(kThis, fmt::format("there is no rank {} among {}", options.rootRank, getSize()));
+  const auto root = static_cast<int>(options.rootRank);
+  std::vector<at::Tensor> parts;
+  if (getRank() == root && inputs.size() == 1) parts = inputs.front();
+  const std::size_t expected = getRank() == root ? static_cast<std::size_t>(getSize()) : 0;
+  if (parts.size() != expected || (expected == 0 && !inputs.empty()))
+    throw refusal(kThis,
+                  fmt::format("takes one list of {} input tensors, from rank {} alone", getSize(), root));
+  std::vector<const std::byte*> ins;
+  for (const at::Tensor& part : parts) {
+    require_parts(kThis, output, part, 1);
+    ins.push_back(bytes_of(part).data());
+  }
+  return issue(
+      c10d::OpType::SCATTER, "shm:scatter", parts, outputs,
+      [this, ins = std::move(ins), out = bytes_of(output), root, name = name_of_dtype(output.scalar_type()),
+       item = output.element_size(),
+       timeout = timeout_of(options.timeout)] { collectives_.scatter(ins, out, root, name, item, timeout); });
+}
+
 c10::intrusive_ptr<c10d::Work> ShmBackend::barrier(const c10d::BarrierOptions& options) {
   return issue(c10d::OpType::BARRIER, "shm:barrier", {}, {},
                [this, timeout = timeout_of(options.timeout)] { collectives_.barrier(timeout); });

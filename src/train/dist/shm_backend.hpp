@@ -23,7 +23,7 @@ namespace accel::train {
 /// really waits, and throws what went wrong: an Error that names the collective, the rank and the seconds.
 /// After one has failed, all later ones fail at once. Tensors must be contiguous; they are in use until the
 /// Work is done. Supported are all-gather of any dtype, reduce-scatter and all-reduce (SUM, AVG, MAX, MIN),
-/// broadcast and barrier; SharedCollectives says what is promised of the results.
+/// broadcast, scatter and barrier; SharedCollectives says what is promised of the results.
 ///
 /// Destroying it gives up what is still under way, here and on the other ranks.
 class ShmBackend : public c10d::Backend {
@@ -57,6 +57,9 @@ class ShmBackend : public c10d::Backend {
                                                  const c10d::AllgatherOptions& options) override;
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
+                                         std::vector<std::vector<at::Tensor>>& inputs,
+                                         const c10d::ScatterOptions& options) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
 
   void abort() override { ranks_.close(); }

@@ -3,20 +3,59 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <utility>
+
 namespace accel::train {
+namespace {
+
+/// Elements of a parameter, read into `out`, which has as many, on any device and of any dtype.
+void read_elements(WeightSource& weights, const ShardSource& source, std::int64_t begin, at::Tensor out) {
+  const bool direct = out.is_cpu() && out.scalar_type() == source.dtype;
+  at::Tensor host = direct ? out : at::empty(out.sizes(), at::TensorOptions().dtype(source.dtype));
+  weights.read_parameter(source.parameter, begin,
+                         {static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes()});
+  if (!direct) out.copy_(host);
+}
+
+at::Tensor read_whole(WeightSource& weights, const ShardTarget& target) {
+  const FlatBuffer& buffer = target.buffer;
+  const FlatLayout& layout = buffer.layout();
+  at::Tensor whole = at::empty({layout.numel()}, buffer.shard().options());
+  for (const ElementRange& gap : gaps_of(layout)) whole.narrow(0, gap.begin, gap.size()).zero_();
+  for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+    const FlatParameter& parameter = layout.parameters[i];
+    if (parameter.numel == 0) continue;
+    read_elements(weights, target.sources[i], 0, whole.narrow(0, parameter.offset, parameter.numel));
+  }
+  return whole;
+}
+
+}  // namespace
 
 void load_shard(WeightSource& weights, const ShardTarget& target) {
   const at::NoGradGuard no_grad;
   const FlatBuffer& buffer = target.buffer;
   for (const ShardPiece& piece : pieces_of(buffer.layout(), target.shard)) {
-    at::Tensor part = buffer.shard().narrow(0, piece.shard_offset, piece.in_parameter.size());
-    const ShardSource& source = target.sources[piece.parameter];
-    const bool direct = part.is_cpu() && part.scalar_type() == source.dtype;
-    at::Tensor host = direct ? part : at::empty(part.sizes(), at::TensorOptions().dtype(source.dtype));
-    weights.read_parameter(source.parameter, piece.in_parameter.begin,
-                           {static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes()});
-    if (!direct) part.copy_(host);
+    read_elements(weights, target.sources[piece.parameter], piece.in_parameter.begin,
+                  buffer.shard().narrow(0, piece.shard_offset, piece.in_parameter.size()));
   }
+}
+
+void scatter_shards(WeightSource* weights, const ShardTarget& target, const MeshGroups& groups) {
+  const at::NoGradGuard no_grad;
+  const FlatBuffer& buffer = target.buffer;
+  const std::int64_t shard_numel = buffer.layout().shard_numel;
+  Group& world = groups.world();
+  std::vector<at::Tensor> parts;
+  if (world.rank() == 0) {
+    const at::Tensor whole = read_whole(*weights, target);
+    for (int rank = 0; rank < world.size(); ++rank) {
+      // What every rank has whole has one shard.
+      const int shard = buffer.layout().mesh.shards == 1 ? 0 : groups.mesh().place_of(rank).shard;
+      parts.push_back(whole.narrow(0, shard * shard_numel, shard_numel));
+    }
+  }
+  world.scatter(buffer.shard(), std::move(parts));
 }
 
 }  // namespace accel::train

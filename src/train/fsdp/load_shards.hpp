@@ -3,6 +3,7 @@
 #include <functional>
 #include <vector>
 
+#include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/model/weight_source.hpp"
 
@@ -24,5 +25,9 @@ struct ShardTarget {
 /// Fills the shard with the bytes of its own elements, read from `weights`; no other byte of the parameters
 /// is read.
 void load_shard(WeightSource& weights, const ShardTarget& target);
+
+/// Fills the shards of all ranks of `groups` with what rank 0 reads: all of the buffer, which it holds
+/// meanwhile, and nobody else does. `weights` is null on the other ranks. Collective.
+void scatter_shards(WeightSource* weights, const ShardTarget& target, const MeshGroups& groups);
 
 }  // namespace accel::train

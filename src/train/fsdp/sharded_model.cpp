@@ -65,13 +65,8 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
       with_ignored(file.structure(foreign_reads(module_, unit_modules(plain, resolved.fsdp))), ignored);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   if (options.on_wrapped) options.on_wrapped();
-  const auto weights = open_weights(file, structure_, options.weights);
-  load_buffers(*weights);
-  for (const ShardTarget& target : targets) load_shard(*weights, target);
-  if (groups_.world().rank() == 0) {
-    for (const std::string& warning : weights->warnings()) log::warn(warning);
-    warn_of_widened(structure_, resolved.fsdp.precision);
-  }
+  load(file, options.weights, targets);
+  if (groups_.world().rank() == 0) warn_of_widened(structure_, resolved.fsdp.precision);
 }
 
 ShardedModel::~ShardedModel() = default;
@@ -129,6 +124,30 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   });
   registration_.emplace(std::move(hooks));
   return targets;
+}
+
+void ShardedModel::load(const ModelFile& file, const WeightOptions& options,
+                        const std::vector<ShardTarget>& targets) {
+  // Random values need no file: every rank draws its own.
+  const bool scatters = options.from_rank_0 && !options.init_std && groups_.world().size() > 1;
+  const bool is_first = groups_.world().rank() == 0;
+  std::unique_ptr<WeightSource> weights;
+  if (is_first || !scatters) {
+    weights = open_weights(file, structure_, options);
+    load_buffers(*weights);
+  }
+  if (scatters) {
+    for (const auto& [name, buffer] : persistent_buffers()) groups_.world().broadcast(buffer);
+  }
+  for (const ShardTarget& target : targets) {
+    if (scatters) {
+      scatter_shards(weights.get(), target, groups_);
+    } else {
+      load_shard(*weights, target);
+    }
+  }
+  if (!is_first) return;
+  for (const std::string& warning : weights->warnings()) log::warn(warning);
 }
 
 void ShardedModel::load_buffers(WeightSource& weights) const {

@@ -31,9 +31,9 @@ struct ShardingOptions {
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
 /// Python.
 ///
-/// Every rank reads only the bytes of its own shard, and only it is kept; the modules
-/// gather what they need when they run. Collective: construction, forward, and finish_backward are called by
-/// all ranks alike.
+/// Every rank reads only the bytes of its own shard, or gets them from rank 0, and only it is kept; the
+/// modules gather what they need when they run. Collective: construction, forward, and finish_backward are
+/// called by all ranks alike.
 class ShardedModel {
  public:
   /// Over the ranks of `world`, in as many replicas as the options say; `world` must outlive this. That it
@@ -70,6 +70,7 @@ class ShardedModel {
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
+  void load(const ModelFile& file, const WeightOptions& options, const std::vector<ShardTarget>& targets);
   void load_buffers(WeightSource& weights) const;
   c10::IValue run(std::vector<c10::IValue> inputs);
 

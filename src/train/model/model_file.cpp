@@ -69,18 +69,33 @@ void for_each_tensor_slot(
 }
 
 ModelFile ModelFile::open(const std::filesystem::path& path) {
-  ModelFile model;
-  torch::jit::ExtraFilesMap extra = {{"accel.json", ""}};
   try {
-    model.reader_ = std::make_shared<SkippingReader>(path);
-    model.module_ =
-        torch::jit::load(std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_),
-                         std::nullopt, extra);
+    return load(std::make_shared<SkippingReader>(path));
   } catch (const c10::Error& error) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that libtorch can open: {}",
                                                path.string(), error.what_without_backtrace()))
         .hint("export the model with torch.jit.script(...).save(...) or torch.jit.trace");
   }
+}
+
+ModelFile ModelFile::from_outline(ModelOutline outline) {
+  return load(std::make_shared<SkippingReader>(std::move(outline)));
+}
+
+ModelOutline ModelFile::outline() const {
+  std::vector<std::uint64_t> records;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (offsets_[i] && parameters_[i].storage().nbytes() > 0) records.push_back(*offsets_[i]);
+  }
+  return reader_->outline(records);
+}
+
+ModelFile ModelFile::load(std::shared_ptr<SkippingReader> reader) {
+  ModelFile model;
+  torch::jit::ExtraFilesMap extra = {{"accel.json", ""}};
+  model.reader_ = std::move(reader);
+  model.module_ = torch::jit::load(
+      std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_), std::nullopt, extra);
   model.accel_json_ = extra.at("accel.json");
 
   std::unordered_map<const at::TensorImpl*, std::size_t> index;

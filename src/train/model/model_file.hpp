@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/file.hpp"
+#include "train/model/model_outline.hpp"
 #include "train/model/structure.hpp"
 
 namespace accel::train {
@@ -29,6 +29,11 @@ class ModelFile {
  public:
   /// A missing file, or one that is no TorchScript archive, is an Error of kind kUsage.
   static ModelFile open(const std::filesystem::path& path);
+
+  /// A file that another rank sees, from its outline(): read_parameter() must not be called.
+  static ModelFile from_outline(ModelOutline outline);
+  /// All of it but the values of its parameters. Not of one from an outline.
+  [[nodiscard]] ModelOutline outline() const;
 
   ModelFile(ModelFile&&) noexcept;
   ModelFile& operator=(ModelFile&&) noexcept;
@@ -54,6 +59,7 @@ class ModelFile {
 
  private:
   ModelFile();
+  static ModelFile load(std::shared_ptr<SkippingReader> reader);
 
   torch::jit::Module module_;
   std::shared_ptr<SkippingReader> reader_;

@@ -3,17 +3,41 @@
 #include <caffe2/serialize/inline_container.h>
 
 #include <string>
+#include <utility>
+
+#include "base/error.hpp"
 
 namespace accel::train {
 
 SkippingReader::SkippingReader(const std::filesystem::path& path)
-    : file_(File::open_read(path)), size_(file_.size()) {
+    : source_(File::open_read(path)), size_(std::get<File>(source_).size()) {
   caffe2::serialize::PyTorchStreamReader index(path.string());
   for (const std::string& record : index.getAllRecords()) {
     if (!record.starts_with("data/")) continue;
     const std::uint64_t bytes = index.getRecordSize(record);
     if (bytes > 0) records_[index.getRecordOffset(record)] = bytes;
   }
+}
+
+SkippingReader::SkippingReader(ModelOutline outline)
+    : source_(std::move(outline)), size_(std::get<ModelOutline>(source_).file_bytes()) {
+  records_ = std::get<ModelOutline>(source_).holes();
+}
+
+void SkippingReader::read_file(std::uint64_t offset, std::span<std::byte> out) const {
+  if (const auto* file = std::get_if<File>(&source_)) return file->read_at(offset, out);
+  const auto& outline = std::get<ModelOutline>(source_);
+  if (!outline.has(offset, out.size())) {
+    throw Error(ErrorKind::kFailure,
+                "the values of a parameter were asked for where only the outline of the model file is");
+  }
+  outline.read(offset, out);
+}
+
+ModelOutline SkippingReader::outline(std::span<const std::uint64_t> without) const {
+  std::map<std::uint64_t, std::uint64_t> holes;
+  for (const std::uint64_t offset : without) holes.emplace(offset, records_.at(offset));
+  return ModelOutline::of(std::get<File>(source_), std::move(holes));
 }
 
 std::size_t SkippingReader::read(std::uint64_t position, void* buffer, std::size_t n,
@@ -27,7 +51,13 @@ std::size_t SkippingReader::read(std::uint64_t position, void* buffer, std::size
       return n;
     }
   }
-  file_.read_at(position, {static_cast<std::byte*>(buffer), n});
+  const std::span out(static_cast<std::byte*>(buffer), n);
+  // libtorch looks for the archive's end in a block that may begin in a hole.
+  if (const auto* outline = std::get_if<ModelOutline>(&source_)) {
+    outline->read(position, out);
+  } else {
+    read_file(position, out);
+  }
   return n;
 }
 

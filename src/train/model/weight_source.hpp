@@ -22,6 +22,7 @@ struct WeightOptions {
       path;  ///< A model or checkpoint of any kind that ckpt reads, or a directory with one.
   std::optional<double> init_std;  ///< Drawn anew, with this standard deviation.
   std::uint64_t seed = 0;          ///< For that.
+  bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters to each what is its own.
 };
 
 /// The values of a model's parameters and buffers, read range by range, so that nobody needs a whole model.

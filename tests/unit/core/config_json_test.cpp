@@ -42,7 +42,7 @@ Config unusual_config() {
   config.launch.log_dir = "logs/here";
   config.launch.worker = "build/accel-worker";
   TrainingConfig training;
-  training.model = {"gpt.pt", "weights", 0.02, {"a", "b"}, "model", "t", 1};
+  training.model = {"gpt.pt", "weights", true, 0.02, {"a", "b"}, "model", "t", 1};
   training.data = {{"text", "data/*.txt", 256}, DataSource{"tokens", "eval.bin", 128}, 8, false, false};
   training.optimizer = {"adamw", 3e-4, {0.9, 0.95}, 1e-7, 0.1, {"bias", "norm"}};
   training.lr_scheduler = {"cosine", 100, 0.1, 2000};

@@ -52,6 +52,21 @@ void expect_collectives(Group& group) {
   group.all_reduce_sum(sums);
   EXPECT_EQ(sums, (std::array<double, 2>{3.0, 1.0}));
 
+  at::Tensor scattered = at::empty({2}, at::kBFloat16);
+  std::vector<at::Tensor> parts;
+  if (rank == 0) parts = {at::full({2}, 5, at::kBFloat16), at::full({2}, 6, at::kBFloat16)};
+  group.scatter(scattered, parts);
+  EXPECT_TRUE(at::equal(scattered, at::full({2}, rank + 5, at::kBFloat16)));
+  const at::Tensor flags = at::full({2, 3}, rank == 0, at::kBool).t();
+  group.broadcast(flags);
+  EXPECT_TRUE(flags.all().item<bool>());
+  const at::Tensor number = at::full({}, rank + 7, at::kLong);
+  group.broadcast(number);
+  EXPECT_EQ(number.item<int>(), 7);
+  const std::vector<std::byte> bytes(rank == 0 ? 1000 : 3, static_cast<std::byte>(rank + 1));
+  EXPECT_EQ(group.broadcast_bytes(bytes), std::vector<std::byte>(1000, std::byte{1}));
+  EXPECT_TRUE(group.broadcast_bytes({}).empty());
+
   EXPECT_EQ(group.exchange(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(group.exchange(""), (std::vector<std::string>{"", ""}));
 }

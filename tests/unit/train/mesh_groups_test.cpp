@@ -4,10 +4,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <exception>
-#include <functional>
-#include <thread>
-
 #include "base/error.hpp"
 #include "ranks_as_threads.hpp"
 #include "train/fsdp/reduce_queue.hpp"
@@ -15,36 +11,10 @@
 namespace accel::train {
 namespace {
 
+using testing::on_ranks;
+
 /// A port that was free a moment ago; rank 0 listens on it itself.
 int test_port(int index) { return 20100 + static_cast<int>(::getpid() % 20000) + index; }
-
-/// Runs `body` as `size` ranks, each on a thread of its own, `local` of them on each machine.
-void on_ranks(int size, int local, int port, const std::function<void(Group&)>& body,
-              core::Backend backend = core::Backend::kAuto) {
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int number = 0; number < size; ++number) {
-    threads.emplace_back([&, number] {
-      try {
-        Rank rank;
-        rank.rank = number;
-        rank.world_size = size;
-        rank.local_rank = number % local;
-        rank.local_world_size = local;
-        rank.master_port = port;
-        Group group = Group::connect(rank, backend, at::kCPU);
-        body(group);
-        group.barrier();
-      } catch (...) {
-        failures[static_cast<std::size_t>(number)] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure != nullptr) std::rethrow_exception(failure);
-  }
-}
 
 float mean_over(Group& group, float value) {
   const at::Tensor tensor = at::full({1}, value);

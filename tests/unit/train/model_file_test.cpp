@@ -82,6 +82,32 @@ TEST(ModelFileTest, BuffersAndOtherTensorsAreThere) {
   EXPECT_TRUE(at::equal(file.module().attr("extra").toTensorVector()[0], saved.running + 1));
 }
 
+TEST(ModelFileTest, ItsOutlineIsAllButTheValues) {
+  const Saved saved;
+  const ModelFile file = ModelFile::open(saved.dir / "net.pt");
+  const std::vector<std::byte> bytes = file.outline().to_bytes();
+  ModelFile other = ModelFile::from_outline(ModelOutline::from_bytes(bytes));
+  const ModelStructure structure = other.structure({});
+  const ModelStructure expected = file.structure({});
+  ASSERT_EQ(structure.parameters.size(), expected.parameters.size());
+  for (std::size_t i = 0; i < expected.parameters.size(); ++i) {
+    EXPECT_EQ(structure.parameters[i].fqns, expected.parameters[i].fqns);
+    EXPECT_EQ(structure.parameters[i].shape, expected.parameters[i].shape);
+    EXPECT_EQ(structure.parameters[i].requires_grad, expected.parameters[i].requires_grad);
+    EXPECT_EQ(other.parameters()[i].strides(), file.parameters()[i].strides());
+  }
+  EXPECT_EQ(other.accel_json(), "{}");
+  EXPECT_FALSE(other.parameter_without_values());
+  EXPECT_TRUE(at::equal(other.module().attr("a").toModule().attr("running").toTensor(), saved.running));
+  EXPECT_TRUE(at::equal(other.module().attr("extra").toTensorVector()[0], saved.running + 1));
+  try {
+    (void)read(other, 0, 0, 35);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("only the outline"), std::string::npos) << error.message();
+  }
+}
+
 TEST(ModelFileTest, AFileThatIsNoModelIsAUsageError) {
   const TempDir dir;
   write_file(dir / "x.pt", std::string(5000, 'x'));

@@ -1,17 +1,14 @@
 // The peak of all tensors of a rank during training, as libtorch's allocator counts it, beside the plan's.
 
 #include <ATen/ATen.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include <algorithm>
 #include <memory>
-#include <mutex>
 
 #include "../temp_dir.hpp"
 #include "lonely_backend.hpp"
+#include "tensor_counter.hpp"
 #include "train/fsdp/model_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/executor.hpp"
@@ -20,29 +17,8 @@
 namespace accel::train {
 namespace {
 
-using testing::TempDir;
+using accel::testing::TempDir;
 using torch::jit::Module;
-
-/// Counts the bytes of tensors that come and go.
-class Counter final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void* /*ptr*/, std::int64_t alloc_size, std::size_t /*total_allocated*/,
-                         std::size_t /*total_reserved*/, c10::Device /*device*/) override {
-    const std::lock_guard lock(mutex_);
-    now_ += alloc_size;
-    peak_ = std::max(peak_, now_);
-  }
-  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
-  [[nodiscard]] std::int64_t peak() {
-    const std::lock_guard lock(mutex_);
-    return peak_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::int64_t now_ = 0;
-  std::int64_t peak_ = 0;
-};
 
 constexpr std::int64_t kWidth = 64;
 constexpr std::int64_t kVocabulary = 1024;
@@ -137,8 +113,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   MeshGroups groups(*world, mesh, lonely(last.shard, mesh.shards), lonely(last.replica, mesh.replicas),
                     tested.reshard_size > 0 ? lonely(tested.reshard_size - 1, tested.reshard_size) : nullptr);
   ModelFile file = ModelFile::open(dir / "gpt.pt");
-  const auto counter = std::make_shared<Counter>();
-  const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, counter);
+  const testing::TensorCounter counter;
   ShardedModel model(std::move(file), {config.fsdp, {}}, at::kCPU, std::move(groups));
   AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
   for (int step = 0; step < 3; ++step) {
@@ -151,7 +126,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
     model.clear_gradients();
   }
   const auto total = static_cast<double>(planned.total_bytes);
-  const auto peak = static_cast<double>(counter->peak());
+  const auto peak = static_cast<double>(counter.peak());
   RecordProperty("ratio", std::to_string(peak / total));
   // In bfloat16 gradients that were just reduced have half of the bytes that are counted.
   EXPECT_LT(peak, 1.02 * total);

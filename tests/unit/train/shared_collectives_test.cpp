@@ -120,6 +120,28 @@ TEST(SharedCollectivesTest, BroadcastGivesTheRootsData) {
   });
 }
 
+TEST(SharedCollectivesTest, ScatterGivesEachRankItsPart) {
+  everywhere([](Lockstep& ranks, SharedCollectives& collectives) {
+    for (int root = 0; root < ranks.size(); ++root) {
+      for (const std::size_t length : kLengths) {
+        // The root's own part is in place every other time.
+        std::vector<std::vector<float>> parts;
+        std::vector<float> out(length);
+        std::vector<const std::byte*> ins;
+        for (int rank = 0; ranks.rank() == root && rank < ranks.size(); ++rank)
+          parts.push_back(values_of(rank, length));
+        for (std::vector<float>& part : parts) ins.push_back(bytes(part).data());
+        if (ranks.rank() == root && length % 2 == 0) {
+          out = parts[static_cast<std::size_t>(root)];
+          ins[static_cast<std::size_t>(root)] = bytes(out).data();
+        }
+        collectives.scatter(ins, bytes(out), root, "float32", 4, kTimeout);
+        EXPECT_EQ(out, values_of(ranks.rank(), length));
+      }
+    }
+  });
+}
+
 TEST(SharedCollectivesTest, NoRankPassesABarrierBeforeAllHaveCome) {
   std::atomic<int> come = 0;
   on_ranks(4, kSmallSlots, [&](Lockstep& ranks) {

@@ -224,6 +224,30 @@ TEST(ShmBackendTest, BroadcastEqualsGloo) {
   });
 }
 
+TEST(ShmBackendTest, ScatterEqualsGloo) {
+  beside_gloo([](c10d::Backend& ours, c10d::Backend& gloo) {
+    for (const std::int64_t length : kLengths) {
+      if (length == 0) continue;  // Gloo takes none of that.
+      for (int root = 0; root < ours.getSize(); ++root) {
+        c10d::ScatterOptions options;
+        options.rootRank = root;
+        std::vector<std::vector<at::Tensor>> parts;
+        if (ours.getRank() == root) {
+          parts.emplace_back();
+          for (int rank = 0; rank < ours.getSize(); ++rank)
+            parts.front().push_back(at::arange(length) * (rank + 1) + root);
+        }
+        std::vector<at::Tensor> out = {at::zeros({length}, at::kLong)};
+        std::vector<at::Tensor> expected = {at::zeros({length}, at::kLong)};
+        ours.scatter(out, parts, options)->wait();
+        gloo.scatter(expected, parts, options)->wait();
+        EXPECT_TRUE(at::equal(out[0], expected[0]));
+        EXPECT_TRUE(at::equal(out[0], at::arange(length) * (ours.getRank() + 1) + root));
+      }
+    }
+  });
+}
+
 TEST(ShmBackendTest, CollectivesAreIssuedAheadAndDoneInOrder) {
   std::atomic<bool> issued = false;
   on_ranks(2, [&](c10d::Backend& ours) {
@@ -363,6 +387,17 @@ TEST(ShmBackendTest, RefusesWhatItCannotDo) {
     options.rootRank = 1;
     EXPECT_EQ(refusal([&] { ours.broadcast(one, options)->wait(); }),
               "shm: broadcast: there is no rank 1 among 1");
+    c10d::ScatterOptions from;
+    from.rootRank = 1;
+    std::vector<std::vector<at::Tensor>> parts = {{at::ones({2})}};
+    EXPECT_EQ(refusal([&] { ours.scatter(one, parts, from)->wait(); }),
+              "shm: scatter: there is no rank 1 among 1");
+    std::vector<std::vector<at::Tensor>> none;
+    EXPECT_EQ(refusal([&] { ours.scatter(one, none, {})->wait(); }),
+              "shm: scatter: takes one list of 1 input tensors, from rank 0 alone");
+    parts = {{at::ones({3})}};
+    EXPECT_EQ(refusal([&] { ours.scatter(one, parts, {})->wait(); }),
+              "shm: scatter: 2 elements are not 1 ranks' parts of 3");
     // None of it has broken anything.
     EXPECT_EQ(gather(at::zeros({4}), at::ones({4})), "nothing");
   });
