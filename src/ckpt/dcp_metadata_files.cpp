@@ -76,11 +76,9 @@ void check_complete(const fs::path& directory, const RankFiles& files) {
 
 struct BoxLess {
   bool operator()(BoxView a, BoxView b) const {
-    const auto order = [](std::span<const std::int64_t> x, std::span<const std::int64_t> y) {
-      return std::lexicographical_compare_three_way(x.begin(), x.end(), y.begin(), y.end());
-    };
-    const auto by_offset = order(a.offsets, b.offsets);
-    return by_offset != 0 ? by_offset < 0 : order(a.sizes, b.sizes) < 0;
+    if (std::ranges::equal(a.offsets, b.offsets))
+      return std::ranges::lexicographical_compare(a.sizes, b.sizes);
+    return std::ranges::lexicographical_compare(a.offsets, b.offsets);
   }
 };
 

@@ -434,6 +434,11 @@ void with_place(const Machine& machine, Work work) {
   }
 }
 
+void check_start(std::span<const std::byte> bytes) {
+  if (bytes.size() < 2 || static_cast<Op>(bytes[0]) != Op::kProto)
+    reject("not a pickle of protocol 2 or later");
+}
+
 // Whether it could be done: the graph is of no use if not.
 bool run_halves(Graph& graph, const Scan& scan) {
   const ScanMiddle& middle = *scan.middle;
@@ -463,12 +468,12 @@ bool run_halves(Graph& graph, const Scan& scan) {
 }  // namespace
 
 Graph run_machine(std::span<const std::byte> bytes) {
-  if (bytes.size() < 2 || static_cast<Op>(bytes[0]) != Op::kProto)
-    reject("not a pickle of protocol 2 or later");
+  check_start(bytes);
   return run_machine(bytes, scan(bytes));
 }
 
 Graph run_machine(std::span<const std::byte> bytes, const Scan& scan) {
+  check_start(bytes);
   Graph graph;
   graph.bytes = bytes;
   graph.nodes.resize(std::min<std::size_t>(scan.counts.nodes, Ref::kIndexLimit));

@@ -94,10 +94,14 @@ std::optional<pickle::Scan> halves_of(std::span<const std::byte> input) {
   return std::nullopt;
 }
 
+// Some of the inputs, as starting threads takes longer than all the rest.
+bool is_run_in_halves(std::span<const std::byte> input) { return crc32(input) % 16 == 0; }
+
 // In two halves at once a pickle must be what it is as one.
 void read_pickle(std::span<const std::byte> input) {
   const Outcome whole = outcome_of([&] { return pickle::parse(input); });
-  if (const std::optional<pickle::Scan> halves = halves_of(input)) {
+  const std::optional<pickle::Scan> halves = is_run_in_halves(input) ? halves_of(input) : std::nullopt;
+  if (halves) {
     const Outcome joined = outcome_of(
         [&] { return pickle::tree_of(pickle::Document(pickle::run_machine(input, *halves)).root(), {}); });
     if (!same(whole, joined)) std::abort();
@@ -173,6 +177,7 @@ void read_torch(std::span<const std::byte> input) {
                           "class Linear(Module):\n  __parameters__ = [\"weight\", \"bias\", ]\n");
   }
   std::vector<ZipRecord> records;
+  records.reserve(contents.size());
   for (const auto& [name, data] : contents) records.push_back({name, data.size()});
   const ZipLayout layout(std::move(records));
   std::string archive;

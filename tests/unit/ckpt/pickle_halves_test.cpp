@@ -16,7 +16,6 @@ namespace {
 using namespace std::string_literals;
 using ckpt::testing::bytes_of;
 using ckpt::testing::error_of;
-using ::testing::HasSubstr;
 
 constexpr const char* kMemoize = "\x94";
 
@@ -113,6 +112,7 @@ TEST(PickleHalvesTest, FailAsTheWholeFails) {
       "\x80\x04NN0N0\x94\x94h\x02NN."s,  // nothing to pop, two values,
       "\x80\x04(NN\x86\x86\x86t."s,
       "\x80\x04NN0N0h\x05."s,            // beyond a mark, never set,
+      "N\x94N0N0h\x00\x85."s,            // no PROTO,
       "\x80\x04}N0N0N0\x85."s + "rest",  // more than there should be.
   };
   for (const std::string& pickle : broken) {
