@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <span>
 #include <utility>
 
 #include "base/text.hpp"
@@ -90,14 +91,43 @@ std::string units_of(const Footprint& footprint) {
   return table_of(rows, {"UNITS", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"});
 }
 
+struct MemoryColumn {
+  const char* name;
+  std::uint64_t train::MemoryFootprint::*bytes;
+};
+
+using Memory = train::MemoryFootprint;
+
+constexpr MemoryColumn kOneMemory[] = {
+    {"SHARD", &Memory::shard_bytes},         {"OPTIMIZER", &Memory::optimizer_bytes},
+    {"GRADIENTS", &Memory::gradient_bytes},  {"ARRIVING", &Memory::arriving_gradient_bytes},
+    {"UNSHARDED", &Memory::unsharded_bytes}, {"BUFFERS", &Memory::replicated_bytes},
+    {"IN ALL", &Memory::total_bytes},
+};
+
+constexpr MemoryColumn kHostAndGpu[] = {
+    {"SHARD", &Memory::shard_bytes},
+    {"OPTIMIZER", &Memory::optimizer_bytes},
+    {"GRADIENTS", &Memory::gradient_bytes},
+    {"ON HOST", &Memory::host_bytes},
+    {"ARRIVING", &Memory::arriving_gradient_bytes},
+    {"UNSHARDED", &Memory::unsharded_bytes},
+    {"COPIES", &Memory::copy_bytes},
+    {"BUFFERS", &Memory::replicated_bytes},
+    {"ON GPU", &Memory::total_bytes},
+};
+
 std::string memory_of(const std::vector<Footprint>& footprints) {
-  Rows rows = {{"RANKS", "SHARD", "OPTIMIZER", "GRADIENTS", "ARRIVING", "UNSHARDED", "BUFFERS", "IN ALL"}};
+  const bool has_host = std::any_of(footprints.begin(), footprints.end(),
+                                    [](const Footprint& f) { return f.memory.host_bytes > 0; });
+  const std::span<const MemoryColumn> columns =
+      has_host ? std::span<const MemoryColumn>(kHostAndGpu) : kOneMemory;
+  Rows rows = {{"RANKS"}};
+  for (const MemoryColumn& column : columns) rows.front().emplace_back(column.name);
   for (const Footprint& footprint : footprints) {
-    const train::MemoryFootprint& memory = footprint.memory;
-    rows.push_back({ranks_of(footprint), format_bytes(memory.shard_bytes),
-                    format_bytes(memory.optimizer_bytes), format_bytes(memory.gradient_bytes),
-                    format_bytes(memory.arriving_gradient_bytes), format_bytes(memory.unsharded_bytes),
-                    format_bytes(memory.replicated_bytes), format_bytes(memory.total_bytes)});
+    rows.push_back({ranks_of(footprint)});
+    for (const MemoryColumn& column : columns)
+      rows.back().push_back(format_bytes(footprint.memory.*column.bytes));
   }
   return table_of(rows, rows.front());
 }
@@ -149,6 +179,8 @@ Json to_json(const Footprint& footprint) {
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},
             {"unsharded_units", memory.unsharded_units},
             {"kept_bytes", memory.kept_bytes},
+            {"host_bytes", memory.host_bytes},
+            {"copy_bytes", memory.copy_bytes},
             {"buffer_bytes", memory.replicated_bytes},
             {"total_bytes", memory.total_bytes}}},
           {"traffic",
@@ -200,6 +232,7 @@ void print_plan_json(const PlanReport& report, std::ostream& out) {
                    {"reshard_size", fsdp.reshard_size},
                    {"ignored_modules", fsdp.ignored_modules},
                    {"activation_checkpointing", fsdp.activation_checkpointing},
+                   {"offload_params", fsdp.offload_params},
                    {"gradient_accumulation_steps", training.gradient_accumulation_steps},
                    {"optimizer", training.optimizer.type},
                    {"includes_activations", false},

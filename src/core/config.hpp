@@ -35,6 +35,8 @@ struct FsdpConfig {
   bool forward_prefetch = true;           ///< Gather the next unit while one runs.
   bool backward_prefetch = true;          ///< The one before, in backward.
   bool activation_checkpointing = false;  ///< Of the wrapped modules.
+  bool activation_offload = false;        ///< What these keep for backward lies in the host's memory,
+  bool offload_params = false;            ///< and so do shards, their gradients and the optimizer's state.
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;
   std::int64_t min_num_params = 100'000'000;  ///< Elements; of SIZE_BASED_WRAP.
   std::vector<std::string> transformer_layer_cls_to_wrap;

@@ -119,6 +119,14 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   const auto backward = settings.get<std::string>("fsdp_config.backward_prefetch");
   fsdp.backward_prefetch = backward ? *backward != "NO_PREFETCH" : fsdp.version == 2;
   fsdp.activation_checkpointing = settings.get<bool>("fsdp_config.activation_checkpointing").value_or(false);
+  static constexpr std::string_view kKeptOnHost = "fsdp_config.activation_checkpointing_offload";
+  fsdp.activation_offload = settings.get<bool>(kKeptOnHost).value_or(false);
+  if (fsdp.activation_offload && !fsdp.activation_checkpointing) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: true' needs 'fsdp_config.activation_checkpointing: true'",
+                            settings.where(kKeptOnHost), kKeptOnHost));
+  }
+  fsdp.offload_params = settings.get<bool>("fsdp_config.offload_params").value_or(false);
   if (const auto policy = settings.get<std::string>("fsdp_config.auto_wrap_policy")) {
     fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);
   }

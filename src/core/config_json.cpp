@@ -186,6 +186,8 @@ void visit_fields(Visitor& v, T& c) {
     v("forward_prefetch", c.forward_prefetch);
     v("backward_prefetch", c.backward_prefetch);
     v("activation_checkpointing", c.activation_checkpointing);
+    v("activation_offload", c.activation_offload);
+    v("offload_params", c.offload_params);
     v("auto_wrap_policy", c.auto_wrap_policy);
     v("min_num_params", c.min_num_params);
     v("transformer_layer_cls_to_wrap", c.transformer_layer_cls_to_wrap);

@@ -39,7 +39,7 @@ constexpr Field kFields[] = {
     {.path = "fsdp_config.sharding_strategy", .type = Type::kScalar},  // Checked by config_resolve.cpp, for
     {.path = "fsdp_config.reshard_after_forward",
      .type = Type::kScalar},  // the version decides what they may be.
-    {.path = "fsdp_config.offload_params", .type = Type::kBool, .built = "false"},
+    {.path = "fsdp_config.offload_params", .type = Type::kBool},
     {.path = "fsdp_config.auto_wrap_policy", .choices = "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP|NO_WRAP"},
     {.path = "fsdp_config.transformer_layer_cls_to_wrap", .type = Type::kStrings},
     {.path = "fsdp_config.min_num_params", .type = Type::kInt, .min = 0},
@@ -50,7 +50,7 @@ constexpr Field kFields[] = {
     {.path = "fsdp_config.cpu_ram_efficient_loading", .type = Type::kBool},
     {.path = "fsdp_config.sync_module_states", .type = Type::kBool},
     {.path = "fsdp_config.activation_checkpointing", .type = Type::kBool},
-    {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool, .built = "false"},
+    {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool},
     {.path = "fsdp_config.reduce_dtype", .choices = "fp32|bf16|fp16", .built = "fp32|bf16"},
     {.path = "fsdp_config.ignored_modules"},
 

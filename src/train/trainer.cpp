@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <chrono>
@@ -54,6 +55,7 @@ class Trainer {
  public:
   Trainer(const core::Config& config, at::Device device, Group& group)
       : config_(*config.training),
+        fsdp_(config.fsdp),
         device_(device),
         group_(group),
         store_(config_.output_dir / "checkpoints"),
@@ -122,6 +124,17 @@ class Trainer {
         parameters, trainable, model_.units().size(), text_of(model_.groups().mesh()),
         format_bytes(static_cast<std::uint64_t>(trainable * kBytesPerParameter)),
         format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
+    report_offload();
+  }
+
+  void report_offload() const {
+    std::vector<std::string> what;
+    if (fsdp_.offload_params) what.emplace_back("shards, gradients and optimizer state");
+    if (fsdp_.activation_offload) what.emplace_back("what checkpointed modules keep");
+    if (what.empty()) return;
+    say(fmt::format(
+        "offload: {} {}", fmt::join(what, ", and "),
+        device_.is_cpu() ? "lie where the ranks compute, in the host's memory" : "lie in the host's memory"));
   }
 
   StepResult run_step(std::int64_t step) {
@@ -211,6 +224,7 @@ class Trainer {
   }
 
   const core::TrainingConfig& config_;
+  const core::FsdpConfig& fsdp_;
   at::Device device_;
   Group& group_;
   CheckpointStore store_;

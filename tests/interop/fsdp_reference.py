@@ -21,7 +21,7 @@ from accelerate.utils.other import get_module_children_bottom_up
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict)
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.distributed.device_mesh import init_device_mesh
@@ -61,7 +61,7 @@ def main():
         # What fsdp2_apply_ac of Accelerate does, with transformers' Block as the class to wrap.
         plugin = types.SimpleNamespace(auto_wrap_policy=transformer_auto_wrap_policy,
                                        transformer_cls_names_to_wrap=["Block"],
-                                       activation_checkpointing_offload=False)
+                                       activation_checkpointing_offload=spec.get("activation_offload", False))
         fsdp2_apply_ac(types.SimpleNamespace(state=types.SimpleNamespace(fsdp_plugin=plugin)), model)
         assert sum(isinstance(module, CheckpointWrapper) for module in model.modules()) == len(model.blocks)
     if spec.get("ddp"):
@@ -78,10 +78,11 @@ def main():
             # As Accelerate's fsdp2_prepare_model, before it shards.
             for parameter in model.parameters():
                 parameter.data = parameter.data.to(torch.float32)
-        policy = MixedPrecisionPolicy(**dtypes)
+        policies = {"mp_policy": MixedPrecisionPolicy(**dtypes),
+                    "offload_policy": CPUOffloadPolicy(pin_memory=False) if spec.get("offload") else OffloadPolicy()}
         for module in wrapped(model, spec):
-            fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True), mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
+            fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True), **policies)
+        fully_shard(model, mesh=mesh, **policies)
         units = sum(isinstance(module, FSDPModule) for module in model.modules())
 
     groups = {True: [], False: []}

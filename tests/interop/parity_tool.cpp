@@ -3,10 +3,12 @@
 //   parity-tool JOB.json
 //
 // JOB is {"steps", "betas", "eps", "weight_decay", "no_decay", "cases": [{"model", "inputs",
-// "arguments", "classes", "lr", "reshard", "recompute", "accumulate", "max_norm", "out"}]}. `inputs` may hold
-// {rank}, which is this rank; it is a TorchScript file whose buffers are batches of `arguments` tensors each,
-// used in turn. The model returns its loss. Rank 0 writes {"loss": [...], "grad_norm": [...]} of all steps,
-// means over the ranks.
+// "arguments", "classes", "lr", "reshard", "recompute", "accumulate", "max_norm", "out"}]}, and of a case,
+// unless there is nothing of the kind, "replicas", "reshard_size", "precision" (of parameters and of their
+// reduction), "offload" (of "params", "activations", or both, to a storage apart) and "checkpoint", a
+// directory for what is trained. `inputs` may hold {rank}, which is this rank; it is a TorchScript file whose
+// buffers are batches of `arguments` tensors each, used in turn. The model returns its loss. Rank 0 writes
+// {"loss": [...], "grad_norm": [...]} of all steps, means over the ranks.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -21,7 +23,9 @@
 #include <string>
 #include <vector>
 
+#include "../unit/train/late_storage.hpp"
 #include "base/file.hpp"
+#include "train/checkpoint/save.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/executor.hpp"
@@ -52,19 +56,28 @@ ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec
   options.fsdp.transformer_layer_cls_to_wrap = spec.at("classes");
   options.fsdp.reshard_after_forward = spec.at("reshard");
   options.fsdp.activation_checkpointing = spec.at("recompute");
+  options.fsdp.replicate_size = spec.value("replicas", 1);
+  options.fsdp.reshard_size = spec.value("reshard_size", 0);
+  const auto precision = spec.value("precision", std::vector<std::string>{"", ""});
+  options.fsdp.precision = {precision.at(0), precision.at(1)};
+  const auto storage = std::make_shared<testing::LateStorage>();
+  for (const std::string& what : spec.value("offload", std::vector<std::string>()))
+    (what == "params" ? options.storage : options.activation_storage) = storage;
   options.no_decay = job.at("no_decay");
   return options;
 }
 
 void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& group) {
+  at::manual_seed(1 + static_cast<std::uint64_t>(group.rank()));
   ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options_of(job, spec), at::kCPU,
                      group);
   model.set_training(true);
-  core::OptimizerConfig config;
+  core::TrainingConfig training;
+  core::OptimizerConfig& config = training.optimizer;
   config.betas = job.at("betas");
   config.eps = job.at("eps");
   config.weight_decay = job.at("weight_decay");
-  AdamW optimizer(config, model.trainable_buffers(), group.rank());
+  AdamW optimizer(config, model.trainable_buffers(), model.groups().place().shard);
   const auto batches = batches_of(spec.at("inputs"), spec.at("arguments"), group.rank());
 
   const int micro_steps = spec.at("accumulate");
@@ -82,12 +95,17 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
     }
     std::array<double, 2> sums = {loss_sum, gradient_square_sum(model.trainable_buffers())};
     group.all_reduce_sum(sums);
+    sums[1] /= model.groups().mesh().replicas;
     losses.push_back(sums[0] / group.size());
     norms.push_back(std::sqrt(sums[1]));
     if (!spec.at("max_norm").is_null())
       clip_gradients(model.trainable_buffers(), std::sqrt(sums[1]), spec.at("max_norm"));
     optimizer.step(spec.at("lr"));
     model.clear_gradients();
+  }
+  if (spec.contains("checkpoint")) {
+    CheckpointStore store(spec.at("checkpoint").get<std::string>());
+    save_checkpoint(store, model, optimizer, training, {job.at("steps"), 0, spec.at("lr"), 1}, group);
   }
   if (group.rank() == 0)
     std::ofstream(spec.at("out").get<std::string>())

@@ -103,6 +103,34 @@ def test_losses_of_every_layout_of_ranks_equal_pythons(accel, tmp_path, layout):
     assert theirs["loss"][-1] < theirs["loss"][0] - 1
 
 
+OFFLOAD = {"fsdp_config.fsdp_offload_params": True}
+OFFLOAD_ALL = {**OFFLOAD, "fsdp_config.fsdp_activation_checkpointing": True,
+               "fsdp_config.fsdp_activation_checkpointing_offload": True}
+PARAMS = "shards, gradients and optimizer state"
+
+
+@pytest.mark.parametrize(
+    "processes, options, said, theirs",
+    [(2, OFFLOAD, PARAMS, {"offload": True}),
+     (1, {**OFFLOAD, "fsdp_config.fsdp_version": 1}, PARAMS, {"offload": True}),
+     (2, OFFLOAD_ALL, PARAMS + ", and what checkpointed modules keep", {"offload": True, "activation_checkpointing": True}),
+     (2, {**OFFLOAD_ALL, "fsdp_config.fsdp_offload_params": False, "fsdp_config.fsdp_version": 1},
+      "what checkpointed modules keep", {"activation_checkpointing": True})],
+    ids=["2 ranks", "1 rank, version 1", "2 ranks, activations too", "2 ranks, activations alone, version 1"])
+def test_offloading_on_cpu_ranks_changes_no_loss(accel, tmp_path, processes, options, said, theirs):
+    """Nor does it in Python: fully_shard takes CPUOffloadPolicy on the CPU."""
+    train_runs.export(tmp_path / "gpt.pt")
+    accel("launch", train_runs.config(tmp_path, processes))
+    plain = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
+    (tmp_path / "out/metrics.jsonl").unlink()
+    run = accel("launch", train_runs.config(tmp_path, processes, **options))
+    assert f"offload: {said} lie where the ranks compute, in the host's memory" in run.stderr
+    ours = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
+    if "activation_checkpointing" not in theirs:
+        assert ours == plain
+    assert worst(ours[0], reference(accel, tmp_path, processes, **theirs)["loss"]) < 2e-5
+
+
 def units_of(stderr):
     return int(re.search(r"in (\d+) units", stderr).group(1))
 

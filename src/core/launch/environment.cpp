@@ -40,7 +40,8 @@ Variables machine_variables(const LoadedConfig& loaded, int physical_cores, cons
   if (!environment("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
     variables.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!environment("OMP_NUM_THREADS")) {
-    const int threads = launch.use_cpu ? std::max(1, physical_cores / launch.num_processes) : 1;
+    const bool on_cpu = launch.use_cpu || loaded.config.fsdp.offload_params;
+    const int threads = on_cpu ? std::max(1, physical_cores / launch.num_processes) : 1;
     variables["OMP_NUM_THREADS"] = fmt::format("{}", threads);
   }
   const auto asked = loaded.settings.get<std::vector<std::string>>("gpu_ids");

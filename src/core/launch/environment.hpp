@@ -26,8 +26,9 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
 /// The variables by which `accelerate launch` tells a Python script its configuration (ACCELERATE_*, FSDP_*).
 Variables accelerate_variables(const LoadedConfig& loaded);
 
-/// What all workers of this machine get when nobody has set it: OMP_NUM_THREADS; and CUDA_VISIBLE_DEVICES if
-/// the configuration chooses GPUs. `physical_cores` are those this process may use.
+/// What all workers of this machine get when nobody has set it: OMP_NUM_THREADS, which is 1 for ranks with a
+/// GPU unless their optimizers work on the host; and CUDA_VISIBLE_DEVICES if the configuration chooses GPUs.
+/// `physical_cores` are those this process may use.
 Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment);
 
 /// This process's environment with `variables` over it, as "NAME=value".

@@ -11,20 +11,21 @@
 namespace accel::train {
 
 FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
-                       std::shared_ptr<BufferPool> pool)
+                       std::shared_ptr<BufferPool> pool, std::shared_ptr<StorageDevice> storage)
     : layout_(std::move(layout)),
       dtypes_(dtypes),
       trainable_(trainable),
       pool_(std::move(pool)),
-      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard) {
-  shard_ = at::zeros({layout_.shard_numel}, at::TensorOptions().dtype(dtypes_.shard).device(pool_->device()));
+      storage_(std::move(storage)),
+      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
+  shard_ = storage_->empty(layout_.shard_numel, dtypes_.shard).zero_();
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
-  const c10::Storage storage = is_alias_ ? shard_.storage()
-                                         : c10::Storage(c10::Storage::use_byte_size_t(), bytes,
-                                                        pool_->allocate(bytes), nullptr, /*resizable=*/false);
-  full_ = tensor_on(storage, 0, {layout_.numel()}, dtypes_.compute);
+  const c10::Storage memory = is_alias_ ? shard_.storage()
+                                        : c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                                                       pool_->allocate(bytes), nullptr, /*resizable=*/false);
+  full_ = tensor_on(memory, 0, {layout_.numel()}, dtypes_.compute);
   for (const FlatParameter& parameter : layout_.parameters) {
-    at::Tensor view = tensor_on(storage, parameter.offset, parameter.spec.shape, dtypes_.compute);
+    at::Tensor view = tensor_on(memory, parameter.offset, parameter.spec.shape, dtypes_.compute);
     if (trainable_) view.set_requires_grad(true);
     parameters_.push_back(std::move(view));
   }
@@ -47,26 +48,31 @@ void FlatBuffer::start_unshard(const MeshGroups& groups) {
 }
 
 // In the dtype of the unsharded parameters, so that half of the bytes travel if it has half of them: the
-// shard is cast to where it belongs, and gathered from there.
+// shard is cast to where it belongs, and gathered from there. So it is if it comes from elsewhere.
 void FlatBuffer::gather_shard(Group& group) {
-  if (dtypes_.compute == dtypes_.shard) {
+  if (dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
     gather_ = group.all_gather(full_, shard_);
     return;
   }
   const at::NoGradGuard no_grad;
-  at::Tensor own = full_.narrow(0, group.rank() * layout_.shard_numel, layout_.shard_numel);
-  own.copy_(shard_);
-  if (layout_.mesh.shards > 1) gather_ = group.all_gather(full_, own);
+  const at::Tensor own = full_.narrow(0, group.rank() * layout_.shard_numel, layout_.shard_numel);
+  fetch_ = storage_->fetch(own, shard_);
+  if (layout_.mesh.shards > 1) fetch_->then([&] { gather_ = group.all_gather(full_, own); });
+}
+
+void FlatBuffer::wait_for_gather() {
+  gather_.wait();
+  if (fetch_ != nullptr) std::exchange(fetch_, nullptr)->join();
 }
 
 void FlatBuffer::finish_unshard() {
-  gather_.wait();
+  wait_for_gather();
   kept_.reset();
 }
 
 void FlatBuffer::reshard() {
   if (!unsharded_ || is_alias_) return;
-  gather_.wait();
+  wait_for_gather();
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at::DataPtr(nullptr, pool_->device()));
   storage->set_nbytes(0);
@@ -121,7 +127,7 @@ void FlatBuffer::start_reduce(Group& shard_group) {
     gradient_ = std::exchange(flat_gradient_, {});
     return;
   }
-  gradient_ = at::empty_like(shard_, at::TensorOptions().dtype(dtypes_.reduce));
+  gradient_ = at::empty({layout_.shard_numel}, flat_gradient_.options());
   reduce_ = shard_group.reduce_scatter_mean(gradient_, flat_gradient_);
 }
 
@@ -142,7 +148,18 @@ void FlatBuffer::finish_average() {
 
 void FlatBuffer::settle_gradient() {
   const at::NoGradGuard no_grad;
-  gradient_ = gradient_.to(dtypes_.shard);
+  if (!storage_->is_apart()) {
+    gradient_ = gradient_.to(dtypes_.shard);
+    return;
+  }
+  if (!stored_gradient_.defined()) stored_gradient_ = storage_->empty(layout_.shard_numel, dtypes_.shard);
+  reduced_ = std::exchange(gradient_, stored_gradient_);
+  store_ = storage_->store(stored_gradient_, reduced_);
+}
+
+void FlatBuffer::let_go_of_reduced() {
+  if (store_ != nullptr) std::exchange(store_, nullptr)->join();
+  reduced_.reset();
 }
 
 }  // namespace accel::train

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "train/device/storage_device.hpp"
 #include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/buffer_pool.hpp"
 #include "train/fsdp/flat_layout.hpp"
@@ -23,15 +24,17 @@ struct BufferDtypes {
 
 /// The parameters of one unit that share a dtype and requires_grad, as one flat buffer.
 ///
-/// This rank keeps its shard. Unsharded, the parameters are views of the flat buffer's storage: the
-/// all-gather writes straight into them. Resharding frees the storage's memory and keeps the tensors. With
-/// one shard that is the whole buffer, and the parameters are views of it for good, unless they compute in
-/// another dtype: then they are a copy.
+/// This rank keeps its shard, and the gradient of it for the optimizer, in a storage, which may be apart from
+/// the device that computes; all else is on that device. Unsharded, the parameters are views of the flat
+/// buffer's storage: the all-gather writes straight into them. Resharding frees the storage's memory and
+/// keeps the tensors. With one shard that is the whole buffer, and the parameters are views of it for good,
+/// unless they compute in another dtype or elsewhere: then they are a copy.
 ///
 /// unshard, reduce and average are collective: every rank calls them for the same buffers in the same order.
 class FlatBuffer {
  public:
-  FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable, std::shared_ptr<BufferPool> pool);
+  FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable, std::shared_ptr<BufferPool> pool,
+             std::shared_ptr<StorageDevice> storage);
   FlatBuffer(const FlatBuffer&) = delete;
   FlatBuffer& operator=(const FlatBuffer&) = delete;
 
@@ -64,14 +67,18 @@ class FlatBuffer {
   /// After finish_reduce(): the mean over the ranks that have the same shard.
   void start_average(Group& replicate_group);
   void finish_average();
-  /// After these: brings the gradient into the dtype of the shard.
+  /// After these: brings the gradient into the dtype of the shard, and into the storage. If that is apart,
+  /// let_go_of_reduced() must follow, and StorageDevice::synchronize() before the gradient is read.
   void settle_gradient();
+  void let_go_of_reduced();
+  [[nodiscard]] bool is_stored_apart() const { return storage_->is_apart(); }
   /// The gradient of this rank's shard after all these, until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
   void clear_gradient() { gradient_.reset(); }
 
  private:
   void gather_shard(Group& group);
+  void wait_for_gather();
   void require_flat_gradient();
   [[nodiscard]] at::Tensor part_of(const at::Tensor& flat, std::size_t index) const;
 
@@ -79,11 +86,13 @@ class FlatBuffer {
   BufferDtypes dtypes_;
   bool trainable_;
   std::shared_ptr<BufferPool> pool_;
+  std::shared_ptr<StorageDevice> storage_;
   at::Tensor shard_;
   at::Tensor full_;  ///< [numel], on the storage that the parameters are views of.
   std::vector<at::Tensor> parameters_;
   bool is_alias_ = false;  ///< The parameters are views of the shard.
   bool unsharded_ = false;
+  std::unique_ptr<Copy> fetch_;  ///< Of the shard, in front of the gather.
   Pending gather_;
   at::Tensor kept_;  ///< Between forward and backward, if a group of ranks keeps the buffer.
 
@@ -92,6 +101,9 @@ class FlatBuffer {
   at::Tensor gradient_;
   Pending reduce_;
   Pending average_;
+  at::Tensor stored_gradient_;  ///< Where it goes if the storage is apart; kept over steps, as it is pinned.
+  at::Tensor reduced_;          ///< What is being copied there.
+  std::unique_ptr<Copy> store_;
 };
 
 }  // namespace accel::train

@@ -133,7 +133,8 @@ Bytes arriving_bytes(const BufferPlan& buffer) {
 }
 
 /// The units as they run: of plan_units()'s order, in which a unit stands behind all inside it, a tree.
-StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vector<BufferPlan>>& buffers) {
+StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vector<BufferPlan>>& buffers,
+                 bool stored_on_host) {
   std::vector<std::pair<std::size_t, StepUnit>> done;  // Those whose outer unit is yet to come.
   for (std::size_t i = 0; i < units.size(); ++i) {
     StepUnit unit;
@@ -144,7 +145,7 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
         unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer));
       }
-      if (buffer.is_alias()) continue;
+      if (buffer.is_alias() && (buffer.replicated || !stored_on_host)) continue;
       unit.buffers.push_back({buffer.bytes(), buffer.trainable ? buffer.gradient_bytes() : 0});
     }
     auto first = done.end();
@@ -179,6 +180,27 @@ Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptio
   return {micro_steps, gathers - micro_steps};
 }
 
+/// What is on the device at once of gradients of shards that wait for their reduction or for the copy to the
+/// host, and, where the dtype of the shard is another one, of a shard and a gradient in that.
+Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
+  std::vector<Bytes> gradients;
+  Bytes converted = 0;
+  const auto shards = static_cast<Bytes>(mesh_of(options).shards);
+  for (const std::vector<BufferPlan>& of_unit : buffers) {
+    for (const BufferPlan& buffer : of_unit) {
+      if (buffer.replicated) continue;
+      if (buffer.compute_dtype != buffer.dtype) converted = std::max(converted, buffer.shard_bytes());
+      // With one shard it is the unsharded gradient.
+      if (buffer.trainable && shards > 1) gradients.push_back(buffer.gradient_bytes() / shards);
+    }
+  }
+  std::sort(gradients.rbegin(), gradients.rend());
+  gradients.resize(std::min(gradients.size(), kMaxReducing + kMaxStoring * (options.replicas > 1 ? 2 : 1)));
+  Bytes sum = checked_mul(converted, Bytes{2});
+  for (const Bytes gradient : gradients) add(sum, gradient);
+  return sum;
+}
+
 MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                           const std::vector<std::vector<BufferPlan>>& buffers,
                           const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
@@ -189,18 +211,19 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     add(memory.gradient_bytes, unit.gradient_bytes);
   }
   const bool one_shard = mesh_of(options).shards == 1;
-  const StepMemory step =
-      memory_of_step(tree_of(units, buffers), {.one_shard = one_shard,
-                                               .averages = options.replicas > 1,
-                                               .reshard_after_forward = options.reshard_after_forward,
-                                               .reshard_size = options.reshard_size,
-                                               .forward_prefetch = options.forward_prefetch,
-                                               .backward_prefetch = options.backward_prefetch,
-                                               .accumulates = options.micro_steps > 1,
-                                               .recompute = options.activation_checkpointing});
+  const StepMemory step = memory_of_step(tree_of(units, buffers, options.stored_on_host),
+                                         {.one_shard = one_shard,
+                                          .averages = options.replicas > 1,
+                                          .stored_on_host = options.stored_on_host,
+                                          .reshard_after_forward = options.reshard_after_forward,
+                                          .reshard_size = options.reshard_size,
+                                          .forward_prefetch = options.forward_prefetch,
+                                          .backward_prefetch = options.backward_prefetch,
+                                          .accumulates = options.micro_steps > 1,
+                                          .recompute = options.activation_checkpointing});
   memory.arriving_gradient_bytes = step.arriving_bytes;
   // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
-  if (!one_shard || !options.precision.param_dtype.empty()) {
+  if (!one_shard || options.stored_on_host || !options.precision.param_dtype.empty()) {
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;
     memory.kept_bytes = step.kept_bytes;
@@ -209,10 +232,13 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   }
   memory.replicated_bytes = options.replicated_bytes;
   for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.ignored_bytes);
-  for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes,
-                           memory.arriving_gradient_bytes, memory.unsharded_bytes, memory.replicated_bytes}) {
+  if (options.stored_on_host) memory.copy_bytes = bytes_of_copies(buffers, options);
+  Bytes& where_stored = options.stored_on_host ? memory.host_bytes : memory.total_bytes;
+  for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes})
+    add(where_stored, part);
+  for (const Bytes part :
+       {memory.arriving_gradient_bytes, memory.unsharded_bytes, memory.copy_bytes, memory.replicated_bytes})
     add(memory.total_bytes, part);
-  }
   return memory;
 }
 

@@ -20,7 +20,9 @@ struct FootprintOptions {
   bool backward_prefetch = false;
   bool activation_checkpointing = false;  ///< Units run again in backward, and those inside them with them.
   std::int64_t micro_steps = 1;           ///< Gradient accumulation.
-  int optimizer_moments = 2;              ///< State tensors of a parameter, as large as it: 2 of AdamW.
+  /// Shards, their gradients and the optimizer's state lie in the host's memory, and not on the GPU.
+  bool stored_on_host = false;
+  int optimizer_moments = 2;  ///< State tensors of a parameter, as large as it: 2 of AdamW.
   std::vector<std::string> no_decay;
   core::PrecisionConfig precision;
   std::uint64_t replicated_bytes = 0;  ///< Of the model's own buffers, which every rank holds.
@@ -61,7 +63,13 @@ struct MemoryFootprint {
   std::uint64_t unsharded_bytes = 0;
   std::size_t unsharded_units = 0;     ///< At once, at most.
   std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and ignored parameters.
-  std::uint64_t total_bytes = 0;       ///< All of them at the end of a backward, which is the most there is.
+  /// Of the first three, if they lie in the host's memory; what libtorch's pinned memory, which comes in
+  /// powers of two, takes beyond them is not counted.
+  std::uint64_t host_bytes = 0;
+  /// Then: of shards and their gradients on the GPU on the way from and to there, at most.
+  std::uint64_t copy_bytes = 0;
+  /// All of them at the end of a backward, which is the most there is; without host_bytes.
+  std::uint64_t total_bytes = 0;
 };
 
 /// What all units cost at one world size.

@@ -36,6 +36,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.forward_prefetch = config.fsdp.forward_prefetch;
   options.backward_prefetch = config.fsdp.backward_prefetch;
   options.activation_checkpointing = config.fsdp.activation_checkpointing;
+  options.stored_on_host = config.fsdp.offload_params && !config.launch.use_cpu;
   options.optimizer_moments = moments_of(config.training->optimizer);
   options.micro_steps = config.training->gradient_accumulation_steps;
   options.no_decay = config.training->optimizer.no_decay;

@@ -17,11 +17,9 @@ void ReduceQueue::start(FlatBuffer& buffer) {
 
 void ReduceQueue::finish() {
   while (!reducing_.empty()) finish_oldest_reduce();
-  for (FlatBuffer* buffer : averaging_) {
-    buffer->finish_average();
-    buffer->settle_gradient();
-  }
-  averaging_.clear();
+  while (!averaging_.empty()) finish_oldest_average();
+  for (FlatBuffer* buffer : storing_) buffer->let_go_of_reduced();
+  storing_.clear();
 }
 
 void ReduceQueue::finish_oldest_reduce() {
@@ -32,9 +30,27 @@ void ReduceQueue::finish_oldest_reduce() {
 }
 
 void ReduceQueue::average(FlatBuffer& buffer) {
-  if (groups_.mesh().replicas == 1) return buffer.settle_gradient();
+  if (groups_.mesh().replicas == 1) return settle(buffer);
+  while (buffer.is_stored_apart() && averaging_.size() >= kMaxStoring) finish_oldest_average();
   buffer.start_average(groups_.replicate());
   averaging_.push_back(&buffer);
+}
+
+void ReduceQueue::finish_oldest_average() {
+  FlatBuffer& buffer = *averaging_.front();
+  averaging_.pop_front();
+  buffer.finish_average();
+  settle(buffer);
+}
+
+void ReduceQueue::settle(FlatBuffer& buffer) {
+  buffer.settle_gradient();
+  if (!buffer.is_stored_apart()) return;
+  storing_.push_back(&buffer);
+  while (storing_.size() > kMaxStoring) {
+    storing_.front()->let_go_of_reduced();
+    storing_.pop_front();
+  }
 }
 
 }  // namespace accel::train

@@ -8,8 +8,9 @@ namespace accel::train {
 
 /// The gradients that are on their way to the optimizer while backward goes on: of each buffer first the
 /// reduce-scatter within the shard group, then, if the model has replicas, the all-reduce of the shard over
-/// them. At most kMaxReducing of the first are under way, for each holds a whole unsharded gradient; the
-/// second holds only what the optimizer needs anyway.
+/// them, then, if the optimizer works elsewhere, the copy to there. At most kMaxReducing of the first are
+/// under way, for each holds a whole unsharded gradient; the second holds only what the optimizer needs
+/// anyway, unless that is elsewhere: then at most kMaxStoring are under way, and as many copies.
 ///
 /// Collective, in the same order of buffers on every rank. A reduce-scatter is waited for on the thread that
 /// runs backward, and the all-reduce begins there: what a backend calls back when it is done comes in no
@@ -20,16 +21,19 @@ class ReduceQueue {
   explicit ReduceQueue(const MeshGroups& groups) : groups_(groups) {}
 
   void start(FlatBuffer& buffer);
-  /// Waits until all gradients are there.
+  /// Waits until all gradients are there, but for what FlatBuffer::settle_gradient() leaves to be waited for.
   void finish();
 
  private:
   void finish_oldest_reduce();
   void average(FlatBuffer& buffer);
+  void finish_oldest_average();
+  void settle(FlatBuffer& buffer);
 
   const MeshGroups& groups_;
   std::deque<FlatBuffer*> reducing_;
   std::deque<FlatBuffer*> averaging_;
+  std::deque<FlatBuffer*> storing_;
 };
 
 }  // namespace accel::train

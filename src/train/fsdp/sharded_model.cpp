@@ -40,6 +40,12 @@ void warn_of_widened(const ModelStructure& model, const core::PrecisionConfig& p
                   names.size(), fmt::join(shown, ", "), names.size() > kShown ? ", ..." : ""));
 }
 
+std::shared_ptr<StorageDevice> storage_or(const std::shared_ptr<StorageDevice>& given, bool on_host,
+                                          at::Device device) {
+  if (given != nullptr) return given;
+  return on_host ? StorageDevice::on_host(device) : StorageDevice::beside(device);
+}
+
 MeshGroups groups_over(Group& world, const core::FsdpConfig& fsdp) {
   const Mesh mesh{fsdp.replicate_size, world.size() / fsdp.replicate_size};
   return MeshGroups::split(world, mesh, fsdp.reshard_size);
@@ -73,6 +79,10 @@ ShardedModel::~ShardedModel() = default;
 
 std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options) {
   pool_ = BufferPool::make(device_);
+  storage_ = storage_or(options.storage, options.fsdp.offload_params, device_);
+  // Ignored parameters stay where they are computed with, as in torch.
+  const auto beside = StorageDevice::beside(device_);
+  const auto kept = storage_or(options.activation_storage, options.fsdp.activation_offload, device_);
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
@@ -86,8 +96,9 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
     for (BufferPlan& planned :
          plan_buffers(structure_, plan, options.no_decay, groups_.mesh(), options.fsdp.precision)) {
-      auto buffer = std::make_unique<FlatBuffer>(std::move(planned.layout), dtypes_of(planned),
-                                                 planned.trainable, pool_);
+      auto buffer =
+          std::make_unique<FlatBuffer>(std::move(planned.layout), dtypes_of(planned), planned.trainable,
+                                       pool_, planned.replicated ? beside : storage_);
       ShardTarget target{*buffer, {}, planned.replicated ? 0 : groups_.place().shard};
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
@@ -106,6 +117,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .backward_prefetch = options.fsdp.backward_prefetch,
         .compute_dtype = compute_dtype,
         .recompute = options.fsdp.activation_checkpointing,
+        .kept = kept->is_apart() ? kept : nullptr,
         // Units that run again may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root()};
     units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers), unit, groups_, step_));
@@ -200,6 +212,8 @@ void ShardedModel::finish_backward() {
   // Backward order, as the units that reduced on their own did.
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->finish_backward();
   step_.reduces.finish();
+  // The optimizer reads the gradients, and writes the shards, which may still be on their way to the device.
+  if (step_.reduce) storage_->synchronize();
 }
 
 void ShardedModel::clear_gradients() {

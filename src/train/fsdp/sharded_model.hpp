@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/config.hpp"
+#include "train/device/storage_device.hpp"
 #include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/unit.hpp"
@@ -26,6 +27,10 @@ struct ShardingOptions {
   WeightOptions weights;
   /// Called when the units are built and the methods rewritten, before any value is read; may be empty.
   std::function<void()> on_wrapped;
+  /// Of shards, gradients and optimizer state, and of what units keep that run again. Null: as `fsdp` says,
+  /// on the host or on the device that computes.
+  std::shared_ptr<StorageDevice> storage = nullptr;
+  std::shared_ptr<StorageDevice> activation_storage = nullptr;
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
@@ -62,6 +67,8 @@ class ShardedModel {
   [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   /// All flat buffers that have gradients, in the order of their units.
   [[nodiscard]] const std::vector<FlatBuffer*>& trainable_buffers() const { return trainable_buffers_; }
+  /// Where shards, their gradients and the optimizer's state are.
+  [[nodiscard]] const StorageDevice& storage() const { return *storage_; }
   /// Where unsharded parameters and gradients are.
   [[nodiscard]] BufferPool& pool() const { return *pool_; }
   /// The model's buffers by name (running statistics, ...), the same on every rank, without the
@@ -79,6 +86,7 @@ class ShardedModel {
   ModelStructure structure_;
   std::vector<std::string> non_persistent_;
   std::shared_ptr<BufferPool> pool_;
+  std::shared_ptr<StorageDevice> storage_;
   MeshGroups groups_;
   StepState step_{groups_};
   std::vector<std::unique_ptr<Unit>> units_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -170,6 +171,10 @@ class Step {
 
   /// The last of its gradients comes.
   void arrive(const StepUnit& unit) {
+    if (options_.stored_on_host) {
+      most_arriving_ = std::max(most_arriving_, unit.arriving_bytes);
+      return;
+    }
     std::uint64_t there = checked_add(shard_gradients_, unit.arriving_bytes);
     // With one shard the flat gradient, which is there, is the shard's.
     if (options_.one_shard) there = checked_add(there, unit.shard_gradient_bytes);
@@ -183,8 +188,15 @@ class Step {
       if (buffer.gradient_bytes == 0) continue;
       while (!options_.one_shard && reducing_.size() >= kMaxReducing) finish_oldest();
       reducing_.push_back(buffer.gradient_bytes);
-      if (options_.one_shard && !options_.averages) finish_oldest();
+      if (!options_.one_shard) continue;
+      while (reducing_.size() > most_waiting()) finish_oldest();
     }
+  }
+
+  /// With one shard: gradients that are complete and still unsharded.
+  [[nodiscard]] std::size_t most_waiting() const {
+    if (!options_.stored_on_host) return options_.averages ? std::numeric_limits<std::size_t>::max() : 0;
+    return kMaxStoring * (options_.averages ? 2 : 1);
   }
 
   void finish_oldest() {

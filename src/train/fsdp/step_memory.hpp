@@ -9,6 +9,10 @@ namespace accel::train {
 /// Gradient buffers that may wait for their reduce-scatter at once.
 inline constexpr std::size_t kMaxReducing = 2;
 
+/// If the optimizer works elsewhere: gradients of a shard that may wait for their all-reduce at once, and as
+/// many for the copy to there.
+inline constexpr std::size_t kMaxStoring = 2;
+
 /// No unit is gathered ahead while so many are unsharded: the root, the one that runs, and another.
 inline constexpr int kMostUnsharded = 3;
 
@@ -38,13 +42,15 @@ struct StepMemory {
   std::uint64_t pool_bytes = 0;
   std::size_t units = 0;  ///< With their parameters unsharded at once, the root among them.
   /// What gradients on their way into flat ones take at most beyond all the shards' gradients, of which some
-  /// are yet to come then.
+  /// are yet to come then, unless these are on the host.
   std::uint64_t arriving_bytes = 0;
 };
 
 struct StepOptions {
   bool one_shard = false;  ///< Gradients are not reduced: the shard has them at once,
-  bool averages = false;   ///< or, if there are replicas, at the end of backward.
+  bool averages = false;   ///< or, if there are replicas, at the end of backward,
+  /// or, if it lies there, when they have been copied to the host.
+  bool stored_on_host = false;
   bool reshard_after_forward = true;
   /// If not 0, what is resharded after forward is kept for backward by so many ranks, each a part of it.
   int reshard_size = 0;

@@ -29,7 +29,12 @@ class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook 
 
 Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
            const MeshGroups& groups, StepState& step)
-    : plan_(std::move(plan)), buffers_(std::move(buffers)), options_(options), groups_(groups), step_(step) {
+    : plan_(std::move(plan)),
+      buffers_(std::move(buffers)),
+      options_(options),
+      groups_(groups),
+      step_(step),
+      kept_(options.kept) {
   // What runs last in forward and first in backward would gain nothing from being freed in between.
   if (plan_.stays_gathered) options_.reshard_after_forward = false;
   if (!plan_.checkpoints) options_.recompute = false;
@@ -68,6 +73,7 @@ void Unit::prefetch(Direction direction) {
   } else {
     if (!options_.backward_prefetch || *place_ == 0) return;
     step_.wanted = step_.order[*place_ - 1];
+    step_.wanted->kept_.fetch_next();
   }
   gather_wanted();
 }
@@ -79,6 +85,7 @@ void Unit::gather_wanted() {
 }
 
 void Unit::unshard(Direction direction) {
+  if (direction == Direction::kBackward) kept_.fetch_next();
   start_unshard();
   prefetch(direction);
   RECORD_USER_SCOPE("wait for unit " + name());

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "train/device/kept_tensors.hpp"
 #include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/fsdp/reduce_queue.hpp"
@@ -55,6 +56,7 @@ class Unit final : public UnitHooks {
     bool backward_prefetch = false;               ///< The one before, in backward.
     std::optional<at::ScalarType> compute_dtype;  ///< Of floating inputs and outputs; none: as they are.
     bool recompute = false;                       ///< Activation checkpointing, if the plan says so, too.
+    std::shared_ptr<StorageDevice> kept;          ///< Of what is kept for that; null: where it is.
     /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
     bool reduce_late = false;
   };
@@ -74,6 +76,10 @@ class Unit final : public UnitHooks {
 
   /// The outermost call only: a method that the module calls on itself runs again with it.
   [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
+  /// Inside a unit that runs again backward follows at once.
+  [[nodiscard]] KeptOfUnit* kept() override {
+    return options_.kept != nullptr && step_.recomputing == 0 ? &kept_ : nullptr;
+  }
   void before_recompute() override;
   void after_recompute() override;
   void failed(const std::exception_ptr& error) override {
@@ -100,8 +106,8 @@ class Unit final : public UnitHooks {
   void reduce();
   void reshard_when_done();
   void reshard_after_forward();
-  /// Gathers the parameters, starts to gather those of the unit that runs next in that direction, and waits
-  /// for its own.
+  /// Gathers the parameters, starts to gather those of the unit that runs next in that direction, and to
+  /// fetch what that has kept, and waits for its own.
   void unshard(Direction direction);
   void start_unshard();
   void prefetch(Direction direction);
@@ -116,6 +122,7 @@ class Unit final : public UnitHooks {
   std::int64_t calls_ = 0;
   bool unsharded_ = false;
   std::optional<std::size_t> place_;  ///< In the order of the first forward.
+  KeptOfUnit kept_;
 
   int depth_ = 0;  ///< Calls of this unit on the stack.
   std::vector<TensorVersions>

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "train/device/kept_tensors.hpp"
 #include "train/graph/executor.hpp"
 #include "train/graph/random_state.hpp"
 #include "train/graph/tensors.hpp"
@@ -84,6 +85,7 @@ struct Call final : torch::CustomClassHolder {
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
   at::Device device = at::kCPU;
+  std::shared_ptr<KeptTensors> kept;  ///< The tensors of the arguments, if autograd does not save them.
 
   [[nodiscard]] c10::IValue run(const std::vector<c10::IValue>& with) const {
     torch::jit::Stack stack{self};
@@ -160,6 +162,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
 
     call->device = device_of(inputs);
     call->random = RandomState::now(call->device);
+    if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
     const c10::IValue result = call->run(call->arguments);
 
     require_unchanged(inputs, versions, *call->hooks);
@@ -171,7 +174,11 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
       outputs.push_back(tensor);
       return call->hole;
     });
-    context->save_for_backward(variable_list(inputs.begin(), inputs.end()));
+    if (call->kept != nullptr) {
+      call->kept->let_go();  // Copied while the body ran.
+    } else {
+      context->save_for_backward(variable_list(inputs.begin(), inputs.end()));
+    }
     context->saved_data[kCall] = c10::IValue::make_capsule(call);
     context->set_materialize_grads(false);
     return outputs;
@@ -180,11 +187,11 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto target = context->saved_data.at(kCall).toCapsule();
     auto& call = static_cast<Call&>(*target);
-    variable_list inputs;
-    for (const at::Tensor& saved : context->get_saved_variables())
-      inputs.push_back(saved.detach().set_requires_grad(call.requires_grad[inputs.size()]));
-
     Recompute again(call);
+    const variable_list saved = call.kept != nullptr ? call.kept->take() : context->get_saved_variables();
+    variable_list inputs;
+    for (const at::Tensor& tensor : saved)
+      inputs.push_back(tensor.detach().set_requires_grad(call.requires_grad[inputs.size()]));
     const variable_list outputs = again.run(inputs);
     if (outputs.size() != gradients.size()) {
       throw Error(

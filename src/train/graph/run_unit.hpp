@@ -9,6 +9,8 @@
 
 namespace accel::train {
 
+class KeptOfUnit;
+
 /// What happens around each call of a wrapped unit's method. Both run on the thread that runs the graph.
 class UnitHooks {
  public:
@@ -25,6 +27,8 @@ class UnitHooks {
 
   /// Whether calls keep only their arguments, and run once more in backward (graph/recompute.hpp).
   [[nodiscard]] virtual bool recomputes() const { return false; }
+  /// Where such a call keeps them in between; null: where they are.
+  [[nodiscard]] virtual KeptOfUnit* kept() { return nullptr; }
   /// Around that second run and the backward through it.
   virtual void before_recompute() {}
   virtual void after_recompute() {}

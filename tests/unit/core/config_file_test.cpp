@@ -147,6 +147,26 @@ TEST_F(ConfigFileTest, MixedPrecisionIsOfParametersAndGradients) {
             "run.yaml:1:18: 'mixed_precision: bf16' without FSDP version 2 is not there yet");
 }
 
+TEST_F(ConfigFileTest, OffloadsParametersAndActivationsEachByItself) {
+  const std::string fsdp = "distributed_type: FSDP\nnum_processes: 2\nuse_cpu: true\n" + training();
+  for (const char* version : {"fsdp_config.version=1", "fsdp_config.version=2"}) {
+    const FsdpConfig none = load(fsdp, {version}).config.fsdp;
+    EXPECT_FALSE(none.offload_params);
+    EXPECT_FALSE(none.activation_offload);
+    const FsdpConfig params = load(fsdp, {version, "fsdp_config.fsdp_offload_params=true"}).config.fsdp;
+    EXPECT_TRUE(params.offload_params);
+    EXPECT_FALSE(params.activation_offload);
+    const FsdpConfig activations = load(fsdp, {version, "fsdp_config.fsdp_activation_checkpointing=true",
+                                               "fsdp_config.fsdp_activation_checkpointing_offload=true"})
+                                       .config.fsdp;
+    EXPECT_FALSE(activations.offload_params);
+    EXPECT_TRUE(activations.activation_offload);
+  }
+  EXPECT_EQ(error_of("fsdp_config: {activation_checkpointing_offload: true}\n" + fsdp),
+            "run.yaml:1:49: 'fsdp_config.activation_checkpointing_offload: true' needs "
+            "'fsdp_config.activation_checkpointing: true'");
+}
+
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   const std::pair<const char*, const char*> top[] = {
       {"mixed_precision: fp16", "1:18: 'mixed_precision: fp16'"},
@@ -156,9 +176,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
       {"machine_rank: 1", "1:15: 'machine_rank: 1'"},
       {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
       {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
-      {"fsdp_config: {fsdp_offload_params: true}", "1:36: 'fsdp_config.offload_params: true'"},
-      {"fsdp_config: {activation_checkpointing_offload: true}",
-       "1:49: 'fsdp_config.activation_checkpointing_offload: true'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
       {"launch: {max_restarts: 1}", "1:24: 'launch.max_restarts: 1'"},
       {"launch: {hang_timeout: 60}", "1:24: 'launch.hang_timeout: 60'"},

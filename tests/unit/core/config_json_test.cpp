@@ -25,6 +25,8 @@ Config unusual_config() {
   config.fsdp.forward_prefetch = false;
   config.fsdp.backward_prefetch = false;
   config.fsdp.activation_checkpointing = true;
+  config.fsdp.activation_offload = true;
+  config.fsdp.offload_params = true;
   config.fsdp.auto_wrap_policy = WrapPolicy::kTransformer;
   config.fsdp.min_num_params = 12345;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block", "Head"};

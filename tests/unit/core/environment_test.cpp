@@ -44,6 +44,8 @@ TEST(EnvironmentTest, CpuRanksShareThePhysicalCores) {
   EXPECT_EQ(machine_variables(loaded, 2, kEmpty).at("OMP_NUM_THREADS"), "1");
   loaded.config.launch.use_cpu = false;
   EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "1");
+  loaded.config.fsdp.offload_params = true;  // The optimizer works on the host.
+  EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "4");
 }
 
 TEST(EnvironmentTest, WhatTheUserHasSetStays) {

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include "../temp_dir.hpp"
+#include "late_storage.hpp"
 #include "lonely_backend.hpp"
 #include "train/fsdp/model_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
@@ -13,7 +14,7 @@
 namespace accel::train {
 namespace {
 
-using testing::TempDir;
+using accel::testing::TempDir;
 using torch::jit::Module;
 
 Module layer(const char* name, std::int64_t width) {
@@ -80,6 +81,7 @@ struct Case {
   int replicas = 1;
   int reshard_size = 0;
   core::PrecisionConfig precision = {};
+  bool offload = false;
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -98,6 +100,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.fsdp.replicate_size = tested.replicas;
   config.fsdp.reshard_size = tested.reshard_size;
   config.fsdp.precision = tested.precision;
+  config.fsdp.offload_params = tested.offload;
   config.fsdp.reshard_after_forward = tested.reshard;
   config.fsdp.activation_checkpointing = tested.recompute;
   config.fsdp.forward_prefetch = tested.ahead;
@@ -122,8 +125,9 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   };
   MeshGroups groups(world, mesh, over(shard), over(replicate),
                     tested.reshard_size > 0 ? over(reshard) : nullptr);
-  ShardedModel model(ModelFile::open(dir / "net.pt"), {config.fsdp, config.training->optimizer.no_decay},
-                     at::kCPU, std::move(groups));
+  ShardingOptions options{config.fsdp, config.training->optimizer.no_decay};
+  if (tested.offload) options.storage = std::make_shared<testing::LateStorage>();
+  ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, std::move(groups));
   AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
   // Twice: units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
@@ -161,7 +165,12 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
   // With one shard gradients are in the pool, and are the shard's.
   const bool mixed = !tested.precision.param_dtype.empty();
-  const std::size_t in_pool = mesh.shards == 1 && !mixed ? gradients : planned.memory.unsharded_bytes;
+  const bool are_views = mesh.shards == 1 && !mixed && !tested.offload;
+  const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes;
+  EXPECT_EQ(planned.memory.host_bytes, tested.offload ? shards + gradients + states : 0U);
+  EXPECT_EQ(planned.memory.total_bytes + planned.memory.host_bytes,
+            shards + gradients + states + planned.memory.arriving_gradient_bytes +
+                planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes);
   EXPECT_EQ(model.pool().held_bytes(), in_pool);
   EXPECT_EQ(shard->gathered + reshard->gathered, 2 * planned.gather_bytes);
   EXPECT_EQ(shard->reduced, 2 * planned.reduce_bytes);
@@ -240,7 +249,31 @@ INSTANTIATE_TEST_SUITE_P(
              .world_size = 8,
              .replicas = 2,
              .reshard_size = 2,
-             .precision = {"bfloat16", "float32"}}),
+             .precision = {"bfloat16", "float32"}},
+        Case{.name = "offloaded", .offload = true},
+        Case{.name = "offloaded_alone", .world_size = 1, .offload = true},
+        Case{.name = "offloaded_alone_accumulated", .world_size = 1, .micro_steps = 2, .offload = true},
+        Case{.name = "offloaded_ends_recomputed",
+             .world_size = 3,
+             .recompute = true,
+             .ends = true,
+             .ignored = "adapt.*",
+             .offload = true},
+        Case{.name = "offloaded_replicated", .world_size = 3, .replicas = 3, .offload = true},
+        Case{.name = "offloaded_two_by_four_resharded",
+             .world_size = 8,
+             .replicas = 2,
+             .reshard_size = 2,
+             .offload = true},
+        Case{.name = "offloaded_mixed_alone",
+             .world_size = 1,
+             .precision = {"bfloat16", "bfloat16"},
+             .offload = true},
+        Case{.name = "offloaded_mixed",
+             .world_size = 4,
+             .micro_steps = 2,
+             .precision = {"bfloat16", "float32"},
+             .offload = true}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace

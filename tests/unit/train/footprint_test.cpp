@@ -123,6 +123,25 @@ TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
   EXPECT_EQ(four.memory.kept_bytes, 4U * 128);
 }
 
+TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {
+  const MemoryFootprint two = footprint(gpt(), {.world_size = 2, .stored_on_host = true}).memory;
+  EXPECT_EQ(two.host_bytes, 5U * 64 * 4);  // The shard, its gradient and two moments.
+  EXPECT_EQ(two.copy_bytes, 4U * 64);  // Two gradients on their way through reduction, and two to the host.
+  EXPECT_EQ(two.unsharded_bytes, footprint(gpt(), {.world_size = 2}).memory.unsharded_bytes);
+  EXPECT_EQ(two.arriving_gradient_bytes, 3U * 128);
+  EXPECT_EQ(two.total_bytes, two.unsharded_bytes + two.copy_bytes + two.arriving_gradient_bytes);
+  const MemoryFootprint four =
+      footprint(gpt(), {.world_size = 4, .replicas = 2, .stored_on_host = true}).memory;
+  EXPECT_EQ(four.copy_bytes, 5U * 128);  // Of all units: room is for six.
+  // Nothing is shared with the shard any more: the root and two units, and the gradients of as many.
+  const MemoryFootprint one = footprint(gpt(), {.stored_on_host = true}).memory;
+  EXPECT_EQ(one.host_bytes, (4U * 16 + 32) * 4 * 4);
+  EXPECT_EQ(one.copy_bytes, 0U);
+  EXPECT_GE(one.unsharded_parameter_bytes, (2U * 16 + 32) * 4);
+  EXPECT_EQ(one.total_bytes, one.unsharded_bytes + one.arriving_gradient_bytes);
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).memory.host_bytes, 0U);
+}
+
 TEST(FootprintTest, FrozenParametersHaveNeitherGradientNorState) {
   ModelStructure model = gpt();
   model.parameters[1].requires_grad = false;

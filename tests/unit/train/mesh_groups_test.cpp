@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.hpp"
+#include "late_storage.hpp"
 #include "ranks_as_threads.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 
@@ -85,22 +86,29 @@ void fill_shard(FlatBuffer& buffer, int shard) {
   at::Tensor(buffer.shard()).copy_(at::arange(range.begin, range.end, at::kFloat));
 }
 
-class MeshOfBuffersTest : public ::testing::TestWithParam<Mesh> {};
+std::shared_ptr<StorageDevice> beside_or_apart(bool apart) {
+  if (apart) return std::make_shared<testing::LateStorage>();
+  return StorageDevice::beside(at::kCPU);
+}
+
+class MeshOfBuffersTest : public ::testing::TestWithParam<std::tuple<Mesh, bool>> {};
 
 TEST_P(MeshOfBuffersTest, GradientsAreTheMeanOverAllRanks) {
-  const Mesh mesh = GetParam();
+  const Mesh mesh = std::get<0>(GetParam());
   on_ranks(mesh.size(), mesh.size(), test_port(4 + mesh.shards), [&](Group& world) {
     const MeshGroups groups = MeshGroups::split(world, mesh, 0);
     ReduceQueue queue(groups);
+    const auto storage = beside_or_apart(std::get<1>(GetParam()));
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
     for (const std::int64_t numel : {100, 30, 7, 300}) {
       FlatLayout layout = make_flat_layout({{{"w"}, {numel}}}, 4, mesh);
       buffers.push_back(std::make_unique<FlatBuffer>(std::move(layout), BufferDtypes::all(at::kFloat), true,
-                                                     BufferPool::make(at::kCPU)));
+                                                     BufferPool::make(at::kCPU), storage));
       buffers.back()->add_gradient(0, at::arange(numel, at::kFloat) * (world.rank() + 1.0));
       queue.start(*buffers.back());
     }
     queue.finish();
+    storage->synchronize();
     const double mean = (mesh.size() + 1) / 2.0;
     for (const auto& buffer : buffers) {
       const FlatLayout& layout = buffer->layout();
@@ -117,25 +125,32 @@ TEST_P(MeshOfBuffersTest, GradientsAreTheMeanOverAllRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshOfBuffersTest,
-                         ::testing::Values(Mesh{2, 2}, Mesh{1, 3}, Mesh{3, 1}, Mesh{2, 4}),
+                         ::testing::Combine(::testing::Values(Mesh{2, 2}, Mesh{1, 3}, Mesh{3, 1}, Mesh{2, 4}),
+                                            ::testing::Bool()),
                          [](const auto& tested) {
-                           return std::to_string(tested.param.replicas) + "x" +
-                                  std::to_string(tested.param.shards);
+                           const Mesh& mesh = std::get<0>(tested.param);
+                           return std::to_string(mesh.replicas) + "x" + std::to_string(mesh.shards) +
+                                  (std::get<1>(tested.param) ? "_stored_apart" : "");
                          });
 
-TEST(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
+class ReshardGroupTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
   on_ranks(4, 4, test_port(10), [](Group& world) {
     const MeshGroups groups = MeshGroups::split(world, {1, 4}, 2);
     ASSERT_NE(groups.reshard(), nullptr);
     EXPECT_EQ(groups.reshard()->size(), 2);
     FlatLayout layout = make_flat_layout({{{"w"}, {100}}}, 4, groups.mesh());
-    FlatBuffer buffer(std::move(layout), BufferDtypes::all(at::kFloat), true, BufferPool::make(at::kCPU));
+    const auto storage = beside_or_apart(GetParam());
+    FlatBuffer buffer(std::move(layout), BufferDtypes::all(at::kFloat), true, BufferPool::make(at::kCPU),
+                      storage);
     fill_shard(buffer, world.rank());
     buffer.start_unshard(groups);
     buffer.finish_unshard();
     buffer.reshard_to(*groups.reshard());
     EXPECT_FALSE(buffer.is_unsharded());
     // Other shards show from where the second gather takes its parts.
+    storage->synchronize();
     at::Tensor(buffer.shard()).zero_();
     buffer.start_unshard(groups);
     buffer.finish_unshard();
@@ -147,12 +162,16 @@ TEST(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
     EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::zeros({100})));
     buffer.reshard_to(*groups.reshard());
     buffer.drop_kept();
+    storage->synchronize();
     fill_shard(buffer, world.rank());
     buffer.start_unshard(groups);
     buffer.finish_unshard();
     EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::arange(100, at::kFloat)));
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(Stored, ReshardGroupTest, ::testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "apart" : "beside"; });
 
 }  // namespace
 }  // namespace accel::train

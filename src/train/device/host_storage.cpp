@@ -1,0 +1,99 @@
+#include "train/device/host_storage.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace accel::train {
+namespace {
+
+c10::impl::VirtualGuardImpl streams_of(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type());
+}
+
+c10::Stream current_stream(at::Device device) { return streams_of(device).getStream(device); }
+
+c10::Stream stream_for_copies(at::Device device) {
+  return streams_of(device).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+}
+
+class StreamCopy final : public Copy {
+ public:
+  explicit StreamCopy(const c10::Stream& lane) : lane_(lane), done_(lane.device_type()) {
+    done_.record(lane_);
+  }
+
+  void join() override { done_.block(current_stream(lane_.device())); }
+  void wait() override { done_.synchronize(); }
+  void then(const std::function<void()>& work) override {
+    const c10::StreamGuard guard(lane_);
+    work();
+  }
+
+ private:
+  c10::Stream lane_;
+  c10::Event done_;
+};
+
+}  // namespace
+
+HostStorage::HostStorage(at::Device compute)
+    : StorageDevice(compute), to_device_(stream_for_copies(compute)), to_host_(stream_for_copies(compute)) {}
+
+at::Tensor HostStorage::empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+  const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU).pinned_memory(true);
+  try {
+    return at::empty_strided(sizes, strides, options);
+  } catch (const c10::Error& error) {
+    const std::size_t bytes =
+        c10::elementSize(dtype) * static_cast<std::size_t>(c10::multiply_integers(sizes));
+    throw Error(ErrorKind::kFailure,
+                fmt::format("cannot get {} of pinned host memory for what is offloaded: {}",
+                            format_bytes(bytes), error.what_without_backtrace()))
+        .hint("pinned memory is never swapped out: train on more ranks, or without fsdp_offload_params");
+  }
+}
+
+// The memory of a target may be what the current stream still works with under another name, and a source
+// what it is yet to compute: both wait for it.
+std::unique_ptr<Copy> HostStorage::run_on(const c10::Stream& lane, const std::function<void()>& copy) const {
+  c10::Event ready(lane.device_type());
+  ready.record(current_stream(lane.device()));
+  ready.block(lane);
+  const at::NoGradGuard no_grad;
+  const c10::StreamGuard guard(lane);
+  copy();
+  return std::make_unique<StreamCopy>(lane);
+}
+
+// Values are converted on the device, as in fully_shard; the temporary is the stream's own, which has read
+// it before anything else can get its memory.
+std::unique_ptr<Copy> HostStorage::fetch(const at::Tensor& to, const at::Tensor& from) {
+  return run_on(to_device_, [&] {
+    at::Tensor target = to;
+    if (to.scalar_type() != from.scalar_type())
+      target = at::empty_strided(to.sizes(), to.strides(), to.options().dtype(from.scalar_type()));
+    target.copy_(from, /*non_blocking=*/true);
+    if (!target.is_same(to)) at::Tensor(to).copy_(target);
+  });
+}
+
+std::unique_ptr<Copy> HostStorage::store(const at::Tensor& to, const at::Tensor& from) {
+  return run_on(to_host_, [&] { at::Tensor(to).copy_(from.to(to.scalar_type()), /*non_blocking=*/true); });
+}
+
+void HostStorage::synchronize() {
+  to_device_.synchronize();
+  to_host_.synchronize();
+}
+
+}  // namespace accel::train

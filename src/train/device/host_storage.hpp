@@ -1,0 +1,32 @@
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include "train/device/storage_device.hpp"
+
+namespace accel::train {
+
+/// Pinned memory of the host beside a GPU. Copies run on two streams of their own, one in each direction, so
+/// that they overlap with each other, with what is computed, and with collectives.
+///
+/// Written against c10's devices in general, since a worker that runs on CPUs has no CUDA loaded.
+class HostStorage : public StorageDevice {
+ public:
+  /// `compute` must be of a kind that has streams, and be the current device.
+  explicit HostStorage(at::Device compute);
+
+  [[nodiscard]] bool is_apart() const override { return true; }
+  using StorageDevice::empty;
+  at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override;
+  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override;
+  std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) override;
+  void synchronize() override;
+
+ private:
+  std::unique_ptr<Copy> run_on(const c10::Stream& lane, const std::function<void()>& copy) const;
+
+  c10::Stream to_device_;
+  c10::Stream to_host_;
+};
+
+}  // namespace accel::train

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "train/device/storage_device.hpp"
+
+namespace accel::train::testing {
+
+/// A storage apart on the CPU whose copies happen as late as those of a GPU may: the target holds garbage
+/// until somebody joins or waits, and what was stored is there for the host's eyes not before it has waited.
+/// A source that the host changes before it has waited is an error.
+class LateStorage final : public StorageDevice {
+ public:
+  LateStorage() : StorageDevice(at::kCPU) {}
+
+  [[nodiscard]] bool is_apart() const override { return true; }
+  at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override {
+    at::Tensor tensor = at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype));
+    spoil(tensor);
+    return tensor;
+  }
+  std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override {
+    ++fetched;
+    return start({to, from, {}, /*to_host=*/false});
+  }
+  std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) override {
+    ++stored;
+    return start({to, from, {}, /*to_host=*/true});
+  }
+  void synchronize() override {
+    while (!under_way_.empty()) finish(under_way_.front());
+  }
+
+  int fetched = 0;
+  int stored = 0;
+  int overlapped = 0;  ///< Fetches behind which another one was under way already when they were needed.
+
+ private:
+  struct State {
+    at::Tensor to;
+    at::Tensor from;
+    at::Tensor values;  ///< Of the source, once the device has passed the copy.
+    bool to_host = false;
+  };
+  using Pending = std::shared_ptr<State>;
+
+  class LateCopy final : public Copy {
+   public:
+    LateCopy(LateStorage& storage, Pending state) : storage_(storage), state_(std::move(state)) {}
+    void join() override { storage_.pass(state_); }
+    void wait() override { storage_.finish(state_); }
+    void then(const std::function<void()>& work) override {
+      storage_.pass(state_);
+      work();
+    }
+
+   private:
+    LateStorage& storage_;
+    Pending state_;
+  };
+
+  static void spoil(at::Tensor tensor) {
+    if (tensor.is_floating_point()) {
+      tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+    } else {
+      tensor.fill_(tensor.scalar_type() == at::kBool ? 1 : 77);
+    }
+  }
+
+  std::unique_ptr<Copy> start(State state) {
+    const at::NoGradGuard no_grad;
+    spoil(state.to);
+    under_way_.push_back(std::make_shared<State>(std::move(state)));
+    return std::make_unique<LateCopy>(*this, under_way_.back());
+  }
+
+  /// The device has come past the copy.
+  void pass(const Pending& state) {
+    const at::NoGradGuard no_grad;
+    if (state->values.defined()) return;
+    state->values = state->from.clone();
+    if (state->to_host) return state->from.reset();  // Its memory may be used for something else.
+    for (const Pending& other : under_way_) {
+      // Stored there as far as the device knows.
+      if (other->to_host && other->values.defined() && other->to.is_same(state->from))
+        state->values = other->values.clone();
+    }
+    state->to.copy_(state->values);
+    state->to.reset();
+    const auto is_later = [](const Pending& other) { return !other->to_host && !other->values.defined(); };
+    overlapped += std::any_of(under_way_.begin(), under_way_.end(), is_later) ? 1 : 0;
+  }
+
+  /// The host knows that the copy is done, and so is what came before it in that direction.
+  void finish(const Pending last) {
+    const at::NoGradGuard no_grad;
+    if (std::find(under_way_.begin(), under_way_.end(), last) == under_way_.end()) return;
+    for (auto state = under_way_.begin(); state != under_way_.end();) {
+      if ((*state)->to_host != last->to_host) {
+        ++state;
+        continue;
+      }
+      const Pending done = *state;
+      state = under_way_.erase(state);
+      pass(done);
+      if (done->to_host) {
+        done->to.copy_(done->values);
+      } else if (!at::equal(done->from.nan_to_num(), done->values.nan_to_num())) {
+        throw std::logic_error("what the device was still to read has changed");
+      }
+      if (done == last) return;
+    }
+  }
+
+  std::vector<Pending> under_way_;
+};
+
+}  // namespace accel::train::testing

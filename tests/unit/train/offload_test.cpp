@@ -1,0 +1,219 @@
+// Shards, gradients, optimizer state, and what checkpointed units keep, in a storage apart: everything must
+// be as without it, bit for bit. The storage of these tests copies as late as it may.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <cmath>
+#include <map>
+
+#include "../temp_dir.hpp"
+#include "late_storage.hpp"
+#include "train/device/kept_tensors.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/optim/adamw.hpp"
+#include "train/optim/clip.hpp"
+
+namespace accel::train {
+namespace {
+
+using accel::testing::TempDir;
+using testing::LateStorage;
+using torch::jit::Module;
+
+at::Tensor weight(at::IntArrayRef sizes) { return at::randn(sizes).set_requires_grad(true); }
+
+/// Blocks with dropout, running statistics and a frozen parameter, and a mask that is expanded.
+void save_net(const TempDir& dir) {
+  at::manual_seed(7);
+  Module root("Net");
+  std::string body = "def forward(self, x):\n  mask = (x[:, :1] * 0.5).expand(x.size(0), 4)\n";
+  for (const char* name : {"first", "second", "third"}) {
+    Module block("Block");
+    block.register_parameter("weight", weight({4, 4}), false);
+    block.register_parameter("bias", weight({4}), false);
+    block.register_parameter("frozen", at::randn({4}), false);
+    block.register_buffer("mean", at::zeros({4}));
+    block.register_buffer("variance", at::ones({4}));
+    block.define(
+        "def forward(self, x, mask):\n"
+        "  y = torch.batch_norm(x @ self.weight, None, None, self.mean, self.variance, True, 0.1, 1e-5, "
+        "False)\n"
+        "  return x + torch.dropout(torch.tanh(y * self.frozen + self.bias) + mask, 0.5, True)\n");
+    root.register_module(name, block);
+    body += "  x = self." + std::string(name) + ".forward(x, mask)\n";
+  }
+  root.register_parameter("scale", weight({4}), false);
+  root.define(body + "  return (x * self.scale).square().mean()\n");
+  root.save((dir / "net.pt").string());
+}
+
+struct Case {
+  const char* name;
+  bool params = true;
+  bool activations = false;
+  bool recompute = false;
+  bool reshard = true;
+  int micro_steps = 1;
+  core::PrecisionConfig precision = {};
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<at::Tensor> state;  ///< Shards, moments and buffers.
+};
+
+/// Three steps with clipping, and an evaluation in between.
+Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
+  const TempDir dir;
+  save_net(dir);
+  ShardingOptions options;
+  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
+  options.fsdp.activation_checkpointing = tested.recompute;
+  options.fsdp.reshard_after_forward = tested.reshard;
+  options.fsdp.precision = tested.precision;
+  options.no_decay = {"bias"};
+  if (tested.params) options.storage = storage;
+  if (tested.activations) options.activation_storage = storage;
+  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group);
+  AdamW optimizer({}, model.trainable_buffers(), 0);
+  at::manual_seed(11);
+  Outcome outcome;
+  for (int step = 0; step < 3; ++step) {
+    double loss_sum = 0;
+    for (int micro_step = 1; micro_step <= tested.micro_steps; ++micro_step) {
+      model.begin_micro_step(micro_step == tested.micro_steps);
+      const at::Tensor loss = model.forward({at::randn({8, 4})}).toTensor();
+      loss.backward();
+      model.finish_backward();
+      loss_sum += loss.item<double>();
+    }
+    const double norm = std::sqrt(gradient_square_sum(model.trainable_buffers()));
+    clip_gradients(model.trainable_buffers(), norm, 0.5 * norm);
+    optimizer.step(0.01);
+    model.clear_gradients();
+    outcome.losses.push_back(loss_sum);
+    outcome.norms.push_back(norm);
+    const at::NoGradGuard no_grad;
+    outcome.losses.push_back(model.forward({at::randn({8, 4})}).toTensor().item<double>());
+  }
+  for (const auto& unit : model.units()) {
+    for (const auto& buffer : unit->buffers()) outcome.state.push_back(buffer->shard().clone());
+  }
+  for (const AdamW::State& state : optimizer.states()) {
+    outcome.state.push_back(state.exp_avg);
+    outcome.state.push_back(state.exp_avg_sq);
+  }
+  for (const auto& [name, buffer] : model.persistent_buffers()) outcome.state.push_back(buffer.clone());
+  return outcome;
+}
+
+class OffloadTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(OffloadTest, TrainsBitForBitAsWithout) {
+  const Outcome plain = train(GetParam(), nullptr);
+  const auto storage = std::make_shared<LateStorage>();
+  const Outcome apart = train(GetParam(), storage);
+  EXPECT_GT(storage->fetched, 0);
+  EXPECT_GT(storage->stored, 0);
+  EXPECT_EQ(apart.losses, plain.losses);
+  EXPECT_EQ(apart.norms, plain.norms);
+  for (const double norm : plain.norms) EXPECT_GT(norm, 1e-3);
+  ASSERT_EQ(apart.state.size(), plain.state.size());
+  for (std::size_t i = 0; i < plain.state.size(); ++i) EXPECT_TRUE(apart.state[i].equal(plain.state[i])) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, OffloadTest,
+    ::testing::Values(
+        Case{.name = "params"}, Case{.name = "params_kept", .reshard = false},
+        Case{.name = "params_accumulated", .micro_steps = 3},
+        Case{.name = "params_recomputed", .recompute = true},
+        Case{.name = "params_mixed", .precision = {"bfloat16", "bfloat16"}},
+        Case{.name = "params_mixed_reduced_in_full", .micro_steps = 2, .precision = {"bfloat16", "float32"}},
+        Case{.name = "activations", .params = false, .activations = true, .recompute = true},
+        Case{.name = "both",
+             .activations = true,
+             .recompute = true,
+             .micro_steps = 2,
+             .precision = {"bfloat16", "bfloat16"}},
+        Case{.name = "both_kept", .activations = true, .recompute = true, .reshard = false}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST(OffloadActivationsTest, FetchesWhatTheNextUnitKeepsAheadOfIt) {
+  const Case tested{.name = "", .params = false, .activations = true, .recompute = true};
+  const auto storage = std::make_shared<LateStorage>();
+  (void)train(tested, storage);
+  // Three steps of three units with two tensors each, of which in every step those of all but the first unit
+  // to run backward come ahead: each but the last is joined with another fetch under way.
+  EXPECT_EQ(storage->stored, 3 * 3 * 2);
+  EXPECT_EQ(storage->fetched, 3 * 3 * 2);
+  EXPECT_EQ(storage->overlapped, 3 * (3 * 2 - 1));
+}
+
+TEST(KeptTensorsTest, ComeBackAsTheyWere) {
+  at::manual_seed(3);
+  const at::Tensor plain = at::randn({3, 4});
+  const at::Tensor transposed = at::randn({5, 2}).t();
+  const at::Tensor expanded = at::arange(3).view({3, 1}).expand({3, 6});
+  const at::Tensor part = at::randn({4, 8}).narrow(1, 2, 3);
+  const at::Tensor empty = at::empty({0, 3});
+  const at::Tensor scalar = at::scalar_tensor(2.5, at::kDouble);
+  const std::vector<at::Tensor> tensors = {plain, transposed, expanded, part, plain, empty, scalar};
+  std::vector<at::Tensor> expected;
+  for (const at::Tensor& tensor : tensors) expected.push_back(tensor.clone());
+  const auto storage = std::make_shared<LateStorage>();
+  KeptTensors kept(storage, tensors);
+  kept.let_go();
+  EXPECT_EQ(storage->stored, 5);  // One comes twice, one is empty.
+  for (const at::Tensor& tensor : {plain, transposed, part, scalar}) at::Tensor(tensor).fill_(-1);
+  const std::vector<at::Tensor> back = kept.take();
+  ASSERT_EQ(back.size(), expected.size());
+  for (std::size_t i = 0; i < back.size(); ++i) {
+    EXPECT_TRUE(back[i].equal(expected[i])) << i;
+    EXPECT_EQ(back[i].scalar_type(), tensors[i].scalar_type());
+    if (i != 3) {
+      EXPECT_EQ(back[i].strides(), tensors[i].strides()) << i;
+    }
+  }
+  EXPECT_TRUE(back[0].is_alias_of(back[4]));
+  EXPECT_TRUE(back[5].is_alias_of(empty));
+  EXPECT_EQ(back[2].storage().nbytes(), 3 * sizeof(std::int64_t));
+}
+
+TEST(KeptTensorsTest, TheLastCallWithoutABackwardIsFetchedFirst) {
+  const auto storage = std::make_shared<LateStorage>();
+  KeptOfUnit unit(storage);
+  const std::vector<at::Tensor> tensors = {at::ones({2})};
+  const auto first = unit.keep(tensors);
+  auto forgotten = unit.keep(tensors);
+  const auto last = unit.keep(tensors);
+  for (const auto& kept : {first, forgotten, last}) kept->let_go();
+  forgotten.reset();
+  unit.fetch_next();
+  unit.fetch_next();
+  EXPECT_EQ(storage->fetched, 1);
+  (void)last->take();
+  EXPECT_EQ(storage->fetched, 1);
+  unit.fetch_next();
+  EXPECT_EQ(storage->fetched, 2);
+  (void)first->take();
+  EXPECT_EQ(storage->fetched, 2);
+  unit.fetch_next();
+  EXPECT_EQ(storage->fetched, 2);
+}
+
+TEST(StorageDeviceTest, OnCpuRanksTheHostIsWhereEverythingIs) {
+  const auto host = StorageDevice::on_host(at::kCPU);
+  EXPECT_FALSE(host->is_apart());
+  const at::Tensor target = at::zeros({3}, at::kBFloat16);
+  host->fetch(target, at::full({3}, 1.5))->join();
+  EXPECT_TRUE(target.equal(at::full({3}, 1.5, at::kBFloat16)));
+}
+
+}  // namespace
+}  // namespace accel::train
