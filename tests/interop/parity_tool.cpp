@@ -8,7 +8,8 @@
 // reduction), "offload" (of "params", "activations", or both, to a storage apart) and "checkpoint", a
 // directory for what is trained. `inputs` may hold {rank}, which is this rank; it is a TorchScript file whose
 // buffers are batches of `arguments` tensors each, used in turn. The model returns its loss. Rank 0 writes
-// {"loss": [...], "grad_norm": [...]} of all steps, means over the ranks.
+// {"loss": [...], "grad_norm": [...]} of all steps, means over the ranks, and "fetches", copies out of the
+// storage apart.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -49,7 +50,8 @@ std::vector<Batch> batches_of(std::string path, std::size_t arguments, int rank)
   return batches;
 }
 
-ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec) {
+ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec,
+                           const std::shared_ptr<StorageDevice>& apart) {
   ShardingOptions options;
   options.fsdp.version = 2;
   options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
@@ -60,17 +62,17 @@ ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec
   options.fsdp.reshard_size = spec.value("reshard_size", 0);
   const auto precision = spec.value("precision", std::vector<std::string>{"", ""});
   options.fsdp.precision = {precision.at(0), precision.at(1)};
-  const auto storage = std::make_shared<testing::LateStorage>();
   for (const std::string& what : spec.value("offload", std::vector<std::string>()))
-    (what == "params" ? options.storage : options.activation_storage) = storage;
+    (what == "params" ? options.storage : options.activation_storage) = apart;
   options.no_decay = job.at("no_decay");
   return options;
 }
 
 void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& group) {
+  const auto apart = std::make_shared<testing::LateStorage>();
   at::manual_seed(1 + static_cast<std::uint64_t>(group.rank()));
-  ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options_of(job, spec), at::kCPU,
-                     group);
+  ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options_of(job, spec, apart),
+                     at::kCPU, group);
   model.set_training(true);
   core::TrainingConfig training;
   core::OptimizerConfig& config = training.optimizer;
@@ -109,7 +111,7 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
   }
   if (group.rank() == 0)
     std::ofstream(spec.at("out").get<std::string>())
-        << nlohmann::json{{"loss", losses}, {"grad_norm", norms}};
+        << nlohmann::json{{"loss", losses}, {"grad_norm", norms}, {"fetches", apart->fetched}};
 }
 
 }  // namespace

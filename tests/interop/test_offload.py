@@ -46,20 +46,23 @@ def test_a_storage_apart_changes_no_bit(accel, tmp_path, ranks):
               "offload": offload, "out": str(tmp_path / f"{name}.{len(offload)}.json"),
               "checkpoint": str(tmp_path / f"{name}.{len(offload)}")}
              for name, options in CASES[ranks].items() for offload in ([], ["params", "activations"])]
-    (tmp_path / "job.json").write_text(json.dumps({**JOB, "cases": cases}))
-    parity_table.launch(tmp_path, ranks, parity_table.BUILD / "tests/unit/train/parity-tool", tmp_path / "job.json")
+    # Groups of ranks are made once in a process.
+    for job in [cases] if ranks == 2 else [[case] for case in cases]:
+        (tmp_path / "job.json").write_text(json.dumps({**JOB, "cases": job}))
+        parity_table.launch(tmp_path, ranks, parity_table.BUILD / "tests/unit/train/parity-tool", tmp_path / "job.json")
     results = set()
     for name in CASES[ranks]:
-        plain, apart = ((tmp_path / f"{name}.{kind}.json").read_text() for kind in (0, 2))
+        plain, apart = (json.loads((tmp_path / f"{name}.{kind}.json").read_text()) for kind in (0, 2))
+        assert plain.pop("fetches") == 0
+        assert apart.pop("fetches") >= 6 * 3  # Of three units in six steps, at least.
         assert plain == apart, name
-        losses = json.loads(plain)["loss"]
-        assert losses[-1] < losses[0] - 0.5, name
-        results.add(plain)
+        assert plain["loss"][-1] < plain["loss"][0] - 0.05, name
+        results.add(json.dumps(plain))
         for part in ("pytorch_model_fsdp_0", "optimizer_0"):
             accel("diff", *(tmp_path / f"{name}.{kind}/checkpoint_6/{part}" for kind in (0, 2)))
         merged = [tmp_path / f"{name}.{kind}.merged" for kind in (0, 2)]
         for kind, directory in zip((0, 2), merged):
             accel("merge-weights", tmp_path / f"{name}.{kind}/checkpoint_6", directory)
         assert (merged[0] / "model.safetensors").read_bytes() == (merged[1] / "model.safetensors").read_bytes(), name
-    # Each case is another run than the others.
-    assert len(results) >= len(CASES[ranks]) - 1
+    # Resharding and checkpointing leave every bit as it is; each of the others is another run.
+    assert len(results) == len(CASES[ranks]) - (2 if ranks == 2 else 0)
