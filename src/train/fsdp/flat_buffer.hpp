@@ -72,6 +72,7 @@ class FlatBuffer {
   void settle_gradient();
   void let_go_of_reduced();
   [[nodiscard]] bool is_stored_apart() const { return storage_->is_apart(); }
+  [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
   /// The gradient of this rank's shard after all these, until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
   void clear_gradient() { gradient_.reset(); }

@@ -20,7 +20,7 @@ void read_elements(WeightSource& weights, const ShardSource& source, std::int64_
 at::Tensor read_whole(WeightSource& weights, const ShardTarget& target) {
   const FlatBuffer& buffer = target.buffer;
   const FlatLayout& layout = buffer.layout();
-  at::Tensor whole = at::empty({layout.numel()}, buffer.shard().options());
+  at::Tensor whole = at::empty({layout.numel()}, buffer.shard().options().device(buffer.compute_device()));
   for (const ElementRange& gap : gaps_of(layout)) whole.narrow(0, gap.begin, gap.size()).zero_();
   for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
     const FlatParameter& parameter = layout.parameters[i];
@@ -55,7 +55,11 @@ void scatter_shards(WeightSource* weights, const ShardTarget& target, const Mesh
       parts.push_back(whole.narrow(0, shard * shard_numel, shard_numel));
     }
   }
-  world.scatter(buffer.shard(), std::move(parts));
+  if (!buffer.is_stored_apart()) return world.scatter(buffer.shard(), std::move(parts));
+  // Collectives take tensors of the device that computes.
+  const at::Tensor own = at::empty({shard_numel}, buffer.shard().options().device(buffer.compute_device()));
+  world.scatter(own, std::move(parts));
+  at::Tensor(buffer.shard()).copy_(own);
 }
 
 }  // namespace accel::train
