@@ -26,7 +26,8 @@ TEST(DcpChunksTest, AreWhatWasAdded) {
   chunks.reserve(3, 2);
   for (int row = 0; row < 3; ++row) {
     chunks.add(Box{{row, 7}, {1, 2}});
-    chunks.set_place(static_cast<std::size_t>(row), {&files[1], 10U * static_cast<unsigned>(row), 5});
+    chunks.set_place(static_cast<std::size_t>(row),
+                     {&files[1], std::uint64_t{10} * static_cast<std::uint64_t>(row), 5});
   }
   std::vector<std::string> seen;
   for (const DcpChunk chunk : chunks)
