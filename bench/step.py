@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 
-import numpy
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -28,6 +27,8 @@ WARM_UP = 2
 
 
 def prepare(folder, steps, ranks):
+    import numpy
+
     torch.manual_seed(0)
     model = GPT(**SIZES)
     extra = {"accel.json": json.dumps({"layer_classes": ["Block"]})}
@@ -43,21 +44,27 @@ def launch(accel, *arguments):
                    stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
 
-def run_accel(accel, folder, ranks, steps, backend):
+def run_accel(accel, folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, model=None, **changes):
+    """The lines of metrics.jsonl. `changes` are to the top level of the configuration."""
     out = pathlib.Path(tempfile.mkdtemp(dir=folder))
     config = {
         "distributed_type": "FSDP", "use_cpu": True, "num_processes": ranks, "main_process_port": 0,
         "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
         "launch": {"backend": backend},
         "training": {
-            "model": {"path": str(folder / "gpt.pt")},
-            "data": {"train": {"format": "tokens", "path": str(folder / "tokens.bin"), "sequence_length": SIZES["length"]},
-                     "batch_size": BATCH, "shuffle": False},
+            "model": {"path": str(folder / "gpt.pt"), **(model or {})},
+            "data": {"train": {"format": "tokens", "path": str(folder / "tokens.bin"), "sequence_length": sizes["length"]},
+                     "batch_size": batch, "shuffle": False},
             "optimizer": {"type": "adamw", "lr": 1e-4}, "max_steps": steps, "max_grad_norm": 1.0, "log_every": 1,
-            "output_dir": str(out), "checkpoint": {"every": 0, "resume": "none"}}}
+            "output_dir": str(out), "checkpoint": {"every": 0, "resume": "none"}},
+        **changes}
     (out / "config.yaml").write_text(json.dumps(config))
     launch(accel, out / "config.yaml")
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def measure_accel(*arguments):
+    lines = run_accel(*arguments)
     return statistics.median(line["step_time_s"] for line in lines[WARM_UP:]), lines[-1]["max_rss_bytes"]
 
 
@@ -85,7 +92,7 @@ def main():
         parameters = prepare(folder, options.steps, options.ranks)
         rows = {"fully_shard, gloo": lambda: run_fsdp2(options.accel, folder, options.ranks, options.steps)}
         for backend in options.backends.split(","):
-            rows[f"accel, {backend}"] = lambda backend=backend: run_accel(
+            rows[f"accel, {backend}"] = lambda backend=backend: measure_accel(
                 options.accel, folder, options.ranks, options.steps, backend)
         results = {name: [] for name in rows}
         for _ in range(options.repeat):

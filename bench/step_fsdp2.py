@@ -1,54 +1,87 @@
-"""The peer of bench/step.py: the same GPT, trained with torch's fully_shard over gloo; prints its step times and peak memory.
+"""The peer of bench/step.py and bench/gpu_step.py: the same GPT, trained with torch's fully_shard; writes its step times and peak
+memory.
 
-step_fsdp2.py SPEC.json, under torchrun's environment. SPEC: model (sizes), path, tokens, batch_size, steps, lr, out.
+step_fsdp2.py SPEC.json, under torchrun's environment. SPEC: model (sizes), tokens, batch_size, steps, lr, out, and perhaps
+device (cpu), precision (none), compile (false).
 """
 
 import json
+import os
 import pathlib
 import resource
 import sys
 import time
 
-import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 from gpt import GPT, Block  # noqa: E402
 
 
+def on_device(name):
+    if name == "cpu":
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    return device
+
+
+def meet(device):
+    dist.barrier()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def peak_bytes(device):
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    device = on_device(spec.get("device", "cpu"))
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    model = GPT(**spec["model"])
-    mesh = init_device_mesh("cpu", (world,))
+    with device:
+        model = GPT(**spec["model"])
+    mesh = init_device_mesh(device.type, (world,))
+    policy = {}
+    if "precision" in spec:
+        dtype = getattr(torch, spec["precision"])
+        policy["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, output_dtype=dtype)
     for module in model.modules():
         if isinstance(module, Block):
-            fully_shard(module, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+            if spec.get("compile"):
+                module.compile()
+            fully_shard(module, mesh=mesh, **policy)
+    fully_shard(model, mesh=mesh, **policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec["lr"], fused=True)
-    tokens = torch.from_numpy(numpy.fromfile(spec["tokens"], dtype=numpy.uint16).astype(numpy.int64))
+    tokens = torch.frombuffer(bytearray(pathlib.Path(spec["tokens"]).read_bytes()), dtype=torch.uint16).long()
     length, batch = spec["model"]["length"], spec["batch_size"]
     seconds = []
     for step in range(spec["steps"]):
         first = (step * world + rank) * batch
         windows = torch.stack([tokens[k * length:k * length + length + 1] for k in range(first, first + batch)])
-        dist.barrier()
+        meet(device)
         begin = time.perf_counter()
-        loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+        windows = windows.to(device, non_blocking=True)
+        loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        dist.barrier()
+        loss.item()
+        meet(device)
         seconds.append(time.perf_counter() - begin)
-    peak = torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    peak = torch.tensor(peak_bytes(device), device=device)
     dist.all_reduce(peak, op=dist.ReduceOp.MAX)
     if rank == 0:
         pathlib.Path(spec["out"]).write_text(json.dumps({"seconds": seconds, "peak_bytes": peak.item(), "loss": loss.item()}))

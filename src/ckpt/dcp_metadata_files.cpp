@@ -7,10 +7,8 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/error.hpp"

@@ -13,13 +13,28 @@ std::size_t more_of(std::size_t count, std::size_t needed, std::size_t limit, co
   return std::min(limit, std::max({count + needed, count + count / 2, std::size_t{64}}));
 }
 
+// A reference has no room for more. A part that begins behind that has none.
+ScanCounts within_limits(const ScanCounts& counts) {
+  return {std::min<std::size_t>(counts.nodes, Ref::kIndexLimit),
+          std::min<std::size_t>(counts.atoms, Ref::kIndexLimit),
+          std::min<std::size_t>(counts.values, UINT32_MAX)};
+}
+
 }  // namespace
 
+void GraphBuilder::reserve(Graph& graph, const ScanCounts& counts) {
+  const ScanCounts most = within_limits(counts);
+  graph.nodes.resize(most.nodes);
+  graph.atoms.resize(most.atoms);
+  graph.children.resize(most.values);
+}
+
 GraphBuilder::GraphBuilder(Graph& graph, const ScanCounts& begin, const ScanCounts& counts, bool alone)
-    : graph_(graph), begin_(begin), next_(begin), alone_(alone) {
-  end_.nodes = std::min<std::size_t>(begin.nodes + counts.nodes, Ref::kIndexLimit);
-  end_.atoms = std::min<std::size_t>(begin.atoms + counts.atoms, Ref::kIndexLimit);
-  end_.values = std::min<std::size_t>(begin.values + counts.values, UINT32_MAX);
+    : graph_(graph),
+      begin_(within_limits(begin)),
+      next_(begin_),
+      end_(within_limits(begin + counts)),
+      alone_(alone) {
   point();
 }
 

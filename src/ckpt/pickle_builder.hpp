@@ -20,8 +20,11 @@ class GraphBuilder {
   /// There is no more room in the part that is this builder's.
   struct Full {};
 
-  /// The part from `begin` on that `counts` says; the arrays must have it. One that is alone can make them
-  /// longer, another one that has no room throws Full.
+  /// Makes the arrays of `graph` long enough for that, or for as much as references can refer to.
+  static void reserve(Graph& graph, const ScanCounts& counts);
+
+  /// The part from `begin` on that `counts` says; the arrays must have been reserved for it. One that is
+  /// alone can make them longer, another one that has no room throws Full.
   GraphBuilder(Graph& graph, const ScanCounts& begin, const ScanCounts& counts, bool alone);
 
   [[nodiscard, gnu::always_inline]] Ref add_atom(std::size_t position) {

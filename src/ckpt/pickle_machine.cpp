@@ -476,9 +476,7 @@ Graph run_machine(std::span<const std::byte> bytes, const Scan& scan) {
   check_start(bytes);
   Graph graph;
   graph.bytes = bytes;
-  graph.nodes.resize(std::min<std::size_t>(scan.counts.nodes, Ref::kIndexLimit));
-  graph.atoms.resize(std::min<std::size_t>(scan.counts.atoms, Ref::kIndexLimit));
-  graph.children.resize(std::min<std::size_t>(scan.counts.values, UINT32_MAX));
+  GraphBuilder::reserve(graph, scan.counts);
   if (scan.middle && run_halves(graph, scan)) return graph;
   Machine machine(graph, scan, {}, scan.counts, true);
   with_place(machine, [&] { machine.run_to(bytes.size()); });

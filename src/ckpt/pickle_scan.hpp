@@ -31,6 +31,9 @@ struct ScanCounts {
   std::size_t atoms = 0;   ///< literals that do not fit a reference,
   std::size_t values = 0;  ///< and values that may become part of a container.
 
+  friend ScanCounts operator+(const ScanCounts& a, const ScanCounts& b) {
+    return {a.nodes + b.nodes, a.atoms + b.atoms, a.values + b.values};
+  }
   friend ScanCounts operator-(const ScanCounts& a, const ScanCounts& b) {
     return {a.nodes - b.nodes, a.atoms - b.atoms, a.values - b.values};
   }

@@ -211,7 +211,7 @@ std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
     // (storage, offset, size, stride, quantizer, requires_grad, hooks)
     if (args.size() < 7) reject("description", value);
     read_storage(args[0], false, tensor);
-    return without_data("a quantized tensor", tensor.dtype, args[2]);
+    return without_data(kQuantized, tensor.dtype, args[2]);
   }
   tensor = dense_of(args, v3, value);
   check_bounds(tensor);

@@ -11,6 +11,9 @@
 
 namespace accel::ckpt {
 
+/// The obstacle of a quantized tensor.
+inline constexpr std::string_view kQuantized = "a quantized tensor";
+
 /// A tensor as a torch pickle describes it: a strided view of a storage that lies in a record of its own.
 struct TorchTensor {
   DType dtype = DType::kFloat32;

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <utility>
 

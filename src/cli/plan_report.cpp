@@ -133,17 +133,30 @@ std::string memory_of(const std::vector<Footprint>& footprints) {
 }
 
 std::string traffic_of(const std::vector<Footprint>& footprints) {
-  const bool has_replicas =
-      std::any_of(footprints.begin(), footprints.end(), [](const Footprint& f) { return f.replicas > 1; });
+  // Of replicas, and of ignored parameters that are trained.
+  const bool averages = std::any_of(footprints.begin(), footprints.end(),
+                                    [](const Footprint& f) { return f.replicas > 1 || f.average_bytes > 0; });
   Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "BY A RANK"}};
-  if (has_replicas) rows.front().insert(rows.front().begin() + 3, "ALL-REDUCES");
+  if (averages) rows.front().insert(rows.front().begin() + 3, "ALL-REDUCES");
   for (const Footprint& footprint : footprints) {
     rows.push_back({ranks_of(footprint), format_bytes(footprint.gather_bytes),
                     format_bytes(footprint.reduce_bytes), format_bytes(footprint.checkpoint_bytes),
                     format_bytes(footprint.checkpoint_rank_bytes)});
-    if (has_replicas) rows.back().insert(rows.back().begin() + 3, format_bytes(footprint.average_bytes));
+    if (averages) rows.back().insert(rows.back().begin() + 3, format_bytes(footprint.average_bytes));
   }
   return table_of(rows, rows.front());
+}
+
+/// Each unit's parameters, by the first of their names.
+Json parameters_of(const train::ModelPlan& plan) {
+  Json units = Json::array();
+  for (const train::UnitPlan& unit : plan.units) {
+    Json names = Json::array();
+    for (const std::size_t index : unit.parameters)
+      names.push_back(plan.structure.parameters[index].fqns.front());
+    units.push_back({{"module", unit.module}, {"parameters", std::move(names)}});
+  }
+  return units;
 }
 
 Json to_json(const UnitFootprint& unit) {
@@ -158,6 +171,7 @@ Json to_json(const UnitFootprint& unit) {
           {"optimizer_bytes", unit.optimizer_bytes},
           {"unsharded_bytes", unit.unsharded_bytes},
           {"ignored_bytes", unit.ignored_bytes},
+          {"ignored_training_bytes", unit.ignored_training_bytes},
           {"all_gather_bytes", unit.gather_bytes},
           {"reduce_scatter_bytes", unit.reduce_bytes},
           {"all_reduce_bytes", unit.average_bytes}};
@@ -236,6 +250,7 @@ void print_plan_json(const PlanReport& report, std::ostream& out) {
                    {"gradient_accumulation_steps", training.gradient_accumulation_steps},
                    {"optimizer", training.optimizer.type},
                    {"includes_activations", false},
+                   {"units", parameters_of(report.model)},
                    {"plans", Json::array()}};
   for (const Footprint& footprint : report.footprints) document["plans"].push_back(to_json(footprint));
   out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';

@@ -19,11 +19,18 @@ enum class WrapPolicy { kTransformer, kSize, kNone };
 /// kAuto: NCCL on GPUs; on CPUs memory that the ranks share if all are on one machine, else Gloo.
 enum class Backend { kAuto, kNccl, kGloo, kShm };
 
-/// Names of torch's dtypes, in which the sharded parameters compute and their gradients are reduced; empty:
-/// that of the parameter. The shard, its gradient and the optimizer's state are float32 all the same.
+/// Names of torch's dtypes; empty: as it is without mixed precision. The shard, its gradient and the
+/// optimizer's state are float32 all the same.
 struct PrecisionConfig {
-  std::string param_dtype;   ///< Also of floating inputs and outputs of the units.
+  std::string param_dtype;   ///< Of the unsharded parameters, in both versions of FSDP.
   std::string reduce_dtype;  ///< Of gradients on their way through the reduce-scatter.
+  std::string io_dtype;      ///< Of floating inputs and outputs of the units, in version 2.
+  std::string buffer_dtype;  ///< Of the model's floating buffers and inputs, in version 1.
+  /// In which forward runs under autocast, with float32 outputs: in version 1, and where nothing is sharded.
+  std::string autocast_dtype;
+
+  [[nodiscard]] bool is_mixed() const { return !param_dtype.empty() || !autocast_dtype.empty(); }
+  [[nodiscard]] bool is_float16() const { return param_dtype == "float16" || autocast_dtype == "float16"; }
 };
 
 struct FsdpConfig {
@@ -91,6 +98,14 @@ struct CheckpointConfig {
   std::int64_t total_limit = 0;  ///< Checkpoints kept; 0: all.
 };
 
+/// Of the factor by which a loss in float16 is multiplied before backward: torch.amp.GradScaler's defaults.
+struct GradScalerConfig {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::int64_t growth_interval = 2000;  ///< Steps.
+};
+
 /// Which steps a trace is recorded of; both are in it.
 struct ProfileConfig {
   std::int64_t first_step = 0;
@@ -105,6 +120,9 @@ struct TrainingConfig {
   std::int64_t max_steps = 0;
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<double> max_grad_norm;
+  GradScalerConfig grad_scaler;  ///< Used with float16 only.
+  /// A step whose loss or gradient is infinite or NaN changes no weight, instead of ending the run.
+  bool skip_nonfinite = false;
   std::int64_t eval_every = 0;  ///< Steps; 0: never, else also at the last step.
   std::int64_t log_every = 10;
   std::uint64_t seed = 42;

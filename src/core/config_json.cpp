@@ -214,6 +214,8 @@ void visit_fields(Visitor& v, T& c) {
     v("max_steps", c.max_steps);
     v("gradient_accumulation_steps", c.gradient_accumulation_steps);
     v("max_grad_norm", c.max_grad_norm);
+    v("grad_scaler", c.grad_scaler);
+    v("skip_nonfinite", c.skip_nonfinite);
     v("eval_every", c.eval_every);
     v("log_every", c.log_every);
     v("seed", c.seed);
@@ -226,6 +228,14 @@ void visit_fields(Visitor& v, T& c) {
   } else if constexpr (std::is_same_v<Struct, PrecisionConfig>) {
     v("param_dtype", c.param_dtype);
     v("reduce_dtype", c.reduce_dtype);
+    v("io_dtype", c.io_dtype);
+    v("buffer_dtype", c.buffer_dtype);
+    v("autocast_dtype", c.autocast_dtype);
+  } else if constexpr (std::is_same_v<Struct, GradScalerConfig>) {
+    v("init_scale", c.init_scale);
+    v("growth_factor", c.growth_factor);
+    v("backoff_factor", c.backoff_factor);
+    v("growth_interval", c.growth_interval);
   } else if constexpr (std::is_same_v<Struct, ModelConfig>) {
     v("path", c.path);
     v("weights", c.weights);

@@ -73,10 +73,16 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   }
   launch.num_processes = processes(settings, launch.use_cpu, gpus.size());
   const auto local_ranks = static_cast<std::size_t>(launch.num_processes);
-  if (!launch.use_cpu && local_ranks > gpus.size() && must_run) {
+  if (const auto backend = settings.get<std::string>("launch.backend"))
+    launch.backend = *enum_named<Backend>(*backend);
+  // With Gloo they take turns.
+  const bool too_many = local_ranks > gpus.size() && launch.backend != Backend::kGloo;
+  if (!launch.use_cpu && too_many && must_run) {
     throw Error(ErrorKind::kUsage, fmt::format("{}{} processes are asked for, but {} GPUs are usable here",
                                                settings.where("num_processes"), local_ranks, gpus.size()))
-        .hint("lower num_processes, or run on the CPU with use_cpu: true or --cpu");
+        .hint(
+            "lower num_processes, run on the CPU with use_cpu: true or --cpu, or let ranks share a GPU with "
+            "launch.backend: gloo, which is slow");
   }
   if (gpus.size() > local_ranks) gpus.resize(local_ranks);
   launch.gpu_ids = std::move(gpus);
@@ -84,8 +90,6 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   if (const auto ip = settings.get<std::string>("main_process_ip")) launch.main_process_ip = *ip;
   launch.main_process_port =
       static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
-  if (const auto backend = settings.get<std::string>("launch.backend"))
-    launch.backend = *enum_named<Backend>(*backend);
   if (launch.backend == Backend::kNccl && launch.use_cpu && must_run) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: nccl' needs GPUs, and this run has none",
                                                settings.where("launch.backend")));

@@ -39,8 +39,9 @@ StrategyName strategy_name(const Settings& settings);
 /// MULTI_GPU it is the whole of `config.fsdp`. The other parts of `config` are there.
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings);
 
-/// In which dtypes sharded parameters compute and their gradients are reduced: as Accelerate, both in that of
-/// mixed_precision; `fsdp_config.reduce_dtype`, which Accelerate has no key for, changes the second.
+/// What `mixed_precision` means, as Accelerate has it: under FSDP parameters and reduction in its dtype,
+/// without FSDP and in version 1 autocast. `fsdp_config.reduce_dtype`, which Accelerate has no key for,
+/// changes the reduction.
 PrecisionConfig resolve_precision(const Config& config, const Settings& settings);
 
 /// The training section; what is required and missing is an Error.

@@ -113,6 +113,11 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   section.require("training.max_steps", training.max_steps);
   section.read("training.gradient_accumulation_steps", training.gradient_accumulation_steps);
   training.max_grad_norm = settings.get<double>("training.max_grad_norm");
+  section.read("training.grad_scaler.init_scale", training.grad_scaler.init_scale);
+  section.read("training.grad_scaler.growth_factor", training.grad_scaler.growth_factor);
+  section.read("training.grad_scaler.backoff_factor", training.grad_scaler.backoff_factor);
+  section.read("training.grad_scaler.growth_interval", training.grad_scaler.growth_interval);
+  section.read("training.skip_nonfinite", training.skip_nonfinite);
   section.read("training.eval_every", training.eval_every);
   section.read("training.log_every", training.log_every);
   section.read("training.seed", training.seed);

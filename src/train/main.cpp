@@ -62,8 +62,10 @@ core::Config read_config() {
 
 at::Device device_of(const core::Config& config, const train::Rank& rank) {
   if (config.launch.use_cpu || config.launch.gpu_ids.empty()) return at::kCPU;
-  train::load_cuda(rank.local_rank);
-  return {at::kCUDA, static_cast<c10::DeviceIndex>(rank.local_rank)};
+  // With Gloo there may be more ranks than GPUs.
+  const int gpu = rank.local_rank % static_cast<int>(config.launch.gpu_ids.size());
+  train::load_cuda(gpu);
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
 }
 
 /// Runs `work`, and reports what it throws.

@@ -1,5 +1,7 @@
 #include "train/metrics.hpp"
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -21,6 +23,14 @@ std::uint64_t max_rss_bytes() {
     return kibibytes * 1024;
   }
   return 0;
+}
+
+std::optional<std::uint64_t> max_memory_allocated_bytes(c10::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  using c10::CachingAllocator::StatType;
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  const auto& all = stats.allocated_bytes.at(static_cast<std::size_t>(StatType::AGGREGATE));
+  return static_cast<std::uint64_t>(all.peak);
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path) : path_(path) {

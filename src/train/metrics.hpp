@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +12,10 @@ namespace accel::train {
 
 /// The peak resident memory of this process, in bytes.
 std::uint64_t max_rss_bytes();
+
+/// The most bytes that tensors have had at once on `device` so far (torch.cuda.max_memory_allocated), or none
+/// on the CPU.
+std::optional<std::uint64_t> max_memory_allocated_bytes(c10::Device device);
 
 /// `metrics.jsonl`: one JSON object a line, flushed line by line. Only rank 0 writes; elsewhere it does
 /// nothing.

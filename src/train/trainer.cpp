@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,6 +28,7 @@
 #include "train/open_model.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
+#include "train/optim/grad_scaler.hpp"
 #include "train/optim/schedule.hpp"
 #include "train/profile.hpp"
 
@@ -44,11 +46,30 @@ std::string text_of(const Mesh& mesh) {
   return mesh.replicas == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas);
 }
 
+ShardingOptions sharding_options(const core::Config& config) {
+  const core::TrainingConfig& training = *config.training;
+  ShardingOptions options;
+  options.fsdp = config.fsdp;
+  options.no_decay = training.optimizer.no_decay;
+  options.weights = {training.model.weights, training.model.init_std, training.seed,
+                     training.model.broadcast_from_rank0};
+  options.poison = std::getenv("ACCEL_POISON") != nullptr;
+  // What Accelerate runs with DistributedDataParallel.
+  options.broadcast_buffers = config.distributed_type == core::DistributedType::kMultiCpu ||
+                              config.distributed_type == core::DistributedType::kMultiGpu;
+  return options;
+}
+
+/// Steps that may be skipped one after another: with weights that are NaN no other step would follow.
+constexpr std::int64_t kMostSkipped = 100;
+
 /// What one optimizer step yields, the same on every rank.
 struct StepResult {
   double loss = 0;       ///< Mean over ranks and micro-steps.
   double grad_norm = 0;  ///< Global, before clipping.
   double lr = 0;
+  /// The loss or a gradient was infinite or NaN, so there was no step of the optimizer.
+  bool skipped = false;
 };
 
 class Trainer {
@@ -60,15 +81,11 @@ class Trainer {
         group_(group),
         store_(config_.output_dir / "checkpoints"),
         batches_(config_.data, config_.seed, group.rank(), group.size(), device),
-        model_(open_model(config_.model, group),
-               {config.fsdp,
-                config_.optimizer.no_decay,
-                {config_.model.weights, config_.model.init_std, config_.seed,
-                 config_.model.broadcast_from_rank0}},
-               device, group),
+        model_(open_model(config_.model, group), sharding_options(config), device, group),
         optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
         metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
+    if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
       eval_data_ = TokenStream::open(config_.data.eval->format, config_.data.eval->path);
       if (eval_data_->windows(config_.data.eval->sequence_length) == 0) {
@@ -148,59 +165,102 @@ class Trainer {
       reduce = ++done == micro_steps || batches_.last_of_epoch();
       model_.begin_micro_step(reduce);
       const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
-      (micro_steps == 1 ? loss : loss / static_cast<double>(micro_steps)).backward();
+      backward(micro_steps == 1 ? loss : loss / static_cast<double>(micro_steps));
       model_.finish_backward();
       loss_sum += loss.item<double>();
       tokens_ += batch.input_ids.numel();
       samples_ += batch.input_ids.size(0);
     }
     // One all-reduce for both: the losses, and the squares of the gradient shards.
-    std::array<double, 2> sums = {loss_sum / static_cast<double>(done),
-                                  gradient_square_sum(model_.trainable_buffers())};
+    std::array<double, 2> sums = {
+        loss_sum / static_cast<double>(done),
+        gradient_square_sum(model_.trainable_buffers(), model_.groups().mesh().shards)};
     group_.all_reduce_sum(sums);
     result.loss = sums[0] / group_.size();
     // Every replica adds the same squares. Over all ranks nevertheless: then all have the same bits, and clip
     // alike.
-    result.grad_norm = std::sqrt(sums[1] / model_.groups().mesh().replicas);
-    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-      throw Error(ErrorKind::kFailure, fmt::format("step {}: the loss is {} and the gradient norm {}", step,
-                                                   result.loss, result.grad_norm))
-          .hint("try a smaller learning rate, more warm-up steps, or max_grad_norm");
-    }
-    if (config_.max_grad_norm)
-      clip_gradients(model_.trainable_buffers(), result.grad_norm, *config_.max_grad_norm);
+    const double unscale = scaler_ ? scaler_->inverse() : 1;
+    result.grad_norm = std::sqrt(sums[1] / model_.groups().mesh().replicas) * unscale;
+    // The sum is over all ranks, so all skip the step, or none.
+    const bool overflowed = scaler_ && std::isfinite(result.loss);
+    result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
+    if (result.skipped && !overflowed) report_nonfinite(step, result);
+    skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
     const std::int64_t total =
         config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
-    result.lr = config_.optimizer.lr * lr_factor(config_.lr_scheduler, step - 1, total);
-    optimizer_.step(result.lr);
+    result.lr = config_.optimizer.lr * lr_factor(config_.lr_scheduler, optimizer_.steps(), total);
+    if (!result.skipped) {
+      const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
+      scale_gradients(model_.trainable_buffers(), unscale * clip);
+      optimizer_.step(result.lr);
+    }
     model_.clear_gradients();
+    if (scaler_) scaler_->update(result.skipped, step);
+    skipped_ += result.skipped ? 1 : 0;
     return result;
+  }
+
+  void report_nonfinite(std::int64_t step, const StepResult& result) const {
+    const std::string what =
+        fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm);
+    if (!config_.skip_nonfinite) {
+      throw Error(ErrorKind::kFailure, what)
+          .hint(
+              "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
+              "true goes on without such steps");
+    }
+    if (skipped_in_a_row_ >= kMostSkipped) {
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
+          .hint(
+              "is there a NaN in the data, or in what the model keeps in buffers? a smaller learning rate "
+              "may help");
+    }
+    if (group_.rank() == 0) log::warn(what + "; no weight is changed");
+  }
+
+  void backward(const at::Tensor& loss) const {
+    // In float32: a loss of the model's own may be float16, which has no 65536.
+    (scaler_ ? loss.to(at::kFloat) * scaler_->scale() : loss).backward();
   }
 
   void log_step(std::int64_t step, const StepResult& result) {
     const double seconds = seconds_since(since_log_) - pause_s_;
     const auto ranks = static_cast<double>(group_.size());
     const double tokens_per_s = static_cast<double>(tokens_) * ranks / seconds;
-    metrics_.write({{"step", step},
-                    {"loss", result.loss},
-                    {"lr", result.lr},
-                    {"grad_norm", result.grad_norm},
-                    {"samples_per_s", static_cast<double>(samples_) * ranks / seconds},
-                    {"tokens_per_s", tokens_per_s},
-                    {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
-                    {"epoch", batches_.epoch()},
-                    {"max_rss_bytes", max_rss_bytes()}});
+    nlohmann::ordered_json line = {{"step", step},
+                                   {"loss", result.loss},
+                                   {"lr", result.lr},
+                                   {"grad_norm", result.grad_norm},
+                                   {"samples_per_s", static_cast<double>(samples_) * ranks / seconds},
+                                   {"tokens_per_s", tokens_per_s},
+                                   {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
+                                   {"epoch", batches_.epoch()},
+                                   {"max_rss_bytes", max_rss_bytes()}};
+    if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
+    if (scaler_) line["scale"] = scaler_->scale();
+    if (scaler_ || config_.skip_nonfinite) line["skipped"] = skipped_;
+    metrics_.write(line);
     const double left =
         seconds_since(start_) / static_cast<double>(step) * static_cast<double>(config_.max_steps - step);
     const std::string end = step == config_.max_steps ? "done" : format_duration(left) + " left";
-    say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {:.0f} tokens/s  {}", step,
+    say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {}{:.0f} tokens/s  {}", step,
                     fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
-                    result.grad_norm, tokens_per_s, end));
+                    result.grad_norm, scaling(), tokens_per_s, end));
     since_log_ = Clock::now();
     pause_s_ = 0;
     tokens_ = 0;
     samples_ = 0;
+    skipped_ = 0;
     logged_step_ = step;
+  }
+
+  /// For the line of a step; empty but in float16.
+  [[nodiscard]] std::string scaling() const {
+    if (!scaler_) return "";
+    const std::string scale = fmt::format("scale {:g}  ", scaler_->scale());
+    if (skipped_ == 0) return scale;
+    return fmt::format("{}{} {} skipped  ", scale, skipped_, skipped_ == 1 ? "step" : "steps");
   }
 
   void log_evaluation(std::int64_t step) {
@@ -215,7 +275,7 @@ class Trainer {
   void save(std::int64_t step, const StepResult& result) {
     const Clock::time_point begin = Clock::now();
     const auto path = save_checkpoint(store_, model_, optimizer_, config_,
-                                      {step, batches_.epoch(), result.lr, config_.seed}, group_);
+                                      {step, batches_.epoch(), result.lr, config_.seed, scaler_}, group_);
     const double seconds = seconds_since(begin);
     metrics_.write(
         {{"step", step}, {"checkpoint", path.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});
@@ -231,6 +291,7 @@ class Trainer {
   TrainingBatches batches_;
   ShardedModel model_;
   AdamW optimizer_;
+  std::optional<GradScaler> scaler_;  ///< Of float16.
   MetricsLog metrics_;
   StepProfiler profiler_;
   std::optional<TokenStream> eval_data_;
@@ -240,6 +301,8 @@ class Trainer {
   double pause_s_ = 0;       ///< Of evaluations and saves since the last logged step.
   std::int64_t tokens_ = 0;  ///< Of this rank since the last logged step.
   std::int64_t samples_ = 0;
+  std::int64_t skipped_ = 0;  ///< Steps.
+  std::int64_t skipped_in_a_row_ = 0;
   std::int64_t logged_step_ = 0;
 };
 

@@ -9,9 +9,11 @@ import contextlib
 import json
 import math
 import pathlib
+import re
 import sys
 import types
 
+import autocast_peer
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -21,7 +23,9 @@ from accelerate.utils.other import get_module_children_bottom_up
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict)
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy, FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, OffloadPolicy, fully_shard)
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 from torch.distributed.device_mesh import init_device_mesh
@@ -49,6 +53,24 @@ def wrapped(model, spec):
             if policy(module) and not isinstance(module, torch.nn.ModuleList)]  # Which fully_shard refuses.
 
 
+def ignored_parameters(model, pattern):
+    """As Accelerate's get_parameters_from_modules finds them."""
+    modules = [module for name, module in model.named_modules() if pattern and re.fullmatch(pattern, name)]
+    return {parameter for module in modules for parameter in module.parameters()}
+
+
+def clip_(parameters, ignored, max_norm):
+    """torch's clip_grad_norm_ takes DTensors, or plain ones, but not both."""
+    if not ignored:
+        norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    norms = [torch.nn.utils.get_total_norm([p.grad for p in parameters if (p in ignored) is whole]) for whole in (False, True)]
+    norm = torch.linalg.vector_norm(torch.stack([n.full_tensor() if isinstance(n, DTensor) else n for n in norms]))
+    torch.nn.utils.clip_grads_with_norm_([p for p in parameters if p not in ignored], max_norm, norm)
+    torch.nn.utils.clip_grads_with_norm_([p for p in parameters if p in ignored], max_norm, norm)
+    return norm
+
+
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
@@ -57,16 +79,21 @@ def main():
 
     model = GPT(**spec["model"])
     model.load_state_dict(torch.jit.load(spec["path"]).state_dict())
-    if spec.get("activation_checkpointing"):
+    ignored = ignored_parameters(model, spec.get("ignored"))
+    if spec.get("activation_checkpointing") and "fsdp1" not in spec:
         # What fsdp2_apply_ac of Accelerate does, with transformers' Block as the class to wrap.
         plugin = types.SimpleNamespace(auto_wrap_policy=transformer_auto_wrap_policy,
                                        transformer_cls_names_to_wrap=["Block"],
                                        activation_checkpointing_offload=spec.get("activation_offload", False))
         fsdp2_apply_ac(types.SimpleNamespace(state=types.SimpleNamespace(fsdp_plugin=plugin)), model)
         assert sum(isinstance(module, CheckpointWrapper) for module in model.modules()) == len(model.blocks)
-    if spec.get("ddp"):
+    units = 0
+    if "fsdp1" in spec:
+        model = autocast_peer.fully_sharded(model, spec["fsdp1"], Block, spec.get("activation_checkpointing"))
+    elif "autocast" in spec:
+        model = autocast_peer.data_parallel(model, spec["autocast"])
+    elif spec.get("ddp"):
         model = torch.nn.parallel.DistributedDataParallel(model)
-        units = 0
     else:
         replicas = spec.get("replicas", 1)
         if replicas == 1:
@@ -79,7 +106,8 @@ def main():
             for parameter in model.parameters():
                 parameter.data = parameter.data.to(torch.float32)
         policies = {"mp_policy": MixedPrecisionPolicy(**dtypes),
-                    "offload_policy": CPUOffloadPolicy(pin_memory=False) if spec.get("offload") else OffloadPolicy()}
+                    "offload_policy": CPUOffloadPolicy(pin_memory=False) if spec.get("offload") else OffloadPolicy(),
+                    **({"ignored_params": ignored} if ignored else {})}
         for module in wrapped(model, spec):
             fully_shard(module, mesh=mesh, reshard_after_forward=spec.get("reshard", True), **policies)
         fully_shard(model, mesh=mesh, **policies)
@@ -108,6 +136,11 @@ def main():
 
     tokens = torch.frombuffer(bytearray(pathlib.Path(spec["data"]).read_bytes()), dtype=torch.uint8).long()
     length, batch, accumulate = spec["model"]["length"], spec["batch_size"], spec["accumulate"]
+    scaler, scales = None, []
+    if "scaler" in spec:
+        scaler = (ShardedGradScaler if "fsdp1" in spec else torch.amp.GradScaler)("cpu", **spec["scaler"])
+    taken = []
+    optimizer.register_step_post_hook(lambda *_: taken.append(True))
     losses, norms = [], []
     micro = start * accumulate
     for _ in range(start, spec["max_steps"]):
@@ -117,17 +150,35 @@ def main():
             windows = torch.stack([tokens[k * length:k * length + length + 1] for k in range(first, first + batch)])
             micro += 1
             last = i == accumulate - 1
-            if not spec.get("ddp"):
+            if isinstance(model, FSDPModule):
                 model.set_requires_gradient_sync(last)
-            with model.no_sync() if spec.get("ddp") and not last else contextlib.nullcontext():
+            with model.no_sync() if not last and hasattr(model, "no_sync") else contextlib.nullcontext():
                 # In float32, as transformers' loss.
                 loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
-                (loss / accumulate).backward()
+                (scaler.scale(loss / accumulate) if scaler else loss / accumulate).backward()
             loss_sum += loss.item() / accumulate
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec["max_grad_norm"])
-        norms.append((norm.full_tensor() if isinstance(norm, DTensor) else norm).item())
-        optimizer.step()
-        scheduler.step()
+        for name, parameter in model.named_parameters():  # In one order on all ranks.
+            if parameter in ignored:
+                # fully_shard leaves these as each rank computed them; Gloo has no average.
+                dist.all_reduce(parameter.grad)
+                parameter.grad.div_(world)
+        if scaler:
+            scaler.unscale_(optimizer)
+        if isinstance(model, FullyShardedDataParallel):
+            norms.append(model.clip_grad_norm_(spec["max_grad_norm"]).item())
+        else:
+            norms.append(clip_(list(model.parameters()), ignored, spec["max_grad_norm"]).item())
+        if scaler:
+            # As AcceleratedOptimizer and AcceleratedScheduler: a step that was skipped is none of the scheduler's.
+            before = len(taken)
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+            if len(taken) > before:
+                scheduler.step()
+        else:
+            optimizer.step()
+            scheduler.step()
         optimizer.zero_grad()
         mean = torch.tensor(loss_sum, dtype=torch.float64)
         dist.all_reduce(mean)
@@ -138,7 +189,9 @@ def main():
         dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=spec["save"] + "/pytorch_model_fsdp_0")
         dcp.save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=spec["save"] + "/optimizer_0")
     if rank == 0:
-        pathlib.Path(spec["out"]).write_text(json.dumps({"loss": losses, "grad_norm": norms, "units": units}))
+        pathlib.Path(spec["out"]).write_text(json.dumps(
+            {"loss": losses, "grad_norm": norms, "units": units, "scale": scales, "taken": len(taken),
+             "scaler": scaler.state_dict() if scaler else None}))
     dist.barrier()
     dist.destroy_process_group()
 

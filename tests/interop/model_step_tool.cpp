@@ -47,6 +47,7 @@ void run_case(const nlohmann::json& spec, Group& group) {
   options.fsdp.reshard_after_forward = spec.at("reshard");
   options.fsdp.activation_checkpointing = spec.at("recompute");
   options.fsdp.forward_prefetch = options.fsdp.backward_prefetch = spec.value("prefetch", true);
+  options.poison = true;
   ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options, at::kCPU, group);
   std::vector<c10::IValue> inputs;
   const auto holder = torch::jit::load(for_rank(spec.at("inputs"), group.rank()));

@@ -61,10 +61,11 @@ ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec
   options.fsdp.replicate_size = spec.value("replicas", 1);
   options.fsdp.reshard_size = spec.value("reshard_size", 0);
   const auto precision = spec.value("precision", std::vector<std::string>{"", ""});
-  options.fsdp.precision = {precision.at(0), precision.at(1)};
+  options.fsdp.precision = {precision.at(0), precision.at(1), precision.at(0)};
   for (const std::string& what : spec.value("offload", std::vector<std::string>()))
     (what == "params" ? options.storage : options.activation_storage) = apart;
   options.no_decay = job.at("no_decay");
+  options.poison = true;
   return options;
 }
 
@@ -95,13 +96,14 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
       model.finish_backward();
       loss_sum += loss.item<double>();
     }
-    std::array<double, 2> sums = {loss_sum, gradient_square_sum(model.trainable_buffers())};
+    std::array<double, 2> sums = {
+        loss_sum, gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards)};
     group.all_reduce_sum(sums);
     sums[1] /= model.groups().mesh().replicas;
     losses.push_back(sums[0] / group.size());
     norms.push_back(std::sqrt(sums[1]));
     if (!spec.at("max_norm").is_null())
-      clip_gradients(model.trainable_buffers(), std::sqrt(sums[1]), spec.at("max_norm"));
+      scale_gradients(model.trainable_buffers(), clip_factor(std::sqrt(sums[1]), spec.at("max_norm")));
     optimizer.step(spec.at("lr"));
     model.clear_gradients();
   }

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import torch
 import transformers
+import train_runs
 from torch import nn
 from train_runs import GPT, SIZES
 
@@ -147,3 +148,30 @@ def test_a_file_without_weights_has_the_same_structure(name, structure, tmp_path
     with torch.device("meta"):
         ZOO[name]().save(str(tmp_path / "empty.pt"))
     assert structure(tmp_path / "empty.pt") == structure(tmp_path / "whole.pt")
+
+
+class WithQuantizedBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(256, 8)
+        self.register_buffer("head", torch.quantize_per_tensor(torch.randn(8, 256), 0.1, 0, torch.qint8))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.tokens(ids) @ self.head.dequantize()
+
+
+def packed():
+    model = nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.parametrize("make, attribute", [(packed, "1._packed_params._packed_params"), (WithQuantizedBuffer, "head")],
+                         ids=["packed", "buffer"])
+def test_a_quantized_model_is_refused(accel, tmp_path, make, attribute):
+    """By plan, which reads the file without libtorch, and by the ranks."""
+    torch.jit.script(make()).save(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 2, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"})
+    assert f"'{attribute}' is quantized, and cannot be trained" in accel("plan", config, code=2).stderr
+    said = accel("launch", config, code=6).stderr
+    assert f"'{attribute}' is quantized, and cannot be trained" in said
+    assert "hint: export the model as it was before quantization" in said

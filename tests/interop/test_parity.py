@@ -103,6 +103,36 @@ def test_losses_of_every_layout_of_ranks_equal_pythons(accel, tmp_path, layout):
     assert theirs["loss"][-1] < theirs["loss"][0] - 1
 
 
+# Tied, a whole module inside a unit, one of several parameters of each, with weight decay and without.
+IGNORED = r"tokens|blocks\.0\.attention|blocks\.\d\.norm2|blocks\.1\.up"
+
+
+@pytest.mark.parametrize(
+    "processes, accumulate, ours, theirs",
+    [(1, 1, {}, {}), (2, 1, {}, {}), (3, 1, {}, {}),
+     (4, 1, {"parallelism_config.dp_replicate_size": 2}, {"replicas": 2}),
+     (4, 2, {"parallelism_config.dp_replicate_size": 2, "fsdp_config.fsdp_activation_checkpointing": True},
+      {"replicas": 2, "activation_checkpointing": True}),
+     (2, 2, {"fsdp_config.fsdp_reshard_after_forward": False}, {"reshard": False}),
+     (2, 1, {"model.broadcast_from_rank0": True}, {}),
+     (2, 1, {"fsdp_config.fsdp_offload_params": True, "launch.backend": "gloo"}, {})],
+    ids=["1 rank", "2 ranks", "3 ranks", "2 x 2", "2 x 2, checkpointing, accumulation", "2 ranks, no reshard, accumulation",
+         "2 ranks, from rank 0", "2 ranks, offload, gloo"])
+def test_ignored_modules_are_trained_with_the_mean_of_all_ranks(accel, tmp_path, processes, accumulate, ours, theirs):
+    """Beside fully_shard with ignored_params, and what a user has to add to it: the average of their gradients over all
+    ranks."""
+    train_runs.export(tmp_path / "gpt.pt")
+    accel("launch", train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate,
+                                      **{"fsdp_config.fsdp_ignored_modules": IGNORED}, **ours))
+    theirs = reference(accel, tmp_path, processes, accumulate=accumulate, ignored=IGNORED, **theirs)
+    loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
+    norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])
+    print(f"{processes} ranks: largest difference of the loss {loss:.1e}, of the gradient norm {norm:.1e}")
+    assert loss < 2e-5
+    assert norm < 1e-3
+    assert theirs["loss"][-1] < theirs["loss"][0] - 1
+
+
 OFFLOAD = {"fsdp_config.fsdp_offload_params": True}
 OFFLOAD_ALL = {**OFFLOAD, "fsdp_config.fsdp_activation_checkpointing": True,
                "fsdp_config.fsdp_activation_checkpointing_offload": True}

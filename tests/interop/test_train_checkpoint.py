@@ -21,6 +21,16 @@ def load_with_dcp(path, root, like):
     return state[root]
 
 
+def read_with_dcp(path):
+    """All tensors that torch's DCP finds there, by key."""
+    metadata = dcp.FileSystemReader(str(path)).read_metadata().state_dict_metadata
+    state = {key: torch.full(entry.size, float("nan"), dtype=entry.properties.dtype)
+             for key, entry in metadata.items() if hasattr(entry, "chunks")}
+    dcp.load(state, checkpoint_id=str(path), no_dist=True)
+    return state
+
+
+KINDS = ("pytorch_model_fsdp_0", "optimizer_0")
 HYBRID = {"parallelism_config.dp_replicate_size": 2}
 REPLICATED = {"distributed_type": "MULTI_CPU"}
 
@@ -70,6 +80,37 @@ def test_ignored_modules_are_whole_in_the_checkpoint(accel, tmp_path):
     assert moments and not any(".blocks.0." in key for key in moments)
     metadata = dcp.FileSystemReader(str(last / "pytorch_model_fsdp_0")).read_metadata().state_dict_metadata
     assert all(len(metadata[f"model.{name}"].chunks) == 1 for name in frozen)
+
+
+IGNORED = r"tokens|blocks\.0\.attention|blocks\.1\.norm2"
+
+
+@pytest.mark.parametrize("processes, layout", [(2, {}), (4, HYBRID)], ids=["2 ranks", "2 x 2"])
+def test_ignored_modules_that_are_trained_are_in_the_checkpoint_once(accel, tmp_path, processes, layout):
+    """Weights and optimizer state, in one piece each; torch's DCP reads what one rank alone would have saved, and what
+    `accel save` makes of it is that as well."""
+    train_runs.export(tmp_path / "gpt.pt")
+    ignored = {"fsdp_config.fsdp_ignored_modules": IGNORED}
+    found = {}
+    for name, ranks, options in (("alone", 1, {"data.batch_size": 4 * processes}), ("all", processes, {**ignored, **layout})):
+        accel("launch", train_runs.config(tmp_path, ranks, max_steps=4, output_dir=str(tmp_path / name),
+                                          checkpoint={"every": 4, "resume": "none"}, **options))
+        last = tmp_path / name / "checkpoints/checkpoint_4"
+        accel("verify", last)
+        found[name] = {kind: read_with_dcp(last / kind) for kind in KINDS}
+    for kind in KINDS:
+        ours, alone = found["all"][kind], found["alone"][kind]
+        assert ours.keys() == alone.keys()
+        for key, value in alone.items():
+            assert torch.allclose(ours[key], value, atol=2e-5, rtol=1e-3), key
+        metadata = dcp.FileSystemReader(str(last / kind)).read_metadata().state_dict_metadata
+        pieces = {key: len(entry.chunks) for key, entry in metadata.items() if hasattr(entry, "chunks")}
+        whole = [key for key in pieces if any(part in key for part in ("tokens.", "blocks.0.attention.", "blocks.1.norm2."))]
+        assert len(whole) >= 7
+        assert all(pieces[key] == 1 for key in whole)
+        assert max(pieces.values()) > 1
+        accel("save", last / kind, tmp_path / f"{kind}_full", "--type", "full")
+        accel("diff", last / kind, tmp_path / f"{kind}_full")
 
 
 def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):

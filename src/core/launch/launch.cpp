@@ -153,6 +153,7 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   Variables shared = machine_variables(loaded, physical_cores(), environment);
   if (trains) {
     shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();
+    shared.merge(worker_variables(environment));
   } else {
     shared.merge(accelerate_variables(loaded));
     // Python holds back what it prints into a pipe, and loses it when it is killed.

@@ -38,6 +38,18 @@ void write_random_state(const fs::path& directory, int rank) {
   write_file_atomically(directory / fmt::format("random_states_{}.json", rank), document.dump() + "\n");
 }
 
+/// With the keys of torch's GradScaler.state_dict().
+void write_scaler(const fs::path& directory, const GradScaler& scaler) {
+  const core::GradScalerConfig& config = scaler.config();
+  const json document = {{"version", 1},
+                         {"scale", scaler.state().scale},
+                         {"growth_factor", config.growth_factor},
+                         {"backoff_factor", config.backoff_factor},
+                         {"growth_interval", config.growth_interval},
+                         {"_growth_tracker", scaler.state().growth_tracker}};
+  write_file_atomically(directory / "scaler.json", document.dump(2) + "\n");
+}
+
 json tensors_of(const std::vector<ckpt::DcpRankPlan>& plans) {
   json tensors = json::object();
   for (const ckpt::DcpRankPlan& plan : plans) {
@@ -76,6 +88,7 @@ class Finisher {
     const json trainer = {{"version", 1},   {"step", state.step}, {"epoch", state.epoch},
                           {"lr", state.lr}, {"seed", state.seed}, {"world_size", world_size_}};
     write_file_atomically(directory_ / "trainer_state.json", trainer.dump(2) + "\n");
+    if (state.scaler) write_scaler(directory_, *state.scaler);
     const json manifest = {{"version", 1},
                            {"step", state.step},
                            {"world_size", world_size_},

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "core/config.hpp"
 #include "train/checkpoint/checkpoint_store.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"
+#include "train/optim/grad_scaler.hpp"
 
 namespace accel::train {
 
@@ -17,12 +19,13 @@ struct TrainerState {
   double epoch = 0;
   double lr = 0;
   std::uint64_t seed = 0;
+  std::optional<GradScaler> scaler;  ///< None but in float16.
 };
 
 /// Saves a sharded checkpoint of model and optimizer under Accelerate's names, with trainer_state.json,
-/// random_states_<rank>.json and accel_manifest.json, and prunes old ones. When it returns, the checkpoint is
-/// complete and durable under its name; if it throws, the earlier checkpoints are as they were. Collective.
-/// Returns the checkpoint's path.
+/// random_states_<rank>.json, in float16 scaler.json, and accel_manifest.json, and prunes old ones. When it
+/// returns, the checkpoint is complete and durable under its name; if it throws, the earlier checkpoints are
+/// as they were. Collective. Returns the checkpoint's path.
 std::filesystem::path save_checkpoint(CheckpointStore& store, const ShardedModel& model,
                                       const AdamW& optimizer, const core::TrainingConfig& config,
                                       const TrainerState& state, Group& group);

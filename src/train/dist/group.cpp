@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "train/dist/host_staged_backend.hpp"
 #include "train/dist/nccl.hpp"
 #include "train/dist/shm_backend.hpp"
 
@@ -111,7 +112,8 @@ c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend,
     case core::Backend::kNccl:
       return make_nccl(store, rank.rank, rank.world_size, device);
     case core::Backend::kGloo:
-      return make_gloo(store, rank);
+      if (device.is_cpu()) return make_gloo(store, rank);
+      return c10::make_intrusive<HostStagedBackend>(make_gloo(store, rank));
     case core::Backend::kShm:
       return make_shm(store, rank, members);
     case core::Backend::kAuto:
@@ -233,6 +235,14 @@ Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
   return Pending(backend_->_reduce_scatter_base(out, in, options), [out, size = size_] { out.div_(size); });
 }
 
+Pending Group::reduce_scatter_sum(at::Tensor out, at::Tensor in) {
+  if (size_ == 1) {
+    out.copy_(in);
+    return {};
+  }
+  return Pending(backend_->_reduce_scatter_base(out, in));
+}
+
 Pending Group::all_reduce_mean(at::Tensor tensor) {
   if (size_ == 1) return {};
   std::vector<at::Tensor> tensors = {tensor};
@@ -242,6 +252,12 @@ Pending Group::all_reduce_mean(at::Tensor tensor) {
     return Pending(backend_->allreduce(tensors, options));
   }
   return Pending(backend_->allreduce(tensors, options), [tensor, size = size_] { tensor.div_(size); });
+}
+
+Pending Group::all_reduce_sum(at::Tensor tensor) {
+  if (size_ == 1) return {};
+  std::vector<at::Tensor> tensors = {tensor};
+  return Pending(backend_->allreduce(tensors));
 }
 
 void Group::all_reduce_sum(std::span<double> values) {

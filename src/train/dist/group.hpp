@@ -83,8 +83,11 @@ class Group {
   Pending all_gather(at::Tensor out, at::Tensor in);
   /// out [n] gets the mean over ranks of this rank's part of in [size * n].
   Pending reduce_scatter_mean(at::Tensor out, at::Tensor in);
-  /// Replaces `tensor` by its mean over the ranks.
+  /// The same with the sum.
+  Pending reduce_scatter_sum(at::Tensor out, at::Tensor in);
+  /// Replaces `tensor` by its mean over the ranks, or their sum.
   Pending all_reduce_mean(at::Tensor tensor);
+  Pending all_reduce_sum(at::Tensor tensor);
   /// Replaces `values` by their sum over the ranks.
   void all_reduce_sum(std::span<double> values);
   /// `tensor` becomes that of rank 0.

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "base/half.hpp"
+#include "base/half_blocks.hpp"
 
 namespace accel::train {
 namespace {
@@ -27,11 +28,10 @@ struct BFloat16 {
   static Sum load(Stored value) { return float_of_bfloat(value); }
   static Stored store(Sum value) { return bfloat_of_float(value); }
 };
+/// Converted a block at a time, as no compiler makes vector code of it.
 struct Float16 {
   using Stored = std::uint16_t;
   using Sum = float;
-  static Sum load(Stored value) { return float_of_half(value); }
-  static Stored store(Sum value) { return half_of_float(value); }
 };
 
 // Wraps without being undefined.
@@ -70,18 +70,28 @@ void reduce_block(Reduction reduction, std::span<const std::byte* const> sources
                   typename Type::Stored* out, std::size_t count) {
   using Stored = typename Type::Stored;
   using Sum = typename Type::Sum;
+  constexpr bool kByBlocks = std::is_same_v<Type, Float16>;
   std::array<Sum, kBlock> sums;
   const auto values_of = [&](std::size_t source) {
     return reinterpret_cast<const Stored*>(sources[source]) + first;
   };
   const auto take = [&](auto combine) {
     const Stored* one = values_of(0);
-    if (sources.size() == 1) return each_of(count, [&](std::size_t i) { sums[i] = Type::load(one[i]); });
-    const Stored* other = values_of(1);
-    each_of(count, [&](std::size_t i) { sums[i] = combine(Type::load(one[i]), Type::load(other[i])); });
-    for (std::size_t source = 2; source < sources.size(); ++source) {
-      other = values_of(source);
-      each_of(count, [&](std::size_t i) { sums[i] = combine(sums[i], Type::load(other[i])); });
+    if constexpr (kByBlocks) {
+      floats_of_halves(one, sums.data(), count);
+      std::array<float, kBlock> others;
+      for (std::size_t source = 1; source < sources.size(); ++source) {
+        floats_of_halves(values_of(source), others.data(), count);
+        each_of(count, [&](std::size_t i) { sums[i] = combine(sums[i], others[i]); });
+      }
+    } else {
+      if (sources.size() == 1) return each_of(count, [&](std::size_t i) { sums[i] = Type::load(one[i]); });
+      const Stored* other = values_of(1);
+      each_of(count, [&](std::size_t i) { sums[i] = combine(Type::load(one[i]), Type::load(other[i])); });
+      for (std::size_t source = 2; source < sources.size(); ++source) {
+        other = values_of(source);
+        each_of(count, [&](std::size_t i) { sums[i] = combine(sums[i], Type::load(other[i])); });
+      }
     }
   };
   switch (reduction) {
@@ -100,7 +110,11 @@ void reduce_block(Reduction reduction, std::span<const std::byte* const> sources
     const auto ranks = static_cast<Sum>(sources.size());
     if (reduction == Reduction::kMean) each_of(count, [&](std::size_t i) { sums[i] /= ranks; });
   }
-  each_of(count, [&](std::size_t i) { out[i] = Type::store(sums[i]); });
+  if constexpr (kByBlocks) {
+    halves_of_floats(sums.data(), out, count);
+  } else {
+    each_of(count, [&](std::size_t i) { out[i] = Type::store(sums[i]); });
+  }
 }
 
 template <class Type>

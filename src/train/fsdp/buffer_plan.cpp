@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -24,7 +25,26 @@ constexpr std::string_view kFull = "float32";
 
 bool is_half(std::string_view dtype) { return dtype == "float16" || dtype == "bfloat16"; }
 bool is_floating(std::string_view dtype) { return is_half(dtype) || dtype == kFull || dtype == "float64"; }
-bool is_mixed(const core::PrecisionConfig& precision) { return !precision.param_dtype.empty(); }
+bool is_mixed(const core::PrecisionConfig& precision) {
+  return !precision.param_dtype.empty();
+}  // Of shards.
+
+/// The first names of the parameters that version 1 leaves in their dtype.
+std::unordered_set<std::string> kept_parameters(const ModelStructure& model, const UnitPlan& unit,
+                                                const core::PrecisionConfig& precision) {
+  std::unordered_set<std::string> kept;
+  if (precision.buffer_dtype.empty()) return kept;
+  std::unordered_set<std::string> norms;
+  for (const ModuleInfo& module : model.modules) {
+    if (is_batch_norm(module)) norms.insert(module.name);
+  }
+  for (const std::size_t index : unit.parameters) {
+    const std::string& fqn = model.parameters[index].fqns.front();
+    const std::size_t dot = fqn.rfind('.');
+    if (norms.contains(dot == std::string::npos ? "" : fqn.substr(0, dot))) kept.insert(fqn);
+  }
+  return kept;
+}
 
 bool is_widened(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
   return parameter.requires_grad && is_half(parameter.dtype) && is_mixed(precision);
@@ -50,12 +70,12 @@ std::int64_t item_bytes_of(std::string_view name, const ParameterInfo& parameter
 }
 
 /// The buffer that the parameter belongs into, still empty.
-BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
+BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision, bool keeps) {
   BufferPlan buffer;
   buffer.trainable = parameter.requires_grad;
   buffer.replicated = parameter.ignored;
   buffer.dtype = is_widened(parameter, precision) ? std::string(kFull) : parameter.dtype;
-  const bool casts = is_mixed(precision) && is_floating(buffer.dtype) && !buffer.replicated;
+  const bool casts = is_mixed(precision) && is_floating(buffer.dtype) && !buffer.replicated && !keeps;
   buffer.compute_dtype = casts ? precision.param_dtype : buffer.dtype;
   buffer.reduce_dtype =
       casts && !precision.reduce_dtype.empty() ? precision.reduce_dtype : buffer.compute_dtype;
@@ -75,17 +95,22 @@ std::uint64_t BufferPlan::bytes() const { return bytes_of(layout.numel(), comput
 std::uint64_t BufferPlan::gradient_bytes() const { return bytes_of(layout.numel(), reduce_bytes); }
 std::uint64_t BufferPlan::shard_bytes() const { return bytes_of(layout.shard_numel, item_bytes); }
 
+bool is_batch_norm(const ModuleInfo& module) {
+  return module.class_name.starts_with("BatchNorm") || module.class_name == "SyncBatchNorm";
+}
+
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
                                      const std::vector<std::string>& no_decay, const Mesh& mesh,
                                      const core::PrecisionConfig& precision) {
   std::vector<BufferPlan> buffers;
+  const std::unordered_set<std::string> kept = kept_parameters(model, unit, precision);
   for (const std::size_t index : unit.parameters) {
     const ParameterInfo& parameter = model.parameters[index];
     check_trainable_dtype(parameter, precision);
-    BufferPlan wanted = buffer_for(parameter, precision);
+    BufferPlan wanted = buffer_for(parameter, precision, kept.contains(parameter.fqns.front()));
     const auto same = [&](const BufferPlan& buffer) {
-      return buffer.dtype == wanted.dtype && buffer.trainable == wanted.trainable &&
-             buffer.replicated == wanted.replicated;
+      return buffer.dtype == wanted.dtype && buffer.compute_dtype == wanted.compute_dtype &&
+             buffer.trainable == wanted.trainable && buffer.replicated == wanted.replicated;
     };
     auto buffer = std::find_if(buffers.begin(), buffers.end(), same);
     if (buffer == buffers.end()) buffer = buffers.insert(buffer, std::move(wanted));

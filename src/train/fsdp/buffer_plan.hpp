@@ -32,9 +32,12 @@ struct BufferPlan {
   [[nodiscard]] bool is_alias() const { return layout.mesh.shards == 1 && compute_dtype == dtype; }
 };
 
+/// Whether the module is one of torch's batch norms, which FullyShardedDataParallel leaves in float32.
+[[nodiscard]] bool is_batch_norm(const ModuleInfo& module);
+
 /// The flat buffers of a unit over the ranks of `mesh`, in the order in which their first parameters occur. A
 /// parameter whose name contains one of `no_decay` gets no weight decay. In mixed precision trainable
-/// parameters of less than float32 have a shard of float32.
+/// parameters of less than float32 have a shard of float32. Batch norms compute in float32 in version 1.
 ///
 /// Throws Error (kUsage) for a trainable parameter of another dtype than float32 without mixed precision.
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <cstring>
 #include <utility>
 
 namespace accel::train {
@@ -13,10 +14,17 @@ struct BufferPool::Block {
   std::size_t bytes;
 };
 
-BufferPool::BufferPool(at::Device device) : device_(device) {}
+namespace {
 
-std::shared_ptr<BufferPool> BufferPool::make(at::Device device) {
-  return std::shared_ptr<BufferPool>(new BufferPool(device));
+// Which is a NaN of every floating type.
+constexpr int kPoison = 0xFF;
+
+}  // namespace
+
+BufferPool::BufferPool(at::Device device, bool poison) : device_(device), poison_(poison) {}
+
+std::shared_ptr<BufferPool> BufferPool::make(at::Device device, bool poison) {
+  return std::shared_ptr<BufferPool>(new BufferPool(device, poison));
 }
 
 BufferPool::~BufferPool() {
@@ -27,6 +35,19 @@ BufferPool::~BufferPool() {
 }
 
 at::DataPtr BufferPool::allocate(std::size_t bytes) {
+  at::DataPtr data = allocate_clean(bytes);
+  if (poison_ && bytes > 0) {
+    // On the current stream, behind what may still use the memory.
+    at::for_blob(data.get(), {static_cast<std::int64_t>(bytes)})
+        .options(at::TensorOptions().dtype(at::kByte).device(device_))
+        .target_device(device_)
+        .make_tensor()
+        .fill_(kPoison);
+  }
+  return data;
+}
+
+at::DataPtr BufferPool::allocate_clean(std::size_t bytes) {
   c10::Allocator* allocator = c10::GetAllocator(device_.type());
   if (!device_.is_cpu()) return allocator->allocate(bytes);
   void* data = nullptr;
@@ -51,6 +72,7 @@ std::size_t BufferPool::held_bytes() {
 
 void BufferPool::give_back(void* context) {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  if (block->pool->poison_) std::memset(block->data, kPoison, block->bytes);
   const std::lock_guard lock(block->pool->mutex_);
   block->pool->free_[block->bytes].push_back(block->data);
 }

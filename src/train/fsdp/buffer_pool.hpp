@@ -15,7 +15,10 @@ namespace accel::train {
 /// already and is used as it is.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  static std::shared_ptr<BufferPool> make(at::Device device);
+  /// `poison`: all memory is full of NaN when it is handed out and, on the CPU, when it has been given back,
+  /// so that whoever reads what was not gathered, or is not gathered any more, sees it. For tests; takes
+  /// time.
+  static std::shared_ptr<BufferPool> make(at::Device device, bool poison = false);
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
   ~BufferPool();
@@ -32,10 +35,12 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
  private:
   struct Block;
-  explicit BufferPool(at::Device device);
+  BufferPool(at::Device device, bool poison);
+  at::DataPtr allocate_clean(std::size_t bytes);
   static void give_back(void* block);
 
   at::Device device_;
+  bool poison_;
   std::mutex mutex_;
   std::size_t held_bytes_ = 0;
   std::map<std::size_t, std::vector<void*>> free_;

@@ -14,6 +14,7 @@ FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
                        std::shared_ptr<BufferPool> pool, std::shared_ptr<StorageDevice> storage)
     : layout_(std::move(layout)),
       dtypes_(dtypes),
+      mean_(layout_.mesh, dtypes.reduce),
       trainable_(trainable),
       pool_(std::move(pool)),
       storage_(std::move(storage)),
@@ -123,12 +124,13 @@ void FlatBuffer::start_reduce(Group& shard_group) {
   for (std::size_t i = 0; i < has_gradient_.size(); ++i) {
     if (!has_gradient_[i]) part_of(flat_gradient_, i).zero_();
   }
+  mean_.begin(flat_gradient_);
   if (layout_.mesh.shards == 1) {
     gradient_ = std::exchange(flat_gradient_, {});
     return;
   }
   gradient_ = at::empty({layout_.shard_numel}, flat_gradient_.options());
-  reduce_ = shard_group.reduce_scatter_mean(gradient_, flat_gradient_);
+  reduce_ = mean_.reduce_scatter(shard_group, gradient_, flat_gradient_);
 }
 
 void FlatBuffer::finish_reduce() {
@@ -137,9 +139,7 @@ void FlatBuffer::finish_reduce() {
   flat_gradient_.reset();
 }
 
-void FlatBuffer::start_average(Group& replicate_group) {
-  average_ = replicate_group.all_reduce_mean(gradient_);
-}
+void FlatBuffer::start_average(Group& group) { average_ = mean_.all_reduce(group, gradient_); }
 
 void FlatBuffer::finish_average() {
   const at::NoGradGuard no_grad;
@@ -148,6 +148,7 @@ void FlatBuffer::finish_average() {
 
 void FlatBuffer::settle_gradient() {
   const at::NoGradGuard no_grad;
+  mean_.end(gradient_);
   if (!storage_->is_apart()) {
     gradient_ = gradient_.to(dtypes_.shard);
     return;

@@ -10,6 +10,7 @@
 #include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/buffer_pool.hpp"
 #include "train/fsdp/flat_layout.hpp"
+#include "train/fsdp/gradient_mean.hpp"
 
 namespace accel::train {
 
@@ -64,8 +65,8 @@ class FlatBuffer {
   /// gradient count as zero. With one shard there is nothing to wait for.
   void start_reduce(Group& shard_group);
   void finish_reduce();
-  /// After finish_reduce(): the mean over the ranks that have the same shard.
-  void start_average(Group& replicate_group);
+  /// After finish_reduce(): the mean over the ranks of `group`, which have the same shard.
+  void start_average(Group& group);
   void finish_average();
   /// After these: brings the gradient into the dtype of the shard, and into the storage. If that is apart,
   /// let_go_of_reduced() must follow, and StorageDevice::synchronize() before the gradient is read.
@@ -85,6 +86,7 @@ class FlatBuffer {
 
   FlatLayout layout_;
   BufferDtypes dtypes_;
+  GradientMean mean_;
   bool trainable_;
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;

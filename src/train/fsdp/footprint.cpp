@@ -83,6 +83,15 @@ Bytes ring(Bytes bytes, int ranks) {
   return checked_mul(bytes / static_cast<Bytes>(ranks), static_cast<Bytes>(ranks - 1));
 }
 
+/// What ignored parameters cost that are trained.
+void add_ignored_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
+  const Bytes state = checked_mul(buffer.shard_bytes(), static_cast<Bytes>(options.optimizer_moments));
+  add(unit.gradient_bytes, buffer.shard_bytes());
+  add(unit.optimizer_bytes, state);
+  add(unit.ignored_training_bytes, checked_add(buffer.shard_bytes(), state));
+  add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.world_size), Bytes{2}));
+}
+
 UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& unit,
                                 const std::vector<BufferPlan>& buffers, const FootprintOptions& options,
                                 const Gathers& gathers) {
@@ -98,6 +107,7 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     const Bytes shard = buffer.shard_bytes();
     if (buffer.replicated) {
       add(result.ignored_bytes, shard);
+      if (buffer.trainable) add_ignored_training(result, buffer, options);
       continue;
     }
     add(result.padded_elements, buffer.layout.numel());
@@ -143,6 +153,7 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
     for (const BufferPlan& buffer : buffers[i]) {
       if (buffer.trainable) {
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
+        if (buffer.replicated) add(unit.whole_gradient_bytes, buffer.shard_bytes());
         unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer));
       }
       if (buffer.is_alias() && (buffer.replicated || !stored_on_host)) continue;
@@ -236,6 +247,10 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   Bytes& where_stored = options.stored_on_host ? memory.host_bytes : memory.total_bytes;
   for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes})
     add(where_stored, part);
+  for (const UnitFootprint& unit : footprints) {
+    where_stored -= unit.ignored_training_bytes;
+    add(memory.total_bytes, unit.ignored_training_bytes);
+  }
   for (const Bytes part :
        {memory.arriving_gradient_bytes, memory.unsharded_bytes, memory.copy_bytes, memory.replicated_bytes})
     add(memory.total_bytes, part);

@@ -42,9 +42,11 @@ struct UnitFootprint {
   std::uint64_t optimizer_bytes = 0;
   std::uint64_t unsharded_bytes = 0;  ///< Parameters, gathered; on one rank they are the shard.
   std::uint64_t ignored_bytes = 0;    ///< Of parameters that are not sharded, but whole on every rank.
-  std::uint64_t gather_bytes = 0;     ///< Sent a step by all-gathers.
-  std::uint64_t reduce_bytes = 0;     ///< Sent a step by reduce-scatters.
-  std::uint64_t average_bytes = 0;    ///< Sent a step by all-reduces over the replicas.
+  /// Of their gradients and optimizer state, which are whole as well, and among those above.
+  std::uint64_t ignored_training_bytes = 0;
+  std::uint64_t gather_bytes = 0;   ///< Sent a step by all-gathers.
+  std::uint64_t reduce_bytes = 0;   ///< Sent a step by reduce-scatters.
+  std::uint64_t average_bytes = 0;  ///< Sent a step by all-reduces over the replicas, or over all ranks.
 };
 
 /// What a rank needs for a step, without activations: what forward saves for backward, the temporaries of
@@ -63,8 +65,8 @@ struct MemoryFootprint {
   std::uint64_t unsharded_bytes = 0;
   std::size_t unsharded_units = 0;     ///< At once, at most.
   std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and ignored parameters.
-  /// Of the first three, if they lie in the host's memory; what libtorch's pinned memory, which comes in
-  /// powers of two, takes beyond them is not counted.
+  /// Of the first three, if they lie in the host's memory, which those of ignored parameters never do; what
+  /// libtorch's pinned memory, which comes in powers of two, takes beyond them is not counted.
   std::uint64_t host_bytes = 0;
   /// Then: of shards and their gradients on the GPU on the way from and to there, at most.
   std::uint64_t copy_bytes = 0;
@@ -91,8 +93,8 @@ struct Footprint {
 /// Traffic is that of a ring: of a buffer of n bytes each of N ranks sends n * (N - 1) / N, in an all-reduce
 /// twice that. In a micro-step a buffer is gathered each time its unit runs, and once more for backward if
 /// the unit was resharded, all but the first time from its reshard group if there is one; gradients are
-/// reduced, and averaged over the replicas, once a step. The few numbers of the loss and the gradient norm
-/// are left out.
+/// reduced, and averaged over the replicas, or over all ranks if they are ignored parameters', once a step.
+/// The few numbers of the loss and the gradient norm are left out.
 ///
 /// Throws Error as plan_buffers() does, and kCorrupt if a size overflows.
 Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,

@@ -68,15 +68,7 @@ ModelStructure with_ignored(ModelStructure model, const std::string& pattern) {
         .hint(fmt::format("names near it: {}", fmt::join(names_near(model, pattern), ", ")));
   }
   std::sort(names.begin(), names.end());
-  for (ParameterInfo& parameter : model.parameters) {
-    parameter.ignored = is_inside(parameter, names);
-    if (!parameter.ignored || !parameter.requires_grad) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{}: parameter '{}' requires grad; every rank would train a copy of its own, and "
-                            "the copies would part",
-                            kKey, parameter.fqns.front()))
-        .hint("export the model with requires_grad_(False) on it, or do not ignore it");
-  }
+  for (ParameterInfo& parameter : model.parameters) parameter.ignored = is_inside(parameter, names);
   return model;
 }
 

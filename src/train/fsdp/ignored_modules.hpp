@@ -9,11 +9,11 @@ namespace accel::train {
 /// The structure with the modules marked as ignored whose whole name the regular expression `pattern` matches
 /// (base/name_pattern.hpp), all that is inside them, and their parameters. An empty pattern marks nothing.
 ///
-/// What is ignored is not sharded: every rank has it whole. It must not be trained: fully_shard leaves the
-/// gradients of ignored parameters as each rank computed them, so that the ranks' copies part without a word.
+/// What is ignored is not sharded: every rank has it whole, and trains it with the mean gradient of all
+/// ranks. fully_shard leaves the gradients of ignored parameters as each rank computed them, so that the
+/// ranks' copies part without a word.
 ///
-/// Throws Error (kUsage) if no module has such a name, naming some that are near, and for an ignored
-/// parameter that requires grad.
+/// Throws Error (kUsage) if no module has such a name, naming some that are near.
 ///
 /// Source: accelerate/utils/fsdp_utils.py, get_parameters_from_modules.
 ModelStructure with_ignored(ModelStructure model, const std::string& pattern);

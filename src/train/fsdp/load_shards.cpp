@@ -44,22 +44,26 @@ void load_shard(WeightSource& weights, const ShardTarget& target) {
 void scatter_shards(WeightSource* weights, const ShardTarget& target, const MeshGroups& groups) {
   const at::NoGradGuard no_grad;
   const FlatBuffer& buffer = target.buffer;
-  const std::int64_t shard_numel = buffer.layout().shard_numel;
-  Group& world = groups.world();
-  std::vector<at::Tensor> parts;
-  if (world.rank() == 0) {
-    const at::Tensor whole = read_whole(*weights, target);
-    for (int rank = 0; rank < world.size(); ++rank) {
-      // What every rank has whole has one shard.
-      const int shard = buffer.layout().mesh.shards == 1 ? 0 : groups.mesh().place_of(rank).shard;
-      parts.push_back(whole.narrow(0, shard * shard_numel, shard_numel));
-    }
-  }
-  if (!buffer.is_stored_apart()) return world.scatter(buffer.shard(), std::move(parts));
+  const FlatLayout& layout = buffer.layout();
   // Collectives take tensors of the device that computes.
-  const at::Tensor own = at::empty({shard_numel}, buffer.shard().options().device(buffer.compute_device()));
-  world.scatter(own, std::move(parts));
-  at::Tensor(buffer.shard()).copy_(own);
+  const at::Tensor own =
+      buffer.is_stored_apart()
+          ? at::empty({layout.shard_numel}, buffer.shard().options().device(buffer.compute_device()))
+          : buffer.shard();
+  at::Tensor whole;
+  if (groups.world().rank() == 0) whole = read_whole(*weights, target);
+  if (layout.mesh.shards == 1) {
+    if (whole.defined()) at::Tensor(own).copy_(whole);
+    groups.world().broadcast(own);
+  } else {
+    // Once to each rank of the first replica, from which those of the others have theirs.
+    std::vector<at::Tensor> parts;
+    if (whole.defined()) parts = whole.split(layout.shard_numel);
+    if (groups.place().replica == 0) groups.shard().scatter(own, std::move(parts));
+    whole.reset();
+    groups.replicate().broadcast(own);
+  }
+  if (buffer.is_stored_apart()) at::Tensor(buffer.shard()).copy_(own);
 }
 
 }  // namespace accel::train

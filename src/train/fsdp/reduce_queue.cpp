@@ -29,10 +29,15 @@ void ReduceQueue::finish_oldest_reduce() {
   average(buffer);
 }
 
+Group& ReduceQueue::averaging_group(const FlatBuffer& buffer) const {
+  return buffer.layout().is_whole() ? groups_.world() : groups_.replicate();
+}
+
 void ReduceQueue::average(FlatBuffer& buffer) {
-  if (groups_.mesh().replicas == 1) return settle(buffer);
+  Group& group = averaging_group(buffer);
+  if (group.size() == 1) return settle(buffer);
   while (buffer.is_stored_apart() && averaging_.size() >= kMaxStoring) finish_oldest_average();
-  buffer.start_average(groups_.replicate());
+  buffer.start_average(group);
   averaging_.push_back(&buffer);
 }
 

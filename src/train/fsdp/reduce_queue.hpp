@@ -8,7 +8,8 @@ namespace accel::train {
 
 /// The gradients that are on their way to the optimizer while backward goes on: of each buffer first the
 /// reduce-scatter within the shard group, then, if the model has replicas, the all-reduce of the shard over
-/// them, then, if the optimizer works elsewhere, the copy to there. At most kMaxReducing of the first are
+/// them, then, if the optimizer works elsewhere, the copy to there. Of parameters that every rank has whole
+/// there is one all-reduce over all ranks instead. At most kMaxReducing of the first are
 /// under way, for each holds a whole unsharded gradient; the second holds only what the optimizer needs
 /// anyway, unless that is elsewhere: then at most kMaxStoring are under way, and as many copies.
 ///
@@ -26,6 +27,7 @@ class ReduceQueue {
 
  private:
   void finish_oldest_reduce();
+  [[nodiscard]] Group& averaging_group(const FlatBuffer& buffer) const;
   void average(FlatBuffer& buffer);
   void finish_oldest_average();
   void settle(FlatBuffer& buffer);

@@ -26,6 +26,10 @@ namespace {
 
 at::ScalarType dtype_named(const std::string& name) { return c10::getStringToDtypeMap().at(name); }
 
+std::optional<at::ScalarType> dtype_if_named(const std::string& name) {
+  return name.empty() ? std::nullopt : std::optional(dtype_named(name));
+}
+
 BufferDtypes dtypes_of(const BufferPlan& plan) {
   return {dtype_named(plan.dtype), dtype_named(plan.compute_dtype), dtype_named(plan.reduce_dtype)};
 }
@@ -72,13 +76,16 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   if (options.on_wrapped) options.on_wrapped();
   load(file, options.weights, targets);
+  if (const auto dtype = dtype_if_named(resolved.fsdp.precision.buffer_dtype))
+    cast_buffers_ = cast_buffers(module_, structure_, *dtype);
+  if (options.broadcast_buffers) buffer_broadcast_.emplace(module_, groups_.world());
   if (groups_.world().rank() == 0) warn_of_widened(structure_, resolved.fsdp.precision);
 }
 
 ShardedModel::~ShardedModel() = default;
 
 std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options) {
-  pool_ = BufferPool::make(device_);
+  pool_ = BufferPool::make(device_, options.poison);
   storage_ = storage_or(options.storage, options.fsdp.offload_params, device_);
   // Ignored parameters stay where they are computed with, as in torch.
   const auto beside = StorageDevice::beside(device_);
@@ -89,9 +96,9 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
-  std::optional<at::ScalarType> compute_dtype;
-  if (!options.fsdp.precision.param_dtype.empty())
-    compute_dtype = dtype_named(options.fsdp.precision.param_dtype);
+  const core::PrecisionConfig& precision = options.fsdp.precision;
+  const std::optional<at::ScalarType> io_dtype = dtype_if_named(precision.io_dtype);
+  if (const auto dtype = dtype_if_named(precision.autocast_dtype)) autocast_ = {device_.type(), true, *dtype};
   for (UnitPlan& plan : plan_units(structure_, options.fsdp)) {
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
     for (BufferPlan& planned :
@@ -115,7 +122,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .reshard_after_forward = options.fsdp.reshard_after_forward,
         .forward_prefetch = options.fsdp.forward_prefetch,
         .backward_prefetch = options.fsdp.backward_prefetch,
-        .compute_dtype = compute_dtype,
+        .argument_dtype = plan.is_root() && !io_dtype ? dtype_if_named(precision.buffer_dtype) : io_dtype,
+        .result_dtype = io_dtype,
         .recompute = options.fsdp.activation_checkpointing,
         .kept = kept->is_apart() ? kept : nullptr,
         // Units that run again may read the root's parameters, each in a backward of its own.
@@ -124,6 +132,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
     hooks[module._ivalue().get()] = units_.back().get();
   }
 
+  if (autocast_) switch_autocast_off(modules, hooks);
   for_each_tensor_slot(module_, [&](c10::ivalue::Object& object, std::size_t slot, const at::Tensor& tensor) {
     const auto found = replacement.find(tensor.unsafeGetTensorImpl());
     if (found != replacement.end()) {
@@ -136,6 +145,17 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   });
   registration_.emplace(std::move(hooks));
   return targets;
+}
+
+void ShardedModel::switch_autocast_off(const std::unordered_map<std::string, torch::jit::Module>& modules,
+                                       std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks) {
+  for (const auto& [name, module] : modules) {
+    const c10::ivalue::Object* object = module._ivalue().get();
+    if (!WithoutAutocast::wants(class_name_of(module)) || hooks.contains(object)) continue;
+    rewrite_methods(module);
+    without_autocast_.push_back(std::make_unique<WithoutAutocast>(name, device_.type()));
+    hooks[object] = without_autocast_.back().get();
+  }
 }
 
 void ShardedModel::load(const ModelFile& file, const WeightOptions& options,
@@ -182,7 +202,9 @@ void ShardedModel::load_buffers(WeightSource& weights) const {
 
 c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
   try {
-    return module_.forward(std::move(inputs));
+    if (!autocast_) return module_.forward(std::move(inputs));
+    const AutocastScope autocast(*autocast_);
+    return with_float32(module_.forward(std::move(inputs)));
   } catch (const std::exception&) {
     // The interpreter's text has a traceback, and neither the kind nor the hint of an Error.
     if (step_.failure) std::rethrow_exception(std::exchange(step_.failure, nullptr));
@@ -192,7 +214,9 @@ c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
 
 c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
   step_.expects_backward = at::GradMode::is_enabled();
+  if (buffer_broadcast_) buffer_broadcast_->before_forward();
   c10::IValue result = run(std::move(inputs));
+  if (buffer_broadcast_) buffer_broadcast_->after_forward(step_.expects_backward && step_.reduce);
   step_.recording = false;
   // What was gathered ahead and did not run: no backward will free it.
   if (!at::GradMode::is_enabled()) {
@@ -227,7 +251,9 @@ std::vector<std::pair<std::string, at::Tensor>> ShardedModel::persistent_buffers
   for (const auto& buffer : module_.named_buffers(/*recurse=*/true)) {
     if (std::find(non_persistent_.begin(), non_persistent_.end(), buffer.name) != non_persistent_.end())
       continue;
-    buffers.emplace_back(buffer.name, buffer.value);
+    const auto cast = cast_buffers_.find(buffer.name);
+    buffers.emplace_back(buffer.name,
+                         cast == cast_buffers_.end() ? buffer.value : buffer.value.to(cast->second));
   }
   return buffers;
 }

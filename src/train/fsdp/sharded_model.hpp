@@ -8,14 +8,18 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/config.hpp"
 #include "train/device/storage_device.hpp"
 #include "train/dist/mesh_groups.hpp"
+#include "train/fsdp/buffer_broadcast.hpp"
+#include "train/fsdp/cast_buffers.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/unit.hpp"
+#include "train/graph/autocast.hpp"
 #include "train/model/model_file.hpp"
 #include "train/model/weight_source.hpp"
 
@@ -31,6 +35,8 @@ struct ShardingOptions {
   /// on the host or on the device that computes.
   std::shared_ptr<StorageDevice> storage = nullptr;
   std::shared_ptr<StorageDevice> activation_storage = nullptr;
+  bool poison = false;             ///< As BufferPool has it, for tests.
+  bool broadcast_buffers = false;  ///< As DistributedDataParallel: rank 0's buffers are those of all ranks.
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
@@ -50,7 +56,8 @@ class ShardedModel {
   ShardedModel& operator=(const ShardedModel&) = delete;
   ~ShardedModel();
 
-  /// Runs the model's forward. Under at::GradMode a backward may follow, and finish_backward() must.
+  /// Runs the model's forward, under autocast if the options say so. Under at::GradMode a backward may
+  /// follow, and finish_backward() must.
   c10::IValue forward(std::vector<c10::IValue> inputs);
   /// Before each forward that is to have a backward. `reduce` false: the gradients stay unsharded and add up.
   void begin_micro_step(bool reduce);
@@ -77,6 +84,9 @@ class ShardedModel {
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
+  /// In modules that must not run under it.
+  void switch_autocast_off(const std::unordered_map<std::string, torch::jit::Module>& modules,
+                           std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks);
   void load(const ModelFile& file, const WeightOptions& options, const std::vector<ShardTarget>& targets);
   void load_buffers(WeightSource& weights) const;
   c10::IValue run(std::vector<c10::IValue> inputs);
@@ -91,7 +101,11 @@ class ShardedModel {
   StepState step_{groups_};
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;
+  std::optional<AutocastState> autocast_;  ///< Of forward.
+  std::vector<std::unique_ptr<WithoutAutocast>> without_autocast_;
+  CastBuffers cast_buffers_;
   std::optional<UnitRegistration> registration_;
+  std::optional<BufferBroadcast> buffer_broadcast_;
 };
 
 }  // namespace accel::train

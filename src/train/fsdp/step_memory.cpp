@@ -22,16 +22,33 @@ struct Level {
   }
 };
 
+/// What a unit around others computes itself, which its structure does not tell: as far as memory depends on
+/// it.
+struct OwnWork {
+  bool in_front = true;  ///< Of all those inside it, so that its own gradients are complete behind theirs.
+  bool between = false;  ///< Any two of them, so that in backward one is freed before the other is gathered.
+};
+
+constexpr OwnWork kWays[] = {{true, false}, {true, true}, {false, false}, {false, true}};
+
+/// Of the root, and of all other units around some.
+struct Schedule {
+  OwnWork root;
+  OwnWork others;
+  bool first_has_no_input_gradient = false;  ///< Which the first unit need not wait for to be freed.
+};
+
 class Step {
  public:
-  explicit Step(const StepOptions& options) : options_(options) {}
+  Step(const StepOptions& options, const Schedule& schedule) : options_(options), schedule_(schedule) {}
 
   StepMemory run(const StepUnit& root) {
     put_in_order(root);
     if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
     run_micro_step(root, /*reduce=*/true);
     StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
-    memory.arriving_bytes = most_arriving_ - std::min(most_arriving_, shard_gradients_);
+    memory.arriving_bytes = most_arriving_;
+    if (!options_.stored_on_host) memory.arriving_bytes -= std::min(most_arriving_, gradients_there_);
     for (const auto& [bytes, blocks] : blocks_)
       memory.pool_bytes = checked_add(memory.pool_bytes, checked_mul(bytes, blocks.most));
     return memory;
@@ -40,7 +57,7 @@ class Step {
  private:
   void run_micro_step(const StepUnit& root, bool reduce) {
     reduce_ = reduce;
-    forward(root, Place::kRoot, /*with_grad=*/true);
+    forward(root, Place::kRoot, /*with_grad=*/true, order_.size());
     backward(root, Place::kRoot);
     wanted_ = nullptr;
     free_last();
@@ -63,50 +80,75 @@ class Step {
   }
 
   /// What runs again in backward runs without grad the first time.
-  void forward(const StepUnit& unit, Place place, bool with_grad, bool recomputing = false) {
+  /// `end` is behind the units that run one after another: all, or those inside a unit that runs again.
+  void forward(const StepUnit& unit, Place place, bool with_grad, std::size_t end) {
     unshard(unit);
-    if (options_.forward_prefetch && !recomputing) want(place_of_.at(&unit) + 1);
+    const std::size_t next = place_of_.at(&unit).begin + 1;
+    if (options_.forward_prefetch && next < end) want(*order_[next]);
     drop_kept(unit);
     for (const StepUnit& inner : unit.inner)
-      forward(inner, below(place), with_grad && !recomputes(unit, place), recomputing);
+      forward(inner, below(place), with_grad && !recomputes(unit, place), end);
     const bool is_resharded = reshards(unit) && place != Place::kRoot;
     if (is_resharded && options_.reshard_size > 0) keep(unit);
     if (!with_grad || is_resharded) reshard(unit);
   }
 
-  void backward(const StepUnit& unit, Place place) {
+  void backward(const StepUnit& unit, Place place, bool is_behind_work = false) {
+    if (is_behind_work) free_last();
     unshard(unit);
-    if (options_.backward_prefetch) want(place_of_.at(&unit) - 1);
+    if (options_.backward_prefetch) want_before(unit, recomputes(unit, place));
     drop_kept(unit);
     free_last();
     if (recomputes(unit, place)) {
       for (const StepUnit& inner : unit.inner)
-        forward(inner, below(place), /*with_grad=*/true, /*recomputing=*/true);
+        forward(inner, below(place), /*with_grad=*/true, place_of_.at(&unit).inner_end);
     }
-    if (!unit.inner.empty()) begin_gradients(unit);
-    for (auto inner = unit.inner.rbegin(); inner != unit.inner.rend(); ++inner)
-      backward(*inner, below(place));
+    const OwnWork& own = place == Place::kRoot ? schedule_.root : schedule_.others;
     begin_gradients(unit);
-    arrive(unit);
-    if (reduce_ && options_.recompute && place == Place::kInner) {
-      late_.push_back(&unit);
-    } else if (reduce_) {
-      reduce(unit);
+    if (!own.in_front || unit.inner.empty()) complete_gradients(unit, place);
+    const bool is_first = place != Place::kRoot && place_of_.at(&unit).begin == 1;
+    if (is_first && !own.in_front && schedule_.first_has_no_input_gradient) reshard(unit);
+    for (auto inner = unit.inner.rbegin(); inner != unit.inner.rend(); ++inner)
+      backward(*inner, below(place), own.between && inner != unit.inner.rbegin());
+    if (own.in_front && !unit.inner.empty()) {
+      free_last();
+      complete_gradients(unit, place);
     }
     // What ran again has a backward of its own, which ends before the one around it goes on.
     if (recomputes(unit, place)) free_last();
     last_.push_back(&unit);
   }
 
-  void put_in_order(const StepUnit& unit) {
-    place_of_.emplace(&unit, order_.size());
-    order_.push_back(&unit);
-    for (const StepUnit& inner : unit.inner) put_in_order(inner);
+  void complete_gradients(const StepUnit& unit, Place place) {
+    arrive(unit);
+    if (reduce_ && options_.recompute && place == Place::kInner) {
+      late_.push_back(&unit);
+    } else if (reduce_) {
+      reduce(unit);
+    }
   }
 
-  /// Gathers the unit at a place in the order of forward ahead, now or when there is room for it.
-  void want(std::size_t place) {
-    if (place < order_.size()) wanted_ = order_[place];
+  void put_in_order(const StepUnit& unit) {
+    const std::size_t begin = order_.size();
+    order_.push_back(&unit);
+    for (const StepUnit& inner : unit.inner) put_in_order(inner);
+    place_of_[&unit] = {begin, order_.size(), ends_.size()};
+    ends_.push_back(&unit);
+  }
+
+  /// In backward: the first unit inside one that runs again, else the one that ended before it.
+  void want_before(const StepUnit& unit, bool recomputes) {
+    const InOrder& place = place_of_.at(&unit);
+    if (recomputes && !unit.inner.empty()) {
+      want(*order_[place.begin + 1]);
+    } else if (place.end > 0) {
+      want(*ends_[place.end - 1]);
+    }
+  }
+
+  /// Gathers the unit ahead, now or when there is room for it.
+  void want(const StepUnit& unit) {
+    wanted_ = &unit;
     gather_wanted();
   }
 
@@ -162,6 +204,7 @@ class Step {
 
   void begin_gradients(const StepUnit& unit) {
     if (!with_gradients_.insert(&unit).second) return;
+    gradients_there_ = checked_add(gradients_there_, early_gradient_bytes(unit));
     for (const StepBuffer& buffer : unit.buffers) {
       if (buffer.gradient_bytes == 0) continue;
       gradients_.add(buffer.gradient_bytes);
@@ -175,11 +218,15 @@ class Step {
       most_arriving_ = std::max(most_arriving_, unit.arriving_bytes);
       return;
     }
-    std::uint64_t there = checked_add(shard_gradients_, unit.arriving_bytes);
-    // With one shard the flat gradient, which is there, is the shard's.
-    if (options_.one_shard) there = checked_add(there, unit.shard_gradient_bytes);
-    most_arriving_ = std::max(most_arriving_, there);
-    if (reduce_) shard_gradients_ = checked_add(shard_gradients_, unit.shard_gradient_bytes);
+    most_arriving_ = std::max(most_arriving_, checked_add(gradients_there_, unit.arriving_bytes));
+    if (!reduce_) return;
+    gradients_there_ = checked_add(gradients_there_, unit.shard_gradient_bytes - early_gradient_bytes(unit));
+  }
+
+  /// Of the gradients that the optimizer gets those that are there when the first of the unit's come: the
+  /// flat gradient of what is not cut.
+  [[nodiscard]] std::uint64_t early_gradient_bytes(const StepUnit& unit) const {
+    return options_.one_shard ? unit.shard_gradient_bytes : unit.whole_gradient_bytes;
   }
 
   void reduce(const StepUnit& unit) {
@@ -206,16 +253,23 @@ class Step {
   }
 
   StepOptions options_;
+  Schedule schedule_;
   bool reduce_ = true;
   Level units_;
   Level parameters_;
   Level gradients_;
   Level kept_;
   std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
-  std::uint64_t shard_gradients_ = 0;      // Of the units that are done.
+  std::uint64_t gradients_there_ = 0;      // Those that the optimizer gets.
   std::uint64_t most_arriving_ = 0;        // With these.
-  std::vector<const StepUnit*> order_;     // In which they run first.
-  std::map<const StepUnit*, std::size_t> place_of_;
+  struct InOrder {
+    std::size_t begin = 0;      ///< In order_;
+    std::size_t inner_end = 0;  ///< behind all inside it, there, too.
+    std::size_t end = 0;        ///< In ends_.
+  };
+  std::vector<const StepUnit*> order_;  // In which they begin to run first,
+  std::vector<const StepUnit*> ends_;   // and in which they end.
+  std::map<const StepUnit*, InOrder> place_of_;
   const StepUnit* wanted_ = nullptr;  // The one to be gathered ahead.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
@@ -230,7 +284,22 @@ class Step {
 }  // namespace
 
 StepMemory memory_of_step(const StepUnit& root, const StepOptions& options) {
-  return Step(options).run(root);
+  StepMemory most;
+  const auto raise = [](auto& value, auto other) { value = std::max(value, other); };
+  for (const OwnWork& of_root : kWays) {
+    for (const OwnWork& of_others : kWays) {
+      for (const bool first_has_none : {false, true}) {
+        const StepMemory memory = Step(options, {of_root, of_others, first_has_none}).run(root);
+        raise(most.parameter_bytes, memory.parameter_bytes);
+        raise(most.gradient_bytes, memory.gradient_bytes);
+        raise(most.kept_bytes, memory.kept_bytes);
+        raise(most.pool_bytes, memory.pool_bytes);
+        raise(most.units, memory.units);
+        raise(most.arriving_bytes, memory.arriving_bytes);
+      }
+    }
+  }
+  return most;
 }
 
 }  // namespace accel::train

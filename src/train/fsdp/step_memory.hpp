@@ -27,6 +27,7 @@ struct StepUnit {
   std::vector<StepBuffer> buffers;
   std::vector<StepUnit> inner;             ///< In the order in which they run.
   std::uint64_t shard_gradient_bytes = 0;  ///< This rank's part of its gradients, as the optimizer gets it.
+  std::uint64_t whole_gradient_bytes = 0;  ///< Of these, of parameters that every rank has whole.
   /// The most that the gradients of one parameter take before they are in the flat one.
   std::uint64_t arriving_bytes = 0;
   bool stays_gathered = false;  ///< From forward to backward, as the root.
@@ -64,8 +65,8 @@ struct StepOptions {
   bool recompute = false;
 };
 
-/// Goes through one step as unit.cpp does it, of the buffers whose parameters are no views of the shard:
-/// every unit runs once, in the order given.
+/// Goes through a step as unit.cpp does it, of the buffers whose parameters are no views of the shard: every
+/// unit runs once, in the order given.
 ///
 /// Forward: a unit gathers its parameters, runs, and frees them, or all but a part of them, the root not
 /// before the end of backward.
@@ -74,8 +75,10 @@ struct StepOptions {
 /// most kMaxReducing others. Gradients of the root, and of units around others, come in until its last
 /// inner unit is done.
 ///
-/// What a parent computes between two units is not known here. It lets go of one before the other is
-/// gathered, so where blocks of different purposes have one size, there may be one more or one fewer of them.
+/// What a unit computes in front of those inside it, between them, or behind them is not known here: whether
+/// one is freed before the next is gathered, and whose gradients are complete first. So the most of all these
+/// ways is taken, of each number by itself. A step holds no more, and at times a block or
+/// two less.
 StepMemory memory_of_step(const StepUnit& root, const StepOptions& options);
 
 }  // namespace accel::train

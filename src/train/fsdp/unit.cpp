@@ -65,18 +65,34 @@ void Unit::start_unshard() {
 
 // At most two gathers are under way: this unit's, which is waited for next, and that one.
 void Unit::prefetch(Direction direction) {
-  if (step_.recording || !place_) return;
-  if (direction == Direction::kForward) {
-    // What runs again in backward runs in the order of forward, but its successor is not what comes next.
-    if (!options_.forward_prefetch || step_.recomputing > 0 || *place_ + 1 >= step_.order.size()) return;
-    step_.wanted = step_.order[*place_ + 1];
-  } else {
-    if (!options_.backward_prefetch || *place_ == 0) return;
-    step_.wanted = step_.order[*place_ - 1];
-    step_.wanted->kept_.fetch_next();
-  }
+  if (step_.recording) return;
+  Unit* next = direction == Direction::kForward ? next_in_forward() : next_in_backward();
+  if (next == nullptr) return;
+  step_.wanted = next;
+  if (direction == Direction::kBackward) next->kept_.fetch_next();
   gather_wanted();
 }
+
+// What runs again in backward runs in the order of forward, but the unit behind it is not what comes next.
+Unit* Unit::next_in_forward() const {
+  if (!options_.forward_prefetch || !place_) return nullptr;
+  const std::size_t end =
+      step_.recomputing.empty() ? step_.order.size() : step_.recomputing.back()->inner_end_;
+  return *place_ + 1 < end ? step_.order[*place_ + 1] : nullptr;
+}
+
+// A unit that runs again runs those inside it first. Whose backward is done, or never comes as with frozen
+// units in front, is not gathered again: nobody would free it before the end.
+Unit* Unit::next_in_backward() const {
+  if (!options_.backward_prefetch || !end_place_) return nullptr;
+  if (options_.recompute && *place_ + 1 < inner_end_) return step_.order[*place_ + 1];
+  for (std::size_t i = *end_place_; i-- > 0;) {
+    if (step_.ends[i]->awaits_backward()) return step_.ends[i];
+  }
+  return nullptr;
+}
+
+bool Unit::awaits_backward() const { return outputs_ahead_ > 0 && !(in_backward_ && is_backward_done()); }
 
 void Unit::gather_wanted() {
   if (step_.wanted == nullptr || step_.unsharded >= kMostUnsharded) return;
@@ -105,21 +121,23 @@ void Unit::begin_micro_step() {
   in_graph_ = false;
   missing_gradients_ = 0;
   missing_inputs_ = 0;
+  outputs_ahead_ = 0;
+  in_backward_ = false;
 }
 
 c10::IValue Unit::cast_argument(const c10::IValue& value) const {
-  if (!options_.compute_dtype) return value;
+  if (!options_.argument_dtype) return value;
   return map_tensors(value, [&](const at::Tensor& tensor) {
-    return tensor.is_floating_point() ? tensor.to(*options_.compute_dtype) : tensor;
+    return tensor.is_floating_point() ? tensor.to(*options_.argument_dtype) : tensor;
   });
 }
 
 // The loss that a model returns stays as it is: fully_shard would round it, too.
 c10::IValue Unit::cast_result(const c10::IValue& value) const {
-  if (!options_.compute_dtype) return value;
+  if (!options_.result_dtype) return value;
   return map_tensors(value, [&](const at::Tensor& tensor) {
     const bool is_loss = plan_.is_root() && tensor.dim() == 0;
-    return tensor.is_floating_point() && !is_loss ? tensor.to(*options_.compute_dtype) : tensor;
+    return tensor.is_floating_point() && !is_loss ? tensor.to(*options_.result_dtype) : tensor;
   });
 }
 
@@ -134,10 +152,10 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
   if (at::GradMode::is_enabled()) {
     // Through a call that runs again, backward comes by itself, with a gradient for every parameter. How
     // often it comes through a unit inside of one is not known.
-    const bool own_backward = depth_ == 1 && (options_.recompute || step_.recomputing > 0);
+    const bool own_backward = depth_ == 1 && (options_.recompute || !step_.recomputing.empty());
     if (!in_graph_ || own_backward) missing_gradients_ += trainable_parameters_;
     in_graph_ = true;
-    options_.reduce_late |= step_.recomputing > 0;
+    options_.reduce_late |= !step_.recomputing.empty();
     for (const c10::IValue& argument : arguments) {
       for_each_tensor(argument, [&](const at::Tensor& tensor) {
         versions.emplace_back(tensor, tensor._version());
@@ -166,6 +184,11 @@ void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IVa
     }
   }
   if (--depth_ > 0) return;
+  if (step_.recording && !end_place_) {
+    end_place_ = step_.ends.size();
+    step_.ends.push_back(this);
+    inner_end_ = step_.order.size();
+  }
   if (options_.reshard_after_forward || !at::GradMode::is_enabled()) reshard_after_forward();
 }
 
@@ -179,20 +202,24 @@ void Unit::reshard_after_forward() {
 }
 
 void Unit::before_recompute() {
-  ++step_.recomputing;
+  step_.recomputing.push_back(this);
   ++depth_;
   unshard(Direction::kBackward);
 }
 
 void Unit::after_recompute() {
-  --step_.recomputing;
+  step_.recomputing.pop_back();
   --depth_;
 }
 
 void Unit::unshard_before_backward(const at::Tensor& output) {
-  if (output.requires_grad()) {
-    output.register_hook([this](const at::TensorBase&) { unshard(Direction::kBackward); });
-  }
+  if (!output.requires_grad()) return;
+  ++outputs_ahead_;
+  output.register_hook([this](const at::TensorBase&) {
+    --outputs_ahead_;
+    in_backward_ = true;
+    unshard(Direction::kBackward);
+  });
 }
 
 void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {
@@ -209,7 +236,7 @@ void Unit::on_input_gradient() {
 }
 
 void Unit::reshard_when_done() {
-  if (missing_gradients_ <= 0 && missing_inputs_ <= 0 && !plan_.is_root()) reshard();
+  if (is_backward_done() && !plan_.is_root()) reshard();
 }
 
 void Unit::reduce() {
@@ -224,6 +251,7 @@ void Unit::finish_backward() {
   reshard();
   for (const auto& buffer : buffers_) buffer->drop_kept();
   in_graph_ = false;
+  outputs_ahead_ = 0;
 }
 
 }  // namespace accel::train

@@ -26,16 +26,19 @@ class Unit;
 struct StepState {
   explicit StepState(const MeshGroups& groups) : reduces(groups) {}
 
-  /// In the order of their first calls in the first forward; every rank runs the same model, so it is the
-  /// same on all. Forward gathers the next one ahead, backward the one before.
+  /// In the order in which their first calls in the first forward begin, and in which they end; every rank
+  /// runs the same model, so they are the same on all. Forward gathers the next one in the first order ahead,
+  /// backward the one before in the second: a unit around others ends behind them, and its backward is before
+  /// theirs.
   std::vector<Unit*> order;
-  bool recording = true;       ///< The first forward is still under way.
-  Unit* wanted = nullptr;      ///< To be gathered ahead as soon as fewer are unsharded.
-  int unsharded = 0;           ///< Units whose parameters are gathered, or being gathered.
-  int gathered_ahead = 0;      ///< Gathers so far that began before the unit was called.
-  int most_unsharded = 0;      ///< The most there have been at once.
-  std::exception_ptr failure;  ///< The first Error of a call, for who called the model.
-  int recomputing = 0;         ///< Units that run again in backward at this moment, one inside another.
+  std::vector<Unit*> ends;
+  bool recording = true;           ///< The first forward is still under way.
+  Unit* wanted = nullptr;          ///< To be gathered ahead as soon as fewer are unsharded.
+  int unsharded = 0;               ///< Units whose parameters are gathered, or being gathered.
+  int gathered_ahead = 0;          ///< Gathers so far that began before the unit was called.
+  int most_unsharded = 0;          ///< The most there have been at once.
+  std::exception_ptr failure;      ///< The first Error of a call, for who called the model.
+  std::vector<Unit*> recomputing;  ///< Units that run again in backward at this moment, one inside another.
   bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
   bool expects_backward = false;  ///< The forward under way, or the last one, has grad.
   ReduceQueue reduces;
@@ -52,11 +55,12 @@ class Unit final : public UnitHooks {
  public:
   struct Options {
     bool reshard_after_forward = true;
-    bool forward_prefetch = false;                ///< Start to gather the next unit while this one runs.
-    bool backward_prefetch = false;               ///< The one before, in backward.
-    std::optional<at::ScalarType> compute_dtype;  ///< Of floating inputs and outputs; none: as they are.
-    bool recompute = false;                       ///< Activation checkpointing, if the plan says so, too.
-    std::shared_ptr<StorageDevice> kept;          ///< Of what is kept for that; null: where it is.
+    bool forward_prefetch = false;                 ///< Start to gather the next unit while this one runs.
+    bool backward_prefetch = false;                ///< The one before, in backward.
+    std::optional<at::ScalarType> argument_dtype;  ///< Of floating arguments; none: as they are.
+    std::optional<at::ScalarType> result_dtype;    ///< Of floating results.
+    bool recompute = false;                        ///< Activation checkpointing, if the plan says so, too.
+    std::shared_ptr<StorageDevice> kept;           ///< Of what is kept for that; null: where it is.
     /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
     bool reduce_late = false;
   };
@@ -78,7 +82,7 @@ class Unit final : public UnitHooks {
   [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
   /// Inside a unit that runs again backward follows at once.
   [[nodiscard]] KeptOfUnit* kept() override {
-    return options_.kept != nullptr && step_.recomputing == 0 ? &kept_ : nullptr;
+    return options_.kept != nullptr && step_.recomputing.empty() ? &kept_ : nullptr;
   }
   void before_recompute() override;
   void after_recompute() override;
@@ -111,6 +115,11 @@ class Unit final : public UnitHooks {
   void unshard(Direction direction);
   void start_unshard();
   void prefetch(Direction direction);
+  [[nodiscard]] Unit* next_in_forward() const;
+  [[nodiscard]] Unit* next_in_backward() const;
+  /// Whether backward is still to come through this unit, or to come back to it.
+  [[nodiscard]] bool awaits_backward() const;
+  [[nodiscard]] bool is_backward_done() const { return missing_gradients_ <= 0 && missing_inputs_ <= 0; }
   void gather_wanted();
 
   UnitPlan plan_;
@@ -121,7 +130,9 @@ class Unit final : public UnitHooks {
   std::int64_t trainable_parameters_ = 0;
   std::int64_t calls_ = 0;
   bool unsharded_ = false;
-  std::optional<std::size_t> place_;  ///< In the order of the first forward.
+  std::optional<std::size_t> place_;      ///< In StepState::order.
+  std::optional<std::size_t> end_place_;  ///< In StepState::ends.
+  std::size_t inner_end_ = 0;  ///< Behind the units that are called inside it, which follow it in the order.
   KeptOfUnit kept_;
 
   int depth_ = 0;  ///< Calls of this unit on the stack.
@@ -130,6 +141,8 @@ class Unit final : public UnitHooks {
   bool in_graph_ = false;  ///< A backward will come through this unit.
   std::int64_t missing_gradients_ = 0;  ///< Trainable parameters whose gradient is not there yet.
   std::int64_t missing_inputs_ = 0;     ///< Inputs whose gradient is not computed yet.
+  std::int64_t outputs_ahead_ = 0;      ///< Outputs whose gradient has not come yet.
+  bool in_backward_ = false;            ///< That of one of them has.
 };
 
 }  // namespace accel::train

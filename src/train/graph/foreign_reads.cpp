@@ -55,11 +55,16 @@ class Finder {
     if (reached.isTensor()) {
       found.insert(reached.toTensor().unsafeGetTensorImpl());
     } else if (reached.isObject()) {
-      for (const auto& parameter :
-           torch::jit::Module(reached.toObject()).named_parameters(/*recurse=*/true)) {
-        found.insert(parameter.value.unsafeGetTensorImpl());
-      }
+      add_parameters(torch::jit::Module(reached.toObject()));
     }
+  }
+
+  /// Units gather their own when somebody calls them, from wherever they are reached.
+  void add_parameters(const torch::jit::Module& module) {
+    if (units_.contains(module._ivalue().get())) return;
+    for (const auto& parameter : module.named_parameters(/*recurse=*/false))
+      found.insert(parameter.value.unsafeGetTensorImpl());
+    for (const torch::jit::Module& child : module.children()) add_parameters(child);
   }
 
   std::unordered_set<const c10::ivalue::Object*> units_;

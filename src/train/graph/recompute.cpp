@@ -17,6 +17,7 @@
 
 #include "base/error.hpp"
 #include "train/device/kept_tensors.hpp"
+#include "train/graph/autocast.hpp"
 #include "train/graph/executor.hpp"
 #include "train/graph/random_state.hpp"
 #include "train/graph/tensors.hpp"
@@ -85,6 +86,7 @@ struct Call final : torch::CustomClassHolder {
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
   at::Device device = at::kCPU;
+  AutocastState autocast;
   std::shared_ptr<KeptTensors> kept;  ///< The tensors of the arguments, if autograd does not save them.
 
   [[nodiscard]] c10::IValue run(const std::vector<c10::IValue>& with) const {
@@ -120,10 +122,13 @@ void require_no_object(std::span<const c10::IValue> values, const UnitHooks& hoo
 /// What the second run needs that belongs to the thread: backward may be on another one than forward.
 class SecondRun {
  public:
-  explicit SecondRun(const Call& call) : random_(call.random, call.device) { use_simple_executor(); }
+  explicit SecondRun(const Call& call) : autocast_(call.autocast), random_(call.random, call.device) {
+    use_simple_executor();
+  }
 
  private:
   at::AutoGradMode grad_mode_{true};
+  AutocastScope autocast_;
   RandomStateGuard random_;
 };
 
@@ -163,7 +168,11 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     call->device = device_of(inputs);
     call->random = RandomState::now(call->device);
     if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
-    const c10::IValue result = call->run(call->arguments);
+    call->autocast = AutocastState::now(call->device.type());
+    const c10::IValue result = [&] {
+      const AutocastScope without_grad(call->autocast, /*keeps=*/false);
+      return call->run(call->arguments);
+    }();
 
     require_unchanged(inputs, versions, *call->hooks);
     require_no_object({&result, 1}, *call->hooks, "returns");

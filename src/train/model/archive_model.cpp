@@ -13,6 +13,7 @@
 #include "base/file.hpp"
 #include "ckpt/script_reads.hpp"
 #include "ckpt/torch_file.hpp"
+#include "train/model/quantized.hpp"
 
 namespace accel::train {
 namespace {
@@ -83,16 +84,17 @@ class ForeignFinder {
       }
       module = &archive_.modules[attribute->index];
       if (!type.empty() && type != module->type) return;  // An interface, of which only methods are read.
-      if (last && through_unit) add_parameters(attribute->index, 0);
+      if (last && through_unit) add_parameters(attribute->index);
       through_unit |= units_.contains(module);
     }
   }
 
-  void add_parameters(std::size_t index, int depth) {
-    if (!added_.insert(index).second) return;
+  /// Units gather their own when somebody calls them, from wherever they are reached.
+  void add_parameters(std::size_t index) {
     const ScriptModule& module = archive_.modules[index];
+    if (units_.contains(&module) || !added_.insert(index).second) return;
     for (const ScriptAttribute& attribute : module.attributes) {
-      if (attribute.kind == ScriptAttribute::Kind::kModule) add_parameters(attribute.index, depth + 1);
+      if (attribute.kind == ScriptAttribute::Kind::kModule) add_parameters(attribute.index);
       if (attribute.kind == ScriptAttribute::Kind::kTensor && module.is_parameter(attribute))
         found_.insert(attribute.index);
     }
@@ -104,6 +106,18 @@ class ForeignFinder {
   std::set<std::size_t> added_;
   std::set<std::size_t> found_;
 };
+
+/// Of all attributes, however they are kept.
+void refuse_quantized_attributes(const ScriptModules& archive, const std::string& path,
+                                 const ScriptModule& module) {
+  for (const ScriptAttribute& attribute : module.attributes) {
+    const auto declared = module.code->types.find(attribute.name);
+    const bool packed = declared != module.code->types.end() && is_packed_type(declared->second);
+    const bool quantized = attribute.kind == ScriptAttribute::Kind::kTensor &&
+                           archive.tensors[attribute.index].obstacle == ckpt::kQuantized;
+    if (packed || quantized) refuse_quantized(join(path, attribute.name));
+  }
+}
 
 void check_parameter(const ckpt::TorchTensor& tensor, const std::string& fqn) {
   if (tensor.obstacle.empty() || tensor.on_meta) return;
@@ -132,6 +146,7 @@ ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& un
   ModelStructure result;
   std::unordered_map<std::size_t, std::size_t> parameter_of;  // By tensor.
   ckpt::for_each_module(archive_, [&](const std::string& path, const ScriptModule& module) {
+    refuse_quantized_attributes(archive_, path, module);
     result.modules.push_back({path, std::string(module.class_name())});
     for (const ScriptAttribute& attribute : module.attributes) {
       if (attribute.kind != ScriptAttribute::Kind::kTensor || !module.is_parameter(attribute)) continue;

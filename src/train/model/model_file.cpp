@@ -12,10 +12,25 @@
 
 #include "base/error.hpp"
 #include "train/graph/tensors.hpp"
+#include "train/model/quantized.hpp"
 #include "train/model/skipping_reader.hpp"
 
 namespace accel::train {
 namespace {
+
+void refuse_quantized_attributes(const torch::jit::Module& root) {
+  for (const auto& module : root.named_modules()) {
+    const c10::ClassTypePtr type = module.value.type();
+    for (std::size_t slot = 0; slot < type->numAttributes(); ++slot) {
+      const c10::IValue value = module.value._ivalue()->getSlot(slot);
+      const bool quantized =
+          value.isTensor() && value.toTensor().defined() && value.toTensor().is_quantized();
+      if (!quantized && !is_packed_type(type->getAttribute(slot)->annotation_str())) continue;
+      const std::string& name = type->getAttributeName(slot);
+      refuse_quantized(module.name.empty() ? name : module.name + "." + name);
+    }
+  }
+}
 
 /// A whole storage: only a parameter with strides, whose elements are not in order, needs it.
 std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t offset, std::size_t bytes) {
@@ -126,6 +141,7 @@ ModelFile ModelFile::load(std::shared_ptr<SkippingReader> reader) {
 }
 
 ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& foreign) const {
+  refuse_quantized_attributes(module_);
   ModelStructure result;
   for (const auto& module : module_.named_modules())
     result.modules.push_back({module.name, class_name_of(module.value)});

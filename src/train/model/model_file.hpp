@@ -40,7 +40,8 @@ class ModelFile {
   ~ModelFile();
 
   /// Modules in pre-order and parameters in module order, tied ones once.
-  /// `foreign` marks the parameters that graph/foreign_reads.hpp found.
+  /// `foreign` marks the parameters that graph/foreign_reads.hpp found. A quantized model is an Error of kind
+  /// kUsage.
   [[nodiscard]] ModelStructure structure(const std::unordered_set<const at::TensorImpl*>& foreign) const;
 
   /// The parameters' (empty) tensors, in the order of structure().parameters.

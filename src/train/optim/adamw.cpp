@@ -21,8 +21,9 @@ void AdamW::step(double lr) {
   for (const State& state : states_) {
     const FlatLayout& layout = state.buffer->layout();
     const std::int64_t numel = layout.shard_numel;
+    const int shard = layout.is_whole() ? 0 : shard_;
     const std::int64_t split =
-        std::clamp<std::int64_t>(layout.decay_end - layout.shard_range(shard_).begin, 0, numel);
+        std::clamp<std::int64_t>(layout.decay_end - layout.shard_range(shard).begin, 0, numel);
     const auto update = [&](std::int64_t begin, std::int64_t end, double weight_decay) {
       if (begin == end) return;
       const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };

@@ -21,7 +21,7 @@ class AdamW {
     at::Tensor exp_avg_sq;  ///< [shard_numel]
   };
 
-  /// `shard` is the number of this rank's shard of each buffer.
+  /// `shard` is the number of this rank's shard of each buffer that is cut.
   AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard);
 
   /// One step with the gradients that the buffers hold.

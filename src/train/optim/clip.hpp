@@ -6,10 +6,14 @@
 
 namespace accel::train {
 
-/// The sum of squares of this rank's gradient shards; summed over ranks, the square of the global norm.
-double gradient_square_sum(const std::vector<FlatBuffer*>& buffers);
+/// The sum of squares of this rank's gradient shards, of `shards` there are; summed over their ranks, the
+/// square of the global norm. What every rank has whole counts as one part of so many.
+double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards);
 
-/// Scales the gradients by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ does.
-void clip_gradients(const std::vector<FlatBuffer*>& buffers, double norm, double max_norm);
+/// min(1, max_norm / (norm + 1e-6)): by what torch.nn.utils.clip_grad_norm_ multiplies the gradients.
+[[nodiscard]] double clip_factor(double norm, double max_norm);
+
+/// Multiplies this rank's gradient shards.
+void scale_gradients(const std::vector<FlatBuffer*>& buffers, double factor);
 
 }  // namespace accel::train

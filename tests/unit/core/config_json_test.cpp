@@ -17,7 +17,7 @@ Config unusual_config() {
   Config config;
   config.distributed_type = DistributedType::kFsdp;
   config.mixed_precision = "bf16";
-  config.fsdp.precision = {"bfloat16", "float32"};
+  config.fsdp.precision = {"bfloat16", "float32", "float16", "float64", "half"};
   config.fsdp.version = 2;
   config.fsdp.replicate_size = 2;
   config.fsdp.reshard_after_forward = false;
@@ -51,6 +51,8 @@ Config unusual_config() {
   training.max_steps = 1000;
   training.gradient_accumulation_steps = 4;
   training.max_grad_norm = 1.0 / 3.0;
+  training.skip_nonfinite = true;
+  training.grad_scaler = {1024, 4, 0.25, 7};
   training.eval_every = 100;
   training.log_every = 1;
   training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;

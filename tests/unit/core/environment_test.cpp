@@ -9,6 +9,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Key;
 using ::testing::Not;
 using ::testing::Pair;
@@ -51,6 +53,16 @@ TEST(EnvironmentTest, CpuRanksShareThePhysicalCores) {
 TEST(EnvironmentTest, WhatTheUserHasSetStays) {
   const Environment set = [](const std::string&) { return std::optional<std::string>("7"); };
   EXPECT_THAT(machine_variables(program(""), 4, set), Each(Pair(StartsWith("CUDA"), "")));
+}
+
+TEST(EnvironmentTest, MallocKeepsWhatAStepNeedsAgain) {
+  EXPECT_THAT(worker_variables(kEmpty).at("GLIBC_TUNABLES"), HasSubstr("glibc.malloc.hugetlb=1"));
+  for (const std::string theirs : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
+    const Environment set = [&](const std::string& name) {
+      return name == theirs ? std::optional<std::string>("") : std::nullopt;
+    };
+    EXPECT_THAT(worker_variables(set), IsEmpty()) << theirs;
+  }
 }
 
 TEST(EnvironmentTest, ChosenGpusCountWhatIsVisible) {

@@ -64,5 +64,22 @@ TEST(BufferPlanTest, TrainableParametersAreFloat32) {
   EXPECT_THROW((void)plan_buffers(model, kAll, {}, {1, 2}), Error);
 }
 
+TEST(BufferPlanTest, BatchNormsComputeInFloat32InVersion1) {
+  ModelStructure model;
+  model.modules = {{"", "Net"}, {"norm", "BatchNorm2d"}, {"linear", "Linear"}};
+  model.parameters = {{{"norm.weight"}, {4}, "float32"}, {{"linear.weight"}, {4, 4}, "float32"}};
+  const UnitPlan unit{.parameters = {0, 1}};
+  core::PrecisionConfig version_1{.param_dtype = "bfloat16", .reduce_dtype = "bfloat16"};
+  EXPECT_EQ(plan_buffers(model, unit, {}, {1, 2}, version_1).size(), 1U);
+  version_1.buffer_dtype = "bfloat16";
+  const auto buffers = plan_buffers(model, unit, {}, {1, 2}, version_1);
+  ASSERT_EQ(buffers.size(), 2U);
+  for (const BufferPlan& buffer : buffers) {
+    const bool norm = buffer.layout.parameters.front().spec.fqns.front() == "norm.weight";
+    EXPECT_EQ(buffer.compute_dtype, norm ? "float32" : "bfloat16");
+    EXPECT_EQ(buffer.reduce_dtype, norm ? "float32" : "bfloat16");
+  }
+}
+
 }  // namespace
 }  // namespace accel::train

@@ -35,8 +35,9 @@ Module matrix(const char* name, const char* product) {
 }
 
 /// With a frozen part of 64 elements. Six blocks of one size and one of another, the second of which has a
-/// unit inside; with `ends` an embedding and a head that are not tied.
-Module net(bool ends) {
+/// unit inside; with `ends` an embedding and a head that are not tied. What may be ignored is `trained` or
+/// not.
+Module net(bool ends, bool trained) {
   Module root("Net");
   if (ends) root.register_module("tokens", matrix("WordEmbedding", ""));
   root.register_parameter("scale", at::randn({8}).set_requires_grad(true), false);
@@ -58,7 +59,7 @@ Module net(bool ends) {
     body += "  x = self." + name + ".forward(x)\n";
   }
   Module adapter("Adapter");
-  adapter.register_parameter("weight", at::ones({8, 8}), false);
+  adapter.register_parameter("weight", at::ones({8, 8}).set_requires_grad(trained), false);
   adapter.define("def forward(self, x):\n  return x @ self.weight\n");
   root.register_module("adapter", adapter);
   body += "  x = self.adapter.forward(x)\n";
@@ -82,6 +83,7 @@ struct Case {
   int reshard_size = 0;
   core::PrecisionConfig precision = {};
   bool offload = false;
+  bool trained = false;  ///< What is ignored.
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -89,7 +91,7 @@ class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
 TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   const Case& tested = GetParam();
   const TempDir dir;
-  net(tested.ends).save((dir / "net.pt").string());
+  net(tested.ends, tested.trained).save((dir / "net.pt").string());
   core::Config config;
   config.launch.num_processes = tested.world_size;
   config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
@@ -115,7 +117,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   const bool ignores = *tested.ignored != '\0';
   const Mesh mesh{tested.replicas, tested.world_size / tested.replicas};
   const MeshPlace last = mesh.place_of(mesh.size() - 1);
-  Group world = Group::over(c10::make_intrusive<LonelyBackend>(mesh.size() - 1, mesh.size()), at::kCPU);
+  const auto all = c10::make_intrusive<LonelyBackend>(mesh.size() - 1, mesh.size());
+  Group world = Group::over(all, at::kCPU);
   const auto shard = c10::make_intrusive<LonelyBackend>(last.shard, mesh.shards);
   const auto replicate = c10::make_intrusive<LonelyBackend>(last.replica, mesh.replicas);
   const int keepers = std::max(tested.reshard_size, 1);
@@ -142,6 +145,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   std::size_t shards = 0;
   std::size_t gradients = 0;
   std::size_t states = 0;
+  std::size_t whole_gradients = 0;
   ASSERT_EQ(model.units().size(), planned.units.size());
   ASSERT_EQ(model.units().size(), 8U + (tested.nested ? 1 : 0) + (tested.ends ? 2 : 0));
   for (std::size_t i = 0; i < model.units().size(); ++i) {
@@ -150,6 +154,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
       if (ignores && buffer->layout().mesh.shards == 1) {
         EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].ignored_bytes);
         EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // On the last rank as well.
+        ASSERT_EQ(buffer->trainable(), tested.trained);
+        if (tested.trained) whole_gradients += buffer->gradient().nbytes();
         continue;
       }
       own += buffer->shard().nbytes();
@@ -161,20 +167,23 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   for (const AdamW::State& state : optimizer.states())
     states += state.exp_avg.nbytes() + state.exp_avg_sq.nbytes();
   EXPECT_EQ(shards, planned.memory.shard_bytes);
+  gradients += whole_gradients;
   EXPECT_EQ(gradients, planned.memory.gradient_bytes);
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
   // With one shard gradients are in the pool, and are the shard's.
   const bool mixed = !tested.precision.param_dtype.empty();
   const bool are_views = mesh.shards == 1 && !mixed && !tested.offload;
-  const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes;
-  EXPECT_EQ(planned.memory.host_bytes, tested.offload ? shards + gradients + states : 0U);
+  const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes + whole_gradients;
+  EXPECT_EQ(planned.memory.host_bytes,
+            tested.offload ? shards + gradients + states - 3 * whole_gradients : 0U);
   EXPECT_EQ(planned.memory.total_bytes + planned.memory.host_bytes,
             shards + gradients + states + planned.memory.arriving_gradient_bytes +
                 planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes);
   EXPECT_EQ(model.pool().held_bytes(), in_pool);
   EXPECT_EQ(shard->gathered + reshard->gathered, 2 * planned.gather_bytes);
   EXPECT_EQ(shard->reduced, 2 * planned.reduce_bytes);
-  EXPECT_EQ(replicate->averaged, 2 * planned.average_bytes);
+  EXPECT_EQ(replicate->averaged + all->averaged, 2 * planned.average_bytes);
+  EXPECT_EQ(all->averaged > 0, tested.trained);
   EXPECT_EQ(replicate->averaged > 0, tested.replicas > 1);
   EXPECT_EQ(reshard->gathered > 0, tested.reshard_size > 0);
   EXPECT_EQ(planned.memory.replicated_bytes, ignores ? 656U : 400U);
@@ -201,6 +210,23 @@ INSTANTIATE_TEST_SUITE_P(
              .ignored = "adapt.*",
              .replicas = 2,
              .reshard_size = 2},
+        Case{.name = "ignored_and_trained",
+             .world_size = 4,
+             .micro_steps = 2,
+             .ends = true,
+             .ignored = "adapt.*",
+             .replicas = 2,
+             .trained = true},
+        Case{.name = "ignored_and_trained_recomputed",
+             .world_size = 4,
+             .recompute = true,
+             .ignored = "adapt.*",
+             .trained = true},
+        Case{.name = "ignored_and_trained_offloaded",
+             .world_size = 2,
+             .ignored = "adapt.*",
+             .offload = true,
+             .trained = true},
         Case{.name = "two_by_two", .world_size = 4, .replicas = 2},
         Case{.name = "three_by_two_accumulated", .world_size = 6, .micro_steps = 2, .replicas = 3},
         Case{.name = "two_by_two_recomputed_kept",
@@ -233,23 +259,25 @@ INSTANTIATE_TEST_SUITE_P(
              .recompute = true,
              .replicas = 2,
              .reshard_size = 2},
-        Case{.name = "mixed", .precision = {"bfloat16", "bfloat16"}},
-        Case{.name = "mixed_reduced_in_full", .micro_steps = 2, .precision = {"bfloat16", "float32"}},
-        Case{.name = "mixed_alone", .world_size = 1, .precision = {"bfloat16", "bfloat16"}},
+        Case{.name = "mixed", .precision = {"bfloat16", "bfloat16", "bfloat16"}},
+        Case{.name = "mixed_reduced_in_full",
+             .micro_steps = 2,
+             .precision = {"bfloat16", "float32", "bfloat16"}},
+        Case{.name = "mixed_alone", .world_size = 1, .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "mixed_alone_reduced_in_full",
              .world_size = 1,
              .micro_steps = 2,
              .nested = true,
-             .precision = {"bfloat16", "float32"}},
+             .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "mixed_replicated",
              .world_size = 2,
              .replicas = 2,
-             .precision = {"bfloat16", "bfloat16"}},
+             .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "mixed_two_by_four_resharded",
              .world_size = 8,
              .replicas = 2,
              .reshard_size = 2,
-             .precision = {"bfloat16", "float32"}},
+             .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "offloaded", .offload = true},
         Case{.name = "offloaded_alone", .world_size = 1, .offload = true},
         Case{.name = "offloaded_alone_accumulated", .world_size = 1, .micro_steps = 2, .offload = true},
@@ -267,12 +295,12 @@ INSTANTIATE_TEST_SUITE_P(
              .offload = true},
         Case{.name = "offloaded_mixed_alone",
              .world_size = 1,
-             .precision = {"bfloat16", "bfloat16"},
+             .precision = {"bfloat16", "bfloat16", "bfloat16"},
              .offload = true},
         Case{.name = "offloaded_mixed",
              .world_size = 4,
              .micro_steps = 2,
-             .precision = {"bfloat16", "float32"},
+             .precision = {"bfloat16", "float32", "bfloat16"},
              .offload = true}),
     [](const auto& tested) { return std::string(tested.param.name); });
 

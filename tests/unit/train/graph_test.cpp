@@ -146,6 +146,8 @@ TEST(ForeignReadsTest, CallingASubmoduleOfAUnitCountsToo) {
   root.define("def forward(self, x):\n  return self.unit.inner.forward(x)\n");
   const auto found = foreign_reads(root, {"unit"});
   EXPECT_TRUE(found.contains(inner.attr("weight").toTensor().unsafeGetTensorImpl()));
+  // Which hears of it if it is a unit itself.
+  EXPECT_TRUE(foreign_reads(root, {"unit", "unit.inner"}).empty());
 }
 
 }  // namespace

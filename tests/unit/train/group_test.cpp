@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
+#include <netdb.h>
 #include <unistd.h>
 
 #include <array>
@@ -133,6 +135,21 @@ TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
     other.parameters[0].shape[1] += group.rank();
     EXPECT_THROW(require_agreement(group, {}, other, 100), Error);
   });
+}
+
+// libtorch would ask DNS, which may take seconds, for every rank that connects.
+TEST(GroupTest, AddressesStayNumbers) {
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_port = htons(80);
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> service{};
+  ASSERT_EQ(::getnameinfo(reinterpret_cast<const sockaddr*>(&loopback), sizeof loopback, host.data(),
+                          host.size(), service.data(), service.size(), NI_NAMEREQD),
+            0);
+  EXPECT_STREQ(host.data(), "127.0.0.1");
+  EXPECT_STREQ(service.data(), "80");
 }
 
 TEST(GroupTest, OneRankNeedsNoBackend) {

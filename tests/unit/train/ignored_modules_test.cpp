@@ -85,8 +85,26 @@ TEST(IgnoredModulesTest, AnUnmatchedPatternNamesModulesNearIt) {
   EXPECT_THAT(error_of(large, "something_else"), HasSubstr("blocks.10, head, ..."));
 }
 
-TEST(IgnoredModulesTest, TrainableParametersAreRefused) {
-  EXPECT_THAT(error_of(gpt(), "blocks.10"), HasSubstr("parameter 'blocks.10.weight' requires grad"));
+TEST(IgnoredModulesTest, TrainedOnesAreWholeWithTheirStateAndAveragedOverAllRanks) {
+  const ModelStructure model = with_ignored(gpt(), "blocks.10");
+  const auto footprint = [&](bool stored_on_host) {
+    return footprint_of(model, plan_units(model, blocks()),
+                        {.world_size = 8, .replicas = 2, .stored_on_host = stored_on_host});
+  };
+  const UnitFootprint root = footprint(false).units.back();
+  // Four elements, padded to 64 bytes; AdamW has two moments of each.
+  EXPECT_EQ(root.ignored_bytes, 64U);
+  EXPECT_EQ(root.ignored_training_bytes, 3 * 64U);
+  EXPECT_EQ(root.average_bytes, 2 * 7 * 8U + 2 * root.shard_bytes / 2);
+  EXPECT_EQ(root.gradient_bytes, root.shard_bytes + 64);
+  EXPECT_EQ(root.optimizer_bytes, 2 * root.gradient_bytes);
+
+  // They stay on the GPU.
+  const Footprint plain = footprint(false);
+  const Footprint offloaded = footprint(true);
+  EXPECT_EQ(offloaded.memory.host_bytes + 3 * 64,
+            plain.memory.shard_bytes + plain.memory.optimizer_bytes + plain.memory.gradient_bytes);
+  EXPECT_GE(offloaded.memory.total_bytes, 4 * 64 + offloaded.memory.unsharded_bytes);
 }
 
 TEST(IgnoredModulesTest, AreNoUnits) {

@@ -3,15 +3,19 @@
 #include <ATen/ATen.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
+
+#include "train/dist/mesh_groups.hpp"
 
 namespace accel::train {
 
 /// One rank of a group whose other ranks are not there: what they would send is what this one has. Counts
 /// what a ring would make it send.
-class LonelyBackend final : public c10d::Backend {
+class LonelyBackend : public c10d::Backend {
  public:
   LonelyBackend(int rank, int size) : Backend(rank, size) {}
   const std::string getBackendName() const override { return "lonely"; }
@@ -42,5 +46,11 @@ class LonelyBackend final : public c10d::Backend {
  private:
   [[nodiscard]] std::size_t others() const { return static_cast<std::size_t>(getSize() - 1); }
 };
+
+/// The last of `world`'s ranks, over all of which a model is cut once.
+inline MeshGroups lonely_groups(Group& world) {
+  auto alone = std::make_unique<Group>(Group::over(c10::make_intrusive<LonelyBackend>(0, 1), at::kCPU));
+  return {world, {1, world.size()}, nullptr, std::move(alone), nullptr};
+}
 
 }  // namespace accel::train

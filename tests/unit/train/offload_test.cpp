@@ -76,6 +76,7 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
   options.fsdp.reshard_after_forward = tested.reshard;
   options.fsdp.precision = tested.precision;
   options.no_decay = {"bias"};
+  options.poison = true;
   if (tested.params) options.storage = storage;
   if (tested.activations) options.activation_storage = storage;
   Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
@@ -92,8 +93,9 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
       model.finish_backward();
       loss_sum += loss.item<double>();
     }
-    const double norm = std::sqrt(gradient_square_sum(model.trainable_buffers()));
-    clip_gradients(model.trainable_buffers(), norm, 0.5 * norm);
+    const double norm =
+        std::sqrt(gradient_square_sum(model.trainable_buffers(), model.groups().mesh().shards));
+    scale_gradients(model.trainable_buffers(), clip_factor(norm, 0.5 * norm));
     optimizer.step(0.01);
     model.clear_gradients();
     outcome.losses.push_back(loss_sum);
@@ -129,19 +131,20 @@ TEST_P(OffloadTest, TrainsBitForBitAsWithout) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, OffloadTest,
-    ::testing::Values(
-        Case{.name = "params"}, Case{.name = "params_kept", .reshard = false},
-        Case{.name = "params_accumulated", .micro_steps = 3},
-        Case{.name = "params_recomputed", .recompute = true},
-        Case{.name = "params_mixed", .precision = {"bfloat16", "bfloat16"}},
-        Case{.name = "params_mixed_reduced_in_full", .micro_steps = 2, .precision = {"bfloat16", "float32"}},
-        Case{.name = "activations", .params = false, .activations = true, .recompute = true},
-        Case{.name = "both",
-             .activations = true,
-             .recompute = true,
-             .micro_steps = 2,
-             .precision = {"bfloat16", "bfloat16"}},
-        Case{.name = "both_kept", .activations = true, .recompute = true, .reshard = false}),
+    ::testing::Values(Case{.name = "params"}, Case{.name = "params_kept", .reshard = false},
+                      Case{.name = "params_accumulated", .micro_steps = 3},
+                      Case{.name = "params_recomputed", .recompute = true},
+                      Case{.name = "params_mixed", .precision = {"bfloat16", "bfloat16", "bfloat16"}},
+                      Case{.name = "params_mixed_reduced_in_full",
+                           .micro_steps = 2,
+                           .precision = {"bfloat16", "float32", "bfloat16"}},
+                      Case{.name = "activations", .params = false, .activations = true, .recompute = true},
+                      Case{.name = "both",
+                           .activations = true,
+                           .recompute = true,
+                           .micro_steps = 2,
+                           .precision = {"bfloat16", "bfloat16", "bfloat16"}},
+                      Case{.name = "both_kept", .activations = true, .recompute = true, .reshard = false}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(OffloadActivationsTest, FetchesWhatTheNextUnitKeepsAheadOfIt) {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "train/graph/autocast.hpp"
+#include "train/graph/executor.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -168,6 +170,31 @@ TEST(MapTensorsTest, KeepsTheStructure) {
   EXPECT_EQ(elements[2].toGenericDict().at("k").toTensor().item<double>(), 10);
   EXPECT_EQ(elements[3].toInt(), 7);
   EXPECT_TRUE(elements[4].isNone());
+}
+
+/// Backward is outside of it, as in Python, and may be on another thread.
+TEST(RecomputeTest, TheSecondRunIsUnderTheAutocastOfTheFirst) {
+  use_simple_executor();
+  const auto gradient = [](bool recompute, bool autocast) {
+    const Module module = module_of("def forward(self, x):\n  return torch.tanh(x @ self.weight)\n");
+    at::manual_seed(11);
+    const at::Tensor x = at::randn({8, 4}).set_requires_grad(true);
+    Counter counter;  // Until backward is over.
+    c10::IValue result;
+    {
+      const AutocastScope scope({at::kCPU, autocast, at::kBFloat16});
+      const std::vector<c10::IValue> arguments{x};
+      result = recompute ? call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments,
+                                           counter)
+                         : module.get_method("forward")({x});
+      EXPECT_EQ(result.toTensor().scalar_type(), autocast ? at::kBFloat16 : at::kFloat);
+    }
+    result.toTensor().to(at::kFloat).square().sum().backward();
+    return module.attr("weight").toTensor().grad();
+  };
+  EXPECT_TRUE(gradient(true, true).equal(gradient(false, true)));
+  EXPECT_TRUE(gradient(true, false).equal(gradient(false, false)));
+  EXPECT_FALSE(gradient(true, true).equal(gradient(true, false)));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "lonely_backend.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
 
@@ -76,6 +77,7 @@ ShardingOptions wrap_blocks() {
   options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   options.no_decay = {"bias"};
+  options.poison = true;
   return options;
 }
 
@@ -146,7 +148,7 @@ TEST(MixedPrecisionTest, UnitsComputeInItButALossStaysAsItIs) {
   at::manual_seed(3);
   Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
   ShardingOptions options = wrap_blocks();
-  options.fsdp.precision = {"bfloat16", "bfloat16"};
+  options.fsdp.precision = {"bfloat16", "bfloat16", "bfloat16"};
   const at::Tensor x = at::randn({3, 4});
   witness(/*returns_loss=*/false).save((dir / "net.pt").string());
   {
@@ -207,6 +209,128 @@ TEST(RecomputedUnitsTest, GradientsThatComeInSeveralBackwardsAreAllCounted) {
   ASSERT_EQ(model.units().size(), 3u);
   step(model, x);
   expect_equal(gradients_of(model), expected, 1);
+}
+
+/// On the last of 2 x 2 ranks; in an all-reduce the others' gradients are zero.
+TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
+  const TempDir dir;
+  at::manual_seed(9);
+  Module adapter("Adapter");
+  adapter.register_parameter("weight", at::randn({4, 4}).requires_grad_(), false);
+  adapter.register_parameter("bias", at::randn({4}).requires_grad_(), false);
+  adapter.define("def forward(self, x):\n  return x @ self.weight + self.bias\n");
+  Module root("Net");
+  root.register_module("first", block(/*frozen=*/false));
+  root.register_module("adapter", adapter);
+  root.define("def forward(self, x):\n  return self.adapter.forward(self.first.forward(x)).sum()\n");
+  root.save((dir / "net.pt").string());
+
+  const auto over = [](int rank, int size) {
+    return Group::over(c10::make_intrusive<LonelyBackend>(rank, size), at::kCPU);
+  };
+  Group world = over(3, 4);
+  ShardingOptions options = wrap_blocks();
+  options.fsdp.ignored_modules = "adapter";
+  ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU,
+                     MeshGroups(world, {2, 2}, std::make_unique<Group>(over(1, 2)),
+                                std::make_unique<Group>(over(1, 2)), nullptr));
+  ASSERT_EQ(model.trainable_buffers().size(), 2U);
+  const FlatBuffer& cut = *model.trainable_buffers()[0];
+  const FlatBuffer& whole = *model.trainable_buffers()[1];
+  ASSERT_TRUE(whole.layout().is_whole());
+  ASSERT_FALSE(cut.layout().is_whole());
+  // What the others' shards would be is this rank's: a net of these parameters.
+  const at::NoGradGuard no_grad;
+  for (const FlatParameter& parameter : cut.layout().parameters) {
+    const at::Tensor gathered = at::cat({cut.shard(), cut.shard()});
+    const std::string name = parameter.spec.fqns[0].substr(std::string("first.").size());
+    root.attr("first").toModule().attr(name).toTensor().copy_(
+        gathered.narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape));
+  }
+  const at::Tensor x = at::randn({3, 4});
+  {
+    const at::AutoGradMode grad(true);
+    for (int i = 0; i < 2; ++i) root.forward({x}).toTensor().backward();
+    step(model, x, /*reduce=*/false);
+    step(model, x);
+  }
+
+  const auto part = [&](const at::Tensor& flat, const char* name) {
+    for (const FlatParameter& parameter : whole.layout().parameters) {
+      if (parameter.spec.fqns[0] == std::string("adapter.") + name)
+        return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape).clone();
+    }
+    throw std::logic_error(name);
+  };
+  for (const char* name : {"weight", "bias"}) {
+    const at::Tensor mean = adapter.attr(name).toTensor().grad() / 4;
+    EXPECT_TRUE(at::allclose(part(whole.gradient(), name), mean)) << name;
+  }
+  // Over the two ranks of a replica it adds up to one.
+  const double cut_norm = cut.gradient().norm().item<double>();
+  const double whole_norm = whole.gradient().norm().item<double>();
+  EXPECT_NEAR(gradient_square_sum(model.trainable_buffers(), 2),
+              cut_norm * cut_norm + whole_norm * whole_norm / 2, 1e-3);
+
+  core::OptimizerConfig config;
+  config.weight_decay = 0.5;
+  AdamW optimizer(config, model.trainable_buffers(), model.groups().place().shard);
+  optimizer.step(0.01);
+  for (const char* name : {"weight", "bias"}) {
+    const double decay = std::string(name) == "weight" ? 0.5 : 0;
+    const at::Tensor before = adapter.attr(name).toTensor();
+    const at::Tensor expected = before * (1 - 0.01 * decay) - 0.01 * before.grad().sign();
+    EXPECT_TRUE(at::allclose(part(whole.shard(), name), expected, 1e-5, 1e-5)) << name;
+  }
+}
+
+/// The bytes that rank 1 of 2 gathers in the second of two steps, beyond each unit once for forward and, but
+/// for the root and `only_forward`, once for backward.
+std::int64_t surplus_gathers(const Module& root, std::vector<std::string> classes,
+                             const std::string& only_forward) {
+  const TempDir dir;
+  root.save((dir / "net.pt").string());
+  ShardingOptions options = wrap_blocks();
+  options.fsdp.transformer_layer_cls_to_wrap = std::move(classes);
+  const auto backend = c10::make_intrusive<LonelyBackend>(1, 2);
+  Group group = Group::over(backend, at::kCPU);
+  ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, lonely_groups(group));
+  const at::Tensor x = at::randn({3, 4});
+  step(model, x);
+  model.clear_gradients();
+  const std::size_t before = backend->gathered;
+  step(model, x);
+  std::int64_t expected = 0;
+  for (const auto& unit : model.units()) {
+    const bool once = unit->plan().is_root() || unit->plan().module == only_forward;
+    for (const auto& buffer : unit->buffers())
+      expected += static_cast<std::int64_t>(buffer->shard().nbytes()) * (once ? 1 : 2);
+  }
+  return static_cast<std::int64_t>(backend->gathered - before) - expected;
+}
+
+/// Its gradients are there before those of the unit inside it, and its input needs none.
+TEST(GatheredAheadTest, AUnitAroundOthersThatIsDoneIsNotGatheredAgain) {
+  Module outer("Outer");
+  outer.register_module("inner", block(/*frozen=*/false));
+  outer.register_parameter("gain", at::randn({4}).requires_grad_(), false);
+  outer.define("def forward(self, x):\n  return self.inner.forward(x) * self.gain\n");
+  Module root("Net");
+  root.register_module("layer", outer);
+  root.register_module("last", block(/*frozen=*/false));
+  root.define("def forward(self, x):\n  return self.last.forward(self.layer.forward(x)).sum()\n");
+  EXPECT_EQ(surplus_gathers(root, {"Outer", "Block"}, ""), 0);
+}
+
+TEST(GatheredAheadTest, AUnitToWhichNoBackwardComesIsNotGatheredForIt) {
+  Module frozen("Frozen");
+  frozen.register_parameter("weight", at::randn({4, 4}), false);
+  frozen.define("def forward(self, x):\n  return x @ self.weight\n");
+  Module root("Net");
+  root.register_module("first", frozen);
+  root.register_module("second", block(/*frozen=*/false));
+  root.define("def forward(self, x):\n  return self.second.forward(self.first.forward(x)).sum()\n");
+  EXPECT_EQ(surplus_gathers(root, {"Frozen", "Block"}, "first"), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(TrainableOrFrozenScale, ShardedModelTest, ::testing::Bool());
@@ -276,11 +400,11 @@ TEST_F(ShardedModelTest, ClippingScalesToTheNorm) {
   Net net;
   ShardedModel model(ModelFile::open(net.dir / "net.pt"), wrap_blocks(), at::kCPU, group_);
   step(model, at::randn({3, 4}));
-  const double norm = std::sqrt(gradient_square_sum(model.trainable_buffers()));
-  clip_gradients(model.trainable_buffers(), norm, 2 * norm);
-  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers())), norm, 1e-6 * norm);
-  clip_gradients(model.trainable_buffers(), norm, 0.25 * norm);
-  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers())), 0.25 * norm, 1e-5 * norm);
+  const double norm = std::sqrt(gradient_square_sum(model.trainable_buffers(), 1));
+  scale_gradients(model.trainable_buffers(), clip_factor(norm, 2 * norm));
+  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1)), norm, 1e-6 * norm);
+  scale_gradients(model.trainable_buffers(), clip_factor(norm, 0.25 * norm));
+  EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1)), 0.25 * norm, 1e-5 * norm);
 }
 
 TEST_F(ShardedModelTest, HalfPrecisionTrainingIsRefusedByName) {

@@ -1,0 +1,76 @@
+"""A batch whose loss is NaN: an error, or a step that is as if it had not been."""
+
+import torch
+
+import train_runs
+
+WINDOW, BATCH, STEPS = 32, 4, 8
+BAD_STEP = 3
+
+
+class Net(torch.nn.Module):
+    """Byte 7 gives NaN, the others do not."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 16)
+        self.head = torch.nn.Linear(16, 256)
+        with torch.no_grad():
+            self.tokens.weight[7] = float("nan")
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.tokens(input_ids)))
+
+
+def run(accel, directory, ranks, bad, code=0, **training):
+    """Of STEPS good steps, and one in between if `bad`. Returns the lines of each step, and what was said."""
+    directory.mkdir()
+    torch.manual_seed(0)
+    torch.jit.script(Net()).save(directory / "gpt.pt")
+    generator = torch.Generator().manual_seed(1)
+    step = WINDOW * BATCH * ranks
+    data = bytearray(torch.randint(32, 127, (STEPS * step + 1,), generator=generator).to(torch.uint8).numpy().tobytes())
+    if bad:
+        at = (BAD_STEP - 1) * step
+        # Its first byte is a label of the step before.
+        data[at:at] = bytes(data[at:at + 1]) + b"\a" * WINDOW + bytes(data[at + WINDOW + 1:at + step])
+    (directory / "text").write_bytes(data)
+    config = train_runs.config(directory, ranks, directory / "text", max_steps=STEPS + bad, **{
+        "fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP", "lr_scheduler": {"type": "linear", "warmup_steps": 4, "total_steps": 20},
+        **training})
+    said = accel("launch", config, code=code).stderr
+    return train_runs.metrics(directory), train_runs.metrics(directory, "lr"), train_runs.metrics(directory, "skipped"), said
+
+
+def test_the_other_steps_are_those_of_a_run_without_it(accel, tmp_path):
+    """The window of one rank is bad; both skip the step, and the schedule does not count it."""
+    losses, rates, _, _ = run(accel, tmp_path / "good", 2, bad=False)
+    ours, our_rates, skipped, said = run(accel, tmp_path / "bad", 2, bad=True, skip_nonfinite=True)
+    assert ours.pop(BAD_STEP - 1) is None
+    our_rates.pop(BAD_STEP - 1)
+    assert skipped == [0, 0, 1, 0, 0, 0, 0, 0, 0]
+    assert ours == losses
+    assert our_rates == rates
+    assert f"step {BAD_STEP}: the loss is nan and the gradient norm nan; no weight is changed" in said
+
+
+def test_otherwise_it_ends_the_run(accel, tmp_path):
+    losses, _, skipped, said = run(accel, tmp_path / "bad", 1, bad=True, code=6)
+    assert len(losses) == BAD_STEP - 1
+    assert skipped == []
+    assert f"step {BAD_STEP}: the loss is nan" in said
+    assert "training.skip_nonfinite: true" in said
+
+
+def test_a_hundred_in_a_row_end_it_too(accel, tmp_path):
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        net.head.bias[0] = float("inf")
+        net.head.bias[1] = float("-inf")
+    torch.jit.script(net).save(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, max_steps=200, skip_nonfinite=True, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"})
+    said = accel("launch", config, code=6).stderr
+    assert "as in the 100 steps before, which were skipped" in said
+    assert "step 101:" in said
+    assert len(train_runs.metrics(tmp_path)) == 100

@@ -1,0 +1,192 @@
+"""Mixed precision without fully_shard: autocast in one process, under data parallelism and in FSDP version 1, beside
+Accelerate's."""
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+import train_runs
+from autocast_peer import fully_sharded, under_autocast
+from test_parity import reference, worst
+
+NO = {"distributed_type": "NO"}
+MULTI_CPU = {"distributed_type": "MULTI_CPU"}
+VERSION_1 = {"fsdp_config.fsdp_version": 1}
+CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
+NO_SHARD = {**VERSION_1, "fsdp_config.fsdp_sharding_strategy": "NO_SHARD"}
+
+
+@pytest.mark.parametrize(
+    "dtype, processes, options, spec",
+    [("bf16", 1, NO, {"autocast": "bfloat16"}),
+     ("bf16", 2, {**MULTI_CPU, "gradient_accumulation_steps": 2}, {"autocast": "bfloat16", "accumulate": 2}),
+     ("fp16", 2, MULTI_CPU, {"autocast": "float16", "scaler": {}}),
+     ("bf16", 2, VERSION_1, {"fsdp1": "bfloat16"}),
+     ("bf16", 3, {**VERSION_1, "gradient_accumulation_steps": 2}, {"fsdp1": "bfloat16", "accumulate": 2}),
+     ("bf16", 2, {**VERSION_1, **CHECKPOINTING}, {"fsdp1": "bfloat16", "activation_checkpointing": True}),
+     ("fp16", 2, {**VERSION_1, **CHECKPOINTING}, {"fsdp1": "float16", "scaler": {}, "activation_checkpointing": True})],
+    ids=["one process", "DDP, accumulation", "DDP, float16", "version 1", "version 1, 3 ranks, accumulation",
+         "version 1, checkpointing", "version 1, checkpointing, float16"])
+def test_losses_equal_accelerates(accel, tmp_path, dtype, processes, options, spec):
+    """Equal as long as the weights are: the learning rate is 0 in the first step."""
+    train_runs.export(tmp_path / "gpt.pt")
+    accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", dtype)
+    ours, norms = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
+    theirs = reference(accel, tmp_path, processes, **spec)
+    (tmp_path / "out/metrics.jsonl").unlink()
+    accel("launch", train_runs.config(tmp_path, processes, **options))
+    full = train_runs.metrics(tmp_path)
+    norm = abs(norms[0] / theirs["grad_norm"][0] - 1)
+    print(f"{dtype}, {processes} ranks, {options}: largest difference of the loss from Python {worst(ours, theirs['loss']):.1e}, "
+          f"of the first gradient norm {norm:.1e}, of the loss from float32 {worst(ours, full):.1e}")
+    assert ours[:2] == pytest.approx(theirs["loss"][:2], abs=1e-9)
+    assert norm < 1e-3
+    assert worst(ours, theirs["loss"]) < (2e-3 if dtype == "bf16" else 5e-4)
+    assert ours[0] != full[0]
+
+
+class TinyRotaryEmbedding(nn.Module):
+    """As transformers' ones: angles of positions, in float32 whatever runs around it."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.register_buffer("frequencies", 1.0 / 10 ** torch.arange(0, width, dtype=torch.float32).div(width))
+
+    def forward(self, length: int) -> torch.Tensor:
+        positions = torch.arange(1000, 1000 + length).float()
+        return (positions[:, None] @ self.frequencies.float()[None, :]).cos()
+
+
+class InPython(TinyRotaryEmbedding):
+    def forward(self, length: int) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(length)
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.norm(self.linear(x).flatten(0, 1)).view_as(x)
+
+
+class Net(nn.Module):
+    def __init__(self, rotary: type = TinyRotaryEmbedding, width: int = 16):
+        super().__init__()
+        self.tokens = nn.Embedding(256, width)
+        self.rotary = rotary(width)
+        self.layer = Layer(width)
+        self.head = nn.Linear(width, 256)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(input_ids)
+        return self.head(self.layer(x * self.rotary(x.shape[1])))
+
+
+def batches(path):
+    text = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).long()
+    windows = torch.stack([text[k:k + 33] for k in range(0, len(text) - 32, 32)])
+    return [(group[:, :-1], group[:, 1:]) for group in windows.split(4)]
+
+
+def mean_loss(model, data):
+    """Of all windows, as accel evaluates: each batch's mean times its windows."""
+    total, windows = 0.0, 0
+    with torch.no_grad():
+        for inputs, targets in data:
+            total += F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).item() * len(inputs)
+            windows += len(inputs)
+    return total / windows
+
+
+def net_config(directory, data, **options):
+    return train_runs.config(
+        directory, 1, data=data, max_steps=1, eval_every=1,
+        **{"data.eval": {"format": "text", "path": str(data), "sequence_length": 32}, "checkpoint.every": 1,
+           "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Layer", **options})
+
+
+@pytest.fixture
+def net(tmp_path):
+    """Exports it; returns the same in Python, and the text, which ends with a batch of 2."""
+    torch.manual_seed(0)
+    model = Net()
+    model.layer.norm.weight.data.add_(torch.randn(16) * 0.3)
+    torch.jit.script(model).save(str(tmp_path / "gpt.pt"))
+    peer = Net(InPython)
+    peer.load_state_dict(model.state_dict())
+    text = tmp_path / "text.txt"
+    text.write_bytes(train_runs.TEXT.read_bytes()[:32 * 14 + 1])
+    return peer, text
+
+
+def train_and_evaluate(model, data):
+    inputs, targets = data[0]
+    loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).item()
+    model.eval()
+    return loss, mean_loss(model, data)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_training_and_evaluation_under_autocast_equal_pythons(accel, tmp_path, net, dtype):
+    """Bit for bit, positions of a rotary embedding and running statistics included."""
+    model, text = net
+    accel("launch", net_config(tmp_path, text, **NO), "--mixed-precision", {"bfloat16": "bf16", "float16": "fp16"}[dtype])
+    loss, held_out = train_and_evaluate(under_autocast(model, dtype), batches(text))
+    assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-12)]
+    assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, abs=1e-12)]
+
+
+@pytest.fixture
+def one_rank():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_buffers_and_batch_norms_in_version_1(accel, tmp_path, net, one_rank, dtype):
+    """Buffers are in 16 bits, and float32 in the checkpoint; batch norms are float32 altogether."""
+    model, text = net
+    accel("launch", net_config(tmp_path, text, **VERSION_1), "--mixed-precision",
+          {"bfloat16": "bf16", "float16": "fp16"}[dtype])
+    peer = fully_sharded(model, dtype, Layer, checkpoints=False)
+    assert peer.module.rotary.frequencies.dtype == torch.float32  # Until it runs.
+    loss, held_out = train_and_evaluate(peer, batches(text))
+    assert peer.module.rotary.frequencies.dtype == getattr(torch, dtype)
+    assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-12)]
+    assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, abs=1e-12)]
+    accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_1", tmp_path / "merged")
+    saved = load_file(tmp_path / "merged/model.safetensors")
+    assert {tensor.dtype for name, tensor in saved.items() if "num_batches" not in name} == {torch.float32}
+    assert torch.equal(saved["rotary.frequencies"], peer.module.rotary.frequencies.float())
+    norm = next(module for module in peer.modules() if isinstance(module, nn.BatchNorm1d))
+    torch.testing.assert_close(saved["layer.norm.running_mean"], norm.running_mean, rtol=1e-5, atol=1e-7)
+    assert norm.running_mean.dtype == torch.float32
+
+
+class WithABlock(Net):
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(input_ids)
+        with torch.autocast("cpu", enabled=False):
+            x = self.layer(x)
+        return self.head(x)
+
+
+def test_a_scripted_autocast_block_means_nothing_as_in_python(accel, tmp_path, net):
+    model, text = net
+    block = WithABlock()
+    block.load_state_dict(model.state_dict())
+    scripted = torch.jit.script(block)
+    scripted.save(str(tmp_path / "gpt.pt"))
+    accel("launch", net_config(tmp_path, text, **NO), "--mixed-precision", "bf16")
+    inputs, targets = batches(text)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = scripted(inputs)
+    loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten()).item()
+    assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-3)]

@@ -1,0 +1,60 @@
+#include "train/fsdp/buffer_broadcast.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "ranks_as_threads.hpp"
+
+namespace accel::train {
+namespace {
+
+using torch::jit::Module;
+
+int test_port() { return 20000 + static_cast<int>(::getpid() % 20000) + 37; }
+
+/// Buffers of two dtypes, one in a module inside; all of them `value`.
+Module net(double value) {
+  Module inner("Inner");
+  inner.register_buffer("mean", at::full({3, 2}, value));
+  inner.register_buffer("count", at::full({}, static_cast<std::int64_t>(value), at::kLong));
+  Module root("Net");
+  root.register_buffer("scale", at::full({5}, value).t());
+  root.register_parameter("weight", at::full({2}, value), false);
+  root.register_module("inner", inner);
+  return root;
+}
+
+void fill(const Module& module, double value) {
+  for (at::Tensor buffer : module.buffers(/*recurse=*/true)) buffer.fill_(value);
+}
+
+bool all_are(const Module& module, double value) {
+  bool all = true;
+  for (const at::Tensor& buffer : module.buffers(/*recurse=*/true))
+    all &= buffer.eq(value).all().item<bool>();
+  return all;
+}
+
+TEST(BufferBroadcastTest, RankZerosAreEverybodysBeforeTheFirstForwardAndBehindAStep) {
+  testing::on_ranks(3, 3, test_port(), [](Group& group) {
+    const double own = 10 + group.rank();
+    const Module module = net(own);
+    BufferBroadcast broadcast(module, group);
+    broadcast.before_forward();
+    EXPECT_TRUE(all_are(module, 10));
+    EXPECT_TRUE(module.attr("weight").toTensor().eq(own).all().item<bool>());
+
+    // Behind a micro-step, or an evaluation, each rank has its own.
+    broadcast.after_forward(/*reduces=*/false);
+    fill(module, own + 10);
+    broadcast.before_forward();
+    EXPECT_TRUE(all_are(module, own + 10));
+
+    broadcast.after_forward(/*reduces=*/true);
+    broadcast.before_forward();
+    EXPECT_TRUE(all_are(module, 20));
+  });
+}
+
+}  // namespace
+}  // namespace accel::train
