@@ -150,6 +150,8 @@ def main() -> None:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
 
+    import ranks_end
+
     dist.init_process_group("gloo")
     for kind in KINDS:
         directory = pathlib.Path(sys.argv[1]) / kind
@@ -157,7 +159,7 @@ def main() -> None:
             _save_net(kind, directory)
         else:
             dcp.save({"model": _sharded_state(kind)}, checkpoint_id=directory / "pytorch_model_fsdp_0")
-    dist.destroy_process_group()
+    ranks_end.leave()
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ def main() -> None:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
 
+    import ranks_end
+
     dist.init_process_group("gloo")
     for form in FORMS:
         directory = pathlib.Path(sys.argv[1]) / form
@@ -63,7 +65,7 @@ def main() -> None:
             directory, thread_count=3 if form == "threads" else 1, single_file_per_rank=form != "file_per_tensor"
         )
         dcp.save(sharded(form), storage_writer=writer, use_collectives=form != "no_collectives")
-    dist.destroy_process_group()
+    ranks_end.leave()
 
 
 if __name__ == "__main__":

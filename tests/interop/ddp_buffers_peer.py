@@ -15,6 +15,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import ranks_end  # noqa: E402
 from ddp_buffers_model import Net  # noqa: E402
 
 
@@ -68,8 +69,7 @@ def main():
     if rank == 0:
         pathlib.Path(spec["out"]).write_text(json.dumps({"loss": losses, "eval_loss": eval_loss,
                                                          "means": [mean.tolist() for mean in means]}))
-    dist.barrier()
-    dist.destroy_process_group()
+    ranks_end.leave()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import sys
 import types
 
 import autocast_peer
+import ranks_end
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -192,8 +193,7 @@ def main():
         pathlib.Path(spec["out"]).write_text(json.dumps(
             {"loss": losses, "grad_norm": norms, "units": units, "scale": scales, "taken": len(taken),
              "scaler": scaler.state_dict() if scaler else None}))
-    dist.barrier()
-    dist.destroy_process_group()
+    ranks_end.leave()
 
 
 if __name__ == "__main__":

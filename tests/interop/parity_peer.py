@@ -19,6 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import ranks_end  # noqa: E402
 import zoo_models  # noqa: E402, F401  What the pickles need.
 
 
@@ -87,8 +88,7 @@ def main():
             run_case(job, case, mesh)
         except Exception as error:
             raise RuntimeError(f"{case['name']}, {case['variant']}") from error
-    dist.barrier()
-    dist.destroy_process_group()
+    ranks_end.leave()
 
 
 if __name__ == "__main__":

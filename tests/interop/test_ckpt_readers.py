@@ -382,12 +382,12 @@ def run_on_ranks(code, out):
     script.write_text(
         "import pathlib, sys, torch\n"
         f"sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
-        "import ckpt_peers\n"
+        "import ckpt_peers, ranks_end\n"
         "import torch.distributed as dist\n"
         "from torch.distributed.device_mesh import init_device_mesh\n"
         "dist.init_process_group('gloo')\n"
         f"rank, out = dist.get_rank(), pathlib.Path({str(out)!r})\n"
-        "mesh = init_device_mesh('cpu', (2,))\n" + code + "\ndist.destroy_process_group()\n"
+        "mesh = init_device_mesh('cpu', (2,))\n" + code + "\nranks_end.leave()\n"
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
     result = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
