@@ -5,6 +5,7 @@
 #include <fmt/ostream.h>
 
 #include "base/error.hpp"
+#include "train/cross_entropy.hpp"
 
 namespace accel::train {
 namespace {
@@ -52,10 +53,7 @@ at::Tensor loss_of(const core::ModelConfig& config, const c10::IValue& result, c
                             "returns shape {}",
                             targets.numel(), fmt::streamed(output.sizes())));
   }
-  // In float32, as transformers does: sums of many exponentials need it.
-  if (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf)
-    output = output.to(at::kFloat);
-  return at::cross_entropy_loss(output.reshape({-1, classes}), targets.reshape({-1}));
+  return cross_entropy(output.reshape({-1, classes}), targets.reshape({-1}));
 }
 
 }  // namespace accel::train

@@ -14,6 +14,7 @@
 #include "base/file.hpp"
 #include "base/log.hpp"
 #include "core/config.hpp"
+#include "train/device/large_tensors.hpp"
 #include "train/dist/group.hpp"
 #include "train/dist/nccl.hpp"
 #include "train/graph/executor.hpp"
@@ -89,6 +90,7 @@ ExitCode run() {
   const core::Config config = read_config();
   const at::Device device = device_of(config, rank);
   train::use_simple_executor();
+  train::keep_memory_of_large_tensors();
   const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
   train::Group group = train::Group::connect(rank, config.launch.backend, device);
   // An error is written down while the group is still there: the other ranks see that it is gone, and the
