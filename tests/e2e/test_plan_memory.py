@@ -40,6 +40,10 @@ def rank_peak(accel_path, directory, model, ranks, mixed_precision="no", **setti
     pytest.param(4, {"parallelism_config.parallelism_config_dp_replicate_size": 2,
                      "parallelism_config.parallelism_config_dp_shard_size": 2}, id="hybrid-2x2"),
     pytest.param(2, {"mixed_precision": "bf16"}, id="bf16-2"),
+    pytest.param(2, {"mixed_precision": "fp16"}, id="fp16-2"),
+    pytest.param(1, {"mixed_precision": "bf16", "distributed_type": "NO"}, id="bf16-alone"),
+    pytest.param(2, {"mixed_precision": "fp16", "distributed_type": "MULTI_CPU"}, id="fp16-data-parallel-2"),
+    pytest.param(2, {"mixed_precision": "fp16", "fsdp_config.fsdp_version": 1}, id="fp16-version-1-2"),
 ])
 def test_the_peak_is_within_a_tenth_of_the_plan(accel_path, tmp_path, models, ranks, settings):
     (planned, taken), (planned_small, base) = (
