@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "cli/table.hpp"
@@ -94,15 +96,16 @@ std::string units_of(const Footprint& footprint) {
 struct MemoryColumn {
   const char* name;
   std::uint64_t train::MemoryFootprint::*bytes;
+  bool is_for_autocast = false;  ///< Left out where there is nothing in it.
 };
 
 using Memory = train::MemoryFootprint;
 
 constexpr MemoryColumn kOneMemory[] = {
-    {"SHARD", &Memory::shard_bytes},         {"OPTIMIZER", &Memory::optimizer_bytes},
-    {"GRADIENTS", &Memory::gradient_bytes},  {"ARRIVING", &Memory::arriving_gradient_bytes},
-    {"UNSHARDED", &Memory::unsharded_bytes}, {"BUFFERS", &Memory::replicated_bytes},
-    {"IN ALL", &Memory::total_bytes},
+    {"SHARD", &Memory::shard_bytes},        {"OPTIMIZER", &Memory::optimizer_bytes},
+    {"GRADIENTS", &Memory::gradient_bytes}, {"ARRIVING", &Memory::arriving_gradient_bytes},
+    {"CASTS", &Memory::cast_bytes, true},   {"UNSHARDED", &Memory::unsharded_bytes},
+    {"BUFFERS", &Memory::replicated_bytes}, {"IN ALL", &Memory::total_bytes},
 };
 
 constexpr MemoryColumn kHostAndGpu[] = {
@@ -111,6 +114,7 @@ constexpr MemoryColumn kHostAndGpu[] = {
     {"GRADIENTS", &Memory::gradient_bytes},
     {"ON HOST", &Memory::host_bytes},
     {"ARRIVING", &Memory::arriving_gradient_bytes},
+    {"CASTS", &Memory::cast_bytes, true},
     {"UNSHARDED", &Memory::unsharded_bytes},
     {"COPIES", &Memory::copy_bytes},
     {"BUFFERS", &Memory::replicated_bytes},
@@ -120,8 +124,12 @@ constexpr MemoryColumn kHostAndGpu[] = {
 std::string memory_of(const std::vector<Footprint>& footprints) {
   const bool has_host = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.memory.host_bytes > 0; });
-  const std::span<const MemoryColumn> columns =
-      has_host ? std::span<const MemoryColumn>(kHostAndGpu) : kOneMemory;
+  const bool has_casts = std::any_of(footprints.begin(), footprints.end(),
+                                     [](const Footprint& f) { return f.memory.cast_bytes > 0; });
+  std::vector<MemoryColumn> columns;
+  std::ranges::copy_if(has_host ? std::span<const MemoryColumn>(kHostAndGpu) : kOneMemory,
+                       std::back_inserter(columns),
+                       [&](const MemoryColumn& column) { return has_casts || !column.is_for_autocast; });
   Rows rows = {{"RANKS"}};
   for (const MemoryColumn& column : columns) rows.front().emplace_back(column.name);
   for (const Footprint& footprint : footprints) {
@@ -170,6 +178,7 @@ Json to_json(const UnitFootprint& unit) {
           {"gradient_bytes", unit.gradient_bytes},
           {"optimizer_bytes", unit.optimizer_bytes},
           {"unsharded_bytes", unit.unsharded_bytes},
+          {"cast_bytes", unit.cast_bytes},
           {"ignored_bytes", unit.ignored_bytes},
           {"ignored_training_bytes", unit.ignored_training_bytes},
           {"all_gather_bytes", unit.gather_bytes},
@@ -188,6 +197,7 @@ Json to_json(const Footprint& footprint) {
             {"optimizer_bytes", memory.optimizer_bytes},
             {"gradient_bytes", memory.gradient_bytes},
             {"arriving_gradient_bytes", memory.arriving_gradient_bytes},
+            {"cast_bytes", memory.cast_bytes},
             {"unsharded_bytes", memory.unsharded_bytes},
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "train/fsdp/autocast_copies.hpp"
 #include "train/fsdp/buffer_plan.hpp"
 #include "train/fsdp/step_memory.hpp"
 
@@ -105,6 +106,7 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
   const Mesh mesh = mesh_of(options);
   for (const BufferPlan& buffer : buffers) {
     const Bytes shard = buffer.shard_bytes();
+    add(result.cast_bytes, autocast_bytes(buffer, options.precision, options.names_without_cast));
     if (buffer.replicated) {
       add(result.ignored_bytes, shard);
       if (buffer.trainable) add_ignored_training(result, buffer, options);
@@ -132,31 +134,40 @@ bool is_inside(const std::string& module, const std::string& outer) {
 }
 
 /// What the gradients of one parameter of the buffer take at most before they are copied. Of one with several
-/// names, which has a gradient for each use, autograd has two and their sum.
-Bytes arriving_bytes(const BufferPlan& buffer) {
+/// names, which has a gradient for each use, autograd has two and their sum. One that autocast copies has at
+/// first a gradient in 16 bits, in the place of the copy, and then one that autograd adds the other to.
+Bytes arriving_bytes(const BufferPlan& buffer, const FootprintOptions& options) {
   Bytes most = 0;
   for (const FlatParameter& parameter : buffer.layout.parameters) {
     const auto bytes = static_cast<Bytes>(checked_mul(parameter.numel, buffer.compute_bytes));
-    most = std::max(most, checked_mul(bytes, Bytes{parameter.spec.fqns.size() > 1 ? 3U : 1U}));
+    const std::size_t names = parameter.spec.fqns.size();
+    const bool adds_in_place =
+        names == 2 && autocast_copies(buffer, parameter, options.precision, options.names_without_cast) > 0;
+    most = std::max(most, checked_mul(bytes, Bytes{names == 1 ? 1U : adds_in_place ? 2U : 3U}));
   }
   return most;
 }
 
 /// The units as they run: of plan_units()'s order, in which a unit stands behind all inside it, a tree.
 StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vector<BufferPlan>>& buffers,
-                 bool stored_on_host) {
+                 const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
   std::vector<std::pair<std::size_t, StepUnit>> done;  // Those whose outer unit is yet to come.
   for (std::size_t i = 0; i < units.size(); ++i) {
     StepUnit unit;
     unit.stays_gathered = units[i].stays_gathered;
     unit.recomputes = units[i].checkpoints;
+    unit.cast_bytes = footprints[i].cast_bytes;
     for (const BufferPlan& buffer : buffers[i]) {
       if (buffer.trainable) {
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
         if (buffer.replicated) add(unit.whole_gradient_bytes, buffer.shard_bytes());
-        unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer));
+        unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer, options));
+        if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards > 1 && !options.stored_on_host) {
+          const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards);
+          unit.settling_bytes = std::max(unit.settling_bytes, part);
+        }
       }
-      if (buffer.is_alias() && (buffer.replicated || !stored_on_host)) continue;
+      if (buffer.is_alias() && (buffer.replicated || !options.stored_on_host)) continue;
       unit.buffers.push_back({buffer.bytes(), buffer.trainable ? buffer.gradient_bytes() : 0});
     }
     auto first = done.end();
@@ -222,10 +233,11 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     add(memory.gradient_bytes, unit.gradient_bytes);
   }
   const bool one_shard = mesh_of(options).shards == 1;
-  const StepMemory step = memory_of_step(tree_of(units, buffers, options.stored_on_host),
+  const StepMemory step = memory_of_step(tree_of(units, buffers, footprints, options),
                                          {.one_shard = one_shard,
                                           .averages = options.replicas > 1,
                                           .stored_on_host = options.stored_on_host,
+                                          .keeps_blocks = options.keeps_blocks,
                                           .reshard_after_forward = options.reshard_after_forward,
                                           .reshard_size = options.reshard_size,
                                           .forward_prefetch = options.forward_prefetch,
@@ -233,6 +245,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                                           .accumulates = options.micro_steps > 1,
                                           .recompute = options.activation_checkpointing});
   memory.arriving_gradient_bytes = step.arriving_bytes;
+  memory.cast_bytes = step.cast_bytes;
   // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
   if (!one_shard || options.stored_on_host || !options.precision.param_dtype.empty()) {
     memory.unsharded_parameter_bytes = step.parameter_bytes;
@@ -251,8 +264,8 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     where_stored -= unit.ignored_training_bytes;
     add(memory.total_bytes, unit.ignored_training_bytes);
   }
-  for (const Bytes part :
-       {memory.arriving_gradient_bytes, memory.unsharded_bytes, memory.copy_bytes, memory.replicated_bytes})
+  for (const Bytes part : {memory.arriving_gradient_bytes, memory.cast_bytes, memory.unsharded_bytes,
+                           memory.copy_bytes, memory.replicated_bytes})
     add(memory.total_bytes, part);
   return memory;
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/config.hpp"
@@ -22,9 +23,13 @@ struct FootprintOptions {
   std::int64_t micro_steps = 1;           ///< Gradient accumulation.
   /// Shards, their gradients and the optimizer's state lie in the host's memory, and not on the GPU.
   bool stored_on_host = false;
+  /// As ranks on CPUs do: memory of gathered parameters and of flat gradients is kept from step to step.
+  bool keeps_blocks = false;
   int optimizer_moments = 2;  ///< State tensors of a parameter, as large as it: 2 of AdamW.
   std::vector<std::string> no_decay;
   core::PrecisionConfig precision;
+  /// Names of parameters that autocast does not copy (see autocast_copies.hpp).
+  std::unordered_set<std::string> names_without_cast;
   std::uint64_t replicated_bytes = 0;  ///< Of the model's own buffers, which every rank holds.
   std::uint64_t persistent_bytes = 0;  ///< Of those that a checkpoint has.
 };
@@ -44,6 +49,7 @@ struct UnitFootprint {
   std::uint64_t ignored_bytes = 0;    ///< Of parameters that are not sharded, but whole on every rank.
   /// Of their gradients and optimizer state, which are whole as well, and among those above.
   std::uint64_t ignored_training_bytes = 0;
+  std::uint64_t cast_bytes = 0;     ///< Of the copies that autocast makes of its parameters.
   std::uint64_t gather_bytes = 0;   ///< Sent a step by all-gathers.
   std::uint64_t reduce_bytes = 0;   ///< Sent a step by reduce-scatters.
   std::uint64_t average_bytes = 0;  ///< Sent a step by all-reduces over the replicas, or over all ranks.
@@ -56,8 +62,12 @@ struct MemoryFootprint {
   std::uint64_t optimizer_bytes = 0;
   std::uint64_t gradient_bytes = 0;  ///< Of the shard, as the optimizer gets them.
   /// What comes on top of that when a parameter's gradient is there, but not yet copied to the flat one. One
-  /// with several names counts three times: autograd adds two up into another.
+  /// with several names counts three times: autograd adds two up into another, but if one comes out of an
+  /// autocast copy. Or, if that is more, a reduced gradient in 16 bits that is being copied into float32.
   std::uint64_t arriving_gradient_bytes = 0;
+  /// What autocast's copies of parameters take beyond both. They are there before the gradients, so that this
+  /// is less than all of them, and nothing where they are gone before most gradients have come.
+  std::uint64_t cast_bytes = 0;
   std::uint64_t unsharded_parameter_bytes = 0;  ///< At once, at most.
   std::uint64_t unsharded_gradient_bytes = 0;   ///< At once, at most.
   std::uint64_t kept_bytes = 0;                 ///< By a reshard group, between forward and backward.

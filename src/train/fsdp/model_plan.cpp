@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "train/fsdp/autocast_copies.hpp"
 #include "train/fsdp/ignored_modules.hpp"
 #include "train/model/model_notes.hpp"
 
@@ -37,10 +38,13 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.backward_prefetch = config.fsdp.backward_prefetch;
   options.activation_checkpointing = config.fsdp.activation_checkpointing;
   options.stored_on_host = config.fsdp.offload_params && !config.launch.use_cpu;
+  options.keeps_blocks = config.launch.use_cpu;
   options.optimizer_moments = moments_of(config.training->optimizer);
   options.micro_steps = config.training->gradient_accumulation_steps;
   options.no_decay = config.training->optimizer.no_decay;
   options.precision = config.fsdp.precision;
+  if (!options.precision.autocast_dtype.empty())
+    options.names_without_cast = names_without_cast(model.structure(lookup_modules(plan.structure)));
   options.replicated_bytes = model.replicated_bytes();
   options.persistent_bytes = model.persistent_bytes(parse_notes(model.accel_json()).non_persistent);
   return footprint_of(plan.structure, plan.units, options);

@@ -47,8 +47,8 @@ class Step {
     if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
     run_micro_step(root, /*reduce=*/true);
     StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
-    memory.arriving_bytes = most_arriving_;
-    if (!options_.stored_on_host) memory.arriving_bytes -= std::min(most_arriving_, gradients_there_);
+    memory.arriving_bytes = beyond_gradients(most_arriving_);
+    memory.cast_bytes = beyond_gradients(most_with_casts_) - memory.arriving_bytes;
     for (const auto& [bytes, blocks] : blocks_)
       memory.pool_bytes = checked_add(memory.pool_bytes, checked_mul(bytes, blocks.most));
     return memory;
@@ -86,6 +86,7 @@ class Step {
     const std::size_t next = place_of_.at(&unit).begin + 1;
     if (options_.forward_prefetch && next < end) want(*order_[next]);
     drop_kept(unit);
+    if (with_grad && !recomputes(unit, place)) hold_casts(unit);
     for (const StepUnit& inner : unit.inner)
       forward(inner, below(place), with_grad && !recomputes(unit, place), end);
     const bool is_resharded = reshards(unit) && place != Place::kRoot;
@@ -100,6 +101,7 @@ class Step {
     drop_kept(unit);
     free_last();
     if (recomputes(unit, place)) {
+      hold_casts(unit);
       for (const StepUnit& inner : unit.inner)
         forward(inner, below(place), /*with_grad=*/true, place_of_.at(&unit).inner_end);
     }
@@ -131,6 +133,7 @@ class Step {
   void put_in_order(const StepUnit& unit) {
     const std::size_t begin = order_.size();
     order_.push_back(&unit);
+    if (options_.keeps_blocks) gradients_there_ = checked_add(gradients_there_, early_gradient_bytes(unit));
     for (const StepUnit& inner : unit.inner) put_in_order(inner);
     place_of_[&unit] = {begin, order_.size(), ends_.size()};
     ends_.push_back(&unit);
@@ -204,7 +207,7 @@ class Step {
 
   void begin_gradients(const StepUnit& unit) {
     if (!with_gradients_.insert(&unit).second) return;
-    gradients_there_ = checked_add(gradients_there_, early_gradient_bytes(unit));
+    if (!options_.keeps_blocks) gradients_there_ = checked_add(gradients_there_, early_gradient_bytes(unit));
     for (const StepBuffer& buffer : unit.buffers) {
       if (buffer.gradient_bytes == 0) continue;
       gradients_.add(buffer.gradient_bytes);
@@ -214,13 +217,23 @@ class Step {
 
   /// The last of its gradients comes.
   void arrive(const StepUnit& unit) {
-    if (options_.stored_on_host) {
-      most_arriving_ = std::max(most_arriving_, unit.arriving_bytes);
-      return;
-    }
-    most_arriving_ = std::max(most_arriving_, checked_add(gradients_there_, unit.arriving_bytes));
-    if (!reduce_) return;
-    gradients_there_ = checked_add(gradients_there_, unit.shard_gradient_bytes - early_gradient_bytes(unit));
+    const std::uint64_t before = options_.stored_on_host ? 0 : gradients_there_;
+    const std::uint64_t reduced = unit.shard_gradient_bytes - early_gradient_bytes(unit);
+    std::uint64_t own = unit.arriving_bytes;
+    if (reduce_ && unit.settling_bytes > 0) own = std::max(own, checked_add(reduced, unit.settling_bytes));
+    most_arriving_ = std::max(most_arriving_, checked_add(before, own));
+    most_with_casts_ = std::max(most_with_casts_, checked_add(checked_add(before, own), casts_));
+    if (with_casts_.erase(&unit) > 0) casts_ -= unit.cast_bytes;
+    if (options_.stored_on_host || !reduce_) return;
+    gradients_there_ = checked_add(gradients_there_, reduced);
+  }
+
+  void hold_casts(const StepUnit& unit) {
+    if (with_casts_.insert(&unit).second) casts_ = checked_add(casts_, unit.cast_bytes);
+  }
+
+  [[nodiscard]] std::uint64_t beyond_gradients(std::uint64_t bytes) const {
+    return options_.stored_on_host ? bytes : bytes - std::min(bytes, gradients_there_);
   }
 
   /// Of the gradients that the optimizer gets those that are there when the first of the unit's come: the
@@ -262,6 +275,8 @@ class Step {
   std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
   std::uint64_t gradients_there_ = 0;      // Those that the optimizer gets.
   std::uint64_t most_arriving_ = 0;        // With these.
+  std::uint64_t casts_ = 0;                // Autocast's copies of parameters.
+  std::uint64_t most_with_casts_ = 0;      // Of all three.
   struct InOrder {
     std::size_t begin = 0;      ///< In order_;
     std::size_t inner_end = 0;  ///< behind all inside it, there, too.
@@ -274,6 +289,7 @@ class Step {
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
   std::set<const StepUnit*> with_kept_;
+  std::set<const StepUnit*> with_casts_;
   // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and
   // the units around it that end with it.
   std::vector<const StepUnit*> last_;
@@ -285,6 +301,7 @@ class Step {
 
 StepMemory memory_of_step(const StepUnit& root, const StepOptions& options) {
   StepMemory most;
+  std::uint64_t most_with_casts = 0;
   const auto raise = [](auto& value, auto other) { value = std::max(value, other); };
   for (const OwnWork& of_root : kWays) {
     for (const OwnWork& of_others : kWays) {
@@ -296,9 +313,11 @@ StepMemory memory_of_step(const StepUnit& root, const StepOptions& options) {
         raise(most.pool_bytes, memory.pool_bytes);
         raise(most.units, memory.units);
         raise(most.arriving_bytes, memory.arriving_bytes);
+        raise(most_with_casts, checked_add(memory.arriving_bytes, memory.cast_bytes));
       }
     }
   }
+  most.cast_bytes = most_with_casts - most.arriving_bytes;
   return most;
 }
 

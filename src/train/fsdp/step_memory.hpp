@@ -30,6 +30,11 @@ struct StepUnit {
   std::uint64_t whole_gradient_bytes = 0;  ///< Of these, of parameters that every rank has whole.
   /// The most that the gradients of one parameter take before they are in the flat one.
   std::uint64_t arriving_bytes = 0;
+  /// Of this rank's part of one buffer's gradients, reduced, if it is then copied into the dtype of the
+  /// shard.
+  std::uint64_t settling_bytes = 0;
+  /// Of the copies that autocast makes of its parameters in forward, and that backward needs.
+  std::uint64_t cast_bytes = 0;
   bool stays_gathered = false;  ///< From forward to backward, as the root.
   bool recomputes = true;       ///< If units do; the root never does.
 };
@@ -43,8 +48,10 @@ struct StepMemory {
   std::uint64_t pool_bytes = 0;
   std::size_t units = 0;  ///< With their parameters unsharded at once, the root among them.
   /// What gradients on their way into flat ones take at most beyond all the shards' gradients, of which some
-  /// are yet to come then, unless these are on the host.
+  /// are yet to come then, unless these are on the host. Or a reduced one on its way into the shard's dtype.
   std::uint64_t arriving_bytes = 0;
+  /// What autocast's copies take at most beyond these: the more gradients there are, the fewer of them.
+  std::uint64_t cast_bytes = 0;
 };
 
 struct StepOptions {
@@ -52,6 +59,8 @@ struct StepOptions {
   bool averages = false;   ///< or, if there are replicas, at the end of backward,
   /// or, if it lies there, when they have been copied to the host.
   bool stored_on_host = false;
+  /// Memory of gradients that are not cut is kept from step to step, as ranks on CPUs do.
+  bool keeps_blocks = false;
   bool reshard_after_forward = true;
   /// If not 0, what is resharded after forward is kept for backward by so many ranks, each a part of it.
   int reshard_size = 0;
@@ -74,6 +83,8 @@ struct StepOptions {
 /// ends the other; its gradients are copied into a flat buffer, which waits for its reduce-scatter with at
 /// most kMaxReducing others. Gradients of the root, and of units around others, come in until its last
 /// inner unit is done.
+/// Autocast's copies of a unit's parameters are there from its forward with grad, which is the second one of
+/// a unit that runs again, until its gradients are complete.
 ///
 /// What a unit computes in front of those inside it, between them, or behind them is not known here: whether
 /// one is freed before the next is gathered, and whose gradients are complete first. So the most of all these

@@ -109,5 +109,60 @@ TEST(StepMemoryTest, GradientsInsideARecomputedUnitWaitForTheEnd) {
   EXPECT_EQ(memory_of_step(two, {.reshard_after_forward = false, .recompute = true}).units, 9U);
 }
 
+/// A layer that has a copy, and gradients on one rank.
+StepUnit layer_with_casts() {
+  StepUnit layer;
+  layer.shard_gradient_bytes = 4 * kLayer;
+  layer.arriving_bytes = 4 * kLayer;
+  layer.cast_bytes = 2 * kLayer;
+  return layer;
+}
+
+StepUnit layers_with_casts(std::size_t count) {
+  StepUnit root;
+  root.inner = std::vector<StepUnit>(count, layer_with_casts());
+  return root;
+}
+
+TEST(StepMemoryTest, CastsGoAsGradientsCome) {
+  // At the end are all gradients and one copy; before, two bytes of copies have gone for each four of
+  // gradients.
+  EXPECT_EQ(memory_of_step(layers_with_casts(8), {.one_shard = true}).cast_bytes, 2 * kLayer);
+  EXPECT_EQ(memory_of_step(layers_with_casts(8), {.one_shard = true}).arriving_bytes, 4 * kLayer);
+}
+
+TEST(StepMemoryTest, CastsAreOnTopOfGradientsThatAreThereBefore) {
+  for (const StepOptions& options : {StepOptions{.one_shard = true, .accumulates = true},
+                                     StepOptions{.one_shard = true, .keeps_blocks = true}}) {
+    EXPECT_EQ(memory_of_step(layers_with_casts(8), options).cast_bytes, 8 * 2 * kLayer);
+    EXPECT_EQ(memory_of_step(layers_with_casts(8), options).arriving_bytes, 4 * kLayer);
+  }
+}
+
+TEST(StepMemoryTest, CastsOfWhatRunsAgainAreOfOneUnitAtOnce) {
+  const StepOptions options{.one_shard = true, .keeps_blocks = true, .recompute = true};
+  EXPECT_EQ(memory_of_step(layers_with_casts(8), options).cast_bytes, 2 * kLayer);
+  // Inside a unit that runs again those of all inside it are there, but of the ones that run again
+  // themselves.
+  StepUnit outer = layer_with_casts();
+  outer.inner.assign(3, layer_with_casts());
+  StepUnit root;
+  root.inner.assign(4, outer);
+  EXPECT_EQ(memory_of_step(root, options).cast_bytes, 2 * 2 * kLayer);
+  for (StepUnit& each : root.inner) {
+    for (StepUnit& inner : each.inner) inner.recomputes = false;
+  }
+  EXPECT_EQ(memory_of_step(root, options).cast_bytes, 4 * 2 * kLayer);
+}
+
+TEST(StepMemoryTest, AReducedGradientIsThereTwiceWhileItIsConverted) {
+  StepUnit root = unit_of(kRoot);
+  root.shard_gradient_bytes = kRoot / 2;
+  root.arriving_bytes = kLayer;
+  EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, 0U);
+  root.settling_bytes = kRoot / 4;
+  EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, kRoot / 4);
+}
+
 }  // namespace
 }  // namespace accel::train
