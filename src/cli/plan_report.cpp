@@ -98,6 +98,8 @@ struct MemoryColumn {
 
 using Memory = train::MemoryFootprint;
 
+constexpr MemoryColumn kHook = {"HOOK", &Memory::hook_bytes};
+
 constexpr MemoryColumn kOneMemory[] = {
     {"SHARD", &Memory::shard_bytes},         {"OPTIMIZER", &Memory::optimizer_bytes},
     {"GRADIENTS", &Memory::gradient_bytes},  {"ARRIVING", &Memory::arriving_gradient_bytes},
@@ -120,8 +122,12 @@ constexpr MemoryColumn kHostAndGpu[] = {
 std::string memory_of(const std::vector<Footprint>& footprints) {
   const bool has_host = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.memory.host_bytes > 0; });
-  const std::span<const MemoryColumn> columns =
+  const bool has_hook = std::any_of(footprints.begin(), footprints.end(),
+                                    [](const Footprint& f) { return f.memory.hook_bytes > 0; });
+  const std::span<const MemoryColumn> known =
       has_host ? std::span<const MemoryColumn>(kHostAndGpu) : kOneMemory;
+  std::vector<MemoryColumn> columns(known.begin(), known.end());
+  if (has_hook) columns.insert(columns.end() - 1, kHook);
   Rows rows = {{"RANKS"}};
   for (const MemoryColumn& column : columns) rows.front().emplace_back(column.name);
   for (const Footprint& footprint : footprints) {
@@ -196,6 +202,7 @@ Json to_json(const Footprint& footprint) {
             {"host_bytes", memory.host_bytes},
             {"copy_bytes", memory.copy_bytes},
             {"buffer_bytes", memory.replicated_bytes},
+            {"hook_bytes", memory.hook_bytes},
             {"total_bytes", memory.total_bytes}}},
           {"traffic",
            {{"all_gather_bytes", footprint.gather_bytes},

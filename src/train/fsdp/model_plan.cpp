@@ -41,6 +41,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.micro_steps = config.training->gradient_accumulation_steps;
   options.no_decay = config.training->optimizer.no_decay;
   options.precision = config.fsdp.precision;
+  options.ddp = config.training->ddp;
   options.replicated_bytes = model.replicated_bytes();
   options.persistent_bytes = model.persistent_bytes(parse_notes(model.accel_json()).non_persistent);
   return footprint_of(plan.structure, plan.units, options);
