@@ -96,7 +96,7 @@ std::string units_of(const Footprint& footprint) {
 struct MemoryColumn {
   const char* name;
   std::uint64_t train::MemoryFootprint::*bytes;
-  bool is_for_autocast = false;  ///< Left out where there is nothing in it.
+  bool is_rare = false;  ///< Left out where there is nothing in it.
 };
 
 using Memory = train::MemoryFootprint;
@@ -105,7 +105,8 @@ constexpr MemoryColumn kOneMemory[] = {
     {"SHARD", &Memory::shard_bytes},        {"OPTIMIZER", &Memory::optimizer_bytes},
     {"GRADIENTS", &Memory::gradient_bytes}, {"ARRIVING", &Memory::arriving_gradient_bytes},
     {"CASTS", &Memory::cast_bytes, true},   {"UNSHARDED", &Memory::unsharded_bytes},
-    {"BUFFERS", &Memory::replicated_bytes}, {"IN ALL", &Memory::total_bytes},
+    {"BUFFERS", &Memory::replicated_bytes}, {"HOOK", &Memory::hook_bytes, true},
+    {"IN ALL", &Memory::total_bytes},
 };
 
 constexpr MemoryColumn kHostAndGpu[] = {
@@ -118,18 +119,20 @@ constexpr MemoryColumn kHostAndGpu[] = {
     {"UNSHARDED", &Memory::unsharded_bytes},
     {"COPIES", &Memory::copy_bytes},
     {"BUFFERS", &Memory::replicated_bytes},
+    {"HOOK", &Memory::hook_bytes, true},
     {"ON GPU", &Memory::total_bytes},
 };
 
 std::string memory_of(const std::vector<Footprint>& footprints) {
   const bool has_host = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.memory.host_bytes > 0; });
-  const bool has_casts = std::any_of(footprints.begin(), footprints.end(),
-                                     [](const Footprint& f) { return f.memory.cast_bytes > 0; });
   std::vector<MemoryColumn> columns;
   std::ranges::copy_if(has_host ? std::span<const MemoryColumn>(kHostAndGpu) : kOneMemory,
-                       std::back_inserter(columns),
-                       [&](const MemoryColumn& column) { return has_casts || !column.is_for_autocast; });
+                       std::back_inserter(columns), [&](const MemoryColumn& column) {
+                         return !column.is_rare || std::ranges::any_of(footprints, [&](const Footprint& f) {
+                           return f.memory.*column.bytes > 0;
+                         });
+                       });
   Rows rows = {{"RANKS"}};
   for (const MemoryColumn& column : columns) rows.front().emplace_back(column.name);
   for (const Footprint& footprint : footprints) {
@@ -206,6 +209,7 @@ Json to_json(const Footprint& footprint) {
             {"host_bytes", memory.host_bytes},
             {"copy_bytes", memory.copy_bytes},
             {"buffer_bytes", memory.replicated_bytes},
+            {"hook_bytes", memory.hook_bytes},
             {"total_bytes", memory.total_bytes}}},
           {"traffic",
            {{"all_gather_bytes", footprint.gather_bytes},

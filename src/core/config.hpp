@@ -18,6 +18,8 @@ enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp };
 enum class WrapPolicy { kTransformer, kSize, kNone };
 /// kAuto: NCCL on GPUs; on CPUs memory that the ranks share if all are on one machine, else Gloo.
 enum class Backend { kAuto, kNccl, kGloo, kShm };
+/// What gradients are made into on their way through DistributedDataParallel's all-reduce.
+enum class CommHookType { kNo, kFp16, kBf16, kPowerSgd };
 
 /// Names of torch's dtypes; empty: as it is without mixed precision. The shard, its gradient and the
 /// optimizer's state are float32 all the same.
@@ -106,6 +108,26 @@ struct GradScalerConfig {
   std::int64_t growth_interval = 2000;  ///< Steps.
 };
 
+/// torch's PowerSGDState, with its defaults.
+struct PowerSgdConfig {
+  std::int64_t matrix_approximation_rank = 1;
+  std::int64_t start_iter = 1000;  ///< So many steps before it are reduced as they are.
+  /// A parameter's gradient is sent whole if its factors are not smaller than it by more than this.
+  double min_compression_rate = 2;
+  bool use_error_feedback = true;  ///< What a step loses is added to the next.
+  bool warm_start = true;          ///< The factors of a step begin with those of the one before.
+  double orthogonalization_epsilon = 0;
+  std::uint32_t random_seed = 0;
+};
+
+/// Of MULTI_CPU and MULTI_GPU: what Accelerate's DistributedDataParallelKwargs register.
+struct DdpConfig {
+  CommHookType comm_hook = CommHookType::kNo;
+  /// kFp16 or kBf16: the hook gets the gradient in that dtype. kNo without a hook.
+  CommHookType comm_wrapper = CommHookType::kNo;
+  PowerSgdConfig power_sgd;  ///< Used with kPowerSgd only.
+};
+
 /// Which steps a trace is recorded of; both are in it.
 struct ProfileConfig {
   std::int64_t first_step = 0;
@@ -121,6 +143,7 @@ struct TrainingConfig {
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<double> max_grad_norm;
   GradScalerConfig grad_scaler;  ///< Used with float16 only.
+  DdpConfig ddp;                 ///< All defaults where nothing is replicated over several ranks.
   /// A step whose loss or gradient is infinite or NaN changes no weight, instead of ending the run.
   bool skip_nonfinite = false;
   std::int64_t eval_every = 0;  ///< Steps; 0: never, else also at the last step.

@@ -54,6 +54,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
     resolve_mesh(config, settings, loaded.warnings);
     config.fsdp.precision = resolve_precision(config, settings);
     config.training = resolve_training(settings, request);
+    config.training->ddp = resolve_ddp(config, settings, request, loaded.warnings);
     validate_training(config, settings, request);
   }
   return loaded;

@@ -215,6 +215,7 @@ void visit_fields(Visitor& v, T& c) {
     v("gradient_accumulation_steps", c.gradient_accumulation_steps);
     v("max_grad_norm", c.max_grad_norm);
     v("grad_scaler", c.grad_scaler);
+    v("ddp", c.ddp);
     v("skip_nonfinite", c.skip_nonfinite);
     v("eval_every", c.eval_every);
     v("log_every", c.log_every);
@@ -236,6 +237,18 @@ void visit_fields(Visitor& v, T& c) {
     v("growth_factor", c.growth_factor);
     v("backoff_factor", c.backoff_factor);
     v("growth_interval", c.growth_interval);
+  } else if constexpr (std::is_same_v<Struct, DdpConfig>) {
+    v("comm_hook", c.comm_hook);
+    v("comm_wrapper", c.comm_wrapper);
+    v("power_sgd", c.power_sgd);
+  } else if constexpr (std::is_same_v<Struct, PowerSgdConfig>) {
+    v("matrix_approximation_rank", c.matrix_approximation_rank);
+    v("start_iter", c.start_iter);
+    v("min_compression_rate", c.min_compression_rate);
+    v("use_error_feedback", c.use_error_feedback);
+    v("warm_start", c.warm_start);
+    v("orthogonalization_epsilon", c.orthogonalization_epsilon);
+    v("random_seed", c.random_seed);
   } else if constexpr (std::is_same_v<Struct, ModelConfig>) {
     v("path", c.path);
     v("weights", c.weights);

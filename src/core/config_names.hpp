@@ -43,6 +43,16 @@ struct EnumNames<Backend> {
   }};
 };
 
+template <>
+struct EnumNames<CommHookType> {
+  static constexpr std::array<std::pair<CommHookType, std::string_view>, 4> kTable = {{
+      {CommHookType::kNo, "no"},
+      {CommHookType::kFp16, "fp16"},
+      {CommHookType::kBf16, "bf16"},
+      {CommHookType::kPowerSgd, "power_sgd"},
+  }};
+};
+
 template <class Enum>
 constexpr std::string_view name_of(Enum value) {
   for (const auto& [candidate, name] : EnumNames<Enum>::kTable) {

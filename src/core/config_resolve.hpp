@@ -47,6 +47,13 @@ PrecisionConfig resolve_precision(const Config& config, const Settings& settings
 /// The training section; what is required and missing is an Error.
 TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request);
 
+/// training.ddp. A wrapper without a hook, and options of PowerSGD for another hook, have no effect, as in
+/// Accelerate, and are appended to `warnings`. A hook with FSDP, or for one process, is an Error; only of a
+/// plan for one process, whose other numbers of processes may have it, it is dropped. The other parts of
+/// `config` but the training section are there.
+DdpConfig resolve_ddp(const Config& config, const Settings& settings, const ConfigRequest& request,
+                      std::vector<std::string>& warnings);
+
 /// Contradictions between the parts, and files that are not there.
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);
 

@@ -57,7 +57,20 @@ ShardingOptions sharding_options(const core::Config& config) {
   // What Accelerate runs with DistributedDataParallel.
   options.broadcast_buffers = config.distributed_type == core::DistributedType::kMultiCpu ||
                               config.distributed_type == core::DistributedType::kMultiGpu;
+  options.ddp = training.ddp;
   return options;
+}
+
+/// How a communication hook makes a finite gradient infinite or NaN, for a hint.
+std::string hook_hint(const core::DdpConfig& ddp) {
+  using core::CommHookType;
+  if (ddp.comm_hook == CommHookType::kFp16 || ddp.comm_wrapper == CommHookType::kFp16)
+    return "training.ddp makes gradients float16, which ends at 65504: bf16 does not; ";
+  if (ddp.comm_hook == CommHookType::kPowerSgd && ddp.power_sgd.orthogonalization_epsilon == 0) {
+    return "a parameter whose gradient is all 0 needs "
+           "training.ddp.comm_state_option.orthogonalization_epsilon; ";
+  }
+  return "";
 }
 
 /// Steps that may be skipped one after another: with weights that are NaN no other step would follow.
@@ -193,6 +206,8 @@ class Trainer {
       const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
       scale_gradients(model_.trainable_buffers(), unscale * clip);
       optimizer_.step(result.lr);
+    } else {
+      model_.forget_hook_state();
     }
     model_.clear_gradients();
     if (scaler_) scaler_->update(result.skipped, step);
@@ -205,9 +220,9 @@ class Trainer {
         fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm);
     if (!config_.skip_nonfinite) {
       throw Error(ErrorKind::kFailure, what)
-          .hint(
-              "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
-              "true goes on without such steps");
+          .hint(hook_hint(config_.ddp) +
+                "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
+                "true goes on without such steps");
     }
     if (skipped_in_a_row_ >= kMostSkipped) {
       throw Error(ErrorKind::kFailure,

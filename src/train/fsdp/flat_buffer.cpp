@@ -139,10 +139,14 @@ void FlatBuffer::finish_reduce() {
   flat_gradient_.reset();
 }
 
-void FlatBuffer::start_average(Group& group) { average_ = mean_.all_reduce(group, gradient_); }
+void FlatBuffer::start_average(Group& group) {
+  if (hook_ != nullptr) return hook_->start(group, gradient_);
+  average_ = mean_.all_reduce(group, gradient_);
+}
 
 void FlatBuffer::finish_average() {
   const at::NoGradGuard no_grad;
+  if (hook_ != nullptr) return hook_->finish();
   average_.wait();
 }
 

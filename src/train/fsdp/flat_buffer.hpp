@@ -4,11 +4,13 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "train/device/storage_device.hpp"
 #include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/buffer_pool.hpp"
+#include "train/fsdp/comm_hook.hpp"
 #include "train/fsdp/flat_layout.hpp"
 #include "train/fsdp/gradient_mean.hpp"
 
@@ -65,6 +67,10 @@ class FlatBuffer {
   /// gradient count as zero. With one shard there is nothing to wait for.
   void start_reduce(Group& shard_group);
   void finish_reduce();
+  /// How start_average() and finish_average() take the mean from now on; null: by an all-reduce. For buffers
+  /// of one shard, whose gradients are float32.
+  void set_comm_hook(std::unique_ptr<CommHook> hook) { hook_ = std::move(hook); }
+  [[nodiscard]] CommHook* comm_hook() const { return hook_.get(); }
   /// After finish_reduce(): the mean over the ranks of `group`, which have the same shard.
   void start_average(Group& group);
   void finish_average();
@@ -103,6 +109,7 @@ class FlatBuffer {
   std::vector<bool> has_gradient_;
   at::Tensor gradient_;
   Pending reduce_;
+  std::unique_ptr<CommHook> hook_;
   Pending average_;
   at::Tensor stored_gradient_;  ///< Where it goes if the storage is apart; kept over steps, as it is pinned.
   at::Tensor reduced_;          ///< What is being copied there.

@@ -6,6 +6,7 @@
 #include "base/checked.hpp"
 #include "train/fsdp/autocast_copies.hpp"
 #include "train/fsdp/buffer_plan.hpp"
+#include "train/fsdp/comm_hook_plan.hpp"
 #include "train/fsdp/step_memory.hpp"
 
 namespace accel::train {
@@ -73,6 +74,11 @@ Mesh mesh_of(const FootprintOptions& options) {
   return {options.replicas, options.world_size / options.replicas};
 }
 
+bool has_hook(const FootprintOptions& options) {
+  const Mesh mesh = mesh_of(options);
+  return options.ddp.comm_hook != core::CommHookType::kNo && mesh.shards == 1 && mesh.replicas > 1;
+}
+
 /// How often a unit is gathered in a step: from all shards, and from those of its reshard group.
 struct Gathers {
   Bytes whole = 0;
@@ -122,7 +128,8 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     add(result.gradient_bytes, shard);
     add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));
     add(result.reduce_bytes, ring(buffer.gradient_bytes(), mesh.shards));
-    const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards);
+    const Bytes part = has_hook(options) ? plan_comm_hook(buffer.layout, options.ddp).sent_bytes
+                                         : buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards);
     add(result.average_bytes, checked_mul(ring(part, mesh.replicas), Bytes{2}));
   }
   return result;
@@ -223,6 +230,24 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
   return sum;
 }
 
+/// What communication hooks keep of all buffers, and the copies of as many as are under way at once.
+Bytes bytes_of_hooks(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
+  Bytes sum = 0;
+  std::vector<Bytes> copies;
+  for (const std::vector<BufferPlan>& of_unit : buffers) {
+    for (const BufferPlan& buffer : of_unit) {
+      if (!buffer.trainable) continue;
+      const CommHookPlan plan = plan_comm_hook(buffer.layout, options.ddp);
+      add(sum, plan.kept_bytes);
+      copies.push_back(plan.copied_bytes);
+    }
+  }
+  std::sort(copies.rbegin(), copies.rend());
+  copies.resize(std::min(copies.size(), kMaxHooked));
+  for (const Bytes copy : copies) add(sum, copy);
+  return sum;
+}
+
 MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                           const std::vector<std::vector<BufferPlan>>& buffers,
                           const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
@@ -257,6 +282,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   memory.replicated_bytes = options.replicated_bytes;
   for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.ignored_bytes);
   if (options.stored_on_host) memory.copy_bytes = bytes_of_copies(buffers, options);
+  if (has_hook(options)) memory.hook_bytes = bytes_of_hooks(buffers, options);
   Bytes& where_stored = options.stored_on_host ? memory.host_bytes : memory.total_bytes;
   for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes})
     add(where_stored, part);
@@ -265,7 +291,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     add(memory.total_bytes, unit.ignored_training_bytes);
   }
   for (const Bytes part : {memory.arriving_gradient_bytes, memory.cast_bytes, memory.unsharded_bytes,
-                           memory.copy_bytes, memory.replicated_bytes})
+                           memory.copy_bytes, memory.replicated_bytes, memory.hook_bytes})
     add(memory.total_bytes, part);
   return memory;
 }

@@ -30,6 +30,7 @@ struct FootprintOptions {
   core::PrecisionConfig precision;
   /// Names of parameters that autocast does not copy (see autocast_copies.hpp).
   std::unordered_set<std::string> names_without_cast;
+  core::DdpConfig ddp;                 ///< Its hook, if each rank of several has the whole model.
   std::uint64_t replicated_bytes = 0;  ///< Of the model's own buffers, which every rank holds.
   std::uint64_t persistent_bytes = 0;  ///< Of those that a checkpoint has.
 };
@@ -80,6 +81,9 @@ struct MemoryFootprint {
   std::uint64_t host_bytes = 0;
   /// Then: of shards and their gradients on the GPU on the way from and to there, at most.
   std::uint64_t copy_bytes = 0;
+  /// Of a communication hook: what it keeps from step to step, and what it has at most of gradients that are
+  /// under way, beside them.
+  std::uint64_t hook_bytes = 0;
   /// All of them at the end of a backward, which is the most there is; without host_bytes.
   std::uint64_t total_bytes = 0;
 };
@@ -103,7 +107,8 @@ struct Footprint {
 /// Traffic is that of a ring: of a buffer of n bytes each of N ranks sends n * (N - 1) / N, in an all-reduce
 /// twice that. In a micro-step a buffer is gathered each time its unit runs, and once more for backward if
 /// the unit was resharded, all but the first time from its reshard group if there is one; gradients are
-/// reduced, and averaged over the replicas, or over all ranks if they are ignored parameters', once a step.
+/// reduced, and averaged over the replicas, or over all ranks if they are ignored parameters', once a step; a
+/// communication hook sends what it makes of them.
 /// The few numbers of the loss and the gradient norm are left out.
 ///
 /// Throws Error as plan_buffers() does, and kCorrupt if a size overflows.

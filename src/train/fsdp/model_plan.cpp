@@ -45,6 +45,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.precision = config.fsdp.precision;
   if (!options.precision.autocast_dtype.empty())
     options.names_without_cast = names_without_cast(model.structure(lookup_modules(plan.structure)));
+  options.ddp = config.training->ddp;
   options.replicated_bytes = model.replicated_bytes();
   options.persistent_bytes = model.persistent_bytes(parse_notes(model.accel_json()).non_persistent);
   return footprint_of(plan.structure, plan.units, options);

@@ -33,10 +33,15 @@ Group& ReduceQueue::averaging_group(const FlatBuffer& buffer) const {
   return buffer.layout().is_whole() ? groups_.world() : groups_.replicate();
 }
 
+bool ReduceQueue::must_wait(const FlatBuffer& buffer) const {
+  if (buffer.comm_hook() != nullptr) return averaging_.size() >= kMaxHooked;
+  return buffer.is_stored_apart() && averaging_.size() >= kMaxStoring;
+}
+
 void ReduceQueue::average(FlatBuffer& buffer) {
   Group& group = averaging_group(buffer);
   if (group.size() == 1) return settle(buffer);
-  while (buffer.is_stored_apart() && averaging_.size() >= kMaxStoring) finish_oldest_average();
+  while (must_wait(buffer)) finish_oldest_average();
   buffer.start_average(group);
   averaging_.push_back(&buffer);
 }

@@ -11,7 +11,8 @@ namespace accel::train {
 /// them, then, if the optimizer works elsewhere, the copy to there. Of parameters that every rank has whole
 /// there is one all-reduce over all ranks instead. At most kMaxReducing of the first are
 /// under way, for each holds a whole unsharded gradient; the second holds only what the optimizer needs
-/// anyway, unless that is elsewhere: then at most kMaxStoring are under way, and as many copies.
+/// anyway, unless that is elsewhere: then at most kMaxStoring are under way, and as many copies; or unless a
+/// communication hook makes something else of it: then at most kMaxHooked.
 ///
 /// Collective, in the same order of buffers on every rank. A reduce-scatter is waited for on the thread that
 /// runs backward, and the all-reduce begins there: what a backend calls back when it is done comes in no
@@ -28,6 +29,7 @@ class ReduceQueue {
  private:
   void finish_oldest_reduce();
   [[nodiscard]] Group& averaging_group(const FlatBuffer& buffer) const;
+  [[nodiscard]] bool must_wait(const FlatBuffer& buffer) const;
   void average(FlatBuffer& buffer);
   void finish_oldest_average();
   void settle(FlatBuffer& buffer);

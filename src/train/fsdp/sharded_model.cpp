@@ -93,6 +93,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
+  const bool hooks_reductions = groups_.mesh().shards == 1 && groups_.mesh().replicas > 1;
+  const auto hook_seeds = std::make_shared<NumpyRandom>(options.ddp.power_sgd.random_seed);
   std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
@@ -106,6 +108,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
       auto buffer =
           std::make_unique<FlatBuffer>(std::move(planned.layout), dtypes_of(planned), planned.trainable,
                                        pool_, planned.replicated ? beside : storage_);
+      if (hooks_reductions && planned.trainable)
+        buffer->set_comm_hook(CommHook::make(options.ddp, buffer->layout(), hook_seeds));
       ShardTarget target{*buffer, {}, planned.replicated ? 0 : groups_.place().shard};
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
@@ -242,6 +246,12 @@ void ShardedModel::finish_backward() {
 
 void ShardedModel::clear_gradients() {
   for (FlatBuffer* buffer : trainable_buffers_) buffer->clear_gradient();
+}
+
+void ShardedModel::forget_hook_state() {
+  for (const FlatBuffer* buffer : trainable_buffers_) {
+    if (buffer->comm_hook() != nullptr) buffer->comm_hook()->forget();
+  }
 }
 
 void ShardedModel::set_training(bool training) { module_.train(training); }

@@ -37,6 +37,7 @@ struct ShardingOptions {
   std::shared_ptr<StorageDevice> activation_storage = nullptr;
   bool poison = false;             ///< As BufferPool has it, for tests.
   bool broadcast_buffers = false;  ///< As DistributedDataParallel: rank 0's buffers are those of all ranks.
+  core::DdpConfig ddp;             ///< Communication hooks, if every rank has the whole model.
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
@@ -64,6 +65,8 @@ class ShardedModel {
   void finish_backward();
   /// Drops the gradients after the optimizer has used them.
   void clear_gradients();
+  /// Instead of the optimizer's step, if a gradient is infinite or NaN: communication hooks begin anew.
+  void forget_hook_state();
   void set_training(bool training);
   /// The most units whose parameters were gathered, or being gathered, at once so far.
   [[nodiscard]] int gathered_ahead() const { return step_.gathered_ahead; }

@@ -13,6 +13,9 @@ inline constexpr std::size_t kMaxReducing = 2;
 /// many for the copy to there.
 inline constexpr std::size_t kMaxStoring = 2;
 
+/// Gradients that a communication hook may have under way at once, each with copies of its own.
+inline constexpr std::size_t kMaxHooked = 2;
+
 /// No unit is gathered ahead while so many are unsharded: the root, the one that runs, and another.
 inline constexpr int kMostUnsharded = 3;
 

@@ -53,6 +53,8 @@ Config unusual_config() {
   training.max_grad_norm = 1.0 / 3.0;
   training.skip_nonfinite = true;
   training.grad_scaler = {1024, 4, 0.25, 7};
+  training.ddp = {
+      CommHookType::kPowerSgd, CommHookType::kFp16, {4, 10, 1.5, false, false, 1e-8, 0xFFFF'FFFF}};
   training.eval_every = 100;
   training.log_every = 1;
   training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;

@@ -84,6 +84,7 @@ struct Case {
   core::PrecisionConfig precision = {};
   bool offload = false;
   bool trained = false;  ///< What is ignored.
+  core::DdpConfig ddp = {};
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -110,6 +111,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.training.emplace();
   config.training->gradient_accumulation_steps = tested.micro_steps;
   config.training->optimizer.no_decay = {"bias"};
+  config.training->ddp = tested.ddp;
 
   const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
   const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
@@ -129,6 +131,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   MeshGroups groups(world, mesh, over(shard), over(replicate),
                     tested.reshard_size > 0 ? over(reshard) : nullptr);
   ShardingOptions options{config.fsdp, config.training->optimizer.no_decay};
+  options.ddp = tested.ddp;
   if (tested.offload) options.storage = std::make_shared<testing::LateStorage>();
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, std::move(groups));
   AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
@@ -178,7 +181,9 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
             tested.offload ? shards + gradients + states - 3 * whole_gradients : 0U);
   EXPECT_EQ(planned.memory.total_bytes + planned.memory.host_bytes,
             shards + gradients + states + planned.memory.arriving_gradient_bytes +
-                planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes);
+                planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes +
+                planned.memory.hook_bytes);
+  EXPECT_EQ(planned.memory.hook_bytes > 0, tested.ddp.comm_hook != core::CommHookType::kNo);
   EXPECT_EQ(model.pool().held_bytes(), in_pool);
   EXPECT_EQ(shard->gathered + reshard->gathered, 2 * planned.gather_bytes);
   EXPECT_EQ(shard->reduced, 2 * planned.reduce_bytes);
@@ -241,6 +246,15 @@ INSTANTIATE_TEST_SUITE_P(
              .micro_steps = 2,
              .nested = true,
              .replicas = 2},
+        Case{.name = "replicated_in_bfloat16",
+             .world_size = 3,
+             .replicas = 3,
+             .ddp = {.comm_hook = core::CommHookType::kBf16}},
+        Case{.name = "replicated_as_factors",
+             .world_size = 2,
+             .micro_steps = 2,
+             .replicas = 2,
+             .ddp = {.comm_hook = core::CommHookType::kPowerSgd, .power_sgd = {.start_iter = 0}}},
         Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
         Case{.name = "resharded_to_two_not_ahead", .world_size = 4, .ahead = false, .reshard_size = 2},
         Case{.name = "resharded_to_four_of_64", .world_size = 64, .reshard_size = 4},

@@ -1,0 +1,160 @@
+#include "train/fsdp/power_sgd.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <tuple>
+#include <utility>
+
+namespace accel::train {
+namespace {
+
+// A column of zeros becomes NaN without epsilon, as in torch. Zeros would be worse: no factor of them ever
+// gets away from there, and the parameter would silently never be trained.
+void gram_schmidt(const at::Tensor& matrices, double epsilon) {
+  const std::int64_t columns = matrices.size(2);
+  for (std::int64_t i = 0; i < columns; ++i) {
+    at::Tensor column = matrices.narrow(2, i, 1);
+    at::Tensor norm = at::linalg_vector_norm(column, 2, at::IntArrayRef{1}, /*keepdim=*/true);
+    column.div_(epsilon == 0 ? norm : norm + epsilon);
+    if (i + 1 == columns) break;
+    at::Tensor rest = matrices.narrow(2, i + 1, columns - i - 1);
+    rest.sub_(at::sum(column * rest, at::IntArrayRef{1}, /*keepdim=*/true) * column);
+  }
+}
+
+}  // namespace
+
+void orthogonalize(const at::Tensor& matrices, double epsilon) {
+  const at::ScalarType dtype = matrices.scalar_type();
+  if (matrices.size(2) <= 2 || dtype == at::kHalf || dtype == at::kBFloat16)
+    return gram_schmidt(matrices, epsilon);
+  matrices.copy_(std::get<0>(at::linalg_qr(matrices)));
+}
+
+PowerSgd::PowerSgd(const FlatLayout& layout, const core::PowerSgdConfig& config,
+                   std::shared_ptr<NumpyRandom> seeds)
+    : config_(config), plan_(plan_low_rank(layout, config)), seeds_(std::move(seeds)) {}
+
+at::Tensor PowerSgd::m(const LowRankMatrix& matrix) const {
+  return gradient_.narrow(0, matrix.offset, matrix.rows * matrix.columns)
+      .view({1, matrix.rows, matrix.columns});
+}
+
+at::Tensor PowerSgd::p(const LowRankMatrix& matrix) const {
+  return sent_.narrow(0, plan_.whole_numel + matrix.p_offset, matrix.rows * matrix.rank)
+      .view({1, matrix.rows, matrix.rank});
+}
+
+at::Tensor PowerSgd::q(const LowRankMatrix& matrix) const {
+  return qs_.narrow(0, matrix.q_offset, matrix.columns * matrix.rank).view({1, matrix.columns, matrix.rank});
+}
+
+void PowerSgd::start(Group& group, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  group_ = &group;
+  gradient_ = gradient;
+  if (iteration_++ < config_.start_iter) {
+    gradient_.div_(group.size());
+    pending_ = group.all_reduce_sum(gradient_);
+    return;
+  }
+  if (config_.use_error_feedback) add_error();
+  make_qs();
+  compute_ps();
+  pending_ = group.all_reduce_sum(sent_);
+}
+
+void PowerSgd::finish() {
+  const at::NoGradGuard no_grad;
+  pending_.wait();
+  if (sent_.defined()) {
+    take_whole();
+    if (plan_.q_numel > 0) {
+      compute_qs();
+      group_->all_reduce_sum(qs_).wait();
+      decompress();
+    }
+    // What was to be sent, less what was.
+    if (config_.use_error_feedback) error_.sub_(gradient_);
+    if (!config_.warm_start) qs_.reset();
+    sent_.reset();
+  }
+  gradient_.reset();
+}
+
+void PowerSgd::forget() {
+  error_.reset();
+  qs_.reset();
+}
+
+// Leaves the sum in the error, too, until it is known what of it is sent.
+void PowerSgd::add_error() {
+  if (!error_.defined()) {
+    error_ = gradient_.clone();
+    return;
+  }
+  error_.add_(gradient_);
+  gradient_.copy_(error_);
+}
+
+void PowerSgd::make_qs() {
+  const bool draws = !qs_.defined();
+  if (!draws) {
+    for (const LowRankMatrix& matrix : plan_.matrices)
+      orthogonalize(q(matrix), config_.orthogonalization_epsilon);
+    return;
+  }
+  qs_ = at::empty({plan_.q_numel}, gradient_.options());
+  // Of its own: drawing from the rank's would change what dropout draws. On the CPU, as in torch.
+  constexpr std::uint32_t kSeeds = 1'000'000'000;
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seeds_->randint(kSeeds));
+  const auto options = at::TensorOptions(gradient_.scalar_type());
+  for (const LowRankMatrix& matrix : plan_.matrices) {
+    q(matrix).copy_(at::randn({1, matrix.columns, matrix.rank}, generator, options));
+    orthogonalize(q(matrix), config_.orthogonalization_epsilon);
+  }
+}
+
+void PowerSgd::compute_ps() {
+  sent_ = at::empty({plan_.whole_numel + plan_.p_numel}, gradient_.options());
+  std::int64_t at = 0;
+  for (const ElementRange& range : plan_.whole) {
+    sent_.narrow(0, at, range.size()).copy_(gradient_.narrow(0, range.begin, range.size()));
+    at += range.size();
+  }
+  // As torch multiplies them, for the same rounding.
+  for (const LowRankMatrix& matrix : plan_.matrices) {
+    at::Tensor out = p(matrix);
+    at::bmm_out(out, m(matrix), q(matrix));
+  }
+}
+
+void PowerSgd::take_whole() {
+  sent_.narrow(0, 0, plan_.whole_numel).div_(group_->size());
+  std::int64_t at = 0;
+  for (const ElementRange& range : plan_.whole) {
+    gradient_.narrow(0, range.begin, range.size()).copy_(sent_.narrow(0, at, range.size()));
+    at += range.size();
+  }
+}
+
+// P needs no division, as only its directions count.
+void PowerSgd::compute_qs() {
+  for (const LowRankMatrix& matrix : plan_.matrices) {
+    orthogonalize(p(matrix), config_.orthogonalization_epsilon);
+    at::Tensor out = q(matrix);
+    at::bmm_out(out, m(matrix).transpose(1, 2), p(matrix));
+  }
+}
+
+void PowerSgd::decompress() {
+  qs_.div_(group_->size());
+  for (const LowRankMatrix& matrix : plan_.matrices) {
+    at::Tensor out = m(matrix);
+    at::bmm_out(out, p(matrix), q(matrix).transpose(1, 2));
+  }
+}
+
+}  // namespace accel::train
