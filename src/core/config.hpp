@@ -31,7 +31,6 @@ struct PrecisionConfig {
   /// In which forward runs under autocast, with float32 outputs: in version 1, and where nothing is sharded.
   std::string autocast_dtype;
 
-  [[nodiscard]] bool is_mixed() const { return !param_dtype.empty() || !autocast_dtype.empty(); }
   [[nodiscard]] bool is_float16() const { return param_dtype == "float16" || autocast_dtype == "float16"; }
 };
 
@@ -99,6 +98,10 @@ struct CheckpointConfig {
   std::int64_t every = 0;        ///< Steps; 0: never, else also at the last step.
   std::int64_t total_limit = 0;  ///< Checkpoints kept; 0: all.
 };
+
+/// The least factor by which a loss in float16 is multiplied: below float16's least normal number the
+/// gradient of the loss itself, which is the factor, is no longer exact.
+inline constexpr double kLeastScale = 0x1p-14;
 
 /// Of the factor by which a loss in float16 is multiplied before backward: torch.amp.GradScaler's defaults.
 struct GradScalerConfig {

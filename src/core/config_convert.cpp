@@ -62,6 +62,7 @@ std::optional<std::int64_t> parse_integer(const YamlNode& node) {
 
 void check_range(const Field& field, const YamlNode& node, double value) {
   if (value < field.min) fail(field, node, fmt::format("at least {}", field.min));
+  if (value > field.max) fail(field, node, fmt::format("at most {:.10g}", field.max));
   if (value <= field.above) fail(field, node, fmt::format("greater than {}", field.above));
   if (value >= field.below) fail(field, node, fmt::format("less than {}", field.below));
 }

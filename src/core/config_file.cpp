@@ -12,6 +12,22 @@ namespace {
 
 constexpr std::uint64_t kLargestConfigBytes = 16'000'000;
 
+/// `fp16`, which Accelerate's files had before `mixed_precision`, is that in the layer in which it is set,
+/// over what lies below.
+void translate_fp16(Settings& layer) {
+  static constexpr std::string_view kPrecision = "mixed_precision";
+  const auto fp16 = layer.get<bool>("fp16");
+  if (!fp16) return;
+  const auto precision = layer.get<std::string>(kPrecision);
+  if (!precision) {
+    layer.set(std::string(kPrecision), {std::string(*fp16 ? "fp16" : "no"), layer.find("fp16")->origin});
+  } else if ((*precision == "fp16") != *fp16) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'fp16: {}' contradicts '{}: {}'", layer.where("fp16"),
+                                               *fp16, kPrecision, *precision))
+        .hint("keep one of the two");
+  }
+}
+
 Settings read_file(const std::filesystem::path& file) {
   std::string text;
   try {
@@ -19,12 +35,9 @@ Settings read_file(const std::filesystem::path& file) {
   } catch (const Error& error) {
     throw Error(ErrorKind::kUsage, fmt::format("configuration: {}", error.message()));
   }
-  return settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, file.string()}));
-}
-
-std::string mixed_precision_of(const Settings& settings) {
-  if (const auto precision = settings.get<std::string>("mixed_precision")) return *precision;
-  return settings.get<bool>("fp16").value_or(false) ? "fp16" : "no";
+  Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, file.string()}));
+  translate_fp16(settings);
+  return settings;
 }
 
 }  // namespace
@@ -33,6 +46,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   LoadedConfig loaded;
   Settings& settings = loaded.settings;
   for (auto flag = request.flags.rbegin(); flag != request.flags.rend(); ++flag) settings.add_below(*flag);
+  translate_fp16(settings);
   if (!request.file.empty()) settings.add_below(read_file(request.file));
   const bool has_training = settings.has("training");
   settings.add_below(settings_from_environment(request.environment));
@@ -46,7 +60,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   check_built(settings, request.runs_program ? Reader::kLauncher : Reader::kEngine);
 
   Config& config = loaded.config;
-  config.mixed_precision = mixed_precision_of(settings);
+  config.mixed_precision = settings.get<std::string>("mixed_precision").value_or("no");
   config.launch = resolve_launch(settings, request);
   config.distributed_type = resolve_distributed_type(settings, request, config.launch);
   if (!request.runs_program) {

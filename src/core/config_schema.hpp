@@ -34,6 +34,7 @@ struct Field {
   Reader reader = Reader::kEngine;
   std::string_view system = {};  ///< The system that other values than `built` ask for, if it is not ours.
   double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
   double above = -std::numeric_limits<double>::infinity();  ///< Exclusive.
   double below = std::numeric_limits<double>::infinity();   ///< Exclusive.
 };

@@ -1,3 +1,6 @@
+#include <limits>
+
+#include "core/config.hpp"
 #include "core/config_schema.hpp"
 
 namespace accel::core {
@@ -51,9 +54,15 @@ constexpr Field kFields[] = {
     {.path = "training.gradient_accumulation_steps", .type = Type::kInt, .min = 1},
     {.path = "training.sync_each_batch", .type = Type::kBool, .built = "false"},
     {.path = "training.max_grad_norm", .type = Type::kNumber, .above = 0},
-    {.path = "training.grad_scaler.init_scale", .type = Type::kNumber, .above = 0},
-    {.path = "training.grad_scaler.growth_factor", .type = Type::kNumber, .above = 1},
-    {.path = "training.grad_scaler.backoff_factor", .type = Type::kNumber, .above = 0, .below = 1},
+    {.path = "training.grad_scaler.init_scale",
+     .type = Type::kNumber,
+     .min = kLeastScale,
+     .max = std::numeric_limits<float>::max()},
+    {.path = "training.grad_scaler.growth_factor",
+     .type = Type::kNumber,
+     .max = std::numeric_limits<float>::max(),
+     .above = 1},
+    {.path = "training.grad_scaler.backoff_factor", .type = Type::kNumber, .min = kLeastScale, .below = 1},
     {.path = "training.grad_scaler.growth_interval", .type = Type::kInt, .min = 1},
     // Under the names of Accelerate's DistributedDataParallelKwargs and torch's PowerSGDState.
     {.path = "training.ddp.comm_hook",

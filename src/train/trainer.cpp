@@ -129,6 +129,10 @@ class Trainer {
     for (const auto& unit : model_.units()) {
       if (unit->calls() == 0) say(fmt::format("the wrapped module '{}' never ran", unit->plan().module));
     }
+    if (optimizer_.steps() == 0 && group_.rank() == 0) {
+      log::warn(fmt::format("none of the {} steps changed a weight: {}", config_.max_steps,
+                            "in each the loss or a gradient was infinite or NaN"));
+    }
   }
 
  private:
@@ -195,10 +199,11 @@ class Trainer {
     const double unscale = scaler_ ? scaler_->inverse() : 1;
     result.grad_norm = std::sqrt(sums[1] / model_.groups().mesh().replicas) * unscale;
     // The sum is over all ranks, so all skip the step, or none.
-    const bool overflowed = scaler_ && std::isfinite(result.loss);
-    result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
+    const bool finite_loss = std::isfinite(result.loss);
+    result.skipped = !finite_loss || !std::isfinite(result.grad_norm);
+    const bool overflowed = scaler_ && finite_loss && result.skipped;
     if (result.skipped && !overflowed) report_nonfinite(step, result);
-    skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
+    if (!overflowed) skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
     const std::int64_t total =
         config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
     result.lr = config_.optimizer.lr * lr_factor(config_.lr_scheduler, optimizer_.steps(), total);
@@ -210,7 +215,8 @@ class Trainer {
       model_.forget_hook_state();
     }
     model_.clear_gradients();
-    if (scaler_) scaler_->update(result.skipped, step);
+    // A loss that is NaN says nothing of the scale.
+    if (scaler_ && finite_loss) scaler_->update(overflowed, step);
     skipped_ += result.skipped ? 1 : 0;
     return result;
   }

@@ -22,7 +22,7 @@ class Net(torch.nn.Module):
         return self.head(torch.tanh(self.tokens(input_ids)))
 
 
-def run(accel, directory, ranks, bad, code=0, **training):
+def run(accel, directory, ranks, bad, code=0, flags=(), **training):
     """Of STEPS good steps, and one in between if `bad`. Returns the lines of each step, and what was said."""
     directory.mkdir()
     torch.manual_seed(0)
@@ -38,7 +38,7 @@ def run(accel, directory, ranks, bad, code=0, **training):
     config = train_runs.config(directory, ranks, directory / "text", max_steps=STEPS + bad, **{
         "fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP", "lr_scheduler": {"type": "linear", "warmup_steps": 4, "total_steps": 20},
         **training})
-    said = accel("launch", config, code=code).stderr
+    said = accel("launch", config, *flags, code=code).stderr
     return train_runs.metrics(directory), train_runs.metrics(directory, "lr"), train_runs.metrics(directory, "skipped"), said
 
 
@@ -52,6 +52,25 @@ def test_the_other_steps_are_those_of_a_run_without_it(accel, tmp_path):
     assert ours == losses
     assert our_rates == rates
     assert f"step {BAD_STEP}: the loss is nan and the gradient norm nan; no weight is changed" in said
+
+
+FLOAT16 = ("--mixed-precision", "fp16")
+
+
+def test_it_leaves_the_scale_of_float16_alone(accel, tmp_path):
+    """No scale helps against data, and a smaller one loses gradients."""
+    losses, _, skipped, _ = run(accel, tmp_path / "bad", 1, bad=True, flags=FLOAT16, skip_nonfinite=True)
+    assert skipped == [0, 0, 1, 0, 0, 0, 0, 0, 0]
+    assert losses[BAD_STEP - 1] is None
+    assert set(train_runs.metrics(tmp_path / "bad", "scale")) == {65536.0}
+
+
+def test_a_run_without_a_step_of_the_optimizer_says_so(accel, tmp_path):
+    scaler = {"init_scale": 2.0**60}
+    _, _, skipped, said = run(accel, tmp_path / "idle", 1, bad=False, flags=FLOAT16, grad_scaler=scaler)
+    assert skipped == [1] * STEPS
+    assert f"none of the {STEPS} steps changed a weight: in each the loss or a gradient was infinite or NaN" in said
+    assert "changed a weight" not in run(accel, tmp_path / "good", 1, bad=False)[3]
 
 
 def test_otherwise_it_ends_the_run(accel, tmp_path):

@@ -59,14 +59,16 @@ Variables machine_variables(const LoadedConfig& loaded, int physical_cores, cons
 }
 
 Variables worker_variables(const Environment& environment) {
-  for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
+  for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
     if (environment(name)) return {};
   }
+  const std::string theirs = environment("GLIBC_TUNABLES").value_or("");
+  if (theirs.find("glibc.malloc.") != std::string::npos) return {};
   // Larger blocks have pages of their own, or the heap would have holes of their size (docs/design/015).
   // Where large pages are off, hugetlb=1 does nothing.
-  return {{"GLIBC_TUNABLES",
-           "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4194304:"
-           "glibc.malloc.trim_threshold=1099511627776"}};
+  const std::string ours =
+      "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=1099511627776";
+  return {{"GLIBC_TUNABLES", theirs.empty() ? ours : theirs + ":" + ours}};
 }
 
 std::vector<std::string> merged_environment(const Variables& variables) {

@@ -32,8 +32,8 @@ Variables accelerate_variables(const LoadedConfig& loaded);
 Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment);
 
 /// What accel-worker gets, and a program does not: how glibc's malloc serves tensors, unless the user says
-/// something of that himself. Large pages, and no return of memory to the system between tensors, since the
-/// next step faults the same pages in again.
+/// something of malloc himself; other tunables of his stay in front. Large pages, and no return of memory to
+/// the system between tensors, since the next step faults the same pages in again.
 Variables worker_variables(const Environment& environment);
 
 /// This process's environment with `variables` over it, as "NAME=value".

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/atomic_file.hpp"
+#include "ckpt/crc32.hpp"
 #include "ckpt/dtype.hpp"
 #include "train/checkpoint/state_items.hpp"
 
@@ -22,6 +24,10 @@ using nlohmann::json;
 constexpr const char* kModelDirectory = "pytorch_model_fsdp_0";
 constexpr const char* kOptimizerDirectory = "optimizer_0";
 
+// nlohmann's numbers.
+constexpr int kOneLine = -1;
+constexpr int kIndented = 2;
+
 json to_json(const std::string& directory, const ckpt::FileSummary& file) {
   return {{"name", directory + "/" + file.name}, {"bytes", file.bytes}, {"crc32", file.crc32}};
 }
@@ -33,13 +39,20 @@ std::string hex_of(const at::Tensor& bytes) {
   return text;
 }
 
-void write_random_state(const fs::path& directory, int rank) {
+/// Returns what the manifest says of it.
+json write_json(const fs::path& directory, const std::string& name, const json& document, int indent) {
+  const std::string text = document.dump(indent) + "\n";
+  write_file_atomically(directory / name, text);
+  return {{"name", name}, {"bytes", text.size()}, {"crc32", ckpt::crc32(std::as_bytes(std::span(text)))}};
+}
+
+json write_random_state(const fs::path& directory, int rank) {
   const json document = {{"version", 1}, {"cpu", hex_of(at::detail::getDefaultCPUGenerator().get_state())}};
-  write_file_atomically(directory / fmt::format("random_states_{}.json", rank), document.dump() + "\n");
+  return write_json(directory, fmt::format("random_states_{}.json", rank), document, kOneLine);
 }
 
 /// With the keys of torch's GradScaler.state_dict().
-void write_scaler(const fs::path& directory, const GradScaler& scaler) {
+json write_scaler(const fs::path& directory, const GradScaler& scaler) {
   const core::GradScalerConfig& config = scaler.config();
   const json document = {{"version", 1},
                          {"scale", scaler.state().scale},
@@ -47,7 +60,7 @@ void write_scaler(const fs::path& directory, const GradScaler& scaler) {
                          {"backoff_factor", config.backoff_factor},
                          {"growth_interval", config.growth_interval},
                          {"_growth_tracker", scaler.state().growth_tracker}};
-  write_file_atomically(directory / "scaler.json", document.dump(2) + "\n");
+  return write_json(directory, "scaler.json", document, kIndented);
 }
 
 json tensors_of(const std::vector<ckpt::DcpRankPlan>& plans) {
@@ -87,14 +100,14 @@ class Finisher {
   void write_manifest(const TrainerState& state) {
     const json trainer = {{"version", 1},   {"step", state.step}, {"epoch", state.epoch},
                           {"lr", state.lr}, {"seed", state.seed}, {"world_size", world_size_}};
-    write_file_atomically(directory_ / "trainer_state.json", trainer.dump(2) + "\n");
-    if (state.scaler) write_scaler(directory_, *state.scaler);
+    files_.push_back(write_json(directory_, "trainer_state.json", trainer, kIndented));
+    if (state.scaler) files_.push_back(write_scaler(directory_, *state.scaler));
     const json manifest = {{"version", 1},
                            {"step", state.step},
                            {"world_size", world_size_},
                            {"files", files_},
                            {"tensors", tensors_}};
-    write_file_atomically(directory_ / "accel_manifest.json", manifest.dump(2) + "\n");
+    write_json(directory_, "accel_manifest.json", manifest, kIndented);
   }
 
  private:
@@ -123,8 +136,8 @@ fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, cons
       to_json(kOptimizerDirectory,
               write_state(directory / kOptimizerDirectory, rank,
                           optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
+      write_random_state(directory, rank),
   };
-  write_random_state(directory, rank);
 
   const std::vector<std::string> all = group.exchange(written.dump());
   if (rank == 0) {

@@ -1,12 +1,30 @@
 #include "train/fsdp/buffer_broadcast.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <map>
+#include <string>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace accel::train {
+namespace {
+
+// On all ranks, or those that write would leave rank 0 to wait for them.
+void require_writable(const std::string& name, const at::Tensor& buffer) {
+  if (at::has_internal_overlap(buffer) != at::MemOverlap::Yes) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("buffer '{}' is expanded: several of its elements are one in memory, so it cannot "
+                          "be made rank 0's on all ranks, as MULTI_CPU and MULTI_GPU do",
+                          name))
+      .hint("export the model with that buffer as .clone() makes it");
+}
+
+}  // namespace
 
 BufferBroadcast::BufferBroadcast(const torch::jit::Module& module, Group& group)
     : module_(module), group_(group), has_buffers_(module.buffers(/*recurse=*/true).size() > 0) {}
@@ -16,8 +34,10 @@ void BufferBroadcast::before_forward() {
   const at::NoGradGuard no_grad;
   // Looked up anew: a forward may have put another tensor into a slot.
   std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
-  for (const at::Tensor& buffer : module_.buffers(/*recurse=*/true)) {
-    if (buffer.numel() > 0) by_dtype[buffer.scalar_type()].push_back(buffer);
+  for (const auto& [name, buffer] : module_.named_buffers(/*recurse=*/true)) {
+    if (buffer.numel() == 0) continue;
+    require_writable(name, buffer);
+    by_dtype[buffer.scalar_type()].push_back(buffer);
   }
   for (const auto& [dtype, buffers] : by_dtype) {
     std::vector<at::Tensor> flat;

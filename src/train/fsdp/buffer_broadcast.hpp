@@ -16,7 +16,8 @@ class BufferBroadcast {
   /// `module` and `group` must outlive it. A model without buffers costs nothing.
   BufferBroadcast(const torch::jit::Module& module, Group& group);
 
-  /// Collective. One broadcast for each dtype that the buffers have.
+  /// Collective. One broadcast for each dtype that the buffers have. An expanded buffer, which nothing can be
+  /// written into, is an Error of kind kUsage on every rank.
   void before_forward();
   void after_forward(bool reduces) { due_ = reduces; }
 

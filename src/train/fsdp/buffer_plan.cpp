@@ -25,9 +25,7 @@ constexpr std::string_view kFull = "float32";
 
 bool is_half(std::string_view dtype) { return dtype == "float16" || dtype == "bfloat16"; }
 bool is_floating(std::string_view dtype) { return is_half(dtype) || dtype == kFull || dtype == "float64"; }
-bool is_mixed(const core::PrecisionConfig& precision) {
-  return !precision.param_dtype.empty();
-}  // Of shards.
+bool casts_shards(const core::PrecisionConfig& precision) { return !precision.param_dtype.empty(); }
 
 /// The first names of the parameters that version 1 leaves in their dtype.
 std::unordered_set<std::string> kept_parameters(const ModelStructure& model, const UnitPlan& unit,
@@ -47,7 +45,7 @@ std::unordered_set<std::string> kept_parameters(const ModelStructure& model, con
 }
 
 bool is_widened(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
-  return parameter.requires_grad && is_half(parameter.dtype) && is_mixed(precision);
+  return parameter.requires_grad && is_half(parameter.dtype) && casts_shards(precision);
 }
 
 void check_trainable_dtype(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
@@ -56,8 +54,10 @@ void check_trainable_dtype(const ParameterInfo& parameter, const core::Precision
               fmt::format("parameter '{}' requires grad and is {}; training in another dtype than "
                           "float32 is not there yet",
                           parameter.fqns.front(), parameter.dtype))
-      .hint(is_half(parameter.dtype) ? "export the model in float32, or set mixed_precision: bf16"
-                                     : "export the model in float32");
+      .hint(is_half(parameter.dtype)
+                ? "export the model in float32, or train it with distributed_type: FSDP and mixed_precision: "
+                  "bf16; autocast alone leaves parameters as they are"
+                : "export the model in float32");
 }
 
 std::int64_t item_bytes_of(std::string_view name, const ParameterInfo& parameter) {
@@ -75,7 +75,7 @@ BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfi
   buffer.trainable = parameter.requires_grad;
   buffer.replicated = parameter.ignored;
   buffer.dtype = is_widened(parameter, precision) ? std::string(kFull) : parameter.dtype;
-  const bool casts = is_mixed(precision) && is_floating(buffer.dtype) && !buffer.replicated && !keeps;
+  const bool casts = casts_shards(precision) && is_floating(buffer.dtype) && !buffer.replicated && !keeps;
   buffer.compute_dtype = casts ? precision.param_dtype : buffer.dtype;
   buffer.reduce_dtype =
       casts && !precision.reduce_dtype.empty() ? precision.reduce_dtype : buffer.compute_dtype;

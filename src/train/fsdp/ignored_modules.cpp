@@ -72,4 +72,18 @@ ModelStructure with_ignored(ModelStructure model, const std::string& pattern) {
   return model;
 }
 
+std::vector<std::string> ignored_beside(const ModelStructure& model, std::string_view dtype) {
+  std::vector<std::string> modules;
+  for (const ParameterInfo& parameter : model.parameters) {
+    const std::string_view computes = parameter.requires_grad ? "float32" : std::string_view(parameter.dtype);
+    if (!parameter.ignored || computes == dtype || computes.find("float") == std::string_view::npos) continue;
+    const std::string& name = parameter.fqns.front();
+    const std::size_t dot = name.rfind('.');
+    std::string module = dot == std::string::npos ? "(root)" : name.substr(0, dot);
+    if (std::find(modules.begin(), modules.end(), module) == modules.end())
+      modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
 }  // namespace accel::train

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "train/model/structure.hpp"
 
@@ -17,5 +19,9 @@ namespace accel::train {
 ///
 /// Source: accelerate/utils/fsdp_utils.py, get_parameters_from_modules.
 ModelStructure with_ignored(ModelStructure model, const std::string& pattern);
+
+/// The ignored modules with floating parameters of their own that compute in another dtype than `dtype`, the
+/// units' in mixed precision: in that which they have, and in float32 where they are trained.
+std::vector<std::string> ignored_beside(const ModelStructure& model, std::string_view dtype);
 
 }  // namespace accel::train

@@ -34,14 +34,28 @@ BufferDtypes dtypes_of(const BufferPlan& plan) {
   return {dtype_named(plan.dtype), dtype_named(plan.compute_dtype), dtype_named(plan.reduce_dtype)};
 }
 
+constexpr std::size_t kShown = 5;
+
 void warn_of_widened(const ModelStructure& model, const core::PrecisionConfig& precision) {
   const std::vector<std::string> names = widened_parameters(model, precision);
   if (names.empty()) return;
-  constexpr std::size_t kShown = 5;
   const std::span shown = std::span(names).first(std::min(names.size(), kShown));
   log::warn(
       fmt::format("{} trainable parameters of less than float32 are trained, and saved, in float32: {}{}",
                   names.size(), fmt::join(shown, ", "), names.size() > kShown ? ", ..." : ""));
+}
+
+/// Ignored modules get what units give, in 16 bits, and have weights that are not cast.
+std::string dtype_hint_of(const ModelStructure& model, const core::PrecisionConfig& precision) {
+  if (precision.io_dtype.empty()) return "";
+  const std::vector<std::string> modules = ignored_beside(model, precision.io_dtype);
+  if (modules.empty()) return "";
+  const std::span shown = std::span(modules).first(std::min(modules.size(), kShown));
+  return fmt::format(
+      "inputs are {}, and weights of ignored modules are not cast: {}{}; let such a module cast its input, "
+      "or "
+      "do not ignore it",
+      precision.io_dtype, fmt::join(shown, ", "), modules.size() > kShown ? ", ..." : "");
 }
 
 std::shared_ptr<StorageDevice> storage_or(const std::shared_ptr<StorageDevice>& given, bool on_host,
@@ -73,6 +87,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const ModelStructure plain = with_ignored(file.structure({}), ignored);
   structure_ =
       with_ignored(file.structure(foreign_reads(module_, unit_modules(plain, resolved.fsdp))), ignored);
+  dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   if (options.on_wrapped) options.on_wrapped();
   load(file, options.weights, targets);
@@ -131,7 +146,9 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .recompute = options.fsdp.activation_checkpointing,
         .kept = kept->is_apart() ? kept : nullptr,
         // Units that run again may read the root's parameters, each in a backward of its own.
-        .reduce_late = options.fsdp.activation_checkpointing && plan.is_root()};
+        .reduce_late = options.fsdp.activation_checkpointing && plan.is_root(),
+        .device = device_,
+        .without_autocast = autocast_.has_value() && WithoutAutocast::wants(class_name_of(module))};
     units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers), unit, groups_, step_));
     hooks[module._ivalue().get()] = units_.back().get();
   }
@@ -209,10 +226,12 @@ c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
     if (!autocast_) return module_.forward(std::move(inputs));
     const AutocastScope autocast(*autocast_);
     return with_float32(module_.forward(std::move(inputs)));
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     // The interpreter's text has a traceback, and neither the kind nor the hint of an Error.
     if (step_.failure) std::rethrow_exception(std::exchange(step_.failure, nullptr));
-    throw;
+    const std::string_view text = error.what();
+    if (dtype_hint_.empty() || text.find("same dtype") == std::string_view::npos) throw;
+    throw Error(ErrorKind::kFailure, std::string(text)).hint(dtype_hint_);
   }
 }
 

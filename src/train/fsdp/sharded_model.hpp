@@ -87,7 +87,7 @@ class ShardedModel {
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
-  /// In modules that must not run under it.
+  /// In modules that must not run under it and are no units, which switch it off by themselves.
   void switch_autocast_off(const std::unordered_map<std::string, torch::jit::Module>& modules,
                            std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks);
   void load(const ModelFile& file, const WeightOptions& options, const std::vector<ShardTarget>& targets);
@@ -98,6 +98,7 @@ class ShardedModel {
   at::Device device_;
   ModelStructure structure_;
   std::vector<std::string> non_persistent_;
+  std::string dtype_hint_;  ///< For an operator that refuses inputs of two dtypes; may be empty.
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;
   MeshGroups groups_;

@@ -38,6 +38,7 @@ Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, cons
   // What runs last in forward and first in backward would gain nothing from being freed in between.
   if (plan_.stays_gathered) options_.reshard_after_forward = false;
   if (!plan_.checkpoints) options_.recompute = false;
+  if (options_.without_autocast) without_autocast_.emplace(name(), options_.device.type());
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable()) continue;
     trainable_parameters_ += static_cast<std::int64_t>(buffer->parameters().size());
@@ -166,9 +167,11 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
     }
   }
   inputs_.push_back(std::move(versions));
+  if (without_autocast_) without_autocast_->before_call(arguments);
 }
 
-void Unit::after_call(std::span<const c10::IValue> /*arguments*/, const c10::IValue& result) {
+void Unit::after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) {
+  if (without_autocast_) without_autocast_->after_call(arguments, result);
   const TensorVersions inputs = std::move(inputs_.back());
   inputs_.pop_back();
   if (at::GradMode::is_enabled()) {

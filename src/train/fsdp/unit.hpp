@@ -16,6 +16,7 @@
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 #include "train/fsdp/unit_plan.hpp"
+#include "train/graph/autocast.hpp"
 #include "train/graph/run_unit.hpp"
 
 namespace accel::train {
@@ -63,6 +64,8 @@ class Unit final : public UnitHooks {
     std::shared_ptr<StorageDevice> kept;           ///< Of what is kept for that; null: where it is.
     /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
     bool reduce_late = false;
+    c10::Device device = c10::kCPU;  ///< That computes.
+    bool without_autocast = false;   ///< Computes as if there were none.
   };
 
   Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
@@ -89,6 +92,7 @@ class Unit final : public UnitHooks {
   void failed(const std::exception_ptr& error) override {
     if (!step_.failure) step_.failure = error;
   }
+  [[nodiscard]] c10::Device device() const override { return options_.device; }
   [[nodiscard]] std::string name() const override { return plan_.is_root() ? "(root)" : plan_.module; }
 
   /// Forgets what an earlier forward left to be waited for.
@@ -134,6 +138,7 @@ class Unit final : public UnitHooks {
   std::optional<std::size_t> end_place_;  ///< In StepState::ends.
   std::size_t inner_end_ = 0;  ///< Behind the units that are called inside it, which follow it in the order.
   KeptOfUnit kept_;
+  std::optional<WithoutAutocast> without_autocast_;
 
   int depth_ = 0;  ///< Calls of this unit on the stack.
   std::vector<TensorVersions>

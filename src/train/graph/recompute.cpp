@@ -29,13 +29,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Device device_of(std::span<const at::Tensor> tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.is_cpu()) return tensor.device();
-  }
-  return at::kCPU;
-}
-
 /// Puts copies in the place of a module's buffers, and those of the modules below it: what a run changes of
 /// them (running statistics, which some operators change without a trace) is forgotten at the end.
 class BuffersAside {
@@ -85,7 +78,6 @@ struct Call final : torch::CustomClassHolder {
   at::Tensor hole = at::empty({0});
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
-  at::Device device = at::kCPU;
   AutocastState autocast;
   std::shared_ptr<KeptTensors> kept;  ///< The tensors of the arguments, if autograd does not save them.
 
@@ -122,7 +114,8 @@ void require_no_object(std::span<const c10::IValue> values, const UnitHooks& hoo
 /// What the second run needs that belongs to the thread: backward may be on another one than forward.
 class SecondRun {
  public:
-  explicit SecondRun(const Call& call) : autocast_(call.autocast), random_(call.random, call.device) {
+  explicit SecondRun(const Call& call)
+      : autocast_(call.autocast), random_(call.random, call.hooks->device()) {
     use_simple_executor();
   }
 
@@ -165,10 +158,10 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     for (const at::Tensor& input : inputs) call->requires_grad.push_back(input.requires_grad());
     const std::vector<std::int64_t> versions = versions_of(inputs);
 
-    call->device = device_of(inputs);
-    call->random = RandomState::now(call->device);
+    const at::Device device = call->hooks->device();
+    call->random = RandomState::now(device);
     if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
-    call->autocast = AutocastState::now(call->device.type());
+    call->autocast = AutocastState::now(device.type());
     const c10::IValue result = [&] {
       const AutocastScope without_grad(call->autocast, /*keeps=*/false);
       return call->run(call->arguments);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
 
 #include <exception>
 #include <span>
@@ -29,6 +30,8 @@ class UnitHooks {
   [[nodiscard]] virtual bool recomputes() const { return false; }
   /// Where such a call keeps them in between; null: where they are.
   [[nodiscard]] virtual KeptOfUnit* kept() { return nullptr; }
+  /// On which the module computes: whose random numbers and autocast the second run sets.
+  [[nodiscard]] virtual c10::Device device() const { return c10::kCPU; }
   /// Around that second run and the backward through it.
   virtual void before_recompute() {}
   virtual void after_recompute() {}

@@ -17,7 +17,7 @@ void GradScaler::update(bool overflowed, std::int64_t step) {
   if (overflowed) {
     scale_ = static_cast<float>(scale_ * config_.backoff_factor);
     growth_tracker_ = 0;
-    if (scale_ >= kLeastScale) return;
+    if (scale_ >= core::kLeastScale) return;
     throw Error(
         ErrorKind::kFailure,
         fmt::format("step {}: gradients are infinite or NaN in float16, though the loss is multiplied "

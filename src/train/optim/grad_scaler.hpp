@@ -21,10 +21,6 @@ class GradScaler {
     std::int64_t growth_tracker = 0;  ///< Steps without an overflow since the scale last changed.
   };
 
-  /// Below this float16's least normal number, the gradient of the loss itself, which is the scale, is no
-  /// longer exact.
-  static constexpr double kLeastScale = 0x1p-14;
-
   explicit GradScaler(const core::GradScalerConfig& config);
 
   /// Of the loss of the next backward.
@@ -34,8 +30,9 @@ class GradScaler {
   [[nodiscard]] State state() const { return {scale_, growth_tracker_}; }
   [[nodiscard]] const core::GradScalerConfig& config() const { return config_; }
 
-  /// After step `step`, in which a gradient was infinite or NaN, or none. That the scale falls below
-  /// kLeastScale is an Error of kind kFailure that names the step.
+  /// After step `step`, in which a gradient was infinite or NaN, or none. Not after one whose loss was: no
+  /// scale is to blame for that. That the scale falls below core::kLeastScale is an Error of kind kFailure
+  /// that names the step.
   void update(bool overflowed, std::int64_t step);
 
  private:

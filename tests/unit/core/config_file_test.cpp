@@ -42,6 +42,35 @@ TEST_F(ConfigFileTest, FlagsBeatTheFileWhichBeatsTheEnvironment) {
   EXPECT_EQ(load(training()).config.fsdp.version, 2);
 }
 
+// Accelerate's key before there was mixed_precision.
+TEST_F(ConfigFileTest, Fp16IsMixedPrecisionInItsOwnLayer) {
+  const auto precision = [&](const std::string& yaml, const std::vector<std::string>& assignments = {}) {
+    return load(yaml + "\n" + training(), assignments).config.mixed_precision;
+  };
+  EXPECT_EQ(precision("fp16: true"), "fp16");
+  EXPECT_EQ(precision("fp16: true\nmixed_precision: fp16"), "fp16");
+  EXPECT_EQ(precision("fp16: false\nmixed_precision: bf16"), "bf16");
+  EXPECT_EQ(precision("fp16: true", {"mixed_precision=bf16"}), "bf16");
+  EXPECT_EQ(precision("mixed_precision: bf16", {"fp16=true"}), "fp16");
+  EXPECT_EQ(precision("fp16: true", {"fp16=false"}), "no");
+  variables_ = {{"ACCELERATE_MIXED_PRECISION", "no"}};
+  EXPECT_EQ(precision("fp16: true"), "fp16");
+  variables_ = {{"ACCELERATE_MIXED_PRECISION", "fp16"}};
+  EXPECT_EQ(precision("fp16: false"), "no");
+  EXPECT_EQ(precision("fp16: null"), "fp16");
+}
+
+TEST_F(ConfigFileTest, Fp16MustNotContradictMixedPrecision) {
+  for (const char* precision : {"no", "bf16"}) {
+    EXPECT_EQ(error_of(fmt::format("fp16: true\nmixed_precision: {}\n{}", precision, training())),
+              fmt::format("run.yaml:1:7: 'fp16: true' contradicts 'mixed_precision: {}'", precision));
+  }
+  EXPECT_EQ(error_of("mixed_precision: fp16\nfp16: false\n" + training()),
+            "run.yaml:2:7: 'fp16: false' contradicts 'mixed_precision: fp16'");
+  EXPECT_EQ(error_of(training(), {"mixed_precision=bf16", "fp16=true"}),
+            "--set fp16=true: 'fp16: true' contradicts 'mixed_precision: bf16'");
+}
+
 TEST_F(ConfigFileTest, ANullFlagRestoresTheDefault) {
   const std::string yaml = training(", max_grad_norm: 1.0");
   EXPECT_EQ(load(yaml).config.training->max_grad_norm, 1.0);

@@ -111,6 +111,16 @@ INSTANTIATE_TEST_SUITE_P(
              "a.yaml:2:19: 'training.optimizer.lr' must be at least 0, found '-1.0'"},
         Case{"training:\n  optimizer: {betas: [0.9, 1.0]}\n",
              "a.yaml:2:28: 'training.optimizer.betas' must be less than 1, found '1.0'"},
+        Case{"training:\n  grad_scaler: {init_scale: 1e39}\n",
+             "a.yaml:2:29: 'training.grad_scaler.init_scale' must be at most 3.402823466e+38, found '1e39'"},
+        Case{"training:\n  grad_scaler: {init_scale: 6e-5}\n",
+             "a.yaml:2:29: 'training.grad_scaler.init_scale' must be at least 6.103515625e-05, found '6e-5'"},
+        Case{"training:\n  grad_scaler: {growth_factor: 1e39}\n",
+             "a.yaml:2:32: 'training.grad_scaler.growth_factor' must be at most 3.402823466e+38, found "
+             "'1e39'"},
+        Case{"training:\n  grad_scaler: {backoff_factor: 1e-5}\n",
+             "a.yaml:2:33: 'training.grad_scaler.backoff_factor' must be at least 6.103515625e-05, found "
+             "'1e-5'"},
         Case{"main_process_port: 65536\n",
              "a.yaml:1:20: 'main_process_port' must be less than 65536, found '65536'"},
         Case{"training:\n  data: {train: {sequence_length: 0}}\n",

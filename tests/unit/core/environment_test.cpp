@@ -57,12 +57,16 @@ TEST(EnvironmentTest, WhatTheUserHasSetStays) {
 
 TEST(EnvironmentTest, MallocKeepsWhatAStepNeedsAgain) {
   EXPECT_THAT(worker_variables(kEmpty).at("GLIBC_TUNABLES"), HasSubstr("glibc.malloc.hugetlb=1"));
-  for (const std::string theirs : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
-    const Environment set = [&](const std::string& name) {
-      return name == theirs ? std::optional<std::string>("") : std::nullopt;
-    };
-    EXPECT_THAT(worker_variables(set), IsEmpty()) << theirs;
-  }
+  const auto beside = [](const std::string& theirs, const std::string& value) {
+    return worker_variables(
+        [&](const std::string& name) { return name == theirs ? std::optional(value) : std::nullopt; });
+  };
+  EXPECT_THAT(beside("MALLOC_MMAP_THRESHOLD_", ""), IsEmpty());
+  EXPECT_THAT(beside("MALLOC_TRIM_THRESHOLD_", ""), IsEmpty());
+  EXPECT_THAT(beside("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX:glibc.malloc.check=3"), IsEmpty());
+  EXPECT_EQ(beside("GLIBC_TUNABLES", ""), worker_variables(kEmpty));
+  EXPECT_EQ(beside("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX").at("GLIBC_TUNABLES"),
+            "glibc.cpu.hwcaps=-AVX:" + worker_variables(kEmpty).at("GLIBC_TUNABLES"));
 }
 
 TEST(EnvironmentTest, ChosenGpusCountWhatIsVisible) {

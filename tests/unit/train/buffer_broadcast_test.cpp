@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "base/error.hpp"
 #include "ranks_as_threads.hpp"
 
 namespace accel::train {
@@ -53,6 +54,24 @@ TEST(BufferBroadcastTest, RankZerosAreEverybodysBeforeTheFirstForwardAndBehindAS
     broadcast.after_forward(/*reduces=*/true);
     broadcast.before_forward();
     EXPECT_TRUE(all_are(module, 20));
+  });
+}
+
+TEST(BufferBroadcastTest, AnExpandedBufferIsNamed) {
+  testing::on_ranks(2, 2, test_port() + 1, [](Group& group) {
+    Module inner("Inner");
+    inner.register_buffer("mask", at::ones({1, 3}).expand({4, 3}));
+    Module root("Net");
+    root.register_module("inner", inner);
+    BufferBroadcast broadcast(root, group);
+    try {
+      broadcast.before_forward();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      EXPECT_NE(error.message().find("'inner.mask'"), std::string::npos) << error.message();
+      EXPECT_NE(error.advice().find("clone()"), std::string::npos) << error.advice();
+    }
   });
 }
 

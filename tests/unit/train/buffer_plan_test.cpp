@@ -64,6 +64,24 @@ TEST(BufferPlanTest, TrainableParametersAreFloat32) {
   EXPECT_THROW((void)plan_buffers(model, kAll, {}, {1, 2}), Error);
 }
 
+TEST(BufferPlanTest, WhatMakesSixteenBitsTrainableIsFsdpWithMixedPrecision) {
+  ModelStructure model = mixed();
+  model.parameters[1].requires_grad = true;
+  const auto hint_of = [&](const core::PrecisionConfig& precision) {
+    try {
+      (void)plan_buffers(model, kAll, {}, {1, 2}, precision);
+    } catch (const Error& error) {
+      return error.advice();
+    }
+    return std::string("no error");
+  };
+  for (const char* autocast : {"", "bfloat16"}) {
+    EXPECT_THAT(hint_of({.autocast_dtype = autocast}),
+                HasSubstr("distributed_type: FSDP and mixed_precision: bf16"));
+  }
+  EXPECT_EQ(hint_of({.param_dtype = "bfloat16"}), "no error");
+}
+
 TEST(BufferPlanTest, BatchNormsComputeInFloat32InVersion1) {
   ModelStructure model;
   model.modules = {{"", "Net"}, {"norm", "BatchNorm2d"}, {"linear", "Linear"}};

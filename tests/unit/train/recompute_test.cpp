@@ -25,9 +25,11 @@ class Counter final : public UnitHooks {
   void after_call(std::span<const c10::IValue>, const c10::IValue&) override {}
   void before_recompute() override { ++begun; }
   void after_recompute() override { ++ended; }
+  [[nodiscard]] c10::Device device() const override { return computes_on; }
   [[nodiscard]] std::string name() const override { return "layers.0"; }
   int begun = 0;
   int ended = 0;
+  c10::Device computes_on = at::kCPU;
 };
 
 Module module_of(const std::string& forward) {
@@ -154,6 +156,16 @@ TEST(RecomputeTest, ABodyThatChangesItsArgumentIsRefused) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
     EXPECT_NE(error.message().find("'layers.0' changes one of its arguments in place"), std::string::npos);
   }
+}
+
+/// That of the module, whatever the arguments are: here one that has no random numbers.
+TEST(RecomputeTest, TheDeviceIsAskedOfTheHooks) {
+  const Module module = module_of("def forward(self, x):\n  return x @ self.weight\n");
+  Counter counter;
+  counter.computes_on = at::kMeta;
+  const std::vector<c10::IValue> arguments{at::randn({8, 4})};
+  EXPECT_THROW(call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments, counter),
+               c10::Error);
 }
 
 TEST(MapTensorsTest, KeepsTheStructure) {

@@ -407,6 +407,68 @@ TEST_F(ShardedModelTest, ClippingScalesToTheNorm) {
   EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1)), 0.25 * norm, 1e-5 * norm);
 }
 
+/// cos(positions @ gain), in a class of that name.
+Module rotary(const std::string& class_name) {
+  Module module(class_name);
+  module.register_buffer("positions", at::arange(300, 303).to(at::kFloat).unsqueeze(1));
+  module.register_parameter("gain", at::arange(1, 5).to(at::kFloat).unsqueeze(0).div(3).requires_grad_(),
+                            false);
+  module.define("def forward(self, x):\n  return torch.cos(self.positions @ self.gain)\n");
+  return module;
+}
+
+TEST_F(ShardedModelTest, RotaryEmbeddingsRunWithoutAutocastWhateverTheUnits) {
+  const at::Tensor x = at::randn({3, 4});
+  const auto gradients = [&](const std::string& class_name, const std::vector<std::string>& units,
+                             bool recompute) {
+    const TempDir dir;
+    at::manual_seed(7);
+    Module root("Net");
+    root.register_module("rotary", rotary(class_name));
+    root.register_module("last", block(/*frozen=*/false));
+    root.define("def forward(self, x):\n  return self.last.forward(x * self.rotary.forward(x)).sum()\n");
+    root.save((dir / "net.pt").string());
+    ShardingOptions options = wrap_blocks();
+    options.fsdp.transformer_layer_cls_to_wrap = units;
+    options.fsdp.activation_checkpointing = recompute;
+    options.fsdp.precision.autocast_dtype = "bfloat16";
+    ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group_);
+    step(model, x);
+    return gradients_of(model);
+  };
+  const auto expected = gradients("RotaryEmbedding", {"Block"}, false);
+  EXPECT_FALSE(at::allclose(gradients("Positions", {"Block"}, false).at("rotary.gain"),
+                            expected.at("rotary.gain"), 1e-2));
+  for (const bool recompute : {false, true}) {
+    for (const auto& [name, gradient] : gradients("RotaryEmbedding", {"RotaryEmbedding", "Block"}, recompute))
+      EXPECT_TRUE(gradient.equal(expected.at(name))) << name << (recompute ? ", runs again" : "");
+  }
+}
+
+// As with fully_shard, which says no more than that two dtypes are not the same.
+TEST_F(ShardedModelTest, AnIgnoredModuleThatCannotTakeSixteenBitsIsNamed) {
+  const TempDir dir;
+  Module adapter("Linear");
+  adapter.register_parameter("weight", at::randn({4, 4}).requires_grad_(), false);
+  adapter.define("def forward(self, x):\n  return x @ self.weight\n");
+  Module root("Net");
+  root.register_module("first", block(/*frozen=*/false));
+  root.register_module("adapter", adapter);
+  root.define("def forward(self, x):\n  return self.adapter.forward(self.first.forward(x)).sum()\n");
+  root.save((dir / "net.pt").string());
+  ShardingOptions options = wrap_blocks();
+  options.fsdp.ignored_modules = "adapter";
+  options.fsdp.precision = {.param_dtype = "bfloat16", .reduce_dtype = "bfloat16", .io_dtype = "bfloat16"};
+  ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group_);
+  try {
+    step(model, at::randn({3, 4}));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("same dtype"), std::string::npos) << error.message();
+    EXPECT_NE(error.advice().find("are not cast: adapter;"), std::string::npos) << error.advice();
+  }
+}
+
 TEST_F(ShardedModelTest, HalfPrecisionTrainingIsRefusedByName) {
   Net net;
   net.root.register_parameter("half", at::ones({2}, at::kHalf), false);
