@@ -116,6 +116,9 @@ class Trainer {
     for (const auto& unit : model_.units()) {
       if (unit->calls() == 0) say(fmt::format("the wrapped module '{}' never ran", unit->plan().module));
     }
+    // Here, where nothing has gone wrong: the destructor is for errors, too.
+    group_.barrier();
+    model_.groups().shut_down();
   }
 
  private:
