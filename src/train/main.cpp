@@ -98,6 +98,7 @@ ExitCode run() {
   return reported([&] {
     train::train(config, rank, device, group);
     group.barrier();
+    group.shut_down();
   });
 }
 

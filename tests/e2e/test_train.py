@@ -191,6 +191,22 @@ def test_the_wrap_list_may_come_from_the_model_file(accel, tmp_path):
     assert "in 3 units" in accel("launch", config).stderr
 
 
+def test_a_model_saved_on_a_gpu_is_any_other(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, max_steps=2)
+    plan = accel("plan", config).stdout
+    accel("launch", config)
+    losses = train_runs.metrics(tmp_path)
+    train_runs.as_if_from_a_gpu(tmp_path / "gpt.pt")
+    assert b"cuda:0" in torch._C.PyTorchFileReader(str(tmp_path / "gpt.pt")).get_record("data.pkl")
+    assert accel("plan", config).stdout == plan
+    for broadcast in (False, True):
+        config = train_runs.config(tmp_path, max_steps=2, **{"model.broadcast_from_rank0": broadcast})
+        (tmp_path / "out/metrics.jsonl").unlink()
+        accel("launch", config)
+        assert train_runs.metrics(tmp_path) == losses
+
+
 def test_each_rank_reads_only_its_shard(accel_path, tmp_path):
     """Four ranks on a model of 50 MB: by the kernel's count, none reads much more than its part."""
     train_runs.export(tmp_path / "gpt.pt", width=512, heads=8, layers=4)

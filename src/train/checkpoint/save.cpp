@@ -1,7 +1,6 @@
 #include "train/checkpoint/save.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -46,8 +45,9 @@ json write_json(const fs::path& directory, const std::string& name, const json& 
   return {{"name", name}, {"bytes", text.size()}, {"crc32", ckpt::crc32(std::as_bytes(std::span(text)))}};
 }
 
-json write_random_state(const fs::path& directory, int rank) {
-  const json document = {{"version", 1}, {"cpu", hex_of(at::detail::getDefaultCPUGenerator().get_state())}};
+json write_random_state(const fs::path& directory, int rank, const RandomState& state) {
+  json document = {{"version", 1}, {"cpu", hex_of(state.cpu())}};
+  if (state.gpu().defined()) document["cuda"] = hex_of(state.gpu());
   return write_json(directory, fmt::format("random_states_{}.json", rank), document, kOneLine);
 }
 
@@ -136,7 +136,7 @@ fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, cons
       to_json(kOptimizerDirectory,
               write_state(directory / kOptimizerDirectory, rank,
                           optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
-      write_random_state(directory, rank),
+      write_random_state(directory, rank, state.random),
   };
 
   const std::vector<std::string> all = group.exchange(written.dump());

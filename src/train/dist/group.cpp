@@ -93,8 +93,9 @@ c10::intrusive_ptr<c10d::Backend> make_shm(const c10::intrusive_ptr<c10d::Store>
 
 /// The fastest that there is for the device: what a configuration without a backend gets.
 c10::intrusive_ptr<c10d::Backend> make_best(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
-                                            const std::vector<int>& members, at::Device device) {
-  if (device.is_cuda()) return make_nccl(store, rank.rank, rank.world_size, device);
+                                            const std::vector<int>& members, const std::string& name,
+                                            at::Device device) {
+  if (device.is_cuda()) return make_nccl(store, rank.rank, members, name, device);
   if (!is_one_machine(rank)) return make_gloo(store, rank);
   try {
     return make_shm(store, rank, members);
@@ -107,10 +108,11 @@ c10::intrusive_ptr<c10d::Backend> make_best(const c10::intrusive_ptr<c10d::Store
 
 c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend,
                                                const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
-                                               const std::vector<int>& members, at::Device device) {
+                                               const std::vector<int>& members, const std::string& name,
+                                               at::Device device) {
   switch (backend) {
     case core::Backend::kNccl:
-      return make_nccl(store, rank.rank, rank.world_size, device);
+      return make_nccl(store, rank.rank, members, name, device);
     case core::Backend::kGloo:
       if (device.is_cpu()) return make_gloo(store, rank);
       return c10::make_intrusive<HostStagedBackend>(make_gloo(store, rank));
@@ -119,7 +121,7 @@ c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend,
     case core::Backend::kAuto:
       break;
   }
-  return make_best(store, rank, members, device);
+  return make_best(store, rank, members, name, device);
 }
 
 }  // namespace
@@ -168,7 +170,7 @@ Group Group::connect(const Rank& rank, core::Backend backend, at::Device device)
   // Before the ranks meet: they would wait for one that is refused.
   if (backend == core::Backend::kShm) require_shm_fits(rank, device);
   group.store_ = connect_store(rank);
-  group.use(make_backend(backend, group.store_, rank, group.members_, device));
+  group.use(make_backend(backend, group.store_, rank, group.members_, "world", device));
   return group;
 }
 
@@ -183,8 +185,8 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
     group.members_.push_back(members_.at(static_cast<std::size_t>(ranks[i])));
   }
   if (group.size_ == 1) return group;
-  group.store_ = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("accel/{}/{}", name, group.members_.front()), store_);
+  const std::string own_name = fmt::format("{}/{}", name, group.members_.front());
+  group.store_ = c10::make_intrusive<c10d::PrefixStore>("accel/" + own_name, store_);
   // Ranks of one machine have neighbouring numbers, so its first one names it.
   const std::string machine =
       place_.local_world_size == 0 ? "" : std::to_string(place_.rank - place_.local_rank);
@@ -194,7 +196,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
   rank.world_size = group.size_;
   rank.local_world_size =
       machine.empty() ? 0 : static_cast<int>(std::count(machines.begin(), machines.end(), machine));
-  group.use(make_backend(asked_, group.store_, rank, group.members_, device_));
+  group.use(make_backend(asked_, group.store_, rank, group.members_, own_name, device_));
   return group;
 }
 
@@ -304,6 +306,16 @@ void Group::barrier() {
   if (size_ == 1) return;
   double one = 1;
   all_reduce_sum({&one, 1});
+}
+
+void Group::shut_down() {
+  if (backend_ == nullptr) return;
+  try {
+    backend_->shutdown();
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("rank {} could not end its group of {} ranks in good order: {}", rank_, size_,
+                          error.what()));
+  }
 }
 
 std::vector<std::string> Group::exchange(const std::string& text) {

@@ -98,6 +98,10 @@ class Group {
   /// none.
   void scatter(at::Tensor out, std::vector<at::Tensor> parts);
   void barrier();
+  /// The end of the group where all went well: after a barrier of its ranks, or of more, with nothing under
+  /// way. NCCL says good-bye here; a group that is only destroyed tears its connections down, as after an
+  /// error. What goes wrong in it is a warning, for all is done. Collective; no other function follows.
+  void shut_down();
   /// Every rank gets every rank's `text`, in rank order. Through the store, so for small texts at few
   /// moments.
   std::vector<std::string> exchange(const std::string& text);

@@ -41,4 +41,11 @@ MeshGroups::MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> sh
       replicate_(std::move(replicate)),
       reshard_(std::move(reshard)) {}
 
+// The last one made goes first, as everywhere.
+void MeshGroups::shut_down() const {
+  for (Group* group : {reshard_.get(), replicate_.get(), shard_.get()}) {
+    if (group != nullptr) group->shut_down();
+  }
+}
+
 }  // namespace accel::train

@@ -19,6 +19,9 @@ class MeshGroups {
   MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> shard, std::unique_ptr<Group> replicate,
              std::unique_ptr<Group> reshard);
 
+  /// Ends all of them but the world, as Group::shut_down() says; after a barrier of the world. Collective.
+  void shut_down() const;
+
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
   /// This rank's.
   [[nodiscard]] MeshPlace place() const { return mesh_.place_of(world_->rank()); }

@@ -46,14 +46,15 @@ void load_cuda(int device_index) {
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                            int world_size, c10::Device device) {
+                                            const std::vector<int>& members, const std::string& name,
+                                            c10::Device device) {
   if (plugin == nullptr)
     throw Error(ErrorKind::kUsage, "backend: nccl needs a GPU a rank").hint("use backend: gloo");
   const auto make = reinterpret_cast<MakeNccl*>(::dlsym(plugin, kMakeNcclSymbol));
   if (make == nullptr)
     throw Error(ErrorKind::kFailure, fmt::format("'{}' does not fit this accel-worker", kNcclPluginFile));
   c10::intrusive_ptr<c10d::Backend> backend;
-  make(store, rank, world_size, device, backend);
+  make(store, rank, members, name, device, backend);
   return backend;
 }
 

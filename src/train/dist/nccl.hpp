@@ -3,6 +3,9 @@
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <string>
+#include <vector>
+
 namespace c10d {
 class Backend;
 class Store;
@@ -15,8 +18,10 @@ namespace accel::train {
 /// tensor. An Error if this build has no CUDA part, or if libtorch does not see a GPU of that number.
 void load_cuda(int device_index);
 
-/// The NCCL backend for this rank's `device`; load_cuda() must have been called. Collective.
+/// The NCCL backend for this rank's `device`; load_cuda() must have been called. `members` are the ranks of
+/// the group `name` by their numbers in the job. Collective.
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                            int world_size, c10::Device device);
+                                            const std::vector<int>& members, const std::string& name,
+                                            c10::Device device);
 
 }  // namespace accel::train

@@ -1,13 +1,20 @@
 #include "train/graph/mend_traced.hpp"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
+
+#include "train/graph/tensors.hpp"
 
 namespace accel::train {
 namespace {
@@ -17,11 +24,59 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
+/// Of the CPU there is one, with or without a number.
+bool is_same(at::Device a, at::Device b) { return a == b || (a.is_cpu() && b.is_cpu()); }
+
+/// Whether `value`, a tensor of one number, is nothing but a part of arithmetic on numbers of the host:
+/// sizes, as tracing writes it. On another device the host would wait for each result.
+bool is_host_number(const Value* value) {
+  static constexpr std::array kToNumber = {c10::aten::Int,           c10::aten::Float,
+                                           c10::aten::Bool,          c10::aten::IntImplicit,
+                                           c10::aten::FloatImplicit, c10::aten::ScalarImplicit};
+  static constexpr std::array kArithmetic = {c10::aten::add,          c10::aten::sub,       c10::aten::mul,
+                                             c10::aten::div,          c10::aten::remainder, c10::aten::neg,
+                                             c10::aten::floor_divide, c10::aten::floor,     c10::aten::ceil};
+  const auto is_in = [](const auto& kinds, c10::Symbol kind) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  return std::all_of(value->uses().begin(), value->uses().end(), [&](const torch::jit::Use& use) {
+    if (is_in(kToNumber, use.user->kind())) return true;
+    return is_in(kArithmetic, use.user->kind()) && is_host_number(use.user->output());
+  });
+}
+
+/// Constants that are tensors, on the device of the model. What several graphs share is moved once.
+class MovedConstants {
+ public:
+  explicit MovedConstants(at::Device device) : device_(device) {}
+
+  [[nodiscard]] bool has_all(const c10::IValue& value) const {
+    bool all = true;
+    for_each_tensor(value, [&](const at::Tensor& tensor) { all = all && is_same(tensor.device(), device_); });
+    return all;
+  }
+
+  at::Tensor moved(const at::Tensor& tensor) {
+    if (is_same(tensor.device(), device_)) return tensor;
+    const at::NoGradGuard no_grad;
+    auto& [original, copy] = moved_[tensor.unsafeGetTensorImpl()];
+    if (!copy.defined()) {
+      original = tensor;  // So that nothing else gets its address.
+      copy = tensor.to(device_);
+    }
+    return copy;
+  }
+
+ private:
+  at::Device device_;
+  std::unordered_map<const at::TensorImpl*, std::pair<at::Tensor, at::Tensor>> moved_;
+};
+
 /// One graph of a method of `module`.
 class Mender {
  public:
-  Mender(Graph& graph, const torch::jit::Module& module, at::Device device)
-      : graph_(graph), device_(device), has_flag_(module.hasattr("training")) {
+  Mender(Graph& graph, const torch::jit::Module& module, at::Device device, MovedConstants& constants)
+      : graph_(graph), device_(device), constants_(constants), has_flag_(module.hasattr("training")) {
     if (has_flag_) training_ = module.is_training();
   }
 
@@ -29,7 +84,10 @@ class Mender {
     const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
     for (Node* node : nodes) {
       for (Block* inner : node->blocks()) mend(inner);
-      mend_device(node);
+      if (node->kind() == c10::prim::Constant) {
+        mend_device(node);
+        mend_tensor(node);
+      }
       if (!has_flag_ || node->kind().ns() != c10::namespaces::aten) continue;
       mend_training(node);
       if (node->kind() == c10::aten::scaled_dot_product_attention) mend_attention(node);
@@ -38,11 +96,22 @@ class Mender {
 
  private:
   void mend_device(Node* node) const {
-    if (node->kind() != c10::prim::Constant || node->output()->type()->kind() != c10::TypeKind::DeviceObjType)
-      return;
+    if (node->output()->type()->kind() != c10::TypeKind::DeviceObjType) return;
     const std::optional<c10::IValue> value = torch::jit::toIValue(node->output());
-    if (!value || !value->isDevice() || value->toDevice().type() == device_.type()) return;
+    if (!value || !value->isDevice() || is_same(value->toDevice(), device_)) return;
     node->s_(c10::attr::value, device_.str());
+  }
+
+  void mend_tensor(Node* node) {
+    const std::optional<c10::IValue> value = torch::jit::toIValue(node->output());
+    if (!value || constants_.has_all(*value)) return;
+    if (value->isTensor()) {
+      if (value->toTensor().dim() == 0 && is_host_number(node->output())) return;
+      node->t_(c10::attr::value, constants_.moved(value->toTensor()));
+    } else {
+      node->ival_(c10::attr::value,
+                  map_tensors(*value, [&](const at::Tensor& tensor) { return constants_.moved(tensor); }));
+    }
   }
 
   void mend_training(Node* node) {
@@ -78,6 +147,7 @@ class Mender {
 
   Graph& graph_;
   at::Device device_;
+  MovedConstants& constants_;
   bool has_flag_;
   bool training_ = false;
 };
@@ -85,12 +155,13 @@ class Mender {
 }  // namespace
 
 void mend_traced(const torch::jit::Module& root, at::Device device) {
+  MovedConstants constants(device);
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
   for (const auto& module : root.named_modules()) {
     for (torch::jit::Function* method : module.value.type()->methods()) {
       if (!done.insert(method).second) continue;
       Graph& graph = *torch::jit::toGraphFunction(*method).graph();
-      Mender(graph, module.value, device).mend(graph.block());
+      Mender(graph, module.value, device, constants).mend(graph.block());
     }
   }
 }

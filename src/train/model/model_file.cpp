@@ -109,8 +109,10 @@ ModelFile ModelFile::load(std::shared_ptr<SkippingReader> reader) {
   ModelFile model;
   torch::jit::ExtraFilesMap extra = {{"accel.json", ""}};
   model.reader_ = std::move(reader);
+  // Wherever it was exported: its storages are to be the buffers that were passed to the reader, with nothing
+  // read yet that would be worth a copy to a device.
   model.module_ = torch::jit::load(
-      std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_), std::nullopt, extra);
+      std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_), at::kCPU, extra);
   model.accel_json_ = extra.at("accel.json");
 
   std::unordered_map<const at::TensorImpl*, std::size_t> index;

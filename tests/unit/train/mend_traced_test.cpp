@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <string>
 
@@ -78,6 +81,85 @@ TEST(MendTracedTest, AConstantDeviceBecomesTheModels) {
       traced("def forward(self, x):\n  return torch.ones([2], device=torch.device('meta'))\n", true);
   mend_traced(module, at::kCPU);
   EXPECT_TRUE(run(module, true).is_cpu());
+}
+
+/// The device that is left of a constant one.
+std::string mended(const std::string& constant, at::Device device) {
+  Module module = traced("def forward(self, x):\n  return torch.device('" + constant + "')\n", true);
+  mend_traced(module, device);
+  return module.forward({at::ones({1})}).toDevice().str();
+}
+
+TEST(MendTracedTest, AConstantDeviceBecomesThisRanks) {
+  EXPECT_EQ(mended("cuda:0", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(mended("cuda:1", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(mended("cuda", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(mended("cpu", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(mended("cpu:0", at::kCPU), "cpu:0");
+  EXPECT_EQ(mended("cuda:0", at::kCPU), "cpu");
+}
+
+/// A module in whose forward each call of torch.ones() has become the constant `value`.
+Module with_constant(const std::string& forward, const at::Tensor& value) {
+  Module module("Traced");
+  module.define(forward);
+  torch::jit::Graph& graph = *torch::jit::toGraphFunction(module.get_method("forward").function()).graph();
+  for (auto node = graph.nodes().begin(); node != graph.nodes().end(); ++node) {
+    if (node->kind() != c10::aten::ones) continue;
+    const torch::jit::WithInsertPoint before(*node);
+    node->output()->replaceAllUsesWith(graph.insertConstant(value));
+    node.destroyCurrent();
+  }
+  return module;
+}
+
+const auto kElsewhere = at::TensorOptions().device(at::kMeta);
+
+TEST(MendTracedTest, AConstantTensorMovesToTheModelsDevice) {
+  for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{2, 3}, {}}) {
+    Module module = with_constant("def forward(self, x):\n  return torch.ones([1])\n", at::ones(sizes));
+    mend_traced(module, at::kMeta);
+    EXPECT_TRUE(module.forward({at::ones({1})}).toTensor().is_meta());
+    Module here = with_constant("def forward(self, x):\n  return torch.ones([1])\n", at::ones(sizes));
+    mend_traced(here, at::kCPU);
+    EXPECT_TRUE(here.forward({at::ones({1})}).toTensor().equal(at::ones(sizes)));
+  }
+}
+
+TEST(MendTracedTest, AConstantTensorThatIsThereTwiceMovesOnce) {
+  Module module =
+      with_constant("def forward(self, x):\n  return torch.ones([1]), torch.ones([1])\n", at::ones({2}));
+  mend_traced(module, at::kMeta);
+  std::vector<at::Tensor> constants;
+  for (const auto* node :
+       torch::jit::toGraphFunction(module.get_method("forward").function()).graph()->nodes()) {
+    const auto value = torch::jit::toIValue(node->output());
+    if (value && value->isTensor()) constants.push_back(value->toTensor());
+  }
+  ASSERT_EQ(constants.size(), 2u);
+  EXPECT_TRUE(constants[0].is_meta());
+  EXPECT_TRUE(constants[0].is_same(constants[1]));
+}
+
+TEST(MendTracedTest, ConstantListsOfTensorsMoveToo) {
+  Module module("Traced");
+  module.define("def forward(self):\n  return [torch.ones([1])]\n");
+  torch::jit::Graph& graph = *torch::jit::toGraphFunction(module.get_method("forward").function()).graph();
+  const torch::jit::WithInsertPoint before(*graph.nodes().begin());
+  graph.outputs()[0]->replaceAllUsesWith(graph.insertConstant(c10::List<at::Tensor>({at::ones({2})})));
+  mend_traced(module, at::kMeta);
+  EXPECT_TRUE(module.forward({}).toTensorVector().at(0).is_meta());
+}
+
+// Tracing computes with sizes in tensors of one number.
+TEST(MendTracedTest, NumbersInTheArithmeticOfSizesStayOnTheHost) {
+  Module module = with_constant(
+      "def forward(self, x):\n"
+      "  half = torch.floor_divide(torch.tensor(x.size(0)), torch.ones([]))\n"
+      "  return torch.zeros([int(half * torch.ones([]))], device=x.device)\n",
+      at::scalar_tensor(2, at::kLong));
+  mend_traced(module, at::kMeta);
+  EXPECT_EQ(module.forward({at::ones({9}, kElsewhere)}).toTensor().size(0), 8);
 }
 
 TEST(MendTracedTest, BranchesAreMendedToo) {

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "late_storage.hpp"
+#include "lonely_backend.hpp"
 #include "ranks_as_threads.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 
@@ -78,6 +79,52 @@ TEST(MeshGroupsTest, RanksThatAreNoSuchMeshAreRefused) {
   Group one = Group::connect({}, core::Backend::kAuto, at::kCPU);
   EXPECT_THROW((void)MeshGroups::split(one, {2, 1}, 0), Error);
   EXPECT_THROW((void)MeshGroups::split(one, {1, 1}, 3), Error);
+}
+
+class ShutBackend final : public LonelyBackend {
+ public:
+  ShutBackend(std::string name, std::vector<std::string>& ended)
+      : LonelyBackend(0, 2), name_(std::move(name)), ended_(ended) {}
+  void shutdown() override {
+    ended_.push_back(name_);
+    if (name_ == "replicate") throw std::runtime_error("the network is down");
+  }
+
+ private:
+  std::string name_;
+  std::vector<std::string>& ended_;
+};
+
+TEST(MeshGroupsTest, EndInTheSameOrderOnEveryRankAndBeforeTheWorld) {
+  std::vector<std::string> ended;
+  const auto group = [&](const char* name) {
+    return std::make_unique<Group>(Group::over(c10::make_intrusive<ShutBackend>(name, ended), at::kCPU));
+  };
+  const auto world = group("world");
+  {
+    const MeshGroups groups(*world, {2, 4}, group("shard"), group("replicate"), group("reshard"));
+    EXPECT_TRUE(ended.empty());
+    groups.shut_down();
+  }
+  world->shut_down();
+  // Of which one could not.
+  EXPECT_EQ(ended, (std::vector<std::string>{"reshard", "replicate", "shard", "world"}));
+  MeshGroups(*world, {1, 2}, nullptr, nullptr, nullptr).shut_down();
+  EXPECT_EQ(ended.size(), 4u);
+}
+
+TEST(MeshGroupsTest, EveryBackendCanEnd) {
+  for (const core::Backend backend : {core::Backend::kGloo, core::Backend::kShm}) {
+    on_ranks(
+        4, 4, test_port(20 + static_cast<int>(backend)),
+        [](Group& world) {
+          const MeshGroups groups = MeshGroups::split(world, {2, 2}, 0);
+          (void)mean_over(groups.shard(), 1);
+          world.barrier();
+          groups.shut_down();
+        },
+        backend);
+  }
 }
 
 /// Each element is its own position.

@@ -35,6 +35,7 @@ inline std::vector<std::exception_ptr> failures_of_ranks(int size, int local, in
         Group group = Group::connect(rank, backend, at::kCPU);
         body(group);
         group.barrier();
+        group.shut_down();
       } catch (...) {
         failures[static_cast<std::size_t>(number)] = std::current_exception();
       }
