@@ -1,4 +1,4 @@
-"""A model with running statistics, whose momentum makes the ranks' own ones differ soon."""
+"""A model with running statistics, whose momentum makes the ranks' own ones differ soon, and a buffer that training reads."""
 
 import torch
 
@@ -9,7 +9,11 @@ class Net(torch.nn.Module):
         self.tokens = torch.nn.Embedding(256, 16)
         self.norm = torch.nn.BatchNorm1d(16, momentum=0.5)
         self.head = torch.nn.Linear(16, 256)
+        self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         x = self.tokens(input_ids)
+        if self.training:
+            x = x * (1 + torch.tanh(self.seen))  # Of the batches before.
+            self.seen.mul_(0.5).add_((input_ids[:, 0].float().mean() - 100) / 20)
         return self.head(torch.tanh(self.norm(x.flatten(0, 1)).view_as(x)))

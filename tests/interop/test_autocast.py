@@ -14,23 +14,22 @@ from test_parity import reference, worst
 NO = {"distributed_type": "NO"}
 MULTI_CPU = {"distributed_type": "MULTI_CPU"}
 VERSION_1 = {"fsdp_config.fsdp_version": 1}
+SCALE = 65536.0  # Of a loss in float16; it changes nothing in bfloat16.
 CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
-NO_SHARD = {**VERSION_1, "fsdp_config.fsdp_sharding_strategy": "NO_SHARD"}
 
 
 @pytest.mark.parametrize(
-    "dtype, processes, options, spec",
-    [("bf16", 1, NO, {"autocast": "bfloat16"}),
-     ("bf16", 2, {**MULTI_CPU, "gradient_accumulation_steps": 2}, {"autocast": "bfloat16", "accumulate": 2}),
-     ("fp16", 2, MULTI_CPU, {"autocast": "float16", "scaler": {}}),
-     ("bf16", 2, VERSION_1, {"fsdp1": "bfloat16"}),
-     ("bf16", 3, {**VERSION_1, "gradient_accumulation_steps": 2}, {"fsdp1": "bfloat16", "accumulate": 2}),
-     ("bf16", 2, {**VERSION_1, **CHECKPOINTING}, {"fsdp1": "bfloat16", "activation_checkpointing": True}),
-     ("fp16", 2, {**VERSION_1, **CHECKPOINTING}, {"fsdp1": "float16", "scaler": {}, "activation_checkpointing": True})],
+    "dtype, processes, options, spec, limit",
+    [("bf16", 1, NO, {"autocast": "bfloat16"}, 2.5e-4),
+     ("bf16", 2, {**MULTI_CPU, "gradient_accumulation_steps": 2}, {"autocast": "bfloat16", "accumulate": 2}, 2.5e-4),
+     ("fp16", 2, MULTI_CPU, {"autocast": "float16", "scaler": {}}, 5e-5),
+     ("bf16", 2, VERSION_1, {"fsdp1": "bfloat16"}, 4e-4),
+     ("bf16", 3, {**VERSION_1, "gradient_accumulation_steps": 2}, {"fsdp1": "bfloat16", "accumulate": 2}, 4e-4),
+     ("fp16", 2, VERSION_1, {"fsdp1": "float16", "scaler": {}}, 5e-5)],
     ids=["one process", "DDP, accumulation", "DDP, float16", "version 1", "version 1, 3 ranks, accumulation",
-         "version 1, checkpointing", "version 1, checkpointing, float16"])
-def test_losses_equal_accelerates(accel, tmp_path, dtype, processes, options, spec):
-    """Equal as long as the weights are: the learning rate is 0 in the first step."""
+         "version 1, float16"])
+def test_losses_equal_accelerates(accel, tmp_path, dtype, processes, options, spec, limit):
+    """Equal as long as the weights are: the learning rate is 0 in the first step. Float32 would be outside of the limits."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", dtype)
     ours, norms = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
@@ -38,13 +37,14 @@ def test_losses_equal_accelerates(accel, tmp_path, dtype, processes, options, sp
     (tmp_path / "out/metrics.jsonl").unlink()
     accel("launch", train_runs.config(tmp_path, processes, **options))
     full = train_runs.metrics(tmp_path)
-    norm = abs(norms[0] / theirs["grad_norm"][0] - 1)
+    norm, full_norm = (abs(n[0] / theirs["grad_norm"][0] - 1) for n in (norms, train_runs.metrics(tmp_path, "grad_norm")))
     print(f"{dtype}, {processes} ranks, {options}: largest difference of the loss from Python {worst(ours, theirs['loss']):.1e}, "
-          f"of the first gradient norm {norm:.1e}, of the loss from float32 {worst(ours, full):.1e}")
+          f"of the first gradient norm {norm:.1e}; of float32 {worst(full, theirs['loss']):.1e} and {full_norm:.1e}")
     assert ours[:2] == pytest.approx(theirs["loss"][:2], abs=1e-9)
-    assert norm < 1e-3
-    assert worst(ours, theirs["loss"]) < (2e-3 if dtype == "bf16" else 5e-4)
-    assert ours[0] != full[0]
+    # The mean of 3 ranks is rounded once, theirs twice.
+    assert norm < (1e-5 if processes < 3 else 1e-3)
+    assert full_norm > 1e-5
+    assert worst(ours, theirs["loss"]) < limit < worst(full, theirs["loss"])
 
 
 class TinyRotaryEmbedding(nn.Module):
@@ -81,11 +81,12 @@ class Net(nn.Module):
         self.tokens = nn.Embedding(256, width)
         self.rotary = rotary(width)
         self.layer = Layer(width)
+        self.second = Layer(width)
         self.head = nn.Linear(width, 256)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         x = self.tokens(input_ids)
-        return self.head(self.layer(x * self.rotary(x.shape[1])))
+        return self.head(self.second(self.layer(x * self.rotary(x.shape[1]))))
 
 
 def batches(path):
@@ -126,10 +127,17 @@ def net(tmp_path):
 
 
 def train_and_evaluate(model, data):
+    """Returns the loss of a step without effect, the norm of its gradients, and the held-out loss."""
     inputs, targets = data[0]
-    loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).item()
+    loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    # Where a module runs again in backward, Python counts its batch twice.
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    (loss * SCALE).backward()
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])
+    norm = torch.nn.utils.get_total_norm([p.grad.float() / SCALE for p in model.parameters()]).item()
     model.eval()
-    return loss, mean_loss(model, data)
+    return loss.item(), norm, mean_loss(model, data)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -137,8 +145,9 @@ def test_training_and_evaluation_under_autocast_equal_pythons(accel, tmp_path, n
     """Bit for bit, positions of a rotary embedding and running statistics included."""
     model, text = net
     accel("launch", net_config(tmp_path, text, **NO), "--mixed-precision", {"bfloat16": "bf16", "float16": "fp16"}[dtype])
-    loss, held_out = train_and_evaluate(under_autocast(model, dtype), batches(text))
+    loss, norm, held_out = train_and_evaluate(under_autocast(model, dtype), batches(text))
     assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-12)]
+    assert train_runs.metrics(tmp_path, "grad_norm") == [pytest.approx(norm, rel=1e-5)]
     assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, abs=1e-12)]
 
 
@@ -151,30 +160,32 @@ def one_rank():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_buffers_and_batch_norms_in_version_1(accel, tmp_path, net, one_rank, dtype):
-    """Buffers are in 16 bits, and float32 in the checkpoint; batch norms are float32 altogether."""
+    """Buffers are in 16 bits, and float32 in the checkpoint; batch norms are float32 altogether, so that without autocast the
+    second layer could not even run, nor run again."""
     model, text = net
-    accel("launch", net_config(tmp_path, text, **VERSION_1), "--mixed-precision",
+    accel("launch", net_config(tmp_path, text, **VERSION_1, **CHECKPOINTING), "--mixed-precision",
           {"bfloat16": "bf16", "float16": "fp16"}[dtype])
-    peer = fully_sharded(model, dtype, Layer, checkpoints=False)
+    peer = fully_sharded(model, dtype, Layer, checkpoints=True)
     assert peer.module.rotary.frequencies.dtype == torch.float32  # Until it runs.
-    loss, held_out = train_and_evaluate(peer, batches(text))
+    loss, norm, held_out = train_and_evaluate(peer, batches(text))
     assert peer.module.rotary.frequencies.dtype == getattr(torch, dtype)
     assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-12)]
+    assert train_runs.metrics(tmp_path, "grad_norm") == [pytest.approx(norm, rel=1e-5)]
     assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, abs=1e-12)]
     accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_1", tmp_path / "merged")
     saved = load_file(tmp_path / "merged/model.safetensors")
     assert {tensor.dtype for name, tensor in saved.items() if "num_batches" not in name} == {torch.float32}
     assert torch.equal(saved["rotary.frequencies"], peer.module.rotary.frequencies.float())
-    norm = next(module for module in peer.modules() if isinstance(module, nn.BatchNorm1d))
-    torch.testing.assert_close(saved["layer.norm.running_mean"], norm.running_mean, rtol=1e-5, atol=1e-7)
-    assert norm.running_mean.dtype == torch.float32
+    batch_norm = next(module for module in peer.modules() if isinstance(module, nn.BatchNorm1d))
+    torch.testing.assert_close(saved["layer.norm.running_mean"], batch_norm.running_mean, rtol=1e-5, atol=1e-7)
+    assert batch_norm.running_mean.dtype == torch.float32
 
 
 class WithABlock(Net):
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         x = self.tokens(input_ids)
         with torch.autocast("cpu", enabled=False):
-            x = self.layer(x)
+            x = self.second(self.layer(x))
         return self.head(x)
 
 

@@ -41,7 +41,12 @@ def test_running_statistics_are_those_of_rank_0(accel, tmp_path, processes, accu
     accel("launch", launch, "--", sys.executable, HERE / "ddp_buffers_peer.py", tmp_path / "spec.json")
     theirs = json.loads((tmp_path / "theirs.json").read_text())
 
-    assert max(abs(a - b) for a, b in zip(found["ddp"]["loss"], theirs["loss"], strict=True)) < 2e-5
+    def worst(losses):
+        return max(abs(a - b) for a, b in zip(losses, theirs["loss"], strict=True))
+
+    # Forward reads a buffer: its loss depends on whose it is, and since when.
+    print(f"loss: ours {worst(found['ddp']['loss']):.1e}, with each rank's own buffer {worst(found['each its own']['loss']):.1e}")
+    assert worst(found["ddp"]["loss"]) < 2e-5 < 5e-4 < worst(found["each its own"]["loss"])
     (ours,), (own,) = found["ddp"]["eval_loss"], found["each its own"]["eval_loss"]
     print(f"held-out loss: {ours}, DDP's {theirs['eval_loss']}, with each rank's own statistics {own}")
     assert abs(ours - theirs["eval_loss"]) < 2e-5 < 2e-4 < abs(own - theirs["eval_loss"])

@@ -199,6 +199,11 @@ TEST_F(ConfigRanksTest, TakesOneProcessPerGpu) {
   const LaunchConfig shared = load("launch: {backend: gloo}\n" + fsdp, {"num_processes=5"}).config.launch;
   EXPECT_EQ(shared.num_processes, 5);
   EXPECT_EQ(shared.gpu_ids, (std::vector<int>{0, 1, 2, 3}));
+  // What a program does with its ranks is its own affair, whatever the backend of the engine.
+  for (const char* backend : {"auto", "gloo"}) {
+    const auto launch = load(fmt::format("launch: {{backend: {}}}\n", backend), {"num_processes=5"}, true);
+    EXPECT_EQ(launch.config.launch.num_processes, 5);
+  }
   EXPECT_EQ(error_of(fsdp, {"gpu_ids=4"}), "--set gpu_ids=4: 'gpu_ids' names GPU 4, but 4 are visible here");
   EXPECT_EQ(error_of("launch: {backend: shm}\n" + fsdp),
             "run.yaml:1:19: 'launch.backend: shm' is for CPU ranks, and this run has GPUs");
