@@ -42,12 +42,15 @@ def test_losses_equal_fully_shard(accel, tmp_path, processes, options, precision
     (tmp_path / "out/metrics.jsonl").unlink()
     accel("launch", train_runs.config(tmp_path, processes, **{**options, "fsdp_config.fsdp_reduce_dtype": None}))
     equal = theirs["scale"].index(32768.0) if 32768.0 in theirs["scale"] else 20  # Steps that float32 takes, too.
-    full = max(abs(a - b) for a, b in zip(ours[:equal], train_runs.metrics(tmp_path)))
+    float32 = train_runs.metrics(tmp_path)
+    full = max(abs(a - b) for a, b in zip(ours[:equal], float32))
     print(f"{processes} ranks, {options}: largest difference of the loss from fully_shard "
           f"{worst(ours, theirs['loss']):.1e}, of the gradient norm {norm:.1e}, of the loss from float32 {full:.1e}")
+    # Float32 is outside of the first limit by far; behind a skipped step its weights are others anyway.
     assert ours[:2] == pytest.approx(theirs["loss"][:2], abs=1e-9)
-    assert worst(ours, theirs["loss"]) < 5e-4
-    assert norm < 1e-2
+    assert min(abs(a - b) for a, b in zip(float32[:2], theirs["loss"])) > 1e-7
+    assert worst(ours, theirs["loss"]) < 5e-5
+    assert norm < 5e-4
     assert 1e-5 < full < 1e-2
 
 
