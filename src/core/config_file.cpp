@@ -51,6 +51,10 @@ LoadedConfig load_config(const ConfigRequest& request) {
   config.distributed_type = resolve_distributed_type(settings, request, config.launch);
   if (!request.runs_program) {
     config.fsdp = resolve_fsdp(settings, loaded.warnings);
+    // The GPU comes to a gather that begins with its unit only when it has computed all before. torch, whose
+    // gathers have a stream of their own in front of which the host runs ahead, does not wait for being
+    // asked.
+    config.fsdp.forward_prefetch |= !config.launch.use_cpu;
     resolve_mesh(config, settings, loaded.warnings);
     config.fsdp.precision = resolve_precision(config, settings);
     config.training = resolve_training(settings, request);

@@ -224,6 +224,16 @@ TEST_F(ConfigFileTest, AMissingFileIsAUsageError) {
   }
 }
 
+TEST_F(ConfigFileTest, OnGpusTheNextUnitIsAlwaysGatheredAhead) {
+  gpus_ = 1;
+  const std::string rest = "distributed_type: FSDP\nnum_processes: 1\n" + training();
+  for (const char* version : {"1", "2, fsdp_forward_prefetch: false"}) {
+    const std::string fsdp = fmt::format("fsdp_config: {{fsdp_version: {}}}\n", version);
+    EXPECT_TRUE(load(fsdp + rest).config.fsdp.forward_prefetch) << fsdp;
+    EXPECT_FALSE(load(fsdp + "use_cpu: true\n" + rest).config.fsdp.forward_prefetch) << fsdp;
+  }
+}
+
 // What a plan needs is the model; GPUs, data and the place of the output may be elsewhere.
 TEST_F(ConfigFileTest, APlanNeedsNeitherGpusNorData) {
   only_plans_ = true;
