@@ -20,7 +20,8 @@ double evaluate(ShardedModel& model, const core::TrainingConfig& config, const T
   const std::int64_t windows = data.windows(length);
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t rounds = (windows + batch * group.size() - 1) / (batch * group.size());
-  std::array<double, 2> sums = {0, 0};  // Loss times windows, windows.
+  at::Tensor loss_sum;  // float64, times windows; read once, so that the host runs ahead of a GPU.
+  double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = (round * group.size() + group.rank()) * batch;
     const std::int64_t count = std::clamp<std::int64_t>(windows - begin, 0, batch);
@@ -30,10 +31,12 @@ double evaluate(ShardedModel& model, const core::TrainingConfig& config, const T
     const c10::IValue result = model.forward(inputs_of(config.model, inputs));
     if (count == 0) continue;
     const auto weight = static_cast<double>(count);
-    sums[0] += loss_of(config.model, result, inputs).item<double>() * weight;
-    sums[1] += weight;
+    const at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble) * weight;
+    loss_sum = loss_sum.defined() ? loss_sum + loss : loss;
+    seen += weight;
   }
   model.set_training(true);
+  std::array<double, 2> sums = {loss_sum.defined() ? loss_sum.item<double>() : 0, seen};
   group.all_reduce_sum(sums);
   return sums[0] / sums[1];
 }

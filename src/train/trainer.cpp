@@ -20,6 +20,7 @@
 #include "base/text.hpp"
 #include "train/checkpoint/save.hpp"
 #include "train/data/batches.hpp"
+#include "train/device/read_numbers.hpp"
 #include "train/evaluate.hpp"
 #include "train/fingerprint.hpp"
 #include "train/fsdp/sharded_model.hpp"
@@ -160,7 +161,7 @@ class Trainer {
   StepResult run_step(std::int64_t step) {
     StepResult result;
     const std::int64_t micro_steps = config_.gradient_accumulation_steps;
-    double loss_sum = 0;
+    at::Tensor loss_sum;  // float64, where the loss is: the host need not wait for each micro-step.
     std::int64_t done = 0;
     // An epoch's last group may be shorter; it steps too.
     for (bool reduce = false; !reduce;) {
@@ -170,14 +171,18 @@ class Trainer {
       const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
       backward(micro_steps == 1 ? loss : loss / static_cast<double>(micro_steps));
       model_.finish_backward();
-      loss_sum += loss.item<double>();
+      const at::Tensor value = loss.detach().to(at::kDouble);
+      loss_sum = loss_sum.defined() ? loss_sum + value : value;
       tokens_ += batch.input_ids.numel();
       samples_ += batch.input_ids.size(0);
     }
-    // One all-reduce for both: the losses, and the squares of the gradient shards.
+    // One wait for the device, and one all-reduce, for both: the losses, and the squares of the gradients.
+    std::vector<at::Tensor> numbers = gradient_norms(model_.trainable_buffers());
+    numbers.push_back(loss_sum);
+    const std::vector<double> values = read_numbers(numbers);
     std::array<double, 2> sums = {
-        loss_sum / static_cast<double>(done),
-        gradient_square_sum(model_.trainable_buffers(), model_.groups().mesh().shards)};
+        values.back() / static_cast<double>(done),
+        gradient_square_sum(model_.trainable_buffers(), model_.groups().mesh().shards, values)};
     group_.all_reduce_sum(sums);
     result.loss = sums[0] / group_.size();
     // Every replica adds the same squares. Over all ranks nevertheless: then all have the same bits, and clip

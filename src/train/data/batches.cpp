@@ -18,13 +18,21 @@ const at::Tensor& Batch::field(const std::string& name) const {
 Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
                  at::Device device) {
   const auto rows = static_cast<std::int64_t>(samples.size());
-  const at::Tensor windows = at::empty({rows, length + 1}, at::kLong);
+  // From pinned memory, which libtorch does not use again before it is copied, the host need not wait for the
+  // one copy of both.
+  const auto options = at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda());
+  const at::Tensor windows = at::empty({rows, length + 1}, options);
   auto* data = windows.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < rows; ++row) {
     stream.read(samples[static_cast<std::size_t>(row)] * length,
                 {data + row * (length + 1), static_cast<std::size_t>(length + 1)});
   }
-  return {windows.narrow(1, 0, length).to(device), windows.narrow(1, 1, length).to(device)};
+  const at::Tensor there = windows.to(device, /*non_blocking=*/true);
+  const auto part = [&](std::int64_t begin) {
+    const at::Tensor tokens = there.narrow(1, begin, length);
+    return device.is_cpu() ? tokens : tokens.contiguous();
+  };
+  return {part(0), part(1)};
 }
 
 TrainingBatches::TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,

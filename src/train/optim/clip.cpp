@@ -11,16 +11,24 @@
 
 namespace accel::train {
 
-double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards) {
+std::vector<at::Tensor> gradient_norms(const std::vector<FlatBuffer*>& buffers) {
   const at::NoGradGuard no_grad;
-  // The gradients of what is offloaded lie on the host, those of ignored modules on the device.
   std::vector<at::Tensor> norms;
   for (const FlatBuffer* buffer : buffers) norms.push_back(at::linalg_vector_norm(buffer->gradient(), 2));
-  const std::vector<double> on_host = read_numbers(norms);
+  return norms;
+}
+
+double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards,
+                           std::span<const double> norms) {
   double sum = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    sum += on_host[i] * on_host[i] / (buffers[i]->layout().is_whole() ? shards : 1);
+    sum += norms[i] * norms[i] / (buffers[i]->layout().is_whole() ? shards : 1);
   return sum;
+}
+
+// The gradients of what is offloaded lie on the host, those of ignored modules on the device.
+double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards) {
+  return gradient_square_sum(buffers, shards, read_numbers(gradient_norms(buffers)));
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

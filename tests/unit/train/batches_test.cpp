@@ -33,6 +33,20 @@ TEST(BatchesTest, LabelsAreTheNextTokens) {
   EXPECT_THROW((void)batch.field("pixels"), Error);
 }
 
+TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
+  const TempDir dir;
+  core::DataConfig config = data(dir);
+  config.batch_size = 2;
+  TrainingBatches batches(config, 1, 0, 1, at::kMeta);
+  const Batch batch = batches.next();
+  for (const at::Tensor& tokens : {batch.input_ids, batch.labels}) {
+    EXPECT_TRUE(tokens.is_meta());
+    EXPECT_TRUE(tokens.is_contiguous());
+    EXPECT_EQ(tokens.sizes(), at::IntArrayRef({2, 3}));
+  }
+  EXPECT_FALSE(batch.input_ids.is_alias_of(batch.labels));
+}
+
 TEST(BatchesTest, EpochsFollowOneAnother) {
   const TempDir dir;
   TrainingBatches batches(data(dir), 1, 0, 1, at::kCPU);
