@@ -282,8 +282,9 @@ class Trainer {
 
   void save(std::int64_t step, const StepResult& result) {
     const Clock::time_point begin = Clock::now();
-    const auto path = save_checkpoint(store_, model_, optimizer_, config_,
-                                      {step, batches_.epoch(), result.lr, config_.seed, scaler_}, group_);
+    const auto path = save_checkpoint(
+        store_, model_, optimizer_, config_,
+        {step, batches_.epoch(), result.lr, config_.seed, scaler_, RandomState::now(device_)}, group_);
     const double seconds = seconds_since(begin);
     metrics_.write(
         {{"step", step}, {"checkpoint", path.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});

@@ -1,7 +1,6 @@
 #include "train/checkpoint/save.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -33,8 +32,9 @@ std::string hex_of(const at::Tensor& bytes) {
   return text;
 }
 
-void write_random_state(const fs::path& directory, int rank) {
-  const json document = {{"version", 1}, {"cpu", hex_of(at::detail::getDefaultCPUGenerator().get_state())}};
+void write_random_state(const fs::path& directory, int rank, const RandomState& state) {
+  json document = {{"version", 1}, {"cpu", hex_of(state.cpu())}};
+  if (state.gpu().defined()) document["cuda"] = hex_of(state.gpu());
   write_file_atomically(directory / fmt::format("random_states_{}.json", rank), document.dump() + "\n");
 }
 
@@ -124,7 +124,7 @@ fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, cons
               write_state(directory / kOptimizerDirectory, rank,
                           optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
   };
-  write_random_state(directory, rank);
+  write_random_state(directory, rank, state.random);
 
   const std::vector<std::string> all = group.exchange(written.dump());
   if (rank == 0) {

@@ -8,6 +8,7 @@
 #include "train/checkpoint/checkpoint_store.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
+#include "train/graph/random_state.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/grad_scaler.hpp"
 
@@ -19,7 +20,8 @@ struct TrainerState {
   double epoch = 0;
   double lr = 0;
   std::uint64_t seed = 0;
-  std::optional<GradScaler> scaler;  ///< None but in float16.
+  std::optional<GradScaler> scaler;                 ///< None but in float16.
+  RandomState random = RandomState::now(at::kCPU);  ///< This rank's.
 };
 
 /// Saves a sharded checkpoint of model and optimizer under Accelerate's names, with trainer_state.json,

@@ -15,6 +15,10 @@ class RandomState {
 
   void restore() const;
 
+  /// As torch's Generator.get_state(), in the host's memory; that of the GPU undefined if none counts.
+  [[nodiscard]] const at::Tensor& cpu() const { return cpu_; }
+  [[nodiscard]] const at::Tensor& gpu() const { return gpu_; }
+
  private:
   at::Tensor cpu_;
   std::optional<at::Device> gpu_device_;
