@@ -1,5 +1,6 @@
 #include "train/profile.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
@@ -50,6 +51,8 @@ std::optional<std::filesystem::path> StepProfiler::end_step(std::int64_t step) {
 
 void StepProfiler::write(const std::filesystem::path& path) {
   recording_ = false;
+  // The last kernels of the step may still be under way, and would be missing.
+  if (device_.is_cuda()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   const auto result = profiler::disableProfiler();
   const std::filesystem::path unfinished = path.string() + ".incomplete";
   std::error_code error;

@@ -28,7 +28,8 @@ void AdamW::step(double lr) {
       if (begin == end) return;
       const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
       // The kernel reads the number of this step, counted from 1.
-      const at::Tensor step = at::full({}, static_cast<double>(steps_), state.buffer->shard().options());
+      const at::Tensor step =
+          at::full({}, static_cast<double>(steps_), state.buffer->shard().options().dtype(at::kFloat));
       at::_fused_adamw_({part(state.buffer->shard())}, {part(state.buffer->gradient())},
                         {part(state.exp_avg)}, {part(state.exp_avg_sq)}, {}, {step}, lr, config_.betas[0],
                         config_.betas[1], weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false);
