@@ -39,9 +39,13 @@ def prepare(folder, steps, ranks):
 
 
 def launch(accel, *arguments):
+    """What the run says is for when it fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([accel, "launch", *map(str, arguments)], check=True, env=environment, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    result = subprocess.run([accel, "launch", *map(str, arguments)], env=environment, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, errors="replace")
+    if result.returncode != 0:
+        sys.exit(f"{result.stderr}\n{pathlib.Path(sys.argv[0]).name}: accel launch {' '.join(map(str, arguments))} ended "
+                 f"with exit code {result.returncode}")
 
 
 def run_accel(accel, folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, model=None, **changes):
