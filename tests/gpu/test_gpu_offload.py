@@ -3,11 +3,17 @@
 import pytest
 
 import train_runs
-from gpu_runs import launch, worst
+from gpu_runs import CPU, GPU, launch, worst
 
 PARAMS = {"fsdp_config.fsdp_offload_params": True}
 CHECKPOINTED = {"fsdp_config.fsdp_activation_checkpointing": True}
 ACTIVATIONS = {**CHECKPOINTED, "fsdp_config.fsdp_activation_checkpointing_offload": True}
+
+
+POISON = {"ACCEL_POISON": "1"}
+# The optimizer's sums are rounded otherwise on the host than on the GPU, and 20 steps make the most of it: no nearer
+# than a CPU and a GPU are (test_gpu_train.py).
+CLOSE = {"no": 2e-4, "bf16": 2e-3}
 
 
 @pytest.mark.parametrize("reshard", [True, False], ids=["resharded", "kept"])
@@ -20,12 +26,12 @@ def test_offloaded_parameters_train_as_on_the_gpu(accel, tmp_path, accumulate, p
     flags = ("--mixed-precision", precision)
     options = {"gradient_accumulation_steps": accumulate, "fsdp_config.fsdp_reshard_after_forward": reshard}
     plain, _ = launch(accel, tmp_path, *flags, **options)
-    ours, said = launch(accel, tmp_path, *flags, **options, **PARAMS)
+    ours, said = launch(accel, tmp_path, *flags, env=POISON, **options, **PARAMS)
     assert "offload: shards, gradients and optimizer state lie in the host's memory" in said
     assert "where the ranks compute" not in said
     assert ours["loss"][:2] == plain["loss"][:2]
-    assert worst(ours, plain) < (2e-5 if precision == "no" else 2e-3)
-    assert worst(ours, plain, "grad_norm") < (1e-3 if precision == "no" else 5e-2)
+    assert worst(ours, plain) < CLOSE[precision]
+    assert worst(ours, plain, "grad_norm") < (1e-2 if precision == "no" else 5e-2)
     assert plain["loss"][-1] < plain["loss"][0] - 1
 
 
@@ -41,12 +47,27 @@ def test_offloaded_activations_change_nothing(accel, tmp_path, options):
     assert worst(ours, plain, "grad_norm") < 1e-3
 
 
-def test_checkpoints_are_those_of_a_plain_run(accel, tmp_path):
-    """After a step with a learning rate of 0, so that rounding in the optimizer does not show."""
+@pytest.mark.parametrize("ignored", ["", r"tokens|blocks\.0\.attention"], ids=["", "ignored"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_offloaded_shards_of_several_ranks_equal_cpu_ranks(accel, tmp_path, ranks, ignored):
+    """What is ignored trains on the GPU, beside shards whose gradients lie on the host."""
     train_runs.export(tmp_path / "gpt.pt")
-    options = {"max_steps": 1, "optimizer.lr": 0, "lr_scheduler": {"type": "constant"},
+    options = {"fsdp_config.fsdp_ignored_modules": ignored} if ignored else {}
+    cpu, _ = launch(accel, tmp_path, where=CPU, ranks=ranks, **options)
+    gpu, _ = launch(accel, tmp_path, where=GPU, ranks=ranks, env=POISON, **options, **PARAMS)
+    assert worst(gpu, cpu) < CLOSE["no"]
+    assert worst(gpu, cpu, "grad_norm") < 1e-2
+
+
+def test_checkpoints_are_those_of_a_plain_run(accel, tmp_path):
+    """After a step with a learning rate of 0, so that no weight is changed; what the step was made of is in the optimizer's
+    state: gradients and their squares."""
+    train_runs.export(tmp_path / "gpt.pt")
+    options = {"max_steps": 1, "optimizer.lr": 0, "lr_scheduler": {"type": "constant"}, "max_grad_norm": None,
                "checkpoint": {"every": 1, "resume": "none"}}
     for name, offload in (("plain", {}), ("host", PARAMS)):
         launch(accel, tmp_path, **options, **offload)
         (tmp_path / "out/checkpoints/checkpoint_1").rename(tmp_path / name)
     accel("diff", tmp_path / "plain/pytorch_model_fsdp_0", tmp_path / "host/pytorch_model_fsdp_0")
+    # Averages of gradients, and of their squares: up to what the order of sums changes.
+    accel("diff", tmp_path / "plain/optimizer_0", tmp_path / "host/optimizer_0", "--rtol", "1e-4", "--atol", "1e-9")

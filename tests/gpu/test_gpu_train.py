@@ -1,6 +1,7 @@
 """Training on CUDA beside the same on CPU ranks, whose losses equal fully_shard's (tests/interop/test_parity.py)."""
 
 import json
+import pathlib
 
 import pytest
 import torch
@@ -73,6 +74,57 @@ def test_checkpointing_changes_no_bit(accel, tmp_path, precision):
     assert none["loss"] != plain["loss"]
 
 
+VERSION_1 = {"fsdp_config.fsdp_version": 1}
+# Where units compute in 16 bits, and where autocast does; of the latter with shards, and with whole models.
+NARROW = {
+    "fp16": ("fp16", {}, "FSDP"),
+    "bf16, version 1": ("bf16", VERSION_1, "FSDP"),
+    "fp16, version 1": ("fp16", VERSION_1, "FSDP"),
+    "bf16, MULTI_GPU": ("bf16", {}, "MULTI"),
+    "fp16, MULTI_GPU": ("fp16", {}, "MULTI"),
+}
+
+
+@pytest.mark.parametrize("case", NARROW)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_16_bits_are_near_32(accel, tmp_path, ranks, case):
+    """In float16 with a scale that the first steps overflow with, and that is halved then."""
+    precision, options, kind = NARROW[case]
+    train_runs.export(tmp_path / "gpt.pt")
+    types = {"cpu": "MULTI_CPU", "gpu": "MULTI_GPU"} if kind == "MULTI" else {"cpu": "FSDP", "gpu": "FSDP"}
+    exact, _ = launch(accel, tmp_path, where=CPU, ranks=ranks, distributed_type=types["cpu"])
+    scaled = {"grad_scaler.init_scale": 1024} if precision == "fp16" else {}
+    narrow, _ = launch(accel, tmp_path, "--mixed-precision", precision, ranks=ranks, env=POISON,
+                       **{"distributed_type": types["gpu"], **options, **scaled})
+    assert 0 < worst(narrow, exact) < 3e-2
+    assert narrow["loss"][-1] < narrow["loss"][0] - 1
+    assert narrow["scale"] == ([1024] * 20 if precision == "fp16" else [])
+
+
+def test_a_step_that_overflows_is_skipped_and_the_scale_halved(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    narrow, said = launch(accel, tmp_path, "--mixed-precision", "fp16", **{"grad_scaler.init_scale": 2.0**40})
+    assert sum(train_runs.metrics(tmp_path, "skipped")) > 5
+    assert all(after in (before, before / 2) for before, after in zip(narrow["scale"], narrow["scale"][1:]))
+    assert "skipped" in said
+
+
+def test_units_kept_by_some_of_the_ranks_equal_cpu_ranks(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    kept = {"fsdp_config.fsdp_reshard_after_forward": 2}
+    cpu, _ = launch(accel, tmp_path, where=CPU, ranks=4, **kept)
+    gpu, _ = launch(accel, tmp_path, ranks=4, env=POISON, **kept)
+    assert worst(gpu, cpu) < CLOSE
+
+
+def test_what_rank_0_reads_for_all_is_what_each_reads(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    each, _ = launch(accel, tmp_path, ranks=2, max_steps=3)
+    first, _ = launch(accel, tmp_path, ranks=2, max_steps=3, **{"model.broadcast_from_rank0": True})
+    assert first["loss"][0] == each["loss"][0]
+    assert worst(first, each) < 1e-5
+
+
 def test_poison_changes_no_bit(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     plain, _ = launch(accel, tmp_path, ranks=2, max_steps=3)
@@ -83,9 +135,11 @@ def test_poison_changes_no_bit(accel, tmp_path):
 
 def test_checkpoint_and_evaluation_equal_those_of_a_cpu(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
+    held_out = tmp_path / "held_out"
+    held_out.write_bytes(train_runs.TEXT.read_bytes()[:5000])
     options = {"max_steps": 1, "optimizer.lr": 0, "lr_scheduler": {"type": "constant"}, "eval_every": 1,
                "checkpoint": {"every": 1, "resume": "none"},
-               "data.eval": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 32}}
+               "data.eval": {"format": "text", "path": str(held_out), "sequence_length": 32}}
     found = {}
     for name, where in (("cpu", CPU), ("gpu", GPU)):
         found[name], _ = launch(accel, tmp_path, where=where, **options)
@@ -93,11 +147,17 @@ def test_checkpoint_and_evaluation_equal_those_of_a_cpu(accel, tmp_path):
     assert len(found["gpu"]["eval_loss"]) == 1
     assert worst(found["gpu"], found["cpu"], "eval_loss") < 1e-5
     accel("verify", tmp_path / "gpu")
+    for name in found:
+        state = json.loads((tmp_path / name / "random_states_0.json").read_text())
+        assert ("cuda" in state) == (name == "gpu")
     accel("diff", tmp_path / "cpu/pytorch_model_fsdp_0", tmp_path / "gpu/pytorch_model_fsdp_0")
 
 
+SCALES = {"cpu": torch.linspace(0.5, 1.5, 48)}
+
+
 class Positions(torch.nn.Module):
-    """Tracing writes the device of `arange` into the model: the CPU."""
+    """Tracing writes the device of `arange` into the model, and a tensor that is neither parameter nor buffer."""
 
     def __init__(self):
         super().__init__()
@@ -107,16 +167,63 @@ class Positions(torch.nn.Module):
 
     def forward(self, input_ids):
         places = self.places(torch.arange(input_ids.shape[1], device=input_ids.device))
-        return self.head(torch.tanh(self.tokens(input_ids) + places))
+        return self.head(torch.tanh(self.tokens(input_ids) + places) * SCALES[input_ids.device.type])
 
 
-def test_a_model_traced_on_the_cpu_trains_on_the_gpu(accel, tmp_path):
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_where_a_model_was_traced_does_not_matter(accel, tmp_path, device):
+    place = "cuda" if device == "gpu" and torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    torch.jit.trace(Positions(), torch.zeros(4, 32, dtype=torch.long)).save(tmp_path / "gpt.pt")
+    model = Positions().to(place)
+    SCALES[place] = SCALES["cpu"].to(place)
+    torch.jit.trace(model, torch.zeros(4, 32, dtype=torch.long, device=place)).save(tmp_path / "gpt.pt")
+    if device == "gpu" and place == "cpu":
+        train_runs.as_if_from_a_gpu(tmp_path / "gpt.pt")
     options = {"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"}
     cpu, _ = launch(accel, tmp_path, where=CPU, max_steps=5, **options)
     gpu, _ = launch(accel, tmp_path, max_steps=5, **options)
     assert worst(gpu, cpu) < CLOSE
+
+
+class Normed(torch.nn.Module):
+    """Running statistics, of which each rank has its own, but rank 0's count where whole models are trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 48)
+        self.norm = torch.nn.BatchNorm1d(48)
+        self.head = torch.nn.Linear(48, 256)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(input_ids)
+        return self.head(torch.tanh(self.norm(x.flatten(0, 1)).view_as(x)))
+
+
+@pytest.mark.parametrize("kind", ["FSDP", "MULTI"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_model_with_running_statistics_equals_a_cpus(accel, tmp_path, ranks, kind):
+    torch.manual_seed(0)
+    torch.jit.script(Normed()).save(tmp_path / "gpt.pt")
+    (tmp_path / "held_out").write_bytes(train_runs.TEXT.read_bytes()[:2000])
+    options = {"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP", "eval_every": 20,
+               "data.eval": {"format": "text", "path": str(tmp_path / "held_out"), "sequence_length": 32}}
+    types = ("MULTI_CPU", "MULTI_GPU") if kind == "MULTI" else ("FSDP", "FSDP")
+    cpu, _ = launch(accel, tmp_path, where=CPU, ranks=ranks, distributed_type=types[0], **options)
+    gpu, _ = launch(accel, tmp_path, ranks=ranks, env=POISON, distributed_type=types[1], **options)
+    assert worst(gpu, cpu) < CLOSE
+    assert len(gpu["eval_loss"]) == 1
+    assert worst(gpu, cpu, "eval_loss") < 2e-3
+
+
+# NCCL wants a GPU a rank, so these are there where several are.
+if len(list(pathlib.Path("/dev").glob("nvidia[0-9]*"))) > 1:
+    @pytest.mark.parametrize("case", CASES)
+    def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
+        train_runs.export(tmp_path / "gpt.pt")
+        cpu, _ = launch(accel, tmp_path, where=CPU, ranks=2, **CASES[case])
+        gpu, said = launch(accel, tmp_path, where={"use_cpu": False, "gpu_ids": "0,1"}, ranks=2, env=POISON, **CASES[case])
+        assert worst(gpu, cpu) < CLOSE
+        assert "destroy_process_group" not in said
 
 
 def test_a_profile_shows_kernels(accel, tmp_path):
