@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "core/config.hpp"
 #include "train/device/large_tensors.hpp"
+#include "train/device/matrix_products.hpp"
 #include "train/dist/group.hpp"
 #include "train/dist/nccl.hpp"
 #include "train/graph/executor.hpp"
@@ -91,6 +92,7 @@ ExitCode run() {
   const at::Device device = device_of(config, rank);
   train::use_simple_executor();
   train::keep_memory_of_large_tensors();
+  if (train::onednn_multiplies_faster()) train::multiply_with_onednn();
   const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
   train::Group group = train::Group::connect(rank, config.launch.backend, device);
   // An error is written down while the group is still there: the other ranks see that it is gone, and the

@@ -20,6 +20,8 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "train/device/large_tensors.hpp"
+#include "train/device/matrix_products.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/executor.hpp"
@@ -93,6 +95,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   try {
     use_simple_executor();
+    keep_memory_of_large_tensors();
+    if (onednn_multiplies_faster()) multiply_with_onednn();
     Group group = Group::connect(Rank::from_environment(), core::Backend::kAuto, at::kCPU);
     for (const auto& spec : nlohmann::json::parse(read_text_file(argv[1], 1 << 20))) run_case(spec, group);
     group.barrier();

@@ -27,6 +27,8 @@
 #include "../unit/train/late_storage.hpp"
 #include "base/file.hpp"
 #include "train/checkpoint/save.hpp"
+#include "train/device/large_tensors.hpp"
+#include "train/device/matrix_products.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/executor.hpp"
@@ -122,6 +124,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   try {
     use_simple_executor();
+    keep_memory_of_large_tensors();
+    if (onednn_multiplies_faster()) multiply_with_onednn();
     at::set_num_threads(1);
     Group group = Group::connect(Rank::from_environment(), core::Backend::kAuto, at::kCPU);
     const auto job = nlohmann::json::parse(read_text_file(argv[1], 1 << 20));

@@ -1,0 +1,80 @@
+#include "train/device/matrix_products.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUFunctions.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include <cstdint>
+
+namespace at::native {
+
+// Exported by libtorch, without a header in the wheel: result = beta * result + alpha * (mat1 @ mat2). Weak:
+// a libtorch without it goes on with MKL. Source: pytorch, aten/src/ATen/native/mkldnn/Matmul.h.
+__attribute__((weak)) void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result,
+                                         float beta, float alpha);
+
+}  // namespace at::native
+
+namespace accel::train {
+namespace {
+
+/// Multiplications from which on what oneDNN needs to begin is nothing.
+constexpr std::int64_t kLargeProduct = std::int64_t{1} << 20;
+
+/// What is left to libtorch has its errors from there, too.
+bool suits(const at::Tensor& a, const at::Tensor& b) {
+  return a.dim() == 2 && b.dim() == 2 && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat &&
+         a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0 && a.numel() >= kLargeProduct / b.size(1);
+}
+
+at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
+  if (!suits(a, b)) return at::cpu::mm(a, b);
+  const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  at::native::mkldnn_matmul(a, b, result, /*beta=*/0, /*alpha=*/1);
+  return result;
+}
+
+at::Tensor addmm(const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  const bool plain =
+      beta.isIntegral(false) && alpha.isIntegral(false) && beta.toLong() == 1 && alpha.toLong() == 1;
+  if (!plain || bias.dim() != 1 || bias.scalar_type() != at::kFloat || !suits(a, b) ||
+      bias.size(0) != b.size(1)) {
+    return at::cpu::addmm(bias, a, b, beta, alpha);
+  }
+  const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  result.copy_(bias.expand_as(result));
+  at::native::mkldnn_matmul(a, b, result, /*beta=*/1, /*alpha=*/1);
+  return result;
+}
+
+/// libtorch warns of every operator that gets another kernel; here that is meant.
+class Quiet final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+}  // namespace
+
+bool onednn_multiplies_faster() {
+#if defined(__x86_64__)
+  return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512dq");
+#else
+  return false;
+#endif
+}
+
+void multiply_with_onednn() {
+  if (at::native::mkldnn_matmul == nullptr) return;
+  Quiet quiet;
+  const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+  // Its destructor would take the kernels back.
+  static auto* const library =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  library->impl("mm", TORCH_FN(mm));
+  library->impl("addmm", TORCH_FN(addmm));
+}
+
+}  // namespace accel::train
