@@ -62,6 +62,9 @@ ShardingOptions sharding_options(const core::Config& config) {
   return options;
 }
 
+/// Which sign a NaN has depends on the processor, and would be printed.
+double without_sign_of_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
 /// How a communication hook makes a finite gradient infinite or NaN, for a hint.
 std::string hook_hint(const core::DdpConfig& ddp) {
   using core::CommHookType;
@@ -231,7 +234,8 @@ class Trainer {
 
   void report_nonfinite(std::int64_t step, const StepResult& result) const {
     const std::string what =
-        fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm);
+        fmt::format("step {}: the loss is {} and the gradient norm {}", step,
+                    without_sign_of_nan(result.loss), without_sign_of_nan(result.grad_norm));
     if (!config_.skip_nonfinite) {
       throw Error(ErrorKind::kFailure, what)
           .hint(hook_hint(config_.ddp) +
