@@ -331,7 +331,7 @@ def models():
             hidden_dropout_prob=0, attention_probs_dropout_prob=0, num_labels=5))), pictures, ["ViTLayer"]),
         "ResNet": Zoo(lambda: Classifier(tf.ResNetForImageClassification(tf.ResNetConfig(
             embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic", num_labels=5))), pictures,
-            ["ResNetBasicLayer", "ResNetConvLayer"]),
+            ["ResNetBasicLayer", "ResNetConvLayer"], lr=1e-4),
         "torchvision ResNet18, scripted": Zoo(resnet18, larger_pictures, ["BasicBlock"], script=True, lr=1e-6),
         "torchvision ResNet18, traced": Zoo(resnet18, larger_pictures, ["BasicBlock"], lr=1e-6),
         "timm ViT": Zoo(timm_vit, pictures, ["Block"]),
