@@ -1,7 +1,9 @@
 """Fixtures of the tests that run the built commands."""
 
+import fcntl
 import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -20,6 +22,26 @@ def accel_path() -> pathlib.Path:
     path = BUILD / "src/cli/accel"
     assert path.exists(), f"{path} is not built; run tools/dev build"
     return path
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """made_once(NAME, MAKE): a directory that MAKE(directory) fills, once for all processes of this run."""
+
+    def made(name, make) -> pathlib.Path:
+        base = tmp_path_factory.getbasetemp()
+        # pytest-xdist gives each of its workers a folder in that of the run.
+        directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+        with open(f"{directory}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (directory / ".complete").exists():
+                shutil.rmtree(directory, ignore_errors=True)
+                directory.mkdir(parents=True)
+                make(directory)
+                (directory / ".complete").touch()
+        return directory
+
+    return made
 
 
 @pytest.fixture

@@ -12,11 +12,9 @@ from zoo_kinds import Kind
 
 
 @pytest.fixture(scope="session")
-def torch_checkpoints(tmp_path_factory) -> pathlib.Path:
+def torch_checkpoints(made_once) -> pathlib.Path:
     """A directory with one checkpoint directory for each of ckpt_peers.KINDS, saved by torch on several ranks."""
-    directory = tmp_path_factory.mktemp("torch_checkpoints")
-    ckpt_peers.save_on_ranks(directory)
-    return directory
+    return made_once("torch_checkpoints", ckpt_peers.save_on_ranks)
 
 
 def _need(torch_version: str) -> None:
@@ -42,20 +40,12 @@ class Zoo:
 
 
 @pytest.fixture(scope="session")
-def zoos(tmp_path_factory):
+def zoos(made_once):
     """zoos(TORCH): what that torch wrote, written once."""
-    written = {}
 
     def zoo(version: str) -> Zoo:
         _need(version)
-        if version not in written:
-            kept = os.environ.get("ACCEL_ZOO")  # A folder for zoos that several runs use.
-            directory = pathlib.Path(kept) / version if kept else tmp_path_factory.mktemp(f"zoo-{version}")
-            if not (directory / ".complete").exists():
-                judges.write_zoo(version, directory)
-                (directory / ".complete").touch()
-            written[version] = Zoo(directory)
-        return written[version]
+        return Zoo(made_once(f"zoo-{version}", lambda directory: judges.write_zoo(version, directory)))
 
     return zoo
 
@@ -110,14 +100,12 @@ def writes(request, cell):
     return lambda row, column: cell(matrix.WRITES, row, column, request.node.callspec.params["judge"])
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    if call.when == "call" and not report.skipped:
-        for name, value in item.user_properties:
+def pytest_runtest_logreport(report):
+    if report.when == "call" and not report.skipped:
+        for name, value in report.user_properties:
             if name == "matrix":
-                matrix.SEEN[value] = matrix.SEEN.get(value, True) and report.passed
-    return report
+                cell = tuple(value)  # A list, if it comes from another process.
+                matrix.SEEN[cell] = matrix.SEEN.get(cell, True) and report.passed
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -78,10 +78,13 @@ def test_overflows_skip_the_steps_that_they_skip_in_python(accel, tmp_path, proc
     assert f"step  1/20  loss {ours[0]['loss']:.4f}  lr 0.00e+00" in stderr
     assert "  scale 1.67772e+07  1 step skipped  " in stderr
 
-    saved = json.loads((tmp_path / "out/checkpoints/checkpoint_20/scaler.json").read_text())
+    scaler_file = tmp_path / "out/checkpoints/checkpoint_20/scaler.json"
     peer = torch.amp.GradScaler("cpu")
-    peer.load_state_dict(saved)
+    peer.load_state_dict(json.loads(scaler_file.read_text()))
     assert peer.state_dict() == theirs["scaler"]
+    accel("verify", scaler_file.parent)
+    scaler_file.unlink()
+    assert "scaler.json" in accel("verify", scaler_file.parent, code=3).stdout
 
 
 def test_steps_skipped_between_two_lines_are_counted(accel, tmp_path):
