@@ -6,6 +6,7 @@ import pathlib
 import ckpt_peers
 import judges
 import matrix
+import peers
 import pytest
 import torch
 from zoo_kinds import Kind
@@ -76,6 +77,19 @@ def judge_of(tmp_path_factory):
 def judge(request, judge_of) -> judges.Judge:
     """Each torch's judge in turn."""
     return judge_of(request.param)
+
+
+@pytest.fixture(scope="session")
+def peer_server(tmp_path_factory):
+    server = peers.Server(tmp_path_factory.mktemp("peers") / "server.log")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def peer(peer_server, tmp_path):
+    """peer(RANKS, SCRIPT, ARGS...) runs a Python script of this folder on so many ranks over Gloo, and fails if it does."""
+    return lambda ranks, *command: peer_server.run(ranks, tmp_path / "peer.log", *command)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """The peer of the parity tests: trains a GPT with torch's fully_shard, or DistributedDataParallel, over gloo and prints its
 losses as JSON.
 
-Run under torchrun's environment (`accel launch CONFIG -- python fsdp_reference.py SPEC.json` does). SPEC holds the model's
-sizes and file, the data, and the training options; its keys are those of the YAML.
+Run under torchrun's environment, which peer_server.py gives. SPEC holds the model's sizes and file, the data, and the training
+options; its keys are those of the YAML.
 """
 
 import contextlib

@@ -28,12 +28,12 @@ CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
      ("fp16", 2, VERSION_1, {"fsdp1": "float16", "scaler": {}}, 5e-5)],
     ids=["one process", "DDP, accumulation", "DDP, float16", "version 1", "version 1, 3 ranks, accumulation",
          "version 1, float16"])
-def test_losses_equal_accelerates(accel, tmp_path, dtype, processes, options, spec, limit):
+def test_losses_equal_accelerates(accel, peer, tmp_path, dtype, processes, options, spec, limit):
     """Equal as long as the weights are: the learning rate is 0 in the first step. Float32 would be outside of the limits."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", dtype)
     ours, norms = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
-    theirs = reference(accel, tmp_path, processes, **spec)
+    theirs = reference(peer, tmp_path, processes, **spec)
     (tmp_path / "out/metrics.jsonl").unlink()
     accel("launch", train_runs.config(tmp_path, processes, **options))
     full = train_runs.metrics(tmp_path)

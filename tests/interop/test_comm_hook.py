@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import pathlib
-import sys
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ import torch
 import train_runs
 from comm_hook_model import SCALE, Net
 
-HERE = pathlib.Path(__file__).resolve().parent
 STEPS, LR, EPS, NORM = 14, 3e-3, 1e-8 * SCALE, 1.0 * SCALE
 
 
@@ -56,7 +53,7 @@ def worst(a, b):
 
 
 @pytest.mark.parametrize("processes, accumulate, backend", [(2, 1, "auto"), (3, 2, "gloo")], ids=["2 ranks", "3 ranks, accumulation"])
-def test_losses_equal_those_of_distributed_data_parallel(accel, tmp_path, processes, accumulate, backend):
+def test_losses_equal_those_of_distributed_data_parallel(accel, peer, tmp_path, processes, accumulate, backend):
     """Three ranks over Gloo, as there: it rounds a sum of 16-bit numbers at each addend, shared memory once."""
     torch.manual_seed(0)
     torch.jit.script(Net()).save(str(tmp_path / "net.pt"))
@@ -70,9 +67,7 @@ def test_losses_equal_those_of_distributed_data_parallel(accel, tmp_path, proces
             "eps": EPS, "max_steps": STEPS, "max_grad_norm": NORM, "out": str(tmp_path / "theirs.json"),
             "cases": {name: {"ddp": ddp, "accumulate": accumulate} for name, ddp in cases.items()}}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    launch = tmp_path / "launch.yaml"
-    launch.write_text(f"distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: {processes}\nmain_process_port: 0\n")
-    accel("launch", launch, "--", sys.executable, HERE / "comm_hook_peer.py", tmp_path / "spec.json")
+    peer(processes, "comm_hook_peer.py", tmp_path / "spec.json")
     theirs = json.loads((tmp_path / "theirs.json").read_text())
     for name in cases:
         loss, norm = (worst(ours[name][key], theirs[name][key]) for key in ("loss", "grad_norm"))

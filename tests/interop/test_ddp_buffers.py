@@ -1,8 +1,6 @@
 """Running statistics under MULTI_CPU, beside DistributedDataParallel, which broadcasts rank 0's before it runs forward."""
 
 import json
-import pathlib
-import sys
 
 import pytest
 import torch
@@ -11,12 +9,11 @@ from safetensors.torch import load_file
 import train_runs
 from ddp_buffers_model import Net
 
-HERE = pathlib.Path(__file__).resolve().parent
 LENGTH, BATCH, STEPS = 32, 2, 12
 
 
 @pytest.mark.parametrize("processes, accumulate", [(2, 1), (3, 1), (2, 2)], ids=["2 ranks", "3 ranks", "2 ranks, accumulation"])
-def test_running_statistics_are_those_of_rank_0(accel, tmp_path, processes, accumulate):
+def test_running_statistics_are_those_of_rank_0(accel, peer, tmp_path, processes, accumulate):
     """Evaluation uses them on every rank: its loss is the witness, for what ranks have of their own differs."""
     torch.manual_seed(0)
     torch.jit.script(Net()).save(str(tmp_path / "net.pt"))
@@ -36,9 +33,7 @@ def test_running_statistics_are_those_of_rank_0(accel, tmp_path, processes, accu
     spec = {"path": str(tmp_path / "net.pt"), "data": str(train_runs.TEXT), "eval": str(held_out), "length": LENGTH,
             "batch_size": BATCH, "accumulate": accumulate, "lr": 3e-3, "max_steps": STEPS, "out": str(tmp_path / "theirs.json")}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    launch = tmp_path / "launch.yaml"
-    launch.write_text(f"distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: {processes}\nmain_process_port: 0\n")
-    accel("launch", launch, "--", sys.executable, HERE / "ddp_buffers_peer.py", tmp_path / "spec.json")
+    peer(processes, "ddp_buffers_peer.py", tmp_path / "spec.json")
     theirs = json.loads((tmp_path / "theirs.json").read_text())
 
     def worst(losses):

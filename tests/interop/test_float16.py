@@ -29,12 +29,12 @@ def lines(directory):
      (2, {"launch.backend": "gloo"}, FLOAT16, {})],
     ids=["1 rank", "2 ranks", "3 ranks, accumulation", "2 x 2", "gradients in float32", "checkpointing", "gloo"],
 )
-def test_losses_equal_fully_shard(accel, tmp_path, processes, options, precision, spec):
+def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, options, precision, spec):
     """Equal as long as the weights are: the learning rate is 0 in the first step."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", "fp16")
     ours = train_runs.metrics(tmp_path)
-    theirs = reference(accel, tmp_path, processes, precision=precision, scaler={}, **spec)
+    theirs = reference(peer, tmp_path, processes, precision=precision, scaler={}, **spec)
     # The first scale is one at which the largest gradients overflow now and then.
     assert [line["scale"] for line in lines(tmp_path)] == theirs["scale"]
     norm = max(abs(line["grad_norm"] - theirs["grad_norm"][line["step"] - 1])
@@ -55,13 +55,13 @@ def test_losses_equal_fully_shard(accel, tmp_path, processes, options, precision
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_overflows_skip_the_steps_that_they_skip_in_python(accel, tmp_path, processes):
+def test_overflows_skip_the_steps_that_they_skip_in_python(accel, peer, tmp_path, processes):
     """The scale begins far too high, and grows again every 3 steps: every state of the scaler is compared."""
     train_runs.export(tmp_path / "gpt.pt")
     scaler = {"init_scale": 2.0**26, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
     config = train_runs.config(tmp_path, processes, grad_scaler=scaler, **{"checkpoint.every": 20})
     stderr = accel("launch", config, "--mixed-precision", "fp16").stderr
-    theirs = reference(accel, tmp_path, processes, precision=FLOAT16, scaler=scaler)
+    theirs = reference(peer, tmp_path, processes, precision=FLOAT16, scaler=scaler)
     ours = lines(tmp_path)
     assert [line["scale"] for line in ours] == theirs["scale"]
     skipped = [line["step"] for line in ours if line["skipped"]]

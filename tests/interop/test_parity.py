@@ -2,9 +2,7 @@
 
 import functools
 import json
-import pathlib
 import re
-import sys
 
 import pytest
 import torch
@@ -13,10 +11,8 @@ from torch.distributed.fsdp.wrap import _recursive_wrap, size_based_auto_wrap_po
 
 import train_runs
 
-HERE = pathlib.Path(__file__).resolve().parent
 
-
-def reference(accel, directory, processes, **options):
+def reference(peer, directory, processes, **options):
     spec = {
         "model": train_runs.SIZES, "path": str(directory / "gpt.pt"), "data": str(train_runs.TEXT), "batch_size": 4,
         "accumulate": 1, "lr": 3e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "no_decay": ["bias", "norm"],
@@ -24,9 +20,7 @@ def reference(accel, directory, processes, **options):
         **options,
     }
     (directory / "spec.json").write_text(json.dumps(spec))
-    launch = directory / "launch.yaml"
-    launch.write_text(f"distributed_type: FSDP\nuse_cpu: true\nnum_processes: {processes}\nmain_process_port: 0\n")
-    accel("launch", launch, "--", sys.executable, HERE / "fsdp_reference.py", directory / "spec.json")
+    peer(processes, "fsdp_reference.py", directory / "spec.json")
     return json.loads((directory / "reference.json").read_text())
 
 
@@ -42,13 +36,13 @@ def worst(ours, theirs):
     ids=["1 rank", "2 ranks", "3 ranks", "2 ranks, no reshard", "2 ranks, accumulation", "1 rank, checkpointing",
          "2 ranks, checkpointing", "2 ranks, no reshard, accumulation, checkpointing"],
 )
-def test_losses_equal_fully_shard(accel, tmp_path, processes, reshard, accumulate, checkpointing):
+def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, reshard, accumulate, checkpointing):
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate,
                                **{"fsdp_config.fsdp_reshard_after_forward": reshard,
                                   "fsdp_config.fsdp_activation_checkpointing": checkpointing})
     accel("launch", config)
-    theirs = reference(accel, tmp_path, processes, reshard=reshard, accumulate=accumulate,
+    theirs = reference(peer, tmp_path, processes, reshard=reshard, accumulate=accumulate,
                        activation_checkpointing=checkpointing)
     loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
     norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])
@@ -85,7 +79,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_losses_of_every_layout_of_ranks_equal_pythons(accel, tmp_path, layout):
+def test_losses_of_every_layout_of_ranks_equal_pythons(accel, peer, tmp_path, layout):
     """Replicas of shards beside fully_shard over a mesh of two dimensions, replicas alone beside DDP, and units that a
     smaller group of ranks keeps for backward."""
     processes, accumulate, ours, theirs = LAYOUTS[layout]
@@ -94,7 +88,7 @@ def test_losses_of_every_layout_of_ranks_equal_pythons(accel, tmp_path, layout):
     replicas = processes if "ddp" in theirs else theirs.get("replicas", 1)
     shards = "1 rank," if replicas == processes else f"{processes // replicas} ranks,"
     assert f"units over {shards} in {replicas} replicas" in run.stderr if replicas > 1 else "replicas" not in run.stderr
-    theirs = reference(accel, tmp_path, processes, accumulate=accumulate, **theirs)
+    theirs = reference(peer, tmp_path, processes, accumulate=accumulate, **theirs)
     loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
     norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])
     print(f"{layout}: largest difference of the loss {loss:.1e}, of the gradient norm {norm:.1e}")
@@ -118,13 +112,13 @@ IGNORED = r"tokens|blocks\.0\.attention|blocks\.\d\.norm2|blocks\.1\.up"
      (2, 1, {"fsdp_config.fsdp_offload_params": True, "launch.backend": "gloo"}, {})],
     ids=["1 rank", "2 ranks", "3 ranks", "2 x 2", "2 x 2, checkpointing, accumulation", "2 ranks, no reshard, accumulation",
          "2 ranks, from rank 0", "2 ranks, offload, gloo"])
-def test_ignored_modules_are_trained_with_the_mean_of_all_ranks(accel, tmp_path, processes, accumulate, ours, theirs):
+def test_ignored_modules_are_trained_with_the_mean_of_all_ranks(accel, peer, tmp_path, processes, accumulate, ours, theirs):
     """Beside fully_shard with ignored_params, and what a user has to add to it: the average of their gradients over all
     ranks."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate,
                                       **{"fsdp_config.fsdp_ignored_modules": IGNORED}, **ours))
-    theirs = reference(accel, tmp_path, processes, accumulate=accumulate, ignored=IGNORED, **theirs)
+    theirs = reference(peer, tmp_path, processes, accumulate=accumulate, ignored=IGNORED, **theirs)
     loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
     norm = worst(train_runs.metrics(tmp_path, "grad_norm"), theirs["grad_norm"])
     print(f"{processes} ranks: largest difference of the loss {loss:.1e}, of the gradient norm {norm:.1e}")
@@ -147,7 +141,7 @@ PARAMS = "shards, gradients and optimizer state"
      (2, {**OFFLOAD_ALL, "fsdp_config.fsdp_offload_params": False, "fsdp_config.fsdp_version": 1},
       "what checkpointed modules keep", {"activation_checkpointing": True})],
     ids=["2 ranks", "1 rank, version 1", "2 ranks, activations too", "2 ranks, activations alone, version 1"])
-def test_offloading_on_cpu_ranks_changes_no_loss(accel, tmp_path, processes, options, said, theirs):
+def test_offloading_on_cpu_ranks_changes_no_loss(accel, peer, tmp_path, processes, options, said, theirs):
     """Nor does it in Python: fully_shard takes CPUOffloadPolicy on the CPU."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes))
@@ -158,7 +152,7 @@ def test_offloading_on_cpu_ranks_changes_no_loss(accel, tmp_path, processes, opt
     ours = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
     if "activation_checkpointing" not in theirs:
         assert ours == plain
-    assert worst(ours[0], reference(accel, tmp_path, processes, **theirs)["loss"]) < 2e-5
+    assert worst(ours[0], reference(peer, tmp_path, processes, **theirs)["loss"]) < 2e-5
 
 
 def units_of(stderr):
@@ -166,7 +160,7 @@ def units_of(stderr):
 
 
 @pytest.mark.parametrize("least", [48, 2304, 9000, 12288, 20000])
-def test_units_by_size_equal_accelerates(accel, tmp_path, least):
+def test_units_by_size_equal_accelerates(accel, peer, tmp_path, least):
     """Version 2: as many units as fully_shard gets from Accelerate's policy, and the same losses, unless the embedding and
     the head, which share a weight of 12288 elements, are units of their own: then Python's losses are others than without
     those units, ours are not."""
@@ -174,11 +168,11 @@ def test_units_by_size_equal_accelerates(accel, tmp_path, least):
     config = train_runs.config(tmp_path, **{"fsdp_config.fsdp_auto_wrap_policy": "SIZE_BASED_WRAP",
                                             "fsdp_config.fsdp_min_num_params": least})
     ours = units_of(accel("launch", config).stderr)
-    theirs = reference(accel, tmp_path, 2, min_num_params=least)
+    theirs = reference(peer, tmp_path, 2, min_num_params=least)
     assert ours == theirs["units"] > 1
     if least < 12288:
         # Ours are those of any other way to wrap the model.
-        theirs = reference(accel, tmp_path, 2)
+        theirs = reference(peer, tmp_path, 2)
     assert worst(train_runs.metrics(tmp_path), theirs["loss"]) < 2e-5
 
 
@@ -215,13 +209,13 @@ BFLOAT16 = {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16", "output_dtype
      (2, {"fsdp_config.fsdp_reshard_after_forward": False}, BFLOAT16, {"reshard": False})],
     ids=["1 rank", "2 ranks", "3 ranks, accumulation", "gradients in float32", "checkpointing", "no reshard"],
 )
-def test_losses_in_bfloat16_equal_fully_shard(accel, tmp_path, processes, options, precision, spec):
+def test_losses_in_bfloat16_equal_fully_shard(accel, peer, tmp_path, processes, options, precision, spec):
     """Equal as long as the weights are: the learning rate is 0 in the first step. After it optimizers differ in the last bit
     of a few weights, which rounding to 8 bits makes large."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", "bf16")
     ours = train_runs.metrics(tmp_path)
-    theirs = reference(accel, tmp_path, processes, precision=precision, **spec)["loss"]
+    theirs = reference(peer, tmp_path, processes, precision=precision, **spec)["loss"]
     (tmp_path / "out/metrics.jsonl").unlink()
     accel("launch", train_runs.config(tmp_path, processes, **{**options, "fsdp_config.fsdp_reduce_dtype": None}))
     full = train_runs.metrics(tmp_path)
@@ -232,7 +226,7 @@ def test_losses_in_bfloat16_equal_fully_shard(accel, tmp_path, processes, option
     assert 2e-4 < worst(ours, full) < 5e-2
 
 
-def test_a_model_in_bfloat16_is_trained_in_float32(accel, tmp_path):
+def test_a_model_in_bfloat16_is_trained_in_float32(accel, peer, tmp_path):
     model = train_runs.export(tmp_path / "gpt.pt")
     torch.jit.script(model.to(torch.bfloat16)).save(str(tmp_path / "gpt.pt"))
     config = train_runs.config(tmp_path, **{"checkpoint.every": 20})
@@ -241,7 +235,7 @@ def test_a_model_in_bfloat16_is_trained_in_float32(accel, tmp_path):
     assert "train it with distributed_type: FSDP and mixed_precision: bf16" in refused
     said = accel("launch", config, "--mixed-precision", "bf16").stderr
     assert "trainable parameters of less than float32 are trained, and saved, in float32: " in said
-    theirs = reference(accel, tmp_path, 2, precision=BFLOAT16)["loss"]
+    theirs = reference(peer, tmp_path, 2, precision=BFLOAT16)["loss"]
     assert worst(train_runs.metrics(tmp_path), theirs) < 2e-3
     accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_20", tmp_path / "merged")
     saved = load_file(tmp_path / "merged/model.safetensors")

@@ -1,8 +1,6 @@
 """Checkpoints of training runs: torch and Accelerate read ours, and go on training from them."""
 
 import json
-import pathlib
-import sys
 
 import pytest
 import torch
@@ -10,8 +8,6 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 
 import train_runs
-
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 def load_with_dcp(path, root, like):
@@ -130,7 +126,7 @@ def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):
 
 
 @pytest.mark.parametrize("processes, batch, layout", [(2, 4, {}), (4, 2, HYBRID)], ids=["2 ranks", "2 x 2"])
-def test_python_goes_on_training_from_our_checkpoint(accel, tmp_path, processes, batch, layout):
+def test_python_goes_on_training_from_our_checkpoint(accel, peer, tmp_path, processes, batch, layout):
     """fully_shard over two ranks loads model and optimizer of step 10 and sees the losses that we see in steps 11 to 20, of
     however many ranks the checkpoint is."""
     train_runs.export(tmp_path / "gpt.pt")
@@ -144,9 +140,7 @@ def test_python_goes_on_training_from_our_checkpoint(accel, tmp_path, processes,
         "load": str(tmp_path / "out/checkpoints/checkpoint_10"), "start": 10,
     }
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    launch = tmp_path / "launch.yaml"
-    launch.write_text("distributed_type: FSDP\nuse_cpu: true\nnum_processes: 2\nmain_process_port: 0\n")
-    accel("launch", launch, "--", sys.executable, HERE / "fsdp_reference.py", tmp_path / "spec.json")
+    peer(2, "fsdp_reference.py", tmp_path / "spec.json")
     theirs = json.loads((tmp_path / "out.json").read_text())["loss"]
     assert len(theirs) == 10
     assert max(abs(a - b) for a, b in zip(ours[10:], theirs)) < 2e-5

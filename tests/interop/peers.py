@@ -1,0 +1,36 @@
+"""The process that runs the tests' peers."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Server:
+    """A process of peer_server.py, from the first peer on."""
+
+    def __init__(self, log: pathlib.Path) -> None:
+        self._log = log
+        self._process = None
+
+    def run(self, ranks: int, log: pathlib.Path, script: str, *arguments, timeout: float = 300) -> None:
+        """Runs `script` of this folder; what the ranks print goes to `log`, and into the error if one fails."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, HERE / "peer_server.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log.open("w"),
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, text=True)
+        job = {"ranks": ranks, "command": [str(HERE / script), *map(str, arguments)], "log": str(log), "timeout": timeout}
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"the server of peers died: {self._log.read_text()[-3000:]}"
+        problem = json.loads(answer)["problem"]
+        assert not problem, f"{script} on {ranks} ranks: {problem}\n{log.read_text()[-6000:] if log.exists() else ''}"
+
+    def close(self) -> None:
+        if self._process:
+            self._process.stdin.close()
+            self._process.wait(timeout=30)
