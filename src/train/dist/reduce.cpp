@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 
 #include "base/half.hpp"
@@ -45,14 +46,22 @@ T add(T a, T b) {
   }
 }
 
-// `a != a`: a is a NaN, and stays; an unordered comparison keeps b's.
+template <class T>
+bool is_nan(T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    return std::isnan(value);
+  else
+    return false;
+}
+
+// A NaN in a stays; an unordered comparison keeps b's.
 template <class T>
 T greater(T a, T b) {
-  return a >= b || a != a ? a : b;
+  return a >= b || is_nan(a) ? a : b;
 }
 template <class T>
 T less(T a, T b) {
-  return a <= b || a != a ? a : b;
+  return a <= b || is_nan(a) ? a : b;
 }
 
 /// body(0) to body(count - 1).
