@@ -108,6 +108,35 @@ class Encoder(nn.Module):
         return F.cross_entropy(self.head(self.encoder(self.embedding(input_ids))).flatten(0, 1), labels.flatten())
 
 
+class RecurrentLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.rnn = nn.LSTM(16, 16, batch_first=True)
+
+    def forward(self, x):
+        return x + self.rnn(self.norm(x))[0]
+
+
+class Recurrent(nn.Module):
+    """An LSTM's forward reads its parameters from a list, `_flat_weights`. A buffer begins as a parameter's storage, an attribute
+    as a part of one."""
+
+    start: torch.Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 16)
+        self.layers = nn.Sequential(RecurrentLayer(), RecurrentLayer(), RecurrentLayer())
+        self.head = nn.Linear(16, WORDS)
+        self.register_buffer("start", self.embedding.weight.detach())
+        self.first_biases = self.head.bias.detach()[:5]
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor):
+        loss = F.cross_entropy(self.head(self.layers(self.embedding(input_ids))).flatten(0, 1), labels.flatten())
+        return loss + 0.01 * (self.embedding.weight - self.start - 1).square().mean() + self.first_biases.mean()
+
+
 class Pair(NamedTuple):
     hidden: torch.Tensor
     extra: Optional[torch.Tensor]
@@ -316,6 +345,7 @@ def models():
         "awkward, nothing in place": Zoo(lambda: Awkward(False), words, UNITS, script=True, peer_classes=PEER_UNITS),
         "TransformerEncoder": Zoo(Encoder, words, ["TransformerEncoderLayer"], script=True),
         "TransformerEncoder, traced": Zoo(Encoder, words, ["TransformerEncoderLayer"]),
+        "LSTM": Zoo(Recurrent, words, ["RecurrentLayer"], script=True),
         "Llama": Zoo(lambda: LanguageModel(tf.LlamaForCausalLM(tf.LlamaConfig(**llama))), words, ["LlamaDecoderLayer"]),
         "Qwen3": Zoo(lambda: LanguageModel(tf.Qwen3ForCausalLM(tf.Qwen3Config(**llama, head_dim=8,
                                                                               tie_word_embeddings=True))),

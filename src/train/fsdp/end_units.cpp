@@ -7,14 +7,6 @@
 #include <unordered_map>
 
 namespace accel::train {
-namespace {
-
-bool is_at_or_inside(std::string_view name, std::string_view module) {
-  return name.starts_with(module) && (name.size() == module.size() || name[module.size()] == '.');
-}
-
-}  // namespace
-
 EndUnits end_units(const ModelStructure& model, const core::FsdpConfig& config,
                    const std::vector<std::string>& wrapped) {
   if (config.version == 1 || wrapped.empty()) return {};

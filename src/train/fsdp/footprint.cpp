@@ -136,8 +136,7 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
 }
 
 bool is_inside(const std::string& module, const std::string& outer) {
-  return outer.empty() ||
-         (module.size() > outer.size() && module.starts_with(outer) && module[outer.size()] == '.');
+  return outer.empty() || (module != outer && is_at_or_inside(module, outer));
 }
 
 /// What the gradients of one parameter of the buffer take at most before they are copied. Of one with several

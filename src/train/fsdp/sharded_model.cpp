@@ -18,6 +18,7 @@
 #include "train/graph/foreign_reads.hpp"
 #include "train/graph/mend_traced.hpp"
 #include "train/graph/rewrite.hpp"
+#include "train/graph/tensors.hpp"
 #include "train/model/model_notes.hpp"
 
 namespace accel::train {
@@ -112,6 +113,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   const auto hook_seeds = std::make_shared<NumpyRandom>(options.ddp.power_sgd.random_seed);
   std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
+  std::unordered_map<const at::TensorImpl*, std::string> owners;  // Modules of units.
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
   const core::PrecisionConfig& precision = options.fsdp.precision;
   const std::optional<at::ScalarType> io_dtype = dtype_if_named(precision.io_dtype);
@@ -129,6 +131,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
         replacement[parameter.unsafeGetTensorImpl()] = buffer->parameters()[i];
+        if (!planned.replicated) owners[parameter.unsafeGetTensorImpl()] = plan.module;
         target.sources.push_back({planned.parameters[i], parameter.scalar_type()});
       }
       targets.push_back(std::move(target));
@@ -154,18 +157,42 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   }
 
   if (autocast_) switch_autocast_off(modules, hooks);
-  for_each_tensor_slot(module_, [&](c10::ivalue::Object& object, std::size_t slot, const at::Tensor& tensor) {
-    const auto found = replacement.find(tensor.unsafeGetTensorImpl());
-    if (found != replacement.end()) {
-      object.setSlot(slot, found->second);
-    } else if (tensor.device() != device_) {
-      at::Tensor& moved = replacement[tensor.unsafeGetTensorImpl()];
-      moved = tensor.to(device_);
-      object.setSlot(slot, moved);
-    }
-  });
+  put_in_place(owners, replacement);
   registration_.emplace(std::move(hooks));
   return targets;
+}
+
+void ShardedModel::put_in_place(const std::unordered_map<const at::TensorImpl*, std::string>& owners,
+                                std::unordered_map<const at::TensorImpl*, at::Tensor>& replacement) {
+  const auto is_other = [&](const at::Tensor& tensor) {
+    return tensor.device() != device_ || replacement.contains(tensor.unsafeGetTensorImpl());
+  };
+  const auto other = [&](const at::Tensor& tensor) {
+    at::Tensor& there = replacement[tensor.unsafeGetTensorImpl()];
+    if (!there.defined()) there = tensor.to(device_);
+    return there;
+  };
+  for (const auto& module : module_.named_modules()) {
+    const auto object = module.value._ivalue();
+    for (std::size_t slot = 0; slot < module.value.type()->numAttributes(); ++slot) {
+      const c10::IValue value = object->getSlot(slot);
+      bool changes = false;
+      for_each_tensor(value, [&](const at::Tensor& tensor) {
+        changes |= is_other(tensor);
+        const auto owner = owners.find(tensor.unsafeGetTensorImpl());
+        if (value.isTensor() || owner == owners.end() || is_at_or_inside(module.name, owner->second)) return;
+        throw Error(
+            ErrorKind::kUsage,
+            fmt::format("attribute '{}' of module '{}' holds a parameter of unit '{}', which is gathered "
+                        "only while that runs",
+                        module.value.type()->getAttributeName(slot), module.name, owner->second))
+            .hint(
+                "wrap a module that is around both, or export a model that keeps no list of others' "
+                "parameters");
+      });
+      if (changes) object->setSlot(slot, map_tensors(value, other));
+    }
+  }
 }
 
 void ShardedModel::switch_autocast_off(const std::unordered_map<std::string, torch::jit::Module>& modules,

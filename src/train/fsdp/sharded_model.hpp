@@ -87,6 +87,11 @@ class ShardedModel {
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
+  /// Puts what `replacement` has in place of every tensor that a module has as an attribute, alone or in a
+  /// list, tuple or dict, and moves the others to the device. A list with a parameter of a unit, `owners`,
+  /// that its module is not part of is an Error of kind kUsage.
+  void put_in_place(const std::unordered_map<const at::TensorImpl*, std::string>& owners,
+                    std::unordered_map<const at::TensorImpl*, at::Tensor>& replacement);
   /// In modules that must not run under it and are no units, which switch it off by themselves.
   void switch_autocast_off(const std::unordered_map<std::string, torch::jit::Module>& modules,
                            std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks);

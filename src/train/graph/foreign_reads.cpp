@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "train/graph/tensors.hpp"
+
 namespace accel::train {
 namespace {
 
@@ -37,7 +39,6 @@ class Finder {
  private:
   void examine(Node* node, const torch::jit::Module& module) {
     const c10::TypePtr& type = node->output()->type();
-    if (!type->isSubtypeOf(*c10::TensorType::get()) && !is_module_type(type)) return;
     std::vector<std::string> path = {node->s(c10::attr::name)};
     Value* value = node->input();
     for (; value->node()->kind() == c10::prim::GetAttr; value = value->node()->input())
@@ -54,8 +55,10 @@ class Finder {
     if (!through_unit) return;
     if (reached.isTensor()) {
       found.insert(reached.toTensor().unsafeGetTensorImpl());
-    } else if (reached.isObject()) {
+    } else if (is_module_type(type)) {
       add_parameters(torch::jit::Module(reached.toObject()));
+    } else {
+      for_each_tensor(reached, [&](const at::Tensor& tensor) { found.insert(tensor.unsafeGetTensorImpl()); });
     }
   }
 

@@ -100,7 +100,8 @@ ModelFile ModelFile::from_outline(ModelOutline outline) {
 ModelOutline ModelFile::outline() const {
   std::vector<std::uint64_t> records;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (offsets_[i] && parameters_[i].storage().nbytes() > 0) records.push_back(*offsets_[i]);
+    if (offsets_[i] && parameters_[i].storage().nbytes() > 0 && !shared_.contains(*offsets_[i]))
+      records.push_back(*offsets_[i]);
   }
   return reader_->outline(records);
 }
@@ -130,16 +131,59 @@ ModelFile ModelFile::load(std::shared_ptr<SkippingReader> reader) {
                                  : model.reader_->offset_of(tensor.storage().data()));
   }
 
-  std::unordered_set<const void*> done;
-  for (const at::Tensor& parameter : model.parameters_) {
-    if (!parameter.is_meta()) done.insert(parameter.storage().data());
+  model.read_attributes();
+  return model;
+}
+
+void ModelFile::read_attributes() {
+  std::unordered_set<const at::TensorImpl*> parameters;
+  std::unordered_map<const void*, std::size_t> owners;  // Of storages: a parameter.
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i];
+    parameters.insert(parameter.unsafeGetTensorImpl());
+    if (!parameter.is_meta()) owners.emplace(parameter.storage().data(), i);
   }
-  for (const auto& module : model.module_.named_modules()) {
-    for (const c10::IValue& attribute : module.value._ivalue()->slots()) {
-      for_each_tensor(attribute, [&](const at::Tensor& tensor) { fill(tensor, *model.reader_, done); });
+  std::unordered_set<const void*> done;
+  std::unordered_map<std::size_t, c10::Storage> copies;
+  const auto read = [&](const std::string& attribute, const at::Tensor& tensor) {
+    if (tensor.is_meta() || parameters.contains(tensor.unsafeGetTensorImpl())) return;
+    const auto owner = owners.find(tensor.storage().data());
+    if (owner == owners.end()) {
+      fill(tensor, *reader_, done);
+      return;
+    }
+    if (tensor.requires_grad()) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("attribute '{}' is a view of parameter '{}', which is cut into shards",
+                              attribute, names_[owner->second].front()))
+          .hint("export a model that makes the view in its forward");
+    }
+    c10::Storage& copy = copies[owner->second];
+    if (!copy) copy = copy_of_storage(owner->second);
+    tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(copy);
+  };
+  for (const auto& module : module_.named_modules()) {
+    const c10::ClassTypePtr type = module.value.type();
+    for (std::size_t slot = 0; slot < type->numAttributes(); ++slot) {
+      const std::string name = (module.name.empty() ? "" : module.name + ".") + type->getAttributeName(slot);
+      for_each_tensor(module.value._ivalue()->getSlot(slot),
+                      [&](const at::Tensor& tensor) { read(name, tensor); });
     }
   }
-  return model;
+}
+
+c10::Storage ModelFile::copy_of_storage(std::size_t parameter) {
+  const c10::Storage& storage = parameters_[parameter].storage();
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(storage.nbytes())}, at::kByte);
+  if (storage.nbytes() > 0) {
+    if (const auto offset = reader_->offset_of(storage.data())) {
+      reader_->read_file(*offset, {static_cast<std::byte*>(bytes.mutable_data_ptr()), storage.nbytes()});
+      shared_.insert(*offset);
+    } else {  // From an outline, in which it is.
+      std::memcpy(bytes.mutable_data_ptr(), storage.data(), storage.nbytes());
+    }
+  }
+  return bytes.storage();
 }
 
 ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& foreign) const {

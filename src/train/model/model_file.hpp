@@ -24,7 +24,9 @@ class SkippingReader;
 ///
 /// The module's code and attributes are loaded; the parameters' storages have the right sizes but hold no
 /// data, and cost no memory as long as nobody touches them. Their bytes are read later, range by range, with
-/// read_parameter(). Buffers and other tensor attributes are read at once.
+/// read_parameter(). Buffers and other tensor attributes are read at once; one that lies in a parameter's
+/// storage gets a storage of its own, as what it shares is cut into shards (an Error of kind kUsage, if it
+/// requires grad).
 class ModelFile {
  public:
   /// A missing file, or one that is no TorchScript archive, is an Error of kind kUsage.
@@ -32,7 +34,8 @@ class ModelFile {
 
   /// A file that another rank sees, from its outline(): read_parameter() must not be called.
   static ModelFile from_outline(ModelOutline outline);
-  /// All of it but the values of its parameters. Not of one from an outline.
+  /// All of it but the values of its parameters, except of those that another attribute needs. Not of one
+  /// from an outline.
   [[nodiscard]] ModelOutline outline() const;
 
   ModelFile(ModelFile&&) noexcept;
@@ -61,12 +64,15 @@ class ModelFile {
  private:
   ModelFile();
   static ModelFile load(std::shared_ptr<SkippingReader> reader);
+  void read_attributes();
+  [[nodiscard]] c10::Storage copy_of_storage(std::size_t parameter);
 
   torch::jit::Module module_;
   std::shared_ptr<SkippingReader> reader_;
   std::vector<at::Tensor> parameters_;
   std::vector<std::vector<std::string>> names_;        ///< Of each parameter.
   std::vector<std::optional<std::uint64_t>> offsets_;  ///< In the file, of each parameter's storage.
+  std::unordered_set<std::uint64_t> shared_;           ///< Those of them in which another attribute lies.
   std::string accel_json_;
 };
 

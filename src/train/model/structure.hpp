@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::train {
@@ -13,6 +14,12 @@ struct ModuleInfo {
       class_name;  ///< The last atom of the TorchScript type name, so that mangled classes count as well.
   bool ignored = false;  ///< In the configuration's ignored_modules (see fsdp/ignored_modules.hpp).
 };
+
+/// Whether the module or parameter `name` is `module`, or inside of it; all are inside of the root.
+inline bool is_at_or_inside(std::string_view name, std::string_view module) {
+  return module.empty() ||
+         (name.starts_with(module) && (name.size() == module.size() || name[module.size()] == '.'));
+}
 
 /// A parameter, once for all the names under which it occurs.
 struct ParameterInfo {
