@@ -74,6 +74,22 @@ void check_removal(const fs::path& source, const ckpt::OutputTarget& target) {
       .hint("write the output elsewhere, or leave out --remove-checkpoint-dir");
 }
 
+/// Nothing but what was written, in all its bits, may be removed.
+void check_completeness(const ckpt::Selection& selection, const ckpt::MergePlan& plan) {
+  const char* reason = !selection.include.empty() || !selection.exclude.empty()
+                           ? "--include or --exclude chooses"
+                       : !selection.root.empty() ? "--root chooses"
+                                                 : nullptr;
+  if (reason == nullptr && plan.left_out.empty() && !selection.dtype) return;
+  throw Error(ErrorKind::kUsage,
+              reason != nullptr ? fmt::format("the checkpoint cannot be removed: {} a part of it", reason)
+              : selection.dtype
+                  ? "the checkpoint cannot be removed: with --dtype the output has not all its bits"
+                  : fmt::format("the checkpoint cannot be removed: '{}' is not part of the output",
+                                plan.left_out.front()))
+      .hint("merge all of it, or leave out --remove-checkpoint-dir");
+}
+
 void say_what_is_left_out(const ckpt::MergePlan& plan) {
   for (const std::string& name : plan.left_out) {
     log::warn(fmt::format("'{}' is not part of the model's weights and is left out", name));
@@ -98,6 +114,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   if (options.remove_source) {
     ckpt::check_removable(*source);
     check_removal(path, target);
+    check_completeness(options.merge.selection, plan);
   }
   say_what_is_left_out(plan);
 

@@ -200,10 +200,13 @@ class Trainer {
     std::vector<at::Tensor> numbers = gradient_norms(model_.trainable_buffers());
     numbers.push_back(loss_sum);
     const std::vector<double> values = read_numbers(numbers);
-    std::array<double, 2> sums = {
+    const double order = model_.take_collective_order();
+    std::array<double, 4> sums = {
         values.back() / static_cast<double>(done),
-        gradient_square_sum(model_.trainable_buffers(), model_.groups().mesh().shards, values)};
+        gradient_square_sum(model_.trainable_buffers(), model_.groups().mesh().shards, values), order,
+        order * order};
     group_.all_reduce_sum(sums);
+    check_order(step, sums[2], sums[3]);
     result.loss = sums[0] / group_.size();
     // Every replica adds the same squares. Over all ranks nevertheless: then all have the same bits, and clip
     // alike.
@@ -230,6 +233,20 @@ class Trainer {
     if (scaler_ && finite_loss) scaler_->update(overflowed, step);
     skipped_ += result.skipped ? 1 : 0;
     return result;
+  }
+
+  void check_order(std::int64_t step, double sum, double square_sum) const {
+    if (CollectiveOrder::are_equal(sum, square_sum, group_.size())) return;
+    throw Error(
+        ErrorKind::kFailure,
+        fmt::format(
+            "step {}: the ranks gathered or reduced the model's units in different orders, which mixes "
+            "their weights or gradients: a unit runs, or gets a gradient, on some ranks only",
+            step))
+        .hint(
+            "every rank has to run the same units in each step: draw what is skipped alike on all ranks, and "
+            "let a "
+            "branch that is not taken add 0 times its output");
   }
 
   void report_nonfinite(std::int64_t step, const StepResult& result) const {

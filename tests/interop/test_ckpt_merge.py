@@ -159,6 +159,27 @@ def test_remove_checkpoint_dir(accel, torch_checkpoints, tmp_path):
     assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), expected_state("net"))
 
 
+@pytest.mark.parametrize("flags, reason", [
+    (["--include", "*"], "--include or --exclude chooses a part of it"),
+    (["--exclude", "nothing"], "--include or --exclude chooses a part of it"),
+    (["--root", "model"], "--root chooses a part of it"),
+    (["--dtype", "bf16"], "with --dtype the output has not all its bits"),
+], ids=["include", "exclude", "root", "dtype"])
+def test_what_is_not_merged_whole_is_not_removed(accel, torch_checkpoints, tmp_path, flags, reason):
+    shutil.copytree(torch_checkpoints / "rows/pytorch_model_fsdp_0", tmp_path / "ckpt")
+    command = ("merge-weights", tmp_path / "ckpt", tmp_path / "out", "--remove-checkpoint-dir")
+    assert reason in accel(*command, *flags, code=2).stderr
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "ckpt/mine").mkdir()
+    assert "'mine' in it is no part of the checkpoint" in accel(*command, code=2).stderr
+    (tmp_path / "ckpt/mine").rmdir()
+    (tmp_path / "link").symlink_to(tmp_path / "ckpt")
+    assert "is a link" in accel("merge-weights", tmp_path / "link", *command[2:], code=2).stderr
+    accel("verify", tmp_path / "ckpt")
+    accel(*command)
+    assert not (tmp_path / "ckpt").exists()
+
+
 def test_missing_and_broken_checkpoints(accel, torch_checkpoints, tmp_path):
     accel("merge-weights", tmp_path / "nothing", tmp_path / "out", code=4)
     broken = shutil.copytree(torch_checkpoints / "rows/pytorch_model_fsdp_0", tmp_path / "broken")

@@ -175,3 +175,26 @@ def test_a_quantized_model_is_refused(accel, tmp_path, make, attribute):
     said = accel("launch", config, code=6).stderr
     assert f"'{attribute}' is quantized, and cannot be trained" in said
     assert "hint: export the model as it was before quantization" in said
+
+
+@torch.jit.script
+class Angles:
+    def __init__(self, values: torch.Tensor):
+        self.values = values
+
+
+class WithObject(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(256, 256)
+        self.angles = Angles(torch.ones(3))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table(ids) * self.angles.values.sum()
+
+
+def test_tensors_in_an_object_that_is_no_module_are_refused(accel, tmp_path):
+    """Their values would not be read."""
+    torch.jit.script(WithObject()).save(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"})
+    assert "attribute 'angles' of module '(root)' has tensors in an object" in accel("launch", config, code=6).stderr

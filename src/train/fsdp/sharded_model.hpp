@@ -85,6 +85,9 @@ class ShardedModel {
   /// non-persistent ones.
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
+  /// What CollectiveOrder::take() says of the step: the same on all ranks, or something is wrong.
+  [[nodiscard]] double take_collective_order() { return step_.collectives.take(); }
+
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
   /// Puts what `replacement` has in place of every tensor that a module has as an attribute, alone or in a

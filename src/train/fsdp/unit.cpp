@@ -59,7 +59,12 @@ Unit::~Unit() {
 
 void Unit::start_unshard() {
   if (step_.wanted == this) step_.wanted = nullptr;
-  if (!unsharded_) step_.most_unsharded = std::max(step_.most_unsharded, ++step_.unsharded);
+  if (!unsharded_) {
+    step_.most_unsharded = std::max(step_.most_unsharded, ++step_.unsharded);
+    // Replicas gather apart from each other, and each in its own order, if it must be.
+    if (groups_.mesh().shards > 1 && groups_.mesh().replicas == 1)
+      step_.collectives.note(CollectiveOrder::Kind::kGather, plan_.module);
+  }
   unsharded_ = true;
   for (const auto& buffer : buffers_) buffer->start_unshard(groups_);
 }
@@ -116,7 +121,20 @@ void Unit::reshard() {
   gather_wanted();
 }
 
+void Unit::hook(const at::Tensor& tensor, std::function<void(const at::TensorBase&)> body) {
+  const unsigned place = tensor.register_hook(std::move(body));
+  if (tensor.is_leaf()) leaf_hooks_.emplace_back(tensor.getIntrusivePtr(), place);
+}
+
+void Unit::forget_leaf_hooks() {
+  for (const auto& [weak, place] : leaf_hooks_) {
+    if (auto tensor = weak.lock()) at::Tensor(std::move(tensor)).remove_hook(place);
+  }
+  leaf_hooks_.clear();
+}
+
 void Unit::begin_micro_step() {
+  forget_leaf_hooks();
   depth_ = 0;
   inputs_.clear();
   in_graph_ = false;
@@ -162,7 +180,7 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
         versions.emplace_back(tensor, tensor._version());
         if (!tensor.requires_grad()) return;
         ++missing_inputs_;
-        tensor.register_hook([this](const at::TensorBase&) { on_input_gradient(); });
+        hook(tensor, [this](const at::TensorBase&) { on_input_gradient(); });
       });
     }
   }
@@ -218,7 +236,7 @@ void Unit::after_recompute() {
 void Unit::unshard_before_backward(const at::Tensor& output) {
   if (!output.requires_grad()) return;
   ++outputs_ahead_;
-  output.register_hook([this](const at::TensorBase&) {
+  hook(output, [this](const at::TensorBase&) {
     --outputs_ahead_;
     in_backward_ = true;
     unshard(Direction::kBackward);
@@ -245,6 +263,7 @@ void Unit::reshard_when_done() {
 void Unit::reduce() {
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable() || buffer->gradient().defined()) continue;
+    step_.collectives.note(CollectiveOrder::Kind::kReduce, plan_.module);
     step_.reduces.start(*buffer);
   }
 }
@@ -255,6 +274,7 @@ void Unit::finish_backward() {
   for (const auto& buffer : buffers_) buffer->drop_kept();
   in_graph_ = false;
   outputs_ahead_ = 0;
+  forget_leaf_hooks();
 }
 
 }  // namespace accel::train

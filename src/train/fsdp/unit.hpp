@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include "train/device/kept_tensors.hpp"
 #include "train/dist/mesh_groups.hpp"
+#include "train/fsdp/collective_order.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 #include "train/fsdp/unit_plan.hpp"
@@ -43,6 +45,7 @@ struct StepState {
   bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
   bool expects_backward = false;  ///< The forward under way, or the last one, has grad.
   ReduceQueue reduces;
+  CollectiveOrder collectives;
 };
 
 /// A wrapped module at run time: it gathers its parameters before the module runs and frees them after,
@@ -111,6 +114,10 @@ class Unit final : public UnitHooks {
   void on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter);
   void on_input_gradient();
   void unshard_before_backward(const at::Tensor& output);
+  /// A hook on a tensor of this micro-step. A leaf, such as a parameter of the root that is an argument,
+  /// outlives it: there forget_leaf_hooks() removes it.
+  void hook(const at::Tensor& tensor, std::function<void(const at::TensorBase&)> body);
+  void forget_leaf_hooks();
   void reduce();
   void reshard_when_done();
   void reshard_after_forward();
@@ -148,6 +155,8 @@ class Unit final : public UnitHooks {
   std::int64_t missing_inputs_ = 0;     ///< Inputs whose gradient is not computed yet.
   std::int64_t outputs_ahead_ = 0;      ///< Outputs whose gradient has not come yet.
   bool in_backward_ = false;            ///< That of one of them has.
+  using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
+  std::vector<std::pair<WeakTensor, unsigned>> leaf_hooks_;
 };
 
 }  // namespace accel::train

@@ -32,6 +32,51 @@ void refuse_quantized_attributes(const torch::jit::Module& root) {
   }
 }
 
+/// Whether an object that is no module, in `value`, holds a tensor; nobody can see into one of a C++ class.
+bool hides_tensor(const c10::IValue& value) {
+  if (value.isCustomClass()) return true;
+  if (value.isObject()) {
+    const auto& slots = value.toObjectRef().slots();
+    return std::any_of(slots.begin(), slots.end(),
+                       [](const c10::IValue& slot) { return holds_tensor(slot) || hides_tensor(slot); });
+  }
+  if (!holds_object(value)) return false;
+  if (value.isTuple()) {
+    const auto& elements = value.toTupleRef().elements();
+    return std::any_of(elements.begin(), elements.end(), hides_tensor);
+  }
+  if (value.isList()) {
+    const auto elements = value.toListRef();
+    return std::any_of(elements.begin(), elements.end(), hides_tensor);
+  }
+  return true;
+}
+
+/// Tensors get their values after the model has been made: what the file's own code computes of them while it
+/// is loaded is of no value, and those in an object that is no module are not found.
+void refuse_hidden_tensors(const torch::jit::Module& root) {
+  for (const auto& module : root.named_modules()) {
+    const c10::ClassTypePtr type = module.value.type();
+    if (type->findMethod("__setstate__") != nullptr) {
+      throw Error(
+          ErrorKind::kUsage,
+          fmt::format("module '{}' of class {} has a __setstate__ of its own, which computes while the model "
+                      "is loaded",
+                      module.name.empty() ? "(root)" : module.name, class_name_of(module.value)))
+          .hint("export the model without __getstate__ and __setstate__");
+    }
+    for (std::size_t slot = 0; slot < type->numAttributes(); ++slot) {
+      const c10::IValue value = module.value._ivalue()->getSlot(slot);
+      if (value.isModule() || !hides_tensor(value)) continue;
+      throw Error(
+          ErrorKind::kUsage,
+          fmt::format("attribute '{}' of module '{}' has tensors in an object of a class that is no module",
+                      type->getAttributeName(slot), module.name.empty() ? "(root)" : module.name))
+          .hint("make a module of that class, or keep its tensors as buffers of the module");
+    }
+  }
+}
+
 /// A whole storage: only a parameter with strides, whose elements are not in order, needs it.
 std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t offset, std::size_t bytes) {
   std::vector<std::byte> storage(bytes);
@@ -136,6 +181,8 @@ ModelFile ModelFile::load(std::shared_ptr<SkippingReader> reader) {
 }
 
 void ModelFile::read_attributes() {
+  refuse_quantized_attributes(module_);
+  refuse_hidden_tensors(module_);
   std::unordered_set<const at::TensorImpl*> parameters;
   std::unordered_map<const void*, std::size_t> owners;  // Of storages: a parameter.
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
