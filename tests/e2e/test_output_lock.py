@@ -1,0 +1,28 @@
+"""Two runs do not write into one directory."""
+
+import signal
+
+import train_runs
+from test_train import start, wait_for_step
+
+
+def test_a_second_run_into_the_same_directory_is_refused(accel, accel_path, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 2, max_steps=100_000, checkpoint={"every": 100_000, "resume": "none"})
+    first = start(accel_path, config, tmp_path)
+    try:
+        wait_for_step(tmp_path, first)
+        (tmp_path / "other").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "out")
+        for name in ("out", "link"):
+            second = train_runs.config(tmp_path / "other", 1, max_steps=2, output_dir=str(tmp_path / name),
+                                       **{"model.path": str(tmp_path / "gpt.pt")})
+            said = accel("launch", second, code=6).stderr
+            assert f"another run is writing into '{tmp_path / name}'" in said
+            assert "hint: wait until it ends, or choose another output_dir" in said
+        assert first.poll() is None
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=60)
+    accel("launch", second)
+    assert len(train_runs.metrics(tmp_path)) >= 2
