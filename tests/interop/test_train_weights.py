@@ -122,3 +122,21 @@ def test_what_does_not_fit_is_named(accel, llama, tmp_path, what):
     }[what]
     for text in expected:
         assert text in error.stderr
+
+
+def test_what_the_model_ties_has_to_be_the_same_in_the_weights(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")  # Its head is tied to its embedding.
+    state = {name: value.clone() for name, value in torch.jit.load(tmp_path / "gpt.pt").state_dict().items()}
+    config = {"max_steps": 1, "model.weights": str(tmp_path / "model.safetensors")}
+
+    def launch(**changed):
+        save_file({**state, **changed}, tmp_path / "model.safetensors")
+        return accel("launch", train_runs.config(tmp_path, 2, **config), code=6 if changed else 0).stderr
+
+    launch()
+    assert len(train_runs.metrics(tmp_path)) == 1
+    other = state["head.weight"].clone()
+    other[-1, -1] += 1
+    assert "'tokens.weight' and 'head.weight' are one tensor in the model, but differ there" in launch(**{"head.weight": other})
+    assert "'head.weight' is float32 [2, 48], but one tensor with 'tokens.weight' in the model" in launch(
+        **{"head.weight": other[:2].clone()})

@@ -54,11 +54,22 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
   for (const ParameterInfo& parameter : structure.parameters) {
     const ckpt::DType dtype = dtype_of(parameter);
     Tensor* found = nullptr;
+    Wanted wanted{.tensor = nullptr, .dtype = dtype, .name = {}, .tied = {}};
     for (const std::string& fqn : parameter.fqns) {
       const auto entry = tensors_.find(fqn);
       if (entry == tensors_.end()) continue;
       entry->second.used = true;
-      if (found == nullptr) found = &entry->second;
+      if (found == nullptr) {
+        found = &entry->second;
+        wanted.name = fqn;
+      } else if (entry->second.shape != found->shape || !fits(entry->second.dtype, dtype)) {
+        other.push_back(fmt::format("'{}' is {} {}, but one tensor with '{}' in the model, which is {} {}",
+                                    fqn, ckpt::torch_name(entry->second.dtype),
+                                    ckpt::to_string(entry->second.shape), wanted.name,
+                                    ckpt::torch_name(found->dtype), ckpt::to_string(found->shape)));
+      } else if (entry->second.source != found->source) {
+        wanted.tied.emplace_back(fqn, &entry->second);
+      }
     }
     if (found == nullptr) {
       missing.push_back(fmt::format("'{}'", parameter.fqns.front()));
@@ -69,7 +80,8 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
       other.push_back(fmt::format("'{}' is {}, the model's is {}", parameter.fqns.front(),
                                   ckpt::torch_name(found->dtype), parameter.dtype));
     }
-    parameters_.push_back({found, dtype});
+    wanted.tensor = found;
+    parameters_.push_back(std::move(wanted));
   }
   if (!other.empty()) {
     throw Error(ErrorKind::kUsage, fmt::format("the weights in '{}' do not fit the model: {}",
@@ -109,7 +121,24 @@ std::vector<std::string> CheckpointWeights::warnings() const {
 }
 
 void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) {
-  read(*parameters_.at(index).tensor, parameters_[index].dtype, begin, out);
+  const Wanted& wanted = parameters_.at(index);
+  read(*wanted.tensor, wanted.dtype, begin, out);
+  std::vector<std::byte> same;
+  const std::size_t item = ckpt::item_bytes(wanted.dtype);
+  for (const auto& [name, tensor] : wanted.tied) {
+    for (std::size_t at = 0; at < out.size(); at += same.size()) {
+      same.resize(std::min(kBlockBytes, out.size() - at));
+      read(*tensor, wanted.dtype, begin + static_cast<std::int64_t>(at / item), same);
+      if (std::equal(same.begin(), same.end(), out.begin() + static_cast<std::ptrdiff_t>(at))) continue;
+      throw Error(
+          ErrorKind::kUsage,
+          fmt::format(
+              "the weights in '{}' do not fit the model: '{}' and '{}' are one tensor in the model, but "
+              "differ there",
+              checkpoint_->path().string(), wanted.name, name))
+          .hint("export the model without tying them, or leave one of them out of the weights");
+    }
+  }
 }
 
 bool CheckpointWeights::read_buffer(const std::string& name, const std::vector<std::int64_t>& shape,

@@ -36,6 +36,9 @@ class CheckpointWeights final : public WeightSource {
   struct Wanted {
     const Tensor* tensor = nullptr;
     ckpt::DType dtype = ckpt::DType::kFloat32;
+    std::string name;  ///< The tensor's.
+    /// What the checkpoint has under the parameter's other names, which has to be the same values.
+    std::vector<std::pair<std::string, const Tensor*>> tied;
   };
 
   [[nodiscard]] std::vector<std::string> unused() const;
