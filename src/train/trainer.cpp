@@ -246,8 +246,7 @@ class Trainer {
             step))
         .hint(
             "every rank has to run the same units in each step: draw what is skipped alike on all ranks, and "
-            "let a "
-            "branch that is not taken add 0 times its output");
+            "let a branch that is not taken add 0 times its output");
   }
 
   void report_nonfinite(std::int64_t step, const StepResult& result) const {

@@ -37,6 +37,7 @@ MEANT = {
     "TransformerEncoder, traced": {
         (BY_CLASS, S3000): {("", "embedding"): NO_EMBEDDING, ("", "head"): NO_EMBEDDING},
         (S100,): {(f"encoder.layers.{layer}.self_attn.out_proj", ""): FOREIGN for layer in (0, 1)}},
+    "LSTM": {(S100, S1000): {("embedding", ""): FOREIGN}},
     "Llama": {
         (BY_CLASS,): {("model.model.norm + model.lm_head", ""): NORM,
                       ("model.model.norm + model.lm_head", "model.lm_head"): NORM},

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 namespace accel::train {
+
 EndUnits end_units(const ModelStructure& model, const core::FsdpConfig& config,
                    const std::vector<std::string>& wrapped) {
   if (config.version == 1 || wrapped.empty()) return {};

@@ -135,10 +135,6 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
   return result;
 }
 
-bool is_inside(const std::string& module, const std::string& outer) {
-  return outer.empty() || (module != outer && is_at_or_inside(module, outer));
-}
-
 /// What the gradients of one parameter of the buffer take at most before they are copied. Of one with several
 /// names, which has a gradient for each use, autograd has two and their sum. One that autocast copies has at
 /// first a gradient in 16 bits, in the place of the copy, and then one that autograd adds the other to.

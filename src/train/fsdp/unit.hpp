@@ -146,6 +146,8 @@ class Unit final : public UnitHooks {
   std::size_t inner_end_ = 0;  ///< Behind the units that are called inside it, which follow it in the order.
   KeptOfUnit kept_;
   std::optional<WithoutAutocast> without_autocast_;
+  using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
+  std::vector<std::pair<WeakTensor, unsigned>> leaf_hooks_;  ///< Of this micro-step, by their places.
 
   int depth_ = 0;  ///< Calls of this unit on the stack.
   std::vector<TensorVersions>
@@ -155,8 +157,6 @@ class Unit final : public UnitHooks {
   std::int64_t missing_inputs_ = 0;     ///< Inputs whose gradient is not computed yet.
   std::int64_t outputs_ahead_ = 0;      ///< Outputs whose gradient has not come yet.
   bool in_backward_ = false;            ///< That of one of them has.
-  using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
-  std::vector<std::pair<WeakTensor, unsigned>> leaf_hooks_;
 };
 
 }  // namespace accel::train

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -12,10 +11,6 @@
 
 namespace accel::train {
 namespace {
-
-bool is_inside(std::string_view name, std::string_view module) {
-  return name.size() > module.size() && name.substr(0, module.size()) == module && name[module.size()] == '.';
-}
 
 /// Pre-order with the name's depth tells the tree: a module is finished when the next one is not inside it.
 std::vector<ModuleInfo> post_order(const std::vector<ModuleInfo>& pre_order) {

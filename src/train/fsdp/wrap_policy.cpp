@@ -7,18 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
-#include <string_view>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
 
 namespace accel::train {
 namespace {
-
-bool is_inside(std::string_view name, std::string_view module) {
-  if (module.empty()) return true;
-  return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
-}
 
 std::int64_t numel_of(const ParameterInfo& parameter) {
   std::int64_t numel = 1;

@@ -21,6 +21,11 @@ inline bool is_at_or_inside(std::string_view name, std::string_view module) {
          (name.starts_with(module) && (name.size() == module.size() || name[module.size()] == '.'));
 }
 
+/// Whether `name` is inside of `module`, and not that itself.
+inline bool is_inside(std::string_view name, std::string_view module) {
+  return name != module && is_at_or_inside(name, module);
+}
+
 /// A parameter, once for all the names under which it occurs.
 struct ParameterInfo {
   std::vector<std::string> fqns;  ///< In module order; more than one if the parameter is tied.
