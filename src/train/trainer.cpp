@@ -5,13 +5,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
@@ -131,9 +134,7 @@ class Trainer {
         log_evaluation(step);
       if (config_.checkpoint.every > 0 && (last || step % config_.checkpoint.every == 0)) save(step, result);
     }
-    for (const auto& unit : model_.units()) {
-      if (unit->calls() == 0) say(fmt::format("the wrapped module '{}' never ran", unit->plan().module));
-    }
+    report_idle();
     if (optimizer_.steps() == 0 && group_.rank() == 0) {
       log::warn(fmt::format("none of the {} steps changed a weight: {}", config_.max_steps,
                             "in each the loss or a gradient was infinite or NaN"));
@@ -169,6 +170,25 @@ class Trainer {
     report_offload();
   }
 
+  void report_idle() const {
+    for (const auto& unit : model_.units()) {
+      if (unit->calls() == 0) say(fmt::format("the wrapped module '{}' never ran", unit->plan().module));
+    }
+    if (optimizer_.steps() == 0) return;
+    std::vector<std::string> idle;
+    for (const AdamW::State& state : optimizer_.states()) {
+      for (std::size_t i = 0; i < state.steps.size(); ++i) {
+        if (state.steps[i] == 0) idle.push_back(state.buffer->layout().parameters[i].spec.fqns.front());
+      }
+    }
+    if (idle.empty()) return;
+    const std::size_t shown = std::min<std::size_t>(idle.size(), 5);
+    say(fmt::format("{} trainable {} no gradient in any step and {} as before: {}{}", idle.size(),
+                    idle.size() == 1 ? "parameter had" : "parameters had", idle.size() == 1 ? "is" : "are",
+                    fmt::join(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                    idle.size() > shown ? ", ..." : ""));
+  }
+
   void report_offload() const {
     std::vector<std::string> what;
     if (fsdp_.offload_params) what.emplace_back("shards, gradients and optimizer state");
@@ -202,12 +222,14 @@ class Trainer {
     numbers.push_back(loss_sum);
     const std::vector<double> values = read_numbers(numbers);
     const double order = model_.take_collective_order();
-    std::array<double, 4> sums = {
+    GradientPresence presence = gradient_presence(model_.trainable_buffers());
+    std::array<double, 5> sums = {
         values.back() / static_cast<double>(done),
         gradient_square_sum(model_.trainable_buffers(), model_.groups().mesh().shards, values), order,
-        order * order};
+        order * order, static_cast<double>(count_missing(presence))};
     group_.all_reduce_sum(sums);
     check_order(step, sums[2], sums[3]);
+    if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
     result.loss = sums[0] / group_.size();
     // Every replica adds the same squares. Over all ranks nevertheless: then all have the same bits, and clip
     // alike.
@@ -225,7 +247,7 @@ class Trainer {
     if (!result.skipped) {
       const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
       scale_gradients(model_.trainable_buffers(), unscale * clip);
-      optimizer_.step(result.lr);
+      optimizer_.step(result.lr, presence);
     } else {
       model_.forget_hook_state();
     }

@@ -124,9 +124,10 @@ RankState optimizer_state(const AdamW& optimizer, const Mesh& mesh, const core::
                 piece.shard_offset);
     }
     if (rank != 0) continue;
-    for (const FlatParameter& parameter : layout.parameters) {
+    for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+      const FlatParameter& parameter = layout.parameters[i];
       add_whole(state, path(parameter.spec, "step"),
-                at::full({}, static_cast<double>(optimizer.steps()), at::kFloat));
+                at::full({}, static_cast<double>(entry.steps[i]), at::kFloat));
       if (parameter.numel > 0) continue;
       for (const char* name : {"exp_avg", "exp_avg_sq"}) {
         add_whole(state, path(parameter.spec, name), at::empty(parameter.spec.shape, at::kFloat));

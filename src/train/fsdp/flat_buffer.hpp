@@ -83,6 +83,8 @@ class FlatBuffer {
   /// The gradient of this rank's shard after all these, until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
   void clear_gradient() { gradient_.reset(); }
+  /// Which parameters got a gradient from this rank's calls of add_gradient() before the last start_reduce().
+  [[nodiscard]] const std::vector<bool>& has_gradient() const { return has_gradient_; }
 
  private:
   void gather_shard(Group& group);

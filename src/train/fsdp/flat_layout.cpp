@@ -38,7 +38,6 @@ FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t 
     flat.offset = round_up(end, alignment);
     flat.spec = std::move(spec);
     end = checked_add(flat.offset, flat.numel);
-    if (flat.spec.decay) layout.decay_end = round_up(end, alignment);
     layout.parameters.push_back(std::move(flat));
   }
   const std::int64_t portion = round_up((end + mesh.size() - 1) / mesh.size(), alignment);

@@ -37,7 +37,6 @@ struct ElementRange {
 /// such boundaries too: what each of them writes into a checkpoint.
 struct FlatLayout {
   std::vector<FlatParameter> parameters;
-  std::int64_t decay_end = 0;  ///< Elements before it may decay, elements from it on do not.
   std::int64_t shard_numel = 0;
   Mesh mesh;
 

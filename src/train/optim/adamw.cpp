@@ -5,38 +5,74 @@
 #include <ATen/ops/_fused_adamw.h>
 
 #include <algorithm>
+#include <cstddef>
 
 namespace accel::train {
+
+/// Parameters one behind another, with the padding behind them, in elements of this rank's shard.
+struct AdamW::Run {
+  ElementRange range;
+  bool decays = false;
+  std::int64_t steps = 0;  ///< With this one.
+};
 
 AdamW::AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard)
     : config_(config), shard_(shard) {
   for (FlatBuffer* buffer : buffers) {
-    states_.push_back({buffer, at::zeros_like(buffer->shard()), at::zeros_like(buffer->shard())});
+    states_.push_back({buffer, at::zeros_like(buffer->shard()), at::zeros_like(buffer->shard()),
+                       std::vector<std::int64_t>(buffer->layout().parameters.size(), 0)});
   }
 }
 
 void AdamW::step(double lr) {
+  std::vector<FlatBuffer*> buffers;
+  for (const State& state : states_) buffers.push_back(state.buffer);
+  step(lr, gradient_presence(buffers));
+}
+
+void AdamW::step(double lr, const GradientPresence& presence) {
   const at::NoGradGuard no_grad;
   ++steps_;
-  for (const State& state : states_) {
-    const FlatLayout& layout = state.buffer->layout();
-    const std::int64_t numel = layout.shard_numel;
-    const int shard = layout.is_whole() ? 0 : shard_;
-    const std::int64_t split =
-        std::clamp<std::int64_t>(layout.decay_end - layout.shard_range(shard).begin, 0, numel);
-    const auto update = [&](std::int64_t begin, std::int64_t end, double weight_decay) {
-      if (begin == end) return;
-      const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
-      // The kernel reads the number of this step, counted from 1.
-      const at::Tensor step =
-          at::full({}, static_cast<double>(steps_), state.buffer->shard().options().dtype(at::kFloat));
-      at::_fused_adamw_({part(state.buffer->shard())}, {part(state.buffer->gradient())},
-                        {part(state.exp_avg)}, {part(state.exp_avg_sq)}, {}, {step}, lr, config_.betas[0],
-                        config_.betas[1], weight_decay, config_.eps, /*amsgrad=*/false, /*maximize=*/false);
-    };
-    update(0, split, config_.weight_decay);
-    update(split, numel, 0);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    State& state = states_[i];
+    const std::vector<bool>& has_gradient = presence.at(i);
+    for (std::size_t at = 0; at < state.steps.size(); ++at) state.steps[at] += has_gradient.at(at) ? 1 : 0;
+    for (const Run& run : runs_of(state, has_gradient)) update(state, run, lr);
   }
+}
+
+std::vector<AdamW::Run> AdamW::runs_of(const State& state, const std::vector<bool>& has_gradient) const {
+  const FlatLayout& layout = state.buffer->layout();
+  const ElementRange shard = layout.shard_range(layout.is_whole() ? 0 : shard_);
+  std::vector<Run> runs;
+  for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+    if (!has_gradient[i]) continue;
+    const std::int64_t end =
+        i + 1 < layout.parameters.size() ? layout.parameters[i + 1].offset : layout.numel();
+    const ElementRange range{
+        std::clamp(layout.parameters[i].offset - shard.begin, std::int64_t{0}, shard.size()),
+        std::clamp(end - shard.begin, std::int64_t{0}, shard.size())};
+    if (range.size() == 0) continue;
+    const Run run{range, layout.parameters[i].spec.decay, state.steps[i]};
+    if (!runs.empty() && runs.back().range.end == range.begin && runs.back().decays == run.decays &&
+        runs.back().steps == run.steps) {
+      runs.back().range.end = range.end;
+    } else {
+      runs.push_back(run);
+    }
+  }
+  return runs;
+}
+
+void AdamW::update(const State& state, const Run& run, double lr) const {
+  const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, run.range.begin, run.range.size()); };
+  // The kernel reads the number of this step, counted from 1.
+  const at::Tensor step =
+      at::full({}, static_cast<double>(run.steps), state.buffer->shard().options().dtype(at::kFloat));
+  at::_fused_adamw_({part(state.buffer->shard())}, {part(state.buffer->gradient())}, {part(state.exp_avg)},
+                    {part(state.exp_avg_sq)}, {}, {step}, lr, config_.betas[0], config_.betas[1],
+                    run.decays ? config_.weight_decay : 0, config_.eps, /*amsgrad=*/false,
+                    /*maximize=*/false);
 }
 
 }  // namespace accel::train

@@ -24,8 +24,9 @@ TEST(FlatLayoutTest, AlignsParametersAndShards) {
 TEST(FlatLayoutTest, PutsDecayFirst) {
   const FlatLayout layout = make_flat_layout({spec("bias", {20}, false), spec("weight", {4, 5})}, 4, {1, 1});
   EXPECT_EQ(layout.parameters[0].spec.fqns[0], "weight");
-  EXPECT_EQ(layout.decay_end, 32);
+  EXPECT_TRUE(layout.parameters[0].spec.decay);
   EXPECT_EQ(layout.parameters[1].offset, 32);
+  EXPECT_FALSE(layout.parameters[1].spec.decay);
 }
 
 TEST(FlatLayoutTest, APieceMayStraddleRanks) {
@@ -96,9 +97,11 @@ TEST(FlatLayoutTest, PiecesAndGapsTileTheBuffer) {
       cover_pieces(portion_pieces(layout, mesh.place_of(rank)), mesh.place_of(rank).shard);
     for (const ElementRange& gap : gaps_of(layout)) cover(gap.begin, gap.size());
     for (const int times : covered) RC_ASSERT(times == 2);
+    bool decays = true;
     for (const FlatParameter& parameter : layout.parameters) {
       RC_ASSERT(parameter.offset * item_bytes % 64 == 0);
-      if (parameter.numel > 0) RC_ASSERT(parameter.spec.decay == (parameter.offset < layout.decay_end));
+      RC_ASSERT(decays || !parameter.spec.decay);
+      decays = parameter.spec.decay;
     }
   }));
 }
