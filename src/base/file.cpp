@@ -160,6 +160,27 @@ MappedFile::~MappedFile() {
 
 namespace {
 
+/// Of a pipe, whose size nobody knows.
+template <class Bytes>
+Bytes read_to_end(const File& file, std::uint64_t limit_bytes) {
+  constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
+  Bytes bytes;
+  while (true) {
+    check_interrupted();
+    const std::size_t done = bytes.size();
+    bytes.resize(done + kPieceBytes);
+    const ssize_t n = ::read(file.fd(), bytes.data() + done, kPieceBytes);
+    const int error = errno;
+    bytes.resize(done + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    if (n == 0) return bytes;
+    if (n < 0 && error != EINTR) throw system_error("read", file.path().string(), error);
+    if (bytes.size() > limit_bytes) {
+      throw Error(ErrorKind::kCorrupt, fmt::format("'{}' has more than {} bytes, the most that are expected",
+                                                   file.path().string(), limit_bytes));
+    }
+  }
+}
+
 template <class Bytes>
 Bytes read_whole(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   const File file = File::open_read(path);
@@ -167,6 +188,7 @@ Bytes read_whole(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   if (::fstat(file.fd(), &status) == 0 && S_ISDIR(status.st_mode))
     throw system_error("read", path.string(), EISDIR);
   const std::uint64_t size = file.size();
+  if (!S_ISREG(status.st_mode) || size == 0) return read_to_end<Bytes>(file, limit_bytes);
   if (size > limit_bytes) {
     throw Error(ErrorKind::kCorrupt,
                 fmt::format("'{}' has {} bytes, at most {} are expected", path.string(), size, limit_bytes));

@@ -28,7 +28,7 @@ constexpr Field kFields[] = {
     {.path = "training.data.eval.format", .choices = "text|tokens|tensors|synthetic", .built = "text|tokens"},
     {.path = "training.data.eval.path"},
     {.path = "training.data.eval.sequence_length", .type = Type::kInt, .min = 1},
-    {.path = "training.data.batch_size", .type = Type::kInt, .min = 1},
+    {.path = "training.data.batch_size", .type = Type::kInt, .min = 1, .max = 1e9},
     {.path = "training.data.shuffle", .type = Type::kBool},
     {.path = "training.data.drop_last", .type = Type::kBool},
     {.path = "training.data.workers", .type = Type::kInt, .built = "1", .min = 0},

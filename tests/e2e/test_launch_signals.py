@@ -56,11 +56,22 @@ def test_signals_end_the_run(running, script, number, code):
     assert run.survivors() == []
 
 
+def test_timeout_asks_once(tmp_path, accel_path):
+    """GNU timeout sends its signal to the launcher, and at once again to the group that it is in."""
+    polite = "trap 'sleep 0.5; echo saved; exit 0' TERM; touch started.$RANK; while :; do sleep 0.1; done"
+    command = ["timeout", "60", accel_path, "launch", "--cpu", "--num_processes", "2", "--", "bash", "-c", polite]
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: all((tmp_path / f"started.{rank}").exists() for rank in (0, 1)))
+    run.terminate()  # As if the time were over.
+    out, err = run.communicate(timeout=30)
+    assert "saved" in out and "passed on to the workers" in err and "killing the workers" not in err, err
+
+
 def test_the_second_signal_kills_at_once(running):
     run = running(DEAF, "--set", "launch.grace_period=60")
     begin = time.monotonic()
     os.kill(run.pid, signal.SIGINT)
-    time.sleep(0.2)
+    time.sleep(1)
     os.kill(run.pid, signal.SIGINT)
     code, _, err = run.finish(timeout=20)
     assert code == 130 and "killing the workers" in err

@@ -24,6 +24,10 @@ using Clock = std::chrono::steady_clock;
 /// How long output is awaited from a pipe whose worker has ended, for someone else may hold it.
 constexpr auto kDrainTime = std::chrono::seconds(1);
 
+/// What comes within this time of an interrupt is that one once more: GNU timeout signals its child, and then
+/// the group that the child is in.
+constexpr auto kOneRequest = std::chrono::milliseconds(100);
+
 struct Worker {
   const WorkerPlan* plan;
   pid_t pid;
@@ -159,12 +163,14 @@ class Supervisor {
 
   void interrupt(int signal) {
     if (interrupted_by_ != 0) {
+      if (Clock::now() - interrupted_at_ < kOneRequest) return;
       log::warn("asked a second time: killing the workers");
       send(SIGKILL);
       terminal_.discard();
       return;
     }
     interrupted_by_ = signal;
+    interrupted_at_ = Clock::now();
     log::info(fmt::format("SIG{}: passed on to the workers; once more kills them", ::sigabbrev_np(signal)));
     stop(signal);
   }
@@ -279,6 +285,7 @@ class Supervisor {
   std::optional<Clock::time_point> follow_by_;  ///< One was preempted; by then the others should be.
   bool stopping_ = false;
   int interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
   int ended_ = 0;
 };
 

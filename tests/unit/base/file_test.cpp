@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <array>
+#include <csignal>
 #include <cstring>
+#include <fstream>
+#include <thread>
 
 #include "../temp_dir.hpp"
 #include "base/error.hpp"
@@ -72,6 +77,20 @@ TEST(FileTest, ReadTextFileHasALimit) {
   EXPECT_EQ(read_text_file(dir / "f"), "abcd");
   EXPECT_THROW(read_text_file(dir / "f", 3), Error);
   EXPECT_THROW(read_text_file(dir.path()), Error);
+}
+
+TEST(FileTest, APipeIsReadToItsEnd) {
+  const TempDir dir;
+  const std::string text(200'000, 'x');
+  const std::string pipe = (dir / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto read = [&](std::uint64_t limit) {
+    std::jthread writer([&] { std::ofstream(pipe) << text; });
+    return read_text_file(pipe, limit);
+  };
+  ::signal(SIGPIPE, SIG_IGN);
+  EXPECT_EQ(read(1'000'000), text);
+  EXPECT_THROW((void)read(100), Error);
 }
 
 TEST(FileTest, ParentOfABareNameIsTheCurrentDirectory) {
