@@ -19,7 +19,6 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "base/leftover.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "train/checkpoint/save.hpp"
@@ -379,19 +378,11 @@ class Trainer {
   std::int64_t logged_step_ = 0;
 };
 
-/// Rank 0 makes the run's directory ready before anyone writes into it. The lock is to be held as long as the
-/// run lasts: another run would take this one's unfinished checkpoints for those of a dead one, and remove
-/// them. Where the file system has no locks, nothing is told.
-LeftoverLock prepare_output(const core::TrainingConfig& config) {
+/// Rank 0 makes the run's directory ready before anyone writes into it. It is this run's alone: the launcher
+/// holds a lock.
+void prepare_output(const core::TrainingConfig& config) {
   make_directories(config.output_dir);
-  LeftoverLock lock(std::filesystem::canonical(config.output_dir));
-  if (lock.state() == LeftoverLock::State::kTaken) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("another run is writing into '{}'", config.output_dir.string()))
-        .hint("wait until it ends, or choose another output_dir");
-  }
   CheckpointStore(config.output_dir / "checkpoints").sweep();
-  return lock;
 }
 
 }  // namespace
@@ -399,8 +390,7 @@ LeftoverLock prepare_output(const core::TrainingConfig& config) {
 void train(const core::Config& config, const Rank& rank, at::Device device, Group& group) {
   if (!config.training) throw Error(ErrorKind::kUsage, "the configuration has no training section");
   at::manual_seed(config.training->seed + static_cast<std::uint64_t>(rank.rank));
-  std::optional<LeftoverLock> lock;
-  if (group.rank() == 0) lock = prepare_output(*config.training);
+  if (group.rank() == 0) prepare_output(*config.training);
   group.barrier();
   Trainer(config, device, group).run();
 }

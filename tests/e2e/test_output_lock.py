@@ -1,5 +1,6 @@
 """Two runs do not write into one directory."""
 
+import json
 import signal
 
 import train_runs
@@ -17,10 +18,13 @@ def test_a_second_run_into_the_same_directory_is_refused(accel, accel_path, tmp_
         for name in ("out", "link"):
             second = train_runs.config(tmp_path / "other", 1, max_steps=2, output_dir=str(tmp_path / name),
                                        **{"model.path": str(tmp_path / "gpt.pt")})
-            said = accel("launch", second, code=6).stderr
+            said = accel("launch", second, code=2).stderr
             assert f"another run is writing into '{tmp_path / name}'" in said
             assert "hint: wait until it ends, or choose another output_dir" in said
         assert first.poll() is None
+        # Of the second nothing is there.
+        assert json.loads((tmp_path / "out/config.resolved.json").read_text())["training"]["max_steps"] == 100_000
+        assert (tmp_path / "out/logs/attempt_0/rank_1").is_dir() and "step" in (tmp_path / "out/logs/attempt_0/rank_0/stderr.log").read_text()
     finally:
         first.send_signal(signal.SIGINT)
         first.communicate(timeout=60)

@@ -7,10 +7,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/leftover.hpp"
 #include "base/log.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/machine.hpp"
@@ -66,6 +68,19 @@ std::filesystem::path log_root(const Config& config) {
   return config.training ? config.training->output_dir / "logs" : std::filesystem::path();
 }
 
+/// The directory that a training writes into, made if need be, and locked as long as the launcher lives,
+/// which no worker outlives: another run would write over this one's logs and configuration, and take its
+/// unfinished checkpoints for those of a dead one. Where the file system has no locks, nothing is told.
+LeftoverLock lock_output(const std::filesystem::path& folder) {
+  make_directories(folder);
+  LeftoverLock lock(std::filesystem::canonical(folder));
+  if (lock.state() == LeftoverLock::State::kTaken) {
+    throw Error(ErrorKind::kUsage, fmt::format("another run is writing into '{}'", folder.string()))
+        .hint("wait until it ends, or choose another output_dir");
+  }
+  return lock;
+}
+
 /// Writes the file that every worker reads its configuration from, and returns its path.
 std::filesystem::path write_resolved(const Config& config) {
   const std::filesystem::path& folder = config.training->output_dir;
@@ -75,7 +90,6 @@ std::filesystem::path write_resolved(const Config& config) {
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
   }
-  make_directories(folder);
   std::filesystem::path file = std::filesystem::absolute(folder / "config.resolved.json").lexically_normal();
   write_file_atomically(file, text);
   return file;
@@ -150,6 +164,8 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   }
   config.main_process_port = choose_port(loaded);
 
+  std::optional<LeftoverLock> lock;
+  if (trains) lock = lock_output(loaded.config.training->output_dir);
   Variables shared = machine_variables(loaded, physical_cores(), environment);
   if (trains) {
     shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();

@@ -19,7 +19,8 @@ struct LaunchRequest {
 /// Runs the configuration's training, or a program, on every rank of this machine and returns the exit code
 /// of the run. A failed worker is an Error of kind kWorker whose message is the report; an interruption one
 /// of kind kInterrupted or kTerminated. Before any process starts: the program must be found, the port must
-/// be free or is replaced, and directories and `config.resolved.json` are written.
+/// be free or is replaced, no other run may write into the output_dir, and directories and
+/// `config.resolved.json` are written.
 ExitCode launch(LaunchRequest request, const Environment& environment);
 
 /// The accel-worker that belongs to this executable: `../libexec/accel/accel-worker` beside an installed one,

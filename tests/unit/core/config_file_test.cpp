@@ -221,11 +221,12 @@ TEST_F(ConfigFileTest, FindsContradictions) {
       "run.yaml:1:32: 'fsdp_config.state_dict_type: FULL_STATE_DICT' is not there yet");
   EXPECT_EQ(error_of("launch: {backend: nccl}\n" + training()),
             "run.yaml:1:19: 'launch.backend: nccl' needs GPUs, and this run has none");
-  EXPECT_EQ(error_of(training(), {"launch.grace_period=1e300"}),
-            "--set launch.grace_period=1e300: 'launch.grace_period' must be at most 1000000000, found 1e300");
+  EXPECT_EQ(
+      error_of(training(), {"launch.grace_period=1e300"}),
+      "--set launch.grace_period=1e300: 'launch.grace_period' must be at most 1000000000, found '1e300'");
   EXPECT_EQ(error_of(training(), {"training.data.batch_size=4611686018427387904"}),
             "--set training.data.batch_size=4611686018427387904: 'training.data.batch_size' must be at most "
-            "1000000000, found 4611686018427387904");
+            "1000000000, found '4611686018427387904'");
   EXPECT_EQ(error_of(training(), {"training.optimizer.betas=[0.9]"}),
             "--set training.optimizer.betas=[0.9]: 'training.optimizer.betas' must be two numbers, found 1");
   EXPECT_EQ(error_of(training(), {"training.lr_scheduler.min_lr_ratio=0.1"}),
