@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "train/data/batches.hpp"
+#include "train/fsdp/collective_order.hpp"
 #include "train/loss.hpp"
 
 namespace accel::train {
@@ -36,8 +37,10 @@ double evaluate(ShardedModel& model, const core::TrainingConfig& config, const T
     seen += weight;
   }
   model.set_training(true);
-  std::array<double, 2> sums = {loss_sum.defined() ? loss_sum.item<double>() : 0, seen};
+  const double order = model.take_collective_order();
+  std::array<double, 4> sums = {loss_sum.defined() ? loss_sum.item<double>() : 0, seen, order, order * order};
   group.all_reduce_sum(sums);
+  require_one_order(sums[2], sums[3], group.size(), "the evaluation");
   return sums[0] / sums[1];
 }
 

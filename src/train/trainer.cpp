@@ -26,6 +26,7 @@
 #include "train/device/read_numbers.hpp"
 #include "train/evaluate.hpp"
 #include "train/fingerprint.hpp"
+#include "train/fsdp/collective_order.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loss.hpp"
 #include "train/metrics.hpp"
@@ -115,6 +116,7 @@ class Trainer {
       }
     }
     model_.set_training(true);  // Whatever it was when it was exported.
+    if (config_.checkpoint.every == 0) say("no checkpoint will be written: training.checkpoint.every is 0");
     require_agreement(group_, config, model_.structure(), batches_.stream().size());
     report_model();
   }
@@ -227,7 +229,7 @@ class Trainer {
         gradient_square_sum(model_.trainable_buffers(), model_.groups().mesh().shards, values), order,
         order * order, static_cast<double>(count_missing(presence))};
     group_.all_reduce_sum(sums);
-    check_order(step, sums[2], sums[3]);
+    require_one_order(sums[2], sums[3], group_.size(), fmt::format("step {}", step));
     if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
     result.loss = sums[0] / group_.size();
     // Every replica adds the same squares. Over all ranks nevertheless: then all have the same bits, and clip
@@ -255,19 +257,6 @@ class Trainer {
     if (scaler_ && finite_loss) scaler_->update(overflowed, step);
     skipped_ += result.skipped ? 1 : 0;
     return result;
-  }
-
-  void check_order(std::int64_t step, double sum, double square_sum) const {
-    if (CollectiveOrder::are_equal(sum, square_sum, group_.size())) return;
-    throw Error(
-        ErrorKind::kFailure,
-        fmt::format(
-            "step {}: the ranks gathered or reduced the model's units in different orders, which mixes "
-            "their weights or gradients: a unit runs, or gets a gradient, on some ranks only",
-            step))
-        .hint(
-            "every rank has to run the same units in each step: draw what is skipped alike on all ranks, and "
-            "let a branch that is not taken add 0 times its output");
   }
 
   void report_nonfinite(std::int64_t step, const StepResult& result) const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -47,8 +48,8 @@ Encoding npy_encoding(std::span<const std::byte> bytes) {
   const std::size_t start = wide ? 12 : 10;
   if (length > bytes.size() - start) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + start, length);
-  const bool u16 = header.find("'<u2'") != std::string_view::npos;
-  const bool u32 = header.find("'<u4'") != std::string_view::npos;
+  const bool u16 = header.find("'descr': '<u2'") != std::string_view::npos;
+  const bool u32 = header.find("'descr': '<u4'") != std::string_view::npos;
   if (!u16 && !u32) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("the .npy array is not of little-endian uint16 or uint32: {}", header));
@@ -59,17 +60,32 @@ Encoding npy_encoding(std::span<const std::byte> bytes) {
       header.substr(shape, close - shape).find(", ") != std::string_view::npos) {
     throw Error(ErrorKind::kUsage, fmt::format("the .npy array is not one-dimensional: {}", header));
   }
-  return {start + length, u16 ? 2U : 4U};
+  const Encoding encoding{start + length, u16 ? 2U : 4U};
+  const std::size_t payload = bytes.size() - encoding.header_bytes;
+  const std::size_t digits = shape + std::string_view("'shape': (").size();
+  std::size_t tokens = 0;
+  const bool parsed =
+      std::from_chars(header.data() + digits, header.data() + header.size(), tokens).ec == std::errc();
+  if (!parsed || tokens > payload || tokens * encoding.token_bytes != payload) {
+    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {}, the file holds {} bytes behind it",
+                                               header.substr(shape, close + 1 - shape), payload))
+        .hint("the file may be truncated");
+  }
+  return encoding;
 }
 
-/// Token ids of uint32 below 65536, read as uint16, are zero at every second place.
+/// Token ids of uint32 are small numbers at every second place if they are read as uint16: zeros below 65536.
 bool looks_like_u32(std::span<const std::byte> bytes) {
+  constexpr std::uint32_t kFewHigh = 32;  // No vocabulary has 2 million tokens.
   const std::size_t words = std::min<std::size_t>(bytes.size() / 4, 4096);
   if (words < 16 || bytes.size() % 4 != 0) return false;
+  std::uint32_t most_high = 0;
+  std::uint32_t most_low = 0;
   for (std::size_t i = 0; i < words; ++i) {
-    if (word_at(bytes, i) >> 16 != 0) return false;
+    most_high = std::max(most_high, word_at(bytes, i) >> 16);
+    most_low = std::max(most_low, word_at(bytes, i) & 0xffff);
   }
-  return true;
+  return most_high == 0 || (most_high < kFewHigh && most_low >= kFewHigh * 32);
 }
 
 Encoding bin_encoding(std::span<const std::byte> bytes) {

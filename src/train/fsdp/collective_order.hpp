@@ -45,4 +45,8 @@ class CollectiveOrder {
   std::uint64_t steps_ = 0;
 };
 
+/// Throws an Error of kind kFailure, which begins with `when`, unless all of `count` ranks had one order:
+/// unless the sum of take() over them and that of its squares are what they are then.
+void require_one_order(double sum, double square_sum, int count, std::string_view when);
+
 }  // namespace accel::train

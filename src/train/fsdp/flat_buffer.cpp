@@ -80,6 +80,24 @@ void FlatBuffer::reshard() {
   unsharded_ = false;
 }
 
+// What autograd and the engine do to them changes no version.
+void FlatBuffer::require_unchanged() const {
+  if (!unsharded_ || is_alias_) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i]._version() == 0) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("parameter '{}' is changed in place while the model runs, which "
+                            "its shards would not keep",
+                            layout_.parameters[i].spec.fqns.front()))
+        .hint("compute with a changed copy instead, or train with distributed_type: MULTI_CPU or MULTI_GPU");
+  }
+}
+
+bool FlatBuffer::frees_memory_of(const at::Tensor& tensor) const {
+  return !is_alias_ && tensor.has_storage() &&
+         tensor.storage().unsafeGetStorageImpl() == full_.storage().unsafeGetStorageImpl();
+}
+
 void FlatBuffer::reshard_to(const Group& group) {
   if (is_alias_) return;
   if (layout_.mesh.shards == 1) return;
@@ -110,10 +128,12 @@ void FlatBuffer::add_gradient(std::size_t index, const at::Tensor& gradient) {
   }
   require_flat_gradient();
   at::Tensor part = part_of(flat_gradient_, index);
+  // Of an embedding with sparse=True: where its zeros are is not worth more than what is reduced anyway.
+  const at::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
   if (has_gradient_[index]) {
-    part.add_(gradient);
+    part.add_(dense);
   } else {
-    part.copy_(gradient);
+    part.copy_(dense);
     has_gradient_[index] = true;
   }
 }

@@ -55,6 +55,11 @@ class FlatBuffer {
   void start_unshard(const MeshGroups& groups);
   void finish_unshard();
   void reshard();
+  /// Throws an Error of kind kUsage if a parameter has been changed in place, which reshard() would forget;
+  /// with one shard it would not.
+  void require_unchanged() const;
+  /// Whether the memory of `tensor` is that of the unsharded parameters, and reshard() frees it.
+  [[nodiscard]] bool frees_memory_of(const at::Tensor& tensor) const;
   /// Instead of reshard(): keeps a larger part than the shard, which the ranks of `group` have between them.
   void reshard_to(const Group& group);
   /// Forgets the part that reshard_to() kept.

@@ -19,6 +19,7 @@
 #include "train/graph/mend_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
+#include "train/graph/unsupported.hpp"
 #include "train/model/model_notes.hpp"
 
 namespace accel::train {
@@ -86,8 +87,9 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 
   const std::string& ignored = resolved.fsdp.ignored_modules;
   const ModelStructure plain = with_ignored(file.structure({}), ignored);
-  structure_ =
-      with_ignored(file.structure(foreign_reads(module_, unit_modules(plain, resolved.fsdp))), ignored);
+  const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
+  refuse_unsupported(module_, units, !resolved.fsdp.precision.autocast_dtype.empty());
+  structure_ = with_ignored(file.structure(foreign_reads(module_, units)), ignored);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   if (options.on_wrapped) options.on_wrapped();
@@ -152,7 +154,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root(),
         .device = device_,
         .without_autocast = autocast_.has_value() && WithoutAutocast::wants(class_name_of(module))};
-    units_.push_back(std::make_unique<Unit>(std::move(plan), std::move(buffers), unit, groups_, step_));
+    units_.push_back(
+        std::make_unique<Unit>(std::move(plan), module._ivalue(), std::move(buffers), unit, groups_, step_));
     hooks[module._ivalue().get()] = units_.back().get();
   }
 

@@ -27,9 +27,10 @@ class Unit::GradientHook final : public torch::autograd::PostAccumulateGradHook 
   std::size_t index_;
 };
 
-Unit::Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
-           const MeshGroups& groups, StepState& step)
+Unit::Unit(UnitPlan plan, const c10::IValue& module, std::vector<std::unique_ptr<FlatBuffer>> buffers,
+           const Options& options, const MeshGroups& groups, StepState& step)
     : plan_(std::move(plan)),
+      state_(std::make_shared<ModuleState>(module)),
       buffers_(std::move(buffers)),
       options_(options),
       groups_(groups),
@@ -117,6 +118,7 @@ void Unit::unshard(Direction direction) {
 void Unit::reshard() {
   if (unsharded_) --step_.unsharded;
   unsharded_ = false;
+  for (const auto& buffer : buffers_) buffer->require_unchanged();
   for (const auto& buffer : buffers_) buffer->reshard();
   gather_wanted();
 }
@@ -145,9 +147,15 @@ void Unit::begin_micro_step() {
 }
 
 c10::IValue Unit::cast_argument(const c10::IValue& value) const {
-  if (!options_.argument_dtype) return value;
+  const auto wants_cast = [&](const at::Tensor& tensor) {
+    return tensor.is_floating_point() && tensor.scalar_type() != *options_.argument_dtype;
+  };
+  bool wanted = false;
+  if (options_.argument_dtype)
+    for_each_tensor(value, [&](const at::Tensor& tensor) { wanted = wanted || wants_cast(tensor); });
+  if (!wanted) return value;
   return map_tensors(value, [&](const at::Tensor& tensor) {
-    return tensor.is_floating_point() ? tensor.to(*options_.argument_dtype) : tensor;
+    return wants_cast(tensor) ? tensor.to(*options_.argument_dtype) : tensor;
   });
 }
 
@@ -185,6 +193,7 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
     }
   }
   inputs_.push_back(std::move(versions));
+  if (depth_ == 1 && at::GradMode::is_enabled()) marks_ = state_->marks();
   if (without_autocast_) without_autocast_->before_call(arguments);
 }
 
@@ -203,6 +212,7 @@ void Unit::after_call(std::span<const c10::IValue> arguments, const c10::IValue&
     for (const auto& [input, version] : inputs) {
       if (input._version() != version) unshard_before_backward(input);
     }
+    unshard_before_backward_of_others(arguments, inputs);
   }
   if (--depth_ > 0) return;
   if (step_.recording && !end_place_) {
@@ -241,6 +251,32 @@ void Unit::unshard_before_backward(const at::Tensor& output) {
     in_backward_ = true;
     unshard(Direction::kBackward);
   });
+}
+
+void Unit::unshard_before_backward_of_others(std::span<const c10::IValue> arguments,
+                                             const TensorVersions& inputs) {
+  const auto is_input = [&](const at::Tensor& tensor) {
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const auto& input) { return input.first.is_same(tensor); });
+  };
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      if (!is_input(tensor)) unshard_before_backward(tensor);
+    });
+  }
+  if (depth_ > 1) return;
+  for (const ModuleState::Slot& slot : state_->slots()) {
+    for_each_tensor(slot.value(), [&](const at::Tensor& tensor) {
+      if (tensor.requires_grad() && !tensor.is_leaf() && !is_marked(tensor, marks_))
+        unshard_before_backward(tensor);
+    });
+  }
+  marks_.clear();
+}
+
+bool Unit::owns(const at::Tensor& tensor) const {
+  return std::any_of(buffers_.begin(), buffers_.end(),
+                     [&](const auto& buffer) { return buffer->frees_memory_of(tensor); });
 }
 
 void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {

@@ -19,6 +19,7 @@
 #include "train/fsdp/reduce_queue.hpp"
 #include "train/fsdp/unit_plan.hpp"
 #include "train/graph/autocast.hpp"
+#include "train/graph/module_state.hpp"
 #include "train/graph/run_unit.hpp"
 
 namespace accel::train {
@@ -71,8 +72,9 @@ class Unit final : public UnitHooks {
     bool without_autocast = false;   ///< Computes as if there were none.
   };
 
-  Unit(UnitPlan plan, std::vector<std::unique_ptr<FlatBuffer>> buffers, const Options& options,
-       const MeshGroups& groups, StepState& step);
+  /// `module` is the one that `plan` names.
+  Unit(UnitPlan plan, const c10::IValue& module, std::vector<std::unique_ptr<FlatBuffer>> buffers,
+       const Options& options, const MeshGroups& groups, StepState& step);
   ~Unit() override;
 
   [[nodiscard]] const UnitPlan& plan() const { return plan_; }
@@ -90,6 +92,8 @@ class Unit final : public UnitHooks {
   [[nodiscard]] KeptOfUnit* kept() override {
     return options_.kept != nullptr && step_.recomputing.empty() ? &kept_ : nullptr;
   }
+  [[nodiscard]] std::shared_ptr<const ModuleState> state() const override { return state_; }
+  [[nodiscard]] bool owns(const at::Tensor& tensor) const override;
   void before_recompute() override;
   void after_recompute() override;
   void failed(const std::exception_ptr& error) override {
@@ -109,11 +113,14 @@ class Unit final : public UnitHooks {
   enum class Direction { kForward, kBackward };
 
   class GradientHook;
-  using TensorVersions = std::vector<std::pair<at::Tensor, std::uint32_t>>;
+  using TensorVersions = ModuleState::Marks;
 
   void on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter);
   void on_input_gradient();
   void unshard_before_backward(const at::Tensor& output);
+  /// What a call has put into lists and dicts among its arguments, and into attributes.
+  void unshard_before_backward_of_others(std::span<const c10::IValue> arguments,
+                                         const TensorVersions& inputs);
   /// A hook on a tensor of this micro-step. A leaf, such as a parameter of the root that is an argument,
   /// outlives it: there forget_leaf_hooks() removes it.
   void hook(const at::Tensor& tensor, std::function<void(const at::TensorBase&)> body);
@@ -134,6 +141,7 @@ class Unit final : public UnitHooks {
   void gather_wanted();
 
   UnitPlan plan_;
+  std::shared_ptr<const ModuleState> state_;
   std::vector<std::unique_ptr<FlatBuffer>> buffers_;
   Options options_;
   const MeshGroups& groups_;
@@ -151,8 +159,9 @@ class Unit final : public UnitHooks {
 
   int depth_ = 0;  ///< Calls of this unit on the stack.
   std::vector<TensorVersions>
-      inputs_;             ///< Of each of those calls: which tensors came in, and their versions.
-  bool in_graph_ = false;  ///< A backward will come through this unit.
+      inputs_;                ///< Of each of those calls: which tensors came in, and their versions.
+  ModuleState::Marks marks_;  ///< Of the outermost call: what was in attributes.
+  bool in_graph_ = false;     ///< A backward will come through this unit.
   std::int64_t missing_gradients_ = 0;  ///< Trainable parameters whose gradient is not there yet.
   std::int64_t missing_inputs_ = 0;     ///< Inputs whose gradient is not computed yet.
   std::int64_t outputs_ahead_ = 0;      ///< Outputs whose gradient has not come yet.

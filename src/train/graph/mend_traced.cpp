@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "train/graph/tensors.hpp"
+#include "train/model/structure.hpp"
 
 namespace accel::train {
 namespace {
@@ -72,11 +73,44 @@ class MovedConstants {
   std::unordered_map<const at::TensorImpl*, std::pair<at::Tensor, at::Tensor>> moved_;
 };
 
+bool reads_training(Block* block) {
+  for (Node* node : block->nodes()) {
+    if (node->kind() == c10::prim::GetAttr && node->s(c10::attr::name) == "training") return true;
+    for (Block* inner : node->blocks()) {
+      if (reads_training(inner)) return true;
+    }
+  }
+  return false;
+}
+
+/// The classes that are surely scripted: tracing makes a class of its own for each module, and none that
+/// reads its flag.
+std::unordered_set<const c10::ClassType*> scripted_classes(const torch::jit::Module& root) {
+  std::unordered_map<const c10::ClassType*, const c10::ivalue::Object*> instances;
+  std::unordered_set<const c10::ClassType*> scripted;
+  for (const auto& module : root.named_modules()) {
+    const c10::ClassTypePtr type = module.value.type();
+    const auto [known, is_new] = instances.emplace(type.get(), module.value._ivalue().get());
+    if (!is_new && known->second != module.value._ivalue().get()) scripted.insert(type.get());
+    for (torch::jit::Function* method : type->methods()) {
+      if (is_new && reads_training(torch::jit::toGraphFunction(*method).graph()->block()))
+        scripted.insert(type.get());
+    }
+  }
+  return scripted;
+}
+
 /// One graph of a method of `module`.
 class Mender {
  public:
-  Mender(Graph& graph, const torch::jit::Module& module, at::Device device, MovedConstants& constants)
-      : graph_(graph), device_(device), constants_(constants), has_flag_(module.hasattr("training")) {
+  Mender(Graph& graph, const torch::jit::Module& module, bool is_traced, at::Device device,
+         MovedConstants& constants)
+      : graph_(graph),
+        device_(device),
+        constants_(constants),
+        has_flag_(is_traced && module.hasattr("training")),
+        counts_batches_(module.hasattr("num_batches_tracked") &&
+                        module.attr("num_batches_tracked").isTensor()) {
     if (has_flag_) training_ = module.is_training();
   }
 
@@ -90,6 +124,7 @@ class Mender {
       }
       if (!has_flag_ || node->kind().ns() != c10::namespaces::aten) continue;
       mend_training(node);
+      if (node->kind() == c10::aten::batch_norm && !lacks_statistics(node)) mend_count(node);
       if (node->kind() == c10::aten::scaled_dot_product_attention) mend_attention(node);
     }
   }
@@ -119,7 +154,7 @@ class Mender {
     if (schema == nullptr) return;
     for (std::size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
       const std::string& name = schema->arguments()[i].name();
-      if (name != "train" && name != "training") continue;
+      if (name != "train" && name != "training" && name != "use_input_stats") continue;
       const std::optional<c10::IValue> value = torch::jit::toIValue(node->input(i));
       if (!value || !value->isBool() || value->toBool() != training_ || lacks_statistics(node)) continue;
       const torch::jit::WithInsertPoint before(node);
@@ -129,7 +164,35 @@ class Mender {
 
   /// Without running statistics a batch norm uses those of the batch, in evaluation, too.
   static bool lacks_statistics(Node* node) {
-    return node->kind() == c10::aten::batch_norm && node->input(3)->mustBeNone();
+    const bool is_norm = node->kind() == c10::aten::batch_norm || node->kind() == c10::aten::instance_norm;
+    return is_norm && node->input(3)->mustBeNone();
+  }
+
+  /// A batch norm counts the batches of training: `num_batches_tracked.add_(1)`, which a trace has for every
+  /// mode or for none.
+  void mend_count(Node* norm) {
+    if (!counts_batches_) return;
+    const auto counts = [](const torch::jit::Use& use) {
+      return use.user->kind() == c10::aten::add_ && use.offset == 0;
+    };
+    const auto is_count = [](const Node* node) {
+      return node->kind() == c10::prim::GetAttr && node->s(c10::attr::name) == "num_batches_tracked";
+    };
+    bool found = false;
+    for (Node* node : norm->owningBlock()->nodes()) {
+      if (!is_count(node)) continue;
+      for (const torch::jit::Use& use : node->output()->uses()) {
+        if (!counts(use)) continue;
+        found = true;
+        const torch::jit::WithInsertPoint before(use.user);
+        use.user->replaceInput(2, graph_.insert(c10::aten::Int, {flag()}));
+      }
+    }
+    if (found) return;
+    const torch::jit::WithInsertPoint before(norm);
+    Value* count = graph_.insertGetAttr(graph_.inputs().at(0), "num_batches_tracked");
+    Value* as_number = graph_.insert(c10::aten::Int, {flag()});
+    graph_.insert(c10::aten::add_, {count, as_number});
   }
 
   void mend_attention(Node* node) {
@@ -149,6 +212,7 @@ class Mender {
   at::Device device_;
   MovedConstants& constants_;
   bool has_flag_;
+  bool counts_batches_;
   bool training_ = false;
 };
 
@@ -157,11 +221,15 @@ class Mender {
 void mend_traced(const torch::jit::Module& root, at::Device device) {
   MovedConstants constants(device);
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
+  const auto scripted = scripted_classes(root);
+  std::optional<std::string> inside;  // A scripted module: all below it are, too, and follow it.
   for (const auto& module : root.named_modules()) {
+    if (inside && !is_inside(module.name, *inside)) inside.reset();
+    if (!inside && scripted.contains(module.value.type().get())) inside = module.name;
     for (torch::jit::Function* method : module.value.type()->methods()) {
       if (!done.insert(method).second) continue;
       Graph& graph = *torch::jit::toGraphFunction(*method).graph();
-      Mender(graph, module.value, device, constants).mend(graph.block());
+      Mender(graph, module.value, /*is_traced=*/!inside, device, constants).mend(graph.block());
     }
   }
 }

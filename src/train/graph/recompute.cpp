@@ -7,11 +7,12 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <unordered_map>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,46 +20,15 @@
 #include "train/device/kept_tensors.hpp"
 #include "train/graph/autocast.hpp"
 #include "train/graph/executor.hpp"
+#include "train/graph/module_state.hpp"
 #include "train/graph/random_state.hpp"
 #include "train/graph/tensors.hpp"
-#include "train/model/model_file.hpp"
 
 namespace accel::train {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// Puts copies in the place of a module's buffers, and those of the modules below it: what a run changes of
-/// them (running statistics, which some operators change without a trace) is forgotten at the end.
-class BuffersAside {
- public:
-  explicit BuffersAside(const c10::IValue& self) {
-    std::unordered_map<const at::TensorImpl*, at::Tensor> copies;  // Tied ones stay tied.
-    const at::NoGradGuard no_grad;
-    for_each_tensor_slot(torch::jit::Module(self.toObject()),
-                         [&](c10::ivalue::Object& object, std::size_t slot, const at::Tensor& tensor) {
-                           if (object.type()->is_parameter(slot)) return;
-                           at::Tensor& copy = copies[tensor.unsafeGetTensorImpl()];
-                           if (!copy.defined()) copy = tensor.clone();
-                           buffers_.push_back({&object, slot, tensor});
-                           object.setSlot(slot, copy);
-                         });
-  }
-  ~BuffersAside() {
-    for (const Buffer& buffer : buffers_) buffer.object->setSlot(buffer.slot, buffer.tensor);
-  }
-  BuffersAside(const BuffersAside&) = delete;
-  BuffersAside& operator=(const BuffersAside&) = delete;
-
- private:
-  struct Buffer {
-    c10::ivalue::Object* object;
-    std::size_t slot;
-    at::Tensor tensor;
-  };
-  std::vector<Buffer> buffers_;
-};
 
 std::vector<std::int64_t> versions_of(std::span<const at::Tensor> tensors) {
   std::vector<std::int64_t> versions;
@@ -75,6 +45,9 @@ struct Call final : torch::CustomClassHolder {
   std::vector<c10::IValue>
       arguments;       ///< As they came, until the first run; then with `hole` for each tensor.
   c10::IValue result;  ///< With `hole` for each tensor.
+  std::shared_ptr<const ModuleState> state;
+  std::vector<std::optional<c10::IValue>> before;  ///< What the first run changed of it, as it was.
+  std::vector<std::size_t> kept_slots;  ///< Of the state: a gradient may come through what was put there.
   at::Tensor hole = at::empty({0});
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
@@ -99,6 +72,25 @@ void require_unchanged(std::span<const at::Tensor> tensors, std::span<const std:
                           "cannot run again in backward",
                           hooks.name()))
       .hint("wrap another module, or set fsdp_activation_checkpointing: false");
+}
+
+// Nobody would see its gradient.
+void require_no_addition(std::span<const c10::IValue> arguments, std::span<const at::Tensor> tensors,
+                         const UnitHooks& hooks) {
+  std::size_t count = 0;
+  bool same = true;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      same = same && count < tensors.size() && tensors[count].is_same(tensor);
+      ++count;
+    });
+  }
+  if (same && count == tensors.size()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("activation checkpointing: '{}' puts a tensor into one of its arguments, a list or "
+                          "a dict, so its gradient would be lost",
+                          hooks.name()))
+      .hint("return it, wrap another module, or set fsdp_activation_checkpointing: false");
 }
 
 // Gradients would be lost: what an object holds is not seen.
@@ -139,16 +131,55 @@ class Recompute {
       arguments.push_back(map_tensors(argument, [&](const at::Tensor&) { return inputs.at(next++); }));
     RECORD_USER_SCOPE("unit " + call_.hooks->name() + ", again");
     const SecondRun second(call_);
-    const BuffersAside aside(call_.self);
+    const StateAside aside(*call_.state, call_.before);
+    const ModuleState::Marks marks = call_.state->marks();
     const c10::IValue result = call_.run(arguments);
     variable_list outputs;
     for_each_tensor(result, [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
+    for (const std::size_t slot : call_.kept_slots) {
+      const c10::IValue& value = call_.state->slots()[slot].value();
+      outputs.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
+    }
+    require_no_other_gradient(marks);
     return outputs;
   }
 
  private:
+  /// That of what the run has put anywhere but into the result and `kept_slots` would be lost.
+  void require_no_other_gradient(const ModuleState::Marks& marks) const {
+    const std::vector<std::size_t>& kept = call_.kept_slots;
+    for (std::size_t i = 0; i < call_.state->slots().size(); ++i) {
+      if (std::find(kept.begin(), kept.end(), i) != kept.end()) continue;
+      const ModuleState::Slot& slot = call_.state->slots()[i];
+      for_each_tensor(slot.value(), [&](const at::Tensor& tensor) {
+        if (!tensor.requires_grad() || tensor.is_leaf() || is_marked(tensor, marks)) return;
+        throw Error(
+            ErrorKind::kUsage,
+            fmt::format("activation checkpointing: '{}' keeps a tensor in '{}', so its gradient would "
+                        "be lost",
+                        call_.hooks->name(), slot.name))
+            .hint(
+                "keep it as .detach() makes it, or in an attribute of its own that is no buffer, or return "
+                "it");
+      });
+    }
+  }
+
   const Call& call_;
 };
+
+/// The slots into which the first run has put a tensor, if that may be more than state: attributes that are
+/// no buffers.
+std::vector<std::size_t> slots_with_results(const ModuleState& state, const ModuleState::Marks& marks) {
+  std::vector<std::size_t> slots;
+  for (std::size_t i = 0; i < state.slots().size(); ++i) {
+    const c10::IValue& value = state.slots()[i].value();
+    if (state.slots()[i].is_buffer || !value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.is_floating_point() && !is_marked(tensor, marks)) slots.push_back(i);
+  }
+  return slots;
+}
 
 class Recomputed final : public torch::autograd::Function<Recomputed> {
  public:
@@ -162,20 +193,31 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     call->random = RandomState::now(device);
     if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
     call->autocast = AutocastState::now(device.type());
+    const ModuleState& state = *call->state;
+    const std::vector<c10::IValue> values = state.values();
+    const ModuleState::Marks marks = state.marks();
+    std::vector<c10::IValue> copies = state.copies();
     const c10::IValue result = [&] {
       const AutocastScope without_grad(call->autocast, /*keeps=*/false);
       return call->run(call->arguments);
     }();
 
     require_unchanged(inputs, versions, *call->hooks);
+    require_no_addition(call->arguments, inputs, *call->hooks);
+    call->before = only_changed(state, values, marks, std::move(copies));
+    call->kept_slots = slots_with_results(state, marks);
     require_no_object({&result, 1}, *call->hooks, "returns");
     const auto to_hole = [&](const at::Tensor&) { return call->hole; };
     for (c10::IValue& argument : call->arguments) argument = map_tensors(argument, to_hole);
     variable_list outputs;
-    call->result = map_tensors(result, [&](const at::Tensor& tensor) {
-      outputs.push_back(tensor);
+    // A parameter is a leaf, and its memory the unit's: what goes out is neither.
+    const auto add_output = [&](const at::Tensor& tensor) {
+      const bool is_own = (tensor.is_leaf() && tensor.requires_grad()) || call->hooks->owns(tensor);
+      outputs.push_back(is_own ? tensor.clone() : tensor);
       return call->hole;
-    });
+    };
+    call->result = map_tensors(result, add_output);
+    for (const std::size_t slot : call->kept_slots) add_output(state.slots()[slot].value().toTensor());
     if (call->kept != nullptr) {
       call->kept->let_go();  // Copied while the body ran.
     } else {
@@ -205,7 +247,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     variable_list roots;
     variable_list root_gradients;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;
+      if (!gradients[i].defined() || !outputs[i].defined() || !outputs[i].requires_grad()) continue;
       roots.push_back(outputs[i]);
       root_gradients.push_back(gradients[i]);
     }
@@ -227,6 +269,7 @@ c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
   call->self = self;
   call->body = &body;
   call->hooks = &hooks;
+  call->state = hooks.state() != nullptr ? hooks.state() : std::make_shared<ModuleState>(self);
   call->arguments.assign(arguments.begin(), arguments.end());
   variable_list tensors;
   for (const c10::IValue& argument : arguments)
@@ -235,7 +278,9 @@ c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
   tensors.push_back(at::empty({0}).requires_grad_());
   const variable_list outputs = Recomputed::apply(call, at::TensorList(tensors));
   std::size_t next = 0;
-  return map_tensors(call->result, [&](const at::Tensor&) { return outputs.at(next++); });
+  c10::IValue result = map_tensors(call->result, [&](const at::Tensor&) { return outputs.at(next++); });
+  for (const std::size_t slot : call->kept_slots) call->state->slots()[slot].set(outputs.at(next++));
+  return result;
 }
 
 }  // namespace accel::train

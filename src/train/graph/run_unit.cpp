@@ -3,16 +3,20 @@
 #include <ATen/core/function.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/clone.h>
 #include <ATen/record_function.h>
+#include <fmt/format.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "train/graph/recompute.hpp"
+#include "train/graph/tensors.hpp"
 
 namespace accel::train {
 namespace {
@@ -28,6 +32,52 @@ c10::IValue run_body(torch::jit::Function& body, const std::vector<c10::IValue>&
   torch::jit::Stack stack(inputs.begin(), inputs.end());
   body.run(stack);
   return std::move(stack.back());
+}
+
+std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(value, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
+}
+
+/// Arguments that are lists or dicts are copied if a tensor in them is cast: what a call puts into the copy
+/// would be lost.
+class CastContainers {
+ public:
+  explicit CastContainers(const UnitHooks& hooks) : hooks_(hooks) {}
+
+  c10::IValue cast(const c10::IValue& argument) {
+    c10::IValue result = hooks_.cast_argument(argument);
+    if (!argument.isTensor() && !result.is(argument)) copies_.emplace_back(result, tensors_of(result));
+    return result;
+  }
+
+  void require_unchanged() const {
+    for (const auto& [copy, before] : copies_) {
+      const std::vector<at::Tensor> now = tensors_of(copy);
+      const auto is_same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+      if (std::equal(now.begin(), now.end(), before.begin(), before.end(), is_same)) continue;
+      throw Error(
+          ErrorKind::kUsage,
+          fmt::format("mixed precision: '{}' puts a tensor into one of its arguments, a list or a dict, "
+                      "which is a copy with casted tensors",
+                      hooks_.name()))
+          .hint("return it instead, or wrap another module");
+    }
+  }
+
+ private:
+  const UnitHooks& hooks_;
+  std::vector<std::pair<c10::IValue, std::vector<at::Tensor>>> copies_;
+};
+
+/// A result that is a parameter of the unit, or a view of one, as a copy.
+c10::IValue without_own(const c10::IValue& result, const UnitHooks& hooks) {
+  bool has_own = false;
+  for_each_tensor(result, [&](const at::Tensor& tensor) { has_own = has_own || hooks.owns(tensor); });
+  if (!has_own) return result;
+  return map_tensors(result,
+                     [&](const at::Tensor& tensor) { return hooks.owns(tensor) ? tensor.clone() : tensor; });
 }
 
 /// The operator. Variadic: the interpreter puts the number of inputs on top of the stack. Arguments and
@@ -52,11 +102,13 @@ void run_unit(torch::jit::Stack& stack) {
   }
   try {
     RECORD_USER_SCOPE("unit " + hooks->name());
-    for (std::size_t i = 1; i < inputs.size(); ++i) inputs[i] = hooks->cast_argument(inputs[i]);
+    CastContainers copies(*hooks);
+    for (std::size_t i = 1; i < inputs.size(); ++i) inputs[i] = copies.cast(inputs[i]);
     hooks->before_call(arguments);
     const bool recomputes = hooks->recomputes() && at::GradMode::is_enabled();
     c10::IValue result = recomputes ? call_recomputed(self, body, arguments, *hooks) : run_body(body, inputs);
-    result = hooks->cast_result(result);
+    copies.require_unchanged();
+    result = hooks->cast_result(without_own(result, *hooks));
     hooks->after_call(arguments, result);
     stack.push_back(std::move(result));
   } catch (const Error&) {

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 namespace accel::train {
 
 class KeptOfUnit;
+class ModuleState;
 
 /// What happens around each call of a wrapped unit's method. Both run on the thread that runs the graph.
 class UnitHooks {
@@ -32,6 +34,10 @@ class UnitHooks {
   [[nodiscard]] virtual KeptOfUnit* kept() { return nullptr; }
   /// On which the module computes: whose random numbers and autocast the second run sets.
   [[nodiscard]] virtual c10::Device device() const { return c10::kCPU; }
+  /// What its methods may change of the module; null: not known.
+  [[nodiscard]] virtual std::shared_ptr<const ModuleState> state() const { return nullptr; }
+  /// Whether the memory of `tensor` is that of the unit's parameters, which is freed after the call.
+  [[nodiscard]] virtual bool owns(const at::Tensor& /*tensor*/) const { return false; }
   /// Around that second run and the backward through it.
   virtual void before_recompute() {}
   virtual void after_recompute() {}

@@ -116,18 +116,6 @@ ModelFile::~ModelFile() = default;
 
 std::string class_name_of(const torch::jit::Module& module) { return module.type()->name()->name(); }
 
-void for_each_tensor_slot(
-    const torch::jit::Module& root,
-    const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit) {
-  for (const auto& module : root.named_modules()) {
-    const auto object = module.value._ivalue();
-    for (std::size_t slot = 0; slot < module.value.type()->numAttributes(); ++slot) {
-      const c10::IValue value = object->getSlot(slot);
-      if (value.isTensor() && value.toTensor().defined()) visit(*object, slot, value.toTensor());
-    }
-  }
-}
-
 ModelFile ModelFile::open(const std::filesystem::path& path) {
   try {
     return load(std::make_shared<SkippingReader>(path));

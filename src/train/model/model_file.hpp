@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -78,10 +77,5 @@ class ModelFile {
 
 /// The class name of a module: the last atom of its TorchScript type name.
 std::string class_name_of(const torch::jit::Module& module);
-
-/// Calls `visit(object, slot, tensor)` for every tensor slot of every module below `root`, the root included.
-void for_each_tensor_slot(
-    const torch::jit::Module& root,
-    const std::function<void(c10::ivalue::Object&, std::size_t, const at::Tensor&)>& visit);
 
 }  // namespace accel::train

@@ -65,6 +65,65 @@ TEST(MendTracedTest, BatchNormUsesItsStatisticsInEvaluationIfItHasAny) {
   EXPECT_TRUE(at::allclose(run(batch, false), at::zeros({8, 4})));
 }
 
+TEST(MendTracedTest, InstanceNormUsesItsStatisticsInEvaluationIfItHasAny) {
+  for (const bool saved : {true, false}) {
+    const std::string flag = saved ? "True" : "False";
+    Module module = traced(
+        "def forward(self, x):\n"
+        "  return torch.instance_norm(x.t()[None], None, None, self.mean, self.variance, " +
+            flag + ", 0.5, 1e-5, False)\n",
+        saved);
+    mend_traced(module, at::kCPU);
+    EXPECT_TRUE(at::allclose(run(module, false), at::ones({1, 4, 8}), 1e-4)) << saved;
+    EXPECT_TRUE(at::allclose(module.attr("mean").toTensor(), at::zeros({4}))) << saved;
+    EXPECT_TRUE(at::allclose(run(module, true), at::zeros({1, 4, 8}))) << saved;
+    EXPECT_TRUE(at::allclose(module.attr("mean").toTensor(), at::full({4}, 0.5))) << saved;
+  }
+}
+
+TEST(MendTracedTest, BatchesAreCountedInTrainingOnly) {
+  for (const bool saved : {true, false}) {
+    const std::string flag = saved ? "True" : "False";
+    Module module("Traced");
+    module.register_attribute("training", c10::BoolType::get(), saved);
+    module.register_buffer("mean", at::zeros({4}));
+    module.register_buffer("variance", at::ones({4}));
+    module.register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
+    module.define(std::string("def forward(self, x):\n") +
+                  (saved ? "  torch.add_(self.num_batches_tracked, 1, alpha=1)\n" : "") +
+                  "  return torch.batch_norm(x, None, None, self.mean, self.variance, " + flag +
+                  ", 0.1, 1e-5, False)\n");
+    mend_traced(module, at::kCPU);
+    const auto count = [&] { return module.attr("num_batches_tracked").toTensor().item<std::int64_t>(); };
+    run(module, false);
+    EXPECT_EQ(count(), 0) << saved;
+    run(module, true);
+    run(module, true);
+    EXPECT_EQ(count(), 2) << saved;
+  }
+}
+
+TEST(MendTracedTest, WhatIsScriptedStays) {
+  const std::string always = "def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n";
+  // Two modules of one class; and one that reads its flag, with another inside.
+  Module block = traced(always, true);
+  Module twice("Twice");
+  twice.register_attribute("training", c10::BoolType::get(), true);
+  twice.register_module("first", block);
+  twice.register_module("second", block.copy());
+  twice.define("def forward(self, x):\n  return self.first.forward(x) + self.second.forward(x)\n");
+  mend_traced(twice, at::kCPU);
+  EXPECT_TRUE(drops(run(twice, false)));
+
+  Module reads("Reads");
+  reads.register_attribute("training", c10::BoolType::get(), true);
+  reads.register_module("inner", traced(always, true));
+  reads.define(
+      "def forward(self, x):\n  y = self.inner.forward(x)\n  if self.training:\n    y = y * 2\n  return y\n");
+  mend_traced(reads, at::kCPU);
+  EXPECT_TRUE(drops(run(reads, false)));
+}
+
 TEST(MendTracedTest, AttentionDropsOnlyInTraining) {
   Module module = traced(
       "def forward(self, x):\n"

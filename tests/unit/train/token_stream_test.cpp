@@ -89,12 +89,46 @@ TEST(TokenStreamTest, Npy) {
   EXPECT_THROW(TokenStream::open("tokens", (dir / "m.npy").string()), Error);
   write_file(dir / "cut.npy", npy("<u2", "(2,)", "").substr(0, 40));
   EXPECT_THROW(TokenStream::open("tokens", (dir / "cut.npy").string()), Error);
+  for (const auto& [descr, shape] : {std::pair{"<u2", "(5,)"}, std::pair{"<u2", "(3,)"},
+                                     std::pair{"<u2", "()"}, std::pair{"<u2", "(18446744073709551617,)"}}) {
+    write_file(dir / "other.npy", npy(descr, shape, bytes_of<std::uint16_t>({1, 2, 3, 4})));
+    EXPECT_THROW(TokenStream::open("tokens", (dir / "other.npy").string()), Error) << shape;
+  }
+}
+
+TEST(TokenStreamTest, RefusesFieldsInNpy) {
+  const TempDir dir;
+  std::string file = npy("<u2", "(2,)", bytes_of<std::uint16_t>({1, 2, 3, 4}));
+  const std::string one = "'descr': '<u2'";
+  file.replace(file.find(one), one.size(), "'descr': [('a', '<u2'), ('b', '<u2')]");
+  write_file(dir / "fields.npy", file);
+  EXPECT_THROW(TokenStream::open("tokens", (dir / "fields.npy").string()), Error);
 }
 
 TEST(TokenStreamTest, RefusesUint32WithoutAHeader) {
   const TempDir dir;
   write_file(dir / "t.bin", bytes_of(std::vector<std::uint32_t>(100, 300)));
   EXPECT_THROW(TokenStream::open("tokens", (dir / "t.bin").string()), Error);
+  std::vector<std::uint32_t> llama;  // Its vocabulary has 128256 tokens.
+  for (std::uint32_t i = 0; i < 100; ++i) llama.push_back(i * 1283);
+  write_file(dir / "t.bin", bytes_of(llama));
+  EXPECT_THROW(TokenStream::open("tokens", (dir / "t.bin").string()), Error);
+  // A vocabulary of four, as of DNA, and one of which each second token happens to be small.
+  std::vector<std::uint16_t> bases;
+  for (int i = 0; i < 100; ++i) bases.push_back(static_cast<std::uint16_t>(i * 7 % 4));
+  write_file(dir / "t.bin", bytes_of(bases));
+  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "t.bin").string())).size(), 100U);
+}
+
+TEST(TokenStreamTest, ASmallTokenAtEachSecondPlaceIsNoUint32) {
+  const TempDir dir;
+  std::vector<std::uint16_t> tokens;
+  for (std::uint16_t i = 0; i < 100; ++i) {
+    tokens.push_back(i);
+    tokens.push_back(1);
+  }
+  write_file(dir / "t.bin", bytes_of(tokens));
+  EXPECT_EQ(all_of(TokenStream::open("tokens", (dir / "t.bin").string())).size(), 200U);
 }
 
 TEST(TokenStreamTest, NamesWhatIsWrong) {

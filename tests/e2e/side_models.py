@@ -1,0 +1,221 @@
+"""Models whose units do more than return a result: each in two units of class Block, between an embedding and a head."""
+
+from typing import Dict, List, Tuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+WIDTH = 16
+
+
+
+
+class Model(nn.Module):
+    """Adds up to the loss what units give back beside their result."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.tokens = nn.Embedding(256, WIDTH)
+        self.blocks = nn.ModuleList([block() for _ in range(2)])
+        self.head = nn.Linear(WIDTH, 256)
+
+    def loss(self, x: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(self.head(x).reshape(-1, 256), labels.reshape(-1))
+
+
+class Plain(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.loss(x, labels)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.router = nn.Linear(WIDTH, 4)
+
+
+class ReturnsIt(Block):
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        y = x + torch.tanh(self.linear(x))
+        share = F.softmax(self.router(y), -1).mean((0, 1))
+        return y, (share * share).sum() * 4
+
+
+class Returned(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        extra = torch.zeros(())
+        for block in self.blocks:
+            x, more = block(x)
+            extra = extra + more
+        return self.loss(x, labels) + extra
+
+
+class KeepsIt(Block):
+    """As many a mixture of experts: its balance is an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.balance = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + torch.tanh(self.linear(x))
+        share = F.softmax(self.router(y), -1).mean((0, 1))
+        self.balance = (share * share).sum() * 4
+        return y
+
+
+class Kept(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        extra = torch.zeros(())
+        for block in self.blocks:
+            x = block(x)
+            extra = extra + block.balance
+        return self.loss(x, labels) + extra
+
+
+class KeepsItInABuffer(KeepsIt):
+    def __init__(self):
+        super().__init__()
+        del self.balance
+        self.register_buffer("balance", torch.zeros(()))
+
+
+class PutsItIntoADict(Block):
+    def forward(self, x: Tensor, extra: Dict[str, Tensor]) -> Tensor:
+        y = x + torch.tanh(self.linear(x))
+        share = F.softmax(self.router(y), -1).mean((0, 1))
+        extra["balance"] = extra["balance"] + (share * share).sum() * 4
+        return y
+
+
+class InADict(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        extra = {"balance": torch.zeros(())}
+        for block in self.blocks:
+            x = block(x, extra)
+        return self.loss(x, labels) + extra["balance"]
+
+
+class PutsItIntoAList(Block):
+    def forward(self, x: Tensor, extra: List[Tensor]) -> Tensor:
+        y = x + torch.tanh(self.linear(x))
+        share = F.softmax(self.router(y), -1).mean((0, 1))
+        extra.append((share * share).sum() * 4)
+        return y
+
+
+class InAList(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        extra: List[Tensor] = []
+        for block in self.blocks:
+            x = block(x, extra)
+        return self.loss(x, labels) + torch.stack(extra).sum()
+
+
+class CountsInABuffer(Block):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("gain", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.gain.mul_(1.1)
+        return x + torch.tanh(self.router(self.linear(x) * self.gain).sum(-1, keepdim=True))
+
+
+class CountsInAnAttribute(Block):
+    calls: int
+    seen: List[int]
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.seen = [1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen.append(self.calls)
+        return x + torch.tanh(self.router(self.linear(x) * (1.0 + 0.1 * self.calls * len(self.seen))).sum(-1, keepdim=True))
+
+
+class ReturnsAParameter(Block):
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True)), self.router.bias
+
+
+class ReturnedParameters(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        extra = torch.zeros(())
+        for block in self.blocks:
+            x, bias = block(x)
+            extra = extra + bias.square().sum()
+        return self.loss(x, labels) + extra
+
+
+class ClampsAParameter(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.linear.weight.clamp_(-0.1, 0.1)
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class Forks(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        future = torch.jit.fork(self.linear, x)
+        return x + torch.tanh(self.router(torch.jit.wait(future)).sum(-1, keepdim=True))
+
+
+class SwitchesAutocastOff(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            y = self.linear(x)
+        return x + torch.tanh(self.router(y).sum(-1, keepdim=True))
+
+
+class Autocasts(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        return x + torch.tanh(self.router(y).sum(-1, keepdim=True))
+
+
+class IsHooked(Block):
+    def __init__(self):
+        super().__init__()
+
+        def double(module, args: Tuple[Tensor], result: Tensor) -> Tensor:
+            return result * 2
+
+        self.register_forward_hook(double)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class ChoosesByData(Plain):
+    """In evaluation each rank's batch says which unit runs first."""
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        if not self.training and int(input_ids[0, 0]) % 2 == 0:
+            x = self.blocks[1](x)
+            x = self.blocks[0](x)
+        else:
+            for block in self.blocks:
+                x = block(x)
+        return self.loss(x, labels)
+
+
+class Adds(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))

@@ -1,0 +1,110 @@
+"""Units that do more than return a result: what they put elsewhere has its gradient, or they are refused by name."""
+
+import json
+
+import pytest
+import torch
+
+import side_models
+import train_runs
+
+LENGTH, BATCH, STEPS, LR = 32, 4, 4, 3e-3
+CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
+BF16 = {"mixed_precision": "bf16"}
+
+
+def export(path, model, block):
+    torch.manual_seed(0)
+    module = getattr(side_models, model)(getattr(side_models, block))
+    torch.jit.script(module).save(str(path))
+    return module
+
+
+def eager(module, ranks):
+    """(losses, gradient norms) of the same training in Python, each rank's batch apart."""
+    module.train()
+    tokens = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
+    losses, norms = [], []
+    for step in range(STEPS):
+        total = 0.0
+        for rank in range(ranks):
+            first = (step * ranks + rank) * BATCH
+            rows = torch.stack([tokens[k * LENGTH:k * LENGTH + LENGTH + 1] for k in range(first, first + BATCH)])
+            loss = module(rows[:, :-1], rows[:, 1:]) / ranks
+            loss.backward()
+            total += loss.item()
+        losses.append(total)
+        norms.append(torch.nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None]).item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, norms
+
+
+def config(directory, ranks, **options):
+    top = {key: options.pop(key) for key in list(options) if key == "mixed_precision"}
+    path = train_runs.config(directory, ranks, **{
+        "max_steps": STEPS, "max_grad_norm": None, "optimizer.weight_decay": 0.0, "optimizer.no_decay": [],
+        "lr_scheduler": {"type": "constant"}, "model.inputs": ["input_ids", "labels"], "model.loss": "model",
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": options.pop("block"), **options})
+    path.write_text(json.dumps({**json.loads(path.read_text()), **top}))
+    return path
+
+
+RESULTS = [("Returned", "ReturnsIt"), ("Kept", "KeepsIt"), ("InADict", "PutsItIntoADict"), ("InAList", "PutsItIntoAList"),
+           ("ReturnedParameters", "ReturnsAParameter"), ("Kept", "KeepsItInABuffer")]
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("model, block", RESULTS, ids=[block for _, block in RESULTS])
+def test_gradients_come_through_all_that_a_unit_gives(accel, tmp_path, model, block, ranks, checkpointing):
+    losses, norms = eager(export(tmp_path / "gpt.pt", model, block), ranks)
+    options = CHECKPOINTING if checkpointing else {}
+    refused = {"PutsItIntoADict": "puts a tensor into one of its arguments", "PutsItIntoAList": "puts a tensor into one of its arguments",
+               "KeepsItInABuffer": "keeps a tensor in 'balance', so its gradient would be lost"}
+    if checkpointing and block in refused:
+        said = accel("launch", config(tmp_path, ranks, block=block, **options), code=6).stderr
+        assert f"activation checkpointing: 'blocks." in said and refused[block] in said
+        return
+    accel("launch", config(tmp_path, ranks, block=block, **options), env={"ACCEL_POISON": "1"})
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-6)
+    assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=2e-6)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
+@pytest.mark.parametrize("block", ["CountsInABuffer", "CountsInAnAttribute", "SwitchesAutocastOff"])
+def test_state_is_changed_once_a_step_and_seen_as_it_was(accel, tmp_path, block, checkpointing):
+    losses, norms = eager(export(tmp_path / "gpt.pt", "Plain", block), 1)
+    accel("launch", config(tmp_path, 1, block=block, **(CHECKPOINTING if checkpointing else {})))
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-6)
+    assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=2e-6)
+
+
+@pytest.mark.parametrize("model, block, options, what", [
+    ("Plain", "ClampsAParameter", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),
+    ("Plain", "Forks", {}, "module 'blocks.0' calls torch.jit.fork"),
+    ("Plain", "Autocasts", {}, "module 'blocks.0' uses torch.autocast, which would have no effect"),
+    ("Plain", "SwitchesAutocastOff", {**BF16, "distributed_type": "MULTI_CPU"}, "module 'blocks.0' uses torch.autocast"),
+    ("Plain", "IsHooked", {}, "module 'blocks.0' has a forward hook of its own"),
+    ("InADict", "PutsItIntoADict", BF16, "mixed precision: 'blocks.0' puts a tensor into one of its arguments"),
+], ids=["changed parameter", "fork", "autocast", "no autocast", "hook", "casted dict"])
+def test_what_would_be_wrong_without_a_word_is_refused(accel, tmp_path, model, block, options, what):
+    export(tmp_path / "gpt.pt", model, block)
+    said = accel("launch", config(tmp_path, 2, block=block, **options), code=6).stderr
+    assert what in said and "hint: " in said
+
+
+def test_a_parameter_that_every_rank_has_whole_may_be_changed_in_place(accel, tmp_path):
+    losses, _ = eager(export(tmp_path / "gpt.pt", "Plain", "ClampsAParameter"), 2)
+    accel("launch", config(tmp_path, 2, block="ClampsAParameter", distributed_type="MULTI_CPU"))
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-6)
+
+
+def test_ranks_that_evaluate_in_other_orders_are_told(accel, tmp_path):
+    """Without what is gathered ahead, the ranks gather what their own batches ask for."""
+    export(tmp_path / "gpt.pt", "ChoosesByData", "Adds")
+    evaluation = {"data.eval": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": LENGTH}, "eval_every": STEPS}
+    said = accel("launch", config(tmp_path, 2, block="Adds", **{"fsdp_config.fsdp_forward_prefetch": False}, **evaluation), code=6)
+    assert "the evaluation: the ranks gathered or reduced the model's units in different orders" in said.stderr
+    assert train_runs.metrics(tmp_path, "eval_loss") == []
