@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "train/graph/autocast.hpp"
 
 namespace accel::train {
 namespace {
@@ -28,9 +29,9 @@ void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
 /// Reads methods, and the functions that they call.
 class Reader {
  public:
-  explicit Reader(bool autocasts) : autocasts_(autocasts) {}
-
-  void read(torch::jit::Function& function, const std::string& module) {
+  /// `autocasts`: the function may run under autocast.
+  void read(torch::jit::Function& function, const std::string& module, bool autocasts) {
+    autocasts_ = autocasts;
     if (!done_.insert(&function).second || !function.isGraphFunction()) return;
     read(torch::jit::toGraphFunction(function).graph()->block(), module);
   }
@@ -46,7 +47,7 @@ class Reader {
       }
       if (node->kind() == c10::prim::Enter) check_autocast(node, module);
       if (node->kind() == c10::prim::CallFunction)
-        read(*node->input(0)->type()->expectRef<c10::FunctionType>().function(), module);
+        read(*node->input(0)->type()->expectRef<c10::FunctionType>().function(), module, autocasts_);
     }
   }
 
@@ -74,18 +75,20 @@ class Reader {
   }
 
   std::unordered_set<const torch::jit::Function*> done_;  // Instances of a scripted class share its methods.
-  bool autocasts_;
+  bool autocasts_ = false;
 };
 
 }  // namespace
 
 void refuse_unsupported(const torch::jit::Module& root, const std::unordered_set<std::string>& units,
                         bool autocasts) {
-  Reader reader(autocasts);
+  Reader reader;
   for (const auto& module : root.named_modules()) {
     const c10::ClassTypePtr type = module.value.type();
     if (module.name.empty() || units.contains(module.name)) refuse_hooks(module.name, type);
-    for (torch::jit::Function* method : type->methods()) reader.read(*method, module.name);
+    for (torch::jit::Function* method : type->methods()) {
+      reader.read(*method, module.name, autocasts && !WithoutAutocast::wants(type->name()->name()));
+    }
   }
 }
 
