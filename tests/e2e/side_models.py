@@ -9,8 +9,6 @@ from torch.nn import functional as F
 WIDTH = 16
 
 
-
-
 class Model(nn.Module):
     """Adds up to the loss what units give back beside their result."""
 
@@ -217,5 +215,99 @@ class ChoosesByData(Plain):
 
 
 class Adds(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class KeepsItsInput(Block):
+    def __init__(self):
+        super().__init__()
+        self.last = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class ReadsAnAttribute(Block):
+    """As a decoder that is given the encoder's output beforehand."""
+
+    def __init__(self):
+        super().__init__()
+        self.context = torch.zeros(())
+        self.gain = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.router(self.linear(x) * self.context).sum(-1, keepdim=True)) * self.gain
+
+
+class SetsAttributes(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        context = torch.tanh(x)
+        for block in self.blocks:
+            block.context = context
+            block.gain = 0.5
+            x = block(x)
+            block.gain = 1.0
+            block.context = torch.zeros(())
+        return self.loss(x, labels)
+
+
+class AddsUp(Block):
+    def __init__(self):
+        super().__init__()
+        self.sum = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + torch.tanh(self.linear(x))
+        share = F.softmax(self.router(y), -1).mean((0, 1))
+        self.sum = self.sum + (share * share).sum() * 4
+        return y
+
+
+class CallsTwice(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        total = torch.zeros(())
+        for block in self.blocks:
+            block.sum = torch.zeros(())
+            x = block(block(x))
+            total = total + block.sum
+        return self.loss(x, labels) + total
+
+
+class IsChanged(Block):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("gain", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.router(self.linear(x) * self.gain.clone()).sum(-1, keepdim=True))
+
+
+class ChangesUnits(Model):
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.tokens(input_ids)
+        for block in self.blocks:
+            block.gain.fill_(1.0)
+            x = block(x)
+            block.gain.mul_(2.0)
+        return self.loss(x, labels)
+
+
+class HelpsItself(Block):
+    def weight(self) -> Tensor:
+        return self.linear.weight.t()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.router(x @ self.weight()).sum(-1, keepdim=True))
+
+
+class UnusedFork(Block):
+    @torch.jit.export
+    def generate(self, x: Tensor) -> Tensor:
+        return torch.jit.wait(torch.jit.fork(self.linear, x))
+
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))

@@ -68,8 +68,8 @@ std::filesystem::path log_root(const Config& config) {
   return config.training ? config.training->output_dir / "logs" : std::filesystem::path();
 }
 
-/// The directory that a training writes into, made if need be, and locked as long as the launcher lives,
-/// which no worker outlives: another run would write over this one's logs and configuration, and take its
+/// The directory that a training writes into, made if need be, and locked as long as the launcher lives (its
+/// workers are killed if it is): another run would write over this one's logs and configuration, and take its
 /// unfinished checkpoints for those of a dead one. Where the file system has no locks, nothing is told.
 LeftoverLock lock_output(const std::filesystem::path& folder) {
   make_directories(folder);

@@ -76,7 +76,8 @@ Encoding npy_encoding(std::span<const std::byte> bytes) {
 
 /// Token ids of uint32 are small numbers at every second place if they are read as uint16: zeros below 65536.
 bool looks_like_u32(std::span<const std::byte> bytes) {
-  constexpr std::uint32_t kFewHigh = 32;  // No vocabulary has 2 million tokens.
+  constexpr std::uint32_t kFewHigh = 32;        // No vocabulary has 2 million tokens.
+  constexpr std::uint32_t kLeastLow = 1 << 15;  // With ids beyond 65535 the low halves are of all sizes.
   const std::size_t words = std::min<std::size_t>(bytes.size() / 4, 4096);
   if (words < 16 || bytes.size() % 4 != 0) return false;
   std::uint32_t most_high = 0;
@@ -85,7 +86,7 @@ bool looks_like_u32(std::span<const std::byte> bytes) {
     most_high = std::max(most_high, word_at(bytes, i) >> 16);
     most_low = std::max(most_low, word_at(bytes, i) & 0xffff);
   }
-  return most_high == 0 || (most_high < kFewHigh && most_low >= kFewHigh * 32);
+  return most_high == 0 || (most_high < kFewHigh && most_low >= kLeastLow);
 }
 
 Encoding bin_encoding(std::span<const std::byte> bytes) {

@@ -101,6 +101,7 @@ bool FlatBuffer::frees_memory_of(const at::Tensor& tensor) const {
 void FlatBuffer::reshard_to(const Group& group) {
   if (is_alias_) return;
   if (layout_.mesh.shards == 1) return;
+  require_unchanged();
   const at::NoGradGuard no_grad;
   const std::int64_t part = layout_.numel() / group.size();
   kept_ = pool_->empty(part, dtypes_.compute);

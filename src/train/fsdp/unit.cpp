@@ -267,7 +267,9 @@ void Unit::unshard_before_backward_of_others(std::span<const c10::IValue> argume
   if (depth_ > 1) return;
   for (const ModuleState::Slot& slot : state_->slots()) {
     for_each_tensor(slot.value(), [&](const at::Tensor& tensor) {
-      if (tensor.requires_grad() && !tensor.is_leaf() && !is_marked(tensor, marks_))
+      // An input that is kept has no backward of this unit.
+      if (tensor.requires_grad() && !tensor.is_leaf() && !is_marked(tensor, marks_) &&
+          !is_marked(tensor, inputs))
         unshard_before_backward(tensor);
     });
   }
@@ -275,8 +277,9 @@ void Unit::unshard_before_backward_of_others(std::span<const c10::IValue> argume
 }
 
 bool Unit::owns(const at::Tensor& tensor) const {
-  return std::any_of(buffers_.begin(), buffers_.end(),
-                     [&](const auto& buffer) { return buffer->frees_memory_of(tensor); });
+  // Behind a call inside a call nothing is freed.
+  return depth_ == 1 && std::any_of(buffers_.begin(), buffers_.end(),
+                                    [&](const auto& buffer) { return buffer->frees_memory_of(tensor); });
 }
 
 void Unit::on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter) {

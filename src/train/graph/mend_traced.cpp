@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "train/graph/tensors.hpp"
-#include "train/model/structure.hpp"
 
 namespace accel::train {
 namespace {
@@ -83,22 +82,46 @@ bool reads_training(Block* block) {
   return false;
 }
 
-/// The classes that are surely scripted: tracing makes a class of its own for each module, and none that
-/// reads its flag.
-std::unordered_set<const c10::ClassType*> scripted_classes(const torch::jit::Module& root) {
-  std::unordered_map<const c10::ClassType*, const c10::ivalue::Object*> instances;
-  std::unordered_set<const c10::ClassType*> scripted;
-  for (const auto& module : root.named_modules()) {
-    const c10::ClassTypePtr type = module.value.type();
-    const auto [known, is_new] = instances.emplace(type.get(), module.value._ivalue().get());
-    if (!is_new && known->second != module.value._ivalue().get()) scripted.insert(type.get());
-    for (torch::jit::Function* method : type->methods()) {
-      if (is_new && reads_training(torch::jit::toGraphFunction(*method).graph()->block()))
-        scripted.insert(type.get());
+/// Whether a class of torch.nn reads its flag when it is scripted.
+bool has_modes(const c10::ClassType& type) {
+  static constexpr std::array kNames = {"torch.nn.modules.dropout.", "torch.nn.modules.batchnorm.",
+                                        "torch.nn.modules.instancenorm.", "torch.nn.modules.rnn."};
+  const std::string name = type.name()->qualifiedName();
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+/// Which classes are scripted, as far as one can tell: those that read their flag, which tracing never does,
+/// and those of several modules, for tracing makes a class for each; but a traced module may have been
+/// copied.
+class Scripted {
+ public:
+  explicit Scripted(const torch::jit::Module& root) {
+    std::unordered_set<const c10::ivalue::Object*> objects;
+    std::unordered_map<const c10::ClassType*, int> instances;
+    for (const auto& module : root.named_modules()) {
+      const c10::ClassType* type = module.value.type().get();
+      if (!objects.insert(module.value._ivalue().get()).second) continue;
+      if (++instances[type] == 2) shared_.insert(type);
+      for (torch::jit::Function* method : type->methods()) {
+        if (reads_training(torch::jit::toGraphFunction(*method).graph()->block())) reading_.insert(type);
+      }
     }
   }
-  return scripted;
-}
+
+  [[nodiscard]] bool contains(const torch::jit::Module& module) const {
+    if (reading_.contains(module.type().get())) return true;
+    if (!shared_.contains(module.type().get())) return false;
+    for (const torch::jit::Module& inside : module.modules()) {
+      if (has_modes(*inside.type()) && !reading_.contains(inside.type().get())) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::unordered_set<const c10::ClassType*> reading_;
+  std::unordered_set<const c10::ClassType*> shared_;
+};
 
 /// One graph of a method of `module`.
 class Mender {
@@ -221,15 +244,13 @@ class Mender {
 void mend_traced(const torch::jit::Module& root, at::Device device) {
   MovedConstants constants(device);
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
-  const auto scripted = scripted_classes(root);
-  std::optional<std::string> inside;  // A scripted module: all below it are, too, and follow it.
+  const Scripted scripted(root);
   for (const auto& module : root.named_modules()) {
-    if (inside && !is_inside(module.name, *inside)) inside.reset();
-    if (!inside && scripted.contains(module.value.type().get())) inside = module.name;
+    const bool is_traced = !scripted.contains(module.value);
     for (torch::jit::Function* method : module.value.type()->methods()) {
       if (!done.insert(method).second) continue;
       Graph& graph = *torch::jit::toGraphFunction(*method).graph();
-      Mender(graph, module.value, /*is_traced=*/!inside, device, constants).mend(graph.block());
+      Mender(graph, module.value, is_traced, device, constants).mend(graph.block());
     }
   }
 }

@@ -10,7 +10,7 @@ namespace accel::train {
 /// ...)
 ///   that equals the flag `training` that its module was saved with becomes that flag, and the constant
 ///   dropout_p of scaled_dot_product_attention counts only while it is set. One that differs was meant so and
-///   stays; so does all in scripted modules, whose constants their authors wrote.
+///   stays; so do all in modules that are surely scripted, whose constants their authors wrote.
 /// - A batch norm counts a batch (num_batches_tracked) while the flag is set, and only then.
 /// - A constant device other than `device` becomes `device`: another kind, or another GPU than this rank's.
 /// - A constant that is a tensor moves to `device`, but for numbers in the arithmetic of sizes.

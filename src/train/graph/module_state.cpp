@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/error.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -16,36 +18,29 @@ bool is_container(const c10::IValue& value) {
   return value.isTuple() || value.isList() || value.isGenericDict();
 }
 
-/// Of lists, tuples and dicts the elements count, and of their tensors which they are.
-bool is_same(const c10::IValue& a, const c10::IValue& b) {
-  if (a.isTensor() || b.isTensor()) return a.isTensor() && b.isTensor() && a.toTensor().is_same(b.toTensor());
-  if (a.isList() && b.isList()) {
-    const auto first = a.toListRef();
-    const auto second = b.toListRef();
-    return std::equal(first.begin(), first.end(), second.begin(), second.end(), is_same);
-  }
-  if (a.isTuple() && b.isTuple()) {
-    const auto& first = a.toTupleRef().elements();
-    const auto& second = b.toTupleRef().elements();
-    return std::equal(first.begin(), first.end(), second.begin(), second.end(), is_same);
-  }
-  if (a.isGenericDict() && b.isGenericDict()) {
-    const auto first = a.toGenericDict();
-    const auto second = b.toGenericDict();
-    if (first.size() != second.size()) return false;
-    return std::all_of(first.begin(), first.end(), [&](const auto& entry) {
-      const auto other = second.find(entry.key());
-      return other != second.end() && is_same(entry.value(), other->value());
-    });
-  }
-  if (a.isObject() || b.isObject()) return a.is(b);
-  return a == b;
-}
-
+/// With the same tensors and objects.
 c10::IValue copy_of_container(const c10::IValue& value) {
-  if (holds_object(value)) return value;
-  if (!holds_tensor(value)) return value.deepcopy();
-  return map_tensors(value, [](const at::Tensor& tensor) { return tensor; });
+  if (value.isTuple()) {
+    const auto& tuple = value.toTupleRef();
+    std::vector<c10::IValue> elements;
+    for (const auto& element : tuple.elements()) elements.push_back(copy_of_container(element));
+    const auto type = tuple.type<c10::TupleType>();
+    return type->schema() ? c10::ivalue::Tuple::createNamed(std::move(elements), type)
+                          : c10::ivalue::Tuple::create(std::move(elements));
+  }
+  if (value.isList()) {
+    const c10::List<c10::IValue> list = value.toList();
+    c10::impl::GenericList copy(list.elementType());
+    for (const c10::IValue& element : value.toListRef()) copy.push_back(copy_of_container(element));
+    return copy;
+  }
+  if (value.isGenericDict()) {
+    const auto dict = value.toGenericDict();
+    c10::impl::GenericDict copy(dict.keyType(), dict.valueType());
+    for (const auto& entry : dict) copy.insert(entry.key(), copy_of_container(entry.value()));
+    return copy;
+  }
+  return value;
 }
 
 }  // namespace
@@ -100,35 +95,63 @@ bool is_marked(const at::Tensor& tensor, const ModuleState::Marks& marks) {
   });
 }
 
-std::vector<std::optional<c10::IValue>> only_changed(const ModuleState& state,
-                                                     const std::vector<c10::IValue>& values,
-                                                     const ModuleState::Marks& marks,
-                                                     std::vector<c10::IValue> copies) {
-  std::vector<std::optional<c10::IValue>> changed(copies.size());
-  for (std::size_t i = 0; i < copies.size(); ++i) {
-    const c10::IValue& now = state.slots()[i].value();
-    bool is_other = false;
-    if (now.isTensor()) {
-      is_other = !is_same(now, values[i]) || (now.toTensor().defined() && !is_marked(now.toTensor(), marks));
-    } else if (is_container(now) && is_container(copies[i])) {
-      is_other = !is_same(now, copies[i]);  // What was there may have changed with it.
-    } else {
-      is_other = !is_same(now, values[i]);
-    }
-    if (is_other) changed[i] = std::move(copies[i]);
+StateBefore::StateBefore(const ModuleState& state)
+    : state_(state),
+      values_(state.values()),
+      marks_(state.marks()),
+      copies_(state.copies()),
+      versions_(values_.size()) {}
+
+void StateBefore::finish() {
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    if (!values_[i].isTensor() || !values_[i].toTensor().defined()) continue;
+    const at::Tensor& tensor = values_[i].toTensor();
+    if (!is_marked(tensor, marks_)) continue;
+    copies_[i] = tensor;
+    versions_[i] = static_cast<std::uint32_t>(tensor._version());
   }
-  return changed;
 }
 
-StateAside::StateAside(const ModuleState& state, const std::vector<std::optional<c10::IValue>>& before)
+// A copy, for batch norms change their statistics, but no version.
+c10::IValue StateBefore::value(std::size_t slot, const std::string& unit) const {
+  if (!versions_[slot]) return copies_[slot];
+  const at::Tensor& tensor = copies_[slot].toTensor();
+  if (tensor._version() != *versions_[slot]) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("activation checkpointing: '{}' in '{}' is changed in place after that has run, so it "
+                    "cannot run again as it did",
+                    state_.slots()[slot].name, unit))
+        .hint("put another tensor there instead, or set fsdp_activation_checkpointing: false");
+  }
+  const at::NoGradGuard no_grad;
+  return tensor.clone();
+}
+
+StateAside::StateAside(const ModuleState& state, const StateBefore& before, const std::string& unit)
     : state_(state), values_(state.values()) {
-  const std::vector<c10::IValue> copies = state.copies();
-  for (std::size_t i = 0; i < copies.size(); ++i)
-    state.slots()[i].set(i < before.size() && before[i] ? *before[i] : copies[i]);
+  std::unordered_map<const at::TensorImpl*, c10::IValue> copies;  // Tied ones stay tied.
+  try {
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      const c10::IValue& then = before.values()[i];
+      if (then.isTensor() && then.toTensor().defined()) {
+        c10::IValue& copy = copies[then.toTensor().unsafeGetTensorImpl()];
+        if (copy.isNone()) copy = before.value(i, unit);
+        state.slots()[i].set(copy);
+      } else {
+        state.slots()[i].set(before.value(i, unit));
+      }
+    }
+  } catch (...) {
+    restore();
+    throw;
+  }
 }
 
-StateAside::~StateAside() {
+void StateAside::restore() noexcept {
   for (std::size_t i = 0; i < values_.size(); ++i) state_.slots()[i].set(values_[i]);
 }
+
+StateAside::~StateAside() { restore(); }
 
 }  // namespace accel::train

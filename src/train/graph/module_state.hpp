@@ -47,23 +47,39 @@ class ModuleState {
 /// Whether `tensor`, as it is now, is among `marks`.
 bool is_marked(const at::Tensor& tensor, const ModuleState::Marks& marks);
 
-/// Those of `copies` whose slots have other values now than `values`, which were there when they were made;
-/// of those the tensors are as `marks` says.
-std::vector<std::optional<c10::IValue>> only_changed(const ModuleState& state,
-                                                     const std::vector<c10::IValue>& values,
-                                                     const ModuleState::Marks& marks,
-                                                     std::vector<c10::IValue> copies);
+/// What a module's state was before a run of it, to be put there for a second run.
+class StateBefore {
+ public:
+  explicit StateBefore(const ModuleState& state);
+  /// After the run: of tensors that it has not changed in place the copies are dropped.
+  void finish();
 
-/// Puts copies in the place of all values as long as it lives: what a run changes is forgotten at the end.
+  /// Of a slot. Throws an Error of kind kUsage, naming `unit`, if the tensor that was there has been changed
+  /// in place since finish(), by others: then nobody knows what it was.
+  [[nodiscard]] c10::IValue value(std::size_t slot, const std::string& unit) const;
+  [[nodiscard]] const std::vector<c10::IValue>& values() const { return values_; }
+  [[nodiscard]] const ModuleState::Marks& marks() const { return marks_; }
+
+ private:
+  const ModuleState& state_;
+  std::vector<c10::IValue> values_;
+  ModuleState::Marks marks_;
+  std::vector<c10::IValue> copies_;
+  std::vector<std::optional<std::uint32_t>> versions_;  ///< Of tensors that are not copied, after the run.
+};
+
+/// Puts what was there before a run in the place of all values as long as it lives: what a run changes is
+/// forgotten at the end.
 class StateAside {
  public:
-  /// Where `before` has a value, that is taken instead of a copy.
-  StateAside(const ModuleState& state, const std::vector<std::optional<c10::IValue>>& before);
+  StateAside(const ModuleState& state, const StateBefore& before, const std::string& unit);
   ~StateAside();
   StateAside(const StateAside&) = delete;
   StateAside& operator=(const StateAside&) = delete;
 
  private:
+  void restore() noexcept;
+
   const ModuleState& state_;
   std::vector<c10::IValue> values_;
 };

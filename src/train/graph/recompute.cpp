@@ -46,13 +46,28 @@ struct Call final : torch::CustomClassHolder {
       arguments;       ///< As they came, until the first run; then with `hole` for each tensor.
   c10::IValue result;  ///< With `hole` for each tensor.
   std::shared_ptr<const ModuleState> state;
-  std::vector<std::optional<c10::IValue>> before;  ///< What the first run changed of it, as it was.
-  std::vector<std::size_t> kept_slots;  ///< Of the state: a gradient may come through what was put there.
+  std::optional<StateBefore> before;    ///< What the first run saw of it.
+  std::vector<std::size_t> read_slots;  ///< Of the state: those with a gradient, which are inputs.
+  std::vector<std::size_t> kept_slots;  ///< Those into which it has put results.
+  /// What came out of these, as long as somebody holds it.
+  std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> kept_results;
   at::Tensor hole = at::empty({0});
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
   AutocastState autocast;
   std::shared_ptr<KeptTensors> kept;  ///< The tensors of the arguments, if autograd does not save them.
+
+  /// After backward: what the state holds of this call must not lead back here any more.
+  void let_go() {
+    for (std::size_t i = 0; i < kept_results.size(); ++i) {
+      const ModuleState::Slot& slot = state->slots()[kept_slots[i]];
+      const auto held = kept_results[i].lock();
+      if (held && slot.value().isTensor() && slot.value().toTensor().unsafeGetTensorImpl() == held.get())
+        slot.set(slot.value().toTensor().detach());
+    }
+    before.reset();
+    kept.reset();
+  }
 
   [[nodiscard]] c10::IValue run(const std::vector<c10::IValue>& with) const {
     torch::jit::Stack stack{self};
@@ -75,8 +90,8 @@ void require_unchanged(std::span<const at::Tensor> tensors, std::span<const std:
 }
 
 // Nobody would see its gradient.
-void require_no_addition(std::span<const c10::IValue> arguments, std::span<const at::Tensor> tensors,
-                         const UnitHooks& hooks) {
+void require_same_containers(std::span<const c10::IValue> arguments, std::span<const at::Tensor> tensors,
+                             const UnitHooks& hooks) {
   std::size_t count = 0;
   bool same = true;
   for (const c10::IValue& argument : arguments) {
@@ -86,10 +101,11 @@ void require_no_addition(std::span<const c10::IValue> arguments, std::span<const
     });
   }
   if (same && count == tensors.size()) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("activation checkpointing: '{}' puts a tensor into one of its arguments, a list or "
-                          "a dict, so its gradient would be lost",
-                          hooks.name()))
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("activation checkpointing: '{}' changes one of its arguments, a list or a dict, so a "
+                  "gradient would be lost",
+                  hooks.name()))
       .hint("return it, wrap another module, or set fsdp_activation_checkpointing: false");
 }
 
@@ -131,7 +147,8 @@ class Recompute {
       arguments.push_back(map_tensors(argument, [&](const at::Tensor&) { return inputs.at(next++); }));
     RECORD_USER_SCOPE("unit " + call_.hooks->name() + ", again");
     const SecondRun second(call_);
-    const StateAside aside(*call_.state, call_.before);
+    const StateAside aside(*call_.state, *call_.before, call_.hooks->name());
+    for (const std::size_t slot : call_.read_slots) call_.state->slots()[slot].set(inputs.at(next++));
     const ModuleState::Marks marks = call_.state->marks();
     const c10::IValue result = call_.run(arguments);
     variable_list outputs;
@@ -168,6 +185,17 @@ class Recompute {
   const Call& call_;
 };
 
+/// The slots with what has a gradient already, that of another unit or of an earlier call.
+std::vector<std::size_t> slots_with_gradient(const ModuleState& state) {
+  std::vector<std::size_t> slots;
+  for (std::size_t i = 0; i < state.slots().size(); ++i) {
+    const c10::IValue& value = state.slots()[i].value();
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().requires_grad())
+      slots.push_back(i);
+  }
+  return slots;
+}
+
 /// The slots into which the first run has put a tensor, if that may be more than state: attributes that are
 /// no buffers.
 std::vector<std::size_t> slots_with_results(const ModuleState& state, const ModuleState::Marks& marks) {
@@ -194,18 +222,17 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
     call->autocast = AutocastState::now(device.type());
     const ModuleState& state = *call->state;
-    const std::vector<c10::IValue> values = state.values();
-    const ModuleState::Marks marks = state.marks();
-    std::vector<c10::IValue> copies = state.copies();
+    call->before.emplace(state);
     const c10::IValue result = [&] {
       const AutocastScope without_grad(call->autocast, /*keeps=*/false);
       return call->run(call->arguments);
     }();
 
     require_unchanged(inputs, versions, *call->hooks);
-    require_no_addition(call->arguments, inputs, *call->hooks);
-    call->before = only_changed(state, values, marks, std::move(copies));
-    call->kept_slots = slots_with_results(state, marks);
+    require_same_containers(call->arguments, inputs.first(inputs.size() - call->read_slots.size()),
+                            *call->hooks);
+    call->kept_slots = slots_with_results(state, call->before->marks());
+    call->before->finish();
     require_no_object({&result, 1}, *call->hooks, "returns");
     const auto to_hole = [&](const at::Tensor&) { return call->hole; };
     for (c10::IValue& argument : call->arguments) argument = map_tensors(argument, to_hole);
@@ -252,6 +279,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
       root_gradients.push_back(gradients[i]);
     }
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+    call.let_go();
 
     variable_list result{at::Tensor()};  // Of the call.
     for (const at::Tensor& input : inputs) result.push_back(input.grad());
@@ -274,12 +302,18 @@ c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
   variable_list tensors;
   for (const c10::IValue& argument : arguments)
     for_each_tensor(argument, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  call->read_slots = slots_with_gradient(*call->state);
+  for (const std::size_t slot : call->read_slots)
+    tensors.push_back(call->state->slots()[slot].value().toTensor());
   // Parameters are no arguments: without it no backward would come through a unit whose arguments need none.
   tensors.push_back(at::empty({0}).requires_grad_());
   const variable_list outputs = Recomputed::apply(call, at::TensorList(tensors));
   std::size_t next = 0;
   c10::IValue result = map_tensors(call->result, [&](const at::Tensor&) { return outputs.at(next++); });
-  for (const std::size_t slot : call->kept_slots) call->state->slots()[slot].set(outputs.at(next++));
+  for (const std::size_t slot : call->kept_slots) {
+    call->kept_results.emplace_back(outputs.at(next).getIntrusivePtr());
+    call->state->slots()[slot].set(outputs.at(next++));
+  }
   return result;
 }
 

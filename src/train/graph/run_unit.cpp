@@ -57,11 +57,10 @@ class CastContainers {
       const std::vector<at::Tensor> now = tensors_of(copy);
       const auto is_same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
       if (std::equal(now.begin(), now.end(), before.begin(), before.end(), is_same)) continue;
-      throw Error(
-          ErrorKind::kUsage,
-          fmt::format("mixed precision: '{}' puts a tensor into one of its arguments, a list or a dict, "
-                      "which is a copy with casted tensors",
-                      hooks_.name()))
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("mixed precision: '{}' changes one of its arguments, a list or a dict, "
+                              "which is a copy whose tensors are cast",
+                              hooks_.name()))
           .hint("return it instead, or wrap another module");
     }
   }

@@ -7,6 +7,9 @@
 
 #include <cstddef>
 #include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
 
 #include "base/error.hpp"
 #include "train/graph/autocast.hpp"
@@ -26,37 +29,51 @@ void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
       .hint("compute in the module's forward what the hook does, or wrap another module");
 }
 
-/// Reads methods, and the functions that they call.
+/// Reads what the model's forward calls.
 class Reader {
  public:
-  /// `autocasts`: the function may run under autocast.
-  void read(torch::jit::Function& function, const std::string& module, bool autocasts) {
-    autocasts_ = autocasts;
-    if (!done_.insert(&function).second || !function.isGraphFunction()) return;
-    read(torch::jit::toGraphFunction(function).graph()->block(), module);
+  Reader(const torch::jit::Module& root, bool autocasts) : autocasts_(autocasts) {
+    for (const auto& module : root.named_modules()) names_.emplace(module.value.type().get(), module.name);
+  }
+
+  /// A method of `type`, or a function that it calls.
+  void read(torch::jit::Function& function, const c10::ClassType& type) {
+    if (!done_.insert({&function, &type}).second || !function.isGraphFunction()) return;
+    read(torch::jit::toGraphFunction(function).graph()->block(), type);
   }
 
  private:
-  void read(Block* block, const std::string& module) {
+  void read(Block* block, const c10::ClassType& type) {
     for (Node* node : block->nodes()) {
-      for (Block* inner : node->blocks()) read(inner, module);
+      for (Block* inner : node->blocks()) read(inner, type);
       if (node->kind() == c10::prim::fork) {
         throw Error(ErrorKind::kUsage,
-                    fmt::format("module '{}' calls torch.jit.fork, which is not supported", text_of(module)))
+                    fmt::format("module '{}' calls torch.jit.fork, which is not supported", name_of(type)))
             .hint("call what is forked as it is");
       }
-      if (node->kind() == c10::prim::Enter) check_autocast(node, module);
+      if (node->kind() == c10::prim::Enter) check_autocast(node, type);
       if (node->kind() == c10::prim::CallFunction)
-        read(*node->input(0)->type()->expectRef<c10::FunctionType>().function(), module, autocasts_);
+        read(*node->input(0)->type()->expectRef<c10::FunctionType>().function(), type);
+      if (node->kind() == c10::prim::CallMethod) {
+        if (const auto called = node->input(0)->type()->cast<c10::ClassType>())
+          read(called->getMethod(node->s(c10::attr::name)), *called);
+      }
     }
   }
 
-  void check_autocast(const Node* enter, const std::string& module) const {
+  /// Of the first module of that class.
+  [[nodiscard]] std::string name_of(const c10::ClassType& type) const {
+    const auto found = names_.find(&type);
+    return found == names_.end() ? type.name()->name() : text_of(found->second);
+  }
+
+  void check_autocast(const Node* enter, const c10::ClassType& module) const {
     const auto type = enter->input(0)->type()->cast<c10::ClassType>();
     if (type == nullptr || !type->name() || type->name()->name() != "autocast") return;
-    if (!autocasts_ && is_off(enter->input(0), *type)) return;
+    const bool autocasts = autocasts_ && !WithoutAutocast::wants(module.name()->name());
+    if (!autocasts && is_off(enter->input(0), *type)) return;
     throw Error(ErrorKind::kUsage,
-                fmt::format("module '{}' uses torch.autocast, which would have no effect", text_of(module)))
+                fmt::format("module '{}' uses torch.autocast, which would have no effect", name_of(module)))
         .hint("set mixed_precision in the configuration, or cast with .to() in the model");
   }
 
@@ -74,22 +91,19 @@ class Reader {
     return false;
   }
 
-  std::unordered_set<const torch::jit::Function*> done_;  // Instances of a scripted class share its methods.
-  bool autocasts_ = false;
+  std::unordered_map<const c10::ClassType*, std::string> names_;
+  std::set<std::pair<const torch::jit::Function*, const c10::ClassType*>> done_;
+  bool autocasts_;
 };
 
 }  // namespace
 
 void refuse_unsupported(const torch::jit::Module& root, const std::unordered_set<std::string>& units,
                         bool autocasts) {
-  Reader reader;
   for (const auto& module : root.named_modules()) {
-    const c10::ClassTypePtr type = module.value.type();
-    if (module.name.empty() || units.contains(module.name)) refuse_hooks(module.name, type);
-    for (torch::jit::Function* method : type->methods()) {
-      reader.read(*method, module.name, autocasts && !WithoutAutocast::wants(type->name()->name()));
-    }
+    if (module.name.empty() || units.contains(module.name)) refuse_hooks(module.name, module.value.type());
   }
+  Reader(root, autocasts).read(root.type()->getMethod("forward"), *root.type());
 }
 
 }  // namespace accel::train

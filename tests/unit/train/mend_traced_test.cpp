@@ -105,7 +105,7 @@ TEST(MendTracedTest, BatchesAreCountedInTrainingOnly) {
 
 TEST(MendTracedTest, WhatIsScriptedStays) {
   const std::string always = "def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n";
-  // Two modules of one class; and one that reads its flag, with another inside.
+  // Two modules of one class; and one that reads its flag. What is inside of that may have been traced.
   Module block = traced(always, true);
   Module twice("Twice");
   twice.register_attribute("training", c10::BoolType::get(), true);
@@ -121,7 +121,13 @@ TEST(MendTracedTest, WhatIsScriptedStays) {
   reads.define(
       "def forward(self, x):\n  y = self.inner.forward(x)\n  if self.training:\n    y = y * 2\n  return y\n");
   mend_traced(reads, at::kCPU);
-  EXPECT_TRUE(drops(run(reads, false)));
+  EXPECT_FALSE(drops(run(reads, false)));
+  Module inner = traced(
+      "def forward(self, x):\n  y = torch.dropout(x, 0.5, True)\n  if self.training:\n"
+      "    y = y * 2\n  return y\n",
+      true);
+  mend_traced(inner, at::kCPU);
+  EXPECT_TRUE(drops(run(inner, false)));
 }
 
 TEST(MendTracedTest, AttentionDropsOnlyInTraining) {
