@@ -7,17 +7,54 @@ device, so that a model of any size is exported in seconds, and `training.model.
 own part of the original safetensors. Names are those of the original; `accel merge-weights CHECKPOINT OUT --copy-assets
 MODEL_DIRECTORY` gives a directory that from_pretrained loads.
 
+Tracing records what the model does with one example. A loop over chunks, a branch that looks at the length or a random choice
+between layers would be frozen as the example took it, and the file would train another model. So the tracer's warnings are
+errors, but for those of attention masks, and loss and gradients are compared with the model's own at another length and batch
+before the file is written.
+
 forward: input_ids [batch, length] of int64 -> (logits [batch, length, vocabulary],)
 """
 
 import argparse
+import contextlib
 import json
+import linecache
+import os
 import pathlib
+import sys
 import warnings
 
 import torch
 from accelerate import init_empty_weights
 from transformers import AutoConfig, AutoModelForCausalLM
+
+EXAMPLE = (2, 16)  # Batch and length of the traced example. One sequence, or one token, would be taken for a constant.
+CHECKED_LENGTH = 150  # Over two chunks of 64, and no multiple of a chunk.
+CHECKED_PARAMETERS = 500_000_000  # A larger model is checked with fewer of its layers.
+TOLERANCE = 1e-4  # Relative. Both sides do the same operations in the same order, so that mostly no bit differs.
+
+# Lines that the tracer warns of and that decide nothing for a causal mask without padding: (end of the file's name, text).
+HARMLESS = [
+    ("transformers/masking_utils.py", ""),
+    ("transformers/integrations/sdpa_attention.py", ""),
+    ("torch/nn/functional.py", "if padding_idx >= weight.size(0)"),
+]
+
+
+class Refused(Exception):
+    """The model cannot be exported faithfully; the text says why and what to do."""
+
+
+@contextlib.contextmanager
+def named(step, on_meta):
+    """Makes a Refused of what torch throws in `step`."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        hint = ("some operations do not run on the meta device, where a file of the structure alone is made: try --weights"
+                if on_meta else "this model cannot be traced")
+        raise Refused(f"{step} fails: {reason}\nhint: {hint}") from error
 
 
 def load(directory, with_weights):
@@ -31,18 +68,58 @@ def load(directory, with_weights):
     return model.train()
 
 
-def trace(model):
+def is_harmless(warning, line, accepted):
+    place = f"{warning.filename}:{warning.lineno}"
+    return (any(warning.filename.endswith(name) and text in line for name, text in HARMLESS)
+            or any(place.endswith(name) for name in accepted))
+
+
+def require_no_frozen_choice(caught, accepted):
+    """Refuses what the tracer warned of, each place once, with its line of source."""
+    places = {}
+    for warning in caught:
+        line = linecache.getline(warning.filename, warning.lineno).strip()
+        if issubclass(warning.category, torch.jit.TracerWarning) and not is_harmless(warning, line, accepted):
+            message = str(warning.message).split(". ")[0]
+            places[f"{warning.filename}:{warning.lineno}"] = f"{message}\n    {line}"
+    if not places:
+        return
+    listed = "\n".join(f"  {place}: {text}" for place, text in places.items())
+    raise Refused(
+        "tracing would freeze what these lines decide, as the traced example took them:\n" + listed +
+        "\nhint: if a line decides nothing that training depends on, say so with --accept FILE:LINE; "
+        "the comparison with the model's own loss and gradients is made all the same")
+
+
+def refuse_hidden_changes(model):
+    """TorchScript drops the renormalisation that max_norm asks for."""
+    for name, module in model.named_modules():
+        if getattr(module, "max_norm", None) is not None:
+            raise Refused(f"module '{name}' ({type(module).__name__}) has max_norm={module.max_norm}: its forward changes "
+                          "its weight, which a TorchScript file does not do\nhint: train without max_norm")
+
+
+def logits_only(model):
+    """Makes forward what the file's is to be; idempotent."""
+    if "forward" not in vars(model):
+        forward = model.forward
+        model.forward = lambda input_ids: forward(input_ids=input_ids, use_cache=False, return_dict=False)[:1]
+    return model
+
+
+def trace(model, accepted=()):
     """Tracing runs the model, on the meta device if its parameters are there; then the buffers have to go there, too."""
-    forward = model.forward
-    model.forward = lambda input_ids: forward(input_ids=input_ids, use_cache=False, return_dict=False)[:1]
+    refuse_hidden_changes(model)
+    logits_only(model)
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     device = next(model.parameters()).device
     model.to(device)
-    # A batch of one, or one token, would be taken for a constant.
-    ids = torch.zeros((2, 16), dtype=torch.long, device=device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of the tracer, about shapes that it takes for constants.
-        traced = torch.jit.trace(model, (ids,), check_trace=False, strict=False)
+    ids = torch.zeros(EXAMPLE, dtype=torch.long, device=device)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with named("torch.jit.trace", device.type == "meta"):
+            traced = torch.jit.trace(model, (ids,), check_trace=False, strict=False)
+    require_no_frozen_choice(caught, accepted)
     for name, buffer in buffers.items():
         *path, last = name.split(".")
         owner = traced._c
@@ -52,6 +129,110 @@ def trace(model):
     return traced
 
 
+def loss_and_gradients(forward, model, ids, buffers):
+    """One forward and backward from the same buffers and random numbers whenever it is called."""
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in buffers:
+                buffer.copy_(buffers[name])
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(1)
+    logits = forward(ids)[0]
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    loss.backward()
+    return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def difference(found, expected, floor):
+    """The largest difference, relative to the largest value expected, or to `floor` if that is larger; a gradient that one side
+    lacks is all wrong."""
+    if found is None or expected is None:
+        return 0.0 if found is expected else float("inf")
+    worst = (found - expected).abs().max() / expected.abs().max().clamp_min(floor)
+    return float("inf") if worst.isnan() else worst.item()
+
+
+def compare(model, traced, batch, length):
+    """Refuses a traced model whose loss or gradients are not those of `model`, or a model that changes its parameters."""
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    ids = torch.randint(vocabulary, (batch, length), generator=torch.Generator().manual_seed(length))
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    parameters = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    expected_loss, expected = loss_and_gradients(model, model, ids, buffers)
+    for name, parameter in model.named_parameters():
+        if not torch.equal(parameter, parameters[name]):
+            raise Refused(f"forward changes the parameter '{name}' itself, which a sharded one would forget\n"
+                          "hint: train with the layer that does so replaced, or its setting off")
+    del parameters
+    try:
+        loss, gradients = loss_and_gradients(traced, model, ids, buffers)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise Refused(f"the traced model fails where the model does not, at batch {batch}, length {length}: {reason}\n"
+                      "hint: what depends on the length was frozen at the traced one; this model cannot be traced") from None
+    # Some gradients are zero but for rounding, that of a key's bias for instance.
+    floor = 1e-3 * max(float(gradient.abs().max()) for gradient in expected.values() if gradient is not None)
+    off = {name: difference(gradients[name], expected[name], floor) for name in expected}
+    off["the loss"] = difference(loss, expected_loss, 0)
+    worst = max(off, key=off.get)
+    if off[worst] > TOLERANCE:
+        raise Refused(f"the traced model is another one at batch {batch}, length {length}: loss {loss:.6f}, the model's own "
+                      f"{expected_loss:.6f}; the largest difference is that of {worst}, {off[worst]:.2g} of its largest value\n"
+                      "hint: a loop or a choice was frozen as the traced example took it; this model cannot be traced")
+    return off[worst]
+
+
+def parameters_of(config):
+    with init_empty_weights():
+        return AutoModelForCausalLM.from_config(config).num_parameters()
+
+
+def checked_config(directory):
+    """The model's configuration with as many layers as CHECKED_PARAMETERS allow, but at least one of each kind."""
+    config = AutoConfig.from_pretrained(directory)
+    kinds = getattr(config, "layer_types", None) or []
+    layers = getattr(config, "num_hidden_layers", 0)
+    least = max([2, *(kinds.index(kind) + 1 for kind in set(kinds))])
+    count = layers
+    while parameters_of(config) > CHECKED_PARAMETERS and count > least:
+        count = max(least, count // 2)
+        config.num_hidden_layers = count
+        if kinds:
+            config.layer_types = kinds[:count]
+    return config, count, layers
+
+
+def available_bytes():
+    """The memory that can be had without swapping."""
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def model_to_check(directory):
+    """The structure with random values, since a file of the structure alone has none; its layers, if some were left out."""
+    config, count, layers = checked_config(directory)
+    needed = 16 * parameters_of(config)  # In float32: the values, a copy of them, and two sets of gradients.
+    free = available_bytes()
+    if needed > free:
+        raise Refused(f"the comparison with the model's own loss needs {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are "
+                      "free\nhint: export on a larger machine, or without the comparison with --no-check")
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+    return model, f" with {count} of its {layers} layers" if count < layers else ""
+
+
+def check(model, traced, length, part=""):
+    config = model.config.get_text_config()
+    limit = getattr(config, "max_position_embeddings", None) or CHECKED_LENGTH
+    longest = length or min(CHECKED_LENGTH, limit)
+    worst = max(compare(model, traced, batch, n) for batch, n in ((3, longest), (5, max(2, min(9, longest)))))
+    model.zero_grad(set_to_none=True)
+    print(f"loss and gradients are the model's own{part}, at lengths up to {longest}: the largest difference is {worst:.1g} of "
+          "the largest value")
+
+
 def notes(model):
     """What the file alone does not say: which classes are the layers, and which buffers no checkpoint has."""
     persistent = set(model.state_dict())
@@ -59,16 +240,36 @@ def notes(model):
             "non_persistent": [name for name, _ in model.named_buffers() if name not in persistent]}
 
 
-def main():
+def export(options):
+    model = load(options.directory, options.weights)
+    extra = {"accel.json": json.dumps(notes(model))}
+    traced = trace(model, options.accept)
+    if options.check and options.weights:
+        check(model, traced, options.length)
+    elif options.check:
+        real, part = model_to_check(options.directory)
+        check(real, trace(real, options.accept), options.length, part)
+    with named("torch.jit.save", not options.weights):
+        torch.jit.save(traced, str(options.out), _extra_files=extra)
+    print(f"{options.out}: {options.out.stat().st_size} bytes")
+
+
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--weights", action="store_true", help="put the weights into the file")
-    options = parser.parse_args()
-    model = load(options.directory, options.weights)
-    extra = {"accel.json": json.dumps(notes(model))}
-    torch.jit.save(trace(model), str(options.out), _extra_files=extra)
-    print(f"{options.out}: {options.out.stat().st_size} bytes")
+    parser.add_argument("--length", type=int, help="the length of sequence that you will train with; it is compared at this "
+                        f"length (default: {CHECKED_LENGTH}, or the most positions that the model has)")
+    parser.add_argument("--accept", action="append", default=[], metavar="FILE:LINE",
+                        help="a line that the tracer warns of and that decides nothing; the end of the path will do")
+    parser.add_argument("--no-check", dest="check", action="store_false",
+                        help="do not compare with the model's own loss and gradients")
+    options = parser.parse_args(arguments)
+    try:
+        export(options)
+    except Refused as refused:
+        sys.exit(f"export_hf.py: {options.directory}: {refused}")
 
 
 if __name__ == "__main__":
