@@ -57,17 +57,25 @@ class Quiet final : public c10::WarningHandler {
 
 }  // namespace
 
+bool onednn_can_multiply() {
+#if defined(__x86_64__)
+  return at::native::mkldnn_matmul != nullptr && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
 bool onednn_multiplies_faster() {
 #if defined(__x86_64__)
-  return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512dq");
+  return onednn_can_multiply() && !__builtin_cpu_is("intel");
 #else
   return false;
 #endif
 }
 
 void multiply_with_onednn() {
-  if (at::native::mkldnn_matmul == nullptr) return;
   Quiet quiet;
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
   // Its destructor would take the kernels back.
