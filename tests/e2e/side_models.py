@@ -311,3 +311,9 @@ class UnusedFork(Block):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class OnlyGenerates(Block):
+    @torch.jit.export
+    def generate(self, x: Tensor) -> Tensor:
+        return self.linear(x)

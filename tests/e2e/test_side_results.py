@@ -111,3 +111,9 @@ def test_ranks_that_evaluate_in_other_orders_are_told(accel, tmp_path):
     said = accel("launch", config(tmp_path, 2, block="Adds", **{"fsdp_config.fsdp_forward_prefetch": False}, **evaluation), code=6)
     assert "the evaluation: the ranks gathered or reduced the model's units in different orders" in said.stderr
     assert train_runs.metrics(tmp_path, "eval_loss") == []
+
+
+def test_a_model_without_a_forward_is_refused(accel, tmp_path):
+    torch.jit.script(side_models.OnlyGenerates()).save(str(tmp_path / "gpt.pt"))
+    said = accel("launch", config(tmp_path, 1, block=None, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"}), code=6).stderr
+    assert "the model has no method 'forward'" in said

@@ -188,8 +188,8 @@ void ShardedModel::put_in_place(const std::unordered_map<const at::TensorImpl*, 
             ErrorKind::kUsage,
             fmt::format("attribute '{}' of module '{}' holds a parameter of unit '{}', which is gathered "
                         "only while that runs",
-                        module.value.type()->getAttributeName(slot),
-                        module.name.empty() ? "(root)" : module.name, owner->second))
+                        module.value.type()->getAttributeName(slot), text_of_module(module.name),
+                        owner->second))
             .hint(
                 "wrap a module that is around both, or export a model that keeps no list of others' "
                 "parameters");

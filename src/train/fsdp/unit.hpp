@@ -100,7 +100,7 @@ class Unit final : public UnitHooks {
     if (!step_.failure) step_.failure = error;
   }
   [[nodiscard]] c10::Device device() const override { return options_.device; }
-  [[nodiscard]] std::string name() const override { return plan_.is_root() ? "(root)" : plan_.module; }
+  [[nodiscard]] std::string name() const override { return text_of_module(plan_.module); }
 
   /// Forgets what an earlier forward left to be waited for.
   void begin_micro_step();

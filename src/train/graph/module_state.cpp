@@ -14,34 +14,8 @@
 namespace accel::train {
 namespace {
 
-bool is_container(const c10::IValue& value) {
-  return value.isTuple() || value.isList() || value.isGenericDict();
-}
-
-/// With the same tensors and objects.
-c10::IValue copy_of_container(const c10::IValue& value) {
-  if (value.isTuple()) {
-    const auto& tuple = value.toTupleRef();
-    std::vector<c10::IValue> elements;
-    for (const auto& element : tuple.elements()) elements.push_back(copy_of_container(element));
-    const auto type = tuple.type<c10::TupleType>();
-    return type->schema() ? c10::ivalue::Tuple::createNamed(std::move(elements), type)
-                          : c10::ivalue::Tuple::create(std::move(elements));
-  }
-  if (value.isList()) {
-    const c10::List<c10::IValue> list = value.toList();
-    c10::impl::GenericList copy(list.elementType());
-    for (const c10::IValue& element : value.toListRef()) copy.push_back(copy_of_container(element));
-    return copy;
-  }
-  if (value.isGenericDict()) {
-    const auto dict = value.toGenericDict();
-    c10::impl::GenericDict copy(dict.keyType(), dict.valueType());
-    for (const auto& entry : dict) copy.insert(entry.key(), copy_of_container(entry.value()));
-    return copy;
-  }
-  return value;
-}
+/// Lists, tuples and dicts are copied, with the same tensors and objects.
+c10::IValue copy_of_containers(const c10::IValue& value) { return map_elements(value, copy_of_containers); }
 
 }  // namespace
 
@@ -80,7 +54,7 @@ std::vector<c10::IValue> ModuleState::copies() const {
   std::unordered_map<const at::TensorImpl*, at::Tensor> tensors;
   std::vector<c10::IValue> copies = values();
   for (c10::IValue& value : copies) {
-    if (is_container(value)) value = copy_of_container(value);
+    value = copy_of_containers(value);
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     at::Tensor& copy = tensors[value.toTensor().unsafeGetTensorImpl()];
     if (!copy.defined()) copy = value.toTensor().clone();

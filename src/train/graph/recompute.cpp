@@ -92,15 +92,10 @@ void require_unchanged(std::span<const at::Tensor> tensors, std::span<const std:
 // Nobody would see its gradient.
 void require_same_containers(std::span<const c10::IValue> arguments, std::span<const at::Tensor> tensors,
                              const UnitHooks& hooks) {
-  std::size_t count = 0;
-  bool same = true;
-  for (const c10::IValue& argument : arguments) {
-    for_each_tensor(argument, [&](const at::Tensor& tensor) {
-      same = same && count < tensors.size() && tensors[count].is_same(tensor);
-      ++count;
-    });
-  }
-  if (same && count == tensors.size()) return;
+  variable_list now;
+  for (const c10::IValue& argument : arguments)
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { now.push_back(tensor); });
+  if (are_same(now, tensors)) return;
   throw Error(
       ErrorKind::kUsage,
       fmt::format("activation checkpointing: '{}' changes one of its arguments, a list or a dict, so a "

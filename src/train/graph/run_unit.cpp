@@ -9,7 +9,6 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -34,12 +33,6 @@ c10::IValue run_body(torch::jit::Function& body, const std::vector<c10::IValue>&
   return std::move(stack.back());
 }
 
-std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
-  std::vector<at::Tensor> tensors;
-  for_each_tensor(value, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-  return tensors;
-}
-
 /// Arguments that are lists or dicts are copied if a tensor in them is cast: what a call puts into the copy
 /// would be lost.
 class CastContainers {
@@ -54,9 +47,7 @@ class CastContainers {
 
   void require_unchanged() const {
     for (const auto& [copy, before] : copies_) {
-      const std::vector<at::Tensor> now = tensors_of(copy);
-      const auto is_same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
-      if (std::equal(now.begin(), now.end(), before.begin(), before.end(), is_same)) continue;
+      if (are_same(tensors_of(copy), before)) continue;
       throw Error(ErrorKind::kUsage,
                   fmt::format("mixed precision: '{}' changes one of its arguments, a list or a dict, "
                               "which is a copy whose tensors are cast",

@@ -4,6 +4,7 @@
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -50,36 +51,54 @@ inline bool holds_object(const c10::IValue& value) {
   return false;
 }
 
-/// A copy of `value` with `map(tensor)` in place of every tensor that for_each_tensor would visit, in the
-/// same order. What holds no tensor is the same value, not a copy.
+/// Those that for_each_tensor visits.
+inline std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(value, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
+}
+
+/// Whether they are the same tensors, not only equal ones.
+inline bool are_same(std::span<const at::Tensor> first, std::span<const at::Tensor> second) {
+  return std::equal(first.begin(), first.end(), second.begin(), second.end(),
+                    [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
+}
+
+/// A copy of the tuple, list or dict `value` with `map(element)` in place of every element of it; any other
+/// value as it is.
 template <class Map>
-c10::IValue map_tensors(const c10::IValue& value, Map&& map) {
-  if (value.isTensor()) return value.toTensor().defined() ? c10::IValue(map(value.toTensor())) : value;
+c10::IValue map_elements(const c10::IValue& value, Map&& map) {
   if (value.isTuple()) {
-    if (!holds_tensor(value)) return value;
     const auto& tuple = value.toTupleRef();
     std::vector<c10::IValue> elements;
-    for (const auto& element : tuple.elements()) elements.push_back(map_tensors(element, map));
+    for (const auto& element : tuple.elements()) elements.push_back(map(element));
     const auto type = tuple.type<c10::TupleType>();
     return type->schema() ? c10::ivalue::Tuple::createNamed(std::move(elements), type)
                           : c10::ivalue::Tuple::create(std::move(elements));
   }
   if (value.isList()) {
-    if (!holds_tensor(value)) return value;
     const c10::List<c10::IValue> list = value.toList();
     c10::impl::GenericList copy(list.elementType());
     copy.reserve(list.size());
-    for (const c10::IValue& element : value.toListRef()) copy.push_back(map_tensors(element, map));
+    for (const c10::IValue& element : value.toListRef()) copy.push_back(map(element));
     return copy;
   }
   if (value.isGenericDict()) {
-    if (!holds_tensor(value)) return value;
     const auto dict = value.toGenericDict();
     c10::impl::GenericDict copy(dict.keyType(), dict.valueType());
-    for (const auto& entry : dict) copy.insert(entry.key(), map_tensors(entry.value(), map));
+    for (const auto& entry : dict) copy.insert(entry.key(), map(entry.value()));
     return copy;
   }
   return value;
+}
+
+/// A copy of `value` with `map(tensor)` in place of every tensor that for_each_tensor would visit, in the
+/// same order. What holds no tensor is the same value, not a copy.
+template <class Map>
+c10::IValue map_tensors(const c10::IValue& value, Map&& map) {
+  if (!holds_tensor(value)) return value;
+  if (value.isTensor()) return map(value.toTensor());
+  return map_elements(value, [&](const c10::IValue& element) { return map_tensors(element, map); });
 }
 
 }  // namespace accel::train

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "train/graph/autocast.hpp"
+#include "train/model/structure.hpp"
 
 namespace accel::train {
 namespace {
@@ -21,11 +22,10 @@ using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Value;
 
-std::string text_of(const std::string& module) { return module.empty() ? "(root)" : module; }
-
 void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
   if (type->getForwardHooks().empty() && type->getForwardPreHooks().empty()) return;
-  throw Error(ErrorKind::kUsage, fmt::format("module '{}' has a forward hook of its own", text_of(name)))
+  throw Error(ErrorKind::kUsage,
+              fmt::format("module '{}' has a forward hook of its own", text_of_module(name)))
       .hint("compute in the module's forward what the hook does, or wrap another module");
 }
 
@@ -64,7 +64,7 @@ class Reader {
   /// Of the first module of that class.
   [[nodiscard]] std::string name_of(const c10::ClassType& type) const {
     const auto found = names_.find(&type);
-    return found == names_.end() ? type.name()->name() : text_of(found->second);
+    return found == names_.end() ? type.name()->name() : text_of_module(found->second);
   }
 
   void check_autocast(const Node* enter, const c10::ClassType& module) const {
@@ -103,7 +103,12 @@ void refuse_unsupported(const torch::jit::Module& root, const std::unordered_set
   for (const auto& module : root.named_modules()) {
     if (module.name.empty() || units.contains(module.name)) refuse_hooks(module.name, module.value.type());
   }
-  Reader(root, autocasts).read(root.type()->getMethod("forward"), *root.type());
+  torch::jit::Function* forward = root.type()->findMethod("forward");
+  if (forward == nullptr) {
+    throw Error(ErrorKind::kUsage, "the model has no method 'forward'")
+        .hint("export a module whose forward takes a batch and returns the loss, or logits");
+  }
+  Reader(root, autocasts).read(*forward, *root.type());
 }
 
 }  // namespace accel::train

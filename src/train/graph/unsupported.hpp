@@ -13,6 +13,7 @@ namespace accel::train {
 ///   parameters while it is not gathered, and nobody calls the model's
 /// - `with torch.autocast(...)`, unless it switches off what is off anyway: `autocasts` says that it is not
 /// - `torch.jit.fork`: units gather on the thread that runs the model
+/// - no forward at all
 /// Call before methods are rewritten.
 void refuse_unsupported(const torch::jit::Module& root, const std::unordered_set<std::string>& units,
                         bool autocasts);

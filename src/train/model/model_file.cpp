@@ -62,7 +62,7 @@ void refuse_hidden_tensors(const torch::jit::Module& root) {
           ErrorKind::kUsage,
           fmt::format("module '{}' of class {} has a __setstate__ of its own, which computes while the model "
                       "is loaded",
-                      module.name.empty() ? "(root)" : module.name, class_name_of(module.value)))
+                      text_of_module(module.name), class_name_of(module.value)))
           .hint("export the model without __getstate__ and __setstate__");
     }
     for (std::size_t slot = 0; slot < type->numAttributes(); ++slot) {
@@ -71,7 +71,7 @@ void refuse_hidden_tensors(const torch::jit::Module& root) {
       throw Error(
           ErrorKind::kUsage,
           fmt::format("attribute '{}' of module '{}' has tensors in an object of a class that is no module",
-                      type->getAttributeName(slot), module.name.empty() ? "(root)" : module.name))
+                      type->getAttributeName(slot), text_of_module(module.name)))
           .hint("make a module of that class, or keep its tensors as buffers of the module");
     }
   }

@@ -26,6 +26,9 @@ inline bool is_inside(std::string_view name, std::string_view module) {
   return name != module && is_at_or_inside(name, module);
 }
 
+/// The module's path, for messages.
+inline std::string text_of_module(const std::string& name) { return name.empty() ? "(root)" : name; }
+
 /// A parameter, once for all the names under which it occurs.
 struct ParameterInfo {
   std::vector<std::string> fqns;  ///< In module order; more than one if the parameter is tied.

@@ -343,6 +343,29 @@ TEST_F(ShardedModelTest, AForwardWithoutGradIsThePlainForward) {
   EXPECT_TRUE(at::equal(model.forward({x}).toTensor(), net.root.forward({x}).toTensor()));
 }
 
+/// An input that a unit keeps has no backward of the unit: it would be gathered again, and stay.
+TEST_F(ShardedModelTest, UnitsThatKeepTheirInputAreFreedInBackward) {
+  const TempDir dir;
+  Module root("Keeping");
+  std::string forward = "def forward(self, x):\n";
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
+    Module block("Block");
+    block.register_parameter("weight", at::randn({4, 4}).set_requires_grad(true), false);
+    block.register_attribute("last", at::TensorType::get(), at::zeros({}));
+    block.define("def forward(self, x):\n  self.last = x\n  return torch.tanh(x @ self.weight)\n");
+    root.register_module(name, block);
+    forward += std::string("  x = self.") + name + ".forward(x)\n";
+  }
+  root.define(forward + "  return x.sum()\n");
+  root.save((dir / "net.pt").string());
+  ShardedModel model(ModelFile::open(dir / "net.pt"), wrap_blocks(), at::kCPU, group_);
+  for (int i = 0; i < 2; ++i) {
+    step(model, at::randn({3, 4}));
+    model.clear_gradients();
+  }
+  EXPECT_LE(model.most_unsharded(), 3);
+}
+
 TEST_F(ShardedModelTest, NamesItsPersistentBuffers) {
   Net net;
   ShardedModel model(ModelFile::open(net.dir / "net.pt"), wrap_blocks(), at::kCPU, group_);
