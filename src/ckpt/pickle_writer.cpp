@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <string_view>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -14,6 +15,45 @@
 #include "ckpt/pickle_reader.hpp"
 
 namespace accel::ckpt::pickle {
+namespace {
+
+// The bytes of the UTF-8 sequence that begins at `at`, 0 if none does. A lone surrogate is one, as it is for
+// Python's pickle ("surrogatepass").
+std::size_t utf8_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  const std::size_t length = first < 0x80                     ? 1
+                             : first >= 0xc2 && first <= 0xdf ? 2
+                             : (first & 0xf0U) == 0xe0        ? 3
+                             : first >= 0xf0 && first <= 0xf4 ? 4
+                                                              : 0;
+  if (length == 0 || length > text.size() - at) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xc0U) != 0x80) return 0;
+  }
+  // Longer than need be, or beyond U+10FFFF.
+  if ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90) ||
+      (first == 0xf4 && byte(at + 1) > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
+// Python decodes every string of a pickle, and refuses the whole pickle if one is something else.
+void check_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text, at);
+    if (length == 0) {
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("a string has byte {:02x} at {}, where it is not UTF-8, and torch "
+                              "would not read it",
+                              static_cast<unsigned char>(text[at]), at));
+    }
+    at += length;
+  }
+}
+
+}  // namespace
 
 class Writer::Emitter {
  public:
@@ -87,6 +127,7 @@ class Writer::Emitter {
   void emit_one(const std::string& v, std::size_t) {
     if (recall("s" + v)) return;
     if (v.size() > 0xffffffffU) throw Error(ErrorKind::kFailure, "a string is too long to be pickled");
+    check_utf8(v);
     op(Op::kBinUnicode);
     number(v.size(), 4);
     out_ += v;

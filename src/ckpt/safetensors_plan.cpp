@@ -24,7 +24,12 @@ void check_entries(const std::vector<SafetensorsEntry>& entries) {
       throw Error(ErrorKind::kFailure, fmt::format("tensor '{}' is {}, which safetensors cannot hold",
                                                    entry.name, torch_name(entry.dtype)));
     }
-    if (entry.name == "__metadata__" || !names.insert(entry.name).second) {
+    if (entry.name == "__metadata__") {
+      throw Error(ErrorKind::kFailure,
+                  "a tensor is called '__metadata__', which in safetensors is the name of the metadata")
+          .hint("rename it with --rename, or leave it out with --exclude");
+    }
+    if (!names.insert(entry.name).second) {
       throw Error(ErrorKind::kFailure, fmt::format("two tensors would be called '{}'", entry.name));
     }
   }

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "ckpt/convert_dtype.hpp"
+#include "ckpt/pickle_writer.hpp"
 #include "ckpt/plan_dcp.hpp"
 #include "ckpt/plan_local.hpp"
 #include "ckpt/plan_torch.hpp"
@@ -22,6 +23,16 @@ std::optional<PathKey> root_of(const Checkpoint& source) {
   if (source.kind() == Kind::kTorchScript) return std::nullopt;
   const std::optional<PathKey> root = state_root(source);
   return root == PathKey("state") ? std::nullopt : root;
+}
+
+// Throws Error, with the object's name, if it cannot be pickled.
+void check_picklable(const OutputObject& object) {
+  try {
+    (void)pickle::write(object.value);
+  } catch (Error& e) {
+    e.add_context(fmt::format("'{}'", fqn_of(object.path)));
+    throw std::move(e).hint("--tensors-only leaves out what is not a tensor");
+  }
 }
 
 // Everything under the root, without it.
@@ -56,6 +67,7 @@ OutputState state_of(Checkpoint& source, const SaveOptions& options, SavePlan& p
       outside(entry.name);
     } else {
       state.objects.push_back({std::move(*path), source.read_object(i)});
+      check_picklable(state.objects.back());
     }
   }
   if (state.tensors.empty() && state.objects.empty()) {

@@ -24,6 +24,51 @@ std::optional<PathKey> key_of(const Value& value) {
   return std::nullopt;
 }
 
+// Python's repr() of a string.
+std::string repr_of(const std::string& text) {
+  const bool has_single = text.find('\'') != std::string::npos;
+  const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string repr(1, quote);
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == quote || c == '\\') {
+      repr += {'\\', c};
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      repr += {'\\', c == '\n' ? 'n' : c == '\r' ? 'r' : 't'};
+    } else if (byte < 0x20 || byte == 0x7f) {
+      repr += fmt::format("\\x{:02x}", byte);
+    } else {
+      repr += c;
+    }
+  }
+  return repr + quote;
+}
+
+// Python's repr() of a key that is a string, an integer, None, a bool or a tuple of these; nothing of others.
+std::optional<std::string> repr_of(const Value& key) {
+  if (const auto* text = key.get<std::string>()) return repr_of(*text);
+  if (key.get<std::int64_t>() != nullptr || key.get<bool>() != nullptr || key.is_none())
+    return pickle::describe(key);
+  const auto* tuple = key.get<pickle::Tuple>();
+  if (tuple == nullptr) return std::nullopt;
+  std::string repr = "(";
+  for (const Value& item : tuple->items) {
+    const std::optional<std::string> part = repr_of(item);
+    if (!part) return std::nullopt;
+    repr += (repr.size() > 1 ? ", " : "") + *part;
+  }
+  return repr + (tuple->items.size() == 1 ? ",)" : ")");
+}
+
+// What torch.distributed.checkpoint makes of a key: itself, or str() of it.
+PathKey path_key_of(const Value& key) {
+  if (std::optional<PathKey> plain = key_of(key)) return *std::move(plain);
+  if (std::optional<std::string> repr = repr_of(key)) return *std::move(repr);
+  throw Error(ErrorKind::kFailure,
+              fmt::format("a tensor is under the key {}, which has no name", pickle::describe(key)))
+      .hint("save the tensors under strings, integers or tuples of these");
+}
+
 bool has_plain_keys(const Pairs& pairs) {
   return std::all_of(pairs.begin(), pairs.end(),
                      [](const auto& pair) { return key_of(pair.first).has_value(); });
@@ -109,8 +154,7 @@ class Walker {
       return;
     }
     for (const auto& [key, item] : pairs) {
-      const std::optional<PathKey> plain = key_of(key);
-      visit_under(plain ? *plain : PathKey(pickle::describe(key)), item);
+      visit_under(path_key_of(key), item);
     }
   }
 
@@ -137,8 +181,7 @@ class Walker {
     }
     for (const Pairs* pairs : {&parts.kwargs, &parts.pairs}) {
       for (const auto& [key, item] : *pairs) {
-        const std::optional<PathKey> plain = key_of(key);
-        if (holds_tensor(item)) visit_under(plain ? *plain : PathKey(pickle::describe(key)), item);
+        if (holds_tensor(item)) visit_under(path_key_of(key), item);
       }
     }
   }
@@ -146,9 +189,7 @@ class Walker {
   void visit_module(const Pairs& state) {
     for (const char* key : {"_parameters", "_buffers", "_modules"}) {
       for (const auto& [name, item] : *pickle::mapping_of(*pickle::find(state, key))) {
-        const std::optional<PathKey> plain = key_of(name);
-        if (!item.is_none() && holds_tensor(item))
-          visit_under(plain ? *plain : PathKey(pickle::describe(name)), item);
+        if (!item.is_none() && holds_tensor(item)) visit_under(path_key_of(name), item);
       }
     }
   }

@@ -3,6 +3,7 @@
 import collections
 import json
 import types
+import zipfile
 
 import accelerate
 import ckpt_peers
@@ -204,3 +205,20 @@ def test_json_and_dry_run(accel, torch_checkpoints, tmp_path):
     assert plan["files"] == result["files"]
     assert result["kind"] == "model" and result["tensors"] == len(expected_state("net"))
     assert {f["name"]: f["bytes"] for f in result["files"]} == {p.name: p.stat().st_size for p in (tmp_path / "out").iterdir()}
+
+
+def test_a_string_that_torch_would_not_read_is_refused(accel, tmp_path):
+    torch.save({"a": torch.ones(2), "name": "qqqq", "odd": "q\ud800q"}, tmp_path / "good.bin")
+    with zipfile.ZipFile(tmp_path / "good.bin") as good, zipfile.ZipFile(tmp_path / "bad.bin", "w") as bad:
+        for name in good.namelist():
+            bad.writestr(name, good.read(name).replace(b"qqqq", b"q\xff\xfeq"))
+    with pytest.raises(UnicodeDecodeError):
+        torch.load(tmp_path / "bad.bin", weights_only=True)
+    for kind in ("full", "sharded"):
+        error = accel("save", tmp_path / "bad.bin", tmp_path / kind, "--type", kind, code=1).stderr
+        assert "'name': a string has byte ff at 1, where it is not UTF-8" in error and "--tensors-only" in error
+        assert not (tmp_path / kind).exists()
+    accel("save", tmp_path / "bad.bin", tmp_path / "tensors", "--type", "full", "--tensors-only")
+    accel("save", tmp_path / "good.bin", tmp_path / "full", "--type", "full")
+    state = torch.load(tmp_path / "full/pytorch_model_fsdp.bin", weights_only=True)
+    assert (state["name"], state["odd"]) == ("qqqq", "q\ud800q")

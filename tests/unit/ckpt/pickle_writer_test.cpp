@@ -40,7 +40,7 @@ Value any_value(int depth) {
     case 4:
       return *rc::gen::arbitrary<double>();
     case 5:
-      return *rc::gen::string<std::string>();
+      return *rc::gen::container<std::string>(rc::gen::inRange<char>(1, 127));  // Any ASCII: it is UTF-8.
     case 6:
       return Bytes{*rc::gen::container<std::string>(rc::gen::arbitrary<char>())};
     case 7:
@@ -134,6 +134,21 @@ TEST(PickleWriterTest, RefusesWhatNoReaderWouldTake) {
   Value deep = List{};
   for (int i = 0; i < 300; ++i) deep = List{{deep}};
   EXPECT_THROW((void)write(deep), Error);
+}
+
+TEST(PickleWriterTest, RefusesStringsThatPythonWouldNotRead) {
+  for (const char* text :
+       {"q\xff\xfeq", "\x80", "caf\xe9", "\xc0\xaf", "\xe0\x80\xaf", "\xf4\x90\x80\x80", "\xe2\x82"}) {
+    SCOPED_TRACE(text);
+    const std::string message = ckpt::testing::error_of(ErrorKind::kFailure, [&] {
+      (void)write(Dict{{{"name", Value(text)}}});
+    });
+    EXPECT_NE(message.find("not UTF-8"), std::string::npos) << message;
+  }
+  // Python's pickle reads a lone surrogate.
+  for (const char* text : {"", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "q\xed\xa0\x80q"}) {
+    EXPECT_NO_THROW((void)write(Value(text))) << text;
+  }
 }
 
 }  // namespace

@@ -72,5 +72,12 @@ RC_GTEST_PROP(SafetensorsPropertyTest, WhatIsPlannedIsParsed, ()) {
   }
 }
 
+TEST(SafetensorsPlanTest, TheKeyOfTheMetadataIsNoName) {
+  const std::string message = testing::error_of(ErrorKind::kFailure, [] {
+    (void)plan_safetensors({{"__metadata__", DType::kFloat32, {2}, 0, 0}}, {});
+  });
+  EXPECT_THAT(message, ::testing::HasSubstr("called '__metadata__'"));
+}
+
 }  // namespace
 }  // namespace accel::ckpt

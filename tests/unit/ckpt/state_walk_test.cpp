@@ -53,7 +53,7 @@ TEST(StateWalkTest, NoTensorIsLostInOtherContainers) {
   const Value odd_keys = Dict{{{Tuple{{1, 2}}, kTensor}}};
   const Found found =
       walk(Dict{{{"pair", Tuple{{kTensor, "x"}}}, {"held", instance}, {"made", call}, {"odd", odd_keys}}});
-  EXPECT_THAT(found.tensors, ElementsAre("pair.0", "held.weight", "made.1", "odd.a tuple of 2"));
+  EXPECT_THAT(found.tensors, ElementsAre("pair.0", "held.weight", "made.1", "odd.(1, 2)"));
 }
 
 TEST(StateWalkTest, WhatHoldsNoTensorIsOneObject) {
@@ -92,6 +92,21 @@ TEST(StateWalkTest, ErrorsNameThePlace) {
                          (void)walk(Dict{{{"_flat_param", flat}}});
                        }),
               HasSubstr("'_flat_param': a ShardedTensor"));
+}
+
+TEST(StateWalkTest, KeysOfOtherTypesHaveTheNamesThatDcpGives) {
+  const Value root = Dict{{{Tuple{{"a", 1}}, kTensor},
+                           {Tuple{{"it's"}}, kTensor},
+                           {Tuple{{"a\n'\"", Tuple{}}}, kTensor},
+                           {Value(true), kTensor},
+                           {pickle::None{}, kTensor}}};
+  EXPECT_THAT(walk(root).tensors,
+              ElementsAre("('a', 1)", "(\"it's\",)", "('a\\n\\'\"', ())", "True", "None"));
+}
+
+TEST(StateWalkTest, AKeyWithoutANameIsRefused) {
+  const Value root = Dict{{{kTensor, kTensor}}};
+  EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)walk(root); }), HasSubstr("which has no name"));
 }
 
 }  // namespace
