@@ -10,6 +10,7 @@
 #include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/safetensors.hpp"
+#include "ckpt/weight_index.hpp"
 #include "ckpt/zip_index.hpp"
 
 namespace accel::ckpt {
@@ -45,14 +46,20 @@ Kind kind_of_file(const fs::path& path) {
   return kind_of_content(path);
 }
 
+bool is_shard(const std::string& name) {
+  const std::optional<WeightShard> shard = parse_weight_shard(name);
+  return shard && shard->count > 1;
+}
+
 Kind kind_of_directory(const fs::path& path) {
   if (has_dcp_metadata(path)) return Kind::kDcp;
   if (!files_in(path, "", ".safetensors.index.json").empty()) return Kind::kSafetensorsSharded;
   if (!files_in(path, "shard-", ".safetensors").empty()) return Kind::kDcpSafetensors;
-  if (files_in(path, "", ".safetensors").size() > 1 && !fs::exists(path / "model.safetensors"))
-    return Kind::kSafetensorsSharded;
-  if (files_in(path, "", ".safetensors").empty() && !files_in(path, "", ".bin.index.json").empty())
-    return Kind::kTorchSharded;
+  const std::vector<std::string> safetensors = files_in(path, "", ".safetensors");
+  // One shard alone is a set that has lost the others.
+  const bool several = safetensors.size() > 1 || (safetensors.size() == 1 && is_shard(safetensors.front()));
+  if (several && !fs::exists(path / "model.safetensors")) return Kind::kSafetensorsSharded;
+  if (safetensors.empty() && !files_in(path, "", ".bin.index.json").empty()) return Kind::kTorchSharded;
   return Kind::kDirectory;
 }
 

@@ -65,7 +65,7 @@ std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path) {
     case Kind::kDtensor:
       return open_dtensor(path);
     case Kind::kDirectory:
-      return open_checkpoint(find_checkpoint(path, Want::kAny));
+      return open_checkpoint(find_checkpoint(path, Want::kAny).path);
     case Kind::kUnknown:
       break;
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/leftover.hpp"
+#include "ckpt/weight_index.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -20,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSearchDepth = 3;
+constexpr std::string_view kModelDirectory = "pytorch_model_fsdp";
 
 enum class Role { kModel, kOptimizer, kOther };
 
@@ -28,9 +31,17 @@ struct Candidate {
   Role role = Role::kModel;
 };
 
+struct Damaged {
+  DamagedCheckpoint what;
+  Role role = Role::kModel;
+};
+
 struct Search {
   std::vector<Candidate> found;
-  std::vector<fs::path> unfinished;  ///< Directories in which a save ended early.
+  std::vector<Candidate> doubles;  ///< The same models again, in another format.
+  std::vector<Damaged> damaged;
+  std::vector<DamagedCheckpoint> without_model;  ///< Directories of a save that have lost their model.
+  std::vector<fs::path> removed;                 ///< What a removal or a writer that died has left.
 };
 
 Role role_of(const fs::path& path) {
@@ -43,10 +54,23 @@ Role role_of(const fs::path& path) {
   return other ? Role::kOther : Role::kModel;
 }
 
-bool is_abandoned(const fs::path& directory) {
-  const std::string name = directory.filename().string();
-  return name.ends_with(".incomplete") || name.ends_with(".deleting") || is_leftover_name(name);
+// A save that has not finished, of the training or of `accel save`.
+bool is_unfinished(const std::string& name) {
+  return name.ends_with(".incomplete") || (name.starts_with(kModelDirectory) && is_leftover_name(name) &&
+                                           name.find(".incomplete-") != std::string::npos);
 }
+
+// `checkpoint_12` of Accelerate and the training, `checkpoint-12` of transformers.
+bool is_directory_of_a_save(std::string_view name) {
+  constexpr std::string_view kStart = "checkpoint";
+  if (name.size() < kStart.size() + 2 || !name.starts_with(kStart)) return false;
+  const char separator = name[kStart.size()];
+  const std::string_view number = name.substr(kStart.size() + 1);
+  return (separator == '_' || separator == '-') &&
+         number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_abandoned(const std::string& name) { return name.ends_with(".deleting") || is_leftover_name(name); }
 
 std::vector<fs::path> directories_in(const fs::path& directory) {
   std::vector<fs::path> found;
@@ -61,10 +85,25 @@ std::vector<fs::path> directories_in(const fs::path& directory) {
   return found;
 }
 
+// What a set of shards lacks that has no index, which would say so.
+std::optional<std::string> lost_shard(const fs::path& directory, const std::string& name) {
+  const std::optional<WeightShard> shard = parse_weight_shard(name);
+  if (!shard || fs::exists(directory / (shard->stem + shard->extension + ".index.json"))) return std::nullopt;
+  return missing_shard(directory, name);
+}
+
 // The files that are checkpoints by themselves; of a set of rank files the one of the lowest rank.
 void add_files(const fs::path& directory, Search& search) {
+  std::set<std::string> missing;  // Named once for all shards of a set.
   const auto add = [&](const std::string& name) {
-    search.found.push_back({directory / name, role_of(directory / name)});
+    const Role role = role_of(directory / name);
+    const std::optional<std::string> lost = lost_shard(directory, name);
+    if (!lost) {
+      search.found.push_back({directory / name, role});
+    } else if (missing.insert(*lost).second) {
+      search.damaged.push_back(
+          {{directory / name, fmt::format("is part of a set without '{}'", *lost)}, role});
+    }
   };
   const std::vector<std::string> safetensors = files_in(directory, "", ".safetensors");
   for (const std::string& name : safetensors) add(name);
@@ -75,7 +114,9 @@ void add_files(const fs::path& directory, Search& search) {
     const std::optional<RankFileName> rank = parse_rank_file_name(name);
     if (rank) {
       ranks.emplace(rank->stem, rank->rank);
-    } else if (!has_model || name != "pytorch_model.bin") {
+    } else if (has_model && name == "pytorch_model.bin") {
+      search.doubles.push_back({directory / name, Role::kModel});
+    } else {
       add(name);
     }
   }
@@ -90,35 +131,47 @@ void add_files(const fs::path& directory, Search& search) {
 }
 
 void search_in(const fs::path& directory, int depth, Search& search) {
+  const Role role = role_of(directory);
   if (kind_of(directory) != Kind::kDirectory) {
-    search.found.push_back({directory, role_of(directory)});
+    search.found.push_back({directory, role});
     return;
   }
+  const std::size_t found_before = search.found.size();
+  const std::size_t damaged_before = search.damaged.size();
   add_files(directory, search);
-  if (!files_in(directory, "", ".distcp").empty()) search.unfinished.push_back(directory);
-  if (depth == 0) return;
-  for (const fs::path& below : directories_in(directory)) {
-    if (is_abandoned(below)) {
-      search.unfinished.push_back(below);
+  if (!files_in(directory, "", ".distcp").empty())
+    search.damaged.push_back({{directory, "has .distcp files but no .metadata"}, role});
+  const std::vector<fs::path> directories = depth == 0 ? std::vector<fs::path>{} : directories_in(directory);
+  for (const fs::path& below : directories) {
+    const std::string name = below.filename().string();
+    if (is_unfinished(name)) {
+      search.damaged.push_back({{below, "is a save that has not finished"}, role_of(below)});
+    } else if (is_abandoned(name)) {
+      search.removed.push_back(below);
     } else {
       search_in(below, depth - 1, search);
     }
   }
+  const std::string name = directory.filename().string();
+  const bool is_empty = search.found.size() == found_before && search.damaged.size() == damaged_before;
+  if (is_empty && name.starts_with(kModelDirectory))
+    search.damaged.push_back({{directory, "holds no checkpoint"}, role});
+  const auto is_model = [](const auto& one) { return one.role == Role::kModel; };
+  const bool has_model = std::any_of(search.found.begin() + static_cast<std::ptrdiff_t>(found_before),
+                                     search.found.end(), is_model) ||
+                         std::any_of(search.damaged.begin() + static_cast<std::ptrdiff_t>(damaged_before),
+                                     search.damaged.end(), is_model);
+  if (!has_model && depth < kSearchDepth && is_directory_of_a_save(name))
+    search.without_model.push_back({directory, "holds no checkpoint of a model"});
 }
 
-[[noreturn]] void nothing_found(const fs::path& path, const Search& search, Want want) {
-  if (!search.unfinished.empty()) {
-    const fs::path& directory = search.unfinished.front();
-    const std::string what = is_abandoned(directory) ? "is left over" : "has .distcp files but no .metadata";
-    throw Error(ErrorKind::kMissing,
-                fmt::format("'{}' holds no checkpoint: '{}' {}", path.string(), directory.string(), what))
-        .hint("the save did not finish; use an earlier checkpoint");
-  }
-  const char* what = want == Want::kModel       ? "checkpoint of a model"
-                     : want == Want::kOptimizer ? "checkpoint of an optimizer"
-                                                : "checkpoint and no model";
-  throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no {}", path.string(), what))
-      .hint("give the checkpoint itself, or a directory up to three levels above it");
+// `path` without a slash at its end, behind which there would be no file name.
+fs::path directory_named(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
+Search search_all(const fs::path& directory) {
+  Search search;
+  search_in(directory, kSearchDepth, search);
+  return search;
 }
 
 bool fits(Role role, Want want) {
@@ -131,49 +184,115 @@ std::vector<Candidate> choose(const std::vector<Candidate>& found, Want want) {
     if (chosen.empty()) std::copy_if(found.begin(), found.end(), std::back_inserter(chosen), test);
   };
   take([&](const Candidate& c) { return fits(c.role, want) && c.role != Role::kOther; });
-  if (want == Want::kModel) {
-    // An optimizer alone is what must have been meant.
-    take([](const Candidate& c) { return c.role == Role::kOptimizer; });
-  }
-  if (want != Want::kOptimizer) take([](const Candidate& c) { return c.role == Role::kOther; });
+  if (want == Want::kAny) take([](const Candidate& c) { return c.role == Role::kOther; });
   return chosen;
+}
+
+std::vector<fs::path> paths_of(const std::vector<Candidate>& candidates) {
+  std::vector<fs::path> paths;
+  paths.reserve(candidates.size());
+  for (const Candidate& candidate : candidates) paths.push_back(candidate.path);
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::vector<DamagedCheckpoint> damaged_in(const Search& search, Want want) {
+  std::vector<DamagedCheckpoint> damaged;
+  for (const Damaged& one : search.damaged) {
+    if (fits(one.role, want)) damaged.push_back(one.what);
+  }
+  if (want == Want::kModel)
+    damaged.insert(damaged.end(), search.without_model.begin(), search.without_model.end());
+  std::sort(damaged.begin(), damaged.end(),
+            [](const DamagedCheckpoint& a, const DamagedCheckpoint& b) { return a.path < b.path; });
+  return damaged;
+}
+
+[[noreturn]] void refuse_damaged(const fs::path& path, const std::vector<DamagedCheckpoint>& damaged,
+                                 const std::vector<fs::path>& sound) {
+  throw Error(ErrorKind::kMissing,
+              fmt::format("'{}' holds an incomplete checkpoint: {}", path.string(), to_string(damaged)))
+      .hint(sound.empty()
+                ? "the save did not finish, or files were lost; 'accel repair' rebuilds the lost .metadata "
+                  "of one that accel "
+                  "wrote"
+                : fmt::format("name the checkpoint that is meant, such as '{}'", sound.back().string()));
+}
+
+[[noreturn]] void refuse_none(const fs::path& path, const Search& search, Want want) {
+  const char* what = want == Want::kModel       ? "checkpoint of a model"
+                     : want == Want::kOptimizer ? "checkpoint of an optimizer"
+                                                : "checkpoint and no model";
+  const std::string text = fmt::format("'{}' holds no {}", path.string(), what);
+  const auto optimizer = std::find_if(search.found.begin(), search.found.end(),
+                                      [](const Candidate& c) { return c.role == Role::kOptimizer; });
+  if (want == Want::kModel && optimizer != search.found.end()) {
+    throw Error(ErrorKind::kMissing,
+                fmt::format("{}, but an optimizer's: '{}'", text, optimizer->path.string()))
+        .hint("an optimizer is taken only if it is named itself");
+  }
+  if (!search.removed.empty()) {
+    throw Error(ErrorKind::kMissing,
+                fmt::format("{}: '{}' is left over", text, search.removed.front().string()))
+        .hint("a removal or a command was interrupted there; use another checkpoint");
+  }
+  throw Error(ErrorKind::kMissing, text)
+      .hint("give the checkpoint itself, or a directory up to three levels above it");
+}
+
+[[noreturn]] void refuse_several(const fs::path& path, const std::vector<fs::path>& several) {
+  std::vector<std::string> names;
+  names.reserve(several.size());
+  for (const fs::path& one : several) names.push_back(one.string());
+  throw Error(ErrorKind::kUsage, fmt::format("'{}' holds {} checkpoints: {}", path.string(), names.size(),
+                                             fmt::join(names, ", ")))
+      .hint("name one of them");
 }
 
 }  // namespace
 
-fs::path find_checkpoint(const fs::path& path, Want want) {
-  if (kind_of(path) != Kind::kDirectory) return path;
+FoundCheckpoint find_checkpoint(const fs::path& path, Want want) {
+  if (kind_of(path) != Kind::kDirectory) return {path, {}};
+  const fs::path directory = directory_named(path);
+  const Search search = search_all(directory);
+  const std::vector<fs::path> chosen = paths_of(choose(search.found, want));
+  const std::vector<DamagedCheckpoint> damaged = damaged_in(search, want);
+  if (!damaged.empty()) refuse_damaged(path, damaged, chosen);
+  if (chosen.empty()) refuse_none(path, search, want);
+
   // What lies in the directory itself goes before what lies deeper: a finished model beside its checkpoints.
   Search here;
-  add_files(path, here);
-  std::erase_if(here.found,
-                [&](const Candidate& c) { return c.role == Role::kOther || !fits(c.role, want); });
-  if (here.found.size() == 1 && want != Want::kAny) return here.found.front().path;
-
-  Search search;
-  search_in(path, kSearchDepth, search);
-  const std::vector<Candidate> chosen = choose(search.found, want);
-  if (chosen.empty()) nothing_found(path, search, want);
-  if (chosen.size() > 1) {
-    std::vector<std::string> names;
-    names.reserve(chosen.size());
-    for (const Candidate& candidate : chosen) names.push_back(candidate.path.string());
-    std::sort(names.begin(), names.end());
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' holds {} checkpoints: {}", path.string(), names.size(),
-                                               fmt::join(names, ", ")))
-        .hint("name one of them");
+  if (want != Want::kAny) add_files(directory, here);
+  std::erase_if(here.found, [&](const Candidate& c) { return !fits(c.role, want); });
+  FoundCheckpoint result;
+  if (here.found.size() == 1) {
+    result.path = here.found.front().path;
+  } else if (chosen.size() == 1) {
+    result.path = chosen.front();
+  } else {
+    refuse_several(path, chosen);
   }
-  return chosen.front().path;
+  for (const fs::path& other : chosen) {
+    if (other != result.path) result.passed_over.push_back(other);
+  }
+  for (const Candidate& other : search.doubles) {
+    if (fits(other.role, want)) result.passed_over.push_back(other.path);
+  }
+  std::sort(result.passed_over.begin(), result.passed_over.end());
+  return result;
 }
 
-std::vector<fs::path> list_checkpoints(const fs::path& directory) {
-  Search search;
-  search_in(directory, kSearchDepth, search);
-  if (search.found.empty()) nothing_found(directory, search, Want::kAny);
-  std::vector<fs::path> paths;
-  for (const Candidate& candidate : search.found) paths.push_back(candidate.path);
-  std::sort(paths.begin(), paths.end());
-  return paths;
+CheckpointList list_checkpoints(const fs::path& directory) {
+  const Search search = search_all(directory_named(directory));
+  return {paths_of(search.found), damaged_in(search, Want::kAny)};
+}
+
+std::string to_string(const std::vector<DamagedCheckpoint>& damaged) {
+  std::vector<std::string> parts;
+  parts.reserve(damaged.size());
+  for (const DamagedCheckpoint& one : damaged)
+    parts.push_back(fmt::format("'{}' {}", one.path.string(), one.why));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 }  // namespace accel::ckpt

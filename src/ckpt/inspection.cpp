@@ -10,7 +10,6 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/dcp_read.hpp"
 #include "ckpt/zip_index.hpp"
 
@@ -142,13 +141,14 @@ Inspection inspect(const fs::path& path) {
   return result;
 }
 
-std::vector<Inspection> inspect_all(const fs::path& path) {
-  if (kind_of(path) != Kind::kDirectory) return {inspect(path)};
-  std::vector<Inspection> found;
-  for (const fs::path& below : list_checkpoints(path)) {
-    if (kind_of(below) != Kind::kUnknown) found.push_back(inspect(below));
+InspectedDirectory inspect_all(const fs::path& path) {
+  if (kind_of(path) != Kind::kDirectory) return {{inspect(path)}, {}};
+  CheckpointList list = list_checkpoints(path);
+  InspectedDirectory found{{}, std::move(list.damaged)};
+  for (const fs::path& below : list.checkpoints) {
+    if (kind_of(below) != Kind::kUnknown) found.checkpoints.push_back(inspect(below));
   }
-  if (found.empty())
+  if (found.checkpoints.empty() && found.damaged.empty())
     throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoint and no model", path.string()));
   return found;
 }

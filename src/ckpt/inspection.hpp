@@ -7,6 +7,7 @@
 
 #include "ckpt/box.hpp"
 #include "ckpt/checkpoint_kind.hpp"
+#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/dtype.hpp"
 #include "ckpt/safetensors.hpp"
 
@@ -55,7 +56,13 @@ struct Inspection {
 /// kCorrupt, and kFailure for something that is no checkpoint.
 [[nodiscard]] Inspection inspect(const std::filesystem::path& path);
 
+/// What inspect_all found in a directory.
+struct InspectedDirectory {
+  std::vector<Inspection> checkpoints;
+  std::vector<DamagedCheckpoint> damaged;  ///< What looks like a checkpoint and cannot be opened as one.
+};
+
 /// As inspect, but a directory that is no checkpoint itself gives each of those that list_checkpoints finds.
-[[nodiscard]] std::vector<Inspection> inspect_all(const std::filesystem::path& path);
+[[nodiscard]] InspectedDirectory inspect_all(const std::filesystem::path& path);
 
 }  // namespace accel::ckpt

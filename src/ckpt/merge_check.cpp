@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,11 +15,14 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/compare.hpp"
+#include "ckpt/verify.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kShownFindings = 5;
 
 // Lets go of what the kernel remembers of the file, which has been synced: reading it asks the disk.
 void forget_pages(const fs::path& path) {
@@ -48,6 +54,26 @@ class Merged {
 };
 
 }  // namespace
+
+void check_source(const Checkpoint& source, Progress::Mode progress) {
+  VerifyOptions options;
+  options.depth = 0;
+  options.progress = progress;
+  std::vector<Finding> findings;
+  for (Verified& verified : verify(source.path(), options).checkpoints) {
+    std::move(verified.findings.begin(), verified.findings.end(), std::back_inserter(findings));
+  }
+  sort_findings(findings);
+  if (findings.empty()) return;
+  std::vector<std::string> texts;
+  const std::size_t shown = std::min(findings.size(), kShownFindings);
+  for (std::size_t i = 0; i < shown; ++i) texts.push_back(to_string(findings[i]));
+  throw Error(
+      error_kind_of(findings),
+      fmt::format("'{}' is damaged: {}{}", source.path().string(), fmt::join(texts, "; "),
+                  shown < findings.size() ? fmt::format("; and {} more", findings.size() - shown) : ""))
+      .hint("nothing was written or removed; 'accel verify' lists all that is wrong");
+}
 
 void check_merged(Checkpoint& source, const MergePlan& plan, const OutputTarget& target, Progress& progress) {
   Merged merged;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,11 @@ std::unique_ptr<Checkpoint> open_sharded_safetensors(const fs::path& directory) 
 
   std::map<std::string, std::string> file_of;
   for (const std::string& file : files_in(directory, "", ".safetensors")) {
+    if (const std::optional<std::string> missing = missing_shard(directory, file)) {
+      throw Error(ErrorKind::kMissing, fmt::format("'{}' has no {}, which belongs to the set of {}",
+                                                   directory.string(), *missing, file))
+          .hint("bring back the file, or give the one file that is meant");
+    }
     const SafetensorsHeader header = read_safetensors_header(files.open(file));
     for (const SafetensorsEntry& entry : header.entries) {
       const auto [other, fresh] = file_of.emplace(entry.name, file);

@@ -29,7 +29,8 @@ struct OutputTarget {
 void check_target(const OutputPlan& plan, const OutputTarget& target);
 
 /// Writes all files of the plan and brings them to the target, durable, all or none. Makes the directories
-/// above it; free space is checked first.
+/// above it; free space is checked first. Throws Error (kUsage) if a file of the checkpoint would be
+/// replaced.
 void write_output(Checkpoint& source, const OutputPlan& plan, const OutputTarget& target,
                   const WriteLimits& limits, Progress& progress);
 

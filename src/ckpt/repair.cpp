@@ -13,11 +13,14 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/leftover.hpp"
 #include "base/threads.hpp"
+#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/dcp_metadata.hpp"
 #include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/dcp_record.hpp"
 #include "ckpt/verify_archive.hpp"
+#include "ckpt/verify_job.hpp"
 #include "ckpt/verify_sums.hpp"
 
 namespace accel::ckpt {
@@ -54,6 +57,12 @@ bool has_sound_metadata(const fs::path& directory) {
   }
 }
 
+// What a save that has not finished, or a removal, works on: nothing is written there unless it is named.
+bool is_abandoned(const fs::path& directory) {
+  const std::string name = directory.filename().string();
+  return name.ends_with(".incomplete") || name.ends_with(".deleting") || is_leftover_name(name);
+}
+
 void find_data(const fs::path& directory, int depth, std::vector<fs::path>& found) {
   const std::vector<fs::path> entries = entries_in(directory);
   const bool has_data = std::any_of(entries.begin(), entries.end(),
@@ -61,7 +70,7 @@ void find_data(const fs::path& directory, int depth, std::vector<fs::path>& foun
   if (has_data) found.push_back(directory);
   if (has_data || depth == 0) return;
   for (const fs::path& entry : entries) {
-    if (fs::is_directory(entry)) find_data(entry, depth - 1, found);
+    if (fs::is_directory(entry) && !is_abandoned(entry)) find_data(entry, depth - 1, found);
   }
 }
 
@@ -90,6 +99,7 @@ class Scanner {
       next = rank + 1;
       scan_file(rank, name);
     }
+    check_manifest();
     check_sums_of_data();
     check_tensors();
     sort_findings(result_.findings);
@@ -194,6 +204,24 @@ class Scanner {
     }
   }
 
+  // The data files against the manifest of the directory above, where there is one: a sound file may be of
+  // another save. What the manifest says of `.metadata` does not matter, since that is what was lost.
+  void check_manifest() {
+    const fs::path whole = fs::absolute(directory_).lexically_normal();
+    const fs::path directory = whole.has_filename() ? whole : whole.parent_path();
+    if (!fs::exists(directory.parent_path() / kManifestName)) return;
+    VerifyJob job = verify_manifest(directory.parent_path(), {directory.filename().string()});
+    const auto is_data = [](const Finding& finding) { return finding.file.ends_with(".distcp"); };
+    for (Finding& finding : job.result.findings) {
+      if (is_data(finding)) result_.findings.push_back(std::move(finding));
+    }
+    for (PendingSum& sum : job.sums) {
+      if (!is_data(sum.finding)) continue;
+      claims_.push_back(std::move(sum.claim));
+      claimed_.push_back(std::move(sum.finding));
+    }
+  }
+
   static PlannedItem planned_of(const ItemRecord& record, std::uint64_t record_offset) {
     PlannedItem planned;
     planned.item.path = record.path;
@@ -275,9 +303,17 @@ std::vector<fs::path> find_repairable(const fs::path& path, bool force) {
   std::vector<fs::path> found;
   find_data(path, kSearchDepth, found);
   if (found.empty()) {
-    throw Error(ErrorKind::kMissing, fmt::format("'{}' has no data files (*.distcp)", path.string()));
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' has no data files (*.distcp)", path.string()))
+        .hint("a save that has not finished (*.incomplete) is looked into only if it is named itself");
   }
   if (!force) std::erase_if(found, has_sound_metadata);
+  if (const auto damaged = list_checkpoints(path).damaged; found.empty() && !damaged.empty()) {
+    throw Error(ErrorKind::kMissing,
+                fmt::format("'{}' holds an incomplete checkpoint, which has no data files "
+                            "to rebuild it from: {}",
+                            path.string(), to_string(damaged)))
+        .hint("use an earlier checkpoint");
+  }
   if (found.empty()) {
     throw Error(ErrorKind::kFailure,
                 fmt::format("'{}' needs no repair: its .metadata can be read", path.string()))

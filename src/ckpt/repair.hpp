@@ -25,14 +25,15 @@ struct RepairOptions {
 };
 
 /// Reads all data files of a checkpoint that accel wrote, with or without its `.metadata`: checks every
-/// record, archive and checksum, that no rank's file is missing, and that the chunks of each tensor
-/// cover it. Writes nothing.
+/// record, archive and checksum, that the manifest above, if there is one, lists these very files, that no
+/// rank's file is missing, and that the chunks of each tensor cover it. Writes nothing.
 [[nodiscard]] RepairScan scan_for_repair(const std::filesystem::path& directory,
                                          const RepairOptions& options);
 
 /// The directories that have data files but no `.metadata` which can be read: `path` itself, or those in it,
-/// down to three levels; sorted. With `force` also those whose `.metadata` is sound. Throws Error: kMissing
-/// if no directory has data files, kFailure if none needs repair.
+/// down to three levels, but for saves that have not finished; sorted. With `force` also those whose
+/// `.metadata` is sound. Throws Error: kMissing if no directory has data files, kFailure if none needs
+/// repair.
 [[nodiscard]] std::vector<std::filesystem::path> find_repairable(const std::filesystem::path& path,
                                                                  bool force);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -13,6 +14,8 @@
 #include "base/file.hpp"
 #include "base/threads.hpp"
 #include "ckpt/checkpoint_kind.hpp"
+#include "ckpt/checkpoint_search.hpp"
+#include "ckpt/rank_files.hpp"
 #include "ckpt/verify_job.hpp"
 #include "ckpt/verify_sums.hpp"
 #include "ckpt/weight_index.hpp"
@@ -21,8 +24,6 @@ namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kSearchDepth = 3;
 
 bool has_manifest(const fs::path& directory) { return fs::exists(directory / kManifestName); }
 
@@ -46,23 +47,42 @@ bool is_set(const fs::path& directory, Kind kind) {
   });
 }
 
+bool may_be_checkpoint(const fs::path& path) {
+  const fs::path extension = path.extension();
+  return extension == ".safetensors" || extension == ".bin" || extension == ".pt" || extension == ".pth";
+}
+
+// The files of the set that a rank's file belongs to; none if two of them are of one rank, which is a finding
+// of the set.
+std::set<std::string> names_of_ranks(const fs::path& file) {
+  std::set<std::string> names;
+  try {
+    for (const auto& [rank, name] : rank_files_of(file).files) names.insert(name);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kCorrupt) throw;
+  }
+  return names;
+}
+
 /// Finds what is to be verified, and makes a job of each.
 class Search {
  public:
-  explicit Search(unsigned threads) : threads_(threads) {}
+  explicit Search(const VerifyOptions& options, unsigned threads) : options_(options), threads_(threads) {}
 
   std::vector<VerifyJob> run(const fs::path& path) {
+    // The manifest of a checkpoint stands above the directories that it is about, and beside its files.
+    const fs::path whole = fs::absolute(path).lexically_normal();
+    const fs::path named = whole.has_filename() ? whole : whole.parent_path();
     if (fs::is_directory(path)) {
-      // The manifest of a checkpoint stands above the directories that it is about.
-      const fs::path whole = fs::absolute(path).lexically_normal();
-      const fs::path directory = whole.has_filename() ? whole : whole.parent_path();
-      const bool listed_above = !has_manifest(path) && is_dcp(path) && has_manifest(directory.parent_path());
-      search(path, kSearchDepth, listed_above);
-      if (listed_above) {
-        jobs_.push_back(verify_manifest(directory.parent_path(), directory.filename().string()));
-      }
+      const bool listed_above = !has_manifest(path) && is_dcp(path) && has_manifest(named.parent_path());
+      search(path, options_.depth, listed_above);
+      if (options_.depth > 0) add_damaged(path);
+      if (listed_above) jobs_.push_back(verify_manifest(named.parent_path(), {named.filename().string()}));
     } else {
-      add_file(path, true);
+      const std::set<std::string> names = add_named(path);
+      if (!names.empty() && has_manifest(named.parent_path())) {
+        jobs_.push_back(verify_manifest(named.parent_path(), names));
+      }
     }
     if (jobs_.empty()) {
       throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoint and no model", path.string()));
@@ -73,7 +93,7 @@ class Search {
  private:
   void search(const fs::path& directory, int depth, bool listed) {
     if (has_manifest(directory)) {
-      jobs_.push_back(verify_manifest(directory, ""));
+      jobs_.push_back(verify_manifest(directory, {}));
       listed = true;
     }
     if (is_dcp(directory)) {
@@ -90,8 +110,46 @@ class Search {
         if (depth > 0 && !unfinished) search(entry, depth - 1, listed);
       } else if (fs::is_regular_file(entry)) {
         add_file(entry, false);
+      } else if (may_be_checkpoint(entry)) {
+        add_finding(entry, {FindingKind::kBroken, entry.filename().string(), "", 0, 0,
+                            fs::exists(entry) ? "is not a regular file" : "is a link to nothing"});
       }
     }
+  }
+
+  void add_finding(const fs::path& path, Finding finding) {
+    VerifyJob job;
+    job.result.path = path;
+    job.result.kind = name_of(Kind::kUnknown);
+    job.result.findings.push_back(std::move(finding));
+    jobs_.push_back(std::move(job));
+  }
+
+  // What cannot be looked into, as a save that has not finished. Data files without `.metadata` have findings
+  // of their own.
+  void add_damaged(const fs::path& directory) {
+    for (const DamagedCheckpoint& damaged : list_checkpoints(directory).damaged) {
+      if (fs::is_directory(damaged.path) && is_dcp(damaged.path)) continue;
+      add_finding(damaged.path, {FindingKind::kMissingFile, "", "", 0, 0, damaged.why});
+    }
+  }
+
+  // A file that the user asked for; returns the names of all files that it stands for.
+  std::set<std::string> add_named(const fs::path& path) {
+    const std::string name = path.filename().string();
+    if (fs::is_regular_file(path) && parse_rank_file_name(name)) {
+      jobs_.push_back(verify_set(path, kind_of(path)));
+      const std::set<std::string> names = names_of_ranks(path);
+      for (const std::string& rank : names) add_file(parent_of(path) / rank, true);
+      return names;
+    }
+    const bool is_index = name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
+    if (is_index || (name.starts_with("shard-") && name.ends_with(".safetensors"))) {
+      search(parent_of(path), 0, false);
+      return {};
+    }
+    add_file(path, true);
+    return {name};
   }
 
   // Files that each rank wrote for itself, a set for each name.
@@ -110,11 +168,7 @@ class Search {
 
   // `named`: the user asked for this very file, so that it should be something.
   void add_file(const fs::path& path, bool named) {
-    const fs::path extension = path.extension();
-    if (!named && extension != ".safetensors" && extension != ".bin" && extension != ".pt" &&
-        extension != ".pth") {
-      return;
-    }
+    if (!named && !may_be_checkpoint(path)) return;
     std::optional<Kind> kind;
     try {
       kind = kind_of(path);
@@ -129,20 +183,14 @@ class Search {
       jobs_.push_back(verify_torch(path, name_of(*kind)));
     } else if (kind == Kind::kLocal || kind == Kind::kDtensor) {
       jobs_.push_back(verify_torch(path, name_of(Kind::kTorch)));
-    } else if (named && (kind == Kind::kSafetensorsSharded || kind == Kind::kTorchSharded)) {
-      search(parent_of(path), 0, false);  // Its index stands for the set.
     } else if (named || path.filename().string().starts_with("pytorch_model")) {
-      VerifyJob job;
-      job.result.path = path;
-      job.result.kind = name_of(*kind);
-      job.result.findings.push_back(
-          {FindingKind::kBroken, path.filename().string(), "", 0, 0,
-           "is no zip archive of torch, and no safetensors; it may be truncated, or "
-           "from before torch 1.6"});
-      jobs_.push_back(std::move(job));
+      add_finding(path, {FindingKind::kBroken, path.filename().string(), "", 0, 0,
+                         "is no zip archive of torch, and no safetensors; it may be truncated, or "
+                         "from before torch 1.6"});
     }
   }
 
+  const VerifyOptions& options_;
   unsigned threads_;
   std::vector<VerifyJob> jobs_;
 };
@@ -158,7 +206,7 @@ std::size_t VerifyReport::findings() const {
 VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
   if (!fs::exists(path)) throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()));
   const unsigned threads = options.threads != 0 ? options.threads : default_threads();
-  std::vector<VerifyJob> jobs = Search(threads).run(path);
+  std::vector<VerifyJob> jobs = Search(options, threads).run(path);
 
   std::vector<SumClaim> claims;
   for (const VerifyJob& job : jobs) {

@@ -31,12 +31,15 @@ struct VerifyReport {
 
 struct VerifyOptions {
   unsigned threads = 0;  ///< 0: default_threads().
+  int depth = 3;         ///< Levels below a directory that are looked into.
   Progress::Mode progress = Progress::Mode::kOff;
 };
 
 /// Checks a checkpoint, a model file, or all of those in a directory, and lists everything that is wrong
-/// (docs/formats.md, "Verifying"). Memory does not grow with the data. Nothing in the files is executed.
-/// Throws Error only if there is nothing to verify (kMissing, kCorrupt) or if the system fails.
+/// (docs/formats.md, "Verifying"). A file of a set (a shard, a rank's file, an index) stands for the set, and
+/// the manifest of the directory above says which files were saved. Memory does not grow with the data.
+/// Nothing in the files is executed. Throws Error only if there is nothing to verify (kMissing, kCorrupt) or
+/// if the system fails.
 [[nodiscard]] VerifyReport verify(const std::filesystem::path& path, const VerifyOptions& options);
 
 }  // namespace accel::ckpt

@@ -49,4 +49,12 @@ std::string to_string(const Finding& finding) {
   return fmt::format("{}: {}{}", name_of(finding.kind), place, finding.text);
 }
 
+ErrorKind error_kind_of(const std::vector<Finding>& findings) {
+  const bool only_missing = std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.kind == FindingKind::kMissingFile || finding.kind == FindingKind::kHole ||
+           finding.kind == FindingKind::kTruncated;
+  });
+  return only_missing ? ErrorKind::kMissing : ErrorKind::kCorrupt;
+}
+
 }  // namespace accel::ckpt

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.hpp"
+
 namespace accel::ckpt {
 
 /// What sort of defect a Finding is. The names (name_of) are part of the command's output.
@@ -40,5 +42,8 @@ void sort_findings(std::vector<Finding>& findings);
 
 /// "checksum: __0_0.distcp, bytes 64 to 128, 'model.w': record 'data/0' has ...".
 [[nodiscard]] std::string to_string(const Finding& finding);
+
+/// What an Error about findings is: kMissing if all of them say that something is not there, else kCorrupt.
+[[nodiscard]] ErrorKind error_kind_of(const std::vector<Finding>& findings);
 
 }  // namespace accel::ckpt

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,10 @@ struct VerifyJob {
                                    bool times_matter);
 
 /// A directory with `accel_manifest.json`: that the files it lists, and only those, are there, with the sizes
-/// and checksums it gives, and the tensors too. With `only` not empty, no more than the files in that
-/// subdirectory.
-[[nodiscard]] VerifyJob verify_manifest(const std::filesystem::path& directory, const std::string& only);
+/// and checksums it gives, and the tensors too. With `only` not empty, no more than the files that it names,
+/// and those in the subdirectories that it names.
+[[nodiscard]] VerifyJob verify_manifest(const std::filesystem::path& directory,
+                                        const std::set<std::string>& only);
 
 /// An archive of torch.save or a TorchScript model. `kind` is name_of(Kind).
 [[nodiscard]] VerifyJob verify_torch(const std::filesystem::path& file, std::string_view kind);

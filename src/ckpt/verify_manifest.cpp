@@ -72,7 +72,8 @@ Manifest parse_manifest(const fs::path& path) {
 
 class ManifestVerifier {
  public:
-  ManifestVerifier(const fs::path& directory, const std::string& only) : directory_(directory), only_(only) {
+  ManifestVerifier(const fs::path& directory, const std::set<std::string>& only)
+      : directory_(directory), only_(only) {
     job_.result.path = directory;
     job_.result.kind = "manifest";
   }
@@ -99,7 +100,7 @@ class ManifestVerifier {
   }
 
   [[nodiscard]] bool is_wanted(const std::string& name) const {
-    return only_.empty() || name.starts_with(only_ + "/");
+    return only_.empty() || only_.contains(name) || only_.contains(name.substr(0, name.find('/')));
   }
 
   void check_file(const std::string& name, const ListedFile& listed) {
@@ -169,14 +170,14 @@ class ManifestVerifier {
   }
 
   fs::path directory_;
-  std::string only_;
+  std::set<std::string> only_;
   VerifyJob job_;
   Manifest manifest_;
 };
 
 }  // namespace
 
-VerifyJob verify_manifest(const fs::path& directory, const std::string& only) {
+VerifyJob verify_manifest(const fs::path& directory, const std::set<std::string>& only) {
   return ManifestVerifier(directory, only).run();
 }
 

@@ -82,4 +82,14 @@ std::string to_string(const WeightShard& shard) {
   return fmt::format("{}-{:05}-of-{:05}{}", shard.stem, shard.number, shard.count, shard.extension);
 }
 
+std::optional<std::string> missing_shard(const std::filesystem::path& directory, std::string_view name) {
+  std::optional<WeightShard> shard = parse_weight_shard(name);
+  if (!shard) return std::nullopt;
+  for (shard->number = 1; shard->number <= shard->count; ++shard->number) {
+    std::string other = to_string(*shard);
+    if (!std::filesystem::exists(directory / other)) return other;
+  }
+  return std::nullopt;
+}
+
 }  // namespace accel::ckpt

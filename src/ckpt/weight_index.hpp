@@ -40,4 +40,9 @@ struct WeightShard {
 /// The opposite of parse_weight_shard.
 [[nodiscard]] std::string to_string(const WeightShard& shard);
 
+/// The name of the first file that `directory` lacks of the set that `name` belongs to; nothing if the set is
+/// complete, or `name` is not one of several.
+[[nodiscard]] std::optional<std::string> missing_shard(const std::filesystem::path& directory,
+                                                       std::string_view name);
+
 }  // namespace accel::ckpt

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -13,14 +12,13 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/text.hpp"
 #include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/diff.hpp"
 #include "ckpt/diff_plan.hpp"
 #include "cli/commands.hpp"
+#include "cli/open_source.hpp"
 
 namespace accel::cli {
 namespace {
@@ -39,13 +37,6 @@ struct Options {
   ckpt::DiffOptions diff;
   std::size_t max_findings = 20;
 };
-
-// Finds `path`'s model, or its only checkpoint of any kind.
-std::unique_ptr<ckpt::Checkpoint> open(const std::string& path) {
-  const std::filesystem::path found = ckpt::find_checkpoint(path, ckpt::Want::kModel);
-  if (found != std::filesystem::path(path)) log::info(fmt::format("comparing '{}'", found.string()));
-  return ckpt::open_checkpoint(found);
-}
 
 std::string describe(const UnpairedTensor& tensor) {
   return fmt::format("{} {} {}", tensor.name, ckpt::torch_name(tensor.dtype), ckpt::to_string(tensor.shape));
@@ -179,8 +170,8 @@ void print_json(const DiffResult& result, const ckpt::Checkpoint& a, const ckpt:
 
 ExitCode run_diff(Options& options, const Globals& globals) {
   for (const std::string& rule : options.rename) options.selection.rename.push_back(ckpt::parse_rename(rule));
-  const std::unique_ptr<ckpt::Checkpoint> a = open(options.a);
-  const std::unique_ptr<ckpt::Checkpoint> b = open(options.b);
+  const std::unique_ptr<ckpt::Checkpoint> a = open_source(options.a, "comparing");
+  const std::unique_ptr<ckpt::Checkpoint> b = open_source(options.b, "comparing");
   const ckpt::DiffPlan plan = ckpt::plan_diff(*a, *b, options.selection);
   DiffResult result;
   double seconds = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "base/error.hpp"
 #include "base/text.hpp"
 #include "ckpt/inspection.hpp"
 #include "cli/commands.hpp"
@@ -147,19 +148,30 @@ Json to_json(const Inspection& result) {
   return document;
 }
 
+void print_json(const std::string& path, const ckpt::InspectedDirectory& found, std::ostream& out) {
+  Json document{{"path", path}, {"checkpoints", Json::array()}, {"damaged", Json::array()}};
+  for (const Inspection& result : found.checkpoints) document["checkpoints"].push_back(to_json(result));
+  for (const ckpt::DamagedCheckpoint& damaged : found.damaged) {
+    document["damaged"].push_back({{"path", damaged.path.string()}, {"text", damaged.why}});
+  }
+  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
 ExitCode run_inspect(const std::string& path, const Globals& globals) {
-  const std::vector<Inspection> results = ckpt::inspect_all(path);
+  const ckpt::InspectedDirectory found = ckpt::inspect_all(path);
   if (globals.json) {
-    Json document{{"path", path}, {"checkpoints", Json::array()}};
-    for (const Inspection& result : results) document["checkpoints"].push_back(to_json(result));
-    *globals.out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-    return ExitCode::kSuccess;
+    print_json(path, found, *globals.out);
+  } else {
+    for (const Inspection& result : found.checkpoints) {
+      if (&result != &found.checkpoints.front()) *globals.out << "\n";
+      print_text(result, *globals.out);
+    }
   }
-  for (const Inspection& result : results) {
-    if (&result != &results.front()) *globals.out << "\n";
-    print_text(result, *globals.out);
-  }
-  return ExitCode::kSuccess;
+  if (found.damaged.empty()) return ExitCode::kSuccess;
+  globals.out->flush();
+  throw Error(ErrorKind::kMissing,
+              fmt::format("'{}' holds an incomplete checkpoint: {}", path, to_string(found.damaged)))
+      .hint("'accel verify' lists all that is wrong");
 }
 
 }  // namespace

@@ -8,11 +8,12 @@
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_search.hpp"
+#include "ckpt/merge_check.hpp"
 #include "ckpt/output_commit.hpp"
 #include "ckpt/plan_torchscript.hpp"
 #include "ckpt/select_tensors.hpp"
 #include "cli/commands.hpp"
+#include "cli/open_source.hpp"
 #include "cli/output_report.hpp"
 
 namespace accel::cli {
@@ -55,9 +56,7 @@ ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
 
 ExitCode run_load(const Options& options, const Globals& globals) {
   const std::unique_ptr<ckpt::Checkpoint> model = open_model(options.model);
-  const fs::path path = ckpt::find_checkpoint(options.checkpoint, ckpt::Want::kModel);
-  if (path != fs::path(options.checkpoint)) log::info(fmt::format("loading '{}'", path.string()));
-  const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(path);
+  const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "loading");
   const fs::path output = options.output;
   const auto missing = options.partial ? ckpt::Missing::kKeep : ckpt::Missing::kRefuse;
   ckpt::TorchScriptPlan plan =
@@ -77,9 +76,14 @@ ExitCode run_load(const Options& options, const Globals& globals) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
   }
+  const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
+  if (options.force && fs::exists(output) && fs::equivalent(output, options.model)) {
+    // The model is gone afterwards: nothing may be wrong with either.
+    ckpt::check_source(*model, mode);
+    ckpt::check_source(*source, mode);
+  }
   {
-    Progress progress("loading", files.total_bytes(),
-                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
+    Progress progress("loading", files.total_bytes(), mode);
     ckpt::write_output(*source, files, target, options.limits, progress);
     report.seconds = progress.seconds();
   }

@@ -13,7 +13,6 @@
 #include "base/progress.hpp"
 #include "base/text.hpp"
 #include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/merge_check.hpp"
 #include "ckpt/merge_plan.hpp"
 #include "ckpt/model_assets.hpp"
@@ -21,6 +20,7 @@
 #include "ckpt/remove_checkpoint.hpp"
 #include "cli/commands.hpp"
 #include "cli/merge_report.hpp"
+#include "cli/open_source.hpp"
 #include "cli/output_report.hpp"
 
 namespace accel::cli {
@@ -101,19 +101,22 @@ void say_what_is_left_out(const ckpt::MergePlan& plan) {
   }
 }
 
+bool has_checksums(ckpt::Kind kind) {
+  return kind != ckpt::Kind::kSafetensors && kind != ckpt::Kind::kSafetensorsSharded &&
+         kind != ckpt::Kind::kDcpSafetensors;
+}
+
 ExitCode run_merge(Options options, const Globals& globals) {
   for (const std::string& rename : options.renames) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
   if (options.remove_source) sweep_leftovers(options.checkpoint);  // Of a removal that did not finish.
-  const fs::path path = ckpt::find_checkpoint(options.checkpoint, ckpt::Want::kModel);
-  if (path != fs::path(options.checkpoint)) log::info(fmt::format("merging '{}'", path.string()));
-  const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(path);
+  const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "merging");
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
   const ckpt::OutputTarget target = target_of(options, plan);
   if (options.remove_source) {
     ckpt::check_removable(*source);
-    check_removal(path, target);
+    check_removal(source->path(), target);
     check_completeness(options.merge.selection, plan);
   }
   say_what_is_left_out(plan);
@@ -126,12 +129,19 @@ ExitCode run_merge(Options options, const Globals& globals) {
   ckpt::check_target(plan.output, target);
   ckpt::check_divergence(*source, plan);
   const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
+  const bool verify = options.verify || options.remove_source;
+  if (verify) {
+    ckpt::check_source(*source, mode);
+  } else if (has_checksums(source->kind())) {
+    log::info(
+        fmt::format("the checksums of '{}' are not checked; --verify checks them", source->path().string()));
+  }
   {
     Progress progress("merging", plan.output.total_bytes(), mode);
     ckpt::write_output(*source, plan.output, target, options.limits, progress);
     report.seconds = progress.seconds();
   }
-  if (options.verify || options.remove_source) {
+  if (verify) {
     Progress progress("verifying", plan.output.total_bytes(), mode);
     ckpt::check_merged(*source, plan, target, progress);
     report.verified = true;
@@ -164,9 +174,10 @@ void add_options(Command& command, Options& options) {
   command.flag("--unsafe-serialization", options.merge.unsafe_serialization,
                "Write pytorch_model.bin, torch.save's format");
   command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from there into OUT");
-  command.flag("--verify", options.verify, "Read the output again and compare it with the checkpoint");
+  command.flag("--verify", options.verify,
+               "Verify the checkpoint first, then read the output again and compare the two");
   command.flag("--remove-checkpoint-dir", options.remove_source,
-               "Remove the checkpoint once the output is durable and verified");
+               "Remove the checkpoint once both it and the output, which is durable, are verified");
   add_write_options(command, options.force, options.dry_run, options.limits);
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ckpt::Finding;
-using ckpt::FindingKind;
 using ckpt::RepairScan;
 using Json = nlohmann::ordered_json;
 
@@ -69,15 +67,6 @@ void print_text(const Repaired& repaired, bool dry_run, std::ostream& out) {
   for (const Finding& finding : scan.findings) out << "  " << ckpt::to_string(finding) << "\n";
 }
 
-// What is missing is another failure than what is broken.
-ErrorKind kind_of(const std::vector<Finding>& findings) {
-  const bool only_missing = std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.kind == FindingKind::kMissingFile || finding.kind == FindingKind::kHole ||
-           finding.kind == FindingKind::kTruncated;
-  });
-  return only_missing ? ErrorKind::kMissing : ErrorKind::kCorrupt;
-}
-
 ExitCode run_repair(const Options& options, const Globals& globals) {
   ckpt::RepairOptions repair_options;
   if (!globals.quiet) repair_options.progress = Progress::Mode::kAuto;
@@ -96,8 +85,8 @@ ExitCode run_repair(const Options& options, const Globals& globals) {
   if (globals.json) *globals.out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   if (findings.empty()) return ExitCode::kSuccess;
   globals.out->flush();
-  throw Error(kind_of(findings), fmt::format("'{}' cannot be repaired: {} finding{}", options.path,
-                                             findings.size(), findings.size() == 1 ? "" : "s"))
+  throw Error(error_kind_of(findings), fmt::format("'{}' cannot be repaired: {} finding{}", options.path,
+                                                   findings.size(), findings.size() == 1 ? "" : "s"))
       .hint("use an earlier checkpoint, or bring back the files that are missing or damaged");
 }
 

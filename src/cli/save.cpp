@@ -9,10 +9,10 @@
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/output_commit.hpp"
 #include "ckpt/save_plan.hpp"
 #include "cli/commands.hpp"
+#include "cli/open_source.hpp"
 #include "cli/output_report.hpp"
 
 namespace accel::cli {
@@ -42,9 +42,7 @@ ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan)
 }
 
 ExitCode run_save(const Options& options, const Globals& globals) {
-  const fs::path path = ckpt::find_checkpoint(options.source, ckpt::Want::kModel);
-  if (path != fs::path(options.source)) log::info(fmt::format("saving '{}'", path.string()));
-  const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(path);
+  const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.source, "saving");
   const ckpt::SavePlan plan = ckpt::plan_save(*source, options.save);
   const ckpt::OutputTarget target = target_of(options, plan);
   for (const std::string& name : plan.left_out) log::warn(fmt::format("'{}' is left out", name));

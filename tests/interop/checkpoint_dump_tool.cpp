@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   try {
     std::filesystem::create_directories(argv[2]);
     const Want wanted = want == "model" ? Want::kModel : want == "optimizer" ? Want::kOptimizer : Want::kAny;
-    std::cout << dump(find_checkpoint(argv[1], wanted), argv[2]).dump() << '\n';
+    std::cout << dump(find_checkpoint(argv[1], wanted).path, argv[2]).dump() << '\n';
   } catch (const Error& e) {
     std::cerr << e.message() << '\n' << e.advice() << '\n';
     return static_cast<int>(exit_code_of(e.kind()));

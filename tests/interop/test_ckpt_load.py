@@ -187,3 +187,20 @@ def test_dry_run_writes_nothing(accel, model, weights, tmp_path):
     assert "inner.linear.bias float32 [4]" in result.stdout
     assert not (tmp_path / "new.pt").exists()
     assert ckpt_peers.bits(torch.jit.load(model).bf) != ckpt_peers.bits(weights["bf"])
+
+
+def test_a_model_is_replaced_only_if_nothing_is_damaged(accel, tmp_path):
+    model = tmp_path / "model.pt"
+    torch.jit.script(torch.nn.Linear(40, 30)).save(model)
+    torch.save({"weight": torch.ones(30, 40), "bias": torch.ones(30)}, tmp_path / "state.bin")
+    command = ("load", tmp_path / "state.bin", "--into", model, "--out", model, "--force")
+    sound, before = (tmp_path / "state.bin").read_bytes(), model.read_bytes()
+    for path in (model, tmp_path / "state.bin"):
+        data = bytearray(path.read_bytes())
+        data[data.index(b"data/0") + 200] ^= 1
+        path.write_bytes(data)
+        assert "checksum" in accel(*command, code=5).stderr
+        assert path.read_bytes() == data
+        path.write_bytes(before if path == model else sound)
+    accel(*command)
+    assert torch.equal(torch.jit.load(model).weight, torch.ones(30, 40))

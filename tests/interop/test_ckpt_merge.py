@@ -1,13 +1,16 @@
 """merge-weights on checkpoints that torch wrote, judged by safetensors and by Accelerate's own merge."""
 
 import json
+import os
 import shutil
+import zlib
 
 import ckpt_peers
 import pytest
 import safetensors
 import safetensors.torch
 import torch
+import torch.distributed.checkpoint as dcp
 from ckpt_peers import assert_same, expected_state
 
 FLOAT8 = [
@@ -171,13 +174,172 @@ def test_what_is_not_merged_whole_is_not_removed(accel, torch_checkpoints, tmp_p
     assert reason in accel(*command, *flags, code=2).stderr
     assert not (tmp_path / "out").exists()
     (tmp_path / "ckpt/mine").mkdir()
-    assert "'mine' in it is no part of the checkpoint" in accel(*command, code=2).stderr
+    assert "'mine' in it is not part of the checkpoint" in accel(*command, code=2).stderr
     (tmp_path / "ckpt/mine").rmdir()
     (tmp_path / "link").symlink_to(tmp_path / "ckpt")
     assert "is a link" in accel("merge-weights", tmp_path / "link", *command[2:], code=2).stderr
     accel("verify", tmp_path / "ckpt")
     accel(*command)
     assert not (tmp_path / "ckpt").exists()
+
+
+def test_the_optimizer_is_never_merged_for_a_model_that_is_gone(accel, torch_checkpoints, tmp_path):
+    parent = shutil.copytree(torch_checkpoints / "net", tmp_path / "net")
+    command = ("merge-weights", "--remove-checkpoint-dir", parent, tmp_path / "out")
+    accel(*command)
+    again = accel(*command, code=4).stderr
+    assert "holds no checkpoint of a model, but an optimizer's" in again and "optimizer_0" in again
+    assert (parent / "optimizer_0/.metadata").exists()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.safetensors"]
+    accel("merge-weights", parent / "optimizer_0", tmp_path / "state")
+    assert (tmp_path / "state/optimizer.safetensors").exists()
+
+
+@pytest.mark.parametrize("damage", ["no metadata", "empty", "unfinished"])
+@pytest.mark.parametrize("command", ["merge-weights", "save", "inspect", "diff", "load"])
+def test_what_is_damaged_is_named_and_nothing_else_is_taken(accel, torch_checkpoints, tmp_path, damage, command):
+    run = tmp_path / "run"
+    for number in (4, 5):
+        shutil.copytree(torch_checkpoints / "net", run / f"checkpoint_{number}")
+    model = run / "checkpoint_5/pytorch_model_fsdp_0"
+    if damage == "unfinished":
+        (run / "checkpoint_5").rename(run / "checkpoint_5.incomplete")
+        model = run / "checkpoint_5.incomplete"
+    else:
+        for path in model.iterdir():
+            if damage == "empty" or path.name == ".metadata":
+                path.unlink()
+    out = tmp_path / "out"
+    torch.jit.script(torch.nn.Linear(1, 1)).save(tmp_path / "model.pt")
+    arguments = {
+        "merge-weights": (run, out),
+        "save": (run, out, "--type", "full"),
+        "inspect": (run,),
+        "diff": (run, torch_checkpoints / "net"),
+        "load": (run, "--into", tmp_path / "model.pt", "--out", out),
+    }
+    error = accel(command, *arguments[command], code=4).stderr
+    assert f"'{model}' " in error
+    assert not out.exists()
+    if command == "merge-weights":
+        assert str(run / "checkpoint_4/pytorch_model_fsdp_0") in error  # What could be named instead.
+        accel(command, run / "checkpoint_4", out)
+
+
+def test_a_set_of_shards_that_is_not_whole_is_no_model(accel, torch_checkpoints, tmp_path):
+    parts = tmp_path / "parts"
+    accel("merge-weights", torch_checkpoints / "net", parts, "--max-shard-size", "300")
+    for path in sorted(parts.iterdir())[1:]:
+        path.unlink()
+    assert "model-00002-of-" in accel("merge-weights", parts, tmp_path / "out", code=4).stderr
+    assert "model-00002-of-" in accel("verify", parts, code=3).stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_choosing_is_said(accel, torch_checkpoints, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(torch_checkpoints / "net", run / "checkpoints/checkpoint_1")
+    below = run / "checkpoints/checkpoint_1/pytorch_model_fsdp_0"
+    accel("merge-weights", run, run)
+    again = accel("merge-weights", run, tmp_path / "out").stderr
+    assert f"merging '{run / 'model.safetensors'}'" in again
+    assert f"'{below}' is not taken" in again
+
+
+def write_manifest(directory):
+    """accel_manifest.json above a sharded checkpoint, as the training writes it."""
+    files = []
+    for path in sorted(directory.iterdir()):
+        data = path.read_bytes()
+        files.append({"name": f"{directory.name}/{path.name}", "bytes": len(data), "crc32": zlib.crc32(data)})
+    tensors = {
+        fqn: {"dtype": str(tensor.properties.dtype).removeprefix("torch."), "shape": list(tensor.size)}
+        for fqn, tensor in dcp.FileSystemReader(directory).read_metadata().state_dict_metadata.items()
+    }
+    manifest = {"version": 1, "step": 1, "world_size": 2, "files": files, "tensors": tensors}
+    (directory.parent / "accel_manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("flag", ["--remove-checkpoint-dir", "--verify"])
+def test_a_damaged_source_is_never_said_to_be_verified(accel, torch_checkpoints, tmp_path, flag):
+    source = shutil.copytree(torch_checkpoints / "large/pytorch_model_fsdp_0", tmp_path / "ckpt")
+    shard = source / "__0_0.distcp"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    times = os.stat(shard)
+    shard.write_bytes(data)
+    os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
+    result = accel("merge-weights", source, tmp_path / "out", flag, code=5)
+    assert "checksum: __0_0.distcp" in result.stderr and "verified" not in result.stdout
+    assert (source / ".metadata").exists() and not (tmp_path / "out").exists()
+    unchecked = accel("merge-weights", source, tmp_path / "out")
+    assert f"the checksums of '{source}' are not checked" in unchecked.stderr
+    assert not json.loads(accel("merge-weights", source, tmp_path / "json", "--json").stdout)["verified"]
+
+
+@pytest.mark.parametrize("type, shard", [("sharded", "pytorch_model_fsdp_0/__1_0.distcp"), ("full", "pytorch_model_fsdp.bin")])
+def test_what_another_save_wrote_is_not_removed(accel, tmp_path, type, shard):
+    """It is sound by itself; only the manifest above says that it is not what was saved."""
+    for name, value in (("first", 1.0), ("second", 2.0)):
+        safetensors.torch.save_file({"a": torch.full((40, 30), value)}, tmp_path / f"{name}.safetensors")
+        ranks = ("--ranks", 2) if type == "sharded" else ()
+        accel("save", tmp_path / f"{name}.safetensors", tmp_path / name, "--type", type, *ranks)
+    path = tmp_path / "first" / shard
+    source = path if type == "full" else path.parent
+    if type == "full":
+        data = path.read_bytes()
+        files = [{"name": path.name, "bytes": len(data), "crc32": zlib.crc32(data)}]
+        manifest = {"version": 1, "files": files, "tensors": {}}
+        (path.parent / "accel_manifest.json").write_text(json.dumps(manifest))
+    else:
+        write_manifest(source)
+    accel("merge-weights", source, tmp_path / "sound", "--verify")
+    shutil.copy2(tmp_path / "second" / shard, path)
+    accel("verify", source, code=3)
+    error = accel("merge-weights", source, tmp_path / "out", "--remove-checkpoint-dir", code=5).stderr
+    assert "is not the file that was saved" in error
+    assert path.exists() and not (tmp_path / "out").exists()
+
+
+def test_rank_files_are_not_removed_in_part(accel, torch_checkpoints, tmp_path):
+    accel("save", torch_checkpoints / "net", tmp_path / "local", "--type", "local", "--ranks", 2, "--tensors-only")
+    before = sorted(tmp_path.glob("local/*"))
+    accel("merge-weights", tmp_path / "local", tmp_path / "out", "--remove-checkpoint-dir", code=2)
+    assert sorted(tmp_path.glob("local/*")) == before
+
+
+@pytest.mark.parametrize("command", ["merge-weights", "save"])
+def test_nothing_replaces_what_it_is_made_from(accel, tmp_path, command):
+    safetensors.torch.save_file({"weight": torch.ones(3, 2), "bias": torch.ones(3)}, tmp_path / "m.safetensors")
+    accel("save", tmp_path / "m.safetensors", tmp_path / "ckpt", "--type", "sharded")
+    source = tmp_path / "ckpt/pytorch_model_fsdp_0"
+    arguments = {
+        "merge-weights": (tmp_path / "m.safetensors", tmp_path / "m.safetensors", "--dtype", "bf16"),
+        "save": (source, tmp_path / "ckpt", "--type", "sharded", "--dtype", "bf16"),
+    }
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    error = accel(command, *arguments[command], "--force", code=2).stderr
+    assert "would be replaced, but the output is made from it" in error
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_keys_that_are_no_strings_have_dcps_names(accel, tmp_path):
+    from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+
+    state = {("a", 1): torch.ones(2), "b": {("it's", None, True): torch.zeros(3), 7: torch.ones(1)}}
+    torch.save(state, tmp_path / "state.bin")
+    accel("merge-weights", tmp_path / "state.bin", tmp_path / "out")
+    expected, _ = flatten_state_dict(state)
+    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), expected)
+
+
+def test_a_tensor_called_metadata_is_refused(accel, tmp_path):
+    state = {"__metadata__": torch.ones(2), "b": torch.zeros(3)}
+    torch.save(state, tmp_path / "state.bin")
+    error = accel("merge-weights", tmp_path / "state.bin", tmp_path / "out", code=1).stderr
+    assert "called '__metadata__'" in error and not (tmp_path / "out").exists()
+    accel("merge-weights", tmp_path / "state.bin", tmp_path / "out", "--rename", "__metadata__=data")
+    assert set(safetensors.torch.load_file(tmp_path / "out/model.safetensors")) == {"data", "b"}
 
 
 def test_missing_and_broken_checkpoints(accel, torch_checkpoints, tmp_path):

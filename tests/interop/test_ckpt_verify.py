@@ -357,3 +357,19 @@ def test_a_shard_of_dcps_safetensors_missing(verify, zoos, tmp_path):
     shard = sorted((tmp_path / "copy").glob("*.safetensors"))[0]
     shard.unlink()
     assert verify(tmp_path / "copy") != []
+
+
+@pytest.mark.parametrize("form", ["sharded", "local", "safetensors", "torch", "one"])
+def test_a_shard_that_is_no_regular_file(accel, verify, tmp_path, form):
+    safetensors.torch.save_file({n: torch.ones(100) for n in "abc"}, tmp_path / "m.safetensors")
+    source, out = tmp_path / "m.safetensors", tmp_path / "out"
+    if form in ("sharded", "local"):
+        accel("save", source, out, "--type", form, "--ranks", 2)
+    else:
+        flags = {"safetensors": ("--max-shard-size", 500), "torch": ("--max-shard-size", 500, "--unsafe-serialization")}
+        accel("merge-weights", source, out, *flags.get(form, ()))
+    assert verify(out, code=0) == []
+    shards = sorted(path for path in out.rglob("*") if path.suffix in (".distcp", ".bin", ".safetensors"))
+    shards[-1].unlink()
+    shards[-1].symlink_to("/dev/null")
+    assert any(file == shards[-1].name for _, file, _ in verify(out))

@@ -10,7 +10,6 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/convert_dtype.hpp"
 #include "ckpt/output_plan.hpp"
 #include "ckpt/select_tensors.hpp"
@@ -43,7 +42,8 @@ std::string shortened(const std::vector<std::string>& names) {
 }  // namespace
 
 CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path)
-    : checkpoint_(ckpt::open_checkpoint(ckpt::find_checkpoint(path, ckpt::Want::kModel))),
+    : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)),
+      checkpoint_(ckpt::open_checkpoint(found_.path)),
       reader_(checkpoint_->directory()) {
   for (const ckpt::OutputItem& item : ckpt::select_tensors(*checkpoint_, {}).state.tensors) {
     const ckpt::DType dtype = checkpoint_->tensors().at(item.source).dtype;
@@ -109,6 +109,9 @@ std::vector<std::string> CheckpointWeights::unused() const {
 std::vector<std::string> CheckpointWeights::warnings() const {
   std::vector<std::string> texts;
   const std::string where = checkpoint_->path().string();
+  for (const std::filesystem::path& other : found_.passed_over) {
+    texts.push_back(fmt::format("the weights are those of '{}'; '{}' is not taken", where, other.string()));
+  }
   if (const auto left = unused(); !left.empty()) {
     texts.push_back(fmt::format("'{}': the model has no place for {} of its tensors: {}", where, left.size(),
                                 shortened(left)));

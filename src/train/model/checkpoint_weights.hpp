@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.hpp"
+#include "ckpt/checkpoint_search.hpp"
 #include "ckpt/tensor_reader.hpp"
 #include "train/model/weight_source.hpp"
 
@@ -23,7 +24,8 @@ class CheckpointWeights final : public WeightSource {
   bool read_buffer(const std::string& name, const std::vector<std::int64_t>& shape, ckpt::DType dtype,
                    std::span<std::byte> out) override;
 
-  /// Tensors that the model has no place for, and buffers that are not there.
+  /// Checkpoints beside the one that was taken, tensors that the model has no place for, and buffers that are
+  /// not there.
   [[nodiscard]] std::vector<std::string> warnings() const override;
 
  private:
@@ -44,6 +46,7 @@ class CheckpointWeights final : public WeightSource {
   [[nodiscard]] std::vector<std::string> unused() const;
   void read(const Tensor& tensor, ckpt::DType dtype, std::int64_t begin, std::span<std::byte> out);
 
+  ckpt::FoundCheckpoint found_;
   std::unique_ptr<ckpt::Checkpoint> checkpoint_;
   ckpt::TensorReader reader_;
   std::map<std::string, Tensor> tensors_;

@@ -22,7 +22,7 @@ class CheckpointSearchTest : public ::testing::Test {
     return dir_ / name;
   }
   std::string found(Want want) {
-    return find_checkpoint(dir_.path(), want).lexically_relative(dir_.path()).string();
+    return find_checkpoint(dir_.path(), want).path.lexically_relative(dir_.path()).string();
   }
   std::string rejection(ErrorKind kind, Want want = Want::kModel) {
     return error_of(kind, [&] { (void)find_checkpoint(dir_.path(), want); });
@@ -53,7 +53,7 @@ TEST_F(CheckpointSearchTest, ModelAndOptimizerOfEveryForm) {
   put("local/pytorch_model_fsdp_rank0.bin");
   put("local/optimizer_0/.metadata");
   const auto in = [&](const char* name, Want want) {
-    return find_checkpoint(dir_ / name, want).lexically_relative(dir_.path()).string();
+    return find_checkpoint(dir_ / name, want).path.lexically_relative(dir_.path()).string();
   };
   EXPECT_EQ(in("sharded", Want::kModel), "sharded/pytorch_model_fsdp_0");
   EXPECT_EQ(in("sharded", Want::kOptimizer), "sharded/optimizer_0");
@@ -65,10 +65,69 @@ TEST_F(CheckpointSearchTest, ModelAndOptimizerOfEveryForm) {
   EXPECT_THAT(rejection(ErrorKind::kUsage, Want::kAny), HasSubstr("holds 6 checkpoints"));
 }
 
-TEST_F(CheckpointSearchTest, AnOptimizerAloneIsTakenForTheModel) {
+TEST_F(CheckpointSearchTest, AnOptimizerNeverStandsForAModel) {
   put("optimizer_0/.metadata");
-  EXPECT_EQ(found(Want::kModel), "optimizer_0");
+  put("scheduler.bin");
+  EXPECT_THAT(rejection(ErrorKind::kMissing),
+              AllOf(HasSubstr("holds no checkpoint of a model"), HasSubstr("optimizer_0'")));
+  EXPECT_EQ(found(Want::kOptimizer), "optimizer_0");
   EXPECT_EQ(found(Want::kAny), "optimizer_0");
+  EXPECT_EQ(find_checkpoint(dir_ / "optimizer_0", Want::kModel).path, dir_ / "optimizer_0");
+}
+
+TEST_F(CheckpointSearchTest, WhatIsDamagedIsNamedWhateverLiesBesideIt) {
+  put("checkpoint_4/pytorch_model_fsdp_0/.metadata");
+  EXPECT_EQ(found(Want::kModel), "checkpoint_4/pytorch_model_fsdp_0");
+  put("checkpoint_5/pytorch_model_fsdp_0/__0_0.distcp");
+  put("checkpoint_5/optimizer_0/.metadata");
+  EXPECT_THAT(rejection(ErrorKind::kMissing),
+              AllOf(HasSubstr("checkpoint_5/pytorch_model_fsdp_0' has .distcp files but no .metadata"),
+                    ::testing::Not(HasSubstr("checkpoint_4"))));
+  EXPECT_EQ(found(Want::kOptimizer), "checkpoint_5/optimizer_0");
+  EXPECT_THAT(list_checkpoints(dir_.path()).damaged, ::testing::SizeIs(1));
+  put("checkpoint_5/pytorch_model_fsdp_0/.metadata");
+  EXPECT_THAT(rejection(ErrorKind::kUsage), HasSubstr("holds 2 checkpoints"));
+}
+
+TEST_F(CheckpointSearchTest, AModelsDirectoryWithoutACheckpointIsDamaged) {
+  put("optimizer_0/.metadata");
+  std::filesystem::create_directory(dir_ / "pytorch_model_fsdp_0");
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("pytorch_model_fsdp_0' holds no checkpoint"));
+  EXPECT_THAT(rejection(ErrorKind::kMissing, Want::kAny),
+              HasSubstr("pytorch_model_fsdp_0' holds no checkpoint"));
+  EXPECT_EQ(found(Want::kOptimizer), "optimizer_0");
+}
+
+TEST_F(CheckpointSearchTest, ACheckpointThatHasLostItsModelIsDamaged) {
+  put("checkpoint_4/pytorch_model_fsdp_0/.metadata");
+  put("checkpoint_5/optimizer_0/.metadata");
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("checkpoint_5' holds no checkpoint of a model"));
+  EXPECT_EQ(list_checkpoints(dir_.path()).checkpoints.size(), 2);
+}
+
+TEST_F(CheckpointSearchTest, AnUnfinishedSaveIsNamedUnlessOneNamesTheOther) {
+  put("checkpoint_4/pytorch_model_fsdp_0/.metadata");
+  put("checkpoint_5.incomplete/pytorch_model_fsdp_0/.metadata");
+  EXPECT_THAT(rejection(ErrorKind::kMissing),
+              HasSubstr("checkpoint_5.incomplete' is a save that has not finished"));
+  EXPECT_EQ(find_checkpoint(dir_ / "checkpoint_4", Want::kModel).path,
+            dir_ / "checkpoint_4/pytorch_model_fsdp_0");
+}
+
+TEST_F(CheckpointSearchTest, AnUnfinishedSaveOfTheToolkitToo) {
+  put("checkpoint_4/pytorch_model_fsdp_0/.metadata");
+  std::filesystem::create_directory(dir_ / "merged.incomplete-0123abcd-12-0");  // Of a merge: no checkpoint.
+  EXPECT_EQ(found(Want::kModel), "checkpoint_4/pytorch_model_fsdp_0");
+  std::filesystem::create_directory(dir_ / "pytorch_model_fsdp_0.incomplete-0123abcd-12-0");
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("is a save that has not finished"));
+}
+
+TEST_F(CheckpointSearchTest, SomeOfSeveralShardsAreNoModel) {
+  put("a/model-00001-of-00002.safetensors");
+  EXPECT_EQ(kind_of(dir_ / "a"), Kind::kSafetensorsSharded);
+  put("b/pytorch_model-00002-of-00002.bin");
+  EXPECT_THAT(rejection(ErrorKind::kMissing),
+              HasSubstr("is part of a set without 'pytorch_model-00001-of-00002.bin'"));
 }
 
 TEST_F(CheckpointSearchTest, SafetensorsGoBeforeTheSameInBin) {
@@ -76,25 +135,29 @@ TEST_F(CheckpointSearchTest, SafetensorsGoBeforeTheSameInBin) {
   EXPECT_EQ(found(Want::kModel), "pytorch_model.bin");
   put("model.safetensors");
   EXPECT_EQ(found(Want::kModel), "model.safetensors");
+  EXPECT_THAT(find_checkpoint(dir_.path(), Want::kModel).passed_over,
+              ElementsAre(dir_ / "pytorch_model.bin"));
 }
 
 TEST_F(CheckpointSearchTest, AFinishedModelGoesBeforeItsCheckpoints) {
   put("checkpoint_1/pytorch_model_fsdp_0/.metadata");
   put("model.safetensors");
   EXPECT_EQ(found(Want::kModel), "model.safetensors");
+  EXPECT_THAT(find_checkpoint(dir_.path(), Want::kModel).passed_over,
+              ElementsAre(dir_ / "checkpoint_1/pytorch_model_fsdp_0"));
+  EXPECT_EQ(find_checkpoint(dir_.path() / "", Want::kModel).path, dir_ / "model.safetensors");
 }
 
 TEST_F(CheckpointSearchTest, SeveralAreNamed) {
   put("b/.metadata");
   put("a/.metadata");
   EXPECT_THAT(rejection(ErrorKind::kUsage), AllOf(HasSubstr("holds 2"), HasSubstr("/a, "), HasSubstr("/b")));
-  EXPECT_THAT(list_checkpoints(dir_.path()), ElementsAre(dir_ / "a", dir_ / "b"));
+  EXPECT_THAT(list_checkpoints(dir_.path()).checkpoints, ElementsAre(dir_ / "a", dir_ / "b"));
 }
 
 TEST_F(CheckpointSearchTest, LeftOversAreNeverEntered) {
-  put("checkpoint_2.incomplete/pytorch_model_fsdp_0/.metadata");
-  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("checkpoint_2.incomplete' is left over"));
   put("checkpoint_1.deleting/pytorch_model_fsdp_0/.metadata");
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("checkpoint_1.deleting' is left over"));
   put("checkpoint_0/pytorch_model_fsdp_0/.metadata");
   EXPECT_EQ(found(Want::kModel), "checkpoint_0/pytorch_model_fsdp_0");
 }
@@ -103,7 +166,9 @@ TEST_F(CheckpointSearchTest, SaysWhatIsThereInstead) {
   EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("holds no checkpoint of a model"));
   put("x/__0_0.distcp");
   EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("no .metadata"));
-  EXPECT_THAT(rejection(ErrorKind::kMissing, Want::kOptimizer), HasSubstr("no .metadata"));
+  EXPECT_THAT(rejection(ErrorKind::kMissing, Want::kAny), HasSubstr("no .metadata"));
+  EXPECT_THAT(rejection(ErrorKind::kMissing, Want::kOptimizer),
+              HasSubstr("holds no checkpoint of an optimizer"));
 }
 
 }  // namespace

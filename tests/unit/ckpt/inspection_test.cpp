@@ -66,7 +66,7 @@ TEST(InspectionTest, ADirectoryGivesAllThatIsInIt) {
   const Truth truth = Truth::make({"w"}, DType::kInt8, {3}, 1);
   write_checkpoint(dir / "a/pytorch_model_fsdp_0", {truth}, flat_split({truth}, 1));
   write_checkpoint(dir / "a/optimizer_0", {truth}, flat_split({truth}, 1));
-  const std::vector<Inspection> found = inspect_all(dir.path());
+  const std::vector<Inspection> found = inspect_all(dir.path()).checkpoints;
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].path, dir / "a/optimizer_0");
 }
@@ -76,11 +76,24 @@ TEST(InspectionTest, SaysWhatIsMissingOrBroken) {
   (void)error_of(ErrorKind::kMissing, [&] { (void)inspect_all(dir / "nothing"); });
   (void)error_of(ErrorKind::kMissing, [&] { (void)inspect_all(dir.path()); });
   write_file(dir / "__0_0.distcp", "");
-  (void)error_of(ErrorKind::kMissing, [&] { (void)inspect_all(dir.path()); });
+  EXPECT_EQ(inspect_all(dir.path()).damaged.size(), 1U);
   write_file(dir / "x.bin", "garbage that is nothing");
   (void)error_of(ErrorKind::kCorrupt, [&] { (void)inspect_all(dir / "x.bin"); });
   write_file(dir / "x.safetensors", "short");
   (void)error_of(ErrorKind::kCorrupt, [&] { (void)inspect_all(dir / "x.safetensors"); });
+}
+
+TEST(InspectionTest, WhatIsDamagedInADirectoryIsListedBesideTheRest) {
+  const TempDir dir;
+  const std::vector<Truth> truths{Truth::make({"model", "a"}, DType::kFloat32, {2}, 1)};
+  for (const char* name : {"a", "b"}) write_checkpoint(dir / name, truths, flat_split(truths, 2));
+  EXPECT_TRUE(inspect_all(dir.path()).damaged.empty());
+  std::filesystem::remove(dir / "a/.metadata");
+  const InspectedDirectory found = inspect_all(dir.path());
+  ASSERT_EQ(found.checkpoints.size(), 1);
+  EXPECT_EQ(found.checkpoints[0].path, dir / "b");
+  ASSERT_EQ(found.damaged.size(), 1);
+  EXPECT_EQ(found.damaged[0].path, dir / "a");
 }
 
 }  // namespace

@@ -97,5 +97,31 @@ TEST_F(OutputCommitTest, RefusesTooLittleMemory) {
   (void)error_of(ErrorKind::kUsage, [&] { write(0, {.memory_bytes = kLeastWriteMemory, .threads = 2}); });
 }
 
+TEST_F(OutputCommitTest, NeverReplacesWhatItIsMadeFrom) {
+  write(0);
+  const std::string before = read_file(dir_ / "out/model.safetensors");
+  source_ = open_checkpoint(dir_ / "out/model.safetensors");
+  target_.existing = AtomicFile::Existing::kReplace;
+  const auto refusal = [&] { return error_of(ErrorKind::kUsage, [&] { write(0); }); };
+  EXPECT_THAT(refusal(),
+              HasSubstr("out/model.safetensors' would be replaced, but the output is made from it"));
+  target_.path = dir_ / "out/model.safetensors";
+  target_.is_file = true;
+  EXPECT_THAT(refusal(), HasSubstr("would be replaced"));
+  std::filesystem::create_symlink(dir_ / "out/model.safetensors", dir_ / "link.safetensors");
+  source_ = open_checkpoint(dir_ / "link.safetensors");
+  EXPECT_THAT(refusal(), HasSubstr("would be replaced"));
+  EXPECT_EQ(read_file(dir_ / "out/model.safetensors"), before);
+  // A sharded checkpoint's directory gets another file, and keeps its own.
+  source_ = open_checkpoint(dir_ / "c");
+  target_.path = dir_ / "c";
+  target_.is_file = false;
+  write(0);
+  write(0);
+  EXPECT_EQ(read_file(dir_ / "c/model.safetensors"), before);
+  target_.belongs = [](std::string_view) { return true; };
+  EXPECT_THAT(refusal(), HasSubstr("/.metadata' would be replaced"));
+}
+
 }  // namespace
 }  // namespace accel::ckpt

@@ -22,5 +22,15 @@ TEST(RemoveCheckpointTest, RemovesOnlyTheOne) {
   EXPECT_THAT(names_in(dir.path()), ElementsAre("b"));
 }
 
+TEST(RemoveCheckpointTest, NotWithWhatIsNoPartOfIt) {
+  const TempDir dir;
+  const std::vector<Truth> truths{Truth::make({"model", "a"}, DType::kFloat32, {2}, 1)};
+  write_checkpoint(dir / "a", truths, flat_split(truths, 2));
+  testing::write_file(dir / "a/model.safetensors", "of an earlier merge");
+  EXPECT_THAT(testing::error_of(ErrorKind::kUsage, [&] { remove_checkpoint(*open_checkpoint(dir / "a")); }),
+              ::testing::HasSubstr("'model.safetensors' in it is not part of the checkpoint"));
+  EXPECT_THAT(names_in(dir / "a"), ::testing::Contains(".metadata"));
+}
+
 }  // namespace
 }  // namespace accel::ckpt

@@ -1,8 +1,10 @@
 #include "ckpt/repair.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
+#include "ckpt/crc32.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt {
@@ -155,6 +157,44 @@ TEST_F(RepairTest, FindsWhatNeedsRepair) {
               HasSubstr("has no data files"));
   EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { (void)find_repairable(dir_ / "none", false); }),
               HasSubstr("is not there"));
+}
+
+TEST_F(RepairTest, ASaveThatHasNotFinishedIsLeftAloneUnlessItIsNamed) {
+  fs::create_directory(dir_ / "checkpoint_5.incomplete");
+  fs::rename(path(), dir_ / "checkpoint_5.incomplete/c");
+  EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { (void)find_repairable(dir_.path(), false); }),
+              HasSubstr("has no data files"));
+  EXPECT_THAT(find_repairable(dir_ / "checkpoint_5.incomplete", false),
+              ElementsAre(dir_ / "checkpoint_5.incomplete/c"));
+}
+
+TEST_F(RepairTest, AnEmptyModelIsNotSaidToNeedNoRepair) {
+  write_checkpoint(dir_ / "optimizer_0", kTruths, flat_split(kTruths, 1));
+  fs::rename(path(), dir_ / "pytorch_model_fsdp_0");
+  for (const auto& entry : fs::directory_iterator(dir_ / "pytorch_model_fsdp_0")) fs::remove(entry.path());
+  EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { (void)find_repairable(dir_.path(), false); }),
+              HasSubstr("pytorch_model_fsdp_0' holds no checkpoint"));
+}
+
+TEST_F(RepairTest, AShardOfAnotherSaveIsNoPartOfIt) {
+  const auto listed = [&](const std::string& name) {
+    const std::string data = read_file(path() / name);
+    return fmt::format(R"({{"name": "c/{}", "bytes": {}, "crc32": {}}})", name, data.size(),
+                       crc32(std::as_bytes(std::span(data))));
+  };
+  const auto write_manifest = [&] {
+    write_file(dir_ / "accel_manifest.json",
+               fmt::format(R"({{"version": 1, "files": [{}, {}, {}], "tensors": {{}}}})",
+                           listed("__0_0.distcp"), listed("__1_0.distcp"), listed("__2_0.distcp")));
+  };
+  write_manifest();
+  EXPECT_THAT(findings(), IsEmpty());
+  const TempDir other;
+  std::vector<Truth> truths = kTruths;
+  truths[0] = Truth::make({"model", "a"}, DType::kFloat32, {300, 200}, 77);
+  write_checkpoint(other.path(), truths, flat_split(truths, 3), kObjects);
+  write_file(path() / "__1_0.distcp", read_file(other / "__1_0.distcp"));
+  EXPECT_THAT(findings(), ElementsAre(HasSubstr("is not the file that was saved")));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "ckpt/crc32.hpp"
 #include "ckpt/dcp_metadata.hpp"
 #include "ckpt/safetensors.hpp"
-#include "helpers.hpp"
+#include "opened.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -223,6 +223,34 @@ TEST_F(VerifyTest, UnfinishedSavesAreNoCheckpoints) {
   fs::remove(dir_ / "run/checkpoint_1/.metadata");
   EXPECT_THAT(findings_of(dir_ / "run"),
               ElementsAre(HasSubstr("checkpoint_1: missing-file: .metadata: is not there")));
+}
+
+TEST_F(VerifyTest, WhatIsNotARegularFileIsAFinding) {
+  const TempDir dir;
+  testing::write_safetensors(dir / "model-00001-of-00002.safetensors",
+                             {Truth::make({"a"}, DType::kFloat32, {2}, 1)});
+  for (const char* name : {"model-00002-of-00002.safetensors", "other.bin", "pytorch_model_fsdp_rank0.bin"}) {
+    std::filesystem::create_symlink("/dev/null", dir / name);
+  }
+  std::filesystem::create_symlink("nowhere", dir / "lost.pt");
+  std::vector<std::string> broken;
+  for (const Verified& verified : verify(dir.path(), {}).checkpoints) {
+    for (const Finding& finding : verified.findings) broken.push_back(finding.file + " " + finding.text);
+  }
+  EXPECT_THAT(broken, ::testing::IsSupersetOf({"model-00002-of-00002.safetensors is not a regular file",
+                                               "other.bin is not a regular file",
+                                               "pytorch_model_fsdp_rank0.bin is not a regular file",
+                                               "lost.pt is a link to nothing"}));
+}
+
+TEST_F(VerifyTest, ASaveThatHasNotFinishedIsAFinding) {
+  const TempDir dir;
+  testing::write_safetensors(dir / "model.safetensors", {Truth::make({"a"}, DType::kFloat32, {2}, 1)});
+  std::filesystem::create_directory(dir / "checkpoint_5.incomplete");
+  const VerifyReport report = verify(dir.path(), {});
+  ASSERT_EQ(report.findings(), 1U);
+  EXPECT_EQ(report.checkpoints.front().path, dir / "checkpoint_5.incomplete");
+  EXPECT_EQ(report.checkpoints.front().findings.front().text, "is a save that has not finished");
 }
 
 }  // namespace
