@@ -9,8 +9,8 @@ namespace accel::ckpt::pickle {
 
 /// Writes `value` with protocol 2, in the opcodes that torch.save uses and torch.load(weights_only=True)
 /// accepts. The length depends on the tree alone. Strings and names are written once and referred to
-/// afterwards. Throws Error (kFailure) if the tree is deeper than a reader would accept, or if a string is not
-/// UTF-8, which Python would refuse to read.
+/// afterwards. Throws Error (kFailure) if the tree is deeper than a reader would accept, or if a string is
+/// not UTF-8, which Python would refuse to read.
 [[nodiscard]] std::string write(const Value& value);
 
 /// As write(), piece by piece, so that a dict of a million entries never has to be there as a Value:
