@@ -14,14 +14,14 @@ SIZES = {"vocabulary": 256, "length": 32, "width": 48, "layers": 2, "heads": 2}
 TEXT = ROOT / "examples/data/genesis-exodus.txt"
 
 
-def export(path, seed=0, **sizes):
+def export(path, seed=0, layer_classes=("Block",), **sizes):
     torch.manual_seed(seed)
     model = GPT(**{**SIZES, **sizes})
     # Not the initial values: biases and norms away from 0 and 1, so that mixing them up shows.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.02)
-    torch.jit.script(model).save(str(path), _extra_files={"accel.json": json.dumps({"layer_classes": ["Block"]})})
+    torch.jit.script(model).save(str(path), _extra_files={"accel.json": json.dumps({"layer_classes": list(layer_classes)})})
     return model
 
 

@@ -1,15 +1,43 @@
 #include "base/log.hpp"
 
 #include <fmt/format.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 namespace accel::log {
 namespace {
+
+constexpr const char* kPattern = "%n: %^%v%$";
+
+/// Hands each line to a function, coloured as on stderr.
+class FunctionSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  FunctionSink(Redirect::Write write, bool colors) : write_(std::move(write)), colors_(colors) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& msg) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(msg, text);
+    std::string line(text.data(), text.size());
+    if (colors_ && msg.level >= spdlog::level::warn) {
+      line.insert(msg.color_range_end, "\033[m");
+      line.insert(msg.color_range_start,
+                  msg.level == spdlog::level::warn ? "\033[33m\033[1m" : "\033[31m\033[1m");
+    }
+    write_(line);
+  }
+  void flush_() override {}
+
+  Redirect::Write write_;
+  bool colors_;
+};
 
 spdlog::color_mode color_mode_of(Color color) {
   switch (color) {
@@ -27,7 +55,7 @@ spdlog::color_mode color_mode_of(Color color) {
 std::shared_ptr<spdlog::logger> make_logger(std::string_view prefix, Level level, Color color) {
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode_of(color));
   auto logger = std::make_shared<spdlog::logger>(std::string(prefix), sink);
-  logger->set_pattern("%n: %^%v%$");
+  logger->set_pattern(kPattern);
   sink->set_color(spdlog::level::info, "");
   sink->set_color(spdlog::level::debug, "");
   logger->flush_on(spdlog::level::trace);
@@ -45,6 +73,15 @@ std::shared_ptr<spdlog::logger>& logger() {
 }  // namespace
 
 void init(std::string_view prefix, Level level, Color color) { logger() = make_logger(prefix, level, color); }
+
+Redirect::Redirect(Write write) : previous_(logger()->sinks()) {
+  const auto terminal = std::dynamic_pointer_cast<spdlog::sinks::stderr_color_sink_mt>(previous_.front());
+  auto sink = std::make_shared<FunctionSink>(std::move(write), terminal && terminal->should_color());
+  sink->set_pattern(kPattern);
+  logger()->sinks() = {std::move(sink)};
+}
+
+Redirect::~Redirect() { logger()->sinks() = std::move(previous_); }
 
 // What is merely said needs no label; what went wrong does.
 void debug(std::string_view message) { logger()->log(spdlog::level::debug, message); }

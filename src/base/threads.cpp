@@ -6,9 +6,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/cpus.hpp"
+
 namespace accel {
 
-unsigned default_threads() { return std::clamp(std::thread::hardware_concurrency(), 2U, 4U); }
+unsigned default_threads() { return std::clamp(usable_cpus(), 2U, 4U); }
 
 void run_on_threads(unsigned threads, const std::function<void()>& work) {
   std::mutex mutex;

@@ -4,8 +4,8 @@
 
 namespace accel {
 
-/// Threads to use when nobody says how many: one a core, two at least and four at most. More than that only
-/// waits for memory.
+/// Threads to use when nobody says how many: one a usable CPU, two at least and four at most. More than that
+/// only waits for memory.
 [[nodiscard]] unsigned default_threads();
 
 /// Runs `work` on `threads` threads, this one included, and waits for all. The first exception that one

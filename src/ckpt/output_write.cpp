@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "base/cpus.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "ckpt/convert_dtype.hpp"
@@ -251,7 +252,7 @@ void write_archive(File& out, const OutputArchive& archive, std::span<const std:
 
 unsigned threads_of(const WriteLimits& limits) {
   if (limits.threads > 0) return limits.threads;
-  return std::clamp(std::thread::hardware_concurrency(), 1U, 2U);
+  return std::clamp(usable_cpus(), 1U, 2U);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ constexpr std::array kFlags = {
     ValueFlag{"--max-restarts", "launch.max_restarts", "N",
               "Restarts of the whole group after a failure (0)"},
     ValueFlag{"--monitor-interval", "launch.monitor_interval", "SECONDS",
-              "Accepted; workers are watched without polling"},
+              "Has no effect: a rank that ends is seen at once"},
 };
 
 }  // namespace

@@ -48,7 +48,10 @@ struct FsdpConfig {
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;
   std::int64_t min_num_params = 100'000'000;  ///< Elements; of SIZE_BASED_WRAP.
   std::vector<std::string> transformer_layer_cls_to_wrap;
+  /// Who asks for these classes, for errors: "gpt.yaml:3:5: 'KEY'".
+  std::string wrap_origin = "'fsdp_config.transformer_layer_cls_to_wrap'";
   std::string ignored_modules;  ///< A regular expression on module names; empty: none.
+  std::string ignored_origin = "'fsdp_config.ignored_modules'";  ///< Who sets it, for errors.
   PrecisionConfig precision;
 };
 
@@ -166,7 +169,6 @@ struct LaunchConfig {
   bool use_cpu = false;
   std::vector<int> gpu_ids;  ///< Empty: no GPU. Else the devices of this machine's local ranks.
   Backend backend = Backend::kAuto;
-  double monitor_interval_s = 0.1;
   double grace_period_s = 30;     ///< From SIGTERM to SIGKILL.
   std::filesystem::path log_dir;  ///< Empty: `<output_dir>/logs` for training, else no log files.
   std::filesystem::path worker;   ///< Another accel-worker than the installed one; empty: that one.

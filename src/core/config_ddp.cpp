@@ -70,7 +70,8 @@ DdpConfig resolve_ddp(const Config& config, const Settings& settings, const Conf
   if (ddp.comm_hook == CommHookType::kPowerSgd) {
     ddp.power_sgd = power_sgd_of(settings);
   } else if (settings.has(kOptions)) {
-    warnings.push_back(fmt::format("'{}' has no effect without '{}: power_sgd'", kOptions, kHook));
+    warnings.push_back(fmt::format("{}'{}' has no effect without '{}: power_sgd'", settings.where(kOptions),
+                                   kOptions, kHook));
   }
   const bool hooks = ddp.comm_hook != CommHookType::kNo && suits(config, settings, request, ddp.comm_hook);
   return hooks ? ddp : DdpConfig{};

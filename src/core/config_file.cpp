@@ -63,6 +63,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   config.mixed_precision = settings.get<std::string>("mixed_precision").value_or("no");
   config.launch = resolve_launch(settings, request);
   config.distributed_type = resolve_distributed_type(settings, request, config.launch);
+  warn_of_launch(config, settings, request, loaded.warnings);
   if (!request.runs_program) {
     config.fsdp = resolve_fsdp(settings, loaded.warnings);
     // The GPU comes to a gather that begins with its unit only when it has computed all before. torch, whose

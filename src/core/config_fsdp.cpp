@@ -127,21 +127,25 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
                             settings.where(kKeptOnHost), kKeptOnHost));
   }
   fsdp.offload_params = settings.get<bool>("fsdp_config.offload_params").value_or(false);
-  if (const auto policy = settings.get<std::string>("fsdp_config.auto_wrap_policy")) {
+  static constexpr std::string_view kPolicy = "fsdp_config.auto_wrap_policy";
+  if (const auto policy = settings.get<std::string>(kPolicy)) {
     fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);
+    fsdp.wrap_origin = fmt::format("{}'{}: {}'", settings.where(kPolicy), kPolicy, *policy);
   }
   if (const auto least = settings.get<std::int64_t>("fsdp_config.min_num_params"))
     fsdp.min_num_params = *least;
-  if (const auto classes =
-          settings.get<std::vector<std::string>>("fsdp_config.transformer_layer_cls_to_wrap")) {
+  static constexpr std::string_view kClasses = "fsdp_config.transformer_layer_cls_to_wrap";
+  if (const auto classes = settings.get<std::vector<std::string>>(kClasses); classes && !classes->empty()) {
     fsdp.transformer_layer_cls_to_wrap = *classes;
+    fsdp.wrap_origin = fmt::format("{}'{}'", settings.where(kClasses), kClasses);
   }
-  if (const auto ignored = settings.get<std::string>("fsdp_config.ignored_modules")) {
+  static constexpr std::string_view kIgnored = "fsdp_config.ignored_modules";
+  if (const auto ignored = settings.get<std::string>(kIgnored)) {
+    fsdp.ignored_origin = fmt::format("{}'{}'", settings.where(kIgnored), kIgnored);
     try {
       (void)NamePattern(*ignored);
     } catch (Error& error) {
-      error.add_context(
-          fmt::format("{}'fsdp_config.ignored_modules'", settings.where("fsdp_config.ignored_modules")));
+      error.add_context(fsdp.ignored_origin);
       throw;
     }
     fsdp.ignored_modules = *ignored;

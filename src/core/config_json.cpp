@@ -191,7 +191,9 @@ void visit_fields(Visitor& v, T& c) {
     v("auto_wrap_policy", c.auto_wrap_policy);
     v("min_num_params", c.min_num_params);
     v("transformer_layer_cls_to_wrap", c.transformer_layer_cls_to_wrap);
+    v("wrap_origin", c.wrap_origin);
     v("ignored_modules", c.ignored_modules);
+    v("ignored_origin", c.ignored_origin);
     v("precision", c.precision);
   } else if constexpr (std::is_same_v<Struct, LaunchConfig>) {
     v("num_processes", c.num_processes);
@@ -202,7 +204,6 @@ void visit_fields(Visitor& v, T& c) {
     v("use_cpu", c.use_cpu);
     v("gpu_ids", c.gpu_ids);
     v("backend", c.backend);
-    v("monitor_interval_s", c.monitor_interval_s);
     v("grace_period_s", c.grace_period_s);
     v("log_dir", c.log_dir);
     v("worker", c.worker);

@@ -100,8 +100,6 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
                             settings.where("launch.backend")))
         .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
   }
-  launch.monitor_interval_s =
-      settings.get<double>("launch.monitor_interval").value_or(launch.monitor_interval_s);
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
   launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");
   launch.worker = settings.get<std::string>("launch.worker").value_or("");
@@ -131,6 +129,24 @@ DistributedType resolve_distributed_type(const Settings& settings, const ConfigR
         .hint("use_cpu: true runs on the CPU");
   }
   return type;
+}
+
+void warn_of_launch(const Config& config, const Settings& settings, const ConfigRequest& request,
+                    std::vector<std::string>& warnings) {
+  static constexpr std::string_view kInterval = "launch.monitor_interval";
+  if (settings.has(kInterval)) {
+    warnings.push_back(fmt::format("{}'{}' has no effect: the launcher sees at once when a rank ends",
+                                   settings.where(kInterval), kInterval));
+  }
+  const bool on_cpu_by_choice = settings.get<bool>("use_cpu").value_or(false);
+  if (config.distributed_type == DistributedType::kFsdp && config.launch.use_cpu && !on_cpu_by_choice &&
+      !request.runs_program) {
+    const bool by_name = settings.has("distributed_type");
+    warnings.push_back(
+        fmt::format("{}FSDP, but no GPU is visible here: training on the CPU; use_cpu: true, or --cpu, says "
+                    "that this is meant",
+                    settings.where(by_name ? "distributed_type" : "fsdp_config")));
+  }
 }
 
 }  // namespace accel::core

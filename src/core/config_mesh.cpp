@@ -76,8 +76,9 @@ int replicas_of_version_1(const Config& config, const Settings& settings, std::o
   }
   if (asked) return *asked;
   if (processes % config.launch.num_machines != 0) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}: {} processes on {} machines are not as many on each",
-                                               strategy.name, processes, config.launch.num_machines));
+    throw Error(ErrorKind::kUsage, fmt::format("{}{}: {} processes on {} machines are not as many on each",
+                                               settings.where("num_processes"), strategy.name, processes,
+                                               config.launch.num_machines));
   }
   return config.launch.num_machines;
 }
@@ -113,8 +114,8 @@ void resolve_mesh(Config& config, const Settings& settings, std::vector<std::str
                     "use distributed_type: FSDP");
     }
     if (settings.has("fsdp_config")) {
-      warnings.push_back(fmt::format("'fsdp_config' has no effect with 'distributed_type: {}'",
-                                     name_of(config.distributed_type)));
+      warnings.push_back(fmt::format("{}'fsdp_config' has no effect with 'distributed_type: {}'",
+                                     settings.where("fsdp_config"), name_of(config.distributed_type)));
     }
     config.fsdp = data_parallel();
     config.fsdp.replicate_size = processes;

@@ -42,8 +42,9 @@ PrecisionConfig resolve_precision(const Config& config, const Settings& settings
   const auto reduce = settings.get<std::string>(kReduce);
   if (reduce) check_reduce_dtype(config, settings, *reduce);
   if (settings.has(kScaler) && config.mixed_precision != "fp16") {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' is for mixed_precision: fp16, and '{}' is '{}'", kScaler,
-                                               kPrecision, config.mixed_precision))
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' is for mixed_precision: fp16, and '{}' is '{}'", settings.where(kScaler),
+                            kScaler, kPrecision, config.mixed_precision))
         .hint("drop the section");
   }
   PrecisionConfig precision;

@@ -19,6 +19,11 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
 DistributedType resolve_distributed_type(const Settings& settings, const ConfigRequest& request,
                                          const LaunchConfig& launch);
 
+/// What of the launcher's settings is otherwise than somebody may expect: values that do nothing, and FSDP on
+/// the CPU that nobody asked for.
+void warn_of_launch(const Config& config, const Settings& settings, const ConfigRequest& request,
+                    std::vector<std::string>& warnings);
+
 /// fsdp_config, with version 1's strategies in version 2's terms; appends what has no effect to `warnings`.
 /// How many replicas there are is left to resolve_mesh().
 FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings);

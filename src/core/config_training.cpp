@@ -28,14 +28,26 @@ class Section {
 
   template <class T>
   void require(std::string_view path, T& value) const {
-    if (!settings_.has(path)) {
-      throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is missing", file_.string(), path))
-          .hint("it has no default");
-    }
+    if (!settings_.has(path)) fail_missing(path);
     read(path, value);
   }
 
  private:
+  [[noreturn]] void fail_missing(std::string_view path) const {
+    // A null, here or at a section above, restores a default that is not there.
+    for (std::string_view section = path;; section = section.substr(0, section.rfind('.'))) {
+      if (settings_.find(section) != nullptr) {
+        const std::string what = section == path
+                                     ? fmt::format("'{}' is null", path)
+                                     : fmt::format("'{}' is missing, for '{}' is null", path, section);
+        throw Error(ErrorKind::kUsage, settings_.where(section) + what).hint("it has no default");
+      }
+      if (section.find('.') == std::string_view::npos) break;
+    }
+    throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is missing", file_.string(), path))
+        .hint("it has no default");
+  }
+
   const Settings& settings_;
   const std::filesystem::path& file_;
 };

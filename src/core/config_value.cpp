@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tuple>
+
 namespace accel::core {
 
 std::string text_of(const Origin& origin) {
@@ -60,8 +62,14 @@ bool Settings::has(std::string_view section) const {
 }
 
 std::string Settings::where(std::string_view path) const {
-  const Setting* setting = find(path);
-  return setting == nullptr ? std::string() : text_of(setting->origin) + ": ";
+  if (const Setting* setting = find(path)) return text_of(setting->origin) + ": ";
+  const std::string prefix = std::string(path) + ".";
+  const Setting* first = nullptr;
+  const auto place = [](const Origin& o) { return std::tuple(o.layer, o.line, o.column); };
+  for (auto it = map_.lower_bound(prefix); it != map_.end() && it->first.starts_with(prefix); ++it) {
+    if (first == nullptr || place(it->second.origin) < place(first->origin)) first = &it->second;
+  }
+  return first == nullptr ? std::string() : text_of(first->origin) + ": ";
 }
 
 }  // namespace accel::core

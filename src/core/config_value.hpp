@@ -59,7 +59,8 @@ class Settings {
     const T* value = std::get_if<T>(&setting->value);
     return value == nullptr ? std::nullopt : std::optional<T>(*value);
   }
-  /// "gpt.yaml:3:5: " for an error about `path`; empty if nobody set it.
+  /// "gpt.yaml:3:5: " for an error about `path`; of a section, where one of its values is set. Empty if
+  /// nobody set it.
   [[nodiscard]] std::string where(std::string_view path) const;
 
   [[nodiscard]] const Map& map() const { return map_; }

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/log.hpp"
+#include "base/process_state.hpp"
 #include "core/config.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
@@ -70,6 +71,17 @@ at::Device device_of(const core::Config& config, const train::Rank& rank) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
 }
 
+/// The first line of a run, for what it says is easily not what was meant.
+void report_device(const core::Config& config, const train::Rank& rank, at::Device device,
+                   const train::Group& group) {
+  const auto count = [](std::size_t number, const char* what) {
+    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+  };
+  log::info(fmt::format("{} on {}, backend {}", count(static_cast<std::size_t>(rank.world_size), "rank"),
+                        device.is_cuda() ? count(config.launch.gpu_ids.size(), "GPU") : "the CPU",
+                        group.backend_name()));
+}
+
 /// Runs `work`, and reports what it throws.
 template <class Work>
 ExitCode reported(Work&& work) {
@@ -95,6 +107,7 @@ ExitCode run() {
   if (train::onednn_multiplies_faster()) train::multiply_with_onednn();
   const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
   train::Group group = train::Group::connect(rank, config.launch.backend, device);
+  if (rank.rank == 0) report_device(config, rank, device, group);
   // An error is written down while the group is still there: the other ranks see that it is gone, and the
   // launcher takes the error that was written first for the cause.
   return reported([&] {
@@ -107,6 +120,7 @@ ExitCode run() {
 }  // namespace
 
 int main() {
+  reset_process_state();
   log::init("worker", log::Level::kNormal, log::Color::kAuto);
   ExitCode code = ExitCode::kFailure;
   const ExitCode before = reported([&] { code = run(); });

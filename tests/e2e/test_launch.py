@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -160,3 +161,20 @@ def test_training_hands_the_worker_its_configuration(accel, tmp_path):
     assert document["launch"]["num_processes"] == 2
     for rank in (0, 1):
         assert (tmp_path / f"runs/gpt/logs/attempt_0/rank_{rank}/stdout.log").read_text() == f"{rank} {resolved}\n"
+
+
+@pytest.mark.parametrize("name, said", [
+    ("no-such-host.invalid", "'no-such-host.invalid' "),
+    ("192.0.2.1", "'192.0.2.1' is not an address of this machine, on which rank 0 runs")], ids=["unknown", "another's"])
+def test_a_wrong_main_process_ip_is_named_before_anything_starts(accel, tmp_path, name, said):
+    begin = time.monotonic()
+    result = accel("launch", "--cpu", "--main_process_ip", name, "--", "touch", "started", code=2)
+    assert f"accel: error: --main-process-ip {name}: 'main_process_ip': {said}" in result.stderr
+    assert "hint: on one machine leave it out: 127.0.0.1 is the default" in result.stderr
+    assert time.monotonic() - begin < 20
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("name", ["localhost", socket.gethostname()])
+def test_this_machines_names_are_taken(launch, name):
+    assert launch("echo $MASTER_ADDR", "--main_process_ip", name).stdout == f"{name}\n"

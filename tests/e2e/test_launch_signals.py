@@ -1,6 +1,7 @@
 """No process is left behind, ever: however the launcher ends, and whatever the workers do against it."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -137,3 +138,29 @@ def test_kill_minus_nine_of_the_launchers_group(running):
     run = running(FAMILY, start_new_session=True)
     os.killpg(run.pid, signal.SIGKILL)
     run.assert_nobody_is_left()
+
+
+def test_scratch_of_the_dead_is_removed_by_the_next_run(start, tmp_path):  # noqa: F811
+    """The launcher and its guardian are killed together, so that neither can tidy up."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "accel-somebody-elses").mkdir()
+    environment = {"TMPDIR": str(scratch)}
+    run = start("--cpu", "--main_process_port", 0, "--", "bash", "-c", "touch started; exec sleep 60", env=environment)
+    alive = start("--cpu", "--main_process_port", 0, "--", "bash", "-c", "touch alive; exec sleep 60", env=environment)
+    wait_for(lambda: (tmp_path / "started").exists() and (tmp_path / "alive").exists())
+    children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    guardians = [int(pid) for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "accel-guardian\n"]
+    assert len(guardians) == 1
+    for pid in (*guardians, run.pid):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (*guardians, run.pid):
+        os.kill(pid, signal.SIGKILL)
+    run.finish()
+    assert len(list(scratch.iterdir())) == 3
+    third = start("--cpu", "--main_process_port", 0, "--", "true", env=environment)
+    assert third.finish()[0] == 0
+    assert len(list(scratch.iterdir())) == 2  # That of the living run, and what is not ours.
+    os.kill(alive.pid, signal.SIGTERM)
+    assert alive.finish()[0] == 143
+    assert [path.name for path in scratch.iterdir()] == ["accel-somebody-elses"]

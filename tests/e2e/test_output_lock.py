@@ -1,4 +1,4 @@
-"""Two runs do not write into one directory."""
+"""Two runs do not write into one directory, neither at once nor one after the other."""
 
 import json
 import signal
@@ -28,5 +28,24 @@ def test_a_second_run_into_the_same_directory_is_refused(accel, accel_path, tmp_
     finally:
         first.send_signal(signal.SIGINT)
         first.communicate(timeout=60)
+    (tmp_path / "out/metrics.jsonl").rename(tmp_path / "metrics of the first")
     accel("launch", second)
     assert len(train_runs.metrics(tmp_path)) >= 2
+
+
+def test_metrics_of_an_earlier_run_are_not_overwritten(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, max_steps=2)
+    accel("launch", config)
+    before = (tmp_path / "out/metrics.jsonl").read_bytes()
+    logs = (tmp_path / "out/logs/attempt_0/rank_0/stderr.log").stat().st_mtime_ns
+    error = accel("launch", config, code=2).stderr
+    assert "config.yaml:" in error and "'training.output_dir'" in error
+    assert f"'{tmp_path}/out/metrics.jsonl' holds the metrics of an earlier run" in error
+    assert "hint: choose another output_dir, or move that file away" in error
+    assert (tmp_path / "out/metrics.jsonl").read_bytes() == before
+    assert (tmp_path / "out/logs/attempt_0/rank_0/stderr.log").stat().st_mtime_ns == logs
+    # What has logs alone, or metrics without a line, loses nothing.
+    (tmp_path / "out/metrics.jsonl").write_bytes(b"")
+    accel("launch", config)
+    assert [json.loads(line)["step"] for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()] == [1, 2]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -165,7 +166,34 @@ def test_says_what_is_wrong(accel, tmp_path, change, message):
 def test_the_class_error_lists_the_classes_there_are(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 1, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"})
-    assert "Attention, Block, Embedding, GPT" in accel("launch", config, code=6).stderr
+    error = accel("launch", config, code=6).stderr
+    assert "Attention, Block, Embedding, GPT" in error
+    assert re.search(r"config.yaml:\d+:\d+: 'fsdp_config.transformer_layer_cls_to_wrap': no module of class 'Blok'", error)
+
+
+def test_classes_that_the_model_file_names_are_its_own_fault(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt", layer_classes=["Blok"])
+    config = train_runs.config(tmp_path, 1)
+    document = json.loads(config.read_text())
+    del document["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"]
+    config.write_text(json.dumps(document))
+    error = accel("launch", config, code=6).stderr
+    assert "the model file's accel.json, 'layer_classes': no module of class 'Blok' in the model" in error
+    assert "fsdp_transformer_layer_cls_to_wrap" not in error
+
+
+def test_the_first_line_names_device_and_backend(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    said = accel("launch", train_runs.config(tmp_path, 2, max_steps=1)).stderr
+    assert said.startswith("rank 0: 2 ranks on the CPU, backend shm\n")
+
+
+def test_a_run_that_is_on_the_cpu_for_want_of_a_gpu_says_so(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, max_steps=1, use_cpu=None)
+    said = accel("launch", config, env={"CUDA_VISIBLE_DEVICES": ""}).stderr
+    assert re.search(r"^accel: warning: \S*config.yaml:\d+:\d+: FSDP, but no GPU is visible here", said), said
+    assert "rank 0: 1 rank on the CPU, backend none" in said
 
 
 @pytest.mark.parametrize("damage", ["truncated", "not a zip", "a Python pickle"])

@@ -131,6 +131,7 @@ def test_what_the_model_ties_has_to_be_the_same_in_the_weights(accel, tmp_path):
 
     def launch(**changed):
         save_file({**state, **changed}, tmp_path / "model.safetensors")
+        (tmp_path / "out/metrics.jsonl").unlink(missing_ok=True)
         return accel("launch", train_runs.config(tmp_path, 2, **config), code=6 if changed else 0).stderr
 
     launch()

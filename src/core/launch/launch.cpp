@@ -5,42 +5,25 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/leftover.hpp"
 #include "base/log.hpp"
+#include "core/launch/address.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/machine.hpp"
 #include "core/launch/report.hpp"
+#include "core/launch/scratch.hpp"
 #include "core/launch/supervisor.hpp"
 
 namespace accel::core {
 namespace {
-
-/// A private temporary directory, removed with all it holds.
-class Scratch {
- public:
-  explicit Scratch(const Environment& environment) {
-    std::string name = environment("TMPDIR").value_or("/tmp") + "/accel-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw system_error("create", name, errno);
-    path_ = name;
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string new_run_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
@@ -79,6 +62,29 @@ LeftoverLock lock_output(const std::filesystem::path& folder) {
         .hint("wait until it ends, or choose another output_dir");
   }
   return lock;
+}
+
+/// A run starts its metrics anew; those of an earlier run must not be lost by it.
+void refuse_earlier_metrics(const LoadedConfig& loaded) {
+  static constexpr std::string_view kKey = "training.output_dir";
+  const std::filesystem::path file = loaded.config.training->output_dir / "metrics.jsonl";
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+  if (error || bytes == 0) return;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}': '{}' holds the metrics of an earlier run",
+                                             loaded.settings.where(kKey), kKey, file.string()))
+      .hint("choose another output_dir, or move that file away");
+}
+
+/// rank 0 hosts its store on this machine, and all ranks connect to it by this name.
+void check_main_process_ip(const LoadedConfig& loaded) {
+  static constexpr std::string_view kKey = "main_process_ip";
+  try {
+    check_own_address(loaded.config.launch.main_process_ip);
+  } catch (Error& error) {
+    error.add_context(fmt::format("{}'{}'", loaded.settings.where(kKey), kKey));
+    throw std::move(error).hint("on one machine leave it out: 127.0.0.1 is the default");
+  }
 }
 
 /// Writes the file that every worker reads its configuration from, and returns its path.
@@ -124,18 +130,16 @@ LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Var
   return plan;
 }
 
-ExitCode judge(const GroupOutcome& group) {
-  const ExitCode code = exit_code_of_group(group);
-  switch (code) {
+/// What is wrong with the run; absent if nothing is.
+std::optional<Error> failure_of(const GroupOutcome& group) {
+  switch (exit_code_of_group(group)) {
     case ExitCode::kSuccess:
-      return code;
     case ExitCode::kPreempted:
-      log::info("stopped for preemption, after saving");
-      return code;
+      return std::nullopt;
     case ExitCode::kInterrupted:
-      throw Error(ErrorKind::kInterrupted, "interrupted by SIGINT");
+      return Error(ErrorKind::kInterrupted, "interrupted by SIGINT");
     case ExitCode::kTerminated:
-      throw Error(ErrorKind::kTerminated, "ended by SIGTERM");
+      return Error(ErrorKind::kTerminated, "ended by SIGTERM");
     default:
       break;
   }
@@ -143,8 +147,24 @@ ExitCode judge(const GroupOutcome& group) {
   // None failed by itself only when the group was stopped because one had been preempted and others did not
   // follow.
   if (cause == nullptr)
-    throw Error(ErrorKind::kWorker, "some ranks stopped for preemption and others did not");
-  throw Error(ErrorKind::kWorker, failure_report(group, *cause, host_name()));
+    return Error(ErrorKind::kWorker, "some ranks stopped for preemption and others did not");
+  return Error(ErrorKind::kWorker, failure_report(group, *cause, host_name()));
+}
+
+/// Ends this process with `code` in a second, if it still runs then: whoever has interrupted the run does not
+/// wait until somebody reads the last message.
+void leave_soon(ExitCode code) {
+  struct sigaction action {};
+  action.sa_flags = SA_SIGINFO;
+  action.sa_sigaction = [](int, siginfo_t* info, void*) { ::_exit(info->si_value.sival_int); };
+  ::sigaction(SIGALRM, &action, nullptr);
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGALRM;
+  event.sigev_value.sival_int = to_int(code);
+  timer_t timer{};
+  const itimerspec in_a_second{{}, {1, 0}};
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) ::timer_settime(timer, 0, &in_a_second, nullptr);
 }
 
 }  // namespace
@@ -153,6 +173,8 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   LoadedConfig& loaded = request.loaded;
   LaunchConfig& config = loaded.config.launch;
   const bool trains = request.program.empty();
+  // A reader of the output that goes away must not end the launcher, not even where it says why it ends.
+  ::signal(SIGPIPE, SIG_IGN);
 
   LaunchPlan plan;
   std::vector<std::string> command = request.program;
@@ -162,10 +184,14 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   } else {
     command[0] = find_program(command[0], environment).string();
   }
+  check_main_process_ip(loaded);
   config.main_process_port = choose_port(loaded);
 
   std::optional<LeftoverLock> lock;
-  if (trains) lock = lock_output(loaded.config.training->output_dir);
+  if (trains) {
+    lock = lock_output(loaded.config.training->output_dir);
+    refuse_earlier_metrics(loaded);
+  }
   Variables shared = machine_variables(loaded, physical_cores(), environment);
   if (trains) {
     shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();
@@ -176,13 +202,20 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
     if (!environment("PYTHONUNBUFFERED")) shared.emplace("PYTHONUNBUFFERED", "1");
   }
 
-  const Scratch scratch(environment);
+  std::optional<Scratch> scratch(std::in_place, environment("TMPDIR").value_or("/tmp"));
   const World world{config.num_processes, config.num_processes,   config.machine_rank,
                     config.num_machines,  config.main_process_ip, config.main_process_port,
                     new_run_id()};
-  plan = make_plan(request, world, shared, scratch.path());
+  plan = make_plan(request, world, shared, scratch->path());
   plan.command = std::move(command);
-  return judge(supervise(plan, STDOUT_FILENO, STDERR_FILENO));
+  const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO);
+  const ExitCode code = exit_code_of_group(group);
+  std::optional<Error> failure = failure_of(group);
+  scratch.reset();
+  if (group.interrupted_by != 0) leave_soon(code);
+  if (failure) throw *std::move(failure);
+  if (code == ExitCode::kPreempted) log::info("stopped for preemption, after saving");
+  return code;
 }
 
 }  // namespace accel::core

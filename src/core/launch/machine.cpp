@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/cpus.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "core/launch/fd.hpp"
@@ -82,19 +82,16 @@ int visible_gpus(const Environment& environment, const std::filesystem::path& ro
 }
 
 int physical_cores(const std::filesystem::path& root) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
   std::set<std::string> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
+  for (const int cpu : allowed_cpus()) {
     // Hyperthreads of one core list the same siblings.
     std::ifstream file(root / fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
     std::string siblings;
     if (!std::getline(file, siblings)) siblings = fmt::format("cpu{}", cpu);
     cores.insert(siblings);
   }
-  return std::max(1, static_cast<int>(cores.size()));
+  const int usable = static_cast<int>(usable_cpus(root));
+  return std::max(1, std::min(static_cast<int>(cores.size()), usable));
 }
 
 std::string host_name() {

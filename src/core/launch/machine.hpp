@@ -11,7 +11,8 @@ namespace accel::core {
 /// else what the driver lists below `root` (/proc/driver/nvidia/gpus, else /dev/nvidia0, ...).
 int visible_gpus(const Environment& environment, const std::filesystem::path& root = "/");
 
-/// The physical cores among the processors that this process may run on; at least 1.
+/// The physical cores among the processors that this process may run on, but no more than the quota of its
+/// control group has whole CPUs; at least 1.
 int physical_cores(const std::filesystem::path& root = "/");
 
 std::string host_name();

@@ -6,14 +6,20 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "base/error.hpp"
+#include "base/process_state.hpp"
 
 namespace accel::core {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int kPipeBytes = 1 << 20;
 
@@ -47,8 +53,7 @@ struct Prepared {
   ::dup2(p.null_fd, STDIN_FILENO);
   ::dup2(p.out_fd, STDOUT_FILENO);
   ::dup2(p.err_fd, STDERR_FILENO);
-  ::signal(SIGPIPE, SIG_DFL);
-  ::sigprocmask(SIG_SETMASK, &request.signal_mask, nullptr);
+  reset_signals();
   ::execve(p.argv[0], p.argv.data(), p.envp.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t told = ::write(p.failure_fd, &error, sizeof error);
@@ -56,6 +61,18 @@ struct Prepared {
 }
 
 void make_nonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+/// Whether the child ends, or has ended, in that time. It is not reaped.
+bool ends_within(pid_t child, Clock::duration patience) {
+  const Clock::time_point give_up = Clock::now() + patience;
+  while (true) {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT | WNOHANG) != 0) return false;
+    if (info.si_pid == child) return true;
+    if (Clock::now() >= give_up) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
 
 std::string signal_text(int signal) {
   const char* name = ::sigabbrev_np(signal);
@@ -114,6 +131,7 @@ Child spawn(const SpawnRequest& request) {
 }
 
 std::string text_of(const ExitStatus& status) {
+  if (!status.known) return "no exit status can be had";
   if (status.signal != 0) return fmt::format("killed by {}", signal_text(status.signal));
   // Shells and Python's launchers report a child's signal like this.
   if (status.code > 128 && ::sigabbrev_np(status.code - 128) != nullptr) {
@@ -122,14 +140,27 @@ std::string text_of(const ExitStatus& status) {
   return fmt::format("exit code {}", status.code);
 }
 
-ExitStatus reap_with_group(pid_t leader) {
-  siginfo_t info{};
-  while (::waitid(P_PID, static_cast<id_t>(leader), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
-  }
+ExitStatus reap_with_group(pid_t leader, std::chrono::milliseconds patience) {
+  const bool ended = ends_within(leader, patience);
   ::kill(-leader, SIGKILL);
-  while (::waitid(P_PID, static_cast<id_t>(leader), &info, WEXITED) != 0 && errno == EINTR) {
-  }
+  siginfo_t info{};
+  if (!ended || ::waitid(P_PID, static_cast<id_t>(leader), &info, WEXITED | WNOHANG) != 0 ||
+      info.si_pid != leader)
+    return {.known = false};
   return info.si_code == CLD_EXITED ? ExitStatus{info.si_status, 0} : ExitStatus{0, info.si_status};
+}
+
+bool kill_with_group(pid_t leader, std::chrono::milliseconds patience) {
+  ::kill(-leader, SIGKILL);
+  return reap_with_group(leader, patience).known;
+}
+
+std::string text_of_process(pid_t pid) {
+  std::string name;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid)), name);
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return fmt::format("{} ({})", pid, name);
 }
 
 std::vector<pid_t> child_processes() {
@@ -145,18 +176,19 @@ void reap_adopted_children(const IsSpared& is_spared) {
   }
 }
 
-void kill_adopted_children(const IsSpared& is_spared) {
+std::vector<pid_t> kill_adopted_children(const IsSpared& is_spared, std::chrono::milliseconds patience) {
+  const Clock::time_point give_up = Clock::now() + patience;
   // A killed child hands its own children on to us, so look again until there is none.
   while (true) {
-    bool found = false;
+    std::vector<pid_t> left;
     for (const pid_t pid : child_processes()) {
-      if (is_spared(pid)) continue;
-      found = true;
-      ::kill(pid, SIGKILL);
-      while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-      }
+      if (!is_spared(pid)) left.push_back(pid);
     }
-    if (!found) return;
+    if (left.empty() || Clock::now() >= give_up) return left;
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    for (const pid_t pid : left) {
+      if (ends_within(pid, give_up - Clock::now())) ::waitpid(pid, nullptr, 0);
+    }
   }
 }
 

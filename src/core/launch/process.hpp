@@ -2,7 +2,7 @@
 
 #include <sys/types.h>
 
-#include <csignal>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -14,7 +14,6 @@ namespace accel::core {
 struct SpawnRequest {
   std::vector<std::string> command;      ///< command[0] is a path; there is no search.
   std::vector<std::string> environment;  ///< "NAME=value", complete.
-  sigset_t signal_mask{};                ///< The child's.
   int announce_fd = -1;  ///< The child writes its pid here before it becomes the program; -1: nowhere.
 };
 
@@ -27,25 +26,38 @@ struct Child {
 };
 
 /// Starts a process in a process group of its own, with no standard input, that the kernel kills when this
-/// one dies. Call from the main thread: the death signal follows the thread that forked. A program that
-/// cannot be executed is an Error of kind kUsage.
+/// one dies, and with signals as reset_signals() leaves them. Call from the main thread: the death signal
+/// follows the thread that forked. A program that cannot be executed is an Error of kind kUsage.
 Child spawn(const SpawnRequest& request);
 
 /// How a process ended.
 struct ExitStatus {
-  int code = 0;    ///< Meaningful when signal is 0.
-  int signal = 0;  ///< 0: it exited.
+  int code = 0;       ///< Meaningful when signal is 0.
+  int signal = 0;     ///< 0: it exited.
+  bool known = true;  ///< false: the process cannot be waited for, so nobody knows how it ended, or whether.
 
-  [[nodiscard]] bool success() const { return code == 0 && signal == 0; }
+  [[nodiscard]] bool success() const { return known && code == 0 && signal == 0; }
   bool operator==(const ExitStatus&) const = default;
 };
 
 /// "exit code 3", "killed by SIGSEGV (Segmentation fault)", "exit code 139 (128 + SIGSEGV)".
 std::string text_of(const ExitStatus& status);
 
+/// How long a process that was sent SIGKILL is waited for. One that hangs in a system call which nothing can
+/// interrupt stays longer, and is left behind.
+inline constexpr std::chrono::seconds kKillTime{10};
+
 /// Kills what is left of the process group of a leader that has ended, then reaps the leader. In this order,
-/// for until it is reaped nobody else can get its number.
-ExitStatus reap_with_group(pid_t leader);
+/// for until it is reaped nobody else can get its number. A status that cannot be had within `patience` is
+/// not `known`: a debugger may keep it to itself.
+ExitStatus reap_with_group(pid_t leader, std::chrono::milliseconds patience = kKillTime);
+
+/// Kills the process group of a leader that may still run, and reaps the leader; false, after `patience`, if
+/// it has not ended.
+bool kill_with_group(pid_t leader, std::chrono::milliseconds patience = kKillTime);
+
+/// "4711 (sleep)"; the name is the process's own, so control characters in it are replaced.
+std::string text_of_process(pid_t pid);
 
 /// This process's children, also those that it had before it became this program.
 std::vector<pid_t> child_processes();
@@ -57,7 +69,8 @@ using IsSpared = std::function<bool(pid_t)>;
 /// and have ended.
 void reap_adopted_children(const IsSpared& is_spared);
 
-/// Kills and reaps them, until none is left.
-void kill_adopted_children(const IsSpared& is_spared);
+/// Kills and reaps them, until none is left or `patience` is over; returns those that are left.
+std::vector<pid_t> kill_adopted_children(const IsSpared& is_spared,
+                                         std::chrono::milliseconds patience = kKillTime);
 
 }  // namespace accel::core

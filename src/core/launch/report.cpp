@@ -8,7 +8,6 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
@@ -78,6 +77,13 @@ bool failed(const WorkerOutcome& worker) {
   return !worker.status.success() && !(worker.status == ExitStatus{to_int(ExitCode::kPreempted), 0});
 }
 
+/// Whether the launcher's signals have ended it.
+bool was_stopped(const WorkerOutcome& worker) {
+  const ExitStatus& status = worker.status;
+  return !worker.on_its_own && (status.signal == SIGTERM || status.signal == SIGKILL ||
+                                status == ExitStatus{128 + SIGTERM, 0});  // A shell says it so.
+}
+
 }  // namespace
 
 std::optional<WorkerError> read_worker_error(const std::filesystem::path& file) {
@@ -97,15 +103,16 @@ std::optional<WorkerError> read_worker_error(const std::filesystem::path& file) 
 
 const WorkerOutcome* root_cause(const GroupOutcome& group) {
   const WorkerOutcome* cause = nullptr;
-  const auto key = [](const WorkerOutcome& w) { return std::tuple(write_time(w.error_file), w.order); };
   for (const WorkerOutcome& worker : group.workers) {
     if (!worker.on_its_own || !failed(worker)) continue;
-    if (cause == nullptr || key(worker) < key(*cause)) cause = &worker;
+    if (cause == nullptr || worker.order < cause->order) cause = &worker;
   }
+  // Who dies without a word lets others down, who have time to say so.
   if (cause == nullptr || write_time(cause->error_file) == kNever) return cause;
   // Who had said what is wrong may still have been ending when those whom it let down had ended.
   for (const WorkerOutcome& worker : group.workers) {
-    if (failed(worker) && write_time(worker.error_file) < write_time(cause->error_file)) cause = &worker;
+    if (!failed(worker) || was_stopped(worker)) continue;
+    if (write_time(worker.error_file) < write_time(cause->error_file)) cause = &worker;
   }
   return cause;
 }

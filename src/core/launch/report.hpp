@@ -18,8 +18,9 @@ struct WorkerError {
 /// The error in `file`; absent if the worker wrote none, or something else.
 std::optional<WorkerError> read_worker_error(const std::filesystem::path& file);
 
-/// The worker whose failure came first; absent if none failed before the group was asked to stop. Of several
-/// it is the one that wrote its error file first, even if it ended after others.
+/// The worker whose failure came first; absent if none failed before the group was asked to stop. It is the
+/// one that ended first if that wrote no error file. Otherwise it is the one that wrote its error file first,
+/// even if it ended after others, unless the launcher's own signal ended it.
 const WorkerOutcome* root_cause(const GroupOutcome& group);
 
 /// The exit code of a run.

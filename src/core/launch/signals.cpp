@@ -12,7 +12,12 @@ namespace accel::core {
 SignalQueue::SignalQueue() {
   sigset_t wanted;
   ::sigemptyset(&wanted);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) ::sigaddset(&wanted, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) {
+    struct sigaction action {};
+    ::sigaction(signal, nullptr, &action);
+    const bool may_stay_ignored = signal == SIGINT || signal == SIGHUP;
+    if (!may_stay_ignored || action.sa_handler != SIG_IGN) ::sigaddset(&wanted, signal);
+  }
   ::sigprocmask(SIG_BLOCK, &wanted, &previous_);
   fd_ = Fd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) {
@@ -23,6 +28,11 @@ SignalQueue::SignalQueue() {
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &previous_pipe_);
+  // An ignored SIGCHLD would take the exit statuses of the children away.
+  struct sigaction child {};
+  child.sa_handler = SIG_DFL;
+  child.sa_flags = SA_NOCLDSTOP;
+  ::sigaction(SIGCHLD, &child, &previous_child_);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -31,14 +41,15 @@ SignalQueue::~SignalQueue() {
   while (next()) {
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  ::sigaction(SIGCHLD, &previous_child_, nullptr);
   ::sigaction(SIGPIPE, &previous_pipe_, nullptr);
   ::sigprocmask(SIG_SETMASK, &previous_, nullptr);
 }
 
-std::optional<int> SignalQueue::next() {
+std::optional<Arrival> SignalQueue::next() {
   signalfd_siginfo info{};
   if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
-  return static_cast<int>(info.ssi_signo);
+  return Arrival{static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)};
 }
 
 }  // namespace accel::core

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <optional>
 
@@ -7,8 +9,17 @@
 
 namespace accel::core {
 
+/// A signal that has arrived.
+struct Arrival {
+  int signal = 0;
+  /// The sender's. SIGCHLD: the child that ended first of those that have ended since the last SIGCHLD was
+  /// taken, for the kernel keeps the first of several.
+  pid_t pid = 0;
+};
+
 /// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD arrive at a descriptor instead of a handler,
-/// SIGPIPE is ignored, and orphaned descendants become our children.
+/// but for SIGINT and SIGHUP where they are ignored (nohup); SIGPIPE is ignored, and orphaned descendants
+/// become our children.
 class SignalQueue {
  public:
   SignalQueue();
@@ -18,13 +29,12 @@ class SignalQueue {
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   /// The next signal that has arrived.
-  std::optional<int> next();
-  /// The mask from before, for the programs that are started.
-  [[nodiscard]] const sigset_t& previous_mask() const { return previous_; }
+  std::optional<Arrival> next();
 
  private:
   sigset_t previous_{};
   struct sigaction previous_pipe_ {};
+  struct sigaction previous_child_ {};
   Fd fd_;
 };
 

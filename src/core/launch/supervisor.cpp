@@ -46,25 +46,34 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
   /// Only after an error are there workers left here.
   ~Supervisor() {
-    for (Worker& worker : workers_) {
-      if (worker.outcome) continue;
-      ::kill(-worker.pid, SIGKILL);
-      reap_with_group(worker.pid);
+    try {
+      for (const Worker& worker : workers_) {
+        if (!worker.outcome && !kill_with_group(worker.pid)) leave_behind(worker.pid);
+      }
+      kill_strangers();
+      terminal_.pump();
+    } catch (const std::exception&) {
+      // Without memory for the list of processes; the kernel kills the workers when this process ends.
     }
-    kill_strangers();
   }
 
   GroupOutcome run() {
+    // A reader that does not read must not keep the launcher from its work.
+    const log::Redirect redirect([this](std::string_view line) { terminal_.err(line); });
     start();
     while (!finished()) {
       wait();
+      // Those who have ended before the signals are taken: then the first SIGCHLD tells who was first.
+      const std::vector<Worker*> ended = ended_workers();
+      const bool was_stopping = stopping_;
       serve_signals();
       terminal_.pump();
       serve_streams();
-      collect();
+      collect(ended, was_stopping);
       serve_deadlines();
     }
     kill_strangers();
+    terminal_.pump();
     GroupOutcome result;
     result.interrupted_by = interrupted_by_;
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
@@ -78,7 +87,6 @@ class Supervisor {
       SpawnRequest request;
       request.command = plan_.command;
       request.environment = merged_environment(worker.variables);
-      request.signal_mask = signals_.previous_mask();
       request.announce_fd = guardian_.announce_fd();
       Child child = spawn(request);
       // A worker that no entry of workers_ knows would be left behind by an error here.
@@ -91,8 +99,7 @@ class Supervisor {
                                   std::nullopt,
                                   {}});
       } catch (...) {
-        ::kill(-child.pid, SIGKILL);
-        reap_with_group(child.pid);
+        if (!kill_with_group(child.pid)) leave_behind(child.pid);
         throw;
       }
     }
@@ -139,10 +146,14 @@ class Supervisor {
 
   [[nodiscard]] int milliseconds_to_next_deadline() const {
     std::optional<Clock::time_point> next = kill_at_;
+    // Nothing is read while too much waits for the terminal.
+    const bool drains = !terminal_.full();
     const auto consider = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
     if (follow_by_) consider(*follow_by_);
+    if (abandon_at_) consider(*abandon_at_);
+    if (close_at_) consider(*close_at_);
     for (const Worker& worker : workers_) {
-      if (worker.outcome && (worker.out.open() || worker.err.open())) consider(worker.drain_until);
+      if (drains && worker.outcome && (worker.out.open() || worker.err.open())) consider(worker.drain_until);
     }
     if (!next) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
@@ -150,13 +161,14 @@ class Supervisor {
   }
 
   void serve_signals() {
-    while (const std::optional<int> signal = signals_.next()) {
-      if (*signal == SIGCHLD) {
+    while (const std::optional<Arrival> arrival = signals_.next()) {
+      if (arrival->signal == SIGCHLD) {
+        if (is_worker(arrival->pid)) deaths_.push_back(arrival->pid);
         reap_adopted_children([this](pid_t pid) { return is_worker(pid) || is_not_ours(pid); });
-      } else if (*signal == SIGUSR1) {
+      } else if (arrival->signal == SIGUSR1) {
         send(SIGUSR1);
       } else {
-        interrupt(*signal == SIGINT ? SIGINT : SIGTERM);
+        interrupt(arrival->signal == SIGINT ? SIGINT : SIGTERM);
       }
     }
   }
@@ -165,12 +177,14 @@ class Supervisor {
     if (interrupted_by_ != 0) {
       if (Clock::now() - interrupted_at_ < kOneRequest) return;
       log::warn("asked a second time: killing the workers");
-      send(SIGKILL);
-      terminal_.discard();
+      terminal_.pump();
+      terminal_.close();
+      kill_group();
       return;
     }
     interrupted_by_ = signal;
     interrupted_at_ = Clock::now();
+    close_at_ = interrupted_at_ + grace();
     log::info(fmt::format("SIG{}: passed on to the workers; once more kills them", ::sigabbrev_np(signal)));
     stop(signal);
   }
@@ -182,6 +196,12 @@ class Supervisor {
     stopping_ = true;
     send(signal);
     send(SIGCONT);
+  }
+
+  void kill_group() {
+    send(SIGKILL);
+    kill_at_.reset();
+    if (!abandon_at_) abandon_at_ = Clock::now() + kKillTime;
   }
 
   void send(int signal) {
@@ -199,25 +219,27 @@ class Supervisor {
     terminal_.pump();
   }
 
-  /// Takes note of the workers that have ended. All that are found in one round count as having ended on
-  /// their own or not by what was known before it.
-  void collect() {
-    bool failed = false;
-    const bool was_stopping = stopping_;
+  /// The workers that have ended and are not collected yet.
+  std::vector<Worker*> ended_workers() {
+    std::vector<Worker*> ended;
     for (Worker& worker : workers_) {
-      pollfd ended{worker.pidfd.get(), POLLIN, 0};
-      if (worker.outcome || ::poll(&ended, 1, 0) != 1) continue;
-      WorkerOutcome outcome;
-      outcome.rank = worker.plan->rank;
-      outcome.pid = worker.pid;
-      outcome.status = reap_with_group(worker.pid);
-      guardian_.forget(worker.pid);
-      outcome.on_its_own = !was_stopping;
-      outcome.order = ended_++;
-      outcome.error_file = worker.plan->error_file;
-      worker.outcome = std::move(outcome);
-      worker.drain_until = Clock::now() + kDrainTime;
-      log::debug(fmt::format("rank {}: {}", worker.plan->rank, text_of(worker.outcome->status)));
+      pollfd end{worker.pidfd.get(), POLLIN, 0};
+      if (!worker.outcome && ::poll(&end, 1, 0) == 1) ended.push_back(&worker);
+    }
+    return ended;
+  }
+
+  /// Takes note of workers that have ended; all of one round have ended on their own, or none.
+  void collect(std::vector<Worker*> ended, bool was_stopping) {
+    bool failed = false;
+    std::stable_sort(ended.begin(), ended.end(), [this](const Worker* a, const Worker* b) {
+      return std::find(deaths_.begin(), deaths_.end(), a->pid) <
+             std::find(deaths_.begin(), deaths_.end(), b->pid);
+    });
+    for (Worker* const ptr : ended) {
+      Worker& worker = *ptr;
+      conclude(worker, reap_with_group(worker.pid), !was_stopping);
+      if (!worker.outcome->status.known) inherited_.push_back(worker.pid);
       if (worker.outcome->status == ExitStatus{to_int(ExitCode::kPreempted), 0}) {
         if (!stopping_ && !follow_by_) follow_by_ = Clock::now() + grace();
       } else if (!worker.outcome->status.success()) {
@@ -229,6 +251,27 @@ class Supervisor {
     if (ended_ == static_cast<int>(workers_.size())) kill_strangers();
   }
 
+  void conclude(Worker& worker, ExitStatus status, bool on_its_own) {
+    WorkerOutcome outcome;
+    outcome.rank = worker.plan->rank;
+    outcome.pid = worker.pid;
+    outcome.status = status;
+    std::erase(deaths_, worker.pid);
+    guardian_.forget(worker.pid);
+    outcome.on_its_own = on_its_own;
+    outcome.order = ended_++;
+    outcome.error_file = worker.plan->error_file;
+    worker.outcome = std::move(outcome);
+    worker.drain_until = Clock::now() + kDrainTime;
+    log::debug(fmt::format("rank {}: {}", worker.plan->rank, text_of(status)));
+  }
+
+  /// A process that SIGKILL does not end hangs in the kernel; it must not keep the launcher.
+  void leave_behind(pid_t pid) {
+    log::warn(fmt::format("process {} cannot be killed and is left behind", text_of_process(pid)));
+    inherited_.push_back(pid);
+  }
+
   void serve_deadlines() {
     const Clock::time_point now = Clock::now();
     if (follow_by_ && now >= *follow_by_) stop(SIGTERM);
@@ -237,8 +280,21 @@ class Supervisor {
         log::warn(fmt::format("workers still run {} s after being asked to stop: killing them",
                               plan_.grace_period_s));
       }
-      send(SIGKILL);
-      kill_at_.reset();
+      kill_group();
+    }
+    if (abandon_at_ && now >= *abandon_at_) {
+      for (Worker& worker : workers_) {
+        if (worker.outcome) continue;
+        leave_behind(worker.pid);
+        conclude(worker, {.known = false}, false);
+      }
+      abandon_at_.reset();
+    }
+    // Whoever interrupts a run does not wait for somebody who does not read what it prints.
+    if (close_at_ && now >= *close_at_) {
+      terminal_.pump();
+      if (terminal_.waiting_fd() >= 0) terminal_.close();
+      close_at_ = now + kDrainTime;
     }
     for (Worker& worker : workers_) {
       if (!worker.outcome || terminal_.full() || now < worker.drain_until) continue;
@@ -253,7 +309,8 @@ class Supervisor {
   }
 
   void kill_strangers() {
-    kill_adopted_children([this](pid_t pid) { return is_not_ours(pid); });
+    for (const pid_t pid : kill_adopted_children([this](pid_t pid) { return is_not_ours(pid); }))
+      leave_behind(pid);
   }
 
   [[nodiscard]] bool is_worker(pid_t pid) const {
@@ -275,14 +332,17 @@ class Supervisor {
   }
 
   const LaunchPlan& plan_;
-  const std::vector<pid_t> inherited_ = child_processes();
+  std::vector<pid_t> inherited_ = child_processes();  ///< With those that are left behind.
   SignalQueue signals_;
   Guardian guardian_;
   Terminal terminal_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polls_;
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> follow_by_;  ///< One was preempted; by then the others should be.
+  std::optional<Clock::time_point> follow_by_;   ///< One was preempted; by then the others should be.
+  std::optional<Clock::time_point> abandon_at_;  ///< Whoever runs then, after SIGKILL, is left behind.
+  std::optional<Clock::time_point> close_at_;    ///< After an interrupt; output that waits then ends.
+  std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, the first one first.
   bool stopping_ = false;
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;

@@ -10,7 +10,7 @@
 namespace accel::core {
 
 void Terminal::push(int fd, std::string_view text) {
-  if (text.empty()) return;
+  if (text.empty() || closed_) return;
   constexpr std::size_t kLargest = 1 << 16;
   if (queue_.empty() || queue_.back().fd != fd || queue_.back().text.size() > kLargest)
     queue_.push_back({fd, {}});
@@ -38,7 +38,8 @@ void Terminal::pump() {
   }
 }
 
-void Terminal::discard() {
+void Terminal::close() {
+  closed_ = true;
   queue_.clear();
   front_written_ = 0;
   pending_bytes_ = 0;

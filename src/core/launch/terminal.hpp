@@ -22,7 +22,8 @@ class Terminal {
   [[nodiscard]] bool full() const { return pending_bytes_ > kHighWater; }
   /// Writes what can be written now. A reader that has gone away is no error: its text is dropped.
   void pump();
-  void discard();
+  /// Gives up on the reader: drops what waits, and all that comes later.
+  void close();
 
  private:
   struct Item {
@@ -38,6 +39,7 @@ class Terminal {
   std::deque<Item> queue_;
   std::size_t front_written_ = 0;
   std::size_t pending_bytes_ = 0;
+  bool closed_ = false;
 };
 
 }  // namespace accel::core

@@ -14,7 +14,6 @@
 namespace accel::train {
 namespace {
 
-constexpr std::string_view kKey = "fsdp_config.ignored_modules";
 constexpr std::size_t kMostNames = 8;
 
 /// Names that the pattern matches a part of, or the nearest one, or the first there are.
@@ -48,7 +47,7 @@ bool is_inside(const ParameterInfo& parameter, const std::vector<std::string>& m
 
 }  // namespace
 
-ModelStructure with_ignored(ModelStructure model, const std::string& pattern) {
+ModelStructure with_ignored(ModelStructure model, const std::string& pattern, const std::string& origin) {
   if (pattern.empty()) return model;
   const NamePattern ignored(pattern);
   std::vector<std::string> names;  // Of ignored modules, and of those inside them.
@@ -64,7 +63,7 @@ ModelStructure with_ignored(ModelStructure model, const std::string& pattern) {
     if (inside) names.push_back(module.name);
   }
   if (names.empty()) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}: no module's whole name matches '{}'", kKey, pattern))
+    throw Error(ErrorKind::kUsage, fmt::format("{}: no module's whole name matches '{}'", origin, pattern))
         .hint(fmt::format("names near it: {}", fmt::join(names_near(model, pattern), ", ")));
   }
   std::sort(names.begin(), names.end());

@@ -15,10 +15,12 @@ namespace accel::train {
 /// ranks. fully_shard leaves the gradients of ignored parameters as each rank computed them, so that the
 /// ranks' copies part without a word.
 ///
-/// Throws Error (kUsage) if no module has such a name, naming some that are near.
+/// Throws Error (kUsage) if no module has such a name, naming some that are near; it begins with `origin`,
+/// who sets the pattern.
 ///
 /// Source: accelerate/utils/fsdp_utils.py, get_parameters_from_modules.
-ModelStructure with_ignored(ModelStructure model, const std::string& pattern);
+ModelStructure with_ignored(ModelStructure model, const std::string& pattern,
+                            const std::string& origin = "'fsdp_config.ignored_modules'");
 
 /// The ignored modules with floating parameters of their own that compute in another dtype than `dtype`, the
 /// units' in mixed precision: in that which they have, and in float32 where they are trained.

@@ -22,8 +22,10 @@ int moments_of(const core::OptimizerConfig& optimizer) {
 ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
   ModelPlan plan;
   plan.fsdp = with_notes(fsdp, parse_notes(model.accel_json()));
-  const ModelStructure plain = with_ignored(model.structure({}), plan.fsdp.ignored_modules);
-  plan.structure = with_ignored(model.structure(unit_modules(plain, plan.fsdp)), plan.fsdp.ignored_modules);
+  const auto marked = [&](ModelStructure structure) {
+    return with_ignored(std::move(structure), plan.fsdp.ignored_modules, plan.fsdp.ignored_origin);
+  };
+  plan.structure = marked(model.structure(unit_modules(marked(model.structure({})), plan.fsdp)));
   plan.units = plan_units(plan.structure, plan.fsdp);
   return plan;
 }

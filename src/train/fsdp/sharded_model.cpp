@@ -86,7 +86,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   non_persistent_ = std::move(notes.non_persistent);
 
   const std::string& ignored = resolved.fsdp.ignored_modules;
-  const ModelStructure plain = with_ignored(file.structure({}), ignored);
+  const ModelStructure plain = with_ignored(file.structure({}), ignored, resolved.fsdp.ignored_origin);
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   refuse_unsupported(module_, units, !resolved.fsdp.precision.autocast_dtype.empty());
   structure_ = with_ignored(file.structure(foreign_reads(module_, units)), ignored);

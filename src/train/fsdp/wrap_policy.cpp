@@ -25,11 +25,13 @@ bool is_container(const ModuleInfo& module) {
   return module.class_name == "ModuleList" || module.class_name == "ModuleDict";
 }
 
-std::vector<std::string> by_class(const ModelStructure& model, const std::vector<std::string>& classes) {
+std::vector<std::string> by_class(const ModelStructure& model, const core::FsdpConfig& config) {
+  const std::vector<std::string>& classes = config.transformer_layer_cls_to_wrap;
   if (classes.empty()) {
-    throw Error(
-        ErrorKind::kUsage,
-        "fsdp_transformer_layer_cls_to_wrap is not set, and the model file names no layer classes of its own")
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}: fsdp_transformer_layer_cls_to_wrap is not set, and the model file names no "
+                            "layer classes of its own",
+                            config.wrap_origin))
         .hint("list the class names of the layers, separated by commas");
   }
   std::set<std::string> there;
@@ -37,7 +39,7 @@ std::vector<std::string> by_class(const ModelStructure& model, const std::vector
   for (const std::string& name : classes) {
     if (there.contains(name)) continue;
     throw Error(ErrorKind::kUsage,
-                fmt::format("fsdp_transformer_layer_cls_to_wrap: no module of class '{}' in the model", name))
+                fmt::format("{}: no module of class '{}' in the model", config.wrap_origin, name))
         .hint(fmt::format("the model's classes are {}", fmt::join(there, ", ")));
   }
   std::vector<std::string> names;
@@ -132,7 +134,7 @@ std::vector<std::string> wrapped_modules(const ModelStructure& model, const core
     case core::WrapPolicy::kNone:
       return {};
     case core::WrapPolicy::kTransformer:
-      return by_class(model, config.transformer_layer_cls_to_wrap);
+      return by_class(model, config);
     case core::WrapPolicy::kSize:
       break;
   }

@@ -21,8 +21,9 @@ ModelNotes parse_notes(const std::string& text) {
 }
 
 core::FsdpConfig with_notes(core::FsdpConfig config, const ModelNotes& notes) {
-  if (config.transformer_layer_cls_to_wrap.empty())
-    config.transformer_layer_cls_to_wrap = notes.layer_classes;
+  if (!config.transformer_layer_cls_to_wrap.empty() || notes.layer_classes.empty()) return config;
+  config.transformer_layer_cls_to_wrap = notes.layer_classes;
+  config.wrap_origin = "the model file's accel.json, 'layer_classes'";
   return config;
 }
 

@@ -56,8 +56,8 @@ TEST_F(ConfigDdpTest, WhatAccelerateIgnoresIsAWarning) {
                                     "'training.ddp.comm_hook'")));
   EXPECT_EQ(wrapper.config.training->ddp.comm_wrapper, CommHookType::kNo);
   EXPECT_THAT(load(two_ranks("comm_hook: bf16, comm_state_option: {random_seed: 1}")).warnings,
-              ElementsAre("'training.ddp.comm_state_option' has no effect without 'training.ddp.comm_hook: "
-                          "power_sgd'"));
+              ElementsAre(HasSubstr("'training.ddp.comm_state_option' has no effect without "
+                                    "'training.ddp.comm_hook: power_sgd'")));
 }
 
 TEST_F(ConfigDdpTest, RefusesWhatCannotBe) {

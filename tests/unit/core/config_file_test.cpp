@@ -9,6 +9,7 @@ namespace accel::core {
 namespace {
 
 using ConfigFileTest = testing::ConfigFileTest;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -184,7 +185,7 @@ TEST_F(ConfigFileTest, RequiresWhatHasNoDefault) {
   for (const char* key :
        {"model.path", "data.train.format", "data.train.path", "data.train.sequence_length", "max_steps"}) {
     EXPECT_EQ(error_of(training(), {fmt::format("training.{}=null", key)}),
-              fmt::format("run.yaml: 'training.{}' is missing", key));
+              fmt::format("--set training.{0}=null: 'training.{0}' is null", key));
   }
   EXPECT_EQ(error_of(training(), {"training.data.eval.format=text"}),
             "run.yaml: 'training.data.eval.path' is missing");
@@ -288,6 +289,54 @@ TEST_F(ConfigFileTest, APlanNeedsNeitherGpusNorData) {
   EXPECT_EQ(ranks("distributed_type: MULTI_GPU\nnum_processes: 8\n"), 8);
   std::filesystem::remove(dir_ / "gpt.pt");
   EXPECT_THAT(error_of("distributed_type: FSDP\n" + training()), HasSubstr("gpt.pt' does not exist"));
+}
+
+TEST_F(ConfigFileTest, ANullWithoutADefaultIsPointedAt) {
+  EXPECT_EQ(error_of(training(), {"training.max_steps=null"}),
+            "--set training.max_steps=null: 'training.max_steps' is null");
+  EXPECT_EQ(error_of("training:\n  max_steps: null\n  model:\n    path: " + (dir_ / "gpt.pt").string() +
+                     "\n  data: {train: {format: text, path: " + (dir_ / "a.txt").string() +
+                     ", sequence_length: 8}}\n"),
+            "run.yaml:2:14: 'training.max_steps' is null");
+  EXPECT_EQ(error_of("training:\n  max_steps: 1\n  model: null\n"),
+            "run.yaml:3:10: 'training.model.path' is missing, for 'training.model' is null");
+}
+
+TEST_F(ConfigFileTest, SectionsThatDoNotFitArePointedAt) {
+  EXPECT_THAT(error_of("mixed_precision: bf16\n" + training(", grad_scaler: {init_scale: 2}")),
+              HasSubstr("run.yaml:2:"));
+}
+
+TEST_F(ConfigFileTest, SaysThatTheMonitorIntervalDoesNothing) {
+  const auto loaded = load("use_cpu: true\nlaunch: {monitor_interval: 0.1}\n" + training());
+  EXPECT_THAT(loaded.warnings,
+              ElementsAre(HasSubstr("run.yaml:2:28: 'launch.monitor_interval' has no effect")));
+  EXPECT_THAT(load("use_cpu: true\n" + training()).warnings, IsEmpty());
+}
+
+TEST_F(ConfigFileTest, FsdpOnTheCpuIsSaidUnlessItIsAskedFor) {
+  const std::string fsdp = "distributed_type: FSDP\n" + training();
+  EXPECT_THAT(load(fsdp).warnings, ElementsAre(HasSubstr("run.yaml:1:19: FSDP, but no GPU is visible here")));
+  EXPECT_THAT(load(fsdp, {"use_cpu=true"}).warnings, IsEmpty());
+  EXPECT_THAT(load(fsdp, {}, /*program=*/true).warnings, IsEmpty());
+  EXPECT_THAT(load(training()).warnings, IsEmpty());
+  gpus_ = 1;
+  EXPECT_THAT(load(fsdp).warnings, IsEmpty());
+  gpus_ = 0;
+  only_plans_ = true;
+  EXPECT_THAT(load(fsdp).warnings, IsEmpty());
+}
+
+TEST_F(ConfigFileTest, TellsTheWorkerWhereItsLayerClassesWereSet) {
+  const auto origin = [&](std::string_view keys) {
+    const std::string text =
+        load(fmt::format("use_cpu: true\nfsdp_config: {{{}}}\n", keys) + training()).config.fsdp.wrap_origin;
+    return text.substr(text.rfind('/') + 1);
+  };
+  EXPECT_EQ(origin("fsdp_transformer_layer_cls_to_wrap: Block"),
+            "run.yaml:2:51: 'fsdp_config.transformer_layer_cls_to_wrap'");
+  EXPECT_EQ(origin("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"),
+            "run.yaml:2:38: 'fsdp_config.auto_wrap_policy: TRANSFORMER_BASED_WRAP'");
 }
 
 }  // namespace

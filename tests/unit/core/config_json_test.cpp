@@ -30,7 +30,9 @@ Config unusual_config() {
   config.fsdp.auto_wrap_policy = WrapPolicy::kTransformer;
   config.fsdp.min_num_params = 12345;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block", "Head"};
+  config.fsdp.wrap_origin = "a.yaml:1:2: 'classes'";
   config.fsdp.ignored_modules = "h.0";
+  config.fsdp.ignored_origin = "a.yaml:3:4: 'ignored'";
   config.launch.num_processes = 8;
   config.launch.num_machines = 2;
   config.launch.machine_rank = 1;
@@ -39,7 +41,6 @@ Config unusual_config() {
   config.launch.use_cpu = true;
   config.launch.gpu_ids = {3, 1};
   config.launch.backend = Backend::kGloo;
-  config.launch.monitor_interval_s = 0.25;
   config.launch.grace_period_s = 1.5;
   config.launch.log_dir = "logs/here";
   config.launch.worker = "build/accel-worker";

@@ -64,7 +64,8 @@ TEST_F(ConfigRanksTest, Float16HasAScalerOfTheLoss) {
   EXPECT_EQ(set.training->grad_scaler.init_scale, 1024);
   EXPECT_EQ(set.training->grad_scaler.growth_interval, 10);
   EXPECT_EQ(error_of(fsdp, {"mixed_precision=bf16", "training.grad_scaler.init_scale=1024"}),
-            "'training.grad_scaler' is for mixed_precision: fp16, and 'mixed_precision' is 'bf16'");
+            "--set training.grad_scaler.init_scale=1024: 'training.grad_scaler' is for mixed_precision: "
+            "fp16, and 'mixed_precision' is 'bf16'");
   EXPECT_THAT(
       error_of(fsdp, {"mixed_precision=bf16", "fsdp_config.reduce_dtype=fp16"}),
       HasSubstr("'fsdp_config.reduce_dtype: fp16' needs 'mixed_precision: fp16', which scales the loss; "
@@ -177,7 +178,7 @@ TEST_F(ConfigRanksTest, WithoutShardingEveryRankHasTheModel) {
   const LoadedConfig warned =
       load("distributed_type: MULTI_CPU\nnum_processes: 2\nfsdp_config: {activation_checkpointing: true}\n" +
            training());
-  EXPECT_THAT(warned.warnings, ElementsAre("'fsdp_config' has no effect with 'distributed_type: MULTI_CPU'"));
+  EXPECT_THAT(warned.warnings, ElementsAre(HasSubstr("run.yaml:3:41: 'fsdp_config' has no effect")));
   EXPECT_FALSE(warned.config.fsdp.activation_checkpointing);
 }
 

@@ -50,5 +50,12 @@ TEST(ConfigValueTest, WhereIsEmptyForDefaults) {
   EXPECT_EQ(settings.where("b"), "");
 }
 
+TEST(ConfigValueTest, WhereOfASectionIsThatOfAValueInIt) {
+  Settings settings;
+  settings.set("section.key", number(1, Origin::Layer::kFile));
+  EXPECT_EQ(settings.where("section"), "s:1:2: ");
+  EXPECT_EQ(settings.where("sec"), "");
+}
+
 }  // namespace
 }  // namespace accel::core

@@ -91,6 +91,43 @@ TEST(ReportTest, WhoSaidItFirstIsTheCauseEvenIfItEndedLater) {
   EXPECT_EQ(root_cause(group), nullptr);
 }
 
+// Under load all are collected at once: rank 1, which crashed; rank 0, which said that rank 1 had ended; and
+// rank 2, which said so before rank 0, and was stopped.
+TEST(ReportTest, WhoDiesWithoutAWordIsTheCauseAndNotWhoTellsOfIt) {
+  const TempDir dir;
+  GroupOutcome group{
+      {worker(0, {1, 0}, true, 1), worker(1, {0, SIGSEGV}, true, 0), worker(2, kStopped, false, 2)}, 0};
+  for (const auto& [rank, time] : {std::pair(0, 2000), std::pair(2, 1000)}) {
+    auto& file = group.workers[static_cast<std::size_t>(rank)].error_file;
+    file = dir / std::to_string(rank);
+    write_file(file, "{}");
+    const utimbuf times{time, time};
+    ASSERT_EQ(::utime(file.c_str(), &times), 0);
+  }
+  EXPECT_EQ(root_cause(group)->rank, 1);
+}
+
+TEST(ReportTest, WhomTheLauncherStoppedIsNotTheCause) {
+  const TempDir dir;
+  for (const ExitStatus stopped : {kStopped, ExitStatus{0, SIGKILL}, ExitStatus{143, 0}}) {
+    GroupOutcome group{{worker(0, {1, 0}, true, 0), worker(1, stopped, false, 1)}, 0};
+    for (auto& one : group.workers) {
+      one.error_file = dir / std::to_string(one.rank);
+      write_file(one.error_file, "{}");
+    }
+    const utimbuf earlier{1000, 1000};
+    ASSERT_EQ(::utime((dir / "1").c_str(), &earlier), 0);
+    EXPECT_EQ(root_cause(group)->rank, 0);
+  }
+}
+
+TEST(ReportTest, AnUnknownStatusIsAFailure) {
+  const ExitStatus unknown{.known = false};
+  EXPECT_FALSE(unknown.success());
+  EXPECT_EQ(text_of(unknown), "no exit status can be had");
+  EXPECT_EQ(exit_code_of_group({{worker(0, unknown, true, 0)}, 0}), ExitCode::kWorkerFailed);
+}
+
 TEST(ReportTest, ExitCodes) {
   const auto code = [](std::vector<WorkerOutcome> workers, int interrupted_by = 0) {
     return exit_code_of_group({std::move(workers), interrupted_by});

@@ -9,6 +9,7 @@
 
 #include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace accel::core {
 namespace {
@@ -17,6 +18,7 @@ using accel::testing::read_file;
 using accel::testing::TempDir;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 /// Runs shell scripts as workers, with the launcher's streams in files.
 class SupervisorTest : public ::testing::Test {
@@ -24,7 +26,7 @@ class SupervisorTest : public ::testing::Test {
   GroupOutcome run(const std::string& script, int ranks, double grace_period_s = 5) {
     LaunchPlan plan;
     plan.run_id = "test-" + std::to_string(::getpid());
-    plan.command = {"/bin/bash", "-c", script};
+    plan.command = {"/bin/bash", "-c", "cd '" + dir_.path().string() + "'; " + script};
     plan.grace_period_s = grace_period_s;
     for (int rank = 0; rank < ranks; ++rank) {
       WorkerPlan worker;
@@ -47,10 +49,10 @@ class SupervisorTest : public ::testing::Test {
 };
 
 TEST_F(SupervisorTest, ShowsRank0AndTheErrorsOfOthers) {
-  const GroupOutcome group = run("sleep 0.$RANK; echo out $RANK; echo err $RANK >&2", 2);
+  const GroupOutcome group = run("echo out $RANK; echo err $RANK >&2", 2);
   EXPECT_TRUE(group.workers[0].status.success());
   EXPECT_EQ(read_file(dir_ / "out"), "out 0\n");
-  EXPECT_EQ(read_file(dir_ / "err"), "err 0\n[rank1] err 1\n");
+  EXPECT_THAT(split(read_file(dir_ / "err"), '\n'), UnorderedElementsAre("err 0", "[rank1] err 1", ""));
   EXPECT_EQ(read_file(dir_ / "rank_1/stdout.log"), "out 1\n");
   EXPECT_EQ(read_file(dir_ / "rank_1/stderr.log"), "err 1\n");
 }
@@ -69,7 +71,9 @@ TEST_F(SupervisorTest, OneFailureEndsTheGroup) {
 
 TEST_F(SupervisorTest, WhoeverIgnoresSigtermIsKilledAfterTheGracePeriod) {
   const GroupOutcome group =
-      run("trap '' TERM; [ $RANK = 1 ] && { sleep 0.3; exit 3; }; while :; do sleep 1; done", 2, 0.2);
+      run("trap '' TERM; [ $RANK = 1 ] && { until [ -e deaf ]; do sleep 0.01; done; exit 3; }; "
+          ": >deaf; while :; do sleep 1; done",
+          2, 0.2);
   EXPECT_EQ(group.workers[0].status, (ExitStatus{0, SIGKILL}));
   EXPECT_LT(seconds_, 5);
 }
@@ -89,7 +93,11 @@ TEST_F(SupervisorTest, AGrandchildThatHoldsThePipeDelaysNothing) {
 }
 
 TEST_F(SupervisorTest, PreemptionIsNoFailureButTheOthersHaveToFollow) {
-  const GroupOutcome all = run("sleep 0.$RANK; exit 7", 2);
+  // Rank 1 follows when the launcher has seen the end of rank 0.
+  const GroupOutcome all =
+      run("[ $RANK = 0 ] && { echo $$ >pid; exit 7; }; until [ -s pid ]; do sleep 0.01; done; "
+          "while kill -0 $(cat pid) 2>/dev/null; do sleep 0.01; done; exit 7",
+          2);
   EXPECT_EQ(all.workers[1].status, (ExitStatus{7, 0}));
   const GroupOutcome some = run("[ $RANK = 0 ] && exit 7; exec sleep 60", 2, 0.3);
   EXPECT_EQ(some.workers[0].status, (ExitStatus{7, 0}));
@@ -108,6 +116,21 @@ TEST_F(SupervisorTest, AProgramThatCannotBeExecutedIsAnError) {
   } catch (const Error& error) {
     EXPECT_THAT(error.message(), HasSubstr("No such file"));
   }
+}
+
+TEST_F(SupervisorTest, AnIgnoredSigchldTakesNoStatusAway) {
+  ::signal(SIGCHLD, SIG_IGN);
+  const GroupOutcome group = run("exit 9", 1);
+  EXPECT_EQ(::signal(SIGCHLD, SIG_DFL), SIG_IGN);
+  EXPECT_EQ(group.workers[0].status, (ExitStatus{9, 0}));
+}
+
+TEST_F(SupervisorTest, WorkersStartWithDefaultDispositionsAndNoMask) {
+  ::signal(SIGUSR2, SIG_IGN);
+  const GroupOutcome group = run("grep -E '^Sig(Blk|Ign)' /proc/self/status", 1);
+  ::signal(SIGUSR2, SIG_DFL);
+  EXPECT_TRUE(group.workers[0].status.success());
+  EXPECT_EQ(read_file(dir_ / "out"), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
 
 TEST_F(SupervisorTest, TheCallerGetsItsSignalsBack) {

@@ -36,11 +36,14 @@ TEST(WrapPolicyTest, ByClassInPreOrder) {
 
 TEST(WrapPolicyTest, AnUnknownClassNamesTheOnesThereAre) {
   try {
-    (void)wrapped_modules(gpt(), wrap({"LlamaDecoderLayer"}));
+    core::FsdpConfig config = wrap({"LlamaDecoderLayer"});
+    config.wrap_origin = "gpt.yaml:3:5: 'classes'";
+    (void)wrapped_modules(gpt(), config);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_THAT(error.message(), HasSubstr("LlamaDecoderLayer"));
+    EXPECT_EQ(error.message(),
+              "gpt.yaml:3:5: 'classes': no module of class 'LlamaDecoderLayer' in the model");
     EXPECT_THAT(error.advice(), HasSubstr("Block, Embedding, GPT"));
   }
   EXPECT_THROW((void)wrapped_modules(gpt(), wrap({})), Error);

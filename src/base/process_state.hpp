@@ -1,0 +1,19 @@
+#pragma once
+
+namespace accel {
+
+/// Puts in order what a process inherits and what every program of ours relies on. Call first in main, before
+/// anything opens a file or starts a thread.
+///
+/// - A closed standard descriptor is opened on /dev/null in the wrong direction, so that its number is not
+///   given to a file of ours, and reading or writing it fails with EBADF as it would when closed.
+/// - Signals are as reset_signals() leaves them, and SIGXFSZ is ignored, so that a write beyond `ulimit -f`
+///   fails with EFBIG as a write to a full disk fails with ENOSPC.
+void reset_process_state();
+
+/// Unblocks every signal, and gives default dispositions to those that are ignored. SIGHUP, SIGINT and
+/// SIGQUIT stay ignored: nohup and the background jobs of a shell ask for that. Async-signal-safe, so a child
+/// may call it between fork and exec.
+void reset_signals();
+
+}  // namespace accel

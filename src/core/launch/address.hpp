@@ -1,0 +1,33 @@
+#pragma once
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace accel::core {
+
+/// One address that a name stands for.
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+};
+
+/// The addresses of a name or of a numeric address; an Error of kind kUsage says why there are none.
+using Lookup = std::function<std::vector<Address>(const std::string& host)>;
+
+/// getaddrinfo(3).
+std::vector<Address> look_up(const std::string& host);
+
+/// How long a name server is waited for.
+inline constexpr std::chrono::seconds kLookupTime{10};
+
+/// Checks that ranks of this machine can reach a server of this machine at `host`: it can be resolved within
+/// `limit`, and a socket can be bound to one of its addresses. Otherwise an Error of kind kUsage says which
+/// name failed and how.
+void check_own_address(const std::string& host, std::chrono::milliseconds limit = kLookupTime,
+                       const Lookup& lookup = look_up);
+
+}  // namespace accel::core

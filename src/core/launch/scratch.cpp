@@ -1,0 +1,53 @@
+#include "core/launch/scratch.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+
+#include "base/error.hpp"
+#include "core/launch/machine.hpp"
+
+namespace accel::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Whether it is a directory of this user: in a folder that all may write to, names prove nothing.
+bool is_own_directory(const fs::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
+}
+
+void sweep(const fs::path& folder, const std::string& prefix) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const fs::path& path = entry.path();
+    if (!path.filename().string().starts_with(prefix) || !is_own_directory(path)) continue;
+    const LeftoverLock lock(path);
+    if (lock.state() == LeftoverLock::State::kHeld) fs::remove_all(path, ignored);
+  }
+}
+
+}  // namespace
+
+Scratch::Scratch(const fs::path& folder) {
+  const std::string prefix = fmt::format("accel-{}-{}-", host_name(), ::geteuid());
+  sweep(folder, prefix);
+  do {  // Another process may sweep between the creation and the lock.
+    std::string name = (folder / (prefix + "XXXXXX")).string();
+    if (::mkdtemp(name.data()) == nullptr) throw system_error("create", name, errno);
+    path_ = name;
+    lock_.emplace(path_);
+  } while (lock_->state() == LeftoverLock::State::kGone || lock_->state() == LeftoverLock::State::kTaken);
+}
+
+Scratch::~Scratch() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace accel::core

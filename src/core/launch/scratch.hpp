@@ -1,0 +1,28 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/leftover.hpp"
+
+namespace accel::core {
+
+/// A private temporary directory `accel-HOST-UID-XXXXXX` below `folder`, removed with all it holds. A flock
+/// says that its owner lives: those of this user and host whose owners are dead, killed together with their
+/// guardians, are removed first.
+class Scratch {
+ public:
+  explicit Scratch(const std::filesystem::path& folder);
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch();
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::optional<LeftoverLock> lock_;
+};
+
+}  // namespace accel::core

@@ -1,0 +1,54 @@
+"""The report names the rank that failed first, also when the launcher comes to look only after several have ended."""
+
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+from launching import start, wait_for  # noqa: F401  (a fixture)
+from test_train import worker_of
+
+SCRIPT = """
+wait_for() { until [ -e "$1" ]; do sleep 0.01; done; }
+tell() { echo '{"message": {"message": "a rank has ended"}}' >"$TORCHELASTIC_ERROR_FILE"; }
+: >started.$RANK
+case $RANK in
+%s
+esac
+"""
+
+# The steps of each rank, and the order in which they are allowed to take them.
+CRASH = """
+0) wait_for go.0; tell; exit 1 ;;
+1) wait_for go.1; kill -SEGV $$ ;;
+2) wait_for go.2; tell; : >done.2; sleep 60 ;;
+"""
+EXITS = """
+0) wait_for go.0; exit 4 ;;
+1) sleep 60 ;;
+2) wait_for go.2; exit 5 ;;
+"""
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+@pytest.mark.parametrize("steps, order, said", [
+    (CRASH, (1, 2, 0), "rank 1 of 3 failed: killed by SIGSEGV"),
+    (EXITS, (2, 0), "rank 2 of 3 failed: exit code 5"),
+], ids=["a crash that others tell of", "exit codes without a word"])
+def test_the_first_is_the_cause_when_all_are_seen_at_once(start, tmp_path, steps, order, said):  # noqa: F811
+    run = start("--cpu", "--num_processes", 3, "--main_process_port", 0, "--", "bash", "-c", SCRIPT % steps)
+    wait_for(lambda: all((tmp_path / f"started.{rank}").exists() for rank in range(3)))
+    pids = [worker_of(rank, run.pid) for rank in range(3)]
+    os.kill(run.pid, signal.SIGSTOP)
+    wait_for(lambda: state_of(run.pid) == "T")
+    for rank in order:
+        (tmp_path / f"go.{rank}").touch()
+        wait_for(lambda rank=rank: state_of(pids[rank]) == "Z" or (tmp_path / f"done.{rank}").exists())
+        time.sleep(0.05)  # So that the times of the error files differ, whose clock is coarse.
+    os.kill(run.pid, signal.SIGCONT)
+    code, _, err = run.finish()
+    assert code == 6 and said in err, err

@@ -1,0 +1,106 @@
+"""The launcher's output goes nowhere: a disk is full, nobody reads, a file may not grow. The run does not care."""
+
+import os
+import subprocess
+
+import pytest
+
+import train_runs
+from launching import wait_for
+
+
+def output_of_kind(kind, tmp_path):
+    """A descriptor, and others to keep open: where the output goes."""
+    if kind == "full disk":
+        return os.open("/dev/full", os.O_WRONLY), []
+    reader, writer = os.pipe()
+    if kind == "no reader":
+        os.close(reader)
+        return writer, []
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    os.set_blocking(writer, True)
+    return writer, [reader]
+
+
+@pytest.mark.parametrize("kind", ["full disk", "no reader", "full pipe"])
+@pytest.mark.parametrize("streams", ["out", "err", "both"])
+@pytest.mark.parametrize("script", ["exec sleep 60", "trap '' TERM; while :; do echo x; echo y >&2; done"])
+def test_sigterm_ends_the_launcher_whatever_its_output_does(accel_path, tmp_path, kind, streams, script):
+    writer, others = output_of_kind(kind, tmp_path)
+    process = subprocess.Popen(
+        [accel_path, "launch", "--cpu", "--num_processes", "2", "--main_process_port", "0", "--set", "launch.grace_period=1",
+         "--", "bash", "-c", f"touch started.$RANK; {script}"],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=writer if streams != "err" else subprocess.DEVNULL,
+        stderr=writer if streams != "out" else subprocess.DEVNULL)
+    try:
+        wait_for(lambda: all((tmp_path / f"started.{rank}").exists() for rank in (0, 1)))
+        process.terminate()
+        assert process.wait(timeout=15) == 143
+    finally:
+        process.kill()
+        for fd in (writer, *others):
+            os.close(fd)
+
+
+def test_a_failure_is_told_by_its_code_whatever_the_output_does(accel_path, tmp_path):
+    for kind in ("full disk", "no reader"):
+        writer, _ = output_of_kind(kind, tmp_path)
+        command = [accel_path, "launch", "--cpu", "--main_process_port", "0", "--", "bash", "-c", "echo x; exit 3"]
+        result = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, timeout=30)
+        os.close(writer)
+        assert result.returncode == 6, kind
+
+
+def limited(accel_path, kibibytes, *args):
+    return ["bash", "-c", f'ulimit -f {kibibytes}; exec "$@"', "bash", accel_path, "launch", *map(str, args)]
+
+
+def test_a_log_that_cannot_grow_is_said_once_and_the_run_goes_on(accel_path, tmp_path):
+    """`ulimit -f` kills by SIGXFSZ whoever does not ignore it."""
+    script = "seq 100000; echo done >&2"
+    command = limited(accel_path, 64, "--cpu", "--main_process_port", 0, "--log_dir", "logs", "--", "bash", "-c", script)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                            env={**os.environ, "NO_COLOR": "1"})
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "100000"
+    name = "logs/attempt_0/rank_0/stdout.log"
+    assert result.stderr.splitlines() == [f"accel: warning: cannot write '{name}': File too large; this log ends here",
+                                          "done"]
+    assert (tmp_path / name).stat().st_size == 64 * 1024
+    assert (tmp_path / "logs/attempt_0/rank_0/stderr.log").read_text() == "done\n"
+
+
+def test_a_configuration_that_cannot_be_written_is_an_error(accel_path, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1)
+    result = subprocess.run(limited(accel_path, 1, config), cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                            env={**os.environ, "NO_COLOR": "1"})
+    assert result.returncode == 1, result.stderr
+    assert "config.resolved.json" in result.stderr and "File too large" in result.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == []
+
+
+@pytest.fixture(scope="module")
+def small_disk(tmp_path_factory):
+    """A file system of one megabyte, or a skip where none can be mounted."""
+    directory = tmp_path_factory.mktemp("disk")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", directory], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.strip()}")
+    yield directory
+    subprocess.run(["umount", directory], check=True)
+
+
+def test_a_full_disk_ends_a_log_and_not_the_run(accel_path, tmp_path, small_disk):
+    command = [accel_path, "launch", "--cpu", "--main_process_port", "0", "--log_dir", small_disk / "logs", "--",
+               "bash", "-c", "yes 12345678 | head -n 400000; echo done >&2"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout) == 400_000 * 9
+    assert result.stderr.count("No space left on device; this log ends here") >= 1
+    assert "stdout.log" in result.stderr
