@@ -188,7 +188,7 @@ void remove_quietly(const fs::path& path) noexcept {
   try {
     remove_tree(path);
   } catch (const std::exception& error) {
-    log::warn(error.what());
+    log::warn(error_of(error).message());
   }
 }
 

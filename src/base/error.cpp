@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <new>
 #include <system_error>
 #include <utility>
+
+#include "base/interrupt.hpp"
 
 namespace accel {
 
@@ -62,11 +66,24 @@ Error&& Error::hint(std::string advice) && {
 void Error::add_context(std::string_view context) { message_ = fmt::format("{}: {}", context, message_); }
 
 Error system_error(std::string_view action, std::string_view path, int errno_value) {
+  if (errno_value == EINTR) check_interrupted();
   Error error(ErrorKind::kFailure,
               fmt::format("cannot {} '{}': {}", action, path, std::generic_category().message(errno_value)));
   if (errno_value == ENOSPC || errno_value == EDQUOT)
     return std::move(error).hint("free some space and try again");
+  if (errno_value == EFBIG)
+    return std::move(error).hint(
+        "the limit on the size of a file is too low (ulimit -f), or the file system's is");
   return error;
+}
+
+Error error_of(const std::exception& failure) {
+  if (const auto* error = dynamic_cast<const Error*>(&failure)) return *error;
+  if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&failure))
+    return system_error("access", error->path1().string(), error->code().value());
+  if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr)
+    return {ErrorKind::kFailure, "there is not enough memory"};
+  return {ErrorKind::kFailure, failure.what()};
 }
 
 }  // namespace accel

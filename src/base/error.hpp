@@ -48,7 +48,12 @@ class Error : public std::exception {
   std::string advice_;
 };
 
-/// An Error of kind kFailure for a failed system call: "cannot <action> '<path>': <strerror>".
+/// An Error of kind kFailure for a failed system call: "cannot <action> '<path>': <strerror>". A call that a
+/// signal has ended throws what check_interrupted() throws.
 Error system_error(std::string_view action, std::string_view path, int errno_value);
+
+/// What was caught, as an Error: an Error as it is, std::filesystem's as a failed system call on its path,
+/// and any other with what it says. For the places that report what nobody below them has caught.
+Error error_of(const std::exception& failure);
 
 }  // namespace accel

@@ -31,11 +31,34 @@ int open_or_throw(const std::filesystem::path& path, int flags) {
   return fd;
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode)) return "a character device";
+  return "a block device";
+}
+
+void require_regular(const std::filesystem::path& path, const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return;
+  throw Error(ErrorKind::kCorrupt,
+              fmt::format("'{}' is {}, not a regular file", path.string(), kind_of(status.st_mode)));
+}
+
 }  // namespace
 
 File::File(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
 
-File File::open_read(const std::filesystem::path& path) { return {open_or_throw(path, O_RDONLY), path}; }
+// A device is looked at before it is opened, which some devices answer by doing something. What was put there
+// in between is opened without waiting for anybody, and refused then.
+File File::open_read(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) require_regular(path, status);
+  File file(open_or_throw(path, O_RDONLY | O_NONBLOCK | O_NOCTTY), path);
+  if (::fstat(file.fd_, &status) != 0) throw system_error("stat", path.string(), errno);
+  require_regular(path, status);
+  return file;
+}
 
 File File::create_new(const std::filesystem::path& path) {
   const int fd = fault::guard(Operation::kCreate, path, [&] {
@@ -160,35 +183,10 @@ MappedFile::~MappedFile() {
 
 namespace {
 
-/// Of a pipe, whose size nobody knows.
-template <class Bytes>
-Bytes read_to_end(const File& file, std::uint64_t limit_bytes) {
-  constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
-  Bytes bytes;
-  while (true) {
-    check_interrupted();
-    const std::size_t done = bytes.size();
-    bytes.resize(done + kPieceBytes);
-    const ssize_t n = ::read(file.fd(), bytes.data() + done, kPieceBytes);
-    const int error = errno;
-    bytes.resize(done + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    if (n == 0) return bytes;
-    if (n < 0 && error != EINTR) throw system_error("read", file.path().string(), error);
-    if (bytes.size() > limit_bytes) {
-      throw Error(ErrorKind::kCorrupt, fmt::format("'{}' has more than {} bytes, the most that are expected",
-                                                   file.path().string(), limit_bytes));
-    }
-  }
-}
-
 template <class Bytes>
 Bytes read_whole(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   const File file = File::open_read(path);
-  struct stat status {};
-  if (::fstat(file.fd(), &status) == 0 && S_ISDIR(status.st_mode))
-    throw system_error("read", path.string(), EISDIR);
   const std::uint64_t size = file.size();
-  if (!S_ISREG(status.st_mode) || size == 0) return read_to_end<Bytes>(file, limit_bytes);
   if (size > limit_bytes) {
     throw Error(ErrorKind::kCorrupt,
                 fmt::format("'{}' has {} bytes, at most {} are expected", path.string(), size, limit_bytes));

@@ -18,6 +18,8 @@ namespace accel {
 /// reads, writes and syncs notice signals (base/interrupt.hpp).
 class File {
  public:
+  /// Only a regular file: a FIFO, a device, a socket or a directory is an Error (kCorrupt) that says so, and
+  /// is never waited for.
   static File open_read(const std::filesystem::path& path);
   /// Creates the file, which must not be there yet; mode is 0666 & ~umask.
   static File create_new(const std::filesystem::path& path);

@@ -160,7 +160,7 @@ class Sweeper {
 }  // namespace
 
 LeftoverLock::LeftoverLock(const fs::path& path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  fd_ = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (fd_ < 0) {
     state_ = errno == ENOENT ? State::kGone : State::kNotSupported;
     return;

@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "base/visible.hpp"
+
 namespace accel::log {
 namespace {
 
@@ -84,11 +86,13 @@ Redirect::Redirect(Write write) : previous_(logger()->sinks()) {
 Redirect::~Redirect() { logger()->sinks() = std::move(previous_); }
 
 // What is merely said needs no label; what went wrong does.
-void debug(std::string_view message) { logger()->log(spdlog::level::debug, message); }
-void info(std::string_view message) { logger()->log(spdlog::level::info, message); }
+void debug(std::string_view message) { logger()->log(spdlog::level::debug, visible(message)); }
+void info(std::string_view message) { logger()->log(spdlog::level::info, visible(message)); }
 void warn(std::string_view message) {
-  logger()->log(spdlog::level::warn, fmt::format("warning: {}", message));
+  logger()->log(spdlog::level::warn, fmt::format("warning: {}", visible(message)));
 }
-void error(std::string_view message) { logger()->log(spdlog::level::err, fmt::format("error: {}", message)); }
+void error(std::string_view message) {
+  logger()->log(spdlog::level::err, fmt::format("error: {}", visible_lines(message)));
+}
 
 }  // namespace accel::log

@@ -35,6 +35,8 @@ class Redirect {
   std::vector<std::shared_ptr<spdlog::sinks::sink>> previous_;
 };
 
+/// One line each, of which base/visible.hpp makes what a terminal may have. An error may have several lines:
+/// what of it comes from files has been made visible by whoever joins the lines.
 void debug(std::string_view message);  ///< Only with --verbose.
 void info(std::string_view message);   ///< Not with --quiet.
 void warn(std::string_view message);

@@ -249,7 +249,7 @@ void StagedDirectory::discard() noexcept {
     try {
       if (inside_) undo_links(staging_, target_, false);
     } catch (const std::exception& error) {
-      log::warn(error.what());
+      log::warn(error_of(error).message());
     }
     remove_quietly(staging_);
   }

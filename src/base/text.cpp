@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <numeric>
+#include <system_error>
 
 namespace accel {
 
@@ -20,6 +22,26 @@ std::string format_bytes(std::uint64_t bytes) {
   if (unit == 0) return fmt::format("{} B", bytes);
   return value < 9.995 ? fmt::format("{:.2f} {}", value, kUnits[unit])
                        : fmt::format("{:.{}f} {}", value, value < 99.95 ? 1 : 0, kUnits[unit]);
+}
+
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  text = trim(text);
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc{} || std::signbit(number)) return std::nullopt;
+  std::string unit(trim(text.substr(static_cast<std::size_t>(end - text.data()))));
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (unit.ends_with('b')) unit.pop_back();
+  const double base = unit.ends_with('i') ? 1024 : 1000;
+  if (unit.size() > 1 && unit.ends_with('i')) unit.pop_back();
+  static constexpr std::string_view kPrefixes = "kmgtp";
+  if (unit.size() > 1 || (!unit.empty() && kPrefixes.find(unit[0]) == std::string_view::npos))
+    return std::nullopt;
+  if (!unit.empty()) number *= std::pow(base, static_cast<double>(kPrefixes.find(unit[0]) + 1));
+  if (!(number < 0x1p63)) return std::nullopt;
+  return static_cast<std::uint64_t>(number);
 }
 
 std::string format_duration(double seconds) {

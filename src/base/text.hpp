@@ -11,6 +11,9 @@ namespace accel {
 
 /// "1.5 GB", "12 kB", "17 B": decimal units, as file sizes in this field are given.
 std::string format_bytes(std::uint64_t bytes);
+/// The bytes in "5GB", "1.5 gb", "64MiB" or "100": decimal units unless there is an i; a fraction of a byte
+/// is dropped. Nothing if it is no size, or over 2^63.
+std::optional<std::uint64_t> parse_size(std::string_view text);
 /// "1m 05s", "12.3 s", "45 ms".
 std::string format_duration(double seconds);
 /// The Levenshtein distance of two strings, in edits.

@@ -13,13 +13,12 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/metadata_limit.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMetadataLimitBytes = std::uint64_t{4} << 30;
 
 // The rank in "__12{rest}"; `rest` is what must follow the digits.
 std::optional<std::uint32_t> rank_in(std::string_view name, std::string_view& rest) {
@@ -54,7 +53,9 @@ DcpMetadata read_file(const fs::path& path) {
   try {
     return parse_dcp_metadata_file(path);
   } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", path.string()));
+    // What cannot be opened names itself.
+    if (e.message().find(path.string()) == std::string::npos)
+      e.add_context(fmt::format("'{}'", path.string()));
     throw;
   }
 }
@@ -144,7 +145,9 @@ class RankMerger {
 }  // namespace
 
 DcpMetadata parse_dcp_metadata_file(const fs::path& path) {
-  return parse_dcp_metadata(read_whole_file(path, kMetadataLimitBytes));
+  const std::uint64_t bytes = File::open_read(path).size();
+  check_metadata_bytes("the file", bytes);
+  return parse_dcp_metadata(read_whole_file(path, bytes));
 }
 
 bool has_dcp_metadata(const fs::path& directory) {
@@ -162,8 +165,13 @@ DcpMetadata read_dcp_metadata(const fs::path& directory) {
   }
   check_complete(directory, files);
   std::vector<DcpMetadata> ranks;
-  for (const std::uint32_t rank : files.metadata)
-    ranks.push_back(read_file(directory / fmt::format("__{}.metadata", rank)));
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t rank : files.metadata) {
+    const fs::path path = directory / fmt::format("__{}.metadata", rank);
+    bytes += File::open_read(path).size();
+    check_metadata_bytes(fmt::format("'{}' and those of the ranks before", path.string()), bytes);
+    ranks.push_back(read_file(path));
+  }
   try {
     return merge_rank_metadata(std::move(ranks));
   } catch (Error& e) {

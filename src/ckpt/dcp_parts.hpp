@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/metadata_limit.hpp"
 #include "ckpt/box.hpp"
 #include "ckpt/pickle_fields.hpp"
 
@@ -15,10 +18,12 @@ namespace accel::ckpt {
 /// to exhaust it.
 class DcpBudget {
  public:
-  explicit DcpBudget(std::uint64_t input_bytes) : left_(kAtLeast + kBytesPerByte * input_bytes) {}
+  explicit DcpBudget(std::uint64_t input_bytes)
+      : left_(std::min(metadata_limit(), kAtLeast + kBytesPerByte * input_bytes)) {}
 
   /// Throws Error (kCorrupt) when it is used up.
   void spend(std::uint64_t bytes) {
+    check_interrupted();
     if (bytes > left_) {
       throw Error(ErrorKind::kCorrupt, "what it says, with shared parts written out, would fill the memory");
     }

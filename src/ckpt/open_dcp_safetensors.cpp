@@ -11,6 +11,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "ckpt/file_cache.hpp"
+#include "ckpt/json_text.hpp"
 #include "ckpt/listed_checkpoint.hpp"
 #include "ckpt/openers.hpp"
 #include "ckpt/safetensors.hpp"
@@ -27,7 +28,7 @@ constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
 json sharding_of(const SafetensorsHeader& header) {
   const auto text = header.metadata.find(kShardingKey);
   if (text == header.metadata.end()) reject(fmt::format("its metadata has no {}", kShardingKey));
-  json sharding = json::parse(text->second, nullptr, false);
+  json sharding = parse_json_or_discard(text->second);
   if (!sharding.is_object()) reject(fmt::format("its {} is not a JSON object", kShardingKey));
   return sharding;
 }

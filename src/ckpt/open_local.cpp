@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "ckpt/file_cache.hpp"
+#include "ckpt/json_text.hpp"
 #include "ckpt/openers.hpp"
 #include "ckpt/rank_files.hpp"
 #include "ckpt/state_walk.hpp"
@@ -80,7 +81,7 @@ Description read_description(const std::filesystem::path& path) {
         .hint("it says which elements the .bin beside it has");
   }
   try {
-    const json document = json::parse(read_text_file(path), nullptr, false);
+    const json document = read_json_file(path);
     if (!document.is_object()) reject("it is not a JSON object");
     const std::int64_t version = require_int(document, "version");
     if (version != kVersion) reject(fmt::format("version {}, but only {} is known", version, kVersion));

@@ -6,6 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
 #include "base/text.hpp"
 
 namespace accel::ckpt {
@@ -31,8 +32,9 @@ void check_file(const OutputFile& file) {
   }
 }
 
-std::string describe(const TensorContent& content, Checkpoint& source,
-                     const std::vector<std::string>& names) {
+/// A line for the tensor, and one for each of its extents.
+std::vector<std::string> describe(const TensorContent& content, Checkpoint& source,
+                                  const std::vector<std::string>& names) {
   const TensorEntry& entry = source.tensors().at(content.source);
   std::string text = fmt::format("{} {} {}", entry.name, torch_name(entry.dtype), to_string(entry.shape));
   if (!names.empty() && names.at(content.source) != entry.name) {
@@ -40,11 +42,12 @@ std::string describe(const TensorContent& content, Checkpoint& source,
   }
   for (const Box& box : content.boxes) text += " " + to_string(box);
   if (content.dtype != entry.dtype) text += fmt::format(" as {}", torch_name(content.dtype));
-  text += '\n';
+  std::vector<std::string> lines{std::move(text)};
   for (const Extent& extent : source.locate(content.source).extents) {
-    text += fmt::format("    {} from {} at byte {}\n", to_string(extent.box), extent.file, extent.offset);
+    lines.push_back(
+        fmt::format("    {} from {} at byte {}", to_string(extent.box), extent.file, extent.offset));
   }
-  return text;
+  return lines;
 }
 
 }  // namespace
@@ -83,21 +86,25 @@ std::vector<std::string> names_in_output(const OutputState& state, const Checkpo
   return names;
 }
 
-std::string describe(const OutputPlan& plan, Checkpoint& source, const std::vector<std::string>& names) {
-  std::string text;
+std::vector<std::string> describe(const OutputPlan& plan, Checkpoint& source,
+                                  const std::vector<std::string>& names) {
+  std::vector<std::string> lines;
   for (const OutputFile& file : plan.files) {
-    text += fmt::format("{}: {} ({} bytes)\n", file.name, format_bytes(file.bytes), file.bytes);
+    lines.push_back(fmt::format("{}: {} ({} bytes)", file.name, format_bytes(file.bytes), file.bytes));
     for (const OutputSegment& segment : file.segments) {
+      check_interrupted();
       const std::string range =
           fmt::format("  bytes {} to {}: ", segment.offset, segment.offset + segment.bytes);
       if (const auto* tensor = std::get_if<TensorContent>(&segment.content)) {
-        text += range + describe(*tensor, source, names);
+        const std::size_t first = lines.size();
+        for (std::string& line : describe(*tensor, source, names)) lines.push_back(std::move(line));
+        lines[first].insert(0, range);
       } else if (const auto* other = std::get_if<FileContent>(&segment.content)) {
-        text += range + fmt::format("'{}' from byte {}\n", other->file.string(), other->offset);
+        lines.push_back(range + fmt::format("'{}' from byte {}", other->file.string(), other->offset));
       }
     }
   }
-  return text;
+  return lines;
 }
 
 }  // namespace accel::ckpt

@@ -94,9 +94,9 @@ void check_plan(const OutputPlan& plan);
 /// By index of the source's tensors: the name of each in the output; empty for those that are not in it.
 [[nodiscard]] std::vector<std::string> names_in_output(const OutputState& state, const Checkpoint& source);
 
-/// The plan for people: files, what goes where in them, and where each piece of a tensor comes from.
-/// `names` as from names_in_output(), or empty: only the source's. Throws what Checkpoint::locate does.
-[[nodiscard]] std::string describe(const OutputPlan& plan, Checkpoint& source,
-                                   const std::vector<std::string>& names = {});
+/// The plan for people, as lines: files, what goes where in them, and where each piece of a tensor comes
+/// from. `names` as from names_in_output(), or empty: only the source's. Throws what Checkpoint::locate does.
+[[nodiscard]] std::vector<std::string> describe(const OutputPlan& plan, Checkpoint& source,
+                                                const std::vector<std::string>& names = {});
 
 }  // namespace accel::ckpt

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/metadata_limit.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
@@ -63,6 +64,13 @@ void GraphBuilder::grow_children(std::size_t count) {
   end_.values = more_of(end_.values, count, UINT32_MAX, "values");
   graph_.children.resize(std::max(graph_.children.size(), end_.values));
   point();
+}
+
+NodeExtras& GraphBuilder::extras(Ref object) {
+  constexpr std::uint64_t kBytes = 256;  // Of one, with its vectors and the allocator's share.
+  const auto [found, is_new] = extras_.try_emplace(object.index());
+  if (is_new) check_metadata_bytes("what the pickle builds", extras_.size() * kBytes);
+  return found->second;
 }
 
 void GraphBuilder::go_on_after(GraphBuilder& next) {

@@ -64,7 +64,7 @@ class GraphBuilder {
   }
   /// Adds parts to a container or instance.
   void extend(Ref container, std::span<const Ref> parts);
-  NodeExtras& extras(Ref object) { return extras_[object.index()]; }
+  NodeExtras& extras(Ref object);
 
   /// Goes on alone where `next`, whose part follows this one's, has ended.
   void go_on_after(GraphBuilder& next);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/metadata_limit.hpp"
 #include "base/threads.hpp"
 #include "ckpt/pickle_builder.hpp"
 #include "ckpt/pickle_document.hpp"
@@ -90,6 +92,9 @@ class Machine {
   [[nodiscard]] std::size_t position() const { return position_; }
 
  private:
+  // Far more than a pickle has that was not made for it.
+  static constexpr std::size_t kMostPutOff = 1'000'000;
+
   struct Unchecked {
     std::size_t position = 0;
     Ref node{};  // A kGlobal.
@@ -97,6 +102,16 @@ class Machine {
 
   template <bool kSecondHalf>
   void run(std::size_t end) {
+    // Signals are noticed between the pieces.
+    constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+    while (next_ < end && static_cast<Op>(bytes_[next_]) != Op::kStop) {
+      check_interrupted();
+      run_piece<kSecondHalf>(std::min(end, next_ + kPieceBytes));
+    }
+  }
+
+  template <bool kSecondHalf>
+  void run_piece(std::size_t end) {
     // What the loop goes by stays in a register.
     std::size_t next = next_;
     while (next < end && static_cast<Op>(bytes_[next]) != Op::kStop) {
@@ -108,6 +123,7 @@ class Machine {
   }
 
   void put_off() {
+    if (put_off_.count() == kMostPutOff) throw Unknown();
     stack_.go_back(before_);
     put_off_.add(position_, memo_.count(), stack_);
     if (static_cast<Op>(bytes_[position_]) == Op::kMemoize)
@@ -439,6 +455,11 @@ void check_start(std::span<const std::byte> bytes) {
     reject("not a pickle of protocol 2 or later");
 }
 
+// What the graph takes beside the pickle itself.
+std::uint64_t memory_of(const ScanCounts& counts) {
+  return counts.nodes * sizeof(Node) + counts.atoms * sizeof(std::uint64_t) + counts.values * sizeof(Ref);
+}
+
 // Whether it could be done: the graph is of no use if not.
 bool run_halves(Graph& graph, const Scan& scan) {
   const ScanMiddle& middle = *scan.middle;
@@ -474,6 +495,7 @@ Graph run_machine(std::span<const std::byte> bytes) {
 
 Graph run_machine(std::span<const std::byte> bytes, const Scan& scan) {
   check_start(bytes);
+  check_metadata_bytes("what the pickle builds", memory_of(scan.counts));
   Graph graph;
   graph.bytes = bytes;
   GraphBuilder::reserve(graph, scan.counts);

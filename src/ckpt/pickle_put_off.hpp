@@ -27,6 +27,8 @@ class PutOffOpcodes {
     opcodes_.push_back({position, memoized, values_.size() - before});
   }
 
+  [[nodiscard]] std::size_t count() const { return opcodes_.size(); }
+
   /// Calls `push` for each value, Ref::mark() for a mark, and then `run` for the opcode, one after another.
   template <class Push, class Run>
   void run_all(Push push, Run run) const {

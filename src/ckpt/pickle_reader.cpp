@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/metadata_limit.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
@@ -53,11 +56,17 @@ std::optional<Value> plain_value_of(const ObjectParts& parts) {
 // finds it.
 class TreeBuilder {
  public:
-  TreeBuilder(const Limits& limits, std::size_t input_bytes)
+  TreeBuilder(const Limits& limits, const Graph& graph)
       : limits_(limits), bytes_left_(limits.tree_bytes_at_least) {
+    std::size_t input_bytes = graph.bytes.size();
     const bool overflows = __builtin_mul_overflow(input_bytes, limits.tree_bytes_per_byte, &input_bytes) ||
                            __builtin_add_overflow(bytes_left_, input_bytes, &bytes_left_);
     if (overflows) bytes_left_ = SIZE_MAX;
+    const std::uint64_t taken = memory_of(graph);
+    const std::uint64_t limit = metadata_limit();
+    const std::uint64_t left = limit - std::min(limit, taken);
+    within_metadata_ = left < bytes_left_;
+    bytes_left_ = std::min<std::uint64_t>(bytes_left_, left);
   }
 
   Value build(NodeRef node, std::size_t depth) {
@@ -70,6 +79,7 @@ class TreeBuilder {
  private:
   // One value more.
   void enter(std::size_t depth) {
+    check_interrupted();
     if (depth > limits_.depth) {
       throw Error(ErrorKind::kCorrupt,
                   fmt::format("values nest deeper than {}, or contain themselves", limits_.depth));
@@ -81,6 +91,8 @@ class TreeBuilder {
 
   void spend(std::size_t bytes) {
     if (bytes > bytes_left_) {
+      if (within_metadata_)
+        throw beyond_metadata_limit("what the pickle builds", metadata_limit() + bytes - bytes_left_);
       throw Error(ErrorKind::kCorrupt,
                   "a small pickle whose values, with shared parts written out, would fill the memory");
     }
@@ -174,8 +186,15 @@ class TreeBuilder {
     return Object(std::move(parts));
   }
 
+  // The tree comes beside the graph.
+  static std::uint64_t memory_of(const Graph& graph) {
+    return graph.nodes.size() * sizeof(Node) + graph.atoms.size() * sizeof(std::uint64_t) +
+           graph.children.size() * sizeof(Ref);
+  }
+
   Limits limits_;
   std::size_t bytes_left_;
+  bool within_metadata_ = false;  // metadata_limit() is what limits bytes_left_.
   std::size_t count_ = 0;
 };
 
@@ -187,7 +206,7 @@ Value parse(std::span<const std::byte> bytes, const Limits& limits) {
 }
 
 Value tree_of(NodeRef value, const Limits& limits) {
-  return TreeBuilder(limits, value.graph().bytes.size()).build(value, 0);
+  return TreeBuilder(limits, value.graph()).build(value, 0);
 }
 
 }  // namespace accel::ckpt::pickle

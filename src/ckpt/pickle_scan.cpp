@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
 #include "base/threads.hpp"
 
 namespace accel::ckpt::pickle {
@@ -138,8 +139,14 @@ class Scanner {
 
   // Up to STOP, or to the first opcode that does not begin before the end.
   void run() {
+    constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+    std::size_t next_look = at_;
     try {
       while (at_ < end_) {
+        if (at_ >= next_look) [[unlikely]] {
+          check_interrupted();
+          next_look = at_ + kPieceBytes;
+        }
         const auto code = std::to_integer<std::uint8_t>(bytes_[at_]);
         ++seen_[code];
         if (kLengths[code] != 0) {

@@ -43,6 +43,7 @@ class Stack {
     return std::span(refs_).subspan(height_, count);
   }
   void mark() {
+    if (marks_.size() == kMostMarks) throw Error(ErrorKind::kCorrupt, "too many marks");
     marks_.push_back(height_);
     floor_ = height_;
   }
@@ -89,7 +90,15 @@ class Stack {
   }
 
  private:
-  [[gnu::noinline]] void grow() { refs_.resize(std::max<std::size_t>(64, height_ * 2)); }
+  // Far more than a pickle has that was not made for it: containers that are open at once, and what lies in
+  // them.
+  static constexpr std::size_t kMostMarks = 1'000'000;
+  static constexpr std::size_t kMostValues = std::size_t{64} << 20;
+
+  [[gnu::noinline]] void grow() {
+    if (height_ >= kMostValues) throw Error(ErrorKind::kCorrupt, "too many values on the stack");
+    refs_.resize(std::max<std::size_t>(64, height_ * 2));
+  }
   [[noreturn, gnu::noinline]] void reject_empty() const {
     if (open_ && marks_.empty()) throw Beneath();
     throw Error(ErrorKind::kCorrupt, "the stack is empty");

@@ -8,7 +8,9 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
 #include "ckpt/endian.hpp"
+#include "ckpt/json_text.hpp"
 #include "ckpt/safetensors.hpp"
 
 namespace accel::ckpt {
@@ -51,12 +53,13 @@ class NameChecker final : public nlohmann::json_sax<json> {
   std::set<std::string> names_;
 };
 
-json parse_json(std::string_view text) {
+json header_json(std::string_view text) {
   if (!text.starts_with('{')) reject("the header does not begin with '{'");
   NameChecker checker;
-  json::sax_parse(text, &checker);
+  check_json_bytes(text);
+  json::sax_parse(InterruptibleText(text.data()), InterruptibleText(text.data() + text.size()), &checker);
   try {
-    return json::parse(text);
+    return parse_json(text);
   } catch (const json::exception& e) {
     reject(fmt::format("the header is not JSON: {}", e.what()));
   }
@@ -135,8 +138,9 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
   SafetensorsHeader header;
   header.buffer_offset = kLengthBytes + bytes.size();
   header.buffer_bytes = buffer_bytes;
-  const json parsed = parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const json parsed = header_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   for (const auto& [name, value] : parsed.items()) {
+    check_interrupted();
     if (name == kMetadataKey) {
       header.metadata = metadata_of(value);
       continue;

@@ -13,6 +13,7 @@
 #include "base/file.hpp"
 #include "ckpt/dcp_metadata.hpp"
 #include "ckpt/dcp_metadata_files.hpp"
+#include "ckpt/json_text.hpp"
 #include "ckpt/verify_job.hpp"
 
 namespace accel::ckpt {
@@ -50,7 +51,7 @@ Manifest parse_manifest(const fs::path& path) {
   const std::string text = read_text_file(path, kManifestLimitBytes);
   Manifest manifest;
   try {
-    const json document = json::parse(text);
+    const json document = parse_json(text);
     if (document.at("version").get<int>() != 1) {
       throw Error(ErrorKind::kCorrupt, fmt::format("is of version {}", document.at("version").dump()));
     }

@@ -17,6 +17,7 @@
 #include "base/file.hpp"
 #include "ckpt/checkpoint.hpp"
 #include "ckpt/file_cache.hpp"
+#include "ckpt/json_text.hpp"
 #include "ckpt/rank_files.hpp"
 #include "ckpt/safetensors.hpp"
 #include "ckpt/torch_file.hpp"
@@ -170,7 +171,7 @@ class SetVerifier {
   }
 
   void check_total(const std::string& name, std::uint64_t total) {
-    const auto document = nlohmann::json::parse(read_text_file(directory_ / name), nullptr, false);
+    const auto document = read_json_file(directory_ / name);
     const auto metadata = document.find("metadata");
     if (metadata == document.end() || !metadata->is_object() || !metadata->contains("total_size")) return;
     const nlohmann::json& size = metadata->at("total_size");

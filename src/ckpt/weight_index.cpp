@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "ckpt/json_text.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -19,6 +19,16 @@ using nlohmann::json;
 
 [[noreturn]] void reject(const std::filesystem::path& path, std::string_view why) {
   throw Error(ErrorKind::kCorrupt, fmt::format("'{}': {}", path.string(), why));
+}
+
+json read_index(const std::filesystem::path& path) {
+  try {
+    return read_json_file(path);
+  } catch (Error& error) {
+    if (error.kind() == ErrorKind::kCorrupt && error.message().find(path.string()) == std::string::npos)
+      error.add_context(fmt::format("'{}'", path.string()));
+    throw;
+  }
 }
 
 }  // namespace
@@ -32,7 +42,7 @@ std::vector<std::string> WeightIndex::file_names() const {
 WeightIndex read_weight_index(const std::filesystem::path& path) {
   WeightIndex index;
   index.path = path;
-  const json document = json::parse(read_text_file(path), nullptr, false);
+  const json document = read_index(path);
   if (document.is_discarded()) reject(path, "it is not JSON");
   const auto map = document.is_object() ? document.find("weight_map") : document.end();
   if (!document.is_object() || map == document.end() || !map->is_object())

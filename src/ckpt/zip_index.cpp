@@ -13,6 +13,8 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/metadata_limit.hpp"
 #include "ckpt/crc32.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/zip_format.hpp"
@@ -22,7 +24,6 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = 4096;
 constexpr std::uint64_t kSmallBytes = 4 * kBlockBytes;  // Read at once.
-constexpr std::uint64_t kDirectoryLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
 constexpr std::uint64_t kKnownFlags = 0x080e;        // UTF-8 names, a descriptor, how hard it was deflated.
@@ -72,7 +73,6 @@ Directory find_directory(const FileWindow& window) {
   if (get_uint(end, 4, 2) != 0 && get_uint(end, 4, 2) != zip::kMax16)
     reject("the archive is split over several files");
   const Directory directory = read_zip64_end(window, *end_at, small);
-  if (directory.bytes > kDirectoryLimitBytes) reject(fmt::format("a directory of {} bytes", directory.bytes));
   if (checked_add(directory.offset, directory.bytes) > *end_at)
     reject("the directory reaches beyond the archive");
   if (directory.entries > directory.bytes / zip::kDirectoryHeaderBytes) {
@@ -153,11 +153,14 @@ std::vector<std::byte> FileWindow::read(std::uint64_t at, std::uint64_t count) c
 
 ZipIndex::ZipIndex(const FileWindow& window) {
   const Directory directory = find_directory(window);
+  check_metadata_bytes("the archive's directory",
+                       2 * directory.bytes + directory.entries * (sizeof(ZipEntry) + sizeof(std::size_t)));
   const std::vector<std::byte> bytes = window.read(directory.offset, directory.bytes);
   const std::span<const std::byte> all(bytes);
   entries_.reserve(directory.entries);
   std::uint64_t at = 0;
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
+    check_interrupted();
     if (bytes.size() - at < zip::kDirectoryHeaderBytes || get_uint(bytes, at, 4) != zip::kDirectoryHeader) {
       reject(fmt::format("record {} of the directory is broken", i));
     }
@@ -195,13 +198,16 @@ ZipIndex::ZipIndex(const FileWindow& window) {
   by_name_.resize(entries_.size());
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
   const auto name_of = [&](std::size_t i) -> const std::string& { return entries_[i].name; };
-  std::sort(by_name_.begin(), by_name_.end(),
-            [&](std::size_t a, std::size_t b) { return name_of(a) < name_of(b); });
+  std::sort(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
+    check_interrupted();
+    return name_of(a) < name_of(b);
+  });
   const auto twice = std::adjacent_find(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
     return name_of(a) == name_of(b);
   });
   if (twice != by_name_.end()) reject(fmt::format("record '{}' comes twice", name_of(*twice)));
   for (const ZipEntry& entry : entries_) {
+    check_interrupted();
     const std::string root = entry.name.substr(0, entry.name.find('/'));
     if (&entry == &entries_.front()) root_ = root;
     if (root != root_) root_.clear();
@@ -259,6 +265,7 @@ std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry) {
 
 std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,
                                    std::uint64_t limit_bytes) {
+  check_metadata_bytes(fmt::format("record '{}'", entry.name), entry.size);
   if (entry.size > limit_bytes) {
     reject(fmt::format("record '{}' has {} bytes, at most {} are expected", entry.name, entry.size,
                        limit_bytes));

@@ -72,8 +72,8 @@ class ZipIndex {
 [[nodiscard]] std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry);
 
 /// A small record's data, unpacked if it is deflated, as TorchScript's code is, with its CRC checked. Throws
-/// Error (kCorrupt) above `limit_bytes`.
+/// Error (kCorrupt) above `limit_bytes` or metadata_limit().
 [[nodiscard]] std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,
-                                                 std::uint64_t limit_bytes = std::uint64_t{1} << 30);
+                                                 std::uint64_t limit_bytes = UINT64_MAX);
 
 }  // namespace accel::ckpt

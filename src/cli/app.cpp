@@ -9,7 +9,9 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
+#include "base/visible.hpp"
 #include "cli/commands.hpp"
+#include "cli/results.hpp"
 #include "version.hpp"
 
 namespace accel::cli {
@@ -46,12 +48,14 @@ void print_error(const Error& error, bool json, std::ostream& err) {
     document["type"] = "error";
     document["kind"] = name_of(error.kind());
     document["exit_code"] = to_int(exit_code_of(error.kind()));
-    document["message"] = error.message();
-    if (!error.advice().empty()) document["hint"] = error.advice();
-    err << document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    document["message"] = as_utf8(error.message());
+    if (!error.advice().empty()) document["hint"] = as_utf8(error.advice());
+    err << visible_json(document.dump()) << '\n';
   } else {
-    log::error(error.message());
-    if (!error.advice().empty()) err << "hint: " << error.advice() << '\n';
+    // The report of a failed run has lines of its own making; any other message is one line, whatever names
+    // it has.
+    log::error(error.kind() == ErrorKind::kWorker ? error.message() : visible(error.message()));
+    if (!error.advice().empty()) err << "hint: " << visible(error.advice()) << '\n';
   }
   err.flush();
 }
@@ -63,18 +67,16 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   try {
     CommandLine line{std::string(kVersion)};
-    line.globals().out = &out;
+    Results results(out);
+    line.globals().out = &results;
     add_commands(line);
     const ExitCode code = parse_and_run(line, take_apart(arguments), out);
-    out.flush();
-    if (!out) throw Error(ErrorKind::kFailure, "cannot write to stdout");
+    results.flush();
     return code;
-  } catch (const Error& error) {
+  } catch (const std::exception& failure) {
+    const Error error = error_of(failure);
     print_error(error, json, err);
     return exit_code_of(error.kind());
-  } catch (const std::exception& error) {
-    print_error(Error(ErrorKind::kFailure, error.what()), json, err);
-    return ExitCode::kFailure;
   }
 }
 

@@ -1,10 +1,6 @@
 #include "cli/arguments.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-
-#include "base/text.hpp"
 
 namespace accel::cli {
 namespace {
@@ -39,26 +35,6 @@ Arguments take_apart(const std::vector<std::string>& arguments) {
     result.own.push_back(with_hyphens(argument));
   }
   return result;
-}
-
-std::optional<std::uint64_t> parse_size(std::string_view text) {
-  text = trim(text);
-  double number = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (error != std::errc{} || std::signbit(number)) return std::nullopt;
-  std::string unit(trim(text.substr(static_cast<std::size_t>(end - text.data()))));
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (unit.ends_with('b')) unit.pop_back();
-  const double base = unit.ends_with('i') ? 1024 : 1000;
-  if (unit.size() > 1 && unit.ends_with('i')) unit.pop_back();
-  static constexpr std::string_view kPrefixes = "kmgtp";
-  if (unit.size() > 1 || (!unit.empty() && kPrefixes.find(unit[0]) == std::string_view::npos))
-    return std::nullopt;
-  if (!unit.empty()) number *= std::pow(base, static_cast<double>(kPrefixes.find(unit[0]) + 1));
-  if (!(number < 0x1p63)) return std::nullopt;
-  return static_cast<std::uint64_t>(number);
 }
 
 }  // namespace accel::cli

@@ -22,6 +22,8 @@ class Option;
 
 namespace accel::cli {
 
+class Results;
+
 /// What the flags in front of every command set.
 struct Globals {
   bool json = false;
@@ -29,7 +31,7 @@ struct Globals {
   bool verbose = false;
   log::Color color = log::Color::kAuto;
   std::vector<std::string> program;  ///< What stood behind "--" after `launch`.
-  std::ostream* out = nullptr;       ///< Results, and nothing else, go here.
+  Results* out = nullptr;            ///< Results, and nothing else, go here.
 };
 
 /// What the chosen command does; an Error becomes its exit code.

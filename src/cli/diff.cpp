@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "ckpt/diff_plan.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_source.hpp"
+#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {
@@ -80,7 +80,7 @@ std::vector<std::string> lines_of(const DiffResult& result, bool ignore_dtype) {
 }
 
 std::string left_out_line(const std::vector<std::string>& names, char side) {
-  return fmt::format("not compared: {} of {} is outside of the root key{}\n", names.front(), side,
+  return fmt::format("not compared: {} of {} is outside of the root key{}", names.front(), side,
                      names.size() == 1 ? "" : fmt::format(", and so are {} more", names.size() - 1));
 }
 
@@ -90,24 +90,24 @@ std::string summary_of(const DiffResult& result, const ckpt::Tolerance& toleranc
   const std::string how = tolerance.bitwise()
                               ? std::string("bit for bit")
                               : fmt::format("with rtol {:g} and atol {:g}", tolerance.rtol, tolerance.atol);
-  if (result.same()) return fmt::format("same: {}, {}\n", what, how);
+  if (result.same()) return fmt::format("same: {}, {}", what, how);
   return fmt::format(
-      "different: {} only in A, {} only in B, {} not the same of {} in both, {} objects ({}, {})\n",
+      "different: {} only in A, {} only in B, {} not the same of {} in both, {} objects ({}, {})",
       result.only_a.size(), result.only_b.size(), result.tensors.size(), result.paired_tensors,
       result.objects.size(), what, how);
 }
 
-void print_text(const DiffResult& result, const Options& options, std::ostream& out) {
+void print_text(const DiffResult& result, const Options& options, Results& out) {
   const std::vector<std::string> lines = lines_of(result, options.diff.ignore_dtype);
   const std::size_t shown = std::min(lines.size(), options.max_findings);
-  for (std::size_t i = 0; i < shown; ++i) out << lines[i] << "\n";
+  for (std::size_t i = 0; i < shown; ++i) out.line(lines[i]);
   if (shown < lines.size()) {
-    out << fmt::format("... and {} more; --max-findings shows more of them, --json all\n",
-                       lines.size() - shown);
+    out.line(
+        fmt::format("... and {} more; --max-findings shows more of them, --json all", lines.size() - shown));
   }
-  if (!result.left_out_a.empty()) out << left_out_line(result.left_out_a, 'A');
-  if (!result.left_out_b.empty()) out << left_out_line(result.left_out_b, 'B');
-  out << summary_of(result, options.diff.tolerance);
+  if (!result.left_out_a.empty()) out.line(left_out_line(result.left_out_a, 'A'));
+  if (!result.left_out_b.empty()) out.line(left_out_line(result.left_out_b, 'B'));
+  out.line(summary_of(result, options.diff.tolerance));
 }
 
 // JSON has no number for them.
@@ -149,7 +149,7 @@ Json to_json(const ObjectDifference& object) {
 }
 
 void print_json(const DiffResult& result, const ckpt::Checkpoint& a, const ckpt::Checkpoint& b,
-                double seconds, std::ostream& out) {
+                double seconds, Results& out) {
   Json document;
   document["a"] = {{"path", a.path().string()}, {"kind", name_of(a.kind())}};
   document["b"] = {{"path", b.path().string()}, {"kind", name_of(b.kind())}};
@@ -165,7 +165,7 @@ void print_json(const DiffResult& result, const ckpt::Checkpoint& a, const ckpt:
   document["objects"] = Json::array();
   for (const ObjectDifference& object : result.objects) document["objects"].push_back(to_json(object));
   document["not_compared"] = {{"a", result.left_out_a}, {"b", result.left_out_b}};
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out.json(document);
 }
 
 ExitCode run_diff(Options& options, const Globals& globals) {

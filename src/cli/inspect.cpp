@@ -5,16 +5,17 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
 #include "base/text.hpp"
 #include "ckpt/inspection.hpp"
 #include "cli/commands.hpp"
+#include "cli/results.hpp"
 #include "cli/table.hpp"
 
 namespace accel::cli {
@@ -90,10 +91,10 @@ std::vector<std::vector<std::string>> columns_for(const Inspection& result,
   return rows;
 }
 
-void print_text(const Inspection& result, std::ostream& out) {
-  out << fmt::format("{}: {}\n", result.path.string(), title_of(result.kind));
-  out << "  " << totals_of(result) << "\n";
-  for (const auto& [key, value] : result.metadata) out << fmt::format("  {} = {}\n", key, value);
+void print_text(const Inspection& result, Results& out) {
+  out.line(fmt::format("{}: {}", result.path.string(), title_of(result.kind)));
+  out.line("  " + totals_of(result));
+  for (const auto& [key, value] : result.metadata) out.line(fmt::format("  {} = {}", key, value));
   if (!result.tensors.empty()) {
     std::vector<std::vector<std::string>> rows{
         {"TENSOR", "DTYPE", "SHAPE", "BYTES", "CHUNKS", "COPIES", "IN"}};
@@ -102,19 +103,22 @@ void print_text(const Inspection& result, std::ostream& out) {
                       std::to_string(tensor.bytes), std::to_string(tensor.chunks),
                       std::to_string(tensor.copies), files_of(tensor)});
     }
-    out << "\n" << table_of(columns_for(result, std::move(rows)), kNumbers);
+    out.line();
+    out.lines(table_of(columns_for(result, std::move(rows)), kNumbers));
   }
   if (!result.objects.empty()) {
     std::vector<std::vector<std::string>> rows{{"OBJECT", "VALUE"}};
     for (const auto& object : result.objects) rows.push_back({object.name, object.value});
-    out << "\n" << table_of(rows, kNumbers);
+    out.line();
+    out.lines(table_of(std::move(rows), kNumbers));
   }
   if (!result.files.empty()) {
     std::vector<std::vector<std::string>> rows{{has_one_file(result.kind) ? "RECORD" : "FILE", "BYTES"}};
     for (const InspectedFile& file : result.files) {
       rows.push_back({file.name, file.missing ? "missing" : std::to_string(file.bytes)});
     }
-    out << "\n" << table_of(rows, kNumbers);
+    out.line();
+    out.lines(table_of(std::move(rows), kNumbers));
   }
 }
 
@@ -126,6 +130,7 @@ Json to_json(const Inspection& result) {
   document["metadata"] = result.metadata;
   document["tensors"] = Json::array();
   for (const InspectedTensor& tensor : result.tensors) {
+    check_interrupted();
     Json entry{{"name", tensor.name},
                {"dtype", ckpt::torch_name(tensor.dtype)},
                {"shape", tensor.shape},
@@ -148,13 +153,13 @@ Json to_json(const Inspection& result) {
   return document;
 }
 
-void print_json(const std::string& path, const ckpt::InspectedDirectory& found, std::ostream& out) {
+void print_json(const std::string& path, const ckpt::InspectedDirectory& found, Results& out) {
   Json document{{"path", path}, {"checkpoints", Json::array()}, {"damaged", Json::array()}};
   for (const Inspection& result : found.checkpoints) document["checkpoints"].push_back(to_json(result));
   for (const ckpt::DamagedCheckpoint& damaged : found.damaged) {
     document["damaged"].push_back({{"path", damaged.path.string()}, {"text", damaged.why}});
   }
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out.json(document);
 }
 
 ExitCode run_inspect(const std::string& path, const Globals& globals) {
@@ -163,7 +168,7 @@ ExitCode run_inspect(const std::string& path, const Globals& globals) {
     print_json(path, found, *globals.out);
   } else {
     for (const Inspection& result : found.checkpoints) {
-      if (&result != &found.checkpoints.front()) *globals.out << "\n";
+      if (&result != &found.checkpoints.front()) globals.out->line();
       print_text(result, *globals.out);
     }
   }

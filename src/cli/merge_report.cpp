@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/text.hpp"
+#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {
@@ -48,10 +48,6 @@ Json to_json(const MergeReport& report) {
   return document;
 }
 
-void print(const Json& document, std::ostream& out) {
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-}
-
 Json segments_of(const MergeReport& report, const ckpt::OutputFile& file) {
   Json segments = Json::array();
   const std::vector<std::string> names = ckpt::names_in_output(report.plan.state, report.source);
@@ -81,10 +77,11 @@ Json segments_of(const MergeReport& report, const ckpt::OutputFile& file) {
 
 void print_plan(const MergeReport& report, const Globals& globals) {
   if (!globals.json) {
-    *globals.out << ckpt::describe(report.plan.output, report.source,
-                                   ckpt::names_in_output(report.plan.state, report.source))
-                 << fmt::format("{} tensors, {}; would be written to {}\n", written_tensors(report),
-                                format_bytes(report.plan.output.total_bytes()), report.target.path.string());
+    globals.out->lines(ckpt::describe(report.plan.output, report.source,
+                                      ckpt::names_in_output(report.plan.state, report.source)));
+    globals.out->line(fmt::format("{} tensors, {}; would be written to {}", written_tensors(report),
+                                  format_bytes(report.plan.output.total_bytes()),
+                                  report.target.path.string()));
     return;
   }
   Json document = to_json(report);
@@ -93,7 +90,7 @@ void print_plan(const MergeReport& report, const Globals& globals) {
     document["plan"].push_back(
         {{"file", path_of(report, file).string()}, {"segments", segments_of(report, file)}});
   }
-  print(document, *globals.out);
+  globals.out->json(document);
 }
 
 void print_result(const MergeReport& report, const Globals& globals) {
@@ -105,16 +102,16 @@ void print_result(const MergeReport& report, const Globals& globals) {
     document["bytes_per_second"] = rate;
     document["verified"] = report.verified;
     document["removed"] = report.removed;
-    print(document, *globals.out);
+    globals.out->json(document);
     return;
   }
   const std::size_t files = report.plan.output.files.size();
-  *globals.out << fmt::format(
-      "{}: {} tensors, {} ({} bytes){} in {} ({}/s){}\n",
+  globals.out->line(fmt::format(
+      "{}: {} tensors, {} ({} bytes){} in {} ({}/s){}",
       path_of(report, report.plan.output.files.back()).string(), written_tensors(report), format_bytes(bytes),
       bytes, files > 1 ? fmt::format(" in {} files", files) : "", format_duration(report.seconds),
-      format_bytes(static_cast<std::uint64_t>(rate)), report.verified ? ", verified" : "");
-  if (report.removed) *globals.out << fmt::format("removed {}\n", report.source.path().string());
+      format_bytes(static_cast<std::uint64_t>(rate)), report.verified ? ", verified" : ""));
+  if (report.removed) globals.out->line("removed " + report.source.path().string());
 }
 
 }  // namespace accel::cli

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <ostream>
 
 #include "base/text.hpp"
+#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {
@@ -23,21 +23,17 @@ Json document_of(const OutputReport& report) {
   return document;
 }
 
-void print(const Json& document, std::ostream& out) {
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-}
-
 }  // namespace
 
 void print_plan(const OutputReport& report, const Globals& globals) {
   if (globals.json) {
     Json document = document_of(report);
     document["dry_run"] = true;
-    print(document, *globals.out);
+    globals.out->json(document);
     return;
   }
-  *globals.out << ckpt::describe(report.plan, report.source)
-               << fmt::format("would be written to {}\n", report.target.path.string());
+  globals.out->lines(ckpt::describe(report.plan, report.source));
+  globals.out->line("would be written to " + report.target.path.string());
 }
 
 void print_result(const OutputReport& report, const std::string& what, const Globals& globals) {
@@ -47,14 +43,14 @@ void print_result(const OutputReport& report, const std::string& what, const Glo
     Json document = document_of(report);
     document["seconds"] = report.seconds;
     document["bytes_per_second"] = rate;
-    print(document, *globals.out);
+    globals.out->json(document);
     return;
   }
   const std::size_t files = report.plan.files.size();
-  *globals.out << fmt::format("{}: {}{}, {} ({} bytes) in {} ({}/s)\n", report.target.path.string(), what,
-                              files > 1 ? fmt::format(" in {} files", files) : "", format_bytes(bytes), bytes,
-                              format_duration(report.seconds),
-                              format_bytes(static_cast<std::uint64_t>(rate)));
+  globals.out->line(fmt::format("{}: {}{}, {} ({} bytes) in {} ({}/s)", report.target.path.string(), what,
+                                files > 1 ? fmt::format(" in {} files", files) : "", format_bytes(bytes),
+                                bytes, format_duration(report.seconds),
+                                format_bytes(static_cast<std::uint64_t>(rate))));
 }
 
 void add_dtype(Command& command, std::optional<ckpt::DType>& dtype) {

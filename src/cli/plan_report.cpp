@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <ostream>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,7 +20,8 @@ namespace accel::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Rows = std::vector<std::vector<std::string>>;
+using Lines = std::vector<std::string>;
+using Rows = std::vector<Lines>;
 using train::Footprint;
 using train::UnitFootprint;
 
@@ -77,7 +77,7 @@ std::string reshard_of(const core::FsdpConfig& fsdp) {
 }
 
 // Equal layers in a row take one line.
-std::string units_of(const Footprint& footprint) {
+Lines units_of(const Footprint& footprint) {
   Rows rows = {{"UNITS", "CLASS", "MODULE", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"}};
   const std::vector<UnitFootprint>& units = footprint.units;
   for (std::size_t i = 0; i < units.size();) {
@@ -123,7 +123,7 @@ constexpr MemoryColumn kHostAndGpu[] = {
     {"ON GPU", &Memory::total_bytes},
 };
 
-std::string memory_of(const std::vector<Footprint>& footprints) {
+Lines memory_of(const std::vector<Footprint>& footprints) {
   const bool has_host = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.memory.host_bytes > 0; });
   std::vector<MemoryColumn> columns;
@@ -143,7 +143,7 @@ std::string memory_of(const std::vector<Footprint>& footprints) {
   return table_of(rows, rows.front());
 }
 
-std::string traffic_of(const std::vector<Footprint>& footprints) {
+Lines traffic_of(const std::vector<Footprint>& footprints) {
   // Of replicas, and of ignored parameters that are trained.
   const bool averages = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.replicas > 1 || f.average_bytes > 0; });
@@ -222,31 +222,33 @@ Json to_json(const Footprint& footprint) {
 
 }  // namespace
 
-void print_plan_text(const PlanReport& report, std::ostream& out) {
+void print_plan_text(const PlanReport& report, Results& out) {
   const core::TrainingConfig& training = *report.config.training;
   const Footprint& first = report.footprints.front();
   const Sums sums = sums_of(first);
-  out << fmt::format("{}: {}\n", training.model.path.string(),
-                     report.model.structure.modules.front().class_name);
-  out << fmt::format("  {}, {} elements, {} trainable\n", count_of(sums.tensors, "parameter"), sums.elements,
-                     sums.trainable);
-  out << fmt::format("  {}: {}, reshard_after_forward {}\n", count_of(first.units.size(), "unit"),
-                     policy_of(report.model.fsdp), reshard_of(report.model.fsdp));
-  out << fmt::format("  a step: {} and {}{}\n",
-                     count_of(static_cast<std::size_t>(training.gradient_accumulation_steps), "micro-step"),
-                     training.optimizer.type,
-                     report.model.fsdp.activation_checkpointing ? ", with activation checkpointing" : "");
+  out.line(
+      fmt::format("{}: {}", training.model.path.string(), report.model.structure.modules.front().class_name));
+  out.line(fmt::format("  {}, {} elements, {} trainable", count_of(sums.tensors, "parameter"), sums.elements,
+                       sums.trainable));
+  out.line(fmt::format("  {}: {}, reshard_after_forward {}", count_of(first.units.size(), "unit"),
+                       policy_of(report.model.fsdp), reshard_of(report.model.fsdp)));
+  out.line(fmt::format("  a step: {} and {}{}",
+                       count_of(static_cast<std::size_t>(training.gradient_accumulation_steps), "micro-step"),
+                       training.optimizer.type,
+                       report.model.fsdp.activation_checkpointing ? ", with activation checkpointing" : ""));
   if (const std::string& ignored = report.model.fsdp.ignored_modules; !ignored.empty()) {
-    out << fmt::format("  ignored_modules {}: {} of parameters, on every rank\n", ignored,
-                       format_bytes(sums.ignored_bytes));
+    out.line(fmt::format("  ignored_modules {}: {} of parameters, on every rank", ignored,
+                         format_bytes(sums.ignored_bytes)));
   }
-  out << "\n" << units_of(first);
-  out << "\nMemory of a rank; activations and libtorch itself come on top:\n\n"
-      << memory_of(report.footprints);
-  out << "\nSent by a rank in a step, and written by a save:\n\n" << traffic_of(report.footprints);
+  out.line();
+  out.lines(units_of(first));
+  out.lines({"", "Memory of a rank; activations and libtorch itself come on top:", ""});
+  out.lines(memory_of(report.footprints));
+  out.lines({"", "Sent by a rank in a step, and written by a save:", ""});
+  out.lines(traffic_of(report.footprints));
 }
 
-void print_plan_json(const PlanReport& report, std::ostream& out) {
+void print_plan_json(const PlanReport& report, Results& out) {
   const core::TrainingConfig& training = *report.config.training;
   const Sums sums = sums_of(report.footprints.front());
   const core::FsdpConfig& fsdp = report.model.fsdp;
@@ -267,7 +269,7 @@ void print_plan_json(const PlanReport& report, std::ostream& out) {
                    {"units", parameters_of(report.model)},
                    {"plans", Json::array()}};
   for (const Footprint& footprint : report.footprints) document["plans"].push_back(to_json(footprint));
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out.json(document);
 }
 
 }  // namespace accel::cli

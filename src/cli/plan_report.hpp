@@ -1,9 +1,9 @@
 #pragma once
 
-#include <iosfwd>
 #include <string>
 #include <vector>
 
+#include "cli/results.hpp"
 #include "core/config.hpp"
 #include "train/fsdp/footprint.hpp"
 #include "train/fsdp/model_plan.hpp"
@@ -18,7 +18,7 @@ struct PlanReport {
   const std::vector<train::Footprint>& footprints;
 };
 
-void print_plan_text(const PlanReport& report, std::ostream& out);
-void print_plan_json(const PlanReport& report, std::ostream& out);
+void print_plan_text(const PlanReport& report, Results& out);
+void print_plan_json(const PlanReport& report, Results& out);
 
 }  // namespace accel::cli

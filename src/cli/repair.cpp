@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {
@@ -54,17 +54,17 @@ Json to_json(const Repaired& repaired) {
   return document;
 }
 
-void print_text(const Repaired& repaired, bool dry_run, std::ostream& out) {
+void print_text(const Repaired& repaired, bool dry_run, Results& out) {
   const RepairScan& scan = repaired.scan;
   const std::string path = (repaired.directory / ".metadata").string();
   if (scan.findings.empty()) {
-    out << fmt::format("{}: {} of {} tensors and {} objects in {} files, {}\n", path,
-                       dry_run ? "would be written," : "rebuilt,", scan.tensors, scan.objects,
-                       scan.plans.size(), format_bytes(scan.bytes));
+    out.line(fmt::format("{}: {} of {} tensors and {} objects in {} files, {}", path,
+                         dry_run ? "would be written," : "rebuilt,", scan.tensors, scan.objects,
+                         scan.plans.size(), format_bytes(scan.bytes)));
     return;
   }
-  out << fmt::format("{}: cannot be rebuilt\n", path);
-  for (const Finding& finding : scan.findings) out << "  " << ckpt::to_string(finding) << "\n";
+  out.line(path + ": cannot be rebuilt");
+  for (const Finding& finding : scan.findings) out.line("  " + ckpt::to_string(finding));
 }
 
 ExitCode run_repair(const Options& options, const Globals& globals) {
@@ -82,7 +82,7 @@ ExitCode run_repair(const Options& options, const Globals& globals) {
     document["checkpoints"].push_back(to_json(repaired));
     if (!globals.json) print_text(repaired, options.dry_run, *globals.out);
   }
-  if (globals.json) *globals.out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  if (globals.json) globals.out->json(document);
   if (findings.empty()) return ExitCode::kSuccess;
   globals.out->flush();
   throw Error(error_kind_of(findings), fmt::format("'{}' cannot be repaired: {} finding{}", options.path,

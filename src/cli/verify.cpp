@@ -5,13 +5,13 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <ostream>
 #include <string>
 #include <utility>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {
@@ -30,16 +30,16 @@ std::string plural(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-void print_text(const VerifyReport& report, std::ostream& out) {
+void print_text(const VerifyReport& report, Results& out) {
   for (const Verified& checkpoint : report.checkpoints) {
     const std::string verdict =
         checkpoint.findings.empty() ? "ok" : plural(checkpoint.findings.size(), "finding");
     std::string contents =
         fmt::format("{}, {}", plural(checkpoint.files, "file"), format_bytes(checkpoint.bytes));
     if (checkpoint.kind != "manifest") contents.insert(0, plural(checkpoint.tensors, "tensor") + ", ");
-    out << fmt::format("{} ({}, {}): {}\n", checkpoint.path.string(), checkpoint.kind, contents, verdict);
-    for (const Finding& finding : checkpoint.findings) out << "  " << ckpt::to_string(finding) << "\n";
-    for (const std::string& note : checkpoint.notes) out << "  note: " << note << "\n";
+    out.line(fmt::format("{} ({}, {}): {}", checkpoint.path.string(), checkpoint.kind, contents, verdict));
+    for (const Finding& finding : checkpoint.findings) out.line("  " + ckpt::to_string(finding));
+    for (const std::string& note : checkpoint.notes) out.line("  note: " + note);
   }
 }
 
@@ -62,7 +62,7 @@ Json to_json(const Verified& checkpoint) {
   return document;
 }
 
-void print_json(const std::string& path, const VerifyReport& report, double seconds, std::ostream& out) {
+void print_json(const std::string& path, const VerifyReport& report, double seconds, Results& out) {
   Json document{{"path", path},
                 {"ok", report.findings() == 0},
                 {"findings", report.findings()},
@@ -71,7 +71,7 @@ void print_json(const std::string& path, const VerifyReport& report, double seco
                 {"checkpoints", Json::array()}};
   for (const Verified& checkpoint : report.checkpoints)
     document["checkpoints"].push_back(to_json(checkpoint));
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  out.json(document);
 }
 
 ExitCode run_verify(const Options& options, const Globals& globals) {

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/stream.hpp"
 #include "core/config_resolve.hpp"
 #include "core/config_yaml.hpp"
 
 namespace accel::core {
 namespace {
 
-constexpr std::uint64_t kLargestConfigBytes = 16'000'000;
+constexpr std::uint64_t kLargestConfigBytes = 1'000'000;
 
 /// `fp16`, which Accelerate's files had before `mixed_precision`, is that in the layer in which it is set,
 /// over what lies below.
@@ -31,8 +31,9 @@ void translate_fp16(Settings& layer) {
 Settings read_file(const std::filesystem::path& file) {
   std::string text;
   try {
-    text = read_text_file(file, kLargestConfigBytes);
+    text = read_text_stream(file, kLargestConfigBytes);
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) throw;
     throw Error(ErrorKind::kUsage, fmt::format("configuration: {}", error.message()));
   }
   Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, file.string()}));

@@ -14,6 +14,7 @@
 #include "base/file.hpp"
 #include "base/log.hpp"
 #include "base/process_state.hpp"
+#include "base/visible.hpp"
 #include "core/config.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
@@ -32,13 +33,14 @@ void write_error_file(const Error& error, const std::string& backtrace) {
   if (path == nullptr || *path == '\0') return;
   const auto now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
-  std::string message = error.message();
-  if (!error.advice().empty()) message += "\nhint: " + error.advice();
-  const nlohmann::json document = {
-      {"message",
-       {{"message", message},
-        {"extraInfo",
-         {{"timestamp", now.count()}, {"kind", name_of(error.kind())}, {"cpp_backtrace", backtrace}}}}}};
+  std::string message = visible_lines(error.message());
+  if (!error.advice().empty()) message += "\nhint: " + visible(error.advice());
+  const nlohmann::json document = {{"message",
+                                    {{"message", message},
+                                     {"extraInfo",
+                                      {{"timestamp", now.count()},
+                                       {"kind", name_of(error.kind())},
+                                       {"cpp_backtrace", visible_lines(backtrace)}}}}}};
   std::ofstream(path) << document.dump() << '\n';
 }
 
@@ -88,12 +90,10 @@ ExitCode reported(Work&& work) {
   try {
     work();
     return ExitCode::kSuccess;
-  } catch (const Error& error) {
-    return fail(error);
   } catch (const c10::Error& error) {
     return fail(Error(ErrorKind::kFailure, error.what_without_backtrace()), error.what());
   } catch (const std::exception& error) {
-    return fail(Error(ErrorKind::kFailure, error.what()));
+    return fail(error_of(error));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "base/visible.hpp"
 
 namespace accel::core {
 namespace {
@@ -33,13 +34,13 @@ std::int64_t write_time(const std::filesystem::path& file) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-/// One line that can stand on a terminal: not too long, and no control characters.
+/// One line that can stand on a terminal, and is not too long.
 std::string shown(std::string_view line) {
-  std::string result(line.substr(0, kLineWidth));
-  std::replace_if(
-      result.begin(), result.end(), [](char c) { return c >= 0 && c < ' ' && c != '\t'; }, ' ');
-  if (line.size() > kLineWidth) result += "...";
-  return result;
+  if (line.size() <= kLineWidth) return visible(line);
+  std::size_t end = kLineWidth;
+  while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0U) == 0x80)
+    --end;  // Not within a character.
+  return visible(line.substr(0, end)) + "...";
 }
 
 std::string_view advice(const ExitStatus& status) {

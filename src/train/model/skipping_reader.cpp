@@ -1,11 +1,13 @@
 #include "train/model/skipping_reader.hpp"
 
 #include <caffe2/serialize/inline_container.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/metadata_limit.hpp"
 
 namespace accel::train {
 
@@ -13,8 +15,12 @@ SkippingReader::SkippingReader(const std::filesystem::path& path)
     : source_(File::open_read(path)), size_(std::get<File>(source_).size()) {
   caffe2::serialize::PyTorchStreamReader index(path.string());
   for (const std::string& record : index.getAllRecords()) {
-    if (!record.starts_with("data/")) continue;
     const std::uint64_t bytes = index.getRecordSize(record);
+    if (!record.starts_with("data/")) {
+      // libtorch unpacks it into the memory, however large it says it is.
+      check_metadata_bytes(fmt::format("'{}': record '{}'", path.string(), record), bytes);
+      continue;
+    }
     if (bytes > 0) records_[index.getRecordOffset(record)] = bytes;
   }
 }

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 
 namespace accel {
 namespace {
@@ -35,6 +39,15 @@ TEST(ErrorTest, SystemErrorNamesActionPathAndReason) {
   const Error error = system_error("open", "/x/y", ENOENT);
   EXPECT_EQ(error.message(), "cannot open '/x/y': No such file or directory");
   EXPECT_EQ(system_error("write", "/x", ENOSPC).advice(), "free some space and try again");
+}
+
+TEST(ErrorTest, AFileSystemErrorSaysWhatOnWhichPath) {
+  const std::filesystem::filesystem_error failure("directory iterator cannot open directory", "/x/y",
+                                                  std::make_error_code(std::errc::permission_denied));
+  EXPECT_EQ(error_of(failure).message(), "cannot access '/x/y': Permission denied");
+  EXPECT_EQ(error_of(Error(ErrorKind::kMissing, "gone")).kind(), ErrorKind::kMissing);
+  EXPECT_EQ(error_of(std::bad_alloc()).message(), "there is not enough memory");
+  EXPECT_EQ(error_of(std::runtime_error("why")).message(), "why");
 }
 
 }  // namespace

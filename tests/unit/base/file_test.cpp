@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <array>
 #include <csignal>
@@ -12,6 +14,7 @@
 
 #include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "base/fd.hpp"
 
 namespace accel {
 namespace {
@@ -79,18 +82,35 @@ TEST(FileTest, ReadTextFileHasALimit) {
   EXPECT_THROW(read_text_file(dir.path()), Error);
 }
 
-TEST(FileTest, APipeIsReadToItsEnd) {
+std::string message_for(const std::filesystem::path& path) {
+  try {
+    (void)File::open_read(path);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kCorrupt);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(FileTest, OnlyRegularFilesAreOpenedAndNobodyIsWaitedFor) {
   const TempDir dir;
-  const std::string text(200'000, 'x');
-  const std::string pipe = (dir / "pipe").string();
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const auto read = [&](std::uint64_t limit) {
-    std::jthread writer([&] { std::ofstream(pipe) << text; });
-    return read_text_file(pipe, limit);
-  };
-  ::signal(SIGPIPE, SIG_IGN);
-  EXPECT_EQ(read(1'000'000), text);
-  EXPECT_THROW((void)read(100), Error);
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/zero", dir / "zero");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = (dir / "s").string();
+  ASSERT_LT(name.size(), sizeof address.sun_path);
+  name.copy(address.sun_path, name.size());
+  const Fd listener(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+
+  const auto what = [&](const char* file) { return "'" + (dir / file).string() + "' is "; };
+  EXPECT_EQ(message_for(dir / "pipe"), what("pipe") + "a FIFO, not a regular file");
+  EXPECT_EQ(message_for(dir / "zero"), what("zero") + "a character device, not a regular file");
+  EXPECT_EQ(message_for(dir / "s"), what("s") + "a socket, not a regular file");
+  EXPECT_EQ(message_for(dir.path()), "'" + dir.path().string() + "' is a directory, not a regular file");
+  EXPECT_THROW((void)read_text_file(dir / "pipe"), Error);
+  EXPECT_THROW((void)MappedFile(dir / "pipe"), Error);
 }
 
 TEST(FileTest, ParentOfABareNameIsTheCurrentDirectory) {

@@ -36,23 +36,5 @@ TEST(ArgumentsTest, FindsTheCommandBehindGlobalFlags) {
   EXPECT_FALSE(take_apart({}).command.has_value());
 }
 
-TEST(ArgumentsTest, Sizes) {
-  EXPECT_EQ(parse_size("0"), 0u);
-  EXPECT_EQ(parse_size("100"), 100u);
-  EXPECT_EQ(parse_size("17B"), 17u);
-  EXPECT_EQ(parse_size("5GB"), 5'000'000'000u);
-  EXPECT_EQ(parse_size(" 1.5 gb"), 1'500'000'000u);
-  EXPECT_EQ(parse_size("0.64KB"), 640u);
-  EXPECT_EQ(parse_size("64MiB"), std::uint64_t{64} << 20);
-  EXPECT_EQ(parse_size("2T"), 2'000'000'000'000u);
-}
-
-TEST(ArgumentsTest, NoSizes) {
-  for (const char* text :
-       {"", "GB", "-1", "-0", "5XB", "5GBB", "1e3", "nan", "inf", "i", "5i", "5iB", "9999999PB", "5 G B"}) {
-    EXPECT_EQ(parse_size(text), std::nullopt) << text;
-  }
-}
-
 }  // namespace
 }  // namespace accel::cli

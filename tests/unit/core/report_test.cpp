@@ -158,7 +158,7 @@ TEST(ReportTest, SaysItAllOnOneScreen) {
       "  error: RuntimeError: no\n"
       "    second line\n"
       "  its last lines:\n"
-      "    | before [31m\n"
+      "    | before\\x1b[31m\n"
       "    | " +
           std::string(200, 'y') +
           "...\n"

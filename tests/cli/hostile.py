@@ -1,0 +1,68 @@
+"""Files that were made to do harm, and what a command did with one."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import time
+import zipfile
+
+# Control characters of every kind, a line of a report, and no way to tell where the name ends.
+EVIL = "w\x1b]0;owned\x07\x1b[31m\r\x00\x7f\x9b1m\u202e\nforged: ok"
+
+
+def write_safetensors(path, names, metadata=None):
+    header = {"__metadata__": metadata} if metadata else {}
+    for i, name in enumerate(names):
+        header[name] = {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(4 * len(names)))
+
+
+def write_torch(path, pickled, records=()):
+    """A torch.save archive whose pickle is deflated."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/version", "3\n")
+        for name, content in records:
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}"), content)
+
+
+def pickled_tensors(names):
+    """{name: a tensor of one float} for names in bytes, which need not be UTF-8."""
+    tensor = (b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000"
+              b"X\x03\x00\x00\x00cpuK\x01tQK\x00K\x01\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR")
+    items = b"".join(b"X" + struct.pack("<I", len(name)) + name + tensor for name in names)
+    return b"\x80\x02}(" + items + b"u."
+
+
+def unseemly(stream):
+    """Bytes of a command's output that a terminal would act on, or that are not text."""
+    found = [f"{byte:#04x}" for byte in stream if (byte < 0x20 and byte != 0x0A) or byte == 0x7F]
+    try:
+        text = stream.decode()
+    except UnicodeDecodeError as error:
+        return found + [str(error)]
+    return found + re.findall("[\x80-\x9f\u2028-\u202e\u2066-\u2069]", text)
+
+
+def seconds_to_end(process, signal_number):
+    begin = time.monotonic()
+    process.send_signal(signal_number)
+    process.wait(timeout=60)
+    return time.monotonic() - begin
+
+
+def run_measured(command, **options):
+    """Exit code, stderr, and the peak of the process's memory in bytes."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
+    stderr = process.stderr.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    return process.returncode, stderr, usage.ru_maxrss * 1024
+
+
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
