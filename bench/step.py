@@ -57,7 +57,8 @@ def run_accel(accel, folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, mo
         "launch": {"backend": backend},
         "training": {
             "model": {"path": str(folder / "gpt.pt"), **(model or {})},
-            "data": {"train": {"format": "tokens", "path": str(folder / "tokens.bin"), "sequence_length": sizes["length"]},
+            "data": {"train": {"format": "tokens", "dtype": "uint16", "path": str(folder / "tokens.bin"),
+                               "sequence_length": sizes["length"]},
                      "batch_size": batch, "shuffle": False},
             "optimizer": {"type": "adamw", "lr": 1e-4}, "max_steps": steps, "max_grad_norm": 1.0, "log_every": 1,
             "output_dir": str(out), "checkpoint": {"every": 0, "resume": "none"}},

@@ -71,6 +71,8 @@ struct DataSource {
   std::string format;                ///< "text" (bytes) or "tokens" (uint16 or uint32).
   std::string path;                  ///< A path or a glob; matches are taken in sorted order.
   std::int64_t sequence_length = 0;  ///< Tokens a sample.
+  /// For "tokens": "uint16" or "uint32" asks for files without a header; empty: each file's header says it.
+  std::string dtype;
 };
 
 struct DataConfig {
@@ -169,6 +171,7 @@ struct LaunchConfig {
   bool use_cpu = false;
   std::vector<int> gpu_ids;  ///< Empty: no GPU. Else the devices of this machine's local ranks.
   Backend backend = Backend::kAuto;
+  double collective_timeout_s = 1800;  ///< How long a rank waits for the others, whatever it waits for.
   double grace_period_s = 30;     ///< From SIGTERM to SIGKILL.
   std::filesystem::path log_dir;  ///< Empty: `<output_dir>/logs` for training, else no log files.
   std::filesystem::path worker;   ///< Another accel-worker than the installed one; empty: that one.

@@ -205,6 +205,7 @@ void visit_fields(Visitor& v, T& c) {
     v("gpu_ids", c.gpu_ids);
     v("backend", c.backend);
     v("grace_period_s", c.grace_period_s);
+    v("collective_timeout_s", c.collective_timeout_s);
     v("log_dir", c.log_dir);
     v("worker", c.worker);
   } else if constexpr (std::is_same_v<Struct, TrainingConfig>) {
@@ -269,6 +270,7 @@ void visit_fields(Visitor& v, T& c) {
     v("format", c.format);
     v("path", c.path);
     v("sequence_length", c.sequence_length);
+    v("dtype", c.dtype);
   } else if constexpr (std::is_same_v<Struct, OptimizerConfig>) {
     v("type", c.type);
     v("lr", c.lr);

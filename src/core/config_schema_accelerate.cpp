@@ -70,6 +70,7 @@ constexpr Field kFields[] = {
     {.path = "launch.max_restarts", .type = Type::kInt, .built = "0", .reader = kLauncher, .min = 0},
     {.path = "launch.monitor_interval", .type = Type::kNumber, .reader = kLauncher, .above = 0},
     {.path = "launch.grace_period", .type = Type::kNumber, .reader = kLauncher, .min = 0, .max = 1e9},
+    {.path = "launch.collective_timeout", .type = Type::kNumber, .min = 1, .max = 1e6},
     {.path = "launch.log_dir", .reader = kLauncher},
     {.path = "launch.tee", .type = Type::kScalar, .built = "0", .reader = kLauncher},
     {.path = "launch.hang_timeout", .type = Type::kNumber, .built = kNothing, .reader = kLauncher, .min = 0},

@@ -57,6 +57,7 @@ DataSource source_at(const Section& section, const std::string& path) {
   section.require(path + ".format", source.format);
   section.require(path + ".path", source.path);
   section.require(path + ".sequence_length", source.sequence_length);
+  section.read(path + ".dtype", source.dtype);
   return source;
 }
 

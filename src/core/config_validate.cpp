@@ -31,6 +31,13 @@ void require_data(const DataSource& source, const Settings& settings, const std:
   for (std::size_t i = 0; i < found.gl_pathc; ++i) require_file(found.gl_pathv[i], settings, key);
 }
 
+void check_dtype(const DataSource& source, const Settings& settings, const std::string& section) {
+  if (source.dtype.empty() || source.format == "tokens") return;
+  const std::string key = section + ".dtype";
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: tokens', not '{}'", settings.where(key),
+                                             key, source.format));
+}
+
 [[noreturn]] void not_there_yet(const Settings& settings, std::string_view key, std::string_view what,
                                 std::string hint) {
   throw Error(ErrorKind::kUsage, fmt::format("{}{} is not there yet", settings.where(key), what))
@@ -98,6 +105,8 @@ void validate_training(const Config& config, const Settings& settings, const Con
   }
   require_file(training.model.path, settings, "training.model.path");
   check_weights(training.model, settings, request);
+  check_dtype(training.data.train, settings, "training.data.train");
+  if (training.data.eval) check_dtype(*training.data.eval, settings, "training.data.eval");
   if (request.only_plans) return;
   require_data(training.data.train, settings, "training.data.train");
   if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -84,6 +85,12 @@ void report_device(const core::Config& config, const train::Rank& rank, at::Devi
                         group.backend_name()));
 }
 
+/// libtorch's own threads do not all end; there is nothing left to flush.
+[[noreturn]] void leave(ExitCode code) {
+  std::fflush(nullptr);
+  std::_Exit(to_int(code));
+}
+
 /// Runs `work`, and reports what it throws.
 template <class Work>
 ExitCode reported(Work&& work) {
@@ -106,15 +113,22 @@ ExitCode run() {
   train::keep_memory_of_large_tensors();
   if (train::onednn_multiplies_faster()) train::multiply_with_onednn();
   const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::optional(device) : std::nullopt);
-  train::Group group = train::Group::connect(rank, config.launch.backend, device);
+  const auto timeout = std::chrono::duration<double>(config.launch.collective_timeout_s);
+  train::Group group = train::Group::connect(rank, config.launch.backend, device,
+                                             std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
   if (rank.rank == 0) report_device(config, rank, device, group);
-  // An error is written down while the group is still there: the other ranks see that it is gone, and the
-  // launcher takes the error that was written first for the cause.
-  return reported([&] {
-    train::train(config, rank, device, group);
+  // An error is written down while all groups are still there, and then the process leaves as it is: the
+  // other ranks see that a group is gone, and the launcher takes the error that was written first for the
+  // cause. NCCL ends its communicators when a group is destroyed, which may take long.
+  const auto guarded = [](const std::function<void()>& work) {
+    if (const ExitCode code = reported(work); code != ExitCode::kSuccess) leave(code);
+  };
+  guarded([&] {
+    train::train(config, rank, device, group, guarded);
     group.barrier();
     group.shut_down();
   });
+  return ExitCode::kSuccess;
 }
 
 }  // namespace
@@ -125,7 +139,5 @@ int main() {
   ExitCode code = ExitCode::kFailure;
   const ExitCode before = reported([&] { code = run(); });
   if (before != ExitCode::kSuccess) code = before;
-  // libtorch's own threads do not all end; there is nothing left to flush.
-  std::fflush(nullptr);
-  std::_Exit(to_int(code));
+  leave(code);
 }

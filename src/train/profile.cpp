@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/log.hpp"
 
 namespace accel::train {
 namespace {
@@ -30,7 +31,12 @@ StepProfiler::StepProfiler(const std::optional<core::ProfileConfig>& config, std
     : config_(config), directory_(std::move(directory)), rank_(rank), device_(device) {}
 
 StepProfiler::~StepProfiler() {
-  if (recording_) (void)profiler::disableProfiler();
+  if (!recording_) return;
+  try {
+    (void)profiler::disableProfiler();
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("the profiler of rank {} could not be stopped: {}", rank_, error.what()));
+  }
 }
 
 void StepProfiler::begin_step(std::int64_t step) {

@@ -28,6 +28,7 @@
 #include "train/fingerprint.hpp"
 #include "train/fsdp/collective_order.hpp"
 #include "train/fsdp/sharded_model.hpp"
+#include "train/graph/vocabulary.hpp"
 #include "train/loss.hpp"
 #include "train/metrics.hpp"
 #include "train/open_model.hpp"
@@ -66,6 +67,13 @@ ShardingOptions sharding_options(const core::Config& config) {
   return options;
 }
 
+/// The vocabulary by which the tokens of the data are checked; nothing if the model's graph does not show it.
+std::optional<std::int64_t> known_tokens(ModelFile& file, const core::ModelConfig& config) {
+  const auto input = std::find(config.inputs.begin(), config.inputs.end(), "input_ids");
+  if (input == config.inputs.end()) return std::nullopt;
+  return vocabulary_of(file.module(), static_cast<std::size_t>(input - config.inputs.begin()));
+}
+
 /// Which sign a NaN has depends on the processor, and would be printed.
 double without_sign_of_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
@@ -95,26 +103,29 @@ struct StepResult {
 
 class Trainer {
  public:
-  Trainer(const core::Config& config, at::Device device, Group& group)
+  Trainer(const core::Config& config, at::Device device, Group& group, const MeshGroups& groups)
       : config_(*config.training),
         fsdp_(config.fsdp),
         device_(device),
         group_(group),
         store_(config_.output_dir / "checkpoints"),
         batches_(config_.data, config_.seed, group.rank(), group.size(), device),
-        model_(open_model(config_.model, group), sharding_options(config), device, group),
+        file_(open_model(config_.model, group)),
+        vocabulary_(known_tokens(file_, config_.model)),
+        model_(std::move(file_), sharding_options(config), device, groups),
         optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
         metrics_(group.rank() == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
-      eval_data_ = TokenStream::open(config_.data.eval->format, config_.data.eval->path);
+      eval_data_ = TokenStream::open(*config_.data.eval);
       if (eval_data_->windows(config_.data.eval->sequence_length) == 0) {
         throw Error(ErrorKind::kUsage,
                     fmt::format("training.data.eval: {} tokens are fewer than one sample of {}",
                                 eval_data_->size(), config_.data.eval->sequence_length));
       }
     }
+    check_tokens();
     model_.set_training(true);  // Whatever it was when it was exported.
     if (config_.checkpoint.every == 0) say("no checkpoint will be written: training.checkpoint.every is 0");
     require_agreement(group_, config, model_.structure(), batches_.stream().size());
@@ -148,6 +159,16 @@ class Trainer {
  private:
   void say(const std::string& text) const {
     if (group_.rank() == 0) log::info(text);
+  }
+
+  /// Every device fails in its own way on a token that the model does not know, and none names the file.
+  void check_tokens() {
+    if (!vocabulary_) {
+      log::debug("the model's graph does not show its vocabulary; tokens are not compared with it");
+      return;
+    }
+    batches_.set_vocabulary(*vocabulary_);
+    if (eval_data_) eval_data_->set_vocabulary(*vocabulary_);
   }
 
   void report_model() const {
@@ -231,11 +252,11 @@ class Trainer {
     group_.all_reduce_sum(sums);
     require_one_order(sums[2], sums[3], group_.size(), fmt::format("step {}", step));
     if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
-    result.loss = sums[0] / group_.size();
+    result.loss = without_sign_of_nan(sums[0] / group_.size());
     // Every replica adds the same squares. Over all ranks nevertheless: then all have the same bits, and clip
     // alike.
     const double unscale = scaler_ ? scaler_->inverse() : 1;
-    result.grad_norm = std::sqrt(sums[1] / model_.groups().mesh().replicas) * unscale;
+    result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / model_.groups().mesh().replicas) * unscale);
     // The sum is over all ranks, so all skip the step, or none.
     const bool finite_loss = std::isfinite(result.loss);
     result.skipped = !finite_loss || !std::isfinite(result.grad_norm);
@@ -261,8 +282,7 @@ class Trainer {
 
   void report_nonfinite(std::int64_t step, const StepResult& result) const {
     const std::string what =
-        fmt::format("step {}: the loss is {} and the gradient norm {}", step,
-                    without_sign_of_nan(result.loss), without_sign_of_nan(result.grad_norm));
+        fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm);
     if (!config_.skip_nonfinite) {
       throw Error(ErrorKind::kFailure, what)
           .hint(hook_hint(config_.ddp) +
@@ -325,7 +345,7 @@ class Trainer {
 
   void log_evaluation(std::int64_t step) {
     const Clock::time_point begin = Clock::now();
-    const double loss = evaluate(model_, config_, *eval_data_, device_, group_);
+    const double loss = without_sign_of_nan(evaluate(model_, config_, *eval_data_, device_, group_));
     const double seconds = seconds_since(begin);
     metrics_.write({{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}});
     say(fmt::format("step {}  held-out loss {:.6f}  ({})", step, loss, format_duration(seconds)));
@@ -350,6 +370,8 @@ class Trainer {
   Group& group_;
   CheckpointStore store_;
   TrainingBatches batches_;
+  ModelFile file_;  ///< Until model_ has it.
+  std::optional<std::int64_t> vocabulary_;
   ShardedModel model_;
   AdamW optimizer_;
   std::optional<GradScaler> scaler_;  ///< Of float16.
@@ -376,12 +398,19 @@ void prepare_output(const core::TrainingConfig& config) {
 
 }  // namespace
 
-void train(const core::Config& config, const Rank& rank, at::Device device, Group& group) {
+void train(const core::Config& config, const Rank& rank, at::Device device, Group& group,
+           const std::function<void(const std::function<void()>&)>& guarded) {
   if (!config.training) throw Error(ErrorKind::kUsage, "the configuration has no training section");
   at::manual_seed(config.training->seed + static_cast<std::uint64_t>(rank.rank));
   if (group.rank() == 0) prepare_output(*config.training);
   group.barrier();
-  Trainer(config, device, group).run();
+  // Both are outside, so that nothing that ranks share ends before `guarded` has the error.
+  const MeshGroups groups = MeshGroups::split(group, config.fsdp);
+  std::optional<Trainer> trainer;
+  guarded([&] {
+    trainer.emplace(config, device, group, groups);
+    trainer->run();
+  });
 }
 
 }  // namespace accel::train

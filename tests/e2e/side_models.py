@@ -167,6 +167,34 @@ class ClampsAParameter(Block):
         return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
 
 
+class ClampsItsData(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        self.linear.weight.data[0].clamp_(-0.1, 0.1)
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class ReadsItsData(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        shift = self.linear.weight.data.mean().add_(0.5)
+        return x + shift * torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class LooksUpWithMaxNorm(Block):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(4, WIDTH, max_norm=0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.table(torch.zeros(1, dtype=torch.long))
+        return x + rows * torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class LooksUpInABagWithMaxNorm(LooksUpWithMaxNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.nn.functional.embedding_bag(torch.zeros(1, 1, dtype=torch.long), self.table.weight, max_norm=0.5)
+        return x + rows * torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
 class Forks(Block):
     def forward(self, x: Tensor) -> Tensor:
         future = torch.jit.fork(self.linear, x)

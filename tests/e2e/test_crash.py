@@ -103,13 +103,13 @@ def test_every_point_in_every_mode(accel_path, fault_template, name):
     assert not wrong, "\n".join(wrong)
 
 
-def test_zz_table():
+@pytest.fixture(scope="module", autouse=True)
+def table():
     """Prints what was tried (pytest -s)."""
+    yield
     modes = [mode.split("@")[0] + mode.partition(":")[1] + mode.partition(":")[2] for mode in MODES]
     print("\n" + " | ".join([f"{'command':34}", "calls", *modes, "all"]))
     for name, calls, counts in rows:
         cells = [f"{count:{len(mode)}}" for mode, count in zip(modes, counts)]
         print(" | ".join([f"{name:34}", f"{calls:5}", *cells, f"{sum(counts):3}"]))
-    total = sum(sum(counts) for _, _, counts in rows)
-    print(f"{total} runs in all")
-    assert total > 0
+    print(f"{sum(sum(counts) for _, _, counts in rows)} runs in all")

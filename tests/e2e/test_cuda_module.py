@@ -25,6 +25,21 @@ def test_it_loads_and_has_the_nccl_backend(module):
     assert result.returncode == 0, result.stderr
 
 
+def test_it_was_compiled_with_the_nccl_of_libtorch_and_finds_one_that_fits(module):
+    """Headers, libtorch and the library, major and minor version each: the comparison itself is NcclVersionTest's."""
+    code = f"""import ctypes
+versions = (ctypes.c_int * 9)()
+ctypes.CDLL({str(module)!r}).accel_nccl_versions(versions)
+print(*versions)
+import torch
+print(*torch.cuda.nccl.version())"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    ours, theirs = ([int(word) for word in line.split()] for line in result.stdout.splitlines())
+    assert ours[3:6] == theirs
+    assert ours[0:2] == ours[3:5] and ours[6] == ours[0] and ours[7] >= ours[1]
+
+
 def test_the_worker_does_not_link_it(accel_path):
     worker = accel_path.parent.parent / "train/accel-worker"
     needed = subprocess.run(["ldd", worker], capture_output=True, text=True, check=True).stdout

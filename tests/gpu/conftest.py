@@ -1,4 +1,5 @@
-"""The suite `gpu`: what can be seen on CUDA alone. Without a GPU every test of it is skipped, by name; with one none is.
+"""The suite `gpu`: what can be seen on CUDA alone. Without a GPU every test of it is skipped, by name; with one
+GPU only those that need several are.
 
 With ACCEL_GPU_PART=K/N only every N-th test runs, from the K-th on, so that N processes can share the GPU (docs/gpu.md)."""
 

@@ -215,15 +215,28 @@ def test_a_model_with_running_statistics_equals_a_cpus(accel, tmp_path, ranks, k
     assert worst(gpu, cpu, "eval_loss") < 2e-3
 
 
-# NCCL wants a GPU a rank, so these are there where several are.
-if len(list(pathlib.Path("/dev").glob("nvidia[0-9]*"))) > 1:
-    @pytest.mark.parametrize("case", CASES)
-    def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
-        train_runs.export(tmp_path / "gpt.pt")
-        cpu, _ = launch(accel, tmp_path, where=CPU, ranks=2, **CASES[case])
-        gpu, said = launch(accel, tmp_path, where={"use_cpu": False, "gpu_ids": "0,1"}, ranks=2, env=POISON, **CASES[case])
-        assert worst(gpu, cpu) < CLOSE
-        assert "destroy_process_group" not in said
+GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
+
+
+@pytest.mark.skipif(GPUS < 2, reason=f"NCCL needs a GPU for each of two ranks, and there are {GPUS}")
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
+    train_runs.export(tmp_path / "gpt.pt")
+    cpu, _ = launch(accel, tmp_path, where=CPU, ranks=2, **CASES[case])
+    gpu, said = launch(accel, tmp_path, where={"use_cpu": False, "gpu_ids": "0,1"}, ranks=2, env=POISON, **CASES[case])
+    assert worst(gpu, cpu) < CLOSE
+    assert "destroy_process_group" not in said
+
+
+def test_a_group_of_one_rank_goes_through_nccl_if_that_is_asked_for(accel, tmp_path):
+    """The plugin, its versions, a communicator and its end, on a machine with a single GPU; no number changes."""
+    train_runs.export(tmp_path / "gpt.pt")
+    plain, _ = launch(accel, tmp_path, max_steps=5)
+    nccl, said = launch(accel, tmp_path, where={**GPU, "launch": {"backend": "nccl"}}, env={"NCCL_DEBUG": "VERSION"}, max_steps=5)
+    assert "NCCL version" in said
+    assert nccl["loss"][0] == plain["loss"][0]
+    assert worst(nccl, plain) < 1e-5
+    assert "destroy_process_group" not in said
 
 
 def test_a_profile_shows_kernels(accel, tmp_path):

@@ -78,6 +78,25 @@ def test_checkpoints_and_other_dtypes_are_weights_too(accel, llama, tmp_path):
     assert losses(tmp_path / "c") == losses(tmp_path / "b")
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("from_rank_0", [False, True], ids=["each rank", "rank 0"])
+def test_master_weights_have_the_precision_of_the_weights(accel, tmp_path, processes, from_rank_0):
+    """The model file is in bfloat16, as many are exported; what is trained is what the float32 file says, to the last bit."""
+    model = train_runs.export(tmp_path / "gpt.pt")
+    torch.jit.script(model.bfloat16()).save(str(tmp_path / "gpt.pt"))
+    exact = train_runs.export(tmp_path / "float32.pt").state_dict()
+    del exact["head.weight"]  # Tied.
+    save_file({name: tensor.contiguous() for name, tensor in exact.items()}, tmp_path / "weights.safetensors")
+    config = train_runs.config(tmp_path, processes, max_steps=1, **{
+        "model.weights": str(tmp_path / "weights.safetensors"), "model.broadcast_from_rank0": from_rank_0,
+        "optimizer.lr": 0, "lr_scheduler": {"type": "constant"}, "checkpoint": {"every": 1, "resume": "none"}})
+    accel("launch", config, "--mixed-precision", "bf16")
+    accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_1", tmp_path / "merged")
+    trained = load_file(tmp_path / "merged/model.safetensors")
+    for name, tensor in exact.items():
+        assert trained[name].dtype == torch.float32 and torch.equal(trained[name], tensor), name
+
+
 def test_random_weights_are_those_of_any_world_size(accel, llama, tmp_path):
     states = []
     for processes in (1, 3):

@@ -11,6 +11,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/log.hpp"
 
 namespace accel::train {
 namespace {
@@ -51,7 +52,7 @@ void CheckpointStore::sweep() {
       leftovers.push_back(entry.path());
     }
   }
-  for (const fs::path& path : leftovers) remove_tree(path);
+  for (const fs::path& path : leftovers) remove_quietly(path);
 }
 
 std::vector<std::int64_t> CheckpointStore::steps() const {
@@ -84,14 +85,22 @@ void CheckpointStore::commit(std::int64_t step) {
   rename_durably(incomplete, path_of(step));
 }
 
+void CheckpointStore::discard(std::int64_t step) noexcept { remove_quietly(incomplete_path_of(step)); }
+
 void CheckpointStore::prune(std::int64_t limit) {
   if (limit <= 0) return;
   std::vector<std::int64_t> all = steps();
   for (std::size_t i = 0; i + static_cast<std::size_t>(limit) < all.size(); ++i) {
     const fs::path path = path_of(all[i]);
     const fs::path doomed = path.string() + std::string(kDeleting);
-    rename_durably(path, doomed);
-    remove_tree(doomed);
+    try {
+      remove_tree(doomed);  // What an earlier attempt left there.
+      rename_durably(path, doomed);
+      remove_tree(doomed);
+    } catch (const std::exception& error) {
+      log::warn(
+          fmt::format("the old checkpoint '{}' stays, in part or whole: {}", path.string(), error.what()));
+    }
   }
 }
 

@@ -15,7 +15,7 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path root);
 
-  /// Removes what an interrupted save or removal left behind.
+  /// Removes what an interrupted save or removal left behind. What cannot be removed is a warning.
   void sweep();
   /// The steps of the complete checkpoints, ascending.
   [[nodiscard]] std::vector<std::int64_t> steps() const;
@@ -28,7 +28,11 @@ class CheckpointStore {
   /// Syncs every directory of the incomplete checkpoint, renames it, and syncs the root. The files in it must
   /// have been synced by whoever wrote them.
   void commit(std::int64_t step);
-  /// Removes the oldest checkpoints until `limit` are left; 0 keeps all.
+  /// Removes the incomplete checkpoint of `step` after a failed save. What cannot be removed is a warning,
+  /// and sweep() tries again.
+  void discard(std::int64_t step) noexcept;
+  /// Removes the oldest checkpoints until `limit` are left; 0 keeps all. One that cannot be removed is a
+  /// warning: the newest is complete, and the run goes on.
   void prune(std::int64_t limit);
 
  private:

@@ -3,12 +3,17 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <exception>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/atomic_file.hpp"
+#include "base/directory.hpp"
+#include "base/error.hpp"
 #include "ckpt/crc32.hpp"
 #include "ckpt/dtype.hpp"
 #include "train/checkpoint/state_items.hpp"
@@ -82,9 +87,9 @@ class Finisher {
   Finisher(const fs::path& directory, const Group& group)
       : directory_(directory), world_size_(group.size()) {}
 
-  void add_files(const std::vector<std::string>& from_ranks) {
-    for (const std::string& text : from_ranks) {
-      for (const json& file : json::parse(text)) files_.push_back(file);
+  void add_files(const std::vector<json>& from_ranks) {
+    for (const json& files : from_ranks) {
+      for (const json& file : files) files_.push_back(file);
     }
   }
 
@@ -117,6 +122,71 @@ class Finisher {
   json tensors_ = json::object();
 };
 
+/// The parts of a save, which all ranks leave alike: if one fails on a rank, every rank throws, that one its
+/// own Error and the others one that names it. Before that, what was written is removed, since nobody writes
+/// any more. Collective.
+class SaveParts {
+ public:
+  SaveParts(CheckpointStore& store, std::int64_t step, Group& group)
+      : store_(store), step_(step), group_(group) {}
+
+  /// What `part` returns on each rank, in rank order.
+  std::vector<json> on_every_rank(const std::function<json()>& part) {
+    return finish(group_.exchange(run(part)));
+  }
+
+  /// `part` runs on rank 0 alone, and the others wait for it.
+  void on_first_rank(const std::function<void()>& part) {
+    std::string said;
+    if (group_.rank() == 0) {
+      said = run([&] {
+        part();
+        return json();
+      });
+    }
+    const auto bytes = std::as_bytes(std::span(said));
+    const std::vector<std::byte> heard = group_.broadcast_bytes({bytes.begin(), bytes.end()});
+    finish({std::string(reinterpret_cast<const char*>(heard.data()), heard.size())});
+  }
+
+ private:
+  std::string run(const std::function<json()>& part) {
+    json said;
+    try {
+      said["done"] = part();
+    } catch (const std::exception& error) {
+      failure_ = std::current_exception();
+      said = {{"error", error.what()}};
+    }
+    // Paths in messages need not be UTF-8.
+    return said.dump(kOneLine, ' ', false, json::error_handler_t::replace);
+  }
+
+  std::vector<json> finish(const std::vector<std::string>& from_ranks) {
+    std::vector<json> results;
+    for (std::size_t rank = 0; rank < from_ranks.size(); ++rank) {
+      json said = json::parse(from_ranks[rank]);
+      if (said.contains("error")) fail(rank, said.at("error"));
+      results.push_back(std::move(said["done"]));
+    }
+    return results;
+  }
+
+  [[noreturn]] void fail(std::size_t rank, const std::string& why) {
+    if (group_.rank() == 0) store_.discard(step_);
+    // The launcher ends all ranks as soon as one has failed, and rank 0 must be done by then.
+    group_.barrier();
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    throw Error(ErrorKind::kFailure,
+                fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step_, why));
+  }
+
+  CheckpointStore& store_;
+  std::int64_t step_;
+  Group& group_;
+  std::exception_ptr failure_;  ///< This rank's.
+};
+
 }  // namespace
 
 fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, const AdamW& optimizer,
@@ -124,34 +194,35 @@ fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, cons
   const fs::path directory = store.incomplete_path_of(state.step);
   const int rank = group.rank();
   const Mesh& mesh = model.groups().mesh();
-  if (rank == 0) {
+  SaveParts parts(store, state.step, group);
+  parts.on_first_rank([&] {
     store.begin(state.step);
-    fs::create_directory(directory / kModelDirectory);
-    fs::create_directory(directory / kOptimizerDirectory);
-  }
-  group.barrier();
+    make_directory(directory / kModelDirectory);
+    make_directory(directory / kOptimizerDirectory);
+  });
 
-  const json written = {
-      to_json(kModelDirectory, write_state(directory / kModelDirectory, rank, model_state(model, rank))),
-      to_json(kOptimizerDirectory,
-              write_state(directory / kOptimizerDirectory, rank,
-                          optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
-      write_random_state(directory, rank, state.random),
-  };
+  const std::vector<json> files = parts.on_every_rank([&] {
+    return json{
+        to_json(kModelDirectory, write_state(directory / kModelDirectory, rank, model_state(model, rank))),
+        to_json(kOptimizerDirectory,
+                write_state(directory / kOptimizerDirectory, rank,
+                            optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
+        write_random_state(directory, rank, state.random),
+    };
+  });
 
-  const std::vector<std::string> all = group.exchange(written.dump());
-  if (rank == 0) {
+  parts.on_first_rank([&] {
     Finisher finisher(directory, group);
-    finisher.add_files(all);
+    finisher.add_files(files);
     finisher.write_metadata(kModelDirectory, [&](int r) { return model_state(model, r); });
     finisher.write_metadata(kOptimizerDirectory, [&](int r) {
       return optimizer_state(optimizer, mesh, config.optimizer, state.lr, r);
     });
     finisher.write_manifest(state);
     store.commit(state.step);
-    store.prune(config.checkpoint.total_limit);
-  }
-  group.barrier();
+  });
+  // Only now, so that the time it takes is not added to that of the commit: the others go on meanwhile.
+  if (rank == 0) store.prune(config.checkpoint.total_limit);
   return store.path_of(state.step);
 }
 

@@ -26,8 +26,9 @@ struct TrainerState {
 
 /// Saves a sharded checkpoint of model and optimizer under Accelerate's names, with trainer_state.json,
 /// random_states_<rank>.json, in float16 scaler.json, and accel_manifest.json, and prunes old ones. When it
-/// returns, the checkpoint is complete and durable under its name; if it throws, the earlier checkpoints are
-/// as they were. Collective. Returns the checkpoint's path.
+/// returns, the checkpoint is complete and durable under its name; if it throws, it does so on every rank,
+/// the earlier checkpoints are as they were, and what was written is removed. That an old checkpoint cannot
+/// be removed is a warning. Collective. Returns the checkpoint's path.
 std::filesystem::path save_checkpoint(CheckpointStore& store, const ShardedModel& model,
                                       const AdamW& optimizer, const core::TrainingConfig& config,
                                       const TrainerState& state, Group& group);

@@ -33,6 +33,8 @@ class TrainingBatches {
   TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
                   at::Device device);
 
+  /// From now on next() refuses tokens that are not below `tokens`: see TokenStream.
+  void set_vocabulary(std::int64_t tokens) { stream_.set_vocabulary(tokens); }
   /// The next micro-step's batch. last_of_epoch() then says whether an epoch ends with it.
   Batch next();
   [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }

@@ -58,7 +58,7 @@ KeptTensors::~KeptTensors() {
     for (const Kept& kept : kept_) {
       if (kept.copy != nullptr) kept.copy->join();
     }
-  } catch (const c10::Error&) {  // The device has failed, which whoever waits for it is told.
+  } catch (const std::exception&) {  // The device has failed, which whoever waits for it is told.
   }
 }
 

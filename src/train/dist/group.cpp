@@ -59,12 +59,23 @@ c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
 
 bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank) {
-  const auto options = c10d::ProcessGroupGloo::Options::create();
+/// What a backend is made of.
+struct Meeting {
+  c10::intrusive_ptr<c10d::Store> store;
+  Rank rank;                 ///< Within the group.
+  std::vector<int> members;  ///< The ranks' numbers in the job, for messages.
+  std::string name;
+  at::Device device;
+  std::chrono::milliseconds timeout;
+};
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const Meeting& meeting) {
+  const Rank& rank = meeting.rank;
+  const auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
   options->devices.push_back(is_loopback(rank.master_addr)
                                  ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                  : c10d::ProcessGroupGloo::createDefaultDevice());
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank.rank, rank.world_size, options);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, rank.rank, rank.world_size, options);
 }
 
 /// Memory is shared by ranks of one machine.
@@ -83,45 +94,45 @@ void require_shm_fits(const Rank& rank, at::Device device) {
   }
 }
 
-/// `members` are the ranks' numbers in the job, for messages.
-c10::intrusive_ptr<c10d::Backend> make_shm(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
-                                           const std::vector<int>& members) {
+c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
   const auto options = c10::make_intrusive<ShmBackend::Options>();
-  options->global_ranks_in_group.assign(members.begin(), members.end());
-  return ShmBackend::connect(store, rank.rank, rank.world_size, options);
+  options->timeout = meeting.timeout;
+  options->global_ranks_in_group.assign(meeting.members.begin(), meeting.members.end());
+  return ShmBackend::connect(meeting.store, meeting.rank.rank, meeting.rank.world_size, options);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const Meeting& meeting) {
+  return make_nccl(
+      {meeting.store, meeting.rank.rank, meeting.members, meeting.name, meeting.device, meeting.timeout});
 }
 
 /// The fastest that there is for the device: what a configuration without a backend gets.
-c10::intrusive_ptr<c10d::Backend> make_best(const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
-                                            const std::vector<int>& members, const std::string& name,
-                                            at::Device device) {
-  if (device.is_cuda()) return make_nccl(store, rank.rank, members, name, device);
-  if (!is_one_machine(rank)) return make_gloo(store, rank);
+c10::intrusive_ptr<c10d::Backend> make_best(const Meeting& meeting) {
+  if (meeting.device.is_cuda()) return make_nccl_backend(meeting);
+  if (!is_one_machine(meeting.rank)) return make_gloo(meeting);
   try {
-    return make_shm(store, rank, members);
+    return make_shm(meeting);
   } catch (const Error& error) {
     // The same on every rank, so all go on with Gloo.
-    if (rank.rank == 0) log::warn(fmt::format("{}; the ranks use Gloo, which is slower", error.message()));
-    return make_gloo(store, rank);
+    if (meeting.rank.rank == 0)
+      log::warn(fmt::format("{}; the ranks use Gloo, which is slower", error.message()));
+    return make_gloo(meeting);
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend,
-                                               const c10::intrusive_ptr<c10d::Store>& store, const Rank& rank,
-                                               const std::vector<int>& members, const std::string& name,
-                                               at::Device device) {
+c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend, const Meeting& meeting) {
   switch (backend) {
     case core::Backend::kNccl:
-      return make_nccl(store, rank.rank, members, name, device);
+      return make_nccl_backend(meeting);
     case core::Backend::kGloo:
-      if (device.is_cpu()) return make_gloo(store, rank);
-      return c10::make_intrusive<HostStagedBackend>(make_gloo(store, rank));
+      if (meeting.device.is_cpu()) return make_gloo(meeting);
+      return c10::make_intrusive<HostStagedBackend>(make_gloo(meeting));
     case core::Backend::kShm:
-      return make_shm(store, rank, members);
+      return make_shm(meeting);
     case core::Backend::kAuto:
       break;
   }
-  return make_best(store, rank, members, name, device);
+  return make_best(meeting);
 }
 
 }  // namespace
@@ -158,19 +169,23 @@ Group::Group(Group&&) noexcept = default;
 Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
-Group Group::connect(const Rank& rank, core::Backend backend, at::Device device) {
+Group Group::connect(const Rank& rank, core::Backend backend, at::Device device,
+                     std::chrono::milliseconds timeout) {
   Group group;
+  group.timeout_ = timeout;
   group.rank_ = rank.rank;
   group.size_ = rank.world_size;
   group.device_ = device;
   group.place_ = rank;
   group.asked_ = backend;
   for (int member = 0; member < rank.world_size; ++member) group.members_.push_back(member);
-  if (rank.world_size == 1) return group;
+  // A single rank needs nobody, but that NCCL works there may be asked for.
+  if (rank.world_size == 1 && backend != core::Backend::kNccl) return group;
   // Before the ranks meet: they would wait for one that is refused.
   if (backend == core::Backend::kShm) require_shm_fits(rank, device);
   group.store_ = connect_store(rank);
-  group.use(make_backend(backend, group.store_, rank, group.members_, "world", device));
+  group.store_->setTimeout(timeout);
+  group.use(make_backend(backend, {group.store_, rank, group.members_, "world", device, timeout}));
   return group;
 }
 
@@ -180,6 +195,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
   group.device_ = device_;
   group.place_ = place_;
   group.asked_ = asked_;
+  group.timeout_ = timeout_;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] == rank_) group.rank_ = static_cast<int>(i);
     group.members_.push_back(members_.at(static_cast<std::size_t>(ranks[i])));
@@ -196,7 +212,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
   rank.world_size = group.size_;
   rank.local_world_size =
       machine.empty() ? 0 : static_cast<int>(std::count(machines.begin(), machines.end(), machine));
-  group.use(make_backend(asked_, group.store_, rank, group.members_, own_name, device_));
+  group.use(make_backend(asked_, {group.store_, rank, group.members_, own_name, device_, timeout_}));
   return group;
 }
 
@@ -263,7 +279,7 @@ Pending Group::all_reduce_sum(at::Tensor tensor) {
 }
 
 void Group::all_reduce_sum(std::span<double> values) {
-  if (size_ == 1) return;
+  if (backend_ == nullptr) return;
   at::Tensor tensor = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble)
                           .to(device_, false, true);
   std::vector<at::Tensor> tensors = {tensor};
@@ -303,7 +319,6 @@ void Group::scatter(at::Tensor out, std::vector<at::Tensor> parts) {
 }
 
 void Group::barrier() {
-  if (size_ == 1) return;
   double one = 1;
   all_reduce_sum({&one, 1});
 }
@@ -325,8 +340,17 @@ std::vector<std::string> Group::exchange(const std::string& text) {
   store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
   std::vector<std::string> all;
   for (int rank = 0; rank < size_; ++rank) {
-    const std::vector<std::uint8_t> bytes = store_->get(key(rank));
-    all.emplace_back(bytes.begin(), bytes.end());
+    try {
+      const std::vector<std::uint8_t> bytes = store_->get(key(rank));
+      all.emplace_back(bytes.begin(), bytes.end());
+    } catch (const std::exception& error) {
+      const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+      throw Error(ErrorKind::kFailure, fmt::format("rank {} heard nothing from rank {} within {:.0f} s: {}",
+                                                   members_.at(static_cast<std::size_t>(rank_)),
+                                                   members_.at(static_cast<std::size_t>(rank)),
+                                                   std::chrono::duration<double>(timeout_).count(), reason))
+          .hint("if the rank is slow and not stuck, raise launch.collective_timeout");
+    }
   }
   return all;
 }

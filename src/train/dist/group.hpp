@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,10 @@ struct Rank {
   static Rank from_environment();
 };
 
+/// How long a rank waits for the others, unless the configuration says otherwise
+/// (launch.collective_timeout).
+inline constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::minutes(30);
+
 /// A collective under way; wait() before its output is read.
 class Pending {
  public:
@@ -53,12 +58,14 @@ class Pending {
 /// Ranks that work together: c10d with NCCL on a GPU; on CPUs of one machine memory that they share, of
 /// several machines Gloo. Every operation is collective:
 /// all ranks call it in the same order with tensors of the same shape and dtype. With one rank there is no
-/// backend at all.
+/// backend at all, unless NCCL is asked for by name.
 class Group {
  public:
   /// Meets the other ranks; rank 0 hosts the store on the master port. A backend that does not suit the
-  /// device or the machines is an Error of kind kUsage.
-  static Group connect(const Rank& rank, core::Backend backend, at::Device device);
+  /// device or the machines is an Error of kind kUsage. `timeout` is how long a rank waits for the others
+  /// afterwards, be it in a collective of any backend or in exchange(); to meet it waits 5 minutes.
+  static Group connect(const Rank& rank, core::Backend backend, at::Device device,
+                       std::chrono::milliseconds timeout = kCollectiveTimeout);
 
   /// A group over a backend that somebody else made, whose rank and size it has; without a store, so
   /// exchange() must not be called.
@@ -103,7 +110,7 @@ class Group {
   /// error. What goes wrong in it is a warning, for all is done. Collective; no other function follows.
   void shut_down();
   /// Every rank gets every rank's `text`, in rank order. Through the store, so for small texts at few
-  /// moments.
+  /// moments. A rank whose text does not come within the time-out is an Error that names it.
   std::vector<std::string> exchange(const std::string& text);
 
  private:
@@ -115,6 +122,7 @@ class Group {
   at::Device device_;
   Rank place_;  ///< In the job, not in this group.
   core::Backend asked_ = core::Backend::kAuto;
+  std::chrono::milliseconds timeout_ = kCollectiveTimeout;
   std::vector<int> members_;  ///< Their ranks in the job.
   bool has_average_ = false;
   std::int64_t exchanges_ = 0;

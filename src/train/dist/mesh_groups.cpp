@@ -33,6 +33,10 @@ MeshGroups MeshGroups::split(Group& world, const Mesh& mesh, int reshard_size) {
   return {world, mesh, std::move(shard), std::move(replicate), std::move(reshard)};
 }
 
+MeshGroups MeshGroups::split(Group& world, const core::FsdpConfig& fsdp) {
+  return split(world, Mesh{fsdp.replicate_size, world.size() / fsdp.replicate_size}, fsdp.reshard_size);
+}
+
 MeshGroups::MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> shard,
                        std::unique_ptr<Group> replicate, std::unique_ptr<Group> reshard)
     : world_(&world),

@@ -7,13 +7,17 @@
 
 namespace accel::train {
 
-/// The groups of ranks through which this rank trains its part of a model that is spread over a mesh.
+/// The groups of ranks through which this rank trains its part of a model that is spread over a mesh. Copies
+/// share the groups, which end with the last copy.
 class MeshGroups {
  public:
   /// The groups of `mesh`, whose size is that of `world`; with a `reshard_size`, which divides its shards,
   /// also groups of so many ranks that share a unit between forward and backward. A group that is all of
   /// `world` is `world` itself, which must outlive this. Collective.
   static MeshGroups split(Group& world, const Mesh& mesh, int reshard_size);
+  /// As the configuration has them: in as many replicas as it says. That the world is no multiple of them is
+  /// an Error of kind kUsage.
+  static MeshGroups split(Group& world, const core::FsdpConfig& fsdp);
 
   /// Of groups that somebody else made; `reshard` may be null.
   MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> shard, std::unique_ptr<Group> replicate,
@@ -37,9 +41,9 @@ class MeshGroups {
   Group* world_;
   Mesh mesh_;
   // Null: all of the world.
-  std::unique_ptr<Group> shard_;
-  std::unique_ptr<Group> replicate_;
-  std::unique_ptr<Group> reshard_;
+  std::shared_ptr<Group> shard_;
+  std::shared_ptr<Group> replicate_;
+  std::shared_ptr<Group> reshard_;
 };
 
 }  // namespace accel::train

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "base/error.hpp"
-#include "train/dist/nccl_plugin.hpp"
 
 namespace accel::train {
 namespace {
@@ -17,6 +16,15 @@ void* plugin = nullptr;
 
 std::filesystem::path plugin_path() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / kNcclPluginFile;
+}
+
+/// A function of the plugin.
+template <class Function>
+Function* function_of(const char* symbol) {
+  const auto function = reinterpret_cast<Function*>(::dlsym(plugin, symbol));
+  if (function == nullptr)
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' does not fit this accel-worker", kNcclPluginFile));
+  return function;
 }
 
 }  // namespace
@@ -45,16 +53,17 @@ void load_cuda(int device_index) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                            const std::vector<int>& members, const std::string& name,
-                                            c10::Device device) {
+c10::intrusive_ptr<c10d::Backend> make_nccl(const NcclRequest& request) {
   if (plugin == nullptr)
     throw Error(ErrorKind::kUsage, "backend: nccl needs a GPU a rank").hint("use backend: gloo");
-  const auto make = reinterpret_cast<MakeNccl*>(::dlsym(plugin, kMakeNcclSymbol));
-  if (make == nullptr)
-    throw Error(ErrorKind::kFailure, fmt::format("'{}' does not fit this accel-worker", kNcclPluginFile));
+  NcclVersions versions;
+  function_of<GetNcclVersions>(kNcclVersionsSymbol)(versions);
+  if (const auto mismatch = nccl_mismatch(versions)) {
+    throw Error(ErrorKind::kFailure, *mismatch)
+        .hint("build accel again with the nccl.h of this libtorch, or use launch.backend: gloo");
+  }
   c10::intrusive_ptr<c10d::Backend> backend;
-  make(store, rank, members, name, device, backend);
+  function_of<MakeNccl>(kMakeNcclSymbol)(request, backend);
   return backend;
 }
 

@@ -1,15 +1,8 @@
 #pragma once
 
-#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include <string>
-#include <vector>
-
-namespace c10d {
-class Backend;
-class Store;
-}  // namespace c10d
+#include "train/dist/nccl_plugin.hpp"
 
 namespace accel::train {
 
@@ -18,10 +11,8 @@ namespace accel::train {
 /// tensor. An Error if this build has no CUDA part, or if libtorch does not see a GPU of that number.
 void load_cuda(int device_index);
 
-/// The NCCL backend for this rank's `device`; load_cuda() must have been called. `members` are the ranks of
-/// the group `name` by their numbers in the job. Collective.
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                            const std::vector<int>& members, const std::string& name,
-                                            c10::Device device);
+/// The NCCL backend for this rank's device; load_cuda() must have been called. Collective. An Error if NCCL's
+/// versions do not fit together (nccl_version.hpp).
+c10::intrusive_ptr<c10d::Backend> make_nccl(const NcclRequest& request);
 
 }  // namespace accel::train

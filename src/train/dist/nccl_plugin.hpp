@@ -3,8 +3,11 @@
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
+
+#include "train/dist/nccl_version.hpp"
 
 namespace c10d {
 class Backend;
@@ -13,12 +16,22 @@ class Store;
 
 namespace accel::train {
 
-/// The shared module beside accel-worker that links libtorch_cuda and NCCL, and the one function in it.
+/// What a group over NCCL is made of.
+struct NcclRequest {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;              ///< Within the group.
+  std::vector<int> members;  ///< The group's ranks by their numbers in the job.
+  std::string name;
+  c10::Device device;
+  std::chrono::milliseconds timeout;  ///< Of a collective.
+};
+
+/// The shared module beside accel-worker that links libtorch_cuda and NCCL, and the two functions in it.
 inline constexpr const char* kNcclPluginFile = "accel-cuda.so";
 inline constexpr const char* kMakeNcclSymbol = "accel_make_nccl";
+inline constexpr const char* kNcclVersionsSymbol = "accel_nccl_versions";
 
-using MakeNccl = void(const c10::intrusive_ptr<c10d::Store>& store, int rank, const std::vector<int>& members,
-                      const std::string& name, c10::Device device,
-                      c10::intrusive_ptr<c10d::Backend>& backend);
+using MakeNccl = void(const NcclRequest& request, c10::intrusive_ptr<c10d::Backend>& backend);
+using GetNcclVersions = void(NcclVersions& versions);
 
 }  // namespace accel::train

@@ -12,7 +12,7 @@ namespace accel::train {
 /// Where a parameter's elements come from.
 struct ShardSource {
   std::size_t parameter = 0;          ///< Index in the structure.
-  at::ScalarType dtype = at::kFloat;  ///< As the model has it; converted if the shard has another.
+  at::ScalarType dtype = at::kFloat;  ///< As the source gives it; converted if the shard has another.
 };
 
 /// A flat buffer whose shard is to be filled.

@@ -66,15 +66,10 @@ std::shared_ptr<StorageDevice> storage_or(const std::shared_ptr<StorageDevice>& 
   return on_host ? StorageDevice::on_host(device) : StorageDevice::beside(device);
 }
 
-MeshGroups groups_over(Group& world, const core::FsdpConfig& fsdp) {
-  const Mesh mesh{fsdp.replicate_size, world.size() / fsdp.replicate_size};
-  return MeshGroups::split(world, mesh, fsdp.reshard_size);
-}
-
 }  // namespace
 
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& world)
-    : ShardedModel(std::move(file), options, device, groups_over(world, options.fsdp)) {}
+    : ShardedModel(std::move(file), options, device, MeshGroups::split(world, options.fsdp)) {}
 
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device,
                            MeshGroups groups)
@@ -113,6 +108,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
 
   const bool hooks_reductions = groups_.mesh().shards == 1 && groups_.mesh().replicas > 1;
   const auto hook_seeds = std::make_shared<NumpyRandom>(options.ddp.power_sgd.random_seed);
+  const bool has_own_values = options.weights.path.empty() && !options.weights.init_std;
   std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
   std::unordered_map<const at::TensorImpl*, std::string> owners;  // Modules of units.
@@ -134,7 +130,9 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
         replacement[parameter.unsafeGetTensorImpl()] = buffer->parameters()[i];
         if (!planned.replicated) owners[parameter.unsafeGetTensorImpl()] = plan.module;
-        target.sources.push_back({planned.parameters[i], parameter.scalar_type()});
+        // From elsewhere values come as the shard has them, whatever the model file says of its own.
+        target.sources.push_back(
+            {planned.parameters[i], has_own_values ? parameter.scalar_type() : buffer->dtype()});
       }
       targets.push_back(std::move(target));
       if (planned.trainable) trainable_buffers_.push_back(buffer.get());
@@ -215,9 +213,14 @@ void ShardedModel::load(const ModelFile& file, const WeightOptions& options,
   // Random values need no file: every rank draws its own.
   const bool scatters = options.from_rank_0 && !options.init_std && groups_.world().size() > 1;
   const bool is_first = groups_.world().rank() == 0;
+  ModelStructure wanted = structure_;
+  for (const ShardTarget& target : targets) {
+    for (const ShardSource& source : target.sources)
+      wanted.parameters[source.parameter].dtype = c10::getDtypeNames(source.dtype).first;
+  }
   std::unique_ptr<WeightSource> weights;
   if (is_first || !scatters) {
-    weights = open_weights(file, structure_, options);
+    weights = open_weights(file, wanted, options);
     load_buffers(*weights);
   }
   if (scatters) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -123,6 +124,48 @@ class Scripted {
   std::unordered_set<const c10::ClassType*> shared_;
 };
 
+/// The argument `name` of a node; null if it has none.
+const Value* argument_of(const Node* node, std::string_view name) {
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  if (schema == nullptr) return nullptr;
+  for (std::size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
+    if (schema->arguments()[i].name() == name) return node->input(i);
+  }
+  return nullptr;
+}
+
+enum class Origin { kScripted, kTraced, kUnknown };
+
+/// Who wrote a node that makes or moves a tensor. Tracing records the argument `pin_memory` of what makes
+/// tensors, and `layout` of what moves them, where authors give neither; what torch.tensor() makes it records
+/// as a constant; and it records no branches.
+Origin origin_of(const Node* node) {
+  if (node->kind() == c10::aten::tensor || node->kind() == c10::aten::as_tensor ||
+      node->kind() == c10::prim::If || node->kind() == c10::prim::Loop) {
+    return Origin::kScripted;
+  }
+  const Value* pins = argument_of(node, "pin_memory");
+  const Value* layout = argument_of(node, "layout");
+  if (pins == nullptr || layout == nullptr) return Origin::kUnknown;
+  return pins->mustBeNone() && layout->mustBeNone() ? Origin::kScripted : Origin::kTraced;
+}
+
+/// The same of a graph: whatever shows that it is traced counts most.
+Origin origin_of(const Block* block) {
+  Origin found = Origin::kUnknown;
+  for (const Node* node : block->nodes()) {
+    const Origin own = origin_of(node);
+    if (own == Origin::kTraced) return own;
+    if (own == Origin::kScripted) found = own;
+    for (const Block* inner : node->blocks()) {
+      const Origin within = origin_of(inner);
+      if (within == Origin::kTraced) return within;
+      if (within == Origin::kScripted) found = within;
+    }
+  }
+  return found;
+}
+
 /// One graph of a method of `module`.
 class Mender {
  public:
@@ -131,6 +174,7 @@ class Mender {
       : graph_(graph),
         device_(device),
         constants_(constants),
+        keeps_cpu_(!is_traced || origin_of(graph.block()) == Origin::kScripted),
         has_flag_(is_traced && module.hasattr("training")),
         counts_batches_(module.hasattr("num_batches_tracked") &&
                         module.attr("num_batches_tracked").isTensor()) {
@@ -157,7 +201,16 @@ class Mender {
     if (node->output()->type()->kind() != c10::TypeKind::DeviceObjType) return;
     const std::optional<c10::IValue> value = torch::jit::toIValue(node->output());
     if (!value || !value->isDevice() || is_same(value->toDevice(), device_)) return;
+    if (value->toDevice().is_cpu() && is_meant(node->output())) return;
     node->s_(c10::attr::value, device_.str());
+  }
+
+  /// Whether the author of a scripted model wrote a constant device.
+  [[nodiscard]] bool is_meant(const Value* constant) const {
+    return std::all_of(constant->uses().begin(), constant->uses().end(), [&](const torch::jit::Use& use) {
+      const Origin origin = origin_of(use.user);
+      return origin == Origin::kScripted || (origin == Origin::kUnknown && keeps_cpu_);
+    });
   }
 
   void mend_tensor(Node* node) {
@@ -234,6 +287,7 @@ class Mender {
   Graph& graph_;
   at::Device device_;
   MovedConstants& constants_;
+  bool keeps_cpu_;
   bool has_flag_;
   bool counts_batches_;
   bool training_ = false;

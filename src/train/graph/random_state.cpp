@@ -3,8 +3,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <fmt/format.h>
 
+#include <exception>
 #include <mutex>
+
+#include "base/log.hpp"
 
 namespace accel::train {
 namespace {
@@ -41,6 +45,13 @@ RandomStateGuard::RandomStateGuard(const RandomState& state, at::Device device)
   state.restore();
 }
 
-RandomStateGuard::~RandomStateGuard() { before_.restore(); }
+// A device that has failed lets nothing be set; whoever waits for it is told.
+RandomStateGuard::~RandomStateGuard() {
+  try {
+    before_.restore();
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("the state of the random numbers could not be put back: {}", error.what()));
+  }
+}
 
 }  // namespace accel::train

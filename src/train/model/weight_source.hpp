@@ -34,7 +34,7 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   /// Fills `out` with elements [begin, begin + out.size() / itemsize) of parameter `index` of the structure,
-  /// row-major, in the parameter's dtype.
+  /// row-major, in the dtype that the structure says.
   virtual void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) = 0;
   /// Fills `out` with all of a buffer's elements, in `dtype`; false if the source has none of that name.
   /// Another shape is an Error.
@@ -44,7 +44,8 @@ class WeightSource {
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
 };
 
-/// The source that `options` asks for. `file` and `structure`, which is the file's, must outlive it. Throws
+/// The source that `options` asks for. `file` and `structure`, which is the file's, must outlive it; unless
+/// the values are the file's own, the structure says in which dtypes they are wanted. Throws
 /// Error: kUsage if the file has no values and nothing else is asked for, or if tensors are missing or of
 /// another shape, with their names; what ckpt::open_checkpoint throws.
 std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,

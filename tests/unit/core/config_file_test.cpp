@@ -26,6 +26,7 @@ TEST_F(ConfigFileTest, DefaultsAreThoseOfTheDesign) {
   EXPECT_THAT(c.launch.gpu_ids, IsEmpty());
   EXPECT_EQ(c.launch.main_process_port, 29500);
   EXPECT_EQ(c.launch.grace_period_s, 30);
+  EXPECT_EQ(c.launch.collective_timeout_s, 1800);
   EXPECT_EQ(c.training->output_dir, "runs/run");
   EXPECT_EQ(c.training->optimizer.lr, 1e-3);
   EXPECT_EQ(c.training->data.batch_size, 1);
@@ -230,6 +231,10 @@ TEST_F(ConfigFileTest, FindsContradictions) {
             "1000000000, found '4611686018427387904'");
   EXPECT_EQ(error_of(training(), {"training.optimizer.betas=[0.9]"}),
             "--set training.optimizer.betas=[0.9]: 'training.optimizer.betas' must be two numbers, found 1");
+  EXPECT_EQ(
+      error_of(training(), {"training.data.train.dtype=uint16"}),
+      "--set training.data.train.dtype=uint16: 'training.data.train.dtype' is for 'format: tokens', not "
+      "'text'");
   EXPECT_EQ(error_of(training(), {"training.lr_scheduler.min_lr_ratio=0.1"}),
             "--set training.lr_scheduler.min_lr_ratio=0.1: 'training.lr_scheduler.min_lr_ratio' is for "
             "'type: cosine', "

@@ -19,7 +19,7 @@ using testing::write_file;
 core::DataConfig data(const TempDir& dir) {
   write_file(dir / "text", "0123456789");
   core::DataConfig config;
-  config.train = {"text", (dir / "text").string(), 3};
+  config.train = {"text", (dir / "text").string(), 3, ""};
   config.shuffle = false;
   return config;
 }

@@ -5,13 +5,12 @@
 
 #include "base/error.hpp"
 #include "ranks_as_threads.hpp"
+#include "test_port.hpp"
 
 namespace accel::train {
 namespace {
 
 using torch::jit::Module;
-
-int test_port() { return 20000 + static_cast<int>(::getpid() % 20000) + 37; }
 
 /// Buffers of two dtypes, one in a module inside; all of them `value`.
 Module net(double value) {
@@ -37,7 +36,7 @@ bool all_are(const Module& module, double value) {
 }
 
 TEST(BufferBroadcastTest, RankZerosAreEverybodysBeforeTheFirstForwardAndBehindAStep) {
-  testing::on_ranks(3, 3, test_port(), [](Group& group) {
+  testing::on_ranks(3, 3, testing::test_port(), [](Group& group) {
     const double own = 10 + group.rank();
     const Module module = net(own);
     BufferBroadcast broadcast(module, group);
@@ -58,7 +57,7 @@ TEST(BufferBroadcastTest, RankZerosAreEverybodysBeforeTheFirstForwardAndBehindAS
 }
 
 TEST(BufferBroadcastTest, AnExpandedBufferIsNamed) {
-  testing::on_ranks(2, 2, test_port() + 1, [](Group& group) {
+  testing::on_ranks(2, 2, testing::test_port(), [](Group& group) {
     Module inner("Inner");
     inner.register_buffer("mask", at::ones({1, 3}).expand({4, 3}));
     Module root("Net");

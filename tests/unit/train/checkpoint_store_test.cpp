@@ -4,6 +4,7 @@
 
 #include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "base/fault.hpp"
 
 namespace accel::train {
 namespace {
@@ -48,6 +49,46 @@ TEST(CheckpointStoreTest, PruneKeepsTheNewest) {
   EXPECT_EQ(store.steps().size(), 3u);
   store.prune(2);
   EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 10}));
+}
+
+TEST(CheckpointStoreTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
+  for (const char* fault : {"fail@rename:EACCES", "fail@unlink:EACCES", "fail@rmdir:EIO"}) {
+    const TempDir dir;
+    CheckpointStore store(dir.path());
+    for (const std::int64_t step : {1, 2, 3}) save(store, step);
+    {
+      const fault::Scope scope(fault);
+      EXPECT_NO_THROW(store.prune(1)) << fault;
+    }
+    EXPECT_EQ(store.steps().back(), 3) << fault;
+    // What stood in the way is gone.
+    EXPECT_NO_THROW(store.prune(1)) << fault;
+    store.sweep();
+    EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"checkpoint_3"}) << fault;
+  }
+}
+
+TEST(CheckpointStoreTest, LeftoversThatCannotBeRemovedAreAWarning) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  store.begin(2);
+  {
+    const fault::Scope scope("fail@rmdir:EACCES");
+    EXPECT_NO_THROW(store.sweep());
+  }
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"checkpoint_2.incomplete"});
+  store.sweep();
+  EXPECT_TRUE(names_in(dir.path()).empty());
+}
+
+TEST(CheckpointStoreTest, AFailedSaveIsDiscarded) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  save(store, 1);
+  store.begin(2);
+  write_file(store.incomplete_path_of(2) / "half", "x");
+  store.discard(2);
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"checkpoint_1"});
 }
 
 TEST(CheckpointStoreTest, SweepRemovesLeftoversAlone) {

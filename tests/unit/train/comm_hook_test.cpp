@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ranks_as_threads.hpp"
+#include "test_port.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 #include "train/fsdp/step_memory.hpp"
 
@@ -16,8 +17,6 @@ namespace accel::train {
 namespace {
 
 using core::CommHookType;
-
-int test_port() { return 20000 + static_cast<int>(::getpid() % 20000) + 43; }
 
 FlatLayout layout() { return make_flat_layout({{{"weight"}, {64}}}, 4, Mesh{2, 1}); }
 
@@ -30,7 +29,7 @@ at::Tensor gradient(int rank) {
 at::Tensor reduced(const core::DdpConfig& config,
                    const std::function<at::Tensor(int)>& gradient_of = gradient) {
   at::Tensor result;
-  testing::on_ranks(2, 2, test_port(), [&](Group& group) {
+  testing::on_ranks(2, 2, testing::test_port(), [&](Group& group) {
     const auto hook = CommHook::make(config, layout(), std::make_shared<NumpyRandom>(0));
     at::Tensor own;
     // Twice, as what is kept in between must not matter.
@@ -103,7 +102,7 @@ TEST(CommHookTest, BuffersThatAreUnderWayTogetherGetWhatEachGetsAlone) {
   core::DdpConfig low_rank{CommHookType::kPowerSgd, CommHookType::kFp16};
   low_rank.power_sgd.start_iter = 0;
   for (const core::DdpConfig& config : {core::DdpConfig{CommHookType::kBf16}, low_rank}) {
-    testing::on_ranks(2, 2, test_port(), [&](Group& group) {
+    testing::on_ranks(2, 2, testing::test_port(), [&](Group& group) {
       const MeshGroups groups = MeshGroups::split(group, Mesh{2, 1}, 0);
       const auto reduce = [&](bool together) {
         const auto seeds = std::make_shared<NumpyRandom>(0);

@@ -8,12 +8,15 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <thread>
 
 #include "base/error.hpp"
 #include "ranks_as_threads.hpp"
+#include "test_port.hpp"
 #include "train/fingerprint.hpp"
 
 namespace accel::train {
@@ -36,9 +39,6 @@ void on_two_ranks(int port, const std::function<void(Group&)>& body,
   run(0);
   other.join();
 }
-
-/// A port that was free a moment ago; rank 0 listens on it itself.
-int test_port(int index) { return 20000 + static_cast<int>(::getpid() % 20000) + index; }
 
 void expect_collectives(Group& group) {
   const int rank = group.rank();
@@ -74,7 +74,7 @@ void expect_collectives(Group& group) {
 }
 
 TEST(GroupTest, CollectivesOverGloo) {
-  on_two_ranks(test_port(0), [](Group& group) {
+  on_two_ranks(testing::test_port(), [](Group& group) {
     EXPECT_EQ(group.backend_name(), "gloo");
     expect_collectives(group);
   });
@@ -82,7 +82,7 @@ TEST(GroupTest, CollectivesOverGloo) {
 
 TEST(GroupTest, CollectivesOverSharedMemory) {
   on_two_ranks(
-      test_port(2),
+      testing::test_port(),
       [](Group& group) {
         EXPECT_EQ(group.backend_name(), "shm");
         expect_collectives(group);
@@ -93,7 +93,7 @@ TEST(GroupTest, CollectivesOverSharedMemory) {
 TEST(GroupTest, AutoOnCpuSharesMemoryIfAllRanksAreOnThisMachine) {
   for (const auto& [local, name] : {std::pair{2, "shm"}, {1, "gloo"}, {0, "gloo"}}) {
     on_two_ranks(
-        test_port(3 + local), [&](Group& group) { EXPECT_EQ(group.backend_name(), name); },
+        testing::test_port(), [&](Group& group) { EXPECT_EQ(group.backend_name(), name); },
         core::Backend::kAuto, local);
   }
 }
@@ -115,14 +115,14 @@ TEST(GroupTest, SharedMemoryIsRefusedWhereItCannotBe) {
     }
     return std::string("nothing");
   };
-  EXPECT_EQ(refusal(test_port(6), 1, at::kCPU),
+  EXPECT_EQ(refusal(testing::test_port(), 1, at::kCPU),
             "backend: shm needs all 2 ranks on one machine, and 1 are on this");
-  EXPECT_EQ(refusal(test_port(7), 2, {at::kCUDA, 0}),
+  EXPECT_EQ(refusal(testing::test_port(), 2, {at::kCUDA, 0}),
             "backend: shm is for CPU ranks, and this one has a GPU");
 }
 
 TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
-  on_two_ranks(test_port(1), [](Group& group) {
+  on_two_ranks(testing::test_port(), [](Group& group) {
     const ModelStructure model{{{"", "Net"}}, {{{"w"}, {2, 3}, "float32"}}};
     EXPECT_NO_THROW(require_agreement(group, {}, model, 100));
     try {
@@ -182,6 +182,47 @@ TEST(RankTest, ComesFromTorchrunsVariables) {
   EXPECT_THROW(Rank::from_environment(), Error);
   ::unsetenv("RANK");
   EXPECT_THROW(Rank::from_environment(), Error);
+}
+
+/// What rank 0 throws in `wait`, to which rank 1 does not come. The time-out is that of everything.
+std::string error_of_waiting(core::Backend backend, const std::function<void(Group&)>& wait) {
+  const int port = testing::test_port();
+  std::atomic<bool> done = false;
+  std::string error;
+  const auto run = [&](int number) {
+    Rank rank;
+    rank.rank = number;
+    rank.world_size = 2;
+    rank.local_world_size = 2;
+    rank.master_port = port;
+    Group group = Group::connect(rank, backend, at::kCPU, std::chrono::seconds(2));
+    group.barrier();
+    if (number == 1) {
+      while (!done) std::this_thread::yield();
+      return;
+    }
+    try {
+      wait(group);
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+    done = true;
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  return error;
+}
+
+TEST(GroupTest, OneTimeoutIsForStringsAndForCollectivesOfEveryBackend) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string strings =
+      error_of_waiting(core::Backend::kShm, [](Group& group) { (void)group.exchange("x"); });
+  EXPECT_TRUE(strings.starts_with("rank 0 heard nothing from rank 1 within 2 s: ")) << strings;
+  const std::string shm = error_of_waiting(core::Backend::kShm, [](Group& group) { group.barrier(); });
+  EXPECT_NE(shm.find("rank 1 did not come within 2 s"), std::string::npos) << shm;
+  EXPECT_NE(error_of_waiting(core::Backend::kGloo, [](Group& group) { group.barrier(); }), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 }  // namespace

@@ -23,14 +23,28 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kLong = 600s;
 
-/// What stands in /dev/shm, apart from the folders in which other tests, running at the same time, work.
+/// What stands in /dev/shm under a name of accel's; others come and go there. Not the folders in which other
+/// tests, running at the same time, work.
 std::set<std::string> names_in_shm() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("accel-test-")) names.insert(name);
+    if (name.find("accel") != std::string::npos && !name.starts_with("accel-test-")) names.insert(name);
   }
   return names;
+}
+
+/// Waits until a thread of this process sleeps, as one does that waits for other ranks.
+void await_sleep_of(pid_t thread) {
+  for (;;) {
+    std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
+    std::string text;
+    std::getline(file, text);
+    // The state follows the name, which stands in parentheses.
+    if (const auto name_end = text.rfind(") "); name_end != std::string::npos && text[name_end + 2] == 'S')
+      return;
+    std::this_thread::sleep_for(1ms);
+  }
 }
 
 TEST(LockstepTest, ALateRankIsWaitedForAsleep) {
@@ -107,11 +121,15 @@ TEST(LockstepTest, CloseEndsAWaitInAnotherThread) {
                 std::string::npos);
       return;
     }
+    const pid_t waiting = ::gettid();
+    std::atomic<bool> begins = false;
     std::thread closer([&] {
-      std::this_thread::sleep_for(100ms);
+      while (!begins) std::this_thread::yield();
+      await_sleep_of(waiting);
       ranks.close();
     });
     const Clock::time_point start = Clock::now();
+    begins = true;
     EXPECT_NE(error_of([&] { collectives.barrier(kLong); }).find("rank 0 closed the group"),
               std::string::npos);
     EXPECT_LT(Clock::now() - start, 5s);
@@ -152,11 +170,12 @@ TEST(LockstepTest, AKilledRankIsReportedInSecondsAndNothingIsLeft) {
     ASSERT_EQ(::pipe(go.data()), 0);
     std::vector<ProcessIdentity> processes(kRanks, ProcessIdentity::self());
     const std::string address = segment.address();
+    std::atomic<int> rounds = 0;
     const auto run = [&](int rank, SharedSegment own) {
       Lockstep ranks(std::move(own), PeerWatch(processes, rank), rank, kRanks, geometry);
       SharedCollectives collectives(ranks);
       std::vector<float> data(100'000, 1.0F);
-      for (;;) {
+      for (;; ++rounds) {
         collectives.all_reduce(std::as_writable_bytes(std::span(data)), Element::kFloat32, Reduction::kMax,
                                kLong);
       }
@@ -185,7 +204,7 @@ TEST(LockstepTest, AKilledRankIsReportedInSecondsAndNothingIsLeft) {
 
     std::atomic<Clock::rep> killed = 0;
     std::thread killer([&] {
-      std::this_thread::sleep_for(300ms);
+      while (rounds < 20) std::this_thread::sleep_for(1ms);
       killed = Clock::now().time_since_epoch().count();
       ::kill(pids[1], SIGKILL);
     });

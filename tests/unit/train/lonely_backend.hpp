@@ -14,7 +14,7 @@
 namespace accel::train {
 
 /// One rank of a group whose other ranks are not there: what they would send is what this one has. Counts
-/// what a ring would make it send.
+/// what a ring would make it send; sent_bytes_test.cpp has real ones beside it.
 class LonelyBackend : public c10d::Backend {
  public:
   LonelyBackend(int rank, int size) : Backend(rank, size) {}

@@ -164,6 +164,33 @@ TEST(MendTracedTest, AConstantDeviceBecomesThisRanks) {
   EXPECT_EQ(mended("cuda:0", at::kCPU), "cpu");
 }
 
+/// The device of what `forward`, a line, makes of a tensor on the CPU, in a model for another device.
+at::Device made_on(const std::string& forward, bool training = true) {
+  Module module = traced("def forward(self, x):\n" + forward, training);
+  mend_traced(module, at::kMeta);
+  return module.forward({at::ones({1})}).toTensor().device();
+}
+
+TEST(MendTracedTest, TheCpuStaysWhereTheAuthorOfAScriptedModelWroteIt) {
+  EXPECT_TRUE(made_on("  return torch.ones([2], device=torch.device('cpu'))\n").is_cpu());
+  EXPECT_TRUE(made_on("  return torch.tensor([1.0], device=torch.device('cpu'))\n").is_cpu());
+  EXPECT_TRUE(
+      made_on("  if x.size(0) == 1:\n    x = x + 1\n  return x.to(torch.device('cpu'), 7)\n").is_cpu());
+}
+
+TEST(MendTracedTest, TheCpuOnWhichAModelWasTracedDoesNotStay) {
+  EXPECT_TRUE(made_on("  return torch.ones([2], dtype=None, layout=None, device=torch.device('cpu'), "
+                      "pin_memory=False)\n")
+                  .is_meta());
+  EXPECT_TRUE(made_on("  return torch.to(x, dtype=6, layout=0, device=torch.device('cpu'))\n").is_meta());
+  EXPECT_TRUE(made_on("  return x.to(torch.device('cpu'), 7)\n").is_meta());
+  // A scripted function may be inside of a trace.
+  EXPECT_TRUE(
+      made_on("  if x.size(0) == 1:\n    x = x + 1\n  y = torch.zeros([1], dtype=None, layout=None, "
+              "device=torch.device('cpu'), pin_memory=False)\n  return x.to(torch.device('cpu'), 7)\n")
+          .is_meta());
+}
+
 /// A module in whose forward each call of torch.ones() has become the constant `value`.
 Module with_constant(const std::string& forward, const at::Tensor& value) {
   Module module("Traced");

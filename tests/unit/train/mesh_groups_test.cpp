@@ -8,15 +8,13 @@
 #include "late_storage.hpp"
 #include "lonely_backend.hpp"
 #include "ranks_as_threads.hpp"
+#include "test_port.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 
 namespace accel::train {
 namespace {
 
 using testing::on_ranks;
-
-/// A port that was free a moment ago; rank 0 listens on it itself.
-int test_port(int index) { return 20100 + static_cast<int>(::getpid() % 20000) + index; }
 
 float mean_over(Group& group, float value) {
   const at::Tensor tensor = at::full({1}, value);
@@ -25,7 +23,7 @@ float mean_over(Group& group, float value) {
 }
 
 TEST(MeshGroupsTest, EachGroupHasItsOwnRanks) {
-  on_ranks(6, 6, test_port(0), [](Group& world) {
+  on_ranks(6, 6, testing::test_port(), [](Group& world) {
     const MeshGroups groups = MeshGroups::split(world, {2, 3}, 0);
     const int rank = world.rank();
     EXPECT_EQ(groups.shard().size(), 3);
@@ -44,7 +42,7 @@ TEST(MeshGroupsTest, EachGroupHasItsOwnRanks) {
 }
 
 TEST(MeshGroupsTest, AGroupOfAllRanksIsTheWorldAndOneOfASingleRankNeedsNoBackend) {
-  on_ranks(2, 2, test_port(1), [](Group& world) {
+  on_ranks(2, 2, testing::test_port(), [](Group& world) {
     const MeshGroups sharded = MeshGroups::split(world, {1, 2}, 0);
     EXPECT_EQ(&sharded.shard(), &world);
     EXPECT_EQ(sharded.replicate().backend_name(), "none");
@@ -55,7 +53,7 @@ TEST(MeshGroupsTest, AGroupOfAllRanksIsTheWorldAndOneOfASingleRankNeedsNoBackend
 }
 
 TEST(MeshGroupsTest, MemoryIsSharedWithinAMachineEvenIfThereAreSeveral) {
-  on_ranks(4, 2, test_port(2), [](Group& world) {
+  on_ranks(4, 2, testing::test_port(), [](Group& world) {
     EXPECT_EQ(world.backend_name(), "gloo");
     const MeshGroups groups = MeshGroups::split(world, {2, 2}, 0);
     EXPECT_EQ(groups.shard().backend_name(), "shm");
@@ -65,7 +63,7 @@ TEST(MeshGroupsTest, MemoryIsSharedWithinAMachineEvenIfThereAreSeveral) {
 
 TEST(MeshGroupsTest, ABackendThatWasAskedForIsKept) {
   on_ranks(
-      4, 4, test_port(3),
+      4, 4, testing::test_port(),
       [](Group& world) {
         const MeshGroups groups = MeshGroups::split(world, {2, 2}, 0);
         EXPECT_EQ(groups.shard().backend_name(), "gloo");
@@ -116,7 +114,7 @@ TEST(MeshGroupsTest, EndInTheSameOrderOnEveryRankAndBeforeTheWorld) {
 TEST(MeshGroupsTest, EveryBackendCanEnd) {
   for (const core::Backend backend : {core::Backend::kGloo, core::Backend::kShm}) {
     on_ranks(
-        4, 4, test_port(20 + static_cast<int>(backend)),
+        4, 4, testing::test_port(),
         [](Group& world) {
           const MeshGroups groups = MeshGroups::split(world, {2, 2}, 0);
           (void)mean_over(groups.shard(), 1);
@@ -142,7 +140,7 @@ class MeshOfBuffersTest : public ::testing::TestWithParam<std::tuple<Mesh, bool>
 
 TEST_P(MeshOfBuffersTest, GradientsAreTheMeanOverAllRanks) {
   const Mesh mesh = std::get<0>(GetParam());
-  on_ranks(mesh.size(), mesh.size(), test_port(4 + mesh.shards), [&](Group& world) {
+  on_ranks(mesh.size(), mesh.size(), testing::test_port(), [&](Group& world) {
     const MeshGroups groups = MeshGroups::split(world, mesh, 0);
     ReduceQueue queue(groups);
     const auto storage = beside_or_apart(std::get<1>(GetParam()));
@@ -183,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshOfBuffersTest,
 class ReshardGroupTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
-  on_ranks(4, 4, test_port(10), [](Group& world) {
+  on_ranks(4, 4, testing::test_port(), [](Group& world) {
     const MeshGroups groups = MeshGroups::split(world, {1, 4}, 2);
     ASSERT_NE(groups.reshard(), nullptr);
     EXPECT_EQ(groups.reshard()->size(), 2);

@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "ranks_as_threads.hpp"
+#include "test_port.hpp"
 
 namespace accel::train {
 namespace {
-
-int test_port() { return 20000 + static_cast<int>(::getpid() % 20000) + 41; }
 
 /// A matrix [12, 20], a vector that is no matrix, and another matrix [2, 6, 10] that is [2, 60].
 FlatLayout layout() {
@@ -61,7 +60,7 @@ struct Rank {
 };
 
 void on_two_ranks(const core::PowerSgdConfig& config, const std::function<void(Rank&)>& body) {
-  testing::on_ranks(2, 2, test_port(), [&](Group& group) {
+  testing::on_ranks(2, 2, testing::test_port(), [&](Group& group) {
     Rank rank(group, config, std::make_shared<NumpyRandom>(config.random_seed));
     body(rank);
   });

@@ -14,6 +14,7 @@
 #include "late_storage.hpp"
 #include "ranks_as_threads.hpp"
 #include "tensor_counter.hpp"
+#include "test_port.hpp"
 #include "train/fsdp/buffer_plan.hpp"
 #include "train/fsdp/ignored_modules.hpp"
 #include "train/fsdp/load_shards.hpp"
@@ -29,11 +30,6 @@ using testing::on_ranks;
 using torch::jit::Module;
 
 constexpr std::int64_t kWidth = 60;
-
-int test_port() {
-  static int next = 0;
-  return 21000 + static_cast<int>(::getpid() % 20000) + next++;
-}
 
 void add(Module& module, const char* name, const at::Tensor& value, bool trainable = true) {
   module.register_parameter(name, value.detach().clone().set_requires_grad(trainable), false);
@@ -147,7 +143,7 @@ struct Buffers {
 std::vector<Held> load(const Files& files, const Case& tested, bool from_rank_0) {
   std::vector<Held> all(static_cast<std::size_t>(tested.ranks));
   on_ranks(
-      tested.ranks, tested.ranks, test_port(),
+      tested.ranks, tested.ranks, testing::test_port(),
       [&](Group& world) {
         const core::ModelConfig config = model_config(files, tested, from_rank_0, world.rank());
         const MeshGroups groups =
@@ -228,7 +224,7 @@ std::string message_of(const std::exception_ptr& failure) {
 TEST(RankZeroLoadTest, ARankWithoutTheFileNamesTheSetting) {
   const Files files;
   for (const bool weights : {false, true}) {
-    const auto failures = failures_of_ranks(2, 2, test_port(), [&](Group& group) {
+    const auto failures = failures_of_ranks(2, 2, testing::test_port(), [&](Group& group) {
       core::ModelConfig config;
       config.path = files.dir / (group.rank() == 1 && !weights ? "none.pt" : "net.pt");
       if (weights) config.weights = files.dir / (group.rank() == 1 ? "none.pt" : "weights.pt");
@@ -243,7 +239,7 @@ TEST(RankZeroLoadTest, ARankWithoutTheFileNamesTheSetting) {
 
 TEST(RankZeroLoadTest, IfRankZeroCannotReadAllEnd) {
   const Files files;
-  const auto failures = failures_of_ranks(3, 3, test_port(), [&](Group& group) {
+  const auto failures = failures_of_ranks(3, 3, testing::test_port(), [&](Group& group) {
     const core::ModelConfig config = model_config(files, {"", 3}, true, group.rank());
     const MeshGroups groups = MeshGroups::split(group, {1, 3}, 0);
     const ModelFile file = open_model(config, group);

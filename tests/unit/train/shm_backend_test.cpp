@@ -331,10 +331,11 @@ TEST(ShmBackendTest, TimesOutAfterItsOwnOrTheCallsTime) {
 }
 
 TEST(ShmBackendTest, IsDestroyedAtOnceWithAWorkUnderWay) {
-  on_store(2, [](int rank, const Store& store) {
+  std::atomic<bool> destroyed = false;
+  on_store(2, [&](int rank, const Store& store) {
     Backend ours = shm(store, rank, 2);
     if (rank == 1) {
-      std::this_thread::sleep_for(300ms);
+      while (!destroyed) std::this_thread::sleep_for(1ms);
       EXPECT_THROW(ours->barrier({})->wait(), Error);
       return;
     }
@@ -343,6 +344,7 @@ TEST(ShmBackendTest, IsDestroyedAtOnceWithAWorkUnderWay) {
     const auto start = std::chrono::steady_clock::now();
     ours.reset();
     EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+    destroyed = true;
     EXPECT_THROW(work->wait(), Error);
     EXPECT_THROW(queued->wait(), Error);
   });

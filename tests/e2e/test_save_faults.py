@@ -1,0 +1,84 @@
+"""The save of a training on two ranks, with faults in one of them (src/base/fault.hpp): the newest complete checkpoint is
+whole, and the next run works. Every call of one rank's save is tried in tests/unit/train/save_crash_test.cpp."""
+
+import shutil
+
+import pytest
+
+import train_runs
+
+WORKER = """#!/bin/sh
+if [ "$RANK" = {rank} ]; then export {variable}; fi
+exec {worker}
+"""
+
+
+@pytest.fixture
+def run(accel, accel_path, tmp_path):
+    """run(RANK, VARIABLE): a training of two steps that saves each, with an environment variable for that rank alone."""
+    train_runs.export(tmp_path / "gpt.pt")
+    worker = accel_path.parent.parent / "train/accel-worker"
+
+    def started(rank, variable, code):
+        (tmp_path / "out/metrics.jsonl").unlink(missing_ok=True)
+        script = tmp_path / "worker"
+        script.write_text(WORKER.format(rank=rank, variable=variable, worker=worker))
+        script.chmod(0o755)
+        config = train_runs.config(tmp_path, 2, max_steps=2, checkpoint={"every": 1, "total_limit": 1, "resume": "none"},
+                                   **{"launch.worker": str(script)})
+        return accel("launch", config, code=code).stderr
+
+    return started
+
+
+def remove_checkpoints(tmp_path):
+    for path in (tmp_path / "out/checkpoints").glob("checkpoint_?"):
+        shutil.rmtree(path)
+
+
+def calls_of(run, tmp_path, rank):
+    """The calls of an undisturbed run, and which of them is the first of the second save."""
+    log = tmp_path / "calls"
+    for variable in ("NONE=1", f"ACCEL_FAULT_LOG={log}"):  # The first makes directories that later ones find.
+        run(rank, variable, 0)
+        remove_checkpoints(tmp_path)
+    calls = [line.split(" ", 2) for line in log.read_text().splitlines()]
+    second = next(int(number) for number, _, path in calls if "checkpoint_2" in path)
+    return calls, second
+
+
+def names(tmp_path):
+    return sorted(path.name for path in (tmp_path / "out/checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_full_disk_leaves_nothing_of_the_save_behind(accel, run, tmp_path, rank):
+    """The rank whose disk is full is named, and its unfinished checkpoint is gone at once."""
+    _, second = calls_of(run, tmp_path, rank)
+    said = run(rank, f"ACCEL_FAULT=full@{second}", 6)
+    assert f"rank {rank}" in said and "No space left on device" in said
+    assert names(tmp_path) == ["checkpoint_1"]
+    assert accel("verify", tmp_path / "out/checkpoints/checkpoint_1").returncode == 0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_leaves_a_whole_checkpoint_and_the_next_run_works(accel, run, tmp_path, rank):
+    calls, second = calls_of(run, tmp_path, rank)
+    last = int(calls[-1][0])
+    for number in range(second, last + 1, max(1, (last - second) // 3)):
+        said = run(rank, f"ACCEL_FAULT=kill@{number}", 6)
+        assert "SIGKILL" in said, said
+        complete = [name for name in names(tmp_path) if "." not in name]
+        assert complete
+        accel("verify", tmp_path / "out/checkpoints" / complete[-1])
+        remove_checkpoints(tmp_path)
+        run(rank, "NONE=1", 0)
+        assert names(tmp_path) == ["checkpoint_2"]
+        accel("verify", tmp_path / "out/checkpoints/checkpoint_2")
+        remove_checkpoints(tmp_path)
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(run, tmp_path):
+    said = run(0, "ACCEL_FAULT=fail@rmdir:EACCES", 0)
+    assert "checkpoint_1' stays, in part or whole" in said and "Permission denied" in said
+    assert "checkpoint_2" in names(tmp_path)

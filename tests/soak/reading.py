@@ -1,0 +1,115 @@
+"""The oracle: what torch and safetensors read from a checkpoint. Each reading happens in a process of its own, since a file that
+was changed may crash the reader or make it ask for any amount of memory."""
+
+import hashlib
+import json
+import os
+import pathlib
+import pickle
+import resource
+import signal
+import sys
+
+os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.format_utils import _load_state_dict
+
+LIMIT_S = 20
+
+
+def read_torch(path):
+    state = torch.load(path, weights_only=True)
+    return state["model"] if list(state) == ["model"] else state
+
+
+def read_script(path):
+    return torch.jit.load(path).state_dict()
+
+
+def read_indexed(directory):
+    index = json.loads((directory / "model.safetensors.index.json").read_text())["weight_map"]
+    files = {name: load_file(directory / name) for name in sorted(set(index.values()))}
+    return {name: files[file][name] for name, file in index.items()}
+
+
+def read_dcp(directory):
+    state: dict = {}
+    _load_state_dict(state, storage_reader=dcp.FileSystemReader(directory), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    return state["model"] if list(state) == ["model"] else state
+
+
+def read_local(directory):
+    """Every rank's range of elements, put together as the description beside each file says."""
+    ranks = sorted(directory.glob("pytorch_model_fsdp_rank*.bin"))
+    parts: dict[str, list] = {}
+    shapes = {}
+    for path in ranks:
+        tensors, description = torch.load(path, weights_only=True), json.loads(path.with_suffix(".json").read_text())
+        if description["world_size"] != len(ranks):
+            raise ValueError("ranks are missing")
+        for name, entry in description["tensors"].items():
+            parts.setdefault(name, []).append((entry["begin"], entry["end"], tensors[name]))
+            shapes[name] = entry["shape"]
+    state = {}
+    for name, pieces in parts.items():
+        at = 0
+        for begin, end, tensor in sorted(pieces, key=lambda piece: piece[:2]):
+            if begin != at or tensor.shape != (end - begin,):
+                raise ValueError(f"{name} is not covered")
+            at = end
+        state[name] = torch.cat([piece[2] for piece in sorted(pieces, key=lambda piece: piece[:2])]).reshape(shapes[name])
+    return state
+
+
+READERS = {"torch": read_torch, "script": read_script, "safetensors": load_file, "indexed": read_indexed, "dcp": read_dcp,
+           "local": read_local}
+
+
+def digest(state) -> dict[str, str]:
+    """Name to type, shape and a hash of the bytes. What is not a tensor does not count."""
+    found = {}
+    for name, tensor in state.items():
+        if isinstance(tensor, torch.Tensor):
+            data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            found[name] = f"{tensor.dtype} {list(tensor.shape)} {hashlib.sha256(data).hexdigest()}"
+    return found
+
+
+def same(ours, theirs) -> bool:
+    """Whether both digests are one; of names whose tensors are equal ours may lack all but one."""
+    if isinstance(ours, str) or isinstance(theirs, str):
+        return False
+    return set(ours.items()) <= set(theirs.items()) and set(theirs.values()) == set(ours.values())
+
+
+def read(kind: str, path: pathlib.Path) -> dict[str, str] | str:
+    """The digest of what is there, or why it cannot be read."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(source)
+        try:
+            os.dup2(os.open(os.devnull, os.O_RDWR), 2)
+            resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+            signal.alarm(LIMIT_S)
+            answer = digest(READERS[kind](path))
+        except BaseException as error:  # noqa: BLE001  Whatever it is, it is the answer.
+            answer = f"{type(error).__name__}: {str(error)[:300]}"
+        try:
+            with os.fdopen(sink, "wb") as out:
+                pickle.dump(answer, out)
+        finally:
+            os._exit(0)
+    os.close(sink)
+    with os.fdopen(source, "rb") as answers:
+        data = answers.read()
+    _, status = os.waitpid(child, 0)
+    return pickle.loads(data) if data else f"the reader ended with status {status}"
+
+
+if __name__ == "__main__":
+    print(read(sys.argv[1], pathlib.Path(sys.argv[2])))

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <fstream>
+#include <stdexcept>
+
+namespace accel::train::testing {
+
+/// A port that is free, another at each call, on which rank 0 listens. Not one of those that the kernel gives
+/// to outgoing connections (net.ipv4.ip_local_port_range): any of them may be taken at any moment.
+inline int test_port() {
+  static std::atomic<int> calls{0};
+  constexpr int kFirst = 10000;
+  int outgoing = 32768;  // The first of them.
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> outgoing;
+  const int ports = outgoing - kFirst;
+  for (int tried = 0; tried < ports; ++tried) {
+    // Tests run at the same time in processes whose numbers are near each other.
+    const int port = kFirst + (::getpid() * 97 + calls++) % ports;
+    const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(static_cast<std::uint16_t>(port));
+    const bool is_free = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    ::close(fd);
+    if (is_free) return port;
+  }
+  throw std::runtime_error("no port below those of outgoing connections is free");
+}
+
+}  // namespace accel::train::testing
