@@ -24,6 +24,9 @@ ScanCounts within_limits(const ScanCounts& counts) {
 }  // namespace
 
 void GraphBuilder::reserve(Graph& graph, const ScanCounts& counts) {
+  check_metadata_bytes(
+      "what the pickle builds",
+      counts.nodes * sizeof(Node) + counts.atoms * sizeof(std::uint64_t) + counts.values * sizeof(Ref));
   const ScanCounts most = within_limits(counts);
   graph.nodes.resize(most.nodes);
   graph.atoms.resize(most.atoms);

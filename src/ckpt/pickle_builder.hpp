@@ -20,7 +20,8 @@ class GraphBuilder {
   /// There is no more room in the part that is this builder's.
   struct Full {};
 
-  /// Makes the arrays of `graph` long enough for that, or for as much as references can refer to.
+  /// Makes the arrays of `graph` long enough for that, or for as much as references can refer to. Throws
+  /// Error (kCorrupt) if that is more than metadata_limit().
   static void reserve(Graph& graph, const ScanCounts& counts);
 
   /// The part from `begin` on that `counts` says; the arrays must have been reserved for it. One that is

@@ -11,7 +11,6 @@
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
-#include "base/metadata_limit.hpp"
 #include "base/threads.hpp"
 #include "ckpt/pickle_builder.hpp"
 #include "ckpt/pickle_document.hpp"
@@ -92,8 +91,7 @@ class Machine {
   [[nodiscard]] std::size_t position() const { return position_; }
 
  private:
-  // Far more than a pickle has that was not made for it.
-  static constexpr std::size_t kMostPutOff = 1'000'000;
+  static constexpr std::size_t kMostPutOff = 1'000'000;  // Far more than an honest pickle has.
 
   struct Unchecked {
     std::size_t position = 0;
@@ -102,8 +100,7 @@ class Machine {
 
   template <bool kSecondHalf>
   void run(std::size_t end) {
-    // Signals are noticed between the pieces.
-    constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+    constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // Signals are noticed in between.
     while (next_ < end && static_cast<Op>(bytes_[next_]) != Op::kStop) {
       check_interrupted();
       run_piece<kSecondHalf>(std::min(end, next_ + kPieceBytes));
@@ -455,11 +452,6 @@ void check_start(std::span<const std::byte> bytes) {
     reject("not a pickle of protocol 2 or later");
 }
 
-// What the graph takes beside the pickle itself.
-std::uint64_t memory_of(const ScanCounts& counts) {
-  return counts.nodes * sizeof(Node) + counts.atoms * sizeof(std::uint64_t) + counts.values * sizeof(Ref);
-}
-
 // Whether it could be done: the graph is of no use if not.
 bool run_halves(Graph& graph, const Scan& scan) {
   const ScanMiddle& middle = *scan.middle;
@@ -495,7 +487,6 @@ Graph run_machine(std::span<const std::byte> bytes) {
 
 Graph run_machine(std::span<const std::byte> bytes, const Scan& scan) {
   check_start(bytes);
-  check_metadata_bytes("what the pickle builds", memory_of(scan.counts));
   Graph graph;
   graph.bytes = bytes;
   GraphBuilder::reserve(graph, scan.counts);
