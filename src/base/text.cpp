@@ -94,6 +94,11 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::string_view without_json_tag(std::string_view what) {
+  const std::size_t end = what.find("] ");
+  return what.starts_with("[json.exception.") && end != std::string_view::npos ? what.substr(end + 2) : what;
+}
+
 std::string_view trim(std::string_view text) {
   static constexpr std::string_view kBlanks = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kBlanks);

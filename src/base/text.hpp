@@ -22,6 +22,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 /// The parts of `text` between `separator`s; an empty text gives no part.
 std::vector<std::string> split(std::string_view text, char separator);
+/// What a JSON parser says, without its own tag: "[json.exception.parse_error.101] " in front.
+std::string_view without_json_tag(std::string_view what);
 /// `text` without blanks at its ends.
 std::string_view trim(std::string_view text);
 

@@ -27,6 +27,7 @@ class EntriesReader {
   void read_paths(const std::optional<NodeRef>& planner_data) {
     if (!planner_data || planner_data->is_none()) return;
     const NodePairs pairs = pickle::require_mapping(*planner_data, "planner_data");
+    has_paths_ = pairs.size() > 0;
     DcpNameFinder finder(names_);
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       const auto id = finder.find(pairs.key(i), "a key of planner_data");
@@ -108,7 +109,10 @@ class EntriesReader {
   }
 
   StatePath path_of(std::size_t id) {
-    if (paths_[id] == pickle::Ref()) return {std::string(names_[id].fqn)};
+    if (paths_[id] == pickle::Ref()) {
+      if (has_paths_) throw Error(ErrorKind::kCorrupt, "planner_data has no path of it");
+      return {std::string(names_[id].fqn)};
+    }
     const NodeRef value(graph(), paths_[id]);
     const std::optional<NodeList> keys = value.sequence();
     if (!keys) reject("a path of planner_data is not a tuple", value);
@@ -126,6 +130,9 @@ class EntriesReader {
         reject("a path of planner_data has a key that is neither string nor integer", key);
       }
     }
+    // The name is the path joined with dots; else one of the two is damaged.
+    if (const std::string fqn = fqn_of(path); fqn != names_[id].fqn)
+      throw Error(ErrorKind::kCorrupt, fmt::format("its path in planner_data is another one, '{}'", fqn));
     return path;
   }
 
@@ -135,7 +142,8 @@ class EntriesReader {
   const NodePairs& state_dict_;
   const DcpNames& names_;
   DcpBudget budget_;
-  std::vector<pickle::Ref> paths_;  // By id; none if planner_data has no such key.
+  bool has_paths_ = false;
+  std::vector<pickle::Ref> paths_;  // By id; None where planner_data has no such key.
   DcpEntries entries_;
   DcpDimsReader dims_;
   std::optional<DType> dtype_;

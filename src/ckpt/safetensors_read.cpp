@@ -9,6 +9,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
+#include "base/text.hpp"
 #include "ckpt/endian.hpp"
 #include "ckpt/json_text.hpp"
 #include "ckpt/safetensors.hpp"
@@ -61,7 +62,7 @@ json header_json(std::string_view text) {
   try {
     return parse_json(text);
   } catch (const json::exception& e) {
-    reject(fmt::format("the header is not JSON: {}", e.what()));
+    reject(fmt::format("the header is not JSON: {}", without_json_tag(e.what())));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/text.hpp"
 #include "ckpt/dcp_metadata.hpp"
 #include "ckpt/dcp_metadata_files.hpp"
 #include "ckpt/json_text.hpp"
@@ -66,7 +67,7 @@ Manifest parse_manifest(const fs::path& path) {
       manifest.tensors[name] = {tensor.at("dtype").get<std::string>(), tensor.at("shape").get<Dims>()};
     }
   } catch (const json::exception& e) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("cannot be read: {}", e.what()));
+    throw Error(ErrorKind::kCorrupt, fmt::format("cannot be read: {}", without_json_tag(e.what())));
   }
   return manifest;
 }

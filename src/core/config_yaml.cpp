@@ -1,7 +1,12 @@
 #include "core/config_yaml.hpp"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
+
+#include <optional>
+#include <sstream>
+#include <string>
 
 #include "base/error.hpp"
 
@@ -57,23 +62,56 @@ class Converter {
   int nodes_ = 0;
 };
 
+/// Notes where the last document begins.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  [[nodiscard]] const YAML::Mark& last() const { return last_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { last_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+
+ private:
+  YAML::Mark last_;
+};
+
+/// Where a second document begins. No more than two are parsed: of a closing bracket that nothing has opened
+/// yaml-cpp makes empty documents without end.
+std::optional<YAML::Mark> second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  if (!parser.HandleNextDocument(starts) || !parser.HandleNextDocument(starts)) return std::nullopt;
+  return starts.last();
+}
+
 }  // namespace
 
 YamlNode parse_yaml(std::string_view text, const Origin& source) {
   Converter converter(source);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.empty()) {
+    const std::string copy(text);
+    const std::optional<YAML::Mark> second = second_document(copy);
+    if (second) {
+      throw Error(ErrorKind::kUsage, fmt::format("{}: expected one YAML document, found a second one",
+                                                 text_of(converter.at(*second))));
+    }
+    const YAML::Node document = YAML::Load(copy);
+    if (!document.IsDefined()) {
       YamlNode nothing;
       nothing.origin = converter.at({});
       return nothing;
     }
-    if (documents.size() > 1) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("{}: expected one YAML document, found {}",
-                              text_of(converter.at(documents[1].Mark())), documents.size()));
-    }
-    return converter.convert(documents.front(), 0);
+    return converter.convert(document, 0);
   } catch (const YAML::Exception& error) {
     throw Error(ErrorKind::kUsage, fmt::format("{}: {}", text_of(converter.at(error.mark)), error.msg));
   }

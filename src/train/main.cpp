@@ -15,6 +15,7 @@
 #include "base/file.hpp"
 #include "base/log.hpp"
 #include "base/process_state.hpp"
+#include "base/text.hpp"
 #include "base/visible.hpp"
 #include "core/config.hpp"
 #include "train/device/large_tensors.hpp"
@@ -62,7 +63,8 @@ core::Config read_config() {
   try {
     return core::config_from_json(nlohmann::json::parse(read_text_file(path)));
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' is no resolved configuration: {}", path, error.what()));
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a resolved configuration: {}", path,
+                                               without_json_tag(error.what())));
   }
 }
 

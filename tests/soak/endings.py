@@ -84,7 +84,8 @@ class Kills:
         if result.code == 0:
             return None if same_tree(out, complete) else f"exit code 0, but the output is not whole: {list(out.rglob('*'))}"
         visible = {path for path in faults.visible(faults.tree(directory)) if path.startswith("out/") and not path.endswith("/")}
-        if number != signal.SIGKILL and result.code == code and len(os.listdir(directory)) > 1:
+        # A signal may come between the output and the report of it.
+        if number != signal.SIGKILL and result.code == code and len(os.listdir(directory)) > 1 and not same_tree(out, complete):
             return f"interrupted after {moment:.3f} s, it left {sorted(str(p) for p in directory.rglob('*'))}"
         if visible and not same_tree(out, complete):
             # Shards may be there before the index that makes them a checkpoint.

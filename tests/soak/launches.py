@@ -48,7 +48,8 @@ class Launches:
             (directory / f"{rank}.sh").write_text(f"{COMPANY[company[rank]]}\n: > {rank}.started\n{acts[rank]}\n")
         ignored, blocked, closed = rng.choice(IGNORED), rng.choice(BLOCKED), rng.choice(CLOSED)
         stop = rng.choice((None, None, signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP))
-        if stop is None and all(ACTS[act] is None for act in acts):
+        # Somebody has to end a run that goes on.
+        if stop in (None, *ignored) and None in map(ACTS.get, acts) and 6 not in map(ACTS.get, acts):
             stop = signal.SIGTERM
 
         def prepare():
@@ -97,8 +98,8 @@ class Launches:
         # Whoever closes the pipe's other end may be told of it.
         told = {signal.SIGTERM: {143, -15}, signal.SIGHUP: {143, -1}, signal.SIGINT: {130, -2}, signal.SIGKILL: {-9}}
         allowed = natural if stop is None else natural | told[stop] | {6, 7}
-        if stop in ignored and stop == signal.SIGHUP:
-            allowed = {0, 6, 7, 143, -1}
+        if stop in ignored and stop == signal.SIGHUP:  # As under nohup.
+            allowed = natural
         if closed and 1 in closed or 2 in closed:
             allowed = allowed | {1}
         if result.code not in allowed:

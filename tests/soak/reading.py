@@ -37,6 +37,7 @@ def read_indexed(directory):
 
 
 def read_dcp(directory):
+    dcp.FileSystemReader(directory).read_metadata()  # What fails here is told by itself, what fails below is wrapped.
     state: dict = {}
     _load_state_dict(state, storage_reader=dcp.FileSystemReader(directory), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
     return state["model"] if list(state) == ["model"] else state
@@ -79,6 +80,14 @@ def digest(state) -> dict[str, str]:
     return found
 
 
+def read_file(path: pathlib.Path):
+    """What any reader of single files finds there, or the last one's reason."""
+    for kind in ("torch", "safetensors", "script"):
+        if isinstance(found := read(kind, path), dict):
+            return found
+    return found
+
+
 def same(ours, theirs) -> bool:
     """Whether both digests are one; of names whose tensors are equal ours may lack all but one."""
     if isinstance(ours, str) or isinstance(theirs, str):
@@ -98,7 +107,7 @@ def read(kind: str, path: pathlib.Path) -> dict[str, str] | str:
             signal.alarm(LIMIT_S)
             answer = digest(READERS[kind](path))
         except BaseException as error:  # noqa: BLE001  Whatever it is, it is the answer.
-            answer = f"{type(error).__name__}: {str(error)[:300]}"
+            answer = f"{type(error).__name__}: {str(error).strip()[-300:]}"
         try:
             with os.fdopen(sink, "wb") as out:
                 pickle.dump(answer, out)

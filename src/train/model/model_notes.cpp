@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace accel::train {
 
@@ -16,7 +17,8 @@ ModelNotes parse_notes(const std::string& text) {
     return {document.value("layer_classes", std::vector<std::string>{}),
             document.value("non_persistent", std::vector<std::string>{})};
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::kUsage, fmt::format("the model file's accel.json is wrong: {}", error.what()));
+    throw Error(ErrorKind::kUsage,
+                fmt::format("the model file's accel.json is wrong: {}", without_json_tag(error.what())));
   }
 }
 

@@ -58,5 +58,11 @@ TEST(TextTest, NoSizes) {
   }
 }
 
+TEST(TextTest, AJsonParsersTagIsLeftOut) {
+  EXPECT_EQ(without_json_tag("[json.exception.parse_error.101] parse error at line 1"),
+            "parse error at line 1");
+  EXPECT_EQ(without_json_tag("other text] here"), "other text] here");
+}
+
 }  // namespace
 }  // namespace accel

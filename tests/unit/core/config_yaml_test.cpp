@@ -56,8 +56,16 @@ TEST(ConfigYamlTest, RejectsBrokenDocumentsWithTheirPlace) {
   EXPECT_THAT(error_of("a: 1\n b: 2\n"), StartsWith("a.yaml:2:"));
   EXPECT_THAT(error_of("\ta: 1\n"), StartsWith("a.yaml:1:"));
   EXPECT_THAT(error_of("? [x]\n: 1\n"), HasSubstr("a.yaml:1:3: a key must be a plain word"));
-  EXPECT_THAT(error_of("a: 1\n---\nb: 1\n"), HasSubstr("expected one YAML document, found 2"));
+  EXPECT_THAT(error_of("a: 1\n---\nb: 1\n"),
+              HasSubstr("a.yaml:2:1: expected one YAML document, found a second one"));
   EXPECT_THAT(error_of("a: *nobody\n"), StartsWith("a.yaml:1:4"));
+}
+
+// yaml-cpp would make empty documents of it until memory is gone.
+TEST(ConfigYamlTest, RejectsAClosingBracketThatNothingHasOpened) {
+  EXPECT_THAT(error_of("{\"a\": 1}\n}\n"), HasSubstr("a.yaml:2:1: expected one YAML document"));
+  EXPECT_THAT(error_of("a: 1\n}\n"), StartsWith("a.yaml:2:"));
+  EXPECT_THAT(error_of("]"), StartsWith("a.yaml:1:1"));
 }
 
 TEST(ConfigYamlTest, RejectsEndlessAndExponentialAliases) {
