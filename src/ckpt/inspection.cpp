@@ -9,6 +9,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/interrupt.hpp"
 #include "ckpt/checkpoint.hpp"
 #include "ckpt/dcp_read.hpp"
 #include "ckpt/zip_index.hpp"
@@ -20,7 +21,10 @@ namespace fs = std::filesystem;
 
 template <class T>
 void sort_by_name(std::vector<T>& entries) {
-  std::stable_sort(entries.begin(), entries.end(), [](const T& a, const T& b) { return a.name < b.name; });
+  std::stable_sort(entries.begin(), entries.end(), [](const T& a, const T& b) {
+    check_interrupted();
+    return a.name < b.name;
+  });
 }
 
 InspectedFile file_in(const fs::path& directory, const std::string& name) {
@@ -31,6 +35,7 @@ InspectedFile file_in(const fs::path& directory, const std::string& name) {
 
 // A pickle that cannot be read should not hide the rest of the checkpoint.
 std::string value_of(DcpReader& reader, const DcpObject& object) {
+  check_interrupted();
   try {
     return pickle::describe(reader.read_object(object));
   } catch (const Error& e) {
@@ -42,6 +47,7 @@ void inspect_dcp(Inspection& result) {
   DcpReader reader(result.path);
   std::set<std::string> files;
   for (const DcpTensor& tensor : reader.metadata().tensors) {
+    check_interrupted();
     std::set<std::string> own;
     for (const DcpChunk chunk : tensor.chunks) own.emplace(chunk.where.file());
     files.insert(own.begin(), own.end());
@@ -82,6 +88,7 @@ void inspect_any(Inspection& result) {
   const bool one_file = has_one_file(result.kind);
   std::set<std::string> files;
   for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
+    check_interrupted();
     const TensorEntry& entry = checkpoint->tensors()[i];
     const std::uint64_t bytes = checked_nbytes(entry.shape, item_bytes(entry.dtype));
     InspectedTensor tensor{entry.name, entry.dtype, entry.shape, bytes, entry.pieces, 0, {}};

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
 
 namespace accel::ckpt {
 
@@ -16,6 +17,7 @@ ListedCheckpoint::ListedCheckpoint(Listing listing)
   contents_.directory = std::move(listing.directory);
   contents_.metadata = std::move(listing.metadata);
   for (const ListedTensor& tensor : tensors_) {
+    check_interrupted();
     contents_.tensors.push_back({fqn_of(tensor.path), tensor.path, tensor.dtype, tensor.shape,
                                  tensor.extents.size(), tensor.copies.size()});
   }
@@ -26,7 +28,10 @@ ListedCheckpoint::ListedCheckpoint(Listing listing)
   std::vector<std::string_view> names;
   for (const TensorEntry& tensor : contents_.tensors) names.push_back(tensor.name);
   for (const ObjectEntry& object : contents_.objects) names.push_back(object.name);
-  std::sort(names.begin(), names.end());
+  std::sort(names.begin(), names.end(), [](std::string_view a, std::string_view b) {
+    check_interrupted();
+    return a < b;
+  });
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return;
   throw Error(ErrorKind::kFailure,

@@ -11,6 +11,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/interrupt.hpp"
 #include "ckpt/file_cache.hpp"
 #include "ckpt/listed_checkpoint.hpp"
 #include "ckpt/openers.hpp"
@@ -36,6 +37,7 @@ std::vector<std::string> names_of(const SafetensorsHeader& header) {
 // Adds all tensors of a file to the listing.
 void add_file(Listing& listing, const std::string& file, const SafetensorsHeader& header) {
   for (const SafetensorsEntry& entry : header.entries) {
+    check_interrupted();
     std::vector<Extent> extents;
     if (checked_numel(entry.shape) > 0) extents.push_back(extent_of(file, header, entry));
     listing.tensors.push_back({{entry.name}, entry.dtype, entry.shape, std::move(extents)});

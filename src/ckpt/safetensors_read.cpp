@@ -155,6 +155,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
   }
   std::sort(header.entries.begin(), header.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+              check_interrupted();
               return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
             });
   check_tiles(header.entries, buffer_bytes);

@@ -71,7 +71,9 @@ inline std::string power_failure_defect(const std::vector<std::string>& points, 
   using Path = std::filesystem::path;
   const auto is_temporary = [](const Path& path) {
     const std::string name = path.filename().string();
-    return name.find(".incomplete-") != std::string::npos || name.find(".deleting-") != std::string::npos;
+    // With a token behind them, or without as a training's checkpoints have them.
+    return name.find(".incomplete-") != std::string::npos || name.find(".deleting-") != std::string::npos ||
+           name.ends_with(".incomplete") || name.ends_with(".deleting");
   };
   const auto is_hidden = [&](const Path& path) {
     return std::any_of(path.begin(), path.end(), is_temporary);

@@ -187,7 +187,7 @@ TEST(MendTracedTest, TheCpuOnWhichAModelWasTracedDoesNotStay) {
   // A scripted function may be inside of a trace.
   EXPECT_TRUE(
       made_on("  if x.size(0) == 1:\n    x = x + 1\n  y = torch.zeros([1], dtype=None, layout=None, "
-              "device=torch.device('cpu'), pin_memory=False)\n  return x.to(torch.device('cpu'), 7)\n")
+              "device=torch.device('cpu'), pin_memory=False)\n  return y + x.to(torch.device('cpu'), 7)\n")
           .is_meta());
 }
 

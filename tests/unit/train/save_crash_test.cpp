@@ -93,7 +93,7 @@ class SaveCrashTest : public ::testing::Test {
   CrashScenario scenario_{
       .prepare = [this](const path& dir) { trained_.save(dir / "checkpoints", 1, group_); },
       .work = [this](const path& dir) { trained_.save(dir / "checkpoints", 2, group_); },
-      .seal = "accel_manifest.json"};
+      .seal = "checkpoint_2"};
 };
 
 TEST_F(SaveCrashTest, ACheckpointIsWholeOrNotThereAndTheNextSaveWorks) {

@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
                            .world_size = 4,
                            .replicas = 2,
                            .precision = {"bfloat16", "bfloat16", "bfloat16"}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace
 }  // namespace accel::train
