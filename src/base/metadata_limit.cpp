@@ -26,8 +26,8 @@ std::uint64_t metadata_limit() {
 
 Error beyond_metadata_limit(std::string_view what, std::uint64_t bytes) {
   return Error(ErrorKind::kCorrupt,
-               fmt::format("{} would take at least {} of memory, and metadata may take {}", what,
-                           format_bytes(bytes), format_bytes(metadata_limit())))
+               fmt::format("{} would take at least {} of memory, and metadata may take {} ({})", what,
+                           format_bytes(bytes), format_bytes(metadata_limit()), kMetadataLimitVariable))
       .hint(fmt::format("the file may be damaged; if it is not, set {} to a larger size, such as 8GB",
                         kMetadataLimitVariable));
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/directory.hpp"
@@ -51,15 +52,27 @@ bool is_shard(const std::string& name) {
   return shard && shard->count > 1;
 }
 
+// An optimizer's file is of a set only if all are shards of it: it is no part of a model beside it.
+bool may_be_one_set(const std::vector<std::string>& names) {
+  const auto is_optimizer = [](const std::string& name) { return name.starts_with("optimizer"); };
+  if (std::none_of(names.begin(), names.end(), is_optimizer)) return true;
+  const std::optional<WeightShard> first = parse_weight_shard(names.front());
+  return first && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+           const std::optional<WeightShard> shard = parse_weight_shard(name);
+           return shard && shard->stem == first->stem;
+         });
+}
+
 Kind kind_of_directory(const fs::path& path) {
   if (has_dcp_metadata(path)) return Kind::kDcp;
-  if (!files_in(path, "", ".safetensors.index.json").empty()) return Kind::kSafetensorsSharded;
+  if (!index_names_in(path, ".safetensors").empty()) return Kind::kSafetensorsSharded;
   if (!files_in(path, "shard-", ".safetensors").empty()) return Kind::kDcpSafetensors;
   const std::vector<std::string> safetensors = files_in(path, "", ".safetensors");
   // One shard alone is a set that has lost the others.
-  const bool several = safetensors.size() > 1 || (safetensors.size() == 1 && is_shard(safetensors.front()));
+  const bool several = (safetensors.size() > 1 && may_be_one_set(safetensors)) ||
+                       (safetensors.size() == 1 && is_shard(safetensors.front()));
   if (several && !fs::exists(path / "model.safetensors")) return Kind::kSafetensorsSharded;
-  if (safetensors.empty() && !files_in(path, "", ".bin.index.json").empty()) return Kind::kTorchSharded;
+  if (safetensors.empty() && !index_names_in(path, ".bin").empty()) return Kind::kTorchSharded;
   return Kind::kDirectory;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -70,6 +71,10 @@ bool is_directory_of_a_save(std::string_view name) {
          number.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+bool names_a_save(const std::string& name) {
+  return is_directory_of_a_save(name) || name.starts_with(kModelDirectory);
+}
+
 bool is_abandoned(const std::string& name) { return name.ends_with(".deleting") || is_leftover_name(name); }
 
 std::vector<fs::path> directories_in(const fs::path& directory) {
@@ -130,21 +135,44 @@ void add_files(const fs::path& directory, Search& search) {
   }
 }
 
+// What is called as a checkpoint or a file of one, and cannot be opened.
+void add_unreadable(const fs::path& directory, Search& search) {
+  constexpr std::array<std::string_view, 5> kEndings = {".safetensors", ".bin", ".pt", ".pth", ".index.json"};
+  for (const std::string& name : names_in(directory)) {
+    const fs::path path = directory / name;
+    std::error_code unreadable;
+    const fs::file_status status = fs::status(path, unreadable);
+    if (name.starts_with('.') || fs::is_regular_file(status) || fs::is_directory(status)) continue;
+    const bool is_file = std::any_of(kEndings.begin(), kEndings.end(),
+                                     [&](std::string_view ending) { return name.ends_with(ending); });
+    if (!is_file && !names_a_save(name)) continue;
+    search.damaged.push_back(
+        {{path, fs::exists(status) ? "is not a regular file" : "is a link to nothing"}, role_of(path)});
+  }
+}
+
+bool is_readable(const fs::path& directory) { return ::access(directory.c_str(), R_OK | X_OK) == 0; }
+
 void search_in(const fs::path& directory, int depth, Search& search) {
   const Role role = role_of(directory);
-  if (kind_of(directory) != Kind::kDirectory) {
-    search.found.push_back({directory, role});
-    return;
-  }
+  const Kind kind = kind_of(directory);
   const std::size_t found_before = search.found.size();
   const std::size_t damaged_before = search.damaged.size();
-  add_files(directory, search);
-  if (!files_in(directory, "", ".distcp").empty())
+  if (kind != Kind::kDirectory) {
+    search.found.push_back({directory, role});
+    // Beside a model in several files there may be checkpoints, as beside one in one file.
+    if (kind == Kind::kDcp || depth < kSearchDepth) return;
+  }
+  if (kind == Kind::kDirectory) add_files(directory, search);
+  add_unreadable(directory, search);
+  if (kind == Kind::kDirectory && !files_in(directory, "", ".distcp").empty())
     search.damaged.push_back({{directory, "has .distcp files but no .metadata"}, role});
   const std::vector<fs::path> directories = depth == 0 ? std::vector<fs::path>{} : directories_in(directory);
   for (const fs::path& below : directories) {
     const std::string name = below.filename().string();
-    if (is_unfinished(name)) {
+    if (!is_readable(below)) {
+      if (names_a_save(name)) search.damaged.push_back({{below, "must not be read"}, role_of(below)});
+    } else if (is_unfinished(name)) {
       search.damaged.push_back({{below, "is a save that has not finished"}, role_of(below)});
     } else if (is_abandoned(name)) {
       search.removed.push_back(below);
@@ -161,7 +189,8 @@ void search_in(const fs::path& directory, int depth, Search& search) {
                                      search.found.end(), is_model) ||
                          std::any_of(search.damaged.begin() + static_cast<std::ptrdiff_t>(damaged_before),
                                      search.damaged.end(), is_model);
-  if (!has_model && depth < kSearchDepth && is_directory_of_a_save(name))
+  // On the last level it was not looked into.
+  if (!has_model && depth > 0 && depth < kSearchDepth && is_directory_of_a_save(name))
     search.without_model.push_back({directory, "holds no checkpoint of a model"});
 }
 
@@ -196,6 +225,11 @@ std::vector<fs::path> paths_of(const std::vector<Candidate>& candidates) {
   return paths;
 }
 
+void sort_by_path(std::vector<DamagedCheckpoint>& damaged) {
+  std::sort(damaged.begin(), damaged.end(),
+            [](const DamagedCheckpoint& a, const DamagedCheckpoint& b) { return a.path < b.path; });
+}
+
 std::vector<DamagedCheckpoint> damaged_in(const Search& search, Want want) {
   std::vector<DamagedCheckpoint> damaged;
   for (const Damaged& one : search.damaged) {
@@ -203,20 +237,22 @@ std::vector<DamagedCheckpoint> damaged_in(const Search& search, Want want) {
   }
   if (want == Want::kModel)
     damaged.insert(damaged.end(), search.without_model.begin(), search.without_model.end());
-  std::sort(damaged.begin(), damaged.end(),
-            [](const DamagedCheckpoint& a, const DamagedCheckpoint& b) { return a.path < b.path; });
+  sort_by_path(damaged);
   return damaged;
 }
 
 [[noreturn]] void refuse_damaged(const fs::path& path, const std::vector<DamagedCheckpoint>& damaged,
                                  const std::vector<fs::path>& sound) {
+  const bool repairable = std::any_of(damaged.begin(), damaged.end(), [](const DamagedCheckpoint& one) {
+    return one.why.find("no .metadata") != std::string::npos;
+  });
   throw Error(ErrorKind::kMissing,
               fmt::format("'{}' holds an incomplete checkpoint: {}", path.string(), to_string(damaged)))
-      .hint(sound.empty()
-                ? "the save did not finish, or files were lost; 'accel repair' rebuilds the lost .metadata "
-                  "of one that accel "
-                  "wrote"
-                : fmt::format("name the checkpoint that is meant, such as '{}'", sound.back().string()));
+      .hint(!sound.empty()
+                ? fmt::format("name the checkpoint that is meant, such as '{}'", sound.back().string())
+            : repairable ? "the save did not finish, or files were lost; 'accel repair' rebuilds the lost "
+                           ".metadata of one that accel wrote"
+                         : "the save did not finish, or files were lost");
 }
 
 [[noreturn]] void refuse_none(const fs::path& path, const Search& search, Want want) {
@@ -252,20 +288,24 @@ std::vector<DamagedCheckpoint> damaged_in(const Search& search, Want want) {
 }  // namespace
 
 FoundCheckpoint find_checkpoint(const fs::path& path, Want want) {
-  if (kind_of(path) != Kind::kDirectory) return {path, {}};
+  const Kind kind = kind_of(path);
+  if (!fs::is_directory(path) || kind == Kind::kDcp) return {path, {}};
   const fs::path directory = directory_named(path);
   const Search search = search_all(directory);
-  const std::vector<fs::path> chosen = paths_of(choose(search.found, want));
+  std::vector<fs::path> chosen = paths_of(choose(search.found, want));
   const std::vector<DamagedCheckpoint> damaged = damaged_in(search, want);
+  if (kind != Kind::kDirectory) std::erase(chosen, directory);
   if (!damaged.empty()) refuse_damaged(path, damaged, chosen);
-  if (chosen.empty()) refuse_none(path, search, want);
+  if (chosen.empty() && kind == Kind::kDirectory) refuse_none(path, search, want);
 
   // What lies in the directory itself goes before what lies deeper: a finished model beside its checkpoints.
   Search here;
   if (want != Want::kAny) add_files(directory, here);
   std::erase_if(here.found, [&](const Candidate& c) { return !fits(c.role, want); });
   FoundCheckpoint result;
-  if (here.found.size() == 1) {
+  if (kind != Kind::kDirectory) {
+    result.path = path;
+  } else if (here.found.size() == 1) {
     result.path = here.found.front().path;
   } else if (chosen.size() == 1) {
     result.path = chosen.front();
@@ -284,7 +324,10 @@ FoundCheckpoint find_checkpoint(const fs::path& path, Want want) {
 
 CheckpointList list_checkpoints(const fs::path& directory) {
   const Search search = search_all(directory_named(directory));
-  return {paths_of(search.found), damaged_in(search, Want::kAny)};
+  std::vector<DamagedCheckpoint> damaged = damaged_in(search, Want::kAny);
+  damaged.insert(damaged.end(), search.without_model.begin(), search.without_model.end());
+  sort_by_path(damaged);
+  return {paths_of(search.found), std::move(damaged)};
 }
 
 std::string to_string(const std::vector<DamagedCheckpoint>& damaged) {

@@ -18,7 +18,7 @@ struct FoundCheckpoint {
 };
 
 /// Something that looks like a checkpoint and cannot be one: a directory of data files without `.metadata`,
-/// an empty `pytorch_model_fsdp_0`, `checkpoint_5.incomplete`, some of several shards.
+/// an empty `pytorch_model_fsdp_0`, `checkpoint_5.incomplete`, some of several shards, a link to nothing.
 struct DamagedCheckpoint {
   std::filesystem::path path;
   std::string why;  ///< "has .distcp files but no .metadata".
@@ -36,9 +36,10 @@ struct CheckpointList {
 /// if nothing else is there. A model in the directory itself goes before those below it, and safetensors go
 /// before the same model in `.bin`: these are in passed_over.
 ///
-/// Directories called `*.incomplete` and `*.deleting` are never entered. Throws Error: kMissing if nothing is
-/// there, or if anything in the directory is damaged or incomplete, with its name; kUsage if several
-/// checkpoints are there, with their names.
+/// Directories called `*.incomplete` and `*.deleting` are never entered, and those that must not be read are
+/// passed over unless they are called as a checkpoint. Throws Error: kMissing if nothing is there, or if
+/// anything in the directory is damaged or incomplete, with its name; kUsage if several checkpoints are
+/// there, with their names.
 [[nodiscard]] FoundCheckpoint find_checkpoint(const std::filesystem::path& path, Want want);
 
 /// Everything that find_checkpoint would choose from in a directory, of any kind, and what is damaged.

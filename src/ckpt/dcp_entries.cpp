@@ -27,11 +27,11 @@ class EntriesReader {
   void read_paths(const std::optional<NodeRef>& planner_data) {
     if (!planner_data || planner_data->is_none()) return;
     const NodePairs pairs = pickle::require_mapping(*planner_data, "planner_data");
-    has_paths_ = pairs.size() > 0;
     DcpNameFinder finder(names_);
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       const auto id = finder.find(pairs.key(i), "a key of planner_data");
       if (id) paths_[*id] = pairs.value(i).id();
+      if (!id) has_lost_paths_ = true;
     }
   }
 
@@ -110,7 +110,9 @@ class EntriesReader {
 
   StatePath path_of(std::size_t id) {
     if (paths_[id] == pickle::Ref()) {
-      if (has_paths_) throw Error(ErrorKind::kCorrupt, "planner_data has no path of it");
+      // A planner may add entries without paths. But next to a path without an entry, a name is damaged.
+      if (has_lost_paths_)
+        throw Error(ErrorKind::kCorrupt, "planner_data has no path of it, but paths of what is not there");
       return {std::string(names_[id].fqn)};
     }
     const NodeRef value(graph(), paths_[id]);
@@ -142,7 +144,7 @@ class EntriesReader {
   const NodePairs& state_dict_;
   const DcpNames& names_;
   DcpBudget budget_;
-  bool has_paths_ = false;
+  bool has_lost_paths_ = false;     // Of names that state_dict_metadata does not have.
   std::vector<pickle::Ref> paths_;  // By id; None where planner_data has no such key.
   DcpEntries entries_;
   DcpDimsReader dims_;

@@ -16,7 +16,7 @@ namespace accel::ckpt {
 
 struct DcpTensor {
   std::string fqn;
-  StatePath path;  ///< From planner_data; {fqn} if that is empty.
+  StatePath path;  ///< From planner_data; {fqn} if that has no such key.
   DType dtype = DType::kFloat32;
   Dims shape;
   DcpChunks chunks;

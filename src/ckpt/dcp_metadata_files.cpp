@@ -155,6 +155,14 @@ bool has_dcp_metadata(const fs::path& directory) {
   return fs::is_directory(directory) && !rank_files_in(directory).metadata.empty();
 }
 
+std::vector<std::string> dcp_metadata_names(const fs::path& directory) {
+  if (fs::exists(directory / ".metadata")) return {".metadata"};
+  std::vector<std::string> names;
+  for (const std::uint32_t rank : rank_files_in(directory).metadata)
+    names.push_back(fmt::format("__{}.metadata", rank));
+  return names;
+}
+
 DcpMetadata read_dcp_metadata(const fs::path& directory) {
   if (fs::exists(directory / ".metadata")) return read_file(directory / ".metadata");
   const RankFiles files = fs::is_directory(directory) ? rank_files_in(directory) : RankFiles();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "ckpt/dcp_metadata.hpp"
@@ -10,6 +11,10 @@ namespace accel::ckpt {
 /// Whether a directory is a DCP checkpoint: it holds `.metadata`, or `__{rank}.metadata`, which every rank
 /// writes by itself if it saves without the others (`use_collectives=False`).
 [[nodiscard]] bool has_dcp_metadata(const std::filesystem::path& directory);
+
+/// The names of the files that describe the checkpoint in `directory`: `.metadata`, which counts alone if it
+/// is there, or those of the ranks.
+[[nodiscard]] std::vector<std::string> dcp_metadata_names(const std::filesystem::path& directory);
 
 /// parse_dcp_metadata of one file.
 [[nodiscard]] DcpMetadata parse_dcp_metadata_file(const std::filesystem::path& path);

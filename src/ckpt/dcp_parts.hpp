@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -25,7 +27,9 @@ class DcpBudget {
   void spend(std::uint64_t bytes) {
     check_interrupted();
     if (bytes > left_) {
-      throw Error(ErrorKind::kCorrupt, "what it says, with shared parts written out, would fill the memory");
+      throw Error(ErrorKind::kCorrupt,
+                  fmt::format("what it says, with shared parts written out, would fill the memory ({})",
+                              kMetadataLimitVariable));
     }
     left_ -= bytes;
   }

@@ -8,12 +8,15 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/log.hpp"
 #include "ckpt/compare.hpp"
 #include "ckpt/verify.hpp"
 
@@ -53,15 +56,36 @@ class Merged {
   std::map<std::string, std::pair<Checkpoint*, std::size_t>> places_;
 };
 
+// The files that have data of the checkpoint.
+std::set<fs::path> files_of(Checkpoint& source) {
+  std::set<fs::path> files;
+  if (!fs::is_directory(source.path())) files.insert(source.path());
+  for (std::size_t i = 0; i < source.tensors().size(); ++i) {
+    for (const Extent& extent : source.locate(i).extents) files.insert(source.directory() / extent.file);
+  }
+  return files;
+}
+
 }  // namespace
 
-void check_source(const Checkpoint& source, Progress::Mode progress) {
+void check_source(Checkpoint& source, Progress::Mode progress, bool is_removed) {
   VerifyOptions options;
   options.depth = 0;
   options.progress = progress;
   std::vector<Finding> findings;
+  std::optional<std::set<fs::path>> files;
   for (Verified& verified : verify(source.path(), options).checkpoints) {
-    std::move(verified.findings.begin(), verified.findings.end(), std::back_inserter(findings));
+    if (verified.findings.empty()) continue;
+    if (!files) files = files_of(source);
+    const bool is_read = fs::is_directory(verified.path) || files->contains(verified.path);
+    for (Finding& finding : verified.findings) {
+      const bool is_doubt = finding.kind == FindingKind::kStale || finding.kind == FindingKind::kTimes;
+      if (is_removed || (is_read && !is_doubt)) {
+        findings.push_back(std::move(finding));
+      } else {
+        log::warn(fmt::format("'{}': {}", verified.path.string(), to_string(finding)));
+      }
+    }
   }
   sort_findings(findings);
   if (findings.empty()) return;

@@ -8,8 +8,9 @@
 namespace accel::ckpt {
 
 /// Verifies a checkpoint as `accel verify` does: checksums, manifest, coverage. Throws Error (kMissing or
-/// kCorrupt) that names what was found.
-void check_source(const Checkpoint& source, Progress::Mode progress);
+/// kCorrupt) that names what was found. Unless the source `is_removed` afterwards, it is a warning what files
+/// beside those of the checkpoint, times and leftovers say.
+void check_source(Checkpoint& source, Progress::Mode progress, bool is_removed);
 
 /// Reads what a merge has written, from the disk as far as the system allows, and compares every tensor with
 /// the source, bit for bit (after the conversion, where one was asked for). Throws Error: kMissing for a

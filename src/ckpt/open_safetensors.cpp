@@ -56,7 +56,7 @@ std::unique_ptr<Checkpoint> open_safetensors(const fs::path& file) {
 std::unique_ptr<Checkpoint> open_sharded_safetensors(const fs::path& directory) {
   Listing listing{Kind::kSafetensorsSharded, directory, directory, {}, {}, {}};
   FileCache files(directory);
-  const std::vector<std::string> indexes = files_in(directory, "", ".safetensors.index.json");
+  const std::vector<std::string> indexes = index_names_in(directory, ".safetensors");
   if (indexes.size() > 1) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("'{}' has several models: {} and {}", directory.string(), indexes[0], indexes[1]))

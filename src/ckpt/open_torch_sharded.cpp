@@ -18,7 +18,7 @@
 namespace accel::ckpt {
 
 std::unique_ptr<Checkpoint> open_sharded_torch(const std::filesystem::path& directory) {
-  const std::vector<std::string> indexes = files_in(directory, "", ".bin.index.json");
+  const std::vector<std::string> indexes = index_names_in(directory, ".bin");
   if (indexes.size() != 1) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("'{}' has {} files *.bin.index.json", directory.string(), indexes.size()))

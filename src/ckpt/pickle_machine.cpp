@@ -30,8 +30,7 @@ using Kind = Node::Kind;
 // A second half needs what only the first one knows.
 struct Unknown {};
 
-// What every other opcode calls is always_inline: the compiler takes the machine for too large to do it by
-// itself.
+// What every other opcode calls is always_inline: else the compiler takes the machine for too large.
 //
 // One that begins in the middle of the pickle knows neither the stack nor the memo that it would have there.
 // What it fetches from the memo of before is a reference that says so, and stays one until the first half is
@@ -92,7 +91,6 @@ class Machine {
 
  private:
   static constexpr std::size_t kMostPutOff = 1'000'000;  // Far more than an honest pickle has.
-
   struct Unchecked {
     std::size_t position = 0;
     Ref node{};  // A kGlobal.
@@ -256,9 +254,11 @@ class Machine {
         if (protocol >= 2 && protocol <= 5) return;
         reject(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
       }
-      case Op::kFrame:
-        next += 8;
-        return;  // A hint for buffering; the opcodes go on as without it.
+      case Op::kFrame: {  // A hint for buffering, but Python stops at one that is longer than the rest.
+        const auto length = fixed<std::uint64_t>(next);
+        if (length > bytes_.size() - next) reject("a frame that is longer than the rest of the pickle");
+        return;
+      }
       case Op::kStop:
         return;
     }

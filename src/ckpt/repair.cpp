@@ -207,11 +207,13 @@ class Scanner {
   // The data files against the manifest of the directory above, where there is one: a sound file may be of
   // another save. What the manifest says of `.metadata` does not matter, since that is what was lost.
   void check_manifest() {
-    const fs::path whole = fs::absolute(directory_).lexically_normal();
-    const fs::path directory = whole.has_filename() ? whole : whole.parent_path();
+    const fs::path directory = fs::canonical(directory_);
     if (!fs::exists(directory.parent_path() / kManifestName)) return;
     VerifyJob job = verify_manifest(directory.parent_path(), {directory.filename().string()});
-    const auto is_data = [](const Finding& finding) { return finding.file.ends_with(".distcp"); };
+    const auto is_data = [](const Finding& finding) {
+      const bool is_unknown = finding.file == kManifestName && finding.kind == FindingKind::kMismatch;
+      return is_unknown || finding.file.ends_with(".distcp");
+    };
     for (Finding& finding : job.result.findings) {
       if (is_data(finding)) result_.findings.push_back(std::move(finding));
     }

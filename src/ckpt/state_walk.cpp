@@ -44,11 +44,15 @@ std::string repr_of(const std::string& text) {
   return repr + quote;
 }
 
-// Python's repr() of a key that is a string, an integer, None, a bool or a tuple of these; nothing of others.
+// Python's repr() of a key that is a string, a number, None, a bool or a tuple of these; nothing of others.
 std::optional<std::string> repr_of(const Value& key) {
   if (const auto* text = key.get<std::string>()) return repr_of(*text);
   if (key.get<std::int64_t>() != nullptr || key.get<bool>() != nullptr || key.is_none())
     return pickle::describe(key);
+  if (const auto* number = key.get<double>()) {
+    std::string text = fmt::format("{}", *number);
+    return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+  }
   const auto* tuple = key.get<pickle::Tuple>();
   if (tuple == nullptr) return std::nullopt;
   std::string repr = "(";
@@ -60,13 +64,16 @@ std::optional<std::string> repr_of(const Value& key) {
   return repr + (tuple->items.size() == 1 ? ",)" : ")");
 }
 
-// What torch.distributed.checkpoint makes of a key: itself, or str() of it.
-PathKey path_key_of(const Value& key) {
+bool holds_tensor(const Value& value);
+
+// What torch.distributed.checkpoint makes of the key of `item`: itself, or str() of it.
+PathKey path_key_of(const Value& key, const Value& item) {
   if (std::optional<PathKey> plain = key_of(key)) return *std::move(plain);
   if (std::optional<std::string> repr = repr_of(key)) return *std::move(repr);
+  if (!holds_tensor(item)) return pickle::describe(key);
   throw Error(ErrorKind::kFailure,
               fmt::format("a tensor is under the key {}, which has no name", pickle::describe(key)))
-      .hint("save the tensors under strings, integers or tuples of these");
+      .hint("save the tensors under strings, numbers or tuples of these");
 }
 
 bool has_plain_keys(const Pairs& pairs) {
@@ -154,7 +161,7 @@ class Walker {
       return;
     }
     for (const auto& [key, item] : pairs) {
-      visit_under(path_key_of(key), item);
+      visit_under(path_key_of(key, item), item);
     }
   }
 
@@ -181,7 +188,7 @@ class Walker {
     }
     for (const Pairs* pairs : {&parts.kwargs, &parts.pairs}) {
       for (const auto& [key, item] : *pairs) {
-        if (holds_tensor(item)) visit_under(path_key_of(key), item);
+        if (holds_tensor(item)) visit_under(path_key_of(key, item), item);
       }
     }
   }
@@ -189,7 +196,7 @@ class Walker {
   void visit_module(const Pairs& state) {
     for (const char* key : {"_parameters", "_buffers", "_modules"}) {
       for (const auto& [name, item] : *pickle::mapping_of(*pickle::find(state, key))) {
-        if (!item.is_none() && holds_tensor(item)) visit_under(path_key_of(name), item);
+        if (!item.is_none() && holds_tensor(item)) visit_under(path_key_of(name, item), item);
       }
     }
   }

@@ -39,9 +39,9 @@ bool is_dcp(const fs::path& directory) {
 bool is_set(const fs::path& directory, Kind kind) {
   if (kind == Kind::kTorchSharded || kind == Kind::kDcpSafetensors) return true;
   if (kind != Kind::kSafetensorsSharded) return false;
+  if (!index_names_in(directory, ".safetensors").empty()) return true;
   const std::vector<std::string> names = names_in(directory);
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    if (name.ends_with(".safetensors.index.json")) return true;
     const std::optional<WeightShard> shard = parse_weight_shard(name);
     return shard && shard->extension == ".safetensors";
   });
@@ -71,8 +71,7 @@ class Search {
 
   std::vector<VerifyJob> run(const fs::path& path) {
     // The manifest of a checkpoint stands above the directories that it is about, and beside its files.
-    const fs::path whole = fs::absolute(path).lexically_normal();
-    const fs::path named = whole.has_filename() ? whole : whole.parent_path();
+    const fs::path named = fs::canonical(path);
     if (fs::is_directory(path)) {
       const bool listed_above = !has_manifest(path) && is_dcp(path) && has_manifest(named.parent_path());
       search(path, options_.depth, listed_above);
@@ -106,13 +105,15 @@ class Search {
     add_rank_files(directory);
     for (const fs::path& entry : entries_in(directory)) {
       const bool unfinished = entry.extension() == ".incomplete" || entry.extension() == ".deleting";
-      if (fs::is_directory(entry)) {
+      std::error_code unreadable;
+      const fs::file_status status = fs::status(entry, unreadable);
+      if (fs::is_directory(status)) {
         if (depth > 0 && !unfinished) search(entry, depth - 1, listed);
-      } else if (fs::is_regular_file(entry)) {
+      } else if (fs::is_regular_file(status)) {
         add_file(entry, false);
       } else if (may_be_checkpoint(entry)) {
         add_finding(entry, {FindingKind::kBroken, entry.filename().string(), "", 0, 0,
-                            fs::exists(entry) ? "is not a regular file" : "is a link to nothing"});
+                            fs::exists(status) ? "is not a regular file" : "is a link to nothing"});
       }
     }
   }
@@ -143,8 +144,10 @@ class Search {
       for (const std::string& rank : names) add_file(parent_of(path) / rank, true);
       return names;
     }
+    const std::optional<WeightShard> shard = parse_weight_shard(name);
     const bool is_index = name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
-    if (is_index || (name.starts_with("shard-") && name.ends_with(".safetensors"))) {
+    if (is_index || (shard && shard->count > 1) ||
+        (name.starts_with("shard-") && name.ends_with(".safetensors"))) {
       search(parent_of(path), 0, false);
       return {};
     }
@@ -157,7 +160,8 @@ class Search {
     std::map<std::string, std::pair<int, fs::path>> first;
     for (const fs::path& entry : entries_in(directory)) {
       const std::optional<RankFileName> name = parse_rank_file_name(entry.filename().string());
-      if (!name) continue;
+      std::error_code unreadable;
+      if (!name || !fs::is_regular_file(entry, unreadable)) continue;  // A finding of its own.
       const auto [at, is_new] = first.emplace(name->stem, std::pair(name->rank, entry));
       if (!is_new && name->rank < at->second.first) at->second = {name->rank, entry};
     }

@@ -139,7 +139,9 @@ class DcpVerifier {
   bool read_metadata() {
     std::vector<std::string> names{".metadata"};
     if (!state_of(directory_ / ".metadata")) names = files_in(directory_, "__", ".metadata");
-    if (names.empty()) {
+    if (names.empty() && fs::exists(directory_ / ".metadata")) {
+      report(FindingKind::kBroken, ".metadata", "", 0, 0, "is not a regular file");
+    } else if (names.empty()) {
       report(
           FindingKind::kMissingFile, ".metadata", "", 0, 0,
           "is not there, so nothing says what is in the data files; the save did not finish, or it was lost "
@@ -215,10 +217,16 @@ class DcpVerifier {
     for (const Item& item : items_) {
       if (files_.contains(item.where.file())) continue;
       const std::string name = item.file();
+      std::error_code unreadable;
+      const fs::file_status status = fs::status(directory_ / name, unreadable);
+      if (fs::exists(status) && !fs::is_regular_file(status)) {
+        files_[name] = std::nullopt;
+        report(FindingKind::kBroken, name, "", 0, 0, "is not a regular file");
+        continue;
+      }
       try {
         (void)names.open(name);
         files_[name] = state_of(directory_ / name);
-        if (!files_[name]) report(FindingKind::kBroken, name, "", 0, 0, "is no regular file");
       } catch (const Error& e) {
         files_[name] = std::nullopt;
         if (e.kind() == ErrorKind::kCorrupt) {

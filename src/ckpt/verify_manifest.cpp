@@ -91,6 +91,7 @@ class ManifestVerifier {
     for (const auto& [name, file] : manifest_.files) {
       if (is_wanted(name)) check_file(name, file);
     }
+    check_unknown();
     check_unlisted();
     if (only_.empty()) check_tensors();
     return std::move(job_);
@@ -122,6 +123,17 @@ class ManifestVerifier {
     }
     job_.sums.push_back({{path, 0, bytes, listed.crc32},
                          {FindingKind::kChecksum, name, "", 0, 0, "is not the file that was saved: it"}});
+  }
+
+  // A directory of data files that the manifest knows nothing of: nothing says that they are of one save.
+  void check_unknown() {
+    for (const std::string& wanted : only_) {
+      if (!fs::is_directory(directory_ / wanted)) continue;
+      const auto listed = manifest_.files.lower_bound(wanted + "/");
+      if (listed != manifest_.files.end() && listed->first.starts_with(wanted + "/")) continue;
+      report(FindingKind::kMismatch, kManifestName,
+             fmt::format("lists no file of '{}', which may have been renamed or put there", wanted));
+    }
   }
 
   // Data files beside those that the manifest lists.

@@ -44,7 +44,7 @@ class SetVerifier {
     const bool safetensors = kind_ == Kind::kSafetensorsSharded;
     if (safetensors || kind_ == Kind::kTorchSharded) {
       const std::string suffix = safetensors ? ".safetensors" : ".bin";
-      const std::vector<std::string> indexes = files_in(directory_, "", suffix + ".index.json");
+      const std::vector<std::string> indexes = index_names_in(directory_, suffix);
       for (const std::string& index : indexes) check_index(index, suffix);
       if (indexes.empty()) check_numbers(suffix);
     }
@@ -176,7 +176,7 @@ class SetVerifier {
     if (metadata == document.end() || !metadata->is_object() || !metadata->contains("total_size")) return;
     const nlohmann::json& size = metadata->at("total_size");
     if (size.is_number() && size.get<double>() == static_cast<double>(total)) return;
-    report(FindingKind::kMismatch, name, "",
+    report(FindingKind::kStale, name, "",
            fmt::format("says that all tensors have {} bytes, they have {}", size.dump(), total));
   }
 

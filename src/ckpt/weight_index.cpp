@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/directory.hpp"
 #include "base/error.hpp"
 #include "ckpt/json_text.hpp"
 
@@ -72,24 +73,39 @@ void check_weight_index(const WeightIndex& index, const std::string& file,
 }
 
 std::optional<WeightShard> parse_weight_shard(std::string_view name) {
-  constexpr std::string_view kForm = "-00000-of-00000";
+  constexpr std::string_view kOf = "-of-";
   const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || dot < kForm.size()) return std::nullopt;
-  const std::size_t begin = dot - kForm.size();
-  const auto number_at = [&](std::size_t at) {
-    int number = -1;
-    const char* const from = name.data() + begin + at;
-    const auto [end, error] = std::from_chars(from, from + 5, number);
-    return error == std::errc() && end == from + 5 ? number : -1;
+  const std::size_t of = name.substr(0, dot).rfind(kOf);
+  if (dot == std::string_view::npos || of == std::string_view::npos) return std::nullopt;
+  const std::size_t dash = name.substr(0, of).rfind('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  WeightShard shard{std::string(name.substr(0, dash)), 0, 0, std::string(name.substr(dot))};
+  const auto read = [](std::string_view digits, int& number, int& width) {
+    width = static_cast<int>(digits.size());
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return (width == 5 || width == 6) && digits.front() != '-' && error == std::errc() &&
+           end == digits.data() + digits.size();
   };
-  WeightShard shard{std::string(name.substr(0, begin)), number_at(1), number_at(10),
-                    std::string(name.substr(dot))};
-  if (shard.number < 0 || shard.count < 0 || to_string(shard) != name) return std::nullopt;
+  const std::size_t behind = of + kOf.size();
+  if (!read(name.substr(dash + 1, of - dash - 1), shard.number, shard.number_digits) ||
+      !read(name.substr(behind, dot - behind), shard.count, shard.count_digits))
+    return std::nullopt;
   return shard;
 }
 
+std::vector<std::string> index_names_in(const std::filesystem::path& directory, std::string_view extension) {
+  std::vector<std::string> names = names_in(directory);
+  std::erase_if(names, [&](const std::string& name) {
+    std::error_code unreadable;
+    return !name.ends_with(std::string(extension) + ".index.json") ||
+           std::filesystem::is_directory(directory / name, unreadable);
+  });
+  return names;
+}
+
 std::string to_string(const WeightShard& shard) {
-  return fmt::format("{}-{:05}-of-{:05}{}", shard.stem, shard.number, shard.count, shard.extension);
+  return fmt::format("{}-{:0{}}-of-{:0{}}{}", shard.stem, shard.number, shard.number_digits, shard.count,
+                     shard.count_digits, shard.extension);
 }
 
 std::optional<std::string> missing_shard(const std::filesystem::path& directory, std::string_view name) {

@@ -26,13 +26,21 @@ struct WeightIndex {
 void check_weight_index(const WeightIndex& index, const std::string& file,
                         const std::vector<std::string>& names);
 
-/// One of several files of a model, as transformers names them: "model-00002-of-00003.safetensors".
+/// One of several files of a model, as transformers names them: "model-00002-of-00003.safetensors". Either
+/// number may have six digits ("model-00001-of-000163.safetensors").
 struct WeightShard {
   std::string stem;  ///< "model".
   int number = 0;    ///< From 1.
   int count = 0;
   std::string extension;  ///< ".safetensors".
+  int number_digits = 5;  ///< With leading zeros.
+  int count_digits = 5;
 };
+
+/// The names of the indexes `*{extension}.index.json` in `directory`, sorted, whether they can be read or
+/// not.
+[[nodiscard]] std::vector<std::string> index_names_in(const std::filesystem::path& directory,
+                                                      std::string_view extension);
 
 /// Nothing if the name is not of that form.
 [[nodiscard]] std::optional<WeightShard> parse_weight_shard(std::string_view name);

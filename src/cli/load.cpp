@@ -79,8 +79,8 @@ ExitCode run_load(const Options& options, const Globals& globals) {
   const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
   if (options.force && fs::exists(output) && fs::equivalent(output, options.model)) {
     // The model is gone afterwards: nothing may be wrong with either.
-    ckpt::check_source(*model, mode);
-    ckpt::check_source(*source, mode);
+    ckpt::check_source(*model, mode, /*is_removed=*/true);
+    ckpt::check_source(*source, mode, /*is_removed=*/false);
   }
   {
     Progress progress("loading", files.total_bytes(), mode);

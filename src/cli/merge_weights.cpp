@@ -131,7 +131,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
   const bool verify = options.verify || options.remove_source;
   if (verify) {
-    ckpt::check_source(*source, mode);
+    ckpt::check_source(*source, mode, options.remove_source);
   } else if (has_checksums(source->kind())) {
     log::info(
         fmt::format("the checksums of '{}' are not checked; --verify checks them", source->path().string()));

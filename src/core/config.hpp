@@ -172,9 +172,9 @@ struct LaunchConfig {
   std::vector<int> gpu_ids;  ///< Empty: no GPU. Else the devices of this machine's local ranks.
   Backend backend = Backend::kAuto;
   double collective_timeout_s = 1800;  ///< How long a rank waits for the others, whatever it waits for.
-  double grace_period_s = 30;     ///< From SIGTERM to SIGKILL.
-  std::filesystem::path log_dir;  ///< Empty: `<output_dir>/logs` for training, else no log files.
-  std::filesystem::path worker;   ///< Another accel-worker than the installed one; empty: that one.
+  double grace_period_s = 30;          ///< From SIGTERM to SIGKILL.
+  std::filesystem::path log_dir;       ///< Empty: `<output_dir>/logs` for training, else no log files.
+  std::filesystem::path worker;        ///< Another accel-worker than the installed one; empty: that one.
 };
 
 struct Config {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace accel::core {
 namespace {
@@ -94,10 +95,31 @@ std::optional<YAML::Mark> second_document(const std::string& text) {
   return starts.last();
 }
 
+/// A line that yaml-cpp would drop without a word: it takes every line that begins with % before a document
+/// for a directive. The line's number from 0.
+std::optional<int> unknown_directive(std::string_view text) {
+  int number = 0;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string_view rest = trim(line);
+    const bool is_directive = rest.starts_with("%YAML ") || rest.starts_with("%TAG ");
+    if (line.starts_with('%') && !is_directive) return number;
+    if (!rest.empty() && !rest.starts_with('#') && !is_directive) return std::nullopt;
+    ++number;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 YamlNode parse_yaml(std::string_view text, const Origin& source) {
   Converter converter(source);
+  if (const std::optional<int> line = unknown_directive(text)) {
+    YAML::Mark mark;
+    mark.line = *line;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}: a line that begins with % is a directive of YAML, and this one is unknown",
+                            text_of(converter.at(mark))));
+  }
   try {
     const std::string copy(text);
     const std::optional<YAML::Mark> second = second_document(copy);

@@ -48,9 +48,10 @@ void write_error_file(const Error& error, const std::string& backtrace) {
 
 /// `backtrace` goes into the error file alone: on the terminal it would bury the message.
 ExitCode fail(const Error& error, const std::string& backtrace = {}) {
+  // First, since somebody may not read what we print, and the first of these files names the cause.
+  write_error_file(error, backtrace);
   log::error(error.message());
   if (!error.advice().empty()) log::info("hint: " + error.advice());
-  write_error_file(error, backtrace);
   return exit_code_of(error.kind());
 }
 
@@ -82,8 +83,9 @@ void report_device(const core::Config& config, const train::Rank& rank, at::Devi
   const auto count = [](std::size_t number, const char* what) {
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
-  log::info(fmt::format("{} on {}, backend {}", count(static_cast<std::size_t>(rank.world_size), "rank"),
-                        device.is_cuda() ? count(config.launch.gpu_ids.size(), "GPU") : "the CPU",
+  const char* where = rank.local_world_size == rank.world_size ? "" : " of this machine";
+  log::info(fmt::format("{} on {}{}, backend {}", count(static_cast<std::size_t>(rank.world_size), "rank"),
+                        device.is_cuda() ? count(config.launch.gpu_ids.size(), "GPU") : "the CPU", where,
                         group.backend_name()));
 }
 

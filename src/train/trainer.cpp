@@ -405,10 +405,11 @@ void train(const core::Config& config, const Rank& rank, at::Device device, Grou
   if (group.rank() == 0) prepare_output(*config.training);
   group.barrier();
   // Both are outside, so that nothing that ranks share ends before `guarded` has the error.
-  const MeshGroups groups = MeshGroups::split(group, config.fsdp);
+  std::optional<MeshGroups> groups;
   std::optional<Trainer> trainer;
   guarded([&] {
-    trainer.emplace(config, device, group, groups);
+    groups.emplace(MeshGroups::split(group, config.fsdp));
+    trainer.emplace(config, device, group, *groups);
     trainer->run();
   });
 }

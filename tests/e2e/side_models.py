@@ -173,6 +173,30 @@ class ClampsItsData(Block):
         return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
 
 
+def shrink(weight: Tensor):
+    weight.data.clamp_(-0.1, 0.1)
+
+
+class ClampsDataInAFunction(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        shrink(self.linear.weight)
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class ZeroesAChunkOfItsData(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        _, second = self.linear.weight.data.chunk(2)
+        second.zero_()
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
+class ScalesDetachedData(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        for weight in [self.linear.weight.detach(), self.linear.bias]:
+            weight.data.mul_(0.5)
+        return x + torch.tanh(self.router(self.linear(x)).sum(-1, keepdim=True))
+
+
 class ReadsItsData(Block):
     def forward(self, x: Tensor) -> Tensor:
         shift = self.linear.weight.data.mean().add_(0.5)

@@ -17,6 +17,7 @@ def llmc(version):
 def run(accel, directory, name, content, code=0, **data):
     train_runs.export(directory / "gpt.pt")
     (directory / name).write_bytes(content)
+    (directory / "out/metrics.jsonl").unlink(missing_ok=True)
     config = train_runs.config(directory, 1, directory / name, max_steps=2, **{
         "data.train": {"format": "tokens", "path": str(directory / name), "sequence_length": 32, **data}})
     return accel("launch", config, code=code).stderr

@@ -35,6 +35,14 @@ def state_of(pid):
     return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
+def test_who_had_said_what_is_wrong_is_the_cause_though_it_was_still_ending(start):  # noqa: F811
+    """Ranks that it has let down may end before it does."""
+    script = """say() { echo "{\\"message\\": {\\"message\\": \\"$1\\"}}" >"$TORCHELASTIC_ERROR_FILE"; }
+    if [ $RANK = 1 ]; then say "the cause"; exec sleep 60; else sleep 0.5; say "a peer is gone"; exit 1; fi"""
+    code, _, err = start("--cpu", "--num_processes", 2, "--main_process_port", 0, "--", "bash", "-c", script).finish()
+    assert code == 6 and "rank 1 of 2 failed: " in err and "error: the cause" in err, err
+
+
 @pytest.mark.parametrize("steps, order, said", [
     (CRASH, (1, 2, 0), "rank 1 of 3 failed: killed by SIGSEGV"),
     (EXITS, (2, 0), "rank 2 of 3 failed: exit code 5"),

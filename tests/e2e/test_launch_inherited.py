@@ -97,7 +97,7 @@ def run_closed(closed, command, cwd, timeout=30):
 
 
 @pytest.mark.parametrize("closed", CLOSED, ids=lambda closed: "".join(map(str, closed)) or "none")
-@pytest.mark.parametrize("script, code", [("echo out; echo err >&2", 0), ("echo out; exit 3", 6)])
+@pytest.mark.parametrize("script, code", [("echo out; echo err >&2", 0), ("echo out; [ $RANK = 1 ] || exit 3", 6)])
 def test_closed_descriptors_of_a_program(accel_path, tmp_path, closed, script, code):
     command = [accel_path, "launch", "--cpu", "--num_processes", 2, "--main_process_port", 0, "--log_dir", "logs", "--",
                "bash", "-c", script]

@@ -1,7 +1,9 @@
 """The launcher's output goes nowhere: a disk is full, nobody reads, a file may not grow. The run does not care."""
 
 import os
+import pty
 import subprocess
+import termios
 
 import pytest
 
@@ -13,6 +15,13 @@ def output_of_kind(kind, tmp_path):
     """A descriptor, and others to keep open: where the output goes."""
     if kind == "full disk":
         return os.open("/dev/full", os.O_WRONLY), []
+    if kind == "tty":
+        reader, writer = pty.openpty()
+        return writer, [reader]
+    if kind == "Ctrl-S":
+        reader, writer = pty.openpty()
+        termios.tcflow(writer, termios.TCOOFF)
+        return writer, [reader]
     reader, writer = os.pipe()
     if kind == "no reader":
         os.close(reader)
@@ -27,7 +36,7 @@ def output_of_kind(kind, tmp_path):
     return writer, [reader]
 
 
-@pytest.mark.parametrize("kind", ["full disk", "no reader", "full pipe"])
+@pytest.mark.parametrize("kind", ["full disk", "no reader", "full pipe", "tty", "Ctrl-S"])
 @pytest.mark.parametrize("streams", ["out", "err", "both"])
 @pytest.mark.parametrize("script", ["exec sleep 60", "trap '' TERM; while :; do echo x; echo y >&2; done"])
 def test_sigterm_ends_the_launcher_whatever_its_output_does(accel_path, tmp_path, kind, streams, script):
@@ -54,6 +63,20 @@ def test_a_failure_is_told_by_its_code_whatever_the_output_does(accel_path, tmp_
         result = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, timeout=30)
         os.close(writer)
         assert result.returncode == 6, kind
+
+
+def test_a_log_that_is_not_a_regular_file_is_an_error(accel, tmp_path):
+    for name in ("stdout.log", "stderr.log"):
+        logs = tmp_path / name / "attempt_0/rank_0"
+        logs.mkdir(parents=True)
+        os.mkfifo(logs / name)
+        said = accel("launch", "--cpu", "--main_process_port", 0, "--log_dir", tmp_path / name, "--", "sleep", "60", code=1, timeout=20)
+        assert f"cannot write '{logs / name}'" in said.stderr
+    train_runs.export(tmp_path / "gpt.pt")
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out/metrics.jsonl")
+    said = accel("launch", train_runs.config(tmp_path, 1), code=2, timeout=20).stderr
+    assert "metrics.jsonl' is not a regular file" in said
 
 
 def limited(accel_path, kibibytes, *args):

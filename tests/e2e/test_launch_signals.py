@@ -57,6 +57,16 @@ def test_signals_end_the_run(running, script, number, code):
     assert run.survivors() == []
 
 
+def test_a_stopped_guardian_keeps_nobody(running):
+    run = running(SLEEP)
+    children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    guardian = next(int(pid) for pid in children if pathlib.Path(f"/proc/{pid}/comm").read_text() == "accel-guardian\n")
+    os.kill(guardian, signal.SIGSTOP)
+    os.kill(run.pid, signal.SIGTERM)
+    assert run.finish(timeout=10)[0] == 143
+    run.assert_nobody_is_left()
+
+
 def test_timeout_asks_once(tmp_path, accel_path):
     """GNU timeout sends its signal to the launcher, and at once again to the group that it is in."""
     polite = "trap 'sleep 0.5; echo saved; exit 0' TERM; touch started.$RANK; while :; do sleep 0.1; done"

@@ -86,7 +86,10 @@ def test_state_is_changed_once_a_step_and_seen_as_it_was(accel, tmp_path, block,
 
 @pytest.mark.parametrize("model, block, options, what", [
     ("Plain", "ClampsAParameter", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),
-    ("Plain", "ClampsItsData", {}, "module 'blocks.0' changes its parameter 'weight' through .data"),
+    ("Plain", "ClampsItsData", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),
+    ("Plain", "ClampsDataInAFunction", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),
+    ("Plain", "ZeroesAChunkOfItsData", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),
+    ("Plain", "ScalesDetachedData", {}, "parameter 'blocks.0.linear.weight' is changed in place while the model runs"),
     ("Plain", "LooksUpWithMaxNorm", {}, "module 'blocks.0.table' looks up rows with max_norm"),
     ("Plain", "LooksUpInABagWithMaxNorm", {}, "module 'blocks.0' looks up rows with max_norm"),
     ("Plain", "Forks", {}, "module 'blocks.0' calls torch.jit.fork"),
@@ -94,16 +97,17 @@ def test_state_is_changed_once_a_step_and_seen_as_it_was(accel, tmp_path, block,
     ("Plain", "SwitchesAutocastOff", {**BF16, "distributed_type": "MULTI_CPU"}, "module 'blocks.0' uses torch.autocast"),
     ("Plain", "IsHooked", {}, "module 'blocks.0' has a forward hook of its own"),
     ("InADict", "PutsItIntoADict", BF16, "mixed precision: 'blocks.0' changes one of its arguments"),
-], ids=["changed parameter", "changed data", "max_norm", "max_norm of a bag", "fork", "autocast", "no autocast", "hook", "casted dict"])
+], ids=["changed parameter", "changed data", "in a function", "a chunk", "in a list", "max_norm", "max_norm of a bag", "fork", "autocast", "no autocast", "hook", "casted dict"])
 def test_what_would_be_wrong_without_a_word_is_refused(accel, tmp_path, model, block, options, what):
     export(tmp_path / "gpt.pt", model, block)
     said = accel("launch", config(tmp_path, 2, block=block, **options), code=6).stderr
     assert what in said and "hint: " in said
 
 
-def test_a_parameter_that_every_rank_has_whole_may_be_changed_in_place(accel, tmp_path):
-    losses, _ = eager(export(tmp_path / "gpt.pt", "Plain", "ClampsAParameter"), 2)
-    accel("launch", config(tmp_path, 2, block="ClampsAParameter", distributed_type="MULTI_CPU"))
+@pytest.mark.parametrize("block", ["ClampsAParameter", "ClampsItsData"])
+def test_a_parameter_that_every_rank_has_whole_may_be_changed_in_place(accel, tmp_path, block):
+    losses, _ = eager(export(tmp_path / "gpt.pt", "Plain", block), 2)
+    accel("launch", config(tmp_path, 2, block=block, distributed_type="MULTI_CPU"))
     assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-6)
 
 

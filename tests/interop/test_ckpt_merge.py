@@ -1,7 +1,9 @@
 """merge-weights on checkpoints that torch wrote, judged by safetensors and by Accelerate's own merge."""
 
+import dataclasses
 import json
 import os
+import pickle
 import shutil
 import zlib
 
@@ -296,9 +298,91 @@ def test_what_another_save_wrote_is_not_removed(accel, tmp_path, type, shard):
     accel("merge-weights", source, tmp_path / "sound", "--verify")
     shutil.copy2(tmp_path / "second" / shard, path)
     accel("verify", source, code=3)
-    error = accel("merge-weights", source, tmp_path / "out", "--remove-checkpoint-dir", code=5).stderr
+    flag = "--verify" if type == "full" else "--remove-checkpoint-dir"
+    error = accel("merge-weights", source, tmp_path / "out", flag, code=5).stderr
     assert "is not the file that was saved" in error
     assert path.exists() and not (tmp_path / "out").exists()
+    if type == "full":
+        return
+    # The manifest counts whatever way leads there, and cannot be shaken off.
+    (tmp_path / "link").symlink_to(source)
+    assert "is not the file that was saved" in accel("verify", tmp_path / "link", code=3).stdout
+    accel("repair", "--force", tmp_path / "link", code=5)
+    renamed = source.rename(source.with_name("renamed"))
+    assert "lists no file of 'renamed'" in accel("verify", renamed, code=3).stdout
+    accel("merge-weights", renamed, tmp_path / "out", "--remove-checkpoint-dir", code=5)
+    assert (renamed / ".metadata").exists() and not (tmp_path / "out").exists()
+
+
+def test_only_sharded_checkpoints_are_removed(accel, torch_checkpoints, tmp_path):
+    """Of others a merge keeps the tensors alone, or is given one of several files."""
+    net = torch.nn.Linear(4, 3)
+    torch.jit.script(net).save(str(tmp_path / "script.pt"))
+    torch.save(net, tmp_path / "module.pt")
+    safetensors.torch.save_file(dict(net.state_dict()), tmp_path / "a.safetensors", {"license": "mine"})
+    for number in (1, 2):
+        safetensors.torch.save_file({f"w{number}": torch.ones(2)}, tmp_path / f"model-0000{number}-of-00002.safetensors")
+    accel("save", torch_checkpoints / "net", tmp_path / "local", "--type", "local", "--ranks", 2, "--tensors-only")
+    sharded = shutil.copytree(torch_checkpoints / "rows/pytorch_model_fsdp_0", tmp_path / "sharded")
+    for name in ("my_notes.metadata", "__0.metadata"):
+        (sharded / name).write_text("mine")
+    before = sorted(path for path in tmp_path.rglob("*"))
+    for name in ("script.pt", "module.pt", "a.safetensors", "model-00001-of-00002.safetensors", "local", "sharded"):
+        assert "removed" in accel("merge-weights", tmp_path / name, tmp_path / "out", "--remove-checkpoint-dir", code=2).stderr
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_what_lies_beside_a_checkpoint_is_a_warning(accel, tmp_path):
+    source = tmp_path / "hf"
+    source.mkdir()
+    for number in (1, 2):
+        safetensors.torch.save_file({f"w{number}": torch.ones(2)}, source / f"model-0000{number}-of-00002.safetensors")
+    names = {f"w{number}": f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}
+    (source / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 7}, "weight_map": names}))
+    safetensors.torch.save_file({"w1": torch.ones(2)}, source / "consolidated.safetensors")
+    (source / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
+    warned = accel("merge-weights", source, tmp_path / "out", "--verify").stderr
+    for what in ("consolidated.safetensors", "pytorch_model.bin", "they have 16"):
+        assert what in warned
+    accel("verify", source, code=3)
+    data = bytearray((source / "model-00002-of-00002.safetensors").read_bytes())
+    (source / "model-00002-of-00002.safetensors").write_bytes(data[:-4])
+    accel("merge-weights", source, tmp_path / "again", "--verify", code=5)
+    assert not (tmp_path / "again").exists()
+
+
+def test_an_optimizer_beside_a_model_is_no_part_of_it(accel, tmp_path):
+    for name, files in {"both": ["model-00001-of-00001", "optimizer"], "optimizers": ["optimizer", "optimizer_1"]}.items():
+        (tmp_path / name).mkdir()
+        for number, file in enumerate(files):
+            safetensors.torch.save_file({f"{file}.{number}": torch.ones(2)}, tmp_path / name / f"{file}.safetensors")
+    accel("merge-weights", tmp_path / "both", tmp_path / "out")
+    assert list(safetensors.torch.load_file(tmp_path / "out/model.safetensors")) == ["model-00001-of-00001.0"]
+    assert "but an optimizer's" in accel("merge-weights", tmp_path / "optimizers", tmp_path / "none", code=4).stderr
+    assert not (tmp_path / "none").exists()
+
+
+class Adding(dcp.DefaultSavePlanner):
+    """Adds an entry of which planner_data has no path, as torch's readers allow."""
+
+    def create_local_plan(self):
+        plan = super().create_local_plan()
+        added = [dataclasses.replace(item, index=dataclasses.replace(item.index, fqn="added")) for item in plan.items[:1]]
+        self.state_dict["added"] = self.state_dict[plan.items[0].index.fqn]
+        return dataclasses.replace(plan, items=plan.items + added)
+
+
+def test_entries_without_a_path_are_read(accel, tmp_path):
+    dcp.save({"model": {"w": torch.arange(6.0)}}, storage_writer=dcp.FileSystemWriter(tmp_path / "ckpt"), planner=Adding())
+    metadata = dcp.FileSystemReader(tmp_path / "ckpt").read_metadata()
+    assert sorted(metadata.state_dict_metadata) == ["added", "model.w"] and list(metadata.planner_data) == ["model.w"]
+    assert "added" in accel("inspect", tmp_path / "ckpt").stdout
+    # A name that only the path has right is a damaged one.
+    path = tmp_path / "ckpt/.metadata"
+    broken = pickle.loads(path.read_bytes())
+    broken.planner_data = {"model.v": broken.planner_data["model.w"]}
+    path.write_bytes(pickle.dumps(broken))
+    assert "planner_data has no path of it" in accel("inspect", tmp_path / "ckpt", code=5).stderr
 
 
 def test_rank_files_are_not_removed_in_part(accel, torch_checkpoints, tmp_path):
@@ -326,7 +410,7 @@ def test_nothing_replaces_what_it_is_made_from(accel, tmp_path, command):
 def test_keys_that_are_no_strings_have_dcps_names(accel, tmp_path):
     from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
-    state = {("a", 1): torch.ones(2), "b": {("it's", None, True): torch.zeros(3), 7: torch.ones(1)}}
+    state = {("a", 1): torch.ones(2), "b": {("it's", None, True): torch.zeros(3), 7: torch.ones(1), 1.5: torch.ones(1), 1e16: torch.ones(1)}}
     torch.save(state, tmp_path / "state.bin")
     accel("merge-weights", tmp_path / "state.bin", tmp_path / "out")
     expected, _ = flatten_state_dict(state)

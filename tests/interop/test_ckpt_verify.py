@@ -336,7 +336,7 @@ def test_an_index_and_shards_that_disagree(verify, shards):
         document["metadata"]["total_size"] += 80
 
     change_index(shards, made_up)
-    assert sorted(verify(shards)) == [("hole", third, "w.9"), ("mismatch", index, "")]
+    assert sorted(verify(shards)) == [("hole", third, "w.9"), ("stale", index, "")]
 
 
 def test_missing_truncated_and_extra_shards(verify, shards):

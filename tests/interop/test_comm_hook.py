@@ -38,6 +38,7 @@ LOSS = 5e-6
 # There that bit changes a factor in its 8th, and the next step's with it: the losses part when it first happens, behind the first
 # steps that are compressed.
 ROUNDS_AGAIN, EQUAL = ["power_sgd of rank 2 in bf16"], 5
+SCALAR = torch.backends.cpu.get_cpu_capability() == "DEFAULT"
 
 
 def config(directory, model, processes, **training):
@@ -75,7 +76,8 @@ def test_losses_equal_those_of_distributed_data_parallel(accel, peer, tmp_path, 
               f"{norm:.1e}, of the loss from that without a hook {worst(ours[name]['loss'], ours['none']['loss']):.1e}")
         if name in ROUNDS_AGAIN:
             equal = [worst(ours[name][key][:EQUAL], theirs[name][key][:EQUAL]) for key in ("loss", "grad_norm")]
-            assert max(equal) < LOSS and loss < 1e-3
+            # Without vector instructions it happens in these steps already.
+            assert equal[0] < LOSS and equal[1] < (1e-3 if SCALAR else LOSS) and loss < 1e-3
         else:
             assert loss < LOSS and norm < 1e-3
     # Each of them matters, and so does each option.

@@ -83,6 +83,28 @@ def test_what_can_be_traced_is_written(tmp_path, capsys, family, sizes, weights)
     assert torch.jit.load(tmp_path / "model.pt") is not None
 
 
+@pytest.mark.parametrize("family, sizes", [("biogpt", {}), ("gptj", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}),
+                                           ("gpt_neo", {"attention_types": [[["global", "local"], 1]], "num_layers": 2})])
+def test_dropout_and_harmless_lines_do_not_make_it_another_model(tmp_path, capsys, family, sizes):
+    export(tmp_path, family, sizes)
+    assert "loss and gradients are the model's own" in capsys.readouterr().out
+
+
+def test_an_earlier_file_outlives_an_export_that_fails(tmp_path, monkeypatch):
+    export(tmp_path, "llama", {})
+    before = (tmp_path / "model.pt").read_bytes()
+
+    def fails(module, path, **options):
+        open(path, "wb").write(b"half")
+        raise RuntimeError("aten::equal")
+
+    monkeypatch.setattr(torch.jit, "save", fails)
+    with pytest.raises(SystemExit, match="torch.jit.save fails: aten::equal"):
+        export(tmp_path, "llama", {})
+    assert (tmp_path / "model.pt").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "model.pt"]
+
+
 def test_a_large_model_is_checked_with_fewer_layers(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(export_hf, "CHECKED_PARAMETERS", 40_000)
     export(tmp_path, "llama", {"num_hidden_layers": 8}, weights=False)

@@ -49,7 +49,8 @@ def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, options, pre
     # Float32 is outside of the first limit by far; behind a skipped step its weights are others anyway.
     assert ours[:2] == pytest.approx(theirs["loss"][:2], abs=1e-9)
     assert min(abs(a - b) for a, b in zip(float32[:2], theirs["loss"])) > 1e-7
-    assert worst(ours, theirs["loss"]) < 5e-5
+    # With AVX2 alone 7e-5 are seen, with AVX-512 less than 5e-5.
+    assert worst(ours, theirs["loss"]) < 1e-4
     assert norm < 5e-4
     assert 1e-5 < full < 1e-2
 

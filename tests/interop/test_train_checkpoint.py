@@ -64,7 +64,8 @@ def test_ignored_modules_are_whole_in_the_checkpoint(accel, tmp_path):
             tmp_path, 2, max_steps=3, checkpoint={"every": 3 if ignored else 0, "resume": "none"},
             **({"fsdp_config.fsdp_ignored_modules": ignored} if ignored else {})))
         assert f"in {len(model.blocks) + (0 if ignored else 1)} units" in result.stderr
-        losses.append(train_runs.metrics(tmp_path)[-3:])
+        losses.append(train_runs.metrics(tmp_path))
+        (tmp_path / "out/metrics.jsonl").unlink()
     assert losses[0] == losses[1]
     last = tmp_path / "out/checkpoints/checkpoint_3"
     frozen = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("blocks.0.")}
@@ -106,7 +107,7 @@ def test_ignored_modules_that_are_trained_are_in_the_checkpoint_once(accel, tmp_
         assert all(pieces[key] == 1 for key in whole)
         assert max(pieces.values()) > 1
         accel("save", last / kind, tmp_path / f"{kind}_full", "--type", "full")
-        accel("diff", last / kind, tmp_path / f"{kind}_full")
+        accel("diff", last / kind, next((tmp_path / f"{kind}_full").glob("*.bin")))
 
 
 def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import pty
 import re
 import signal
 import subprocess
@@ -52,15 +53,35 @@ class Result:
 
 
 class Running:
-    """A command in the background, its output in files, so that nobody has to read along."""
+    """A command in the background, its output in files, so that nobody has to read along. Or it goes to a terminal that nobody
+    reads (`output` "tty") or to a pipe that is full ("pipe")."""
 
-    def __init__(self, command, cwd, environment=None, preexec=None):
+    def __init__(self, command, cwd, environment=None, preexec=None, output="file"):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.ends = self.unread(output)
         self.begin = time.monotonic()
         self.process = subprocess.Popen(
             [str(word) for word in command], cwd=cwd, env={**os.environ, "NO_COLOR": "1", **(environment or {})},
-            stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, preexec_fn=preexec)
+            stdin=subprocess.DEVNULL, stdout=self.ends[0] if self.ends else self.out,
+            stderr=self.ends[0] if self.ends else self.err, preexec_fn=preexec)
         self.pid = self.process.pid
+
+    @staticmethod
+    def unread(output):
+        """The end to write to and the other one, which stays open."""
+        if output == "file":
+            return ()
+        if output == "tty":
+            reader, writer = pty.openpty()
+            return writer, reader
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        try:
+            while True:
+                os.write(writer, b"x" * 4096)
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        return writer, reader
 
     def send(self, number) -> None:
         if self.process.returncode is None:
@@ -83,6 +104,8 @@ class Running:
             file.seek(0)
             outputs.append(file.read(1 << 20))
             file.close()
+        for end in self.ends:
+            os.close(end)
         return Result(self.process.returncode, *outputs, time.monotonic() - self.begin, usage.ru_maxrss * 1024, hung)
 
 

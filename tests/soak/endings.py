@@ -102,7 +102,8 @@ class Kills:
 
 
 class FullDisks:
-    """A file size limit, which the kernel keeps, at a random size: nothing half-written, and a clear message."""
+    """A file size limit, which the kernel keeps, at a random size, or a write that finds no space: nothing half-written, and a
+    clear message."""
 
     name = "full disk"
 
@@ -113,10 +114,22 @@ class FullDisks:
     def one(self, rng: random.Random, directory: pathlib.Path):
         name = rng.choice([name for name in COMMANDS if name not in ("verify", "diff")])
         (directory / "src").symlink_to(self.kills.template / "src")
+        if rng.random() < 0.5:
+            return name, self.full(name, rng.randrange(1, 60), directory)
         limit = rng.choice((0, rng.randrange(1, 5000), rng.randrange(1, 14_000_000)))
         result = commands.run([self.accel, *COMMANDS[name]], directory,
                               preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         return name, self.judge(name, limit, directory, result)
+
+    def full(self, name, number, directory):
+        """From its `number`th write on, the program's own fault injection finds the disk full."""
+        result = commands.run([self.accel, *COMMANDS[name]], directory, environment={"ACCEL_FAULT": f"full@{number}"})
+        if result.code == 0:
+            return None if same_tree(directory / "out", self.kills.complete[name]) else f"write {number}: exit code 0 without the output"
+        if result.code != 1 or "No space left on device" not in result.text:
+            return f"write {number}: exit code {result.code}\n{result.text}"
+        left = sorted(os.listdir(directory))
+        return None if left == ["src"] else f"write {number}: it left {left}"
 
     def judge(self, name, limit, directory, result):
         out = directory / "out"
@@ -185,6 +198,10 @@ class Trainings:
         if result.code not in codes:
             return f"exit code {result.code}"
         store = directory / "out/checkpoints"
+        if result.code == 0:
+            kept = sorted(os.listdir(store))
+            if kept != ["checkpoint_38", "checkpoint_39", "checkpoint_40"]:
+                return f"exit code 0, but the checkpoints are {kept}"
         for checkpoint in sorted(store.iterdir()) if store.exists() else []:
             if checkpoint.name.removeprefix("checkpoint_").isdigit():
                 verified = commands.run([self.accel, "verify", checkpoint], directory)

@@ -58,7 +58,7 @@ def digits(data, rng):
 
 BYTES = [flip, flip, overwrite, overwrite, truncate, extend, duplicate, remove, move, digits]
 # How torch says that a pickle names a module, a class or an attribute that it does not have.
-PICKLE_NAMES = ("ModuleNotFoundError", "ImportError", "AttributeError", "UnicodeDecodeError", "UnpicklingError")
+PICKLE_NAMES = ("ModuleNotFoundError", "ImportError", "AttributeError", "UnicodeDecodeError", "UnpicklingError", "KeyError: 'to")
 ESCAPES = ("\x1b[31mred", "two\nlines", "osc\x1b]0;title\x07", "c1\x9b31m", "\r back", "tab\tbed")
 
 
@@ -124,6 +124,9 @@ class Mutations:
         result = commands.run([self.accel, *words], directory)
         variant = f"{source.path.name}, {command}"
         problem = result.misconduct(allowed={0, 1, 2, 3, 4, 5}) or self.judge(source, entry, command, result, output)
+        # One file that is another's, whole, is as good as any to `verify`.
+        if command == "verify" and source.entry.endswith((".bin", ".pt", ".safetensors")) and "another save's" in how:
+            problem = result.misconduct(allowed={0, 3, 4, 5})
         return variant, problem and f"{how}: {problem}\n$ {' '.join(map(str, words))}\n{result.text[-2000:]}"
 
     def judge(self, source, entry, command, result, output):
@@ -132,25 +135,43 @@ class Mutations:
             return f"exit code {result.code}, and it left {left}" if left else None
         if result.code != 0:
             return None
-        if command == "merge-weights":
-            ours = reading.read("safetensors", output / "model.safetensors")
+        if command == "inspect":
+            return None if len(result.out) > 20 else "inspect says nothing"
+        if command in ("merge-weights", "save", "load"):
+            ours = self.written(command, output)
             if reading.same(ours, source.expected):
                 return None
             theirs = self.torch_reads(source, entry)
             # A merge says that it has not looked at checksums; torch may have.
-            unchecked = "are not checked" in result.text or b'"verified":false' in result.out.replace(b" ", b"")
-            if reading.same(ours, theirs) or (isinstance(theirs, str) and unchecked):
+            unchecked = command != "merge-weights" or "are not checked" in result.text or (
+                b'"verified":false' in result.out.replace(b" ", b""))
+            if reading.same(ours, theirs) or (isinstance(theirs, str) and isinstance(ours, dict) and unchecked):
                 return None
-            return f"merged, but torch reads otherwise\n ours {ours}\n theirs {theirs}\n before {source.expected}"
-        theirs = self.torch_reads(source, entry) if command in ("verify", "diff") else source.expected
+            return f"{command} wrote it, but torch reads otherwise\n ours {ours}\n theirs {theirs}\n before {source.expected}"
+        theirs = self.torch_reads(source, entry)
         if reading.same(theirs, source.expected):
             return None
         if command == "diff" and isinstance(theirs, dict):
             return f"diff finds nothing, but torch reads otherwise\n theirs {theirs}\n before {source.expected}"
-        # Names of classes that torch looks up and nothing else does are not verify's.
-        if command == "verify" and source.has_sums and not str(theirs).startswith(PICKLE_NAMES):
+        # Nothing but a manifest says what the names were, and a class's name is only looked up by torch.
+        renamed = isinstance(theirs, dict) and sorted(theirs.values()) == sorted(source.expected.values())
+        if command == "verify" and source.has_sums and not renamed and not str(theirs).startswith(PICKLE_NAMES):
             return f"verify finds nothing, but torch reads otherwise\n theirs {theirs}\n before {source.expected}"
         return None
+
+    @staticmethod
+    def written(command, output):
+        """What torch reads of the command's own output."""
+        if command == "merge-weights":
+            return reading.read("safetensors", output / "model.safetensors")
+        if command == "load":
+            return reading.read("script", output)
+        for path in sorted(output.rglob("*")) if output.is_dir() else []:
+            if path.name == ".metadata":
+                return reading.read("dcp", path.parent)
+            if path.name == "pytorch_model_fsdp.bin":
+                return reading.read("torch", path)
+        return reading.read("local", output)
 
     @staticmethod
     def torch_reads(source, entry):

@@ -14,6 +14,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -109,6 +110,8 @@ def main(arguments=None) -> int:
     parser.add_argument("--found", type=pathlib.Path, default=pathlib.Path("soak-found"))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
+    # A shell ignores it in what it runs in the background, and so would every launcher that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     options.found.mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}, {options.processes} processes", flush=True)
     accel, found = options.accel.resolve(), options.found.resolve()

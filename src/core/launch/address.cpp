@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <future>
@@ -32,10 +33,44 @@ std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Looku
   return result.get();
 }
 
-bool is_own(const Address& address) {
-  const Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // The port of the address is 0: any that is free.
-  return fd && ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0;
+constexpr auto kConnectTime = std::chrono::seconds(3);
+
+Fd stream_socket(int family) { return Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+
+in_port_t& port_of(Address& address) {
+  return address.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port
+                                               : reinterpret_cast<sockaddr_in&>(address.storage).sin_port;
+}
+
+/// Connects to the address, where a socket of our own listens on all interfaces. An error number, or 0 if the
+/// connection arrives there.
+int try_to_reach(Address address) {
+  const sa_family_t family = address.storage.ss_family;
+  if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
+  const Fd listener = stream_socket(family);
+  const Fd caller = stream_socket(family);
+  if (!listener || !caller) return errno;
+  Address any;
+  any.storage.ss_family = family;
+  any.size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&any.storage), any.size) != 0 ||
+      ::listen(listener.get(), 1) != 0 ||
+      ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&any.storage), &any.size) != 0)
+    return errno;
+  port_of(address) = port_of(any);
+  if (::connect(caller.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0 &&
+      errno != EINPROGRESS)
+    return errno;
+  pollfd connected{caller.get(), POLLOUT, 0};
+  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(kConnectTime);
+  if (::poll(&connected, 1, static_cast<int>(limit.count())) != 1) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(caller.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0)
+    return error != 0 ? error : errno;
+  // Another machine may answer.
+  const Fd arrived(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return arrived ? 0 : EHOSTUNREACH;
 }
 
 }  // namespace
@@ -62,9 +97,13 @@ std::vector<Address> look_up(const std::string& host) {
 
 void check_own_address(const std::string& host, std::chrono::milliseconds limit, const Lookup& lookup) {
   const std::vector<Address> addresses = look_up_within(limit, lookup, host);
-  if (std::any_of(addresses.begin(), addresses.end(), is_own)) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("'{}' is not an address of this machine, on which rank 0 runs", host));
+  int reason = EADDRNOTAVAIL;
+  for (const Address& address : addresses) {
+    reason = try_to_reach(address);
+    if (reason == 0) return;
+  }
+  throw Error(ErrorKind::kUsage, fmt::format("'{}' does not lead to this machine, on which rank 0 runs: {}",
+                                             host, std::strerror(reason)));
 }
 
 }  // namespace accel::core

@@ -24,9 +24,9 @@ std::vector<Address> look_up(const std::string& host);
 /// How long a name server is waited for.
 inline constexpr std::chrono::seconds kLookupTime{10};
 
-/// Checks that ranks of this machine can reach a server of this machine at `host`: it can be resolved within
-/// `limit`, and a socket can be bound to one of its addresses. Otherwise an Error of kind kUsage says which
-/// name failed and how.
+/// Checks that ranks of this machine can reach a server of this machine at `host`: it is resolved within
+/// `limit`, and a connection to one of its addresses arrives here, for each of which three seconds are
+/// waited. Otherwise an Error of kind kUsage says which name failed and how.
 void check_own_address(const std::string& host, std::chrono::milliseconds limit = kLookupTime,
                        const Lookup& lookup = look_up);
 

@@ -19,8 +19,7 @@ std::filesystem::path find_worker(const std::filesystem::path& executable,
                                   const std::filesystem::path& chosen, const Environment& environment) {
   if (!chosen.empty()) {
     if (is_executable(chosen)) return chosen;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("launch.worker: '{}' is not an executable file", chosen.string()));
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not an executable file", chosen.string()));
   }
   const std::filesystem::path folder = executable.parent_path();
   for (const char* relative : {"../libexec/accel/accel-worker", "../train/accel-worker"}) {

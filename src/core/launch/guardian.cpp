@@ -1,10 +1,11 @@
 #include "core/launch/guardian.hpp"
 
+#include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -13,6 +14,8 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
+#include "core/launch/process.hpp"
 
 namespace accel::core {
 namespace {
@@ -82,8 +85,12 @@ Guardian::Guardian(const std::string& run_id, const std::filesystem::path& scrat
 
 Guardian::~Guardian() {
   [[maybe_unused]] const ssize_t told = ::write(pipe_.get(), &kAllIsWell, sizeof kAllIsWell);
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  // It may be stopped, as by `pkill -STOP accel`.
+  constexpr auto kPatience = std::chrono::seconds(2);
+  ::kill(pid_, SIGCONT);
+  if (reap_within(pid_, kPatience)) return;
+  ::kill(pid_, SIGKILL);
+  if (!reap_within(pid_, kPatience)) log::warn(fmt::format("the guardian process {} cannot be killed", pid_));
 }
 
 void Guardian::forget(pid_t group) {

@@ -64,15 +64,28 @@ LeftoverLock lock_output(const std::filesystem::path& folder) {
   return lock;
 }
 
+/// `work`, whose errors say which key is at fault, and where it was set.
+template <class Work>
+auto blamed_on(std::string_view key, const LoadedConfig& loaded, const Work& work) {
+  try {
+    return work();
+  } catch (Error& error) {
+    error.add_context(fmt::format("{}'{}'", loaded.settings.where(key), key));
+    throw;
+  }
+}
+
 /// A run starts its metrics anew; those of an earlier run must not be lost by it.
 void refuse_earlier_metrics(const LoadedConfig& loaded) {
   static constexpr std::string_view kKey = "training.output_dir";
   const std::filesystem::path file = loaded.config.training->output_dir / "metrics.jsonl";
   std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
-  if (error || bytes == 0) return;
-  throw Error(ErrorKind::kUsage, fmt::format("{}'{}': '{}' holds the metrics of an earlier run",
-                                             loaded.settings.where(kKey), kKey, file.string()))
+  const bool is_there = std::filesystem::exists(std::filesystem::status(file, error));
+  const bool is_regular = std::filesystem::is_regular_file(file, error);
+  if (!is_there || (is_regular && std::filesystem::file_size(file, error) == 0)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}': '{}' {}", loaded.settings.where(kKey), kKey, file.string(),
+                          is_regular ? "holds the metrics of an earlier run" : "is not a regular file"))
       .hint("choose another output_dir, or move that file away");
 }
 
@@ -121,7 +134,9 @@ LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Var
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {
       worker.log_dir = logs / "attempt_0" / fmt::format("rank_{}", worker.rank);
-      make_log_directory(worker.log_dir);
+      const bool is_set = !request.loaded.config.launch.log_dir.empty();
+      blamed_on(is_set ? "launch.log_dir" : "training.output_dir", request.loaded,
+                [&] { make_log_directory(worker.log_dir); });
     }
     worker.variables = torchrun_variables(world, local_rank, worker.error_file);
     worker.variables.insert(shared.begin(), shared.end());
@@ -180,7 +195,8 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   std::vector<std::string> command = request.program;
   if (trains) {
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-    command = {find_worker(self, config.worker, environment).string()};
+    command = {blamed_on("launch.worker", loaded,
+                         [&] { return find_worker(self, config.worker, environment).string(); })};
   } else {
     command[0] = find_program(command[0], environment).string();
   }
@@ -189,7 +205,8 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
 
   std::optional<LeftoverLock> lock;
   if (trains) {
-    lock = lock_output(loaded.config.training->output_dir);
+    lock = blamed_on("training.output_dir", loaded,
+                     [&] { return lock_output(loaded.config.training->output_dir); });
     refuse_earlier_metrics(loaded);
   }
   Variables shared = machine_variables(loaded, physical_cores(), environment);
@@ -202,7 +219,10 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
     if (!environment("PYTHONUNBUFFERED")) shared.emplace("PYTHONUNBUFFERED", "1");
   }
 
-  std::optional<Scratch> scratch(std::in_place, environment("TMPDIR").value_or("/tmp"));
+  const std::string temporary = environment("TMPDIR").value_or("");
+  // Programs that change their directory find their error files all the same.
+  std::optional<Scratch> scratch(std::in_place, temporary.empty() ? std::filesystem::path("/tmp")
+                                                                  : std::filesystem::absolute(temporary));
   const World world{config.num_processes, config.num_processes,   config.machine_rank,
                     config.num_machines,  config.main_process_ip, config.main_process_port,
                     new_run_id()};

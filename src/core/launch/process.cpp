@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "base/error.hpp"
@@ -117,8 +118,7 @@ Child spawn(const SpawnRequest& request) {
   child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
   if (!child.pidfd) {
     const int reason = errno;
-    ::kill(-child.pid, SIGKILL);
-    ::waitpid(child.pid, nullptr, 0);
+    kill_with_group(child.pid);
     throw system_error("watch", request.command[0], reason);
   }
   ::fcntl(out.read.get(), F_SETPIPE_SZ, kPipeBytes);
@@ -176,19 +176,29 @@ void reap_adopted_children(const IsSpared& is_spared) {
   }
 }
 
+bool reap_within(pid_t child, std::chrono::milliseconds patience) {
+  return ends_within(child, patience) && ::waitpid(child, nullptr, WNOHANG) == child;
+}
+
 std::vector<pid_t> kill_adopted_children(const IsSpared& is_spared, std::chrono::milliseconds patience) {
-  const Clock::time_point give_up = Clock::now() + patience;
+  // Whoever comes last has as much time as the first; but somebody may fork for ever.
+  const Clock::time_point give_up = Clock::now() + 3 * patience;
+  std::map<pid_t, Clock::time_point> killed;
   // A killed child hands its own children on to us, so look again until there is none.
   while (true) {
+    reap_adopted_children(is_spared);
+    const Clock::time_point now = Clock::now();
     std::vector<pid_t> left;
+    bool waits = false;
     for (const pid_t pid : child_processes()) {
-      if (!is_spared(pid)) left.push_back(pid);
+      if (is_spared(pid)) continue;
+      left.push_back(pid);
+      const auto [since, is_new] = killed.emplace(pid, now);
+      if (is_new) ::kill(pid, SIGKILL);
+      waits = waits || now - since->second < patience;
     }
-    if (left.empty() || Clock::now() >= give_up) return left;
-    for (const pid_t pid : left) ::kill(pid, SIGKILL);
-    for (const pid_t pid : left) {
-      if (ends_within(pid, give_up - Clock::now())) ::waitpid(pid, nullptr, 0);
-    }
+    if (!waits || now >= give_up) return left;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -62,6 +62,9 @@ std::string text_of_process(pid_t pid);
 /// This process's children, also those that it had before it became this program.
 std::vector<pid_t> child_processes();
 
+/// Whether the child ends in that time; then it is reaped.
+bool reap_within(pid_t child, std::chrono::milliseconds patience);
+
 /// Whether somebody else looks after a child.
 using IsSpared = std::function<bool(pid_t)>;
 
@@ -69,7 +72,7 @@ using IsSpared = std::function<bool(pid_t)>;
 /// and have ended.
 void reap_adopted_children(const IsSpared& is_spared);
 
-/// Kills and reaps them, until none is left or `patience` is over; returns those that are left.
+/// Kills and reaps them, until none is left, or those that are had SIGKILL `patience` ago; returns these.
 std::vector<pid_t> kill_adopted_children(const IsSpared& is_spared,
                                          std::chrono::milliseconds patience = kKillTime);
 

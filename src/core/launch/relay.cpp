@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -60,8 +62,13 @@ std::string with_prefix(std::string_view lines, std::string_view prefix) {
 Relay::Relay(Fd source, const std::filesystem::path& log, LineCutter::Sink show)
     : source_(std::move(source)), log_name_(log.string()), show_(std::move(show)) {
   if (log.empty()) return;
-  log_ = Fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  // A FIFO would make us wait for its reader.
+  log_ = Fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
   if (!log_) throw system_error("write", log_name_, errno);
+  struct stat status {};
+  if (::fstat(log_.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    throw Error(ErrorKind::kFailure, fmt::format("cannot write '{}': it is not a regular file", log_name_));
+  if (::ftruncate(log_.get(), 0) != 0) throw system_error("write", log_name_, errno);
 }
 
 void Relay::pump() {

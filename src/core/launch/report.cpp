@@ -81,8 +81,9 @@ bool failed(const WorkerOutcome& worker) {
 /// Whether the launcher's signals have ended it.
 bool was_stopped(const WorkerOutcome& worker) {
   const ExitStatus& status = worker.status;
-  return !worker.on_its_own && (status.signal == SIGTERM || status.signal == SIGKILL ||
-                                status == ExitStatus{128 + SIGTERM, 0});  // A shell says it so.
+  return !worker.on_its_own &&
+         (status.signal == SIGTERM || status.signal == SIGINT || status.signal == SIGKILL ||
+          status == ExitStatus{128 + SIGTERM, 0} || status == ExitStatus{128 + SIGINT, 0});  // Of shells.
 }
 
 }  // namespace
@@ -112,8 +113,10 @@ const WorkerOutcome* root_cause(const GroupOutcome& group) {
   if (cause == nullptr || write_time(cause->error_file) == kNever) return cause;
   // Who had said what is wrong may still have been ending when those whom it let down had ended.
   for (const WorkerOutcome& worker : group.workers) {
-    if (!failed(worker) || was_stopped(worker)) continue;
-    if (write_time(worker.error_file) < write_time(cause->error_file)) cause = &worker;
+    const std::int64_t said = write_time(worker.error_file);
+    // What it says after it was asked to stop may be that it was.
+    if (!failed(worker) || (was_stopped(worker) && said >= group.stopped_at_ns.value_or(0))) continue;
+    if (said < write_time(cause->error_file)) cause = &worker;
   }
   return cause;
 }
@@ -133,9 +136,11 @@ ExitCode exit_code_of_group(const GroupOutcome& group) {
 }
 
 std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host) {
-  std::string report =
-      fmt::format("rank {} of {} failed: {}{}\n  host: {}, pid {}\n", cause.rank, group.workers.size(),
-                  text_of(cause.status), advice(cause.status), host, cause.pid);
+  std::string report = fmt::format(
+      "rank {} of {} failed: {}{}\n  host: {}, pid {}\n", cause.rank, group.workers.size(),
+      text_of(cause.status),
+      was_stopped(cause) ? ", since it was still ending when it was asked to stop" : advice(cause.status),
+      host, cause.pid);
   std::vector<std::string> message;
   if (const auto error = read_worker_error(cause.error_file)) {
     message = split(error->message, '\n');

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <optional>
 
@@ -24,9 +25,19 @@ using Clock = std::chrono::steady_clock;
 /// How long output is awaited from a pipe whose worker has ended, for someone else may hold it.
 constexpr auto kDrainTime = std::chrono::seconds(1);
 
+/// After which a terminal that took nothing is tried again.
+constexpr auto kStalledTime = std::chrono::milliseconds(50);
+
 /// What comes within this time of an interrupt is that one once more: GNU timeout signals its child, and then
 /// the group that the child is in.
 constexpr auto kOneRequest = std::chrono::milliseconds(100);
+
+/// On the clock of files.
+std::int64_t nanoseconds_since_1970() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 struct Worker {
   const WorkerPlan* plan;
@@ -51,7 +62,7 @@ class Supervisor {
         if (!worker.outcome && !kill_with_group(worker.pid)) leave_behind(worker.pid);
       }
       kill_strangers();
-      terminal_.pump();
+      drain();
     } catch (const std::exception&) {
       // Without memory for the list of processes; the kernel kills the workers when this process ends.
     }
@@ -73,9 +84,10 @@ class Supervisor {
       serve_deadlines();
     }
     kill_strangers();
-    terminal_.pump();
+    drain();
     GroupOutcome result;
     result.interrupted_by = interrupted_by_;
+    result.stopped_at_ns = stopped_at_ns_;
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
     return result;
   }
@@ -125,6 +137,15 @@ class Supervisor {
     return worker.log_dir.empty() ? std::filesystem::path() : worker.log_dir / name;
   }
 
+  /// Warnings at the end, for which nothing else waits.
+  void drain() {
+    const Clock::time_point give_up = Clock::now() + kDrainTime;
+    for (terminal_.pump(); terminal_.waiting_fd() >= 0 && Clock::now() < give_up; terminal_.pump()) {
+      pollfd ready{terminal_.stalled() ? -1 : terminal_.waiting_fd(), POLLOUT, 0};
+      ::poll(&ready, 1, static_cast<int>(kStalledTime.count()));
+    }
+  }
+
   [[nodiscard]] bool finished() const {
     return terminal_.waiting_fd() < 0 && std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) {
              return w.outcome && !w.out.open() && !w.err.open();
@@ -134,7 +155,8 @@ class Supervisor {
   void wait() {
     polls_.clear();
     polls_.push_back({signals_.fd(), POLLIN, 0});
-    if (terminal_.waiting_fd() >= 0) polls_.push_back({terminal_.waiting_fd(), POLLOUT, 0});
+    if (terminal_.waiting_fd() >= 0 && !terminal_.stalled())
+      polls_.push_back({terminal_.waiting_fd(), POLLOUT, 0});
     for (const Worker& worker : workers_) {
       if (!worker.outcome) polls_.push_back({worker.pidfd.get(), POLLIN, 0});
       if (terminal_.full()) continue;
@@ -152,6 +174,7 @@ class Supervisor {
     if (follow_by_) consider(*follow_by_);
     if (abandon_at_) consider(*abandon_at_);
     if (close_at_) consider(*close_at_);
+    if (terminal_.stalled()) consider(Clock::now() + kStalledTime);
     for (const Worker& worker : workers_) {
       if (drains && worker.outcome && (worker.out.open() || worker.err.open())) consider(worker.drain_until);
     }
@@ -193,6 +216,7 @@ class Supervisor {
   void stop(int signal) {
     if (!kill_at_) kill_at_ = Clock::now() + grace();
     follow_by_.reset();
+    if (!stopping_) stopped_at_ns_ = nanoseconds_since_1970();
     stopping_ = true;
     send(signal);
     send(SIGCONT);
@@ -344,6 +368,7 @@ class Supervisor {
   std::optional<Clock::time_point> close_at_;    ///< After an interrupt; output that waits then ends.
   std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, the first one first.
   bool stopping_ = false;
+  std::optional<std::int64_t> stopped_at_ns_;
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
   int ended_ = 0;

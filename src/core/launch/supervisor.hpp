@@ -26,6 +26,8 @@ struct WorkerOutcome {
 struct GroupOutcome {
   std::vector<WorkerOutcome> workers;  ///< By rank.
   int interrupted_by = 0;              ///< SIGINT or SIGTERM, if one of them ended the run.
+  /// When the workers were asked to stop, in nanoseconds since 1970.
+  std::optional<std::int64_t> stopped_at_ns = std::nullopt;
 };
 
 /// Starts the workers, shows and logs what they print, passes signals on, and returns when every one of them

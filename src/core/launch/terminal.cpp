@@ -1,13 +1,33 @@
 #include "core/launch/terminal.hpp"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 
 namespace accel::core {
+
+namespace {
+
+/// A descriptor of our own for a terminal; none for anything else. The one that we got is shared with other
+/// processes, so it is not made non-blocking.
+Fd opened_again(int fd) {
+  if (::isatty(fd) == 0) return {};
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return Fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
+}  // namespace
+
+Terminal::Terminal(int out_fd, int err_fd)
+    : own_out_(opened_again(out_fd)),
+      own_err_(opened_again(err_fd)),
+      out_fd_(own_out_ ? own_out_.get() : out_fd),
+      err_fd_(own_err_ ? own_err_.get() : err_fd) {}
 
 void Terminal::push(int fd, std::string_view text) {
   if (text.empty() || closed_) return;
@@ -19,15 +39,18 @@ void Terminal::push(int fd, std::string_view text) {
 }
 
 void Terminal::pump() {
+  stalled_ = false;
   while (!queue_.empty()) {
     const Item& item = queue_.front();
     pollfd ready{item.fd, POLLOUT, 0};
     if (::poll(&ready, 1, 0) != 1) return;
-    // The descriptor may be shared with other processes, so it is not made non-blocking. A pipe that polls
-    // writable has room for PIPE_BUF bytes, so that much does not block.
+    // A pipe that polls writable has room for PIPE_BUF bytes, so that much does not block.
     const std::size_t chunk = std::min<std::size_t>(item.text.size() - front_written_, PIPE_BUF);
     const ssize_t written = ::write(item.fd, item.text.data() + front_written_, chunk);
-    if (written < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (written < 0 && (errno == EINTR || errno == EAGAIN)) {
+      stalled_ = errno == EAGAIN;
+      return;
+    }
     const std::size_t done =
         written < 0 ? item.text.size() - front_written_ : static_cast<std::size_t>(written);
     front_written_ += done;

@@ -5,19 +5,24 @@
 #include <string>
 #include <string_view>
 
+#include "base/fd.hpp"
+
 namespace accel::core {
 
 /// The launcher's own stdout and stderr, written strictly in order, so that no line of one is torn by a line
 /// of the other, and without ever blocking, so that signals are served while a reader is slow.
 class Terminal {
  public:
-  Terminal(int out_fd, int err_fd) : out_fd_(out_fd), err_fd_(err_fd) {}
+  Terminal(int out_fd, int err_fd);
 
   void out(std::string_view text) { push(out_fd_, text); }
   void err(std::string_view text) { push(err_fd_, text); }
 
   /// The descriptor to poll for writing; -1 when nothing waits.
   [[nodiscard]] int waiting_fd() const { return queue_.empty() ? -1 : queue_.front().fd; }
+  /// The descriptor polls writable and took nothing, as a terminal after Ctrl-S: pump() again after a while,
+  /// and do not poll it.
+  [[nodiscard]] bool stalled() const { return stalled_; }
   /// Whether so much waits that no more should be read from the workers.
   [[nodiscard]] bool full() const { return pending_bytes_ > kHighWater; }
   /// Writes what can be written now. A reader that has gone away is no error: its text is dropped.
@@ -34,12 +39,15 @@ class Terminal {
 
   void push(int fd, std::string_view text);
 
+  Fd own_out_;  ///< Terminals are opened again, to be written without blocking.
+  Fd own_err_;
   int out_fd_;
   int err_fd_;
   std::deque<Item> queue_;
   std::size_t front_written_ = 0;
   std::size_t pending_bytes_ = 0;
   bool closed_ = false;
+  bool stalled_ = false;
 };
 
 }  // namespace accel::core

@@ -45,22 +45,19 @@ fs::path CheckpointStore::incomplete_path_of(std::int64_t step) const {
 
 void CheckpointStore::sweep() {
   if (!fs::is_directory(root_)) return;
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(root_)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting))) {
-      leftovers.push_back(entry.path());
-    }
+  for (const std::string& name : names_in(root_)) {
+    if (name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting)))
+      remove_quietly(root_ / name);
   }
-  for (const fs::path& path : leftovers) remove_quietly(path);
 }
 
 std::vector<std::int64_t> CheckpointStore::steps() const {
   std::vector<std::int64_t> found;
   if (!fs::is_directory(root_)) return found;
-  for (const auto& entry : fs::directory_iterator(root_)) {
-    if (!entry.is_directory()) continue;
-    if (const auto step = step_of(entry.path().filename().string())) found.push_back(*step);
+  for (const std::string& name : names_in(root_)) {
+    std::error_code unreadable;
+    if (!fs::is_directory(root_ / name, unreadable)) continue;
+    if (const auto step = step_of(name)) found.push_back(*step);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -89,18 +86,19 @@ void CheckpointStore::discard(std::int64_t step) noexcept { remove_quietly(incom
 
 void CheckpointStore::prune(std::int64_t limit) {
   if (limit <= 0) return;
-  std::vector<std::int64_t> all = steps();
-  for (std::size_t i = 0; i + static_cast<std::size_t>(limit) < all.size(); ++i) {
-    const fs::path path = path_of(all[i]);
-    const fs::path doomed = path.string() + std::string(kDeleting);
-    try {
-      remove_tree(doomed);  // What an earlier attempt left there.
-      rename_durably(path, doomed);
-      remove_tree(doomed);
-    } catch (const std::exception& error) {
-      log::warn(
-          fmt::format("the old checkpoint '{}' stays, in part or whole: {}", path.string(), error.what()));
+  try {
+    const std::vector<std::int64_t> all = steps();
+    for (std::size_t i = 0; i + static_cast<std::size_t>(limit) < all.size(); ++i) {
+      const fs::path path = path_of(all[i]);
+      rename_durably(path, path.string() + std::string(kDeleting));
     }
+    // Also what an earlier attempt has left.
+    for (const std::string& name : names_in(root_)) {
+      if (name.starts_with(kPrefix) && name.ends_with(kDeleting)) remove_tree(root_ / name);
+    }
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("an old checkpoint stays in '{}', in part or whole: {}", root_.string(),
+                          error_of(error).message()));
   }
 }
 

@@ -172,11 +172,23 @@ class SaveParts {
     return results;
   }
 
+  /// A rank that is gone keeps nobody.
+  void wait_for_all() {
+    try {
+      group_.barrier();
+    } catch (const std::exception&) {
+      // The failure that has ended it is what counts.
+    }
+  }
+
   [[noreturn]] void fail(std::size_t rank, const std::string& why) {
     if (group_.rank() == 0) store_.discard(step_);
     // The launcher ends all ranks as soon as one has failed, and rank 0 must be done by then.
-    group_.barrier();
+    wait_for_all();
     if (failure_ != nullptr) std::rethrow_exception(failure_);
+    // Until the rank that failed has said so and is gone: whoever says something first is taken for the
+    // cause.
+    wait_for_all();
     throw Error(ErrorKind::kFailure,
                 fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step_, why));
   }

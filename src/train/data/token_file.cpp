@@ -34,7 +34,7 @@ struct KnownFormat {
   std::string_view magic;
   std::array<std::string_view, 4> extensions;
 };
-constexpr std::array<KnownFormat, 10> kKnownFormats = {{
+constexpr std::array<KnownFormat, 13> kKnownFormats = {{
     {"a NumPy array", 0, kNpyMagic, {".npy"}},
     {"a zip archive", 0, "PK\x03\x04"sv, {".zip", ".npz", ".pt", ".pth"}},
     {"a gzip stream", 0, "\x1f\x8b\x08"sv, {".gz", ".tgz"}},
@@ -44,6 +44,9 @@ constexpr std::array<KnownFormat, 10> kKnownFormats = {{
     {"an HDF5 file", 0, "\x89HDF\r\n\x1a\n"sv, {".h5", ".hdf5"}},
     {"a Parquet file", 0, "PAR1\x15"sv, {".parquet"}},
     {"an Arrow file", 0, "ARROW1\0\0"sv, {".arrow", ".feather"}},
+    {"a tar archive", 257, "ustar"sv, {".tar"}},
+    {"a GGUF file", 0, "GGUF"sv, {".gguf"}},
+    {"a Megatron index", 0, "MMIDIDX\0\0"sv, {".idx"}},
     {"a pickle", 0, {}, {".pkl", ".pickle"}},
 }};
 constexpr std::array kTextExtensions = {".txt"sv, ".json"sv, ".jsonl"sv, ".csv"sv, ".tsv"sv, ".md"sv};
@@ -69,12 +72,13 @@ bool is_safetensors(std::span<const std::byte> bytes) {
   return header >= 2 && header <= bytes.size() - 8 && text_of(bytes)[8] == '{';
 }
 
-/// Protocols 2 to 5: the opcode PROTO, then FRAME, the magic number of torch's old format, or STOP as the
-/// last byte.
+/// Protocols 2 to 5: the opcode PROTO, then FRAME with its length, or the magic number of torch's old format.
 bool is_pickle(std::string_view text) {
-  if (text.size() < 4 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
-  return text[2] == '\x95' || text.substr(2).starts_with("\x8a\x0a\x6c\xfc\x9c\x46\xf9") ||
-         text.back() == '.';
+  if (text.size() < 11 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
+  if (text.substr(2).starts_with("\x8a\x0a\x6c\xfc\x9c\x46\xf9")) return true;
+  std::uint64_t frame = 0;
+  std::memcpy(&frame, text.data() + 3, sizeof frame);
+  return text[2] == '\x95' && frame > 0 && frame <= text.size() - 11;
 }
 
 /// What the first bytes claim.
@@ -204,15 +208,19 @@ std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
 bool looks_like_u32(std::span<const std::byte> bytes) {
   constexpr std::uint32_t kFewHigh = 32;        // No vocabulary has 2 million tokens.
   constexpr std::uint32_t kLeastLow = 1 << 15;  // With ids beyond 65535 the low halves are of all sizes.
-  const std::size_t words = std::min<std::size_t>(bytes.size() / 4, 4096);
+  constexpr std::size_t kExamined = 4096;
+  const std::size_t words = bytes.size() / 4;
   if (words < 16 || bytes.size() % 4 != 0) return false;
   std::uint32_t most_high = 0;
   std::uint32_t most_low = 0;
-  for (std::size_t i = 0; i < words; ++i) {
+  // Over the whole file, since it may begin with padding.
+  const std::size_t step = std::max<std::size_t>(words / kExamined, 1);
+  for (std::size_t i = 0; i < words; i += step) {
     most_high = std::max(most_high, word_at(bytes, i) >> 16);
     most_low = std::max(most_low, word_at(bytes, i) & 0xffff);
   }
-  return most_high == 0 || (most_high < kFewHigh && most_low >= kLeastLow);
+  if (most_high == 0) return most_low > 0;
+  return most_high < kFewHigh && most_low >= kLeastLow;
 }
 
 TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<const std::byte> bytes) {
@@ -228,7 +236,8 @@ TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<con
 
 /// Tokens without a header, which `dtype` asks for.
 TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_view> claim,
-                           const std::string& extension, std::span<const std::byte> bytes) {
+                           const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  const std::string extension = path.extension().string();
   const std::string asked = fmt::format("'dtype: {}' asks for tokens without a header", dtype);
   if (claim) {
     refuse(fmt::format("{}, but this is {}", asked, *claim),
@@ -253,7 +262,8 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
   const std::string extension = path.extension().string();
   const auto by_name = claimed_by_name(extension);
   const auto by_head = claimed_by_head(bytes);
-  if (by_name && by_head != by_name) {
+  // Text may have any name: in parallel corpora `.pt` is Portuguese.
+  if (format != "text" && by_name && by_head != by_name) {
     const std::string found =
         by_head ? fmt::format("it begins as {}", *by_head) : "its first bytes are not those of one";
     refuse(fmt::format("its name says that it is {}, but {}", *by_name, found),
@@ -261,7 +271,7 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
   }
   if (format == "text") return text_encoding(by_head, bytes);
   if (format != "tokens") throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", format));
-  if (!dtype.empty()) return raw_encoding(dtype, by_head, extension, bytes);
+  if (!dtype.empty()) return raw_encoding(dtype, by_head, path, bytes);
   if (by_head == kKnownFormats.front().title) return npy_encoding(bytes);
   if (const auto encoding = llmc_encoding(bytes)) return *encoding;
   refuse(fmt::format("this is {}, neither .npy nor llm.c's token file",

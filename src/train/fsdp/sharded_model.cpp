@@ -20,6 +20,7 @@
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/graph/unsupported.hpp"
+#include "train/graph/visible_data.hpp"
 #include "train/model/model_notes.hpp"
 
 namespace accel::train {
@@ -84,6 +85,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const ModelStructure plain = with_ignored(file.structure({}), ignored, resolved.fsdp.ignored_origin);
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   refuse_unsupported(module_, units, !resolved.fsdp.precision.autocast_dtype.empty());
+  if (groups_.mesh().shards > 1) make_data_visible(module_);
   structure_ = with_ignored(file.structure(foreign_reads(module_, units)), ignored);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);

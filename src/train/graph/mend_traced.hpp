@@ -13,8 +13,7 @@ namespace accel::train {
 ///   stays; so do all in modules that are surely scripted, whose constants their authors wrote.
 /// - A batch norm counts a batch (num_batches_tracked) while the flag is set, and only then.
 /// - A constant device other than `device` becomes `device`: another kind, or another GPU than this rank's.
-/// The
-///   CPU stays where the author of a scripted model wrote it, as far as one can tell.
+///   The CPU stays where the author of a scripted model wrote it, as far as one can tell.
 /// - A constant that is a tensor moves to `device`, but for numbers in the arithmetic of sizes.
 /// Call before the first run of any method of the model: compiled graphs are cached.
 void mend_traced(const torch::jit::Module& root, at::Device device);

@@ -5,7 +5,6 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <set>
@@ -31,17 +30,6 @@ void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
       .hint("compute in the module's forward what the hook does, or wrap another module");
 }
 
-/// Whether `tensor`, or a view of it, is changed in place.
-bool is_written(const Value* tensor) {
-  return std::any_of(tensor->uses().begin(), tensor->uses().end(), [](const torch::jit::Use& use) {
-    const c10::FunctionSchema* schema = use.user->maybeSchema();
-    if (schema == nullptr || use.offset >= schema->arguments().size()) return false;
-    const c10::AliasInfo* alias = schema->arguments()[use.offset].alias_info();
-    if (alias == nullptr) return false;
-    return alias->isWrite() || (!use.user->outputs().empty() && is_written(use.user->output(0)));
-  });
-}
-
 /// Reads what the model's forward calls.
 class Reader {
  public:
@@ -57,7 +45,6 @@ class Reader {
 
  private:
   void read(Block* block, const c10::ClassType& type) {
-    static const c10::Symbol kData = c10::Symbol::prim("data");  // Not among libtorch's names of its own.
     for (Node* node : block->nodes()) {
       for (Block* inner : node->blocks()) read(inner, type);
       if (node->kind() == c10::prim::fork) {
@@ -66,7 +53,6 @@ class Reader {
             .hint("call what is forked as it is");
       }
       if (node->kind() == c10::prim::Enter) check_autocast(node, type);
-      if (node->kind() == kData) check_data(node, type);
       if (node->kind() == c10::prim::CallFunction) {
         torch::jit::Function& function = *node->input(0)->type()->expectRef<c10::FunctionType>().function();
         check_lookup(node, function, type);
@@ -103,19 +89,6 @@ class Reader {
                               name_of(module)))
           .hint("export the model with max_norm=None, or scale the rows that are looked up in its forward");
     }
-  }
-
-  void check_data(const Node* data, const c10::ClassType& module) const {
-    const Node* attribute = data->input(0)->node();
-    if (attribute->kind() != c10::prim::GetAttr || !is_written(data->output())) return;
-    const auto owner = attribute->input(0)->type()->cast<c10::ClassType>();
-    const std::string& name = attribute->s(c10::attr::name);
-    if (owner == nullptr || !owner->is_parameter(owner->getAttributeSlot(name))) return;
-    throw Error(
-        ErrorKind::kUsage,
-        fmt::format("module '{}' changes its parameter '{}' through .data, which its shards would not keep",
-                    name_of(module), name))
-        .hint("compute with a changed copy instead");
   }
 
   void check_autocast(const Node* enter, const c10::ClassType& module) const {

@@ -12,8 +12,7 @@ namespace accel::train {
 /// - forward hooks, or pre-hooks, of the model or of one of `units` (paths): who calls them reads the unit's
 ///   parameters while it is not gathered, and nobody calls the model's
 /// - `with torch.autocast(...)`, unless it switches off what is off anyway: `autocasts` says that it is not
-/// - a lookup with max_norm, whose renormalization TorchScript leaves out, and a parameter that is changed in
-///   place through `.data`, which autograd does not see: shards would not keep the change
+/// - a lookup with max_norm, whose renormalization TorchScript leaves out
 /// - `torch.jit.fork`: units gather on the thread that runs the model
 /// - no forward at all
 /// Call before methods are rewritten.

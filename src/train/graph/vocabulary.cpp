@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <unordered_map>
 #include <vector>
 
@@ -23,15 +24,48 @@ struct Known {
   std::optional<c10::IValue> value;  ///< A module, or a parameter.
 };
 
-/// Operators whose result holds elements of their first argument, and no others.
-bool only_rearranges(c10::Symbol kind) {
-  static constexpr std::array kKinds = {
-      c10::aten::view,      c10::aten::reshape,   c10::aten::contiguous, c10::aten::flatten,
-      c10::aten::unsqueeze, c10::aten::squeeze,   c10::aten::transpose,  c10::aten::permute,
-      c10::aten::expand,    c10::aten::slice,     c10::aten::select,     c10::aten::narrow,
-      c10::aten::detach,    c10::aten::clone,     c10::aten::to,         c10::aten::t,
-      c10::aten::alias,     c10::aten::expand_as, c10::aten::view_as,    c10::prim::unchecked_cast};
-  return std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end();
+/// Whether it is `x[:]` of some dimension, as `x[:, :]` is written in graphs.
+bool slices_all(const Node* node) {
+  const auto number = [&](std::size_t input) { return torch::jit::toIValue(node->input(input)); };
+  const auto begin = number(2);
+  const auto end = number(3);
+  const auto step = number(4);
+  const bool from_start = begin && (begin->isNone() || (begin->isInt() && begin->toInt() == 0));
+  const bool to_end = end && (end->isNone() || (end->isInt() && end->toInt() == INT64_MAX));
+  return from_start && to_end && step && step->isInt() && step->toInt() == 1;
+}
+
+/// Whether the result holds all elements of the first argument, and no others. A part of the tokens may be
+/// smaller numbers than the rest.
+bool only_rearranges(const Node* node) {
+  static constexpr std::array kKinds = {c10::aten::view,      c10::aten::reshape,       c10::aten::contiguous,
+                                        c10::aten::flatten,   c10::aten::unsqueeze,     c10::aten::squeeze,
+                                        c10::aten::transpose, c10::aten::permute,       c10::aten::expand,
+                                        c10::aten::detach,    c10::aten::clone,         c10::aten::to,
+                                        c10::aten::t,         c10::aten::alias,         c10::aten::expand_as,
+                                        c10::aten::view_as,   c10::prim::unchecked_cast};
+  if (node->kind() == c10::aten::slice) return slices_all(node);
+  return std::find(kKinds.begin(), kKinds.end(), node->kind()) != kKinds.end();
+}
+
+/// The input by which a node looks up rows of a table, its first input; nothing if it is another node.
+const Value* index_of(const Node* node) {
+  if (node->kind() == c10::aten::embedding) return node->input(1);
+  if (node->kind() == c10::aten::index_select) {
+    const auto dimension = torch::jit::toIValue(node->input(1));
+    return dimension && dimension->isInt() && dimension->toInt() == 0 ? node->input(2) : nullptr;
+  }
+  if (node->kind() != c10::aten::index) return nullptr;
+  const Node* indices = node->input(1)->node();
+  return indices->kind() == c10::prim::ListConstruct && indices->inputs().size() == 1 ? indices->input(0)
+                                                                                      : nullptr;
+}
+
+bool writes(const Node* node, std::size_t input) {
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  if (schema == nullptr || input >= schema->arguments().size()) return false;
+  const c10::AliasInfo* alias = schema->arguments()[input].alias_info();
+  return alias != nullptr && alias->isWrite();
 }
 
 /// Follows the tokens through the graphs, call by call.
@@ -46,6 +80,7 @@ class Follower {
   }
 
   std::optional<std::int64_t> rows;
+  bool changes_tokens = false;  ///< In place, or those of a copy: what is looked up is something else.
 
  private:
   using Knowledge = std::unordered_map<const Value*, Known>;
@@ -63,6 +98,8 @@ class Follower {
   void follow(Block* block, Knowledge& known, bool conditional) {
     for (Node* node : block->nodes()) {
       for (Block* inner : node->blocks()) follow(inner, known, true);
+      for (std::size_t i = 0; i < node->inputs().size(); ++i)
+        changes_tokens = changes_tokens || (writes(node, i) && known[node->input(i)].is_tokens);
       if (node->kind() == c10::prim::If) {
         join_branches(node, known);
       } else if (node->kind() == c10::prim::GetAttr) {
@@ -73,13 +110,13 @@ class Follower {
         }
       } else if (node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction) {
         call(node, known, conditional);
-      } else if (node->kind() == c10::aten::embedding) {
+      } else if (const Value* index = index_of(node)) {
         const Known table = known[node->input(0)];
-        if (!conditional && known[node->input(1)].is_tokens && table.value && table.value->isTensor()) {
+        if (!conditional && known[index].is_tokens && table.value && table.value->isTensor()) {
           const std::int64_t found = table.value->toTensor().size(0);
           rows = rows ? std::min(*rows, found) : found;
         }
-      } else if (only_rearranges(node->kind()) && known[node->input(0)].is_tokens) {
+      } else if (!node->inputs().empty() && known[node->input(0)].is_tokens && only_rearranges(node)) {
         known[node->output()].is_tokens = true;
       }
     }
@@ -124,7 +161,7 @@ std::optional<std::int64_t> vocabulary_of(const torch::jit::Module& root, std::s
   arguments.back().is_tokens = true;
   Follower follower;
   follower.follow(*torch::jit::toGraphFunction(*forward).graph(), arguments, false);
-  return follower.rows;
+  return follower.changes_tokens ? std::nullopt : follower.rows;
 }
 
 }  // namespace accel::train

@@ -1,6 +1,8 @@
 #include "ckpt/checkpoint_search.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "helpers.hpp"
 
@@ -146,6 +148,46 @@ TEST_F(CheckpointSearchTest, AFinishedModelGoesBeforeItsCheckpoints) {
   EXPECT_THAT(find_checkpoint(dir_.path(), Want::kModel).passed_over,
               ElementsAre(dir_ / "checkpoint_1/pytorch_model_fsdp_0"));
   EXPECT_EQ(find_checkpoint(dir_.path() / "", Want::kModel).path, dir_ / "model.safetensors");
+}
+
+TEST_F(CheckpointSearchTest, WhatCannotBeOpenedIsDamaged) {
+  put("checkpoint_4/pytorch_model_fsdp_0/.metadata");
+  for (const char* name : {"checkpoint_5", "model.safetensors", "model.safetensors.index.json"}) {
+    std::filesystem::create_symlink("nowhere", dir_ / name);
+    EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr(std::string(name) + "' is a link to nothing"));
+    std::filesystem::remove(dir_ / name);
+  }
+  ASSERT_EQ(::mkfifo((dir_ / "model.safetensors").c_str(), 0600), 0);
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("model.safetensors' is not a regular file"));
+}
+
+TEST_F(CheckpointSearchTest, BesideSeveralFilesToo) {
+  put("model-00001-of-00001.safetensors");
+  put("model.safetensors.index.json");
+  put("checkpoint_4/pytorch_model_fsdp_0/.metadata");
+  EXPECT_EQ(find_checkpoint(dir_.path(), Want::kModel).path, dir_.path());
+  EXPECT_THAT(find_checkpoint(dir_.path(), Want::kModel).passed_over,
+              ElementsAre(dir_ / "checkpoint_4/pytorch_model_fsdp_0"));
+  put("checkpoint_5.incomplete/pytorch_model_fsdp_0/.metadata");
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("is a save that has not finished"));
+}
+
+TEST_F(CheckpointSearchTest, WhatLiesDeeperIsNotJudged) {
+  put("model.safetensors");
+  put("out/checkpoints/checkpoint_5/pytorch_model_fsdp_0/.metadata");
+  EXPECT_EQ(found(Want::kModel), "model.safetensors");
+}
+
+TEST_F(CheckpointSearchTest, ADirectoryThatMustNotBeReadIsPassedOverUnlessItIsCalledACheckpoint) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root reads every directory";
+  put("model.safetensors");
+  for (const char* name : {"lost+found", "checkpoint_5"}) {
+    std::filesystem::create_directory(dir_ / name);
+    std::filesystem::permissions(dir_ / name, std::filesystem::perms::none);
+  }
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("checkpoint_5' must not be read"));
+  std::filesystem::remove(dir_ / "checkpoint_5");
+  EXPECT_EQ(found(Want::kModel), "model.safetensors");
 }
 
 TEST_F(CheckpointSearchTest, SeveralAreNamed) {

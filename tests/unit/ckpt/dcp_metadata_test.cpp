@@ -25,15 +25,15 @@ constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
 
 Value size(Value dims) { return pickle::reduce(Global("torch", "Size"), {std::move(dims)}); }
 
-// A checkpoint with one tensor `w` of shape [2, 3] in two rows, and one object `lr`; each part can be
+// A checkpoint with one tensor `w` of shape [2, 3] in two rows, and one object `g.0`; each part can be
 // replaced.
 struct Sample {
   Value properties = Tuple{{Global("torch", "float32"), None{}, false, None{}, false}};
   Value shape = size(Tuple{{2, 3}});
   Value chunks = List{{chunk(0), chunk(1)}};
-  Value planner = Dict{{{"w", Tuple{{"m", "w"}}}, {"lr", Tuple{{"g", 0}}}}};
+  Value planner = Dict{{{"w", Tuple{{"w"}}}, {"g.0", Tuple{{"g", 0}}}}};
   Dict storage{
-      {place("w", size(Tuple{{0, 0}}), 0), place("w", size(Tuple{{1, 0}}), 100), place("lr", None{}, 200)}};
+      {place("w", size(Tuple{{0, 0}}), 0), place("w", size(Tuple{{1, 0}}), 100), place("g.0", None{}, 200)}};
   Value version = "1.0.0";
   Value whole_properties = None{};  // If given, instead of `properties`.
   Value storage_meta = None{};
@@ -60,7 +60,7 @@ struct Sample {
                                           : whole_properties},
                        {"size", shape},
                        {"chunks", chunks}}});
-    Dict fields{{{"state_dict_metadata", Dict{{{"w", tensor}, {"lr", object}}}},
+    Dict fields{{{"state_dict_metadata", Dict{{{"w", tensor}, {"g.0", object}}}},
                  {"planner_data", planner},
                  {"storage_data", storage}}};
     if (!old) fields.items.insert(fields.items.end(), {{"storage_meta", storage_meta}, {"version", version}});
@@ -76,7 +76,7 @@ struct Sample {
 TEST(DcpMetadataTest, ReadsTensorsAndObjects) {
   const DcpMetadata found = Sample().parse();
   ASSERT_EQ(found.tensors.size(), 1U);
-  EXPECT_EQ(found.tensors[0].path, (StatePath{"m", "w"}));
+  EXPECT_EQ(found.tensors[0].path, StatePath{"w"});
   EXPECT_EQ(found.tensors[0].chunks[1].where.offset, 100U);
   ASSERT_EQ(found.objects.size(), 1U);
   EXPECT_EQ(found.objects[0].path, (StatePath{"g", std::int64_t{0}}));
@@ -136,7 +136,7 @@ TEST(DcpMetadataTest, RejectsAChunkWithoutAPlace) {
   EXPECT_THAT(sample.rejection(), HasSubstr("no place for the chunk at [1, 0]"));
   sample = Sample();
   sample.storage.items.pop_back();
-  EXPECT_THAT(sample.rejection(), HasSubstr("'lr': storage_data has no place for it"));
+  EXPECT_THAT(sample.rejection(), HasSubstr("'g.0': storage_data has no place for it"));
 }
 
 TEST(DcpMetadataTest, RejectsNegativePlaces) {
@@ -148,10 +148,17 @@ TEST(DcpMetadataTest, RejectsNegativePlaces) {
 TEST(DcpMetadataTest, RejectsUnknownEntriesAndPaths) {
   Sample sample;
   sample.object = instance(Global("other", "Thing"), Dict{});
-  EXPECT_THAT(sample.rejection(), HasSubstr("'lr': neither a tensor nor an object, found other.Thing"));
+  EXPECT_THAT(sample.rejection(), HasSubstr("'g.0': neither a tensor nor an object, found other.Thing"));
   sample = Sample();
   sample.planner = Dict{{{"w", Tuple{{1.5}}}}};
   EXPECT_THAT(sample.rejection(), HasSubstr("neither string nor integer"));
+  sample.planner = Dict{{{"w", Tuple{{"v"}}}}};
+  EXPECT_THAT(sample.rejection(), HasSubstr("'w': its path in planner_data is another one, 'v'"));
+  sample.planner = Dict{{{"w", Tuple{{"w"}}}, {"h.0", Tuple{{"h", 0}}}}};
+  EXPECT_THAT(sample.rejection(),
+              HasSubstr("'g.0': planner_data has no path of it, but paths of what is not"));
+  sample.planner = Dict{{{"w", Tuple{{"w"}}}}};
+  EXPECT_EQ(sample.parse().objects[0].path, StatePath{"g.0"});
   sample = Sample();
   sample.version = 1;
   EXPECT_THAT(sample.rejection(), HasSubstr("version is not a string"));
@@ -200,16 +207,16 @@ TEST(DcpMetadataTest, WhatOnlyPythonNeedsMayBeAnything) {
                                                   {"length", 1},
                                                   {"transform_descriptors", None{}},
                                                   {"x", 1}}});
-  sample.planner = Dict{{{"w", List{{"m", "w"}}}, {"lr", Tuple{{"g", 0}}}, {"nobody", Tuple{{"x"}}}}};
+  sample.planner = Dict{{{"w", List{{"w"}}}, {"g.0", Tuple{{"g", 0}}}, {"nobody", Tuple{{"x"}}}}};
   const DcpMetadata found = sample.parse();
-  EXPECT_EQ(found.tensors[0].path, (StatePath{"m", "w"}));
+  EXPECT_EQ(found.tensors[0].path, StatePath{"w"});
   EXPECT_EQ(found.tensors[0].chunks[0].where.file(), "a");
 }
 
 TEST(DcpMetadataTest, PlacesMayComeInAnyOrderAndTheLastCounts) {
   Sample sample;
-  sample.storage = Dict{{Sample::place("lr", None{}, 1), Sample::place("w", size(Tuple{{1, 0}}), 2),
-                         Sample::place("lr", None{}, 3), Sample::place("w", size(Tuple{{0, 0}}), 4),
+  sample.storage = Dict{{Sample::place("g.0", None{}, 1), Sample::place("w", size(Tuple{{1, 0}}), 2),
+                         Sample::place("g.0", None{}, 3), Sample::place("w", size(Tuple{{0, 0}}), 4),
                          Sample::place("w", size(Tuple{{1, 0}}), 5)}};
   const DcpMetadata found = sample.parse();
   EXPECT_EQ(found.tensors[0].chunks[0].where.offset, 4U);
@@ -286,7 +293,7 @@ class LargeDcpMetadataTest : public ::testing::Test {
       chunks.items.push_back(Sample::chunk(row));
       sample_.storage.items.push_back(Sample::place("w", size(Tuple{{row, 0}}), 100 * row));
     }
-    sample_.storage.items.push_back(Sample::place("lr", None{}, 7));
+    sample_.storage.items.push_back(Sample::place("g.0", None{}, 7));
     sample_.chunks = std::move(chunks);
     sample_.storage_meta = std::string(std::size_t{1} << 20, 'x');
   }

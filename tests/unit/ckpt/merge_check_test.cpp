@@ -78,17 +78,17 @@ TEST_F(MergeCheckTest, FindsAnotherType) {
   EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { check(); }), HasSubstr("written as float32"));
 }
 
-TEST_F(MergeCheckTest, ASoundSourceIsAccepted) { check_source(*source_, Progress::Mode::kOff); }
+TEST_F(MergeCheckTest, ASoundSourceIsAccepted) { check_source(*source_, Progress::Mode::kOff, true); }
 
 TEST_F(MergeCheckTest, ADamagedSourceIsNamed) {
   std::string bytes = read_file(dir_ / "c/__0_0.distcp");
   char& value = bytes[source_->locate(0).extents.front().offset];
   value = static_cast<char>(value ^ 1);
   write_file(dir_ / "c/__0_0.distcp", bytes);
-  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { check_source(*source_, Progress::Mode::kOff); }),
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { check_source(*source_, Progress::Mode::kOff, true); }),
               HasSubstr("__0_0.distcp"));
   std::filesystem::remove(dir_ / "c/__0_0.distcp");
-  EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { check_source(*source_, Progress::Mode::kOff); }),
+  EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { check_source(*source_, Progress::Mode::kOff, true); }),
               HasSubstr("missing-file: __0_0.distcp"));
 }
 

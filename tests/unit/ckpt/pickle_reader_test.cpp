@@ -23,9 +23,19 @@ std::string rejection(std::string_view pickle) {
 
 // What Python's pickle.dumps(value, protocol) gives, byte for byte.
 const std::string kNested4 =
-    "\x80\x04\x95\x1c\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01"
+    "\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01"
     "a\x94K\x01\x8c\x01"
     "b\x94]\x94(K\x02G?\xf8\x00\x00\x00\x00\x00\x00Neu."s;
+
+// Python says "pickle exhausted before end of frame".
+TEST(PickleReaderTest, AFrameIsNotLongerThanThePickle) {
+  std::string pickle = kNested4;
+  EXPECT_NO_THROW((void)read(pickle));
+  pickle[3] = '\x20';
+  EXPECT_THAT(rejection(pickle), HasSubstr("a frame that is longer than the rest of the pickle"));
+  pickle[10] = '\x7f';
+  EXPECT_THAT(rejection(pickle), HasSubstr("a frame that is longer than the rest of the pickle"));
+}
 
 TEST(PickleReaderTest, ReadsScalars) {
   EXPECT_TRUE(same(read("\x80\x02N."s), None{}));

@@ -36,13 +36,14 @@ TEST(WeightFilesTest, Names) {
 }
 
 TEST(WeightFilesTest, WhatBelongs) {
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json",
-                           "model-00001-of-00003.safetensors", "model-00009-of-00003.safetensors"}) {
+  for (const char* name :
+       {"model.safetensors", "model.safetensors.index.json", "model-00001-of-00003.safetensors",
+        "model-00009-of-00003.safetensors", "model-00001-of-000003.safetensors"}) {
     EXPECT_TRUE(kModel.belongs(name)) << name;
   }
   for (const char* name :
        {"", "model", "models.safetensors", "model-.safetensors", "model-0001-of-00003.safetensors",
-        "model-00001-of-000003.safetensors", "model-00001-of-0000x.safetensors",
+        "model-00001-of-0000003.safetensors", "model-00001-of-0000x.safetensors",
         "model-00001_of-00003.safetensors", "xmodel-00001-of-00003.safetensors", "model-00001-of-00003.bin",
         "model-00001-of-00003.safetensors.part", "model.safetensors.index", ".safetensors",
         "pytorch_model.safetensors", "model.bin.index.json"}) {

@@ -32,5 +32,19 @@ TEST(RemoveCheckpointTest, NotWithWhatIsNoPartOfIt) {
   EXPECT_THAT(names_in(dir / "a"), ::testing::Contains(".metadata"));
 }
 
+TEST(RemoveCheckpointTest, OnlyWhatDescribesItIsMetadata) {
+  const TempDir dir;
+  const std::vector<Truth> truths{Truth::make({"model", "a"}, DType::kFloat32, {2}, 1)};
+  write_checkpoint(dir / "a", truths, flat_split(truths, 2));
+  for (const char* name : {"notes.metadata", "__0.metadata"}) {
+    testing::write_file(dir / "a" / name, "precious");
+    EXPECT_THAT(testing::error_of(ErrorKind::kUsage, [&] { remove_checkpoint(*open_checkpoint(dir / "a")); }),
+                ::testing::HasSubstr(std::string(name) + "' in it is not part of the checkpoint"));
+    std::filesystem::remove(dir / "a" / name);
+  }
+  remove_checkpoint(*open_checkpoint(dir / "a/"));
+  EXPECT_THAT(names_in(dir.path()), ::testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace accel::ckpt

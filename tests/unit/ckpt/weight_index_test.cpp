@@ -52,7 +52,12 @@ TEST(WeightIndexTest, NamesOfShards) {
   EXPECT_EQ(shard->count, 13);
   EXPECT_EQ(shard->extension, ".safetensors");
   EXPECT_EQ(to_string(*shard), "my-model-00002-of-00013.safetensors");
-  for (const char* other : {"", "model.safetensors", "model-00002-of-0013.safetensors", "00002-of-00013.bin",
+  const char* six = "model-00001-of-000163.safetensors";
+  ASSERT_TRUE(parse_weight_shard(six));
+  EXPECT_EQ(parse_weight_shard(six)->count, 163);
+  EXPECT_EQ(to_string(*parse_weight_shard(six)), six);
+  for (const char* other : {"", "model.safetensors", "model-00001-of-0000163.safetensors",
+                            "model-00002-of-0013.safetensors", "00002-of-00013.bin",
                             "model-0000x-of-00013.bin", "model--0002-of-00013.bin", "model-00002-of-00013"}) {
     EXPECT_FALSE(parse_weight_shard(other)) << other;
   }

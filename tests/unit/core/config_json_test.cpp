@@ -47,8 +47,11 @@ Config unusual_config() {
   config.launch.worker = "build/accel-worker";
   TrainingConfig training;
   training.model = {"gpt.pt", "weights", true, 0.02, {"a", "b"}, "model", "t", 1};
-  training.data = {
-      {"text", "data/*.txt", 256, "uint16"}, DataSource{"tokens", "eval.bin", 128, "uint32"}, 8, false, false};
+  training.data = {{"text", "data/*.txt", 256, "uint16"},
+                   DataSource{"tokens", "eval.bin", 128, "uint32"},
+                   8,
+                   false,
+                   false};
   training.optimizer = {"adamw", 3e-4, {0.9, 0.95}, 1e-7, 0.1, {"bias", "norm"}};
   training.lr_scheduler = {"cosine", 100, 0.1, 2000};
   training.max_steps = 1000;

@@ -62,7 +62,7 @@ TEST_F(FindTest, NoWorkerIsAnErrorThatSaysWhatToDo) {
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", {}, empty_); }),
               HasSubstr("ACCEL_WORKER"));
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", dir_ / "no", empty_); }),
-              HasSubstr("launch.worker"));
+              HasSubstr("no' is not an executable file"));
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", {}, with("ACCEL_WORKER", "/no")); }),
               HasSubstr("'/no' is not an executable file"));
 }

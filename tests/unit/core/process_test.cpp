@@ -109,6 +109,25 @@ TEST(ProcessTest, WhoCannotBeKilledIsNotWaitedForForEver) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
 }
 
+TEST(ProcessTest, WhoCannotBeKilledKeepsNobodyElseAlive) {
+  const Unkillable child;
+  if (!child.is_traced()) GTEST_SKIP() << "this system allows no tracing";
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  // It comes to us when its parent has been killed, which is after the first look.
+  Pipe pipe = make_pipe();
+  fork_child([&] {
+    const pid_t late = fork_child([] { sleep_for_ever(); });
+    [[maybe_unused]] const ssize_t told = ::write(pipe.write.get(), &late, sizeof late);
+    sleep_for_ever();
+  });
+  pid_t late = 0;
+  ASSERT_EQ(::read(pipe.read.get(), &late, sizeof late), static_cast<ssize_t>(sizeof late));
+  EXPECT_THAT(kill_adopted_children([&](pid_t pid) { return pid == child.tracer(); }, 200ms),
+              ElementsAre(child.pid()));
+  EXPECT_EQ(::kill(late, 0), -1);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 TEST(ProcessTest, AProcessIsNamedWithoutControlCharacters) {
   const pid_t pid = fork_child([] {
     ::prctl(PR_SET_NAME, "a\x1b[31mb");

@@ -118,6 +118,11 @@ TEST(ReportTest, WhomTheLauncherStoppedIsNotTheCause) {
     const utimbuf earlier{1000, 1000};
     ASSERT_EQ(::utime((dir / "1").c_str(), &earlier), 0);
     EXPECT_EQ(root_cause(group)->rank, 0);
+    group.stopped_at_ns = 999'000'000'000;
+    EXPECT_EQ(root_cause(group)->rank, 0);
+    // It had said what is wrong before, and was still ending.
+    group.stopped_at_ns = 1001'000'000'000;
+    EXPECT_EQ(root_cause(group)->rank, 1);
   }
 }
 

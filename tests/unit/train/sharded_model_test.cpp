@@ -6,104 +6,14 @@
 
 #include <map>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "lonely_backend.hpp"
+#include "small_net.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
 
 namespace accel::train {
 namespace {
-
-using testing::TempDir;
-using torch::jit::Module;
-
-/// tanh(x * scale) @ weight, with `scale` frozen on request.
-Module block(bool frozen) {
-  Module module("Block");
-  module.register_parameter("weight", at::randn({4, 4}), false);
-  module.register_parameter("scale", at::randn({4}), false);
-  module.attr("weight").toTensor().set_requires_grad(true);
-  module.attr("scale").toTensor().set_requires_grad(!frozen);
-  module.define("def forward(self, x):\n  return torch.tanh(x * self.scale) @ self.weight\n");
-  return module;
-}
-
-struct Net {
-  TempDir dir;
-  Module root{"Net"};
-
-  explicit Net(bool frozen = false) {
-    at::manual_seed(7);
-    root.register_module("first", block(frozen));
-    root.register_module("second", block(frozen));
-    root.register_parameter("unused", at::randn({3}), false);
-    root.attr("unused").toTensor().set_requires_grad(true);
-    root.register_parameter("bias", at::randn({4}), false);
-    root.attr("bias").toTensor().set_requires_grad(true);
-    root.register_buffer("mean", at::ones({4}));
-    root.define(
-        "def forward(self, x):\n  return (self.second.forward(self.first.forward(x)) + self.bias).sum()\n");
-    root.save((dir / "net.pt").string());
-  }
-
-  std::map<std::string, at::Tensor> gradients(const at::Tensor& x) {
-    root.forward({x}).toTensor().backward();
-    std::map<std::string, at::Tensor> result;
-    for (const auto& parameter : root.named_parameters()) {
-      if (!parameter.value.requires_grad()) continue;
-      result[parameter.name] =
-          parameter.value.grad().defined() ? parameter.value.grad() : at::zeros_like(parameter.value);
-    }
-    return result;
-  }
-};
-
-/// Fails unless `first` gets and gives bfloat16; returns float32, as a loss or not.
-Module witness(bool returns_loss) {
-  Module root("Witness");
-  root.register_module("first", block(/*frozen=*/false));
-  // 15 is torch.bfloat16.
-  root.define(std::string("def forward(self, x):\n"
-                          "  y = self.first.forward(x)\n"
-                          "  assert x.dtype == 15 and y.dtype == 15\n"
-                          "  return (y.float() / 3)") +
-              (returns_loss ? ".sum()\n" : "\n"));
-  return root;
-}
-
-ShardingOptions wrap_blocks() {
-  ShardingOptions options;
-  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
-  options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
-  options.no_decay = {"bias"};
-  options.poison = true;
-  return options;
-}
-
-std::map<std::string, at::Tensor> gradients_of(const ShardedModel& model) {
-  std::map<std::string, at::Tensor> result;
-  for (const FlatBuffer* buffer : model.trainable_buffers()) {
-    for (const FlatParameter& parameter : buffer->layout().parameters) {
-      result[parameter.spec.fqns[0]] =
-          buffer->gradient().narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape).clone();
-    }
-  }
-  return result;
-}
-
-void step(ShardedModel& model, const at::Tensor& x, bool reduce = true) {
-  model.begin_micro_step(reduce);
-  model.forward({x}).toTensor().backward();
-  model.finish_backward();
-}
-
-void expect_equal(const std::map<std::string, at::Tensor>& ours,
-                  const std::map<std::string, at::Tensor>& theirs, double factor) {
-  ASSERT_EQ(ours.size(), theirs.size());
-  for (const auto& [name, gradient] : theirs)
-    EXPECT_TRUE(at::allclose(ours.at(name), gradient * factor)) << name;
-}
 
 class ShardedModelTest : public ::testing::TestWithParam<bool> {
  protected:
@@ -429,44 +339,6 @@ TEST_F(ShardedModelTest, ClippingScalesToTheNorm) {
   EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1)), norm, 1e-6 * norm);
   scale_gradients(model.trainable_buffers(), clip_factor(norm, 0.25 * norm));
   EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1)), 0.25 * norm, 1e-5 * norm);
-}
-
-/// cos(positions @ gain), in a class of that name.
-Module rotary(const std::string& class_name) {
-  Module module(class_name);
-  module.register_buffer("positions", at::arange(300, 303).to(at::kFloat).unsqueeze(1));
-  module.register_parameter("gain", at::arange(1, 5).to(at::kFloat).unsqueeze(0).div(3).requires_grad_(),
-                            false);
-  module.define("def forward(self, x):\n  return torch.cos(self.positions @ self.gain)\n");
-  return module;
-}
-
-TEST_F(ShardedModelTest, RotaryEmbeddingsRunWithoutAutocastWhateverTheUnits) {
-  const at::Tensor x = at::randn({3, 4});
-  const auto gradients = [&](const std::string& class_name, const std::vector<std::string>& units,
-                             bool recompute) {
-    const TempDir dir;
-    at::manual_seed(7);
-    Module root("Net");
-    root.register_module("rotary", rotary(class_name));
-    root.register_module("last", block(/*frozen=*/false));
-    root.define("def forward(self, x):\n  return self.last.forward(x * self.rotary.forward(x)).sum()\n");
-    root.save((dir / "net.pt").string());
-    ShardingOptions options = wrap_blocks();
-    options.fsdp.transformer_layer_cls_to_wrap = units;
-    options.fsdp.activation_checkpointing = recompute;
-    options.fsdp.precision.autocast_dtype = "bfloat16";
-    ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group_);
-    step(model, x);
-    return gradients_of(model);
-  };
-  const auto expected = gradients("RotaryEmbedding", {"Block"}, false);
-  EXPECT_FALSE(at::allclose(gradients("Positions", {"Block"}, false).at("rotary.gain"),
-                            expected.at("rotary.gain"), 1e-2));
-  for (const bool recompute : {false, true}) {
-    for (const auto& [name, gradient] : gradients("RotaryEmbedding", {"RotaryEmbedding", "Block"}, recompute))
-      EXPECT_TRUE(gradient.equal(expected.at(name))) << name << (recompute ? ", runs again" : "");
-  }
 }
 
 // As with fully_shard, which says no more than that two dtypes are not the same.

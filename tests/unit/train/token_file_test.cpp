@@ -110,8 +110,11 @@ TEST(TokenFileTest, FilesOfOtherFormatsAreNoData) {
       {"a Parquet file", "PAR1\x15" + rest},
       {"an Arrow file", "ARROW1\0\0"s + rest},
       {"a safetensors file", "\x40\0\0\0\0\0\0\0{\"a\""s + rest},
-      {"a pickle", "\x80\x04\x95" + rest},
-      {"a pickle", "\x80\x02}q\x00."s},
+      {"a pickle", "\x80\x04\x95\x10\0\0\0\0\0\0\0"s + rest},
+      {"a pickle", "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a"s + rest},
+      {"a tar archive", std::string(257, 'a') + "ustar\0"s + rest},
+      {"a GGUF file", "GGUF\3\0\0\0"s + rest},
+      {"a Megatron index", "MMIDIDX\0\0"s + rest},
       {"a NumPy array", npy("<u2", "\1\0\2\0"s)},
   };
   for (const auto& [title, content] : heads) {
@@ -127,8 +130,14 @@ TEST(TokenFileTest, NamesHoldToo) {
   for (const char* name :
        {"a.zip", "a.npz", "a.gz", "a.zst", "a.safetensors", "a.parquet", "a.pkl", "a.h5"}) {
     EXPECT_THAT(refusal("tokens", "uint16", name, tokens()), HasSubstr("its name says that it is a")) << name;
-    EXPECT_THAT(refusal("text", "", name, "some text"), HasSubstr("its name says that it is a")) << name;
+    EXPECT_EQ(refusal("text", "", name, "some text"), "") << name;
   }
+}
+
+TEST(TokenFileTest, WhatIsAskedForByItsDtypeIsTaken) {
+  EXPECT_EQ(refusal("tokens", "uint16", "t.bin", std::string(9000, '\0')), "");
+  EXPECT_EQ(refusal("tokens", "uint16", "t.bin", std::string(20000, '\0') + tokens()), "") << "padding";
+  EXPECT_EQ(refusal("tokens", "uint16", "t.bin", "\x80\x02" + tokens() + "\0."s), "");
 }
 
 TEST(TokenFileTest, TextIsNoTokens) {

@@ -30,10 +30,12 @@ std::optional<std::int64_t> vocabulary(const std::string& body, std::size_t inpu
 TEST(VocabularyTest, IsTheRowsOfTheTableThatTheTokensIndex) {
   EXPECT_EQ(vocabulary("  return torch.embedding(self.small, ids)\n"), 5);
   EXPECT_EQ(vocabulary("  return self.inner.forward(ids)\n"), 7);
+  EXPECT_EQ(vocabulary("  return self.small[ids]\n"), 5);
+  EXPECT_EQ(vocabulary("  return torch.index_select(self.small, 0, ids.view(-1))\n"), 5);
 }
 
 TEST(VocabularyTest, ViewsOfTheTokensAreTokens) {
-  EXPECT_EQ(vocabulary("  return self.inner.forward(ids.view(-1).contiguous()[1:])\n"), 7);
+  EXPECT_EQ(vocabulary("  return self.inner.forward(ids.view(-1).contiguous()[:])\n"), 7);
   EXPECT_EQ(
       vocabulary("  if ids.dim() == 1:\n    ids = ids.unsqueeze(0)\n  else:\n    ids = ids.contiguous()\n"
                  "  return self.inner.forward(ids)\n"),
@@ -57,6 +59,17 @@ TEST(VocabularyTest, WhatIsNotKnownIsNotGuessed) {
             std::nullopt);
   EXPECT_EQ(vocabulary("  return torch.embedding(self.small, torch.arange(ids.size(0)))\n"), std::nullopt);
   EXPECT_EQ(vocabulary("  return ids + other\n"), std::nullopt);
+  for (const char* change :
+       {"copy[copy >= 5] = 0", "copy.clamp_(max=4)", "copy.view(-1).masked_fill_(ids > 4, 0)"}) {
+    EXPECT_EQ(vocabulary(std::string("  copy = ids.clone()\n  ") + change +
+                         "\n  return torch.embedding(self.small, copy)\n"),
+              std::nullopt)
+        << change;
+  }
+  for (const char* part : {"ids[:, :1]", "ids[1:]", "ids[0]", "ids.narrow(0, 0, 1)", "ids[::2]"}) {
+    EXPECT_EQ(vocabulary(std::string("  return torch.embedding(self.small, ") + part + ")\n"), std::nullopt)
+        << part;
+  }
 }
 
 }  // namespace
