@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "ckpt/box.hpp"
-#include "ckpt/dcp_metadata.hpp"
+#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/tensor/box.hpp"
 
 namespace {
 

@@ -14,13 +14,13 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
-#include "ckpt/dcp_metadata_files.hpp"
-#include "ckpt/file_cache.hpp"
-#include "ckpt/tensor_reader.hpp"
-#include "ckpt/torch_file.hpp"
-#include "ckpt/torch_tensor.hpp"
-#include "ckpt/zip_index.hpp"
-#include "ckpt/zstd_source.hpp"
+#include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/io/file_cache.hpp"
+#include "ckpt/io/zstd_source.hpp"
+#include "ckpt/tensor/tensor_reader.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torch/tensor.hpp"
+#include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/dcp_metadata.hpp"
-#include "ckpt/file_cache.hpp"
-#include "ckpt/pickle_value.hpp"
-#include "ckpt/stored_tensor.hpp"
+#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/io/file_cache.hpp"
+#include "ckpt/pickle/value.hpp"
+#include "ckpt/tensor/stored_tensor.hpp"
 
 namespace accel::ckpt {
 

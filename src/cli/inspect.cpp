@@ -13,7 +13,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
-#include "ckpt/inspection.hpp"
+#include "ckpt/read/inspection.hpp"
 #include "cli/commands.hpp"
 #include "cli/results.hpp"
 #include "cli/table.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ckpt/checkpoint.hpp"
-#include "ckpt/merge_plan.hpp"
-#include "ckpt/output_commit.hpp"
+#include "ckpt/convert/merge.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/write/commit.hpp"
 #include "cli/command_line.hpp"
 
 namespace accel::cli {

@@ -6,8 +6,8 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "ckpt/checkpoint_search.hpp"
-#include "ckpt/select_tensors.hpp"
+#include "ckpt/convert/select_tensors.hpp"
+#include "ckpt/read/search.hpp"
 
 namespace accel::cli {
 

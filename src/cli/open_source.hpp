@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "ckpt/checkpoint.hpp"
+#include "ckpt/read/checkpoint.hpp"
 
 namespace accel::cli {
 

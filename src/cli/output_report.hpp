@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "ckpt/checkpoint.hpp"
-#include "ckpt/dtype.hpp"
-#include "ckpt/output_commit.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/tensor/dtype.hpp"
+#include "ckpt/write/commit.hpp"
 #include "cli/command_line.hpp"
 
 namespace accel::cli {

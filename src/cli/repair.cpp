@@ -1,4 +1,4 @@
-#include "ckpt/repair.hpp"
+#include "ckpt/verify/repair.hpp"
 
 #include <fmt/format.h>
 

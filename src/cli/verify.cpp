@@ -1,4 +1,4 @@
-#include "ckpt/verify.hpp"
+#include "ckpt/verify/verify.hpp"
 
 #include <fmt/format.h>
 

@@ -10,9 +10,9 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_search.hpp"
-#include "ckpt/tensor_reader.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/search.hpp"
+#include "ckpt/tensor/tensor_reader.hpp"
 
 namespace {
 

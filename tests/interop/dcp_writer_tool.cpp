@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/checked.hpp"
-#include "ckpt/dcp_write.hpp"
+#include "ckpt/dcp/rank_plan.hpp"
 
 namespace {
 

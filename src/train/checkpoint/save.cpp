@@ -14,8 +14,8 @@
 #include "base/atomic_file.hpp"
 #include "base/directory.hpp"
 #include "base/error.hpp"
-#include "ckpt/crc32.hpp"
-#include "ckpt/dtype.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/tensor/dtype.hpp"
 #include "train/checkpoint/state_items.hpp"
 
 namespace accel::train {

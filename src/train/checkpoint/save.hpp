@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "ckpt/store/run_checkpoints.hpp"
 #include "core/config.hpp"
-#include "train/checkpoint/checkpoint_store.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/random_state.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/dtype.hpp"
+#include "ckpt/tensor/dtype.hpp"
 
 namespace accel::train {
 namespace {

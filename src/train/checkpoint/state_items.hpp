@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/dcp_write.hpp"
+#include "ckpt/dcp/rank_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"
 

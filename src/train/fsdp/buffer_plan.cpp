@@ -9,7 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "ckpt/dtype.hpp"
+#include "ckpt/tensor/dtype.hpp"
 
 namespace accel::train {
 namespace {

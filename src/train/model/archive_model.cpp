@@ -11,8 +11,8 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/script_reads.hpp"
-#include "ckpt/torch_file.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torchscript/reads.hpp"
 #include "train/model/quantized.hpp"
 
 namespace accel::train {

@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "ckpt/script_modules.hpp"
+#include "ckpt/torchscript/modules.hpp"
 #include "train/model/structure.hpp"
 
 namespace accel::train {

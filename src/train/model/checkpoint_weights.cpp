@@ -10,10 +10,10 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "ckpt/convert_dtype.hpp"
-#include "ckpt/output_plan.hpp"
-#include "ckpt/select_tensors.hpp"
-#include "ckpt/state_path.hpp"
+#include "ckpt/convert/select_tensors.hpp"
+#include "ckpt/plan/output_plan.hpp"
+#include "ckpt/tensor/convert_dtype.hpp"
+#include "ckpt/tensor/state_path.hpp"
 
 namespace accel::train {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "ckpt/checkpoint.hpp"
-#include "ckpt/checkpoint_search.hpp"
-#include "ckpt/tensor_reader.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/search.hpp"
+#include "ckpt/tensor/tensor_reader.hpp"
 #include "train/model/weight_source.hpp"
 
 namespace accel::train {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/dtype.hpp"
+#include "ckpt/tensor/dtype.hpp"
 #include "train/model/structure.hpp"
 
 namespace accel::train {

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "base/leftover.hpp"
 #include "crash_matrix.hpp"
+#include "temp_dir.hpp"
 
 namespace accel {
 namespace {

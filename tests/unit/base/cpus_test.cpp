@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "../temp_dir.hpp"
+#include "temp_dir.hpp"
 
 namespace accel {
 namespace {

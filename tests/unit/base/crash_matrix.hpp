@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "base/fault.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::testing {
 

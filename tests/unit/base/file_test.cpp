@@ -12,9 +12,9 @@
 #include <fstream>
 #include <thread>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "base/fd.hpp"
+#include "temp_dir.hpp"
 
 namespace accel {
 namespace {

@@ -5,9 +5,9 @@
 #include <unistd.h>
 #include <csignal>
 
-#include "../temp_dir.hpp"
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
+#include "temp_dir.hpp"
 
 namespace accel {
 namespace {

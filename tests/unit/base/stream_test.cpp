@@ -9,9 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
+#include "temp_dir.hpp"
 
 namespace accel {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ckpt/pickle_value.hpp"
+#include "ckpt/pickle/value.hpp"
 #include "torch_files.hpp"
 
 namespace accel::ckpt::testing {

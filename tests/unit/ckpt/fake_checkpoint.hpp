@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/checkpoint.hpp"
+#include "ckpt/read/checkpoint.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt::testing {

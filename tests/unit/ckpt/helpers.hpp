@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "../temp_dir.hpp"
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "ckpt/box.hpp"
-#include "ckpt/dcp_write.hpp"
-#include "ckpt/dtype.hpp"
+#include "ckpt/dcp/rank_plan.hpp"
+#include "ckpt/tensor/box.hpp"
+#include "ckpt/tensor/dtype.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::ckpt::testing {
 

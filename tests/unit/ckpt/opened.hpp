@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/checkpoint.hpp"
-#include "ckpt/tensor_reader.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/tensor/tensor_reader.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt::testing {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/crc32.hpp"
-#include "ckpt/output_plan.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/plan/output_plan.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt::testing {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/checkpoint.hpp"
+#include "ckpt/read/checkpoint.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt::testing {

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "ckpt/crc32.hpp"
-#include "ckpt/pickle_value.hpp"
-#include "ckpt/pickle_writer.hpp"
-#include "ckpt/summed_file.hpp"
-#include "ckpt/torch_save.hpp"
-#include "ckpt/zip_layout.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/io/summed_file.hpp"
+#include "ckpt/pickle/value.hpp"
+#include "ckpt/pickle/writer.hpp"
+#include "ckpt/torch/archive.hpp"
+#include "ckpt/zip/layout.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt::testing {

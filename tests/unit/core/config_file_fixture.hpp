@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "core/config_file.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::core::testing {
 

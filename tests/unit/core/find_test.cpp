@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "core/launch/launch.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::core {
 namespace {

@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../temp_dir.hpp"
 #include "base/cpus.hpp"
 #include "core/launch/fd.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::core {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "../temp_dir.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::core {
 namespace {

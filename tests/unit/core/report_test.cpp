@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "../temp_dir.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::core {
 namespace {

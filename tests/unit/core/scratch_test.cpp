@@ -8,8 +8,8 @@
 
 #include <fstream>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::core {
 namespace {

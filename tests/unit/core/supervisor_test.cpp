@@ -7,9 +7,9 @@
 #include <chrono>
 #include <csignal>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::core {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "temp_dir.hpp"
 #include "train/metrics.hpp"
 
 namespace accel::train {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include "../temp_dir.hpp"
 #include "lonely_backend.hpp"
+#include "temp_dir.hpp"
 #include "train/fsdp/model_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
 

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include "../temp_dir.hpp"
 #include "late_storage.hpp"
 #include "lonely_backend.hpp"
+#include "temp_dir.hpp"
 #include "train/fsdp/model_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "temp_dir.hpp"
 #include "train/model/model_file.hpp"
 
 namespace accel::train {

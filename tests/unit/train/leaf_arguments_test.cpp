@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "../temp_dir.hpp"
+#include "temp_dir.hpp"
 #include "train/fsdp/sharded_model.hpp"
 
 namespace accel::train {

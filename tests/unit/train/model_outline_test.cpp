@@ -5,8 +5,8 @@
 #include <cstring>
 #include <string>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::train {
 namespace {

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <map>
 
-#include "../temp_dir.hpp"
 #include "late_storage.hpp"
+#include "temp_dir.hpp"
 #include "train/device/kept_tensors.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"

@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "../temp_dir.hpp"
 #include "lonely_backend.hpp"
+#include "temp_dir.hpp"
 #include "tensor_counter.hpp"
 #include "train/fsdp/model_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "../temp_dir.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::train {
 namespace {

@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
 #include "late_storage.hpp"
 #include "ranks_as_threads.hpp"
+#include "temp_dir.hpp"
 #include "tensor_counter.hpp"
 #include "test_port.hpp"
 #include "train/fsdp/buffer_plan.hpp"

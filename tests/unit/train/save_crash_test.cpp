@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include "../base/crash_matrix.hpp"
-#include "ckpt/verify.hpp"
+#include "base/crash_matrix.hpp"
+#include "ckpt/verify/verify.hpp"
 #include "train/checkpoint/save.hpp"
 
 namespace accel::train {

@@ -6,8 +6,8 @@
 #include <torch/csrc/jit/api/module.h>
 #include <unistd.h>
 
-#include "../temp_dir.hpp"
 #include "socket_ring.hpp"
+#include "temp_dir.hpp"
 #include "train/fsdp/model_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "../temp_dir.hpp"
+#include "temp_dir.hpp"
 #include "train/fsdp/sharded_model.hpp"
 
 namespace accel::train {

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "../temp_dir.hpp"
 #include "base/error.hpp"
+#include "temp_dir.hpp"
 
 namespace accel::train {
 namespace {

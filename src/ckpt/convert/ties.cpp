@@ -1,0 +1,165 @@
+#include "ckpt/convert/ties.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "ckpt/tensor/tensor_reader.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+constexpr std::int64_t kSampleElems = 1024;
+constexpr std::int64_t kCompareElems = std::int64_t{1} << 18;
+
+std::string without_digits(const std::string& name) {
+  std::string rest;
+  std::copy_if(name.begin(), name.end(), std::back_inserter(rest),
+               [](char c) { return std::isdigit(static_cast<unsigned char>(c)) == 0; });
+  return rest;
+}
+
+// Compares tensors of the same dtype and shape, block by block.
+class Comparer {
+ public:
+  explicit Comparer(Checkpoint& source) : source_(source), reader_(source.directory()) {}
+
+  // The first elements, by which tensors that differ are told apart cheaply.
+  std::string sample(const OutputItem& item) {
+    const std::int64_t count = std::min(checked_numel(item.shape), kSampleElems);
+    const StoredTensor stored = source_.locate(item.source);
+    std::string bytes(static_cast<std::size_t>(count) * item_bytes(stored.dtype), '\0');
+    reader_.read_range(stored, 0, count, std::as_writable_bytes(std::span(bytes)));
+    return bytes;
+  }
+
+  bool equal(const OutputItem& a, const OutputItem& b) {
+    const StoredTensor stored_a = source_.locate(a.source);
+    const StoredTensor stored_b = source_.locate(b.source);
+    bool same = true;
+    for_each_block(a, [&](std::int64_t begin, std::int64_t end, std::uint64_t bytes) {
+      bytes_a_.resize(bytes);
+      bytes_b_.resize(bytes);
+      reader_.read_range(stored_a, begin, end, bytes_a_);
+      reader_.read_range(stored_b, begin, end, bytes_b_);
+      same = std::memcmp(bytes_a_.data(), bytes_b_.data(), bytes) == 0;
+      return same;
+    });
+    return same;
+  }
+
+  bool constant(const OutputItem& item) {
+    const StoredTensor stored = source_.locate(item.source);
+    const std::uint64_t item_size = item_bytes(stored.dtype);
+    std::vector<std::byte> first(item_size);
+    reader_.read_range(stored, 0, 1, first);
+    bool constant = true;
+    for_each_block(item, [&](std::int64_t begin, std::int64_t end, std::uint64_t bytes) {
+      bytes_a_.resize(bytes);
+      reader_.read_range(stored, begin, end, bytes_a_);
+      for (std::size_t i = 0; i < bytes && constant; i += item_size) {
+        constant = std::memcmp(bytes_a_.data() + i, first.data(), item_size) == 0;
+      }
+      return constant;
+    });
+    return constant;
+  }
+
+ private:
+  template <class Function>
+  void for_each_block(const OutputItem& item, Function function) {
+    const std::int64_t numel = checked_numel(item.shape);
+    const std::uint64_t item_size = item_bytes(source_.tensors()[item.source].dtype);
+    for (std::int64_t at = 0; at < numel; at += kCompareElems) {
+      const std::int64_t end = std::min(numel, at + kCompareElems);
+      if (!function(at, end, static_cast<std::uint64_t>(end - at) * item_size)) return;
+    }
+  }
+
+  Checkpoint& source_;
+  TensorReader reader_;
+  std::vector<std::byte> bytes_a_;
+  std::vector<std::byte> bytes_b_;
+};
+
+// Whether any two can be tied by their names: all layers of a model have one name but for digits.
+bool names_differ(const OutputState& state, const std::vector<std::size_t>& group) {
+  const std::string first = without_digits(fqn_of(state.tensors[group.front()].path));
+  return std::any_of(group.begin(), group.end(), [&](std::size_t index) {
+    return without_digits(fqn_of(state.tensors[index].path)) != first;
+  });
+}
+
+bool shares_storages(Kind kind) {
+  return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript;
+}
+
+// Equal for two tensors only if they are the same elements of the same storage.
+using Place = std::tuple<std::string, std::uint64_t, DType, Dims, Dims>;
+
+std::optional<Place> place_of(const StoredTensor& stored) {
+  if (stored.extents.size() != 1) return std::nullopt;
+  const Extent& extent = stored.extents.front();
+  return Place{extent.file, extent.offset, stored.dtype, stored.shape, extent.strides};
+}
+
+}  // namespace
+
+void mark_shared(Checkpoint& source, OutputState& state) {
+  if (!shares_storages(source.kind())) return;
+  std::map<Place, std::size_t> first;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    OutputItem& item = state.tensors[i];
+    if (item.tied_to || checked_numel(item.shape) == 0) continue;
+    const std::optional<Place> place = place_of(source.locate(item.source));
+    if (!place) continue;
+    const auto [known, fresh] = first.emplace(*place, i);
+    if (!fresh) item.tied_to = known->second;
+  }
+}
+
+void mark_ties(Checkpoint& source, OutputState& state) {
+  mark_shared(source, state);
+  // Only tensors that agree in all of this can be tied; most are alone in their group and are never read.
+  std::map<std::tuple<DType, DType, Dims>, std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    const OutputItem& item = state.tensors[i];
+    if (!item.tied_to && item.shape.size() >= 2 && checked_numel(item.shape) > 0) {
+      groups[{source.tensors()[item.source].dtype, item.dtype, item.shape}].push_back(i);
+    }
+  }
+  Comparer comparer(source);
+  for (const auto& [key, group] : groups) {
+    if (!names_differ(state, group)) continue;
+    std::map<std::string, std::vector<std::size_t>> by_sample;
+    for (const std::size_t index : group) {
+      OutputItem& item = state.tensors[index];
+      std::vector<std::size_t>& kept = by_sample[comparer.sample(item)];
+      const auto twin = std::find_if(kept.begin(), kept.end(), [&](std::size_t other) {
+        const OutputItem& before = state.tensors[other];
+        return without_digits(fqn_of(before.path)) != without_digits(fqn_of(item.path)) &&
+               comparer.equal(before, item) && !comparer.constant(item);
+      });
+      if (twin != kept.end()) {
+        item.tied_to = *twin;
+      } else {
+        kept.push_back(index);
+      }
+    }
+  }
+  // What shares a storage with a tensor that turned out to be tied is tied to the same one.
+  for (OutputItem& item : state.tensors) {
+    while (item.tied_to && state.tensors[*item.tied_to].tied_to)
+      item.tied_to = state.tensors[*item.tied_to].tied_to;
+  }
+}
+
+}  // namespace accel::ckpt

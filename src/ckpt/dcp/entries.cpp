@@ -1,0 +1,173 @@
+#include "ckpt/dcp/entries.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+#include "ckpt/dcp/parts.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using pickle::Field;
+using pickle::NodeList;
+using pickle::NodePairs;
+using pickle::NodeRef;
+using pickle::reject;
+using pickle::Type;
+
+class EntriesReader {
+ public:
+  EntriesReader(const NodePairs& state_dict, const DcpNames& names, std::size_t input_bytes)
+      : state_dict_(state_dict), names_(names), budget_(input_bytes), paths_(names.size()) {}
+
+  void read_paths(const std::optional<NodeRef>& planner_data) {
+    if (!planner_data || planner_data->is_none()) return;
+    const NodePairs pairs = pickle::require_mapping(*planner_data, "planner_data");
+    DcpNameFinder finder(names_);
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const auto id = finder.find(pairs.key(i), "a key of planner_data");
+      if (id) paths_[*id] = pairs.value(i).id();
+      if (!id) has_lost_paths_ = true;
+    }
+  }
+
+  DcpEntries run() {
+    for (std::size_t id = 0; id < names_.size(); ++id) read_entry(id);
+    number();
+    return std::move(entries_);
+  }
+
+ private:
+  void read_entry(std::size_t id) {
+    const DcpNames::Name& name = names_[id];
+    const NodeRef value = state_dict_.value(name.entry);
+    try {
+      if (const auto fields = tensor_.find(value)) {
+        entries_.tensors.push_back(tensor_of(id, *fields));
+        entries_.tensor_ids.push_back(static_cast<std::uint32_t>(id));
+      } else if (bytes_.find(value)) {
+        entries_.objects.push_back({std::string(name.fqn), path_of(id), {}});
+        entries_.object_ids.push_back(static_cast<std::uint32_t>(id));
+      } else {
+        reject("neither a tensor nor an object", value);
+      }
+    } catch (Error& e) {
+      e.add_context(fmt::format("'{}'", name.fqn));
+      throw;
+    }
+  }
+
+  // From places among all entries to places among the tensors.
+  void number() {
+    std::vector<std::size_t> before(names_.size() + 1, 0);
+    for (const DcpTensor& tensor : entries_.tensors) before[tensor.position + 1] = 1;
+    std::partial_sum(before.begin(), before.end(), before.begin());
+    for (DcpTensor& tensor : entries_.tensors) tensor.position = before[tensor.position];
+  }
+
+  DcpTensor tensor_of(std::size_t id, const NodePairs& fields) {
+    DcpTensor tensor;
+    tensor.fqn = names_[id].fqn;
+    tensor.position = names_[id].entry;
+    tensor.path = path_of(id);
+    tensor.dtype = dtype_of(properties_.require(fields));
+    dims_.read(size_.require(fields), tensor.shape, budget_);
+    budget_.spend(sizeof(DcpTensor) + tensor.fqn.size() + tensor.shape.size() * sizeof(std::int64_t));
+    const NodeRef chunks = chunks_.require(fields);
+    const std::optional<NodeList> list = chunks.sequence();
+    if (!list) reject("chunks is not a list", chunks);
+    budget_.spend(list->size() * (sizeof(DcpRange) + 2 * tensor.shape.size() * sizeof(std::int64_t)));
+    tensor.chunks.reserve(list->size(), tensor.shape.size());
+    Box box;
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const NodePairs of_chunk = chunk_.require((*list)[i]);
+      dims_.read(offsets_.require(of_chunk), box.offsets, budget_);
+      dims_.read(sizes_.require(of_chunk), box.sizes, budget_);
+      check_within(box, tensor.shape);
+      tensor.chunks.add(box);
+    }
+    return tensor;
+  }
+
+  // TensorProperties pickles as a tuple of 5 (torch 2.15: 6) whose first is the dtype.
+  DType dtype_of(NodeRef properties) {
+    const auto call = properties.call();
+    const auto state = call && !call->states().empty() ? call->states()[0].sequence() : std::nullopt;
+    if (!state || state->size() < 5 || state->size() > 6)
+      reject("tensor properties are expected", properties);
+    const NodeRef dtype = (*state)[0];
+    if (dtype_ && dtype.id() == dtype_id_) return *dtype_;
+    const auto name = dtype.global();
+    dtype_ = name && name->module == "torch" ? dtype_of_torch_name(name->name) : std::nullopt;
+    dtype_id_ = dtype.id();
+    if (!dtype_) reject("unknown dtype", dtype);
+    return *dtype_;
+  }
+
+  StatePath path_of(std::size_t id) {
+    if (paths_[id] == pickle::Ref()) {
+      // A planner may add entries without paths. But next to a path without an entry, a name is damaged.
+      if (has_lost_paths_)
+        throw Error(ErrorKind::kCorrupt, "planner_data has no path of it, but paths of what is not there");
+      return {std::string(names_[id].fqn)};
+    }
+    const NodeRef value(graph(), paths_[id]);
+    const std::optional<NodeList> keys = value.sequence();
+    if (!keys) reject("a path of planner_data is not a tuple", value);
+    budget_.spend(keys->size() * sizeof(PathKey));
+    StatePath path;
+    path.reserve(keys->size());
+    for (std::size_t i = 0; i < keys->size(); ++i) {
+      const NodeRef key = (*keys)[i];
+      if (const auto text = key.text()) {
+        budget_.spend(text->size());
+        path.emplace_back(std::in_place_type<std::string>, *text);
+      } else if (const auto number = key.integer()) {
+        path.emplace_back(*number);
+      } else {
+        reject("a path of planner_data has a key that is neither string nor integer", key);
+      }
+    }
+    // The name is the path joined with dots; else one of the two is damaged.
+    if (const std::string fqn = fqn_of(path); fqn != names_[id].fqn)
+      throw Error(ErrorKind::kCorrupt, fmt::format("its path in planner_data is another one, '{}'", fqn));
+    return path;
+  }
+
+  // Of any name there is; called only if there is one.
+  [[nodiscard]] const pickle::Graph& graph() const { return state_dict_.key(0).graph(); }
+
+  const NodePairs& state_dict_;
+  const DcpNames& names_;
+  DcpBudget budget_;
+  bool has_lost_paths_ = false;     // Of names that state_dict_metadata does not have.
+  std::vector<pickle::Ref> paths_;  // By id; None where planner_data has no such key.
+  DcpEntries entries_;
+  DcpDimsReader dims_;
+  std::optional<DType> dtype_;
+  pickle::Ref dtype_id_{};
+
+  Type tensor_{kDcpModule, "TensorStorageMetadata"};
+  Type bytes_{kDcpModule, "BytesStorageMetadata"};
+  Type chunk_{kDcpModule, "ChunkStorageMetadata"};
+  Field properties_{"TensorStorageMetadata", "properties"};
+  Field size_{"TensorStorageMetadata", "size"};
+  Field chunks_{"TensorStorageMetadata", "chunks"};
+  Field offsets_{"ChunkStorageMetadata", "offsets"};
+  Field sizes_{"ChunkStorageMetadata", "sizes"};
+};
+
+}  // namespace
+
+DcpEntries read_dcp_entries(const NodePairs& state_dict, const std::optional<NodeRef>& planner_data,
+                            const DcpNames& names, std::size_t input_bytes) {
+  EntriesReader reader(state_dict, names, input_bytes);
+  reader.read_paths(planner_data);
+  return reader.run();
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/names.hpp"
+#include "ckpt/dcp/parts.hpp"
+#include "ckpt/dcp/places.hpp"
+
+namespace accel::ckpt {
+
+/// storage_data of a `.metadata`: in which range of which file everything is. It refers neither to the input
+/// nor to the document. One is for one thread.
+class DcpStorageData {
+ public:
+  /// What is in storage_data but not among the names is left out. Throws Error (kCorrupt).
+  DcpStorageData(const pickle::NodePairs& storage_data, const DcpNames& names, std::size_t input_bytes);
+
+  /// What the ranges that are found refer to.
+  [[nodiscard]] std::shared_ptr<const DcpFiles> files() const { return files_; }
+  [[nodiscard]] std::optional<DcpRange> find_object(std::size_t id) const;
+  /// Makes find_chunk look among the chunks of that name. It is fastest if asked in the order of the offsets.
+  void select(std::size_t id) { places_.select(id); }
+  [[nodiscard]] std::optional<DcpRange> find_chunk(std::span<const std::int64_t> offset) {
+    const std::optional<std::uint32_t> place = places_.find_chunk(offset);
+    return place ? std::optional(range_of(*place)) : std::nullopt;
+  }
+
+ private:
+  struct Info {
+    std::uint64_t offset;
+    std::uint64_t length;
+    std::uint32_t file;
+  };
+  struct Reading;
+
+  std::uint32_t info_of(std::string_view fqn, pickle::NodeRef info, Reading& reading);
+  [[nodiscard]] DcpRange range_of(std::uint32_t place) const {
+    const Info& info = infos_[place];
+    return {&(*files_)[info.file], info.offset, info.length};
+  }
+
+  DcpBudget budget_;
+  DcpPlaces places_;  // Their values are indices into infos_.
+  LargeVector<Info> infos_;
+  std::shared_ptr<const DcpFiles> files_;
+};
+
+}  // namespace accel::ckpt

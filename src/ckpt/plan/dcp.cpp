@@ -1,0 +1,110 @@
+#include "ckpt/plan/dcp.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "ckpt/dcp/rank_plan.hpp"
+#include "ckpt/plan/torch.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+// What a rank writes, and which item of the state each of its chunks is a part of.
+struct RankItems {
+  std::vector<DcpItem> items;
+  std::vector<const OutputItem*> sources;  // nullptr: an object.
+};
+
+void add_chunk(RankItems& rank, const OutputItem& item, Box box) {
+  rank.items.push_back({item.path, TensorChunk{item.dtype, item.shape, std::move(box)}});
+  rank.sources.push_back(&item);
+}
+
+void split(const OutputItem& item, std::vector<RankItems>& ranks) {
+  if (item.shape.empty() || checked_numel(item.shape) == 0) {
+    add_chunk(ranks.front(), item, Box::whole(item.shape));
+    return;
+  }
+  const auto world = static_cast<std::int64_t>(ranks.size());
+  const std::int64_t rows = item.shape.front();
+  const std::int64_t share = rows / world + (rows % world != 0 ? 1 : 0);
+  for (std::int64_t begin = 0, r = 0; begin < rows; begin += share, ++r) {
+    Box box = Box::whole(item.shape);
+    box.offsets.front() = begin;
+    box.sizes.front() = std::min(share, rows - begin);
+    add_chunk(ranks[static_cast<std::size_t>(r)], item, std::move(box));
+  }
+}
+
+bool has_tensor(const pickle::Value& value) {
+  const auto in_values = [](const pickle::Values& values) {
+    return std::any_of(values.begin(), values.end(), has_tensor);
+  };
+  const auto in_pairs = [](const pickle::Pairs& pairs) {
+    return std::any_of(pairs.begin(), pairs.end(),
+                       [](const auto& pair) { return has_tensor(pair.first) || has_tensor(pair.second); });
+  };
+  if (value.get<pickle::Persistent>() != nullptr) return true;
+  if (const auto* set = value.get<pickle::Set>()) return in_values(set->items);
+  if (const auto* dict = value.get<pickle::Dict>()) return in_pairs(dict->items);
+  if (const auto* items = pickle::sequence_of(value)) return in_values(*items);
+  const auto* object = value.get<pickle::Object>();
+  if (object == nullptr) return false;
+  const pickle::ObjectParts& parts = **object;
+  return has_tensor(parts.callable) || in_values(parts.args) || in_pairs(parts.kwargs) ||
+         in_values(parts.states) || in_values(parts.items) || in_pairs(parts.pairs);
+}
+
+OutputFile plan_file(const DcpRankPlan& plan, const std::vector<const OutputItem*>& sources) {
+  OutputFile file;
+  file.name = plan.file;
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    const PlannedItem& planned = plan.items[i];
+    std::string record = dcp_item_record(plan, i);
+    file.segments.push_back({planned.record_offset, record.size(), std::move(record)});
+    std::vector<OutputContent> storages;
+    if (sources[i] != nullptr) {
+      storages.push_back(content_of(*sources[i], {std::get<TensorChunk>(planned.item.content).box}));
+    }
+    append_torch_archive(file, planned.offset, dcp_archive(planned.item), std::move(storages));
+  }
+  return file;
+}
+
+}  // namespace
+
+OutputPlan plan_dcp(const OutputState& state, int ranks) {
+  if (ranks < 1) throw Error(ErrorKind::kUsage, fmt::format("{} ranks; at least 1 is needed", ranks));
+  std::vector<RankItems> by_rank(static_cast<std::size_t>(ranks));
+  for (const OutputItem& item : state.tensors) split(item, by_rank);
+  for (const OutputObject& object : state.objects) {
+    if (has_tensor(object.value)) {
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("'{}' has a tensor in it, in a place where tensors are not looked for",
+                              fqn_of(object.path)));
+    }
+    by_rank.front().items.push_back({object.path, object.value});
+    by_rank.front().sources.push_back(nullptr);
+  }
+  std::vector<DcpRankPlan> plans;
+  OutputPlan output;
+  for (int rank = 0; rank < ranks; ++rank) {
+    RankItems& items = by_rank[static_cast<std::size_t>(rank)];
+    plans.push_back(plan_dcp_rank(rank, std::move(items.items)));
+    output.files.push_back(plan_file(plans.back(), items.sources));
+  }
+  std::string metadata = encode_dcp_metadata(plans);
+  OutputFile file;
+  file.name = ".metadata";
+  file.bytes = metadata.size();
+  file.segments.push_back({0, file.bytes, std::move(metadata)});
+  output.files.push_back(std::move(file));
+  return output;
+}
+
+}  // namespace accel::ckpt

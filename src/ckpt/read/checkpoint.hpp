@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/io/file_cache.hpp"
+#include "ckpt/pickle/value.hpp"
+#include "ckpt/read/kind.hpp"
+#include "ckpt/safetensors/header.hpp"
+#include "ckpt/tensor/state_path.hpp"
+#include "ckpt/tensor/stored_tensor.hpp"
+
+namespace accel::ckpt {
+
+/// A tensor of a checkpoint: what it is, not yet where it lies.
+struct TensorEntry {
+  std::string name;  ///< fqn_of(path): unique in the checkpoint.
+  StatePath path;    ///< In the nested state dict, with the root key, if the checkpoint has one.
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::size_t pieces = 1;  ///< In how many pieces it is stored ...
+  std::size_t copies = 0;  ///< ... and how many of these other ranks have written again.
+};
+
+/// Anything in a checkpoint that is no tensor.
+struct ObjectEntry {
+  std::string name;
+  StatePath path;
+};
+
+/// A checkpoint of any kind, open for reading: a list of tensors, and where each one's bytes are. Every
+/// reader gives this, and everything that reads checkpoints works on it. Nothing in the files is trusted, and
+/// nothing in them is executed. Not for use by several threads at once, but for locate() with files of the
+/// thread's own; StoredTensors may be read by any thread, with a TensorReader of its own.
+///
+///   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path);
+///   TensorReader reader(checkpoint->directory());
+///   const StoredTensor stored = checkpoint->locate(0);
+///   reader.read_range(stored, begin, end, bytes);
+class Checkpoint {
+ public:
+  virtual ~Checkpoint() = default;
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
+
+  [[nodiscard]] Kind kind() const { return contents_.kind; }
+  /// The file, or the directory, that was opened.
+  [[nodiscard]] const std::filesystem::path& path() const { return contents_.path; }
+  /// What the file names of StoredTensors are relative to.
+  [[nodiscard]] const std::filesystem::path& directory() const { return contents_.directory; }
+  /// In the order of the state dict as far as the format keeps it.
+  [[nodiscard]] const std::vector<TensorEntry>& tensors() const { return contents_.tensors; }
+  [[nodiscard]] const std::vector<ObjectEntry>& objects() const { return contents_.objects; }
+  /// The `__metadata__` of safetensors; empty for other kinds.
+  [[nodiscard]] const StringMap& metadata() const { return contents_.metadata; }
+
+  /// Where tensors()[tensor] lies; reads what is needed to know. Not cached. Throws Error (kCorrupt) if the
+  /// files contradict the entry.
+  [[nodiscard]] StoredTensor locate(std::size_t tensor);
+  /// The same, for several threads at once, each with `files` of its own, which are of directory().
+  [[nodiscard]] StoredTensor locate(std::size_t tensor, FileCache& files) const {
+    return locate_in(tensor, files);
+  }
+  /// Throws Error (kCorrupt) unless the pieces of tensors()[tensor] cover it, once each.
+  virtual void check_coverage(std::size_t tensor);
+  /// objects()[object] as a value; tensors inside are Objects.
+  [[nodiscard]] virtual pickle::Value read_object(std::size_t object) = 0;
+
+ protected:
+  struct Contents {
+    Kind kind = Kind::kUnknown;
+    std::filesystem::path path;
+    std::filesystem::path directory;
+    std::vector<TensorEntry> tensors;
+    std::vector<ObjectEntry> objects;
+    StringMap metadata;
+  };
+
+  Checkpoint() = default;
+
+  [[nodiscard]] virtual StoredTensor locate_in(std::size_t tensor, FileCache& files) const = 0;
+
+  Contents contents_;  ///< Filled by the constructor of each kind.
+
+ private:
+  std::optional<FileCache> files_;
+};
+
+/// Opens one checkpoint, or model file, of any kind; `path` is what find_checkpoint gave, or a file or
+/// directory that is a checkpoint itself. Throws Error: kMissing, kCorrupt, and kFailure for what is no
+/// checkpoint.
+[[nodiscard]] std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path);
+
+}  // namespace accel::ckpt

@@ -1,0 +1,137 @@
+#include "ckpt/read/kind.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/directory.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/io/endian.hpp"
+#include "ckpt/safetensors/header.hpp"
+#include "ckpt/store/weight_index.hpp"
+#include "ckpt/zip/index.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+Kind kind_of_content(const fs::path& path) {
+  const File file = File::open_read(path);
+  const std::uint64_t bytes = file.size();
+  const FileWindow window(file, 0, bytes);
+  if (looks_like_zip(window)) {
+    const ZipIndex zip(window);
+    if (zip.find("data.pkl") == nullptr) return Kind::kUnknown;
+    return zip.find("constants.pkl") != nullptr ? Kind::kTorchScript : Kind::kTorch;
+  }
+  if (path.extension() == ".safetensors") return Kind::kSafetensors;
+  if (bytes < 9) return Kind::kUnknown;
+  const auto start = window.read(0, 9);
+  const bool plausible = get_uint(start, 0, 8) <= kSafetensorsHeaderLimit && start[8] == std::byte{'{'};
+  return plausible ? Kind::kSafetensors : Kind::kUnknown;
+}
+
+Kind kind_of_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name.ends_with(".safetensors.index.json")) return Kind::kSafetensorsSharded;
+  if (name.ends_with(".bin.index.json")) return Kind::kTorchSharded;
+  if (name.starts_with("shard-") && name.ends_with(".safetensors")) return Kind::kDcpSafetensors;
+  if (parse_rank_file_name(name)) {
+    fs::path description = path;
+    return fs::exists(description.replace_extension(".json")) ? Kind::kLocal : Kind::kDtensor;
+  }
+  return kind_of_content(path);
+}
+
+bool is_shard(const std::string& name) {
+  const std::optional<WeightShard> shard = parse_weight_shard(name);
+  return shard && shard->count > 1;
+}
+
+// An optimizer's file is of a set only if all are shards of it: it is no part of a model beside it.
+bool may_be_one_set(const std::vector<std::string>& names) {
+  const auto is_optimizer = [](const std::string& name) { return name.starts_with("optimizer"); };
+  if (std::none_of(names.begin(), names.end(), is_optimizer)) return true;
+  const std::optional<WeightShard> first = parse_weight_shard(names.front());
+  return first && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+           const std::optional<WeightShard> shard = parse_weight_shard(name);
+           return shard && shard->stem == first->stem;
+         });
+}
+
+Kind kind_of_directory(const fs::path& path) {
+  if (has_dcp_metadata(path)) return Kind::kDcp;
+  if (!index_names_in(path, ".safetensors").empty()) return Kind::kSafetensorsSharded;
+  if (!files_in(path, "shard-", ".safetensors").empty()) return Kind::kDcpSafetensors;
+  const std::vector<std::string> safetensors = files_in(path, "", ".safetensors");
+  // One shard alone is a set that has lost the others.
+  const bool several = (safetensors.size() > 1 && may_be_one_set(safetensors)) ||
+                       (safetensors.size() == 1 && is_shard(safetensors.front()));
+  if (several && !fs::exists(path / "model.safetensors")) return Kind::kSafetensorsSharded;
+  if (safetensors.empty() && !index_names_in(path, ".bin").empty()) return Kind::kTorchSharded;
+  return Kind::kDirectory;
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kDcp:
+      return "dcp";
+    case Kind::kDcpSafetensors:
+      return "dcp-safetensors";
+    case Kind::kSafetensors:
+      return "safetensors";
+    case Kind::kSafetensorsSharded:
+      return "safetensors-sharded";
+    case Kind::kTorch:
+      return "torch";
+    case Kind::kTorchSharded:
+      return "torch-sharded";
+    case Kind::kTorchScript:
+      return "torchscript";
+    case Kind::kLocal:
+      return "local";
+    case Kind::kDtensor:
+      return "dtensor";
+    case Kind::kDirectory:
+      return "directory";
+    case Kind::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+Kind kind_of(const fs::path& path) {
+  if (!fs::exists(path)) throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()));
+  if (fs::is_directory(path)) return kind_of_directory(path);
+  try {
+    return kind_of_file(path);
+  } catch (Error& e) {
+    if (e.message().find(path.string()) == std::string::npos)
+      e.add_context(fmt::format("'{}'", path.string()));
+    throw;
+  }
+}
+
+std::optional<RankFileName> parse_rank_file_name(std::string_view name) {
+  constexpr std::string_view kMark = "_rank";
+  constexpr std::string_view kEnding = ".bin";
+  if (!name.ends_with(kEnding)) return std::nullopt;
+  name.remove_suffix(kEnding.size());
+  const std::size_t mark = name.rfind(kMark);
+  if (mark == std::string_view::npos) return std::nullopt;
+  const std::string_view stem = name.substr(0, mark);
+  const std::string_view digits = name.substr(mark + kMark.size());
+  if (!stem.starts_with("pytorch_model_fsdp") && !stem.starts_with("optimizer")) return std::nullopt;
+  int rank = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) return std::nullopt;
+  return RankFileName{std::string(stem), rank};
+}
+
+}  // namespace accel::ckpt

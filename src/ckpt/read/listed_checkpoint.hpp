@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ckpt/pickle/value.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/tensor/stored_tensor.hpp"
+
+namespace accel::ckpt {
+
+/// A tensor whose place is known.
+struct ListedTensor {
+  StatePath path;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::vector<Extent> extents;
+  std::vector<Extent> copies = {};
+  /// Why it cannot be read ("a sparse tensor"); it is listed, but locate() refuses it.
+  std::string obstacle = {};
+};
+
+/// An object whose value is known.
+struct ListedObject {
+  StatePath path;
+  pickle::Value value;
+};
+
+/// A checkpoint of which everything but the data of tensors has been read.
+struct Listing {
+  Kind kind = Kind::kUnknown;
+  std::filesystem::path path;
+  std::filesystem::path directory;
+  std::vector<ListedTensor> tensors;
+  std::vector<ListedObject> objects;
+  StringMap metadata;
+};
+
+/// A Checkpoint over a Listing: what most readers make.
+class ListedCheckpoint final : public Checkpoint {
+ public:
+  /// Throws Error (kFailure) if two entries have the same name.
+  explicit ListedCheckpoint(Listing listing);
+
+  [[nodiscard]] pickle::Value read_object(std::size_t object) override;
+
+ private:
+  [[nodiscard]] StoredTensor locate_in(std::size_t tensor, FileCache& files) const override;
+
+  std::vector<ListedTensor> tensors_;
+  std::vector<ListedObject> objects_;
+};
+
+}  // namespace accel::ckpt

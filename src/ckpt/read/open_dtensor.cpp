@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "ckpt/io/file_cache.hpp"
+#include "ckpt/read/openers.hpp"
+#include "ckpt/read/rank_files.hpp"
+#include "ckpt/torch/dtensor.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torch/state_walk.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+// Where the parts of a rank's local tensor are in its file.
+std::vector<Extent> extents_of(const std::string& file, const TorchFile& archive, const DTensor& tensor) {
+  std::vector<Extent> extents;
+  const std::vector<LocalPart> parts = parts_of(tensor);
+  if (parts.empty()) return extents;
+  const std::uint64_t first = archive.offset_of(tensor.local);
+  for (const LocalPart& part : parts) {
+    // Within the local tensor, whose bounds have been checked.
+    std::int64_t elems = 0;
+    for (std::size_t d = 0; d < part.local_offset.size(); ++d)
+      elems += part.local_offset[d] * tensor.local.strides[d];
+    const auto skipped = static_cast<std::uint64_t>(elems) * item_bytes(tensor.local.dtype);
+    extents.push_back({file, first + skipped, part.box, tensor.local.strides});
+  }
+  return extents;
+}
+
+class Reader {
+ public:
+  explicit Reader(const RankFiles& set) : set_(set), files_(set.directory) {}
+
+  void read(const std::string& name) {
+    const File& file = files_.open(name);
+    try {
+      const TorchFile archive(FileWindow(file, 0, file.size()));
+      StateVisitor visitor;
+      visitor.tensor = [&](const StatePath& path, const TorchTensor& tensor, const pickle::Value& value) {
+        try {
+          add_tensor(name, archive, path, tensor, value);
+        } catch (Error& e) {
+          e.add_context(fmt::format("tensor '{}'", fqn_of(path)));
+          throw;
+        }
+      };
+      // The ranks have the same objects; what a rank alone has should not be lost.
+      visitor.object = [&](const StatePath& path, const pickle::Value& value) {
+        if (object_names_.insert(fqn_of(path)).second) objects_.push_back({path, value});
+      };
+      walk_state(archive.read_pickle(), visitor);
+    } catch (Error& e) {
+      e.add_context(fmt::format("'{}'", file.path().string()));
+      throw;
+    }
+  }
+
+  // Every rank of every mesh must have been read: what it holds may be missing otherwise.
+  void check_ranks() const {
+    for (const std::int64_t rank : ranks_) require_rank(set_, rank, static_cast<std::int64_t>(ranks_.size()));
+  }
+
+  void take(Listing& listing) && {
+    listing.tensors = std::move(gatherer_).take();
+    listing.objects = std::move(objects_);
+  }
+
+ private:
+  void add_tensor(const std::string& file, const TorchFile& archive, const StatePath& path,
+                  const TorchTensor& tensor, const pickle::Value& value) {
+    if (const std::optional<DTensor> sharded = dtensor_of(value)) {
+      ranks_.insert(sharded->ranks.begin(), sharded->ranks.end());
+      ListedTensor& listed = gatherer_.tensor(path, sharded->local.dtype, sharded->shape);
+      for (Extent& extent : extents_of(file, archive, *sharded)) listed.extents.push_back(std::move(extent));
+      return;
+    }
+    ListedTensor& listed = gatherer_.tensor(path, tensor.dtype, tensor.shape);
+    listed.obstacle = tensor.obstacle;
+    if (!tensor.obstacle.empty() || checked_numel(tensor.shape) == 0) return;
+    listed.extents.push_back({file, archive.offset_of(tensor), Box::whole(tensor.shape), tensor.strides});
+  }
+
+  const RankFiles& set_;
+  FileCache files_;
+  RankGatherer gatherer_;
+  std::vector<ListedObject> objects_;
+  std::set<std::string> object_names_;
+  std::set<std::int64_t> ranks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_dtensor(const std::filesystem::path& file) {
+  const RankFiles set = rank_files_of(file);
+  Listing listing{Kind::kDtensor, file, set.directory, {}, {}, {}};
+  Reader reader(set);
+  for (const auto& [rank, name] : set.files) reader.read(name);
+  reader.check_ranks();
+  std::move(reader).take(listing);
+  return std::make_unique<ListedCheckpoint>(std::move(listing));
+}
+
+}  // namespace accel::ckpt

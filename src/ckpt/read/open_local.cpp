@@ -1,0 +1,222 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/json_text.hpp"
+#include "ckpt/io/file_cache.hpp"
+#include "ckpt/read/openers.hpp"
+#include "ckpt/read/rank_files.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torch/state_walk.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
+
+[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
+
+const json& require(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (!object.is_object() || found == object.end()) reject(fmt::format("'{}' is missing", key));
+  return *found;
+}
+
+std::int64_t require_int(const json& object, const char* key) {
+  const json& value = require(object, key);
+  const bool sound = value.is_number_unsigned() && std::in_range<std::int64_t>(value.get<std::uint64_t>());
+  if (!sound) reject(fmt::format("'{}' is {}", key, value.dump()));
+  return value.get<std::int64_t>();
+}
+
+// Which elements of a tensor a rank has.
+struct Share {
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct Description {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 0;
+  std::map<std::string, Share> tensors;
+};
+
+Share share_of(const json& value) {
+  Share share;
+  const json& dtype = require(value, "dtype");
+  const auto known = dtype.is_string() ? dtype_of_torch_name(dtype.get<std::string>()) : std::nullopt;
+  if (!known) reject(fmt::format("its dtype is {}", dtype.dump()));
+  share.dtype = *known;
+  const json& shape = require(value, "shape");
+  if (!shape.is_array()) reject(fmt::format("its shape is {}", shape.dump()));
+  for (const json& dim : shape) {
+    const bool sound = dim.is_number_unsigned() && std::in_range<std::int64_t>(dim.get<std::uint64_t>());
+    if (!sound) reject(fmt::format("its shape is {}", shape.dump()));
+    share.shape.push_back(dim.get<std::int64_t>());
+  }
+  (void)checked_nbytes(share.shape, item_bytes(share.dtype));
+  share.begin = require_int(value, "begin");
+  share.end = require_int(value, "end");
+  if (share.begin > share.end || share.end > checked_numel(share.shape))
+    reject(fmt::format("elements {} to {} of shape {}", share.begin, share.end, to_string(share.shape)));
+  return share;
+}
+
+Description read_description(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) {
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()))
+        .hint("it says which elements the .bin beside it has");
+  }
+  try {
+    const json document = read_json_file(path);
+    if (!document.is_object()) reject("it is not a JSON object");
+    const std::int64_t version = require_int(document, "version");
+    if (version != kVersion) reject(fmt::format("version {}, but only {} is known", version, kVersion));
+    Description description;
+    description.rank = require_int(document, "rank");
+    description.world_size = require_int(document, "world_size");
+    if (description.rank >= description.world_size || description.world_size > kMostRanks)
+      reject(fmt::format("rank {} of {}", description.rank, description.world_size));
+    const json& tensors = require(document, "tensors");
+    if (!tensors.is_object()) reject("its tensors are no object");
+    for (const auto& [name, value] : tensors.items()) {
+      try {
+        description.tensors.emplace(name, share_of(value));
+      } catch (Error& e) {
+        e.add_context(fmt::format("tensor '{}'", name));
+        throw;
+      }
+    }
+    return description;
+  } catch (Error& e) {
+    e.add_context(fmt::format("'{}'", path.string()));
+    throw;
+  }
+}
+
+// The share's elements lie one after another; as boxes of the whole tensor.
+void add_pieces(ListedTensor& tensor, const Share& share, const std::string& file, std::uint64_t offset,
+                std::int64_t stride) {
+  const std::uint64_t item = item_bytes(share.dtype);
+  for (Box& box : boxes_of_range(share.shape, share.begin, share.end)) {
+    const std::int64_t before = flat_index(share.shape, box.offsets) - share.begin;
+    Dims strides = row_major_strides(box.sizes);
+    for (std::int64_t& step : strides) step = checked_mul(step, stride);
+    const std::uint64_t at = offset + static_cast<std::uint64_t>(before * stride) * item;
+    tensor.extents.push_back({file, at, std::move(box), std::move(strides)});
+  }
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& directory) : files_(directory) {}
+
+  void read(const std::string& name, const Description& description) {
+    const File& file = files_.open(name);
+    try {
+      const TorchFile archive(FileWindow(file, 0, file.size()));
+      std::size_t found = 0;
+      StateVisitor visitor;
+      visitor.tensor = [&](const StatePath& path, const TorchTensor& tensor, const pickle::Value&) {
+        try {
+          add_tensor(name, archive, path, tensor, description);
+        } catch (Error& e) {
+          e.add_context(fmt::format("tensor '{}'", fqn_of(path)));
+          throw;
+        }
+        ++found;
+      };
+      visitor.object = [&](const StatePath& path, const pickle::Value&) {
+        reject(fmt::format("'{}' is no tensor", fqn_of(path)));
+      };
+      walk_state(archive.read_pickle(), visitor);
+      if (found != description.tensors.size()) {
+        reject(fmt::format("it has {} tensors, the .json beside it {}", found, description.tensors.size()));
+      }
+    } catch (Error& e) {
+      e.add_context(fmt::format("'{}'", file.path().string()));
+      throw;
+    }
+  }
+
+  std::vector<ListedTensor> take() && {
+    check_ranges();
+    return std::move(gatherer_).take();
+  }
+
+ private:
+  void add_tensor(const std::string& file, const TorchFile& archive, const StatePath& path,
+                  const TorchTensor& tensor, const Description& description) {
+    const std::string name = fqn_of(path);
+    const auto share = description.tensors.find(name);
+    if (share == description.tensors.end() || path.size() != 1)
+      reject("the .json beside it does not list it");
+    const Share& said = share->second;
+    if (tensor.dtype != said.dtype || tensor.shape != Dims{said.end - said.begin}) {
+      reject(fmt::format("it is {} {}, the .json beside it says {} elements of {}", torch_name(tensor.dtype),
+                         to_string(tensor.shape), said.end - said.begin, torch_name(said.dtype)));
+    }
+    ListedTensor& listed = gatherer_.tensor(path, said.dtype, said.shape);
+    ranges_[name].emplace_back(said.begin, said.end);
+    if (said.begin < said.end)
+      add_pieces(listed, said, file, archive.offset_of(tensor), tensor.strides.at(0));
+  }
+
+  // Ranges of several ranks are the same, or have nothing in common; together they are everything.
+  void check_ranges() {
+    for (auto& [name, ranges] : ranges_) {
+      std::sort(ranges.begin(), ranges.end());
+      ranges.erase(std::unique(ranges.begin(), ranges.end()), ranges.end());
+      std::erase_if(ranges, [](const auto& range) { return range.first == range.second; });
+      for (std::size_t i = 1; i < ranges.size(); ++i) {
+        if (ranges[i].first < ranges[i - 1].second) {
+          reject(fmt::format("tensor '{}': elements {} to {} and {} to {} of two ranks overlap", name,
+                             ranges[i - 1].first, ranges[i - 1].second, ranges[i].first, ranges[i].second));
+        }
+      }
+    }
+  }
+
+  FileCache files_;
+  RankGatherer gatherer_;
+  std::map<std::string, std::vector<std::pair<std::int64_t, std::int64_t>>> ranges_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_local(const std::filesystem::path& file) {
+  const RankFiles set = rank_files_of(file);
+  Listing listing{Kind::kLocal, file, set.directory, {}, {}, {}};
+  Reader reader(set.directory);
+  std::int64_t world_size = 0;
+  for (const auto& [rank, name] : set.files) {
+    const std::filesystem::path json_path = (set.directory / name).replace_extension(".json");
+    const Description description = read_description(json_path);
+    if (world_size == 0) world_size = description.world_size;
+    if (description.rank != rank || description.world_size != world_size) {
+      throw Error(ErrorKind::kCorrupt,
+                  fmt::format("'{}' says rank {} of {}, but rank {} of {} is expected", json_path.string(),
+                              description.rank, description.world_size, rank, world_size))
+          .hint("files of different saves may be mixed");
+    }
+    reader.read(name, description);
+  }
+  for (std::int64_t rank = 0; rank < world_size; ++rank) require_rank(set, rank, world_size);
+  listing.tensors = std::move(reader).take();
+  return std::make_unique<ListedCheckpoint>(std::move(listing));
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,72 @@
+#include "ckpt/read/rank_files.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/directory.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+// Pieces whose box came before become copies. The order stays as it is.
+void part_copies(ListedTensor& tensor) {
+  std::set<std::pair<Dims, Dims>> seen;
+  std::vector<Extent> pieces;
+  for (Extent& extent : tensor.extents) {
+    const bool fresh = seen.emplace(extent.box.offsets, extent.box.sizes).second;
+    (fresh ? pieces : tensor.copies).push_back(std::move(extent));
+  }
+  tensor.extents = std::move(pieces);
+}
+
+}  // namespace
+
+RankFiles rank_files_of(const std::filesystem::path& file) {
+  const std::optional<RankFileName> name = parse_rank_file_name(file.filename().string());
+  if (!name)
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is not called as the file of a rank", file.string()));
+  RankFiles set{parent_of(file), name->stem, {}};
+  for (std::string& other : files_in(set.directory, set.stem + "_rank", ".bin")) {
+    const std::optional<RankFileName> parsed = parse_rank_file_name(other);
+    if (!parsed || parsed->stem != set.stem) continue;
+    const auto [known, fresh] = set.files.emplace(parsed->rank, other);
+    if (!fresh) {
+      throw Error(ErrorKind::kCorrupt,
+                  fmt::format("'{}' has both {} and {}", set.directory.string(), known->second, other));
+    }
+  }
+  return set;
+}
+
+void require_rank(const RankFiles& set, std::int64_t rank, std::int64_t count) {
+  const bool possible = std::in_range<int>(rank);
+  if (possible && set.files.contains(static_cast<int>(rank))) return;
+  throw Error(ErrorKind::kMissing,
+              fmt::format("'{}' has no {}_rank{}.bin: the file of rank {} of {} is missing",
+                          set.directory.string(), set.stem, rank, rank, count))
+      .hint("the files of all ranks belong into one directory");
+}
+
+ListedTensor& RankGatherer::tensor(const StatePath& path, DType dtype, const Dims& shape) {
+  const auto [found, fresh] = by_name_.emplace(fqn_of(path), tensors_.size());
+  if (fresh) tensors_.push_back({path, dtype, shape, {}});
+  ListedTensor& tensor = tensors_[found->second];
+  if (tensor.path != path || tensor.dtype != dtype || tensor.shape != shape) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("tensor '{}' is {} {} here, but {} {} on a rank before",
+                                                 found->first, torch_name(dtype), to_string(shape),
+                                                 torch_name(tensor.dtype), to_string(tensor.shape)));
+  }
+  return tensor;
+}
+
+std::vector<ListedTensor> RankGatherer::take() && {
+  for (ListedTensor& tensor : tensors_) part_copies(tensor);
+  return std::move(tensors_);
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,54 @@
+#include "ckpt/store/model_assets.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/error.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Vocabularies come as .txt (WordPiece, merges), .model (SentencePiece) and .tiktoken; templates as .jinja;
+// the code of models that are not in transformers as .py.
+constexpr std::array<std::string_view, 6> kExtensions = {".json",  ".txt",      ".model",
+                                                         ".jinja", ".tiktoken", ".py"};
+// Of training, not of the model.
+constexpr std::array<std::string_view, 6> kTrainingState = {"accel_manifest.json", "trainer_state.json",
+                                                            "scaler.json",         "optimizer.json",
+                                                            "all_results.json",    "train_results.json"};
+
+bool is_asset(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::string extension = path.extension().string();
+  return !name.starts_with(".") && !name.ends_with(".index.json") && !name.starts_with("random_states_") &&
+         !name.starts_with("pytorch_model_fsdp") &&
+         std::find(kTrainingState.begin(), kTrainingState.end(), name) == kTrainingState.end() &&
+         std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+}
+
+}  // namespace
+
+std::vector<fs::path> find_assets(const fs::path& directory) {
+  if (!fs::is_directory(directory)) {
+    throw Error(ErrorKind::kMissing,
+                fmt::format("'{}' is no directory to copy a model's files from", directory.string()));
+  }
+  std::vector<fs::path> assets;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.is_regular_file() && is_asset(entry.path())) assets.push_back(entry.path());
+  }
+  if (assets.empty()) {
+    throw Error(ErrorKind::kMissing,
+                fmt::format("'{}' has no configuration or tokenizer files", directory.string()))
+        .hint("name the directory of the model that was trained, with its config.json");
+  }
+  std::sort(assets.begin(), assets.end());
+  return assets;
+}
+
+}  // namespace accel::ckpt

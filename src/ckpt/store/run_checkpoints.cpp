@@ -1,0 +1,105 @@
+#include "ckpt/store/run_checkpoints.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/directory.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/log.hpp"
+
+namespace accel::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "checkpoint_";
+constexpr std::string_view kIncomplete = ".incomplete";
+constexpr std::string_view kDeleting = ".deleting";
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
+
+fs::path CheckpointStore::path_of(std::int64_t step) const {
+  return root_ / fmt::format("{}{}", kPrefix, step);
+}
+
+fs::path CheckpointStore::incomplete_path_of(std::int64_t step) const {
+  return root_ / fmt::format("{}{}{}", kPrefix, step, kIncomplete);
+}
+
+void CheckpointStore::sweep() {
+  if (!fs::is_directory(root_)) return;
+  for (const std::string& name : names_in(root_)) {
+    if (name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting)))
+      remove_quietly(root_ / name);
+  }
+}
+
+std::vector<std::int64_t> CheckpointStore::steps() const {
+  std::vector<std::int64_t> found;
+  if (!fs::is_directory(root_)) return found;
+  for (const std::string& name : names_in(root_)) {
+    std::error_code unreadable;
+    if (!fs::is_directory(root_ / name, unreadable)) continue;
+    if (const auto step = step_of(name)) found.push_back(*step);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void CheckpointStore::begin(std::int64_t step) {
+  if (fs::exists(path_of(step))) {
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is already there", path_of(step).string()))
+        .hint("choose another output_dir");
+  }
+  make_directories(root_);
+  remove_tree(incomplete_path_of(step));
+  make_directories(incomplete_path_of(step));
+}
+
+void CheckpointStore::commit(std::int64_t step) {
+  const fs::path incomplete = incomplete_path_of(step);
+  for (const auto& entry : fs::recursive_directory_iterator(incomplete)) {
+    if (entry.is_directory()) sync_directory(entry.path());
+  }
+  sync_directory(incomplete);
+  rename_durably(incomplete, path_of(step));
+}
+
+void CheckpointStore::discard(std::int64_t step) noexcept { remove_quietly(incomplete_path_of(step)); }
+
+void CheckpointStore::prune(std::int64_t limit) {
+  if (limit <= 0) return;
+  try {
+    const std::vector<std::int64_t> all = steps();
+    for (std::size_t i = 0; i + static_cast<std::size_t>(limit) < all.size(); ++i) {
+      const fs::path path = path_of(all[i]);
+      rename_durably(path, path.string() + std::string(kDeleting));
+    }
+    // Also what an earlier attempt has left.
+    for (const std::string& name : names_in(root_)) {
+      if (name.starts_with(kPrefix) && name.ends_with(kDeleting)) remove_tree(root_ / name);
+    }
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("an old checkpoint stays in '{}', in part or whole: {}", root_.string(),
+                          error_of(error).message()));
+  }
+}
+
+}  // namespace accel::train

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/io/summed_file.hpp"
+#include "ckpt/zip/layout.hpp"
+
+namespace accel::ckpt {
+
+/// A torch.save archive to be written (docs/formats.md, "torch zip"): a pickle and the storages it refers to.
+/// All but the storages' bytes is known from the beginning.
+class TorchArchive {
+ public:
+  /// `pickle` is the contents of data.pkl; it refers to the storages as '0', '1', ...
+  explicit TorchArchive(std::string pickle, std::span<const std::uint64_t> storage_bytes = {},
+                        std::string_view root = "archive");
+
+  [[nodiscard]] const ZipLayout& layout() const { return layout_; }
+  [[nodiscard]] std::uint64_t total_bytes() const { return layout_.total_bytes(); }
+  /// Where the storage's bytes begin in the archive; a multiple of 64.
+  [[nodiscard]] std::uint64_t storage_offset(std::size_t storage) const;
+  /// The storage that a record of the layout holds; nothing if it is one of the others.
+  [[nodiscard]] std::optional<std::size_t> storage_of(std::size_t record) const;
+  /// The contents of a record that holds no storage.
+  [[nodiscard]] std::string_view text_of(std::size_t record) const;
+
+  /// Gives a storage's bytes; called once for each, in order.
+  using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
+
+  /// Appends the archive to `out`. Alignment holds relative to where the archive begins.
+  void write(SummedFile& out, const StorageSource& source) const;
+
+ private:
+  ZipLayout layout_;
+  std::string pickle_;
+  std::size_t storages_ = 0;
+  std::string id_;
+};
+
+}  // namespace accel::ckpt

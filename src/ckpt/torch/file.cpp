@@ -1,0 +1,53 @@
+#include "ckpt/torch/file.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "ckpt/pickle/reader.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+const ZipEntry& require_record(const ZipIndex& zip, std::string_view name) {
+  const ZipEntry* entry = zip.find(name);
+  if (entry == nullptr) throw Error(ErrorKind::kCorrupt, fmt::format("its archive has no record '{}'", name));
+  return *entry;
+}
+
+}  // namespace
+
+TorchFile::TorchFile(FileWindow window) : window_(std::move(window)), zip_(window_) {}
+
+std::vector<std::byte> TorchFile::read_pickle_bytes() const {
+  if (const ZipEntry* order = zip_.find("byteorder")) {
+    const std::vector<std::byte> text = read_record(window_, *order, 16);
+    if (std::string_view(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {
+      throw Error(ErrorKind::kFailure, "it was written on a big-endian machine, which accel does not read")
+          .hint("load it with torch on this machine and save it again");
+    }
+  }
+  return read_record(window_, require_record(zip_, "data.pkl"));
+}
+
+pickle::Value TorchFile::read_pickle() const { return pickle::parse(read_pickle_bytes()); }
+
+std::uint64_t TorchFile::offset_of(const TorchTensor& tensor) const {
+  if (!tensor.obstacle.empty()) {
+    throw Error(ErrorKind::kFailure, fmt::format("it is {}, which accel does not read", tensor.obstacle));
+  }
+  const ZipEntry& storage = require_record(zip_, "data/" + tensor.storage_key);
+  if (storage.size < tensor.storage_bytes) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("its storage has {} bytes, {} are needed", storage.size, tensor.storage_bytes));
+  }
+  const auto skipped =
+      checked_mul(static_cast<std::uint64_t>(tensor.storage_offset), item_bytes(tensor.dtype));
+  return checked_add(data_offset_of(window_, storage), skipped);
+}
+
+}  // namespace accel::ckpt

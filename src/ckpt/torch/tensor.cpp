@@ -1,0 +1,265 @@
+#include "ckpt/torch/tensor.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using pickle::Global;
+using pickle::ObjectParts;
+using pickle::Tuple;
+using pickle::Value;
+using pickle::Values;
+
+constexpr std::string_view kOnMeta = "a tensor of the meta device, without data";
+
+[[noreturn]] void reject(std::string_view what, const Value& found) {
+  throw Error(ErrorKind::kCorrupt, fmt::format("a tensor whose {} is {}", what, pickle::describe(found)));
+}
+
+DType dtype_of(const Value& value) {
+  const auto* name = value.get<Global>();
+  const auto dtype = name != nullptr && name->module() == "torch" ? dtype_of_torch_name(name->name())
+                                                                  : std::optional<DType>();
+  if (!dtype) reject("dtype", value);
+  return *dtype;
+}
+
+std::int64_t int_of(const Value& value, std::string_view what) {
+  const auto* number = value.get<std::int64_t>();
+  if (number == nullptr || *number < 0) reject(what, value);
+  return *number;
+}
+
+// TorchScript names the storage after the element type also where Python has no class for it.
+std::optional<DType> script_dtype_of(std::string_view storage) {
+  constexpr std::pair<std::string_view, DType> kNames[] = {
+      {"UInt16Storage", DType::kUInt16},
+      {"UInt32Storage", DType::kUInt32},
+      {"UInt64Storage", DType::kUInt64},
+      {"ComplexHalfStorage", DType::kComplex32},
+      {"Float8_e4m3fnStorage", DType::kFloat8E4M3FN},
+      {"Float8_e5m2Storage", DType::kFloat8E5M2},
+      {"Float8_e4m3fnuzStorage", DType::kFloat8E4M3FNUZ},
+      {"Float8_e5m2fnuzStorage", DType::kFloat8E5M2FNUZ},
+      {"Float8_e8m0fnuStorage", DType::kFloat8E8M0FNU},
+  };
+  for (const auto& [name, dtype] : kNames) {
+    if (name == storage) return dtype;
+  }
+  return std::nullopt;
+}
+
+// Quantized elements, by what holds them.
+std::optional<DType> quantized_dtype_of(std::string_view storage) {
+  if (storage == "QInt8Storage") return DType::kInt8;
+  if (storage == "QInt32Storage") return DType::kInt32;
+  if (storage == "QUInt8Storage" || storage == "QUInt4x2Storage" || storage == "QUInt2x4Storage")
+    return DType::kUInt8;
+  return std::nullopt;
+}
+
+// ('storage', torch.FloatStorage, '0', 'cpu', numel); the numel of an UntypedStorage is in bytes.
+void read_storage(const Value& value, bool has_dtype, TorchTensor& tensor) {
+  const auto* reference = value.get<pickle::Persistent>();
+  const auto* id = reference != nullptr ? reference->id.at(0).get<Tuple>() : nullptr;
+  if (id == nullptr || id->items.size() < 5) reject("storage", value);
+  const auto* type = id->items[1].get<Global>();
+  const auto* key = id->items[2].get<std::string>();
+  if (type == nullptr || key == nullptr) reject("storage", id->items[1]);
+  tensor.storage_key = *key;
+  const auto* device = id->items[3].get<std::string>();
+  tensor.on_meta = device != nullptr && device->starts_with("meta");
+  const auto numel = static_cast<std::uint64_t>(int_of(id->items[4], "storage size"));
+  if (type->qualified() == "torch.storage.UntypedStorage" || type->qualified() == "torch.UntypedStorage") {
+    if (!has_dtype) reject("storage has no dtype", value);
+    tensor.storage_bytes = numel;
+    return;
+  }
+  std::optional<DType> dtype = dtype_of_torch_storage(type->name());
+  if (!dtype) dtype = script_dtype_of(type->name());
+  if (!dtype) dtype = quantized_dtype_of(type->name());
+  if (!dtype || !type->module().starts_with("torch")) reject("storage type", id->items[1]);
+  if (!has_dtype) tensor.dtype = *dtype;
+  tensor.storage_bytes = checked_mul(numel, item_bytes(*dtype));
+}
+
+// A call that builds a tensor: the function's name, and its arguments.
+struct Call {
+  std::string_view function;
+  const Values* args = nullptr;
+};
+
+std::optional<Call> call_of(const Value& value) {
+  const auto* object = value.get<pickle::Object>();
+  if (object == nullptr) return std::nullopt;
+  const auto* function = (*object)->callable.get<Global>();
+  if (function == nullptr || !function->module().starts_with("torch.")) return std::nullopt;
+  const Values& args = (*object)->args;
+  if (function->qualified() == "torch._tensor._rebuild_from_type_v2" ||
+      function->qualified() == "torch._tensor._rebuild_from_type") {
+    // (function, class, arguments, state)
+    const auto* inner = args.size() == 4 ? args[0].get<Global>() : nullptr;
+    const auto* inner_args = inner != nullptr ? args[2].get<Tuple>() : nullptr;
+    if (inner_args == nullptr || inner->module() != "torch._utils") return std::nullopt;
+    return Call{inner->name(), &inner_args->items};
+  }
+  if (function->module() != "torch._utils") return std::nullopt;
+  return Call{function->name(), &args};
+}
+
+std::optional<TorchTensor> tensor_of(const Call& call, const Value& value);
+
+TorchTensor without_data(std::string_view obstacle, DType dtype, const Value& shape) {
+  TorchTensor tensor;
+  tensor.obstacle = obstacle;
+  tensor.dtype = dtype;
+  tensor.shape = dims_of(shape);
+  (void)checked_numel(tensor.shape);
+  return tensor;
+}
+
+// (layout, (indices, values, size[, is_coalesced])), or with two tensors of indices.
+TorchTensor sparse_of(const Values& args, const Value& value) {
+  const auto* data = args.size() == 2 ? args[1].get<Tuple>() : nullptr;
+  if (data == nullptr || data->items.size() < 3) reject("description", value);
+  const bool compressed = data->items.size() == 4 && torch_tensor_of(data->items[2]).has_value();
+  const std::optional<TorchTensor> values = torch_tensor_of(data->items[compressed ? 2 : 1]);
+  if (!values) reject("values", value);
+  return without_data("a sparse tensor", values->dtype, data->items[compressed ? 3 : 2]);
+}
+
+// (storage, offset, size, stride, requires_grad, hooks[, dtype in v3][, metadata])
+TorchTensor dense_of(const Values& args, bool v3, const Value& value) {
+  if (args.size() < (v3 ? 7U : 6U)) reject("description", value);
+  TorchTensor tensor;
+  if (v3) tensor.dtype = dtype_of(args[6]);
+  read_storage(args[0], v3, tensor);
+  tensor.storage_offset = int_of(args[1], "storage offset");
+  tensor.shape = dims_of(args[2]);
+  tensor.strides = dims_of(args[3]);
+  const auto* requires_grad = args[4].get<bool>();
+  tensor.requires_grad = requires_grad != nullptr && *requires_grad;
+  if (tensor.on_meta) tensor.obstacle = kOnMeta;
+  const std::size_t metadata = v3 ? 7 : 6;
+  if (args.size() > metadata) {
+    const pickle::Pairs* flags = pickle::mapping_of(args[metadata]);
+    if (flags == nullptr && !args[metadata].is_none()) reject("metadata", args[metadata]);
+    if (flags != nullptr && !flags->empty()) tensor.obstacle = "a lazily conjugated or negated view";
+  }
+  return tensor;
+}
+
+void check_bounds(const TorchTensor& tensor) {
+  if (tensor.strides.size() != tensor.shape.size()) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("a tensor of shape {} with strides {}",
+                                                 to_string(tensor.shape), to_string(tensor.strides)));
+  }
+  if (checked_numel(tensor.shape) == 0) return;
+  std::int64_t last = tensor.storage_offset;
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+    last = checked_add(last, checked_mul(tensor.shape[d] - 1, tensor.strides[d]));
+  }
+  const auto end = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(checked_add<std::int64_t>(last, 1)),
+                                              item_bytes(tensor.dtype));
+  if (end > tensor.storage_bytes) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("a tensor of shape {} needs {} bytes of storage, but has {}",
+                                                 to_string(tensor.shape), end, tensor.storage_bytes));
+  }
+}
+
+std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
+  const Values& args = *call.args;
+  if (call.function == "_rebuild_parameter" || call.function == "_rebuild_parameter_with_state") {
+    return args.empty() ? std::nullopt : torch_tensor_of(args[0]);
+  }
+  if (call.function == "_rebuild_sparse_tensor") return sparse_of(args, value);
+  if (call.function == "_rebuild_meta_tensor_no_storage") {
+    if (args.size() < 2) reject("description", value);
+    TorchTensor tensor = without_data(kOnMeta, dtype_of(args[0]), args[1]);
+    tensor.on_meta = true;
+    return tensor;
+  }
+  if (call.function == "_rebuild_wrapper_subclass") {
+    if (args.size() < 3) reject("description", value);
+    return without_data("a tensor of a class of its own", dtype_of(args[1]), args[2]);
+  }
+  if (call.function == "_rebuild_nested_tensor") {
+    const std::optional<TorchTensor> buffer = args.empty() ? std::nullopt : torch_tensor_of(args[0]);
+    if (!buffer) reject("description", value);
+    TorchTensor tensor;
+    tensor.dtype = buffer->dtype;
+    tensor.shape = buffer->shape;
+    tensor.obstacle = "a nested tensor";
+    return tensor;
+  }
+  const bool quantized = call.function == "_rebuild_qtensor";
+  const bool v3 = call.function == "_rebuild_tensor_v3";
+  if (!quantized && !v3 && call.function != "_rebuild_tensor_v2") {
+    // What other devices are saved with; losing it silently would be worse than to refuse it.
+    if (!call.function.starts_with("_rebuild_")) return std::nullopt;
+    throw Error(ErrorKind::kFailure,
+                fmt::format("a tensor saved with torch._utils.{}, which accel does not read", call.function));
+  }
+  TorchTensor tensor;
+  if (quantized) {
+    // (storage, offset, size, stride, quantizer, requires_grad, hooks)
+    if (args.size() < 7) reject("description", value);
+    read_storage(args[0], false, tensor);
+    return without_data(kQuantized, tensor.dtype, args[2]);
+  }
+  tensor = dense_of(args, v3, value);
+  check_bounds(tensor);
+  return tensor;
+}
+
+}  // namespace
+
+Dims dims_of(const Value& value) {
+  const Values* items = pickle::sequence_of(value);
+  if (const ObjectParts* size = pickle::object_of(value, "torch", "Size")) {
+    items = size->args.empty() ? &size->args : pickle::sequence_of(size->args[0]);
+  }
+  if (items == nullptr) reject("shape", value);
+  Dims dims;
+  dims.reserve(items->size());
+  for (const Value& item : *items) dims.push_back(int_of(item, "dimension"));
+  return dims;
+}
+
+std::optional<TorchTensor> torch_tensor_of(const Value& value) {
+  const std::optional<Call> call = call_of(value);
+  return call ? tensor_of(*call, value) : std::nullopt;
+}
+
+Value pickle_of_tensor(DType dtype, const Dims& shape, std::string_view storage_key) {
+  const DTypeInfo& info = info_of(dtype);
+  const bool untyped = info.torch_storage.empty();
+  const std::int64_t numel = checked_numel(shape);
+  const auto tuple_of = [](const Dims& dims) {
+    Tuple tuple;
+    for (const std::int64_t dim : dims) tuple.items.emplace_back(dim);
+    return tuple;
+  };
+  Tuple id{{Value("storage"),
+            untyped ? Value(Global("torch.storage", "UntypedStorage"))
+                    : Value(Global("torch", info.torch_storage)),
+            Value(storage_key), Value("cpu"),
+            Value(untyped ? checked_mul(numel, static_cast<std::int64_t>(info.item_bytes)) : numel)}};
+  Values args{Value(pickle::Persistent{{Value(std::move(id))}}),
+              Value(0),
+              Value(tuple_of(shape)),
+              Value(tuple_of(row_major_strides(shape))),
+              Value(false),
+              pickle::reduce(Global("collections", "OrderedDict"), {})};
+  if (untyped) args.emplace_back(Global("torch", info.torch_name));
+  return pickle::reduce(Global("torch._utils", untyped ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2"),
+                        std::move(args));
+}
+
+}  // namespace accel::ckpt

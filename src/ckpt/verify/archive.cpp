@@ -1,0 +1,312 @@
+#include "ckpt/verify/archive.hpp"
+
+#include <fmt/format.h>
+#include <libdeflate.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/io/endian.hpp"
+#include "ckpt/pickle/reader.hpp"
+#include "ckpt/zip/format.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+constexpr std::uint64_t kInlineBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kPickleLimitBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kCompressedLimitBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxDeflateRatio = 1032;  // What the format can reach.
+constexpr std::uint16_t kDeflated = 8;
+constexpr std::uint64_t kKnownFlags = 0x080e;  // UTF-8 names, a descriptor, how hard it was deflated.
+constexpr std::uint64_t kDescriptor32 = 16;    // With signature, CRC and two sizes.
+constexpr std::uint64_t kDescriptor64 = 24;
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::vector<std::byte> inflate(std::span<const std::byte> stored, std::uint64_t size) {
+  if (size > kCompressedLimitBytes || size / kMaxDeflateRatio > stored.size()) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("says that {} bytes inflate to {}", stored.size(), size));
+  }
+  std::vector<std::byte> data(size);
+  const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> decompressor(
+      libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
+  if (libdeflate_deflate_decompress(decompressor.get(), stored.data(), stored.size(), data.data(),
+                                    data.size(), nullptr) != LIBDEFLATE_SUCCESS) {
+    throw Error(ErrorKind::kCorrupt, "cannot be inflated");
+  }
+  return data;
+}
+
+class ArchiveChecker {
+ public:
+  ArchiveChecker(FileWindow window, bool packed, const ArchivePlace& place)
+      : window_(std::move(window)), packed_(packed), place_(place) {}
+
+  ArchiveCheck run() {
+    const ZipIndex zip(window_);
+    result_.root = zip.root();
+    result_.entries = zip.entries();
+    check_end();
+    check_order();
+    for (const ZipEntry& entry : result_.entries) guarded(entry, [&] { check_record(entry); });
+    return std::move(result_);
+  }
+
+ private:
+  void report(FindingKind kind, const ZipEntry& entry, std::uint64_t begin, std::uint64_t length,
+              const std::string& text) {
+    const std::uint64_t at = place_.offset + begin;
+    result_.findings.push_back(
+        {kind, place_.file, place_.tensor, at, at + length, fmt::format("record '{}' {}", entry.name, text)});
+  }
+
+  // What the reading functions reject is a finding of the record.
+  template <class Action>
+  void guarded(const ZipEntry& entry, Action action) {
+    try {
+      action();
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      report(FindingKind::kBroken, entry, entry.header_offset, entry.stored_size, "- " + e.message());
+    }
+  }
+
+  void report_end(std::uint64_t begin, std::uint64_t length, std::string text) {
+    add(FindingKind::kBroken, begin, length, std::move(text));
+  }
+
+  // Of what is packed, no part has a place in the file.
+  void add(FindingKind kind, std::uint64_t begin, std::uint64_t length, std::string text) {
+    const std::uint64_t at = packed_ ? place_.offset : place_.offset + begin;
+    const std::uint64_t end = packed_ ? place_.offset + place_.length : at + length;
+    result_.findings.push_back({kind, place_.file, place_.tensor, at, end, std::move(text)});
+  }
+
+  // The end records repeat themselves; other readers insist on parts that ours has no need of.
+  void check_end() {
+    const std::uint64_t at = window_.size() - zip::kEndBytes;
+    const auto end = window_.read(at, zip::kEndBytes);
+    if (get_uint(end, 0, 4) != zip::kEnd) return;  // Followed by a comment, which torch never writes.
+    const std::uint64_t count16 = std::min<std::uint64_t>(result_.entries.size(), zip::kMax16);
+    if (get_uint(end, 4, 4) != 0 || get_uint(end, 8, 2) != count16 || get_uint(end, 10, 2) != count16) {
+      report_end(at, zip::kEndBytes, "the archive's end record contradicts its directory");
+    }
+    if (at < zip::kZip64LocatorBytes) return;
+    const auto locator = window_.read(at - zip::kZip64LocatorBytes, zip::kZip64LocatorBytes);
+    if (get_uint(locator, 0, 4) != zip::kZip64Locator) return;
+    const std::uint64_t end64_at = get_uint(locator, 8, 8);
+    const auto end64 = window_.read(end64_at, zip::kZip64EndBytes);
+    const bool one_disk = get_uint(locator, 4, 4) == 0 && get_uint(locator, 16, 4) == 1 &&
+                          get_uint(end64, 16, 8) == 0 && get_uint(end64, 24, 8) == get_uint(end64, 32, 8);
+    if (!one_disk || get_uint(end64, 4, 8) != zip::kZip64EndBytes - 12) {
+      report_end(end64_at, zip::kZip64EndBytes, "the archive's zip64 end record contradicts itself");
+    }
+  }
+
+  // No record may begin before the data of the one before it has ended.
+  void check_order() {
+    std::vector<const ZipEntry*> sorted;
+    for (const ZipEntry& entry : result_.entries) sorted.push_back(&entry);
+    std::sort(sorted.begin(), sorted.end(),
+              [](const ZipEntry* a, const ZipEntry* b) { return a->header_offset < b->header_offset; });
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+      const ZipEntry& before = *sorted[i - 1];
+      const std::uint64_t least = before.header_offset + zip::kLocalHeaderBytes + before.stored_size;
+      if (sorted[i]->header_offset >= least) continue;
+      report(FindingKind::kOverlap, *sorted[i], sorted[i]->header_offset, sorted[i]->stored_size,
+             fmt::format("overlaps '{}'", before.name));
+    }
+  }
+
+  struct LocalHeader {
+    std::uint64_t data = 0;  // Where the record's data begins.
+    bool has_descriptor = false;
+  };
+
+  // Nothing if where the data begins cannot be told.
+  std::optional<LocalHeader> check_local_header(const ZipEntry& entry) {
+    const auto header = window_.read(entry.header_offset, zip::kLocalHeaderBytes);
+    const auto reject = [&](const std::string& why) {
+      report(FindingKind::kBroken, entry, entry.header_offset, zip::kLocalHeaderBytes, why);
+      return std::nullopt;
+    };
+    if (get_uint(header, 0, 4) != zip::kLocalHeader)
+      return reject("has no local header where it should begin");
+    const std::uint64_t name_bytes = get_uint(header, 26, 2);
+    const std::uint64_t extra_bytes = get_uint(header, 28, 2);
+    const auto name = window_.read(entry.header_offset + zip::kLocalHeaderBytes, name_bytes);
+    if (text_of(name) != entry.name) {
+      return reject(fmt::format("is called '{}' in its local header", text_of(name)));
+    }
+    const std::uint64_t flags = get_uint(header, 6, 2);
+    if (get_uint(header, 8, 2) != entry.method || (flags & ~kKnownFlags) != 0) {
+      return reject("has other flags, or another method, in its local header than it should");
+    }
+    const std::uint64_t data = entry.header_offset + zip::kLocalHeaderBytes + name_bytes + extra_bytes;
+    if (checked_add(data, entry.stored_size) > window_.size()) return reject("reaches beyond the archive");
+    const bool has_descriptor = (flags & zip::kHasDescriptor) != 0;
+    if (!has_descriptor && get_uint(header, 14, 4) != entry.crc32) {
+      return reject("has another CRC in its local header than in the directory");
+    }
+    return LocalHeader{data, has_descriptor};
+  }
+
+  void check_descriptor(const ZipEntry& entry, std::uint64_t at) {
+    const auto bytes = window_.read(at, std::min(kDescriptor64, window_.size() - at));
+    const auto matches = [&](std::uint64_t total, std::size_t width) {
+      return bytes.size() >= total && get_uint(bytes, 0, 4) == zip::kDescriptor &&
+             get_uint(bytes, 4, 4) == entry.crc32 && get_uint(bytes, 8, width) == entry.stored_size &&
+             get_uint(bytes, 8 + width, width) == entry.size;
+    };
+    if (matches(kDescriptor32, 4) || matches(kDescriptor64, 8)) return;
+    report(FindingKind::kBroken, entry, at, kDescriptor32,
+           "has no data descriptor behind it that agrees with the directory");
+  }
+
+  void check_record(const ZipEntry& entry) {
+    const std::optional<LocalHeader> header = check_local_header(entry);
+    if (!header) return;
+    check_data(entry, header->data);
+    if (header->has_descriptor) check_descriptor(entry, header->data + entry.stored_size);
+  }
+
+  void check_data(const ZipEntry& entry, std::uint64_t begin) {
+    const auto broken = [&](const std::string& text) {
+      report(FindingKind::kBroken, entry, begin, entry.stored_size, text);
+    };
+    const bool is_pickle = entry.name == result_.root + "/data.pkl";
+    if (entry.method == 0 && entry.size != entry.stored_size) {
+      return broken(fmt::format("is stored as it is, but has {} bytes of {}", entry.stored_size, entry.size));
+    }
+    if (entry.method != 0 && entry.method != kDeflated) {
+      return broken(fmt::format("is compressed by a method, {}, that nobody uses here", entry.method));
+    }
+    if (entry.method == 0 && entry.size > kInlineBytes && !is_pickle) {
+      if (packed_) {
+        compare(entry, begin, sum_of(begin, entry.size));
+      } else {
+        result_.sums.push_back({entry.name, place_.offset + begin, entry.size, entry.crc32});
+      }
+      return;
+    }
+    if (entry.stored_size > kPickleLimitBytes) return broken("is larger than any real one");
+    std::vector<std::byte> data = window_.read(begin, entry.stored_size);
+    if (entry.method == kDeflated) data = inflate(data, entry.size);
+    if (!compare(entry, begin, crc32(data))) return;
+    if (is_pickle) result_.pickle = pickle::parse(data);
+    if (entry.name == result_.root + "/byteorder" && text_of(data) != "little") {
+      broken(fmt::format("says '{}', only little-endian files can be read", text_of(data)));
+    }
+  }
+
+  [[nodiscard]] std::uint32_t sum_of(std::uint64_t begin, std::uint64_t length) const {
+    std::uint32_t crc = 0;
+    for (std::uint64_t at = 0; at < length; at += kInlineBytes) {
+      crc = crc32(window_.read(begin + at, std::min(kInlineBytes, length - at)), crc);
+    }
+    return crc;
+  }
+
+  bool compare(const ZipEntry& entry, std::uint64_t begin, std::uint32_t crc) {
+    if (crc == entry.crc32) return true;
+    report(FindingKind::kChecksum, entry, begin, entry.stored_size,
+           fmt::format("has CRC {:08x}, {:08x} is expected", crc, entry.crc32));
+    return false;
+  }
+
+  FileWindow window_;
+  bool packed_;  // The window is of what a stream unpacks to: from front to back is cheapest.
+  const ArchivePlace& place_;
+  ArchiveCheck result_;
+};
+
+}  // namespace
+
+const ZipEntry* ArchiveCheck::find(std::string_view name) const {
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const ZipEntry& entry) {
+    const std::string_view full = entry.name;
+    return full.size() == root.size() + 1 + name.size() && full.starts_with(root) && full.ends_with(name) &&
+           full[root.size()] == '/';
+  });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+namespace {
+
+template <class MakeWindow>
+ArchiveCheck check_window(MakeWindow make_window, bool packed, const ArchivePlace& place) {
+  try {
+    return ArchiveChecker(make_window(), packed, place).run();
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kCorrupt) throw;
+    ArchiveCheck result;
+    result.findings.push_back({FindingKind::kBroken, place.file, place.tensor, place.offset,
+                               place.offset + place.length, e.message()});
+    return result;
+  }
+}
+
+}  // namespace
+
+ArchiveCheck check_archive(const File& file, const ArchivePlace& place) {
+  return check_window([&] { return FileWindow(file, place.offset, place.length); }, false, place);
+}
+
+ArchiveCheck check_archive(ByteSource& source, const ArchivePlace& place) {
+  return check_window([&] { return FileWindow(source); }, true, place);
+}
+
+void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive) {
+  if (archive.entries.empty() || archive.find("data.pkl") != nullptr) return;
+  archive.findings.push_back({FindingKind::kMismatch, place.file, place.tensor, place.offset,
+                              place.offset + place.length, "its archive has no record 'data.pkl'"});
+}
+
+void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const ArchivePlace& place,
+                 ArchiveCheck& archive) {
+  check_has_pickle(place, archive);
+  if (!archive.pickle) return;
+  const auto report = [&](FindingKind kind, std::string text) {
+    archive.findings.push_back(
+        {kind, place.file, place.tensor, place.offset, place.offset + place.length, std::move(text)});
+  };
+  try {
+    const std::optional<TorchTensor> found = torch_tensor_of(*archive.pickle);
+    if (!found) {
+      report(FindingKind::kMismatch,
+             fmt::format("its archive holds no tensor, but a {}", pickle::describe(*archive.pickle)));
+    } else if (found->dtype != dtype || !std::ranges::equal(found->shape, sizes)) {
+      report(FindingKind::kMismatch,
+             fmt::format("its archive holds {} {}, {} {} is expected", torch_name(found->dtype),
+                         to_string(found->shape), torch_name(dtype), to_string(sizes)));
+    } else {
+      check_storage(*found, place, archive);
+    }
+  } catch (const Error& e) {
+    // Of another kind: a tensor that accel cannot read, which says nothing against it.
+    if (e.kind() == ErrorKind::kCorrupt) report(FindingKind::kBroken, e.message());
+  }
+}
+
+void check_storage(const TorchTensor& tensor, const ArchivePlace& place, ArchiveCheck& archive) {
+  const ZipEntry* storage = archive.find("data/" + tensor.storage_key);
+  const auto report = [&](const std::string& text) {
+    archive.findings.push_back(
+        {FindingKind::kMismatch, place.file, place.tensor, place.offset, place.offset + place.length, text});
+  };
+  if (storage == nullptr) {
+    report(fmt::format("its archive has no record 'data/{}', which holds its elements", tensor.storage_key));
+  } else if (storage->size < tensor.storage_bytes) {
+    report(fmt::format("record 'data/{}' has {} bytes, its pickle says {}", tensor.storage_key, storage->size,
+                       tensor.storage_bytes));
+  }
+}
+
+}  // namespace accel::ckpt

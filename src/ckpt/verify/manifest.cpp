@@ -1,0 +1,198 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/json_text.hpp"
+#include "base/text.hpp"
+#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/verify/job.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uint64_t kManifestLimitBytes = std::uint64_t{1} << 30;
+
+struct ListedFile {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+
+struct ListedTensor {
+  std::string dtype;
+  Dims shape;
+
+  friend bool operator==(const ListedTensor&, const ListedTensor&) = default;
+};
+
+struct Manifest {
+  std::map<std::string, ListedFile> files;
+  std::map<std::string, ListedTensor> tensors;
+};
+
+bool leaves_directory(const std::string& name) {
+  const fs::path path(name);
+  return path.empty() || path.is_absolute() || name.find('\0') != std::string::npos ||
+         std::find(path.begin(), path.end(), "..") != path.end();
+}
+
+Manifest parse_manifest(const fs::path& path) {
+  const std::string text = read_text_file(path, kManifestLimitBytes);
+  Manifest manifest;
+  try {
+    const json document = parse_json(text);
+    if (document.at("version").get<int>() != 1) {
+      throw Error(ErrorKind::kCorrupt, fmt::format("is of version {}", document.at("version").dump()));
+    }
+    for (const json& file : document.at("files")) {
+      const auto name = file.at("name").get<std::string>();
+      if (leaves_directory(name)) {
+        throw Error(ErrorKind::kCorrupt, fmt::format("lists '{}', which is not in the directory", name));
+      }
+      manifest.files[name] = {file.at("bytes").get<std::uint64_t>(), file.at("crc32").get<std::uint32_t>()};
+    }
+    for (const auto& [name, tensor] : document.at("tensors").items()) {
+      manifest.tensors[name] = {tensor.at("dtype").get<std::string>(), tensor.at("shape").get<Dims>()};
+    }
+  } catch (const json::exception& e) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("cannot be read: {}", without_json_tag(e.what())));
+  }
+  return manifest;
+}
+
+class ManifestVerifier {
+ public:
+  ManifestVerifier(const fs::path& directory, const std::set<std::string>& only)
+      : directory_(directory), only_(only) {
+    job_.result.path = directory;
+    job_.result.kind = "manifest";
+  }
+
+  VerifyJob run() {
+    try {
+      manifest_ = parse_manifest(directory_ / kManifestName);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      report(FindingKind::kBroken, kManifestName, e.message());
+      return std::move(job_);
+    }
+    for (const auto& [name, file] : manifest_.files) {
+      if (is_wanted(name)) check_file(name, file);
+    }
+    check_unknown();
+    check_unlisted();
+    if (only_.empty()) check_tensors();
+    return std::move(job_);
+  }
+
+ private:
+  void report(FindingKind kind, const std::string& file, std::string text, const std::string& tensor = "") {
+    job_.result.findings.push_back({kind, file, tensor, 0, 0, std::move(text)});
+  }
+
+  [[nodiscard]] bool is_wanted(const std::string& name) const {
+    return only_.empty() || only_.contains(name) || only_.contains(name.substr(0, name.find('/')));
+  }
+
+  void check_file(const std::string& name, const ListedFile& listed) {
+    const fs::path path = directory_ / name;
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) {
+      report(FindingKind::kMissingFile, name, "is not there, but the manifest lists it");
+      return;
+    }
+    const std::uint64_t bytes = fs::file_size(path);
+    ++job_.result.files;
+    job_.result.bytes += bytes;
+    if (bytes != listed.bytes) {
+      report(bytes < listed.bytes ? FindingKind::kTruncated : FindingKind::kMismatch, name,
+             fmt::format("has {} bytes, the manifest says {}", bytes, listed.bytes));
+      return;
+    }
+    job_.sums.push_back({{path, 0, bytes, listed.crc32},
+                         {FindingKind::kChecksum, name, "", 0, 0, "is not the file that was saved: it"}});
+  }
+
+  // A directory of data files that the manifest knows nothing of: nothing says that they are of one save.
+  void check_unknown() {
+    for (const std::string& wanted : only_) {
+      if (!fs::is_directory(directory_ / wanted)) continue;
+      const auto listed = manifest_.files.lower_bound(wanted + "/");
+      if (listed != manifest_.files.end() && listed->first.starts_with(wanted + "/")) continue;
+      report(FindingKind::kMismatch, kManifestName,
+             fmt::format("lists no file of '{}', which may have been renamed or put there", wanted));
+    }
+  }
+
+  // Data files beside those that the manifest lists.
+  void check_unlisted() {
+    std::set<std::string> folders;
+    for (const auto& [name, file] : manifest_.files) {
+      if (is_wanted(name)) folders.insert(fs::path(name).parent_path().string());
+    }
+    for (const std::string& folder : folders) {
+      if (!fs::is_directory(directory_ / folder)) continue;
+      for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / folder)) {
+        const std::string name = (fs::path(folder) / entry.path().filename()).string();
+        if (entry.path().extension() != ".distcp" || manifest_.files.contains(name)) continue;
+        report(FindingKind::kStale, name, "is not listed in the manifest");
+      }
+    }
+  }
+
+  // The tensors that the listed `.metadata` describe, against the manifest's own list.
+  void check_tensors() {
+    std::map<std::string, ListedTensor> found;
+    for (const auto& [name, file] : manifest_.files) {
+      if (fs::path(name).filename() != ".metadata" || !fs::exists(directory_ / name)) continue;
+      try {
+        for (DcpTensor& tensor : parse_dcp_metadata_file(directory_ / name).tensors) {
+          found[tensor.fqn] = {std::string(torch_name(tensor.dtype)), std::move(tensor.shape)};
+        }
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::kCorrupt) throw;
+        return;  // The checkpoint's own verification says so.
+      }
+    }
+    for (const auto& [name, listed] : manifest_.tensors) {
+      const auto at = found.find(name);
+      if (at == found.end()) {
+        report(FindingKind::kMismatch, kManifestName, "is listed, but no .metadata describes it", name);
+      } else if (at->second != listed) {
+        report(FindingKind::kMismatch, kManifestName,
+               fmt::format("is listed as {} {}, .metadata says {} {}", listed.dtype, to_string(listed.shape),
+                           at->second.dtype, to_string(at->second.shape)),
+               name);
+      }
+    }
+    for (const auto& [name, tensor] : found) {
+      if (manifest_.tensors.contains(name)) continue;
+      report(FindingKind::kMismatch, kManifestName, "is in .metadata, but not listed", name);
+    }
+  }
+
+  fs::path directory_;
+  std::set<std::string> only_;
+  VerifyJob job_;
+  Manifest manifest_;
+};
+
+}  // namespace
+
+VerifyJob verify_manifest(const fs::path& directory, const std::set<std::string>& only) {
+  return ManifestVerifier(directory, only).run();
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/directory.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/json_text.hpp"
+#include "ckpt/io/file_cache.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/rank_files.hpp"
+#include "ckpt/safetensors/header.hpp"
+#include "ckpt/store/weight_index.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/verify/job.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a file of a set has.
+using Contents = std::map<std::string, std::uint64_t>;  // Tensor name to bytes.
+
+class SetVerifier {
+ public:
+  SetVerifier(const fs::path& path, Kind kind)
+      : path_(path), directory_(fs::is_directory(path) ? path : parent_of(path)), kind_(kind) {
+    job_.result.path = path;
+    job_.result.kind = name_of(kind);
+  }
+
+  VerifyJob run() {
+    const bool safetensors = kind_ == Kind::kSafetensorsSharded;
+    if (safetensors || kind_ == Kind::kTorchSharded) {
+      const std::string suffix = safetensors ? ".safetensors" : ".bin";
+      const std::vector<std::string> indexes = index_names_in(directory_, suffix);
+      for (const std::string& index : indexes) check_index(index, suffix);
+      if (indexes.empty()) check_numbers(suffix);
+    }
+    // With a contradiction between index and files, the set cannot be opened.
+    if (job_.result.findings.empty()) check_as_checkpoint();
+    return std::move(job_);
+  }
+
+ private:
+  void report(FindingKind kind, const std::string& file, const std::string& tensor, std::string text) {
+    job_.result.findings.push_back({kind, file, tensor, 0, 0, std::move(text)});
+  }
+
+  // The files that make the set.
+  [[nodiscard]] std::vector<std::string> members() const {
+    if (!indexed_.empty()) return {indexed_.begin(), indexed_.end()};
+    if (kind_ == Kind::kSafetensorsSharded || kind_ == Kind::kDcpSafetensors)
+      return files_in(directory_, "", ".safetensors");
+    std::vector<std::string> names;
+    for (const auto& [rank, name] : rank_files_of(path_).files) names.push_back(name);
+    return names;
+  }
+
+  [[nodiscard]] bool can_be_read(const std::string& name) const {
+    try {
+      const File file = File::open_read(directory_ / name);
+      if (name.ends_with(".safetensors")) {
+        (void)read_safetensors_header(file);
+      } else {
+        (void)TorchFile(FileWindow(file, 0, file.size())).read_pickle();
+      }
+      return true;
+    } catch (const Error& e) {
+      return e.kind() != ErrorKind::kCorrupt;
+    }
+  }
+
+  // Without an index, the names say which files there should be.
+  void check_numbers(const std::string& suffix) {
+    std::set<std::pair<std::string, int>> seen;
+    for (const std::string& name : files_in(directory_, "", suffix)) {
+      std::optional<WeightShard> shard = parse_weight_shard(name);
+      if (!shard || !seen.emplace(shard->stem, shard->count).second) continue;
+      for (shard->number = 1; shard->number <= shard->count; ++shard->number) {
+        const std::string other = to_string(*shard);
+        if (fs::exists(directory_ / other)) continue;
+        report(FindingKind::kMissingFile, other, "", fmt::format("is not there, but {} is", name));
+      }
+    }
+  }
+
+  // The tensors of one file; nothing if it cannot be read, which is a finding of the file itself.
+  [[nodiscard]] std::optional<Contents> contents_of(const std::string& file) const {
+    try {
+      const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(directory_ / file);
+      Contents contents;
+      for (const TensorEntry& tensor : checkpoint->tensors()) {
+        contents[tensor.name] = checked_nbytes(tensor.shape, item_bytes(tensor.dtype));
+      }
+      return contents;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  void check_index(const std::string& name, const std::string& suffix) {
+    std::optional<WeightIndex> index;
+    try {
+      index = read_weight_index(directory_ / name);
+    } catch (const Error& e) {
+      report(FindingKind::kBroken, name, "", e.message());
+      return;
+    }
+    std::map<std::string, std::string> seen;  // Tensor to the first file that has it.
+    std::uint64_t total = 0;
+    bool complete = true;
+    FileCache files(directory_);
+    for (const std::string& file : index->file_names()) {
+      indexed_.insert(file);
+      try {
+        (void)files.open(file);
+      } catch (const Error& e) {
+        const bool missing = e.kind() == ErrorKind::kMissing;
+        report(missing ? FindingKind::kMissingFile : FindingKind::kBroken, missing ? file : name, "",
+               missing ? fmt::format("is not there, but {} names it", name) : e.message());
+        complete = false;
+        continue;
+      }
+      const std::optional<Contents> contents = contents_of(file);
+      if (!contents) {
+        complete = false;
+        continue;
+      }
+      check_file(name, *index, file, *contents, seen);
+      for (const auto& [tensor, bytes] : *contents) total = checked_add(total, bytes);
+    }
+    for (const std::string& file : files_in(directory_, "", suffix)) {
+      const bool named = std::any_of(index->files.begin(), index->files.end(),
+                                     [&](const auto& entry) { return entry.second == file; });
+      if (!named) report(FindingKind::kStale, file, "", fmt::format("is not named by {}", name));
+    }
+    if (complete && suffix == ".safetensors") check_total(name, total);
+  }
+
+  void check_file(const std::string& name, const WeightIndex& index, const std::string& file,
+                  const Contents& contents, std::map<std::string, std::string>& seen) {
+    for (const auto& [tensor, bytes] : contents) {
+      const auto [first, is_new] = seen.emplace(tensor, file);
+      if (!is_new) {
+        report(FindingKind::kOverlap, file, tensor, fmt::format("{} has it, too", first->second));
+      }
+      const auto entry = index.files.find(tensor);
+      if (entry == index.files.end()) {
+        report(FindingKind::kMismatch, file, tensor, fmt::format("{} does not name it", name));
+      } else if (entry->second != file) {
+        report(FindingKind::kMismatch, file, tensor,
+               fmt::format("{} says that {} has it", name, entry->second));
+      }
+    }
+    for (const auto& [tensor, expected] : index.files) {
+      if (expected != file || contents.contains(tensor)) continue;
+      report(FindingKind::kHole, file, tensor, fmt::format("is not in it, though {} says so", name));
+    }
+  }
+
+  void check_total(const std::string& name, std::uint64_t total) {
+    const auto document = read_json_file(directory_ / name);
+    const auto metadata = document.find("metadata");
+    if (metadata == document.end() || !metadata->is_object() || !metadata->contains("total_size")) return;
+    const nlohmann::json& size = metadata->at("total_size");
+    if (size.is_number() && size.get<double>() == static_cast<double>(total)) return;
+    report(FindingKind::kStale, name, "",
+           fmt::format("says that all tensors have {} bytes, they have {}", size.dump(), total));
+  }
+
+  // As any reader would open it: every tensor found, and covered once.
+  void check_as_checkpoint() {
+    try {
+      // A file that is broken by itself is a finding of that file already.
+      for (const std::string& name : members()) {
+        if (!can_be_read(name)) return;
+      }
+      const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path_);
+      job_.result.tensors = checkpoint->tensors().size();
+      for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) check_tensor(*checkpoint, i);
+    } catch (const Error& e) {
+      report(e.kind() == ErrorKind::kMissing ? FindingKind::kMissingFile : FindingKind::kBroken, "", "",
+             e.message());
+    }
+  }
+
+  void check_tensor(Checkpoint& checkpoint, std::size_t index) {
+    const std::string& name = checkpoint.tensors()[index].name;
+    try {
+      checkpoint.check_coverage(index);
+      for (const Extent& extent : checkpoint.locate(index).extents) files_.insert(extent.file);
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::kFailure) {
+        job_.result.notes.push_back(e.message());
+      } else {
+        report(FindingKind::kHole, "", name, e.message());
+      }
+    }
+    job_.result.files = files_.size();
+  }
+
+  fs::path path_;
+  fs::path directory_;
+  Kind kind_;
+  VerifyJob job_;
+  std::set<std::string> files_;    // That hold a tensor.
+  std::set<std::string> indexed_;  // That an index names.
+};
+
+}  // namespace
+
+VerifyJob verify_set(const fs::path& path, Kind kind) { return SetVerifier(path, kind).run(); }
+
+}  // namespace accel::ckpt

@@ -1,0 +1,242 @@
+#include "ckpt/verify/verify.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/directory.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/threads.hpp"
+#include "ckpt/read/kind.hpp"
+#include "ckpt/read/rank_files.hpp"
+#include "ckpt/read/search.hpp"
+#include "ckpt/store/weight_index.hpp"
+#include "ckpt/verify/job.hpp"
+#include "ckpt/verify/sums.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_manifest(const fs::path& directory) { return fs::exists(directory / kManifestName); }
+
+// With data files but without `.metadata`, it is one all the same: a broken one.
+bool is_dcp(const fs::path& directory) {
+  if (fs::exists(directory / ".metadata")) return true;
+  const std::vector<fs::path> entries = entries_in(directory);
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const fs::path& path) { return path.extension() == ".distcp"; });
+}
+
+// Files that only by chance lie beside each other are no set.
+bool is_set(const fs::path& directory, Kind kind) {
+  if (kind == Kind::kTorchSharded || kind == Kind::kDcpSafetensors) return true;
+  if (kind != Kind::kSafetensorsSharded) return false;
+  if (!index_names_in(directory, ".safetensors").empty()) return true;
+  const std::vector<std::string> names = names_in(directory);
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    const std::optional<WeightShard> shard = parse_weight_shard(name);
+    return shard && shard->extension == ".safetensors";
+  });
+}
+
+bool may_be_checkpoint(const fs::path& path) {
+  const fs::path extension = path.extension();
+  return extension == ".safetensors" || extension == ".bin" || extension == ".pt" || extension == ".pth";
+}
+
+// The files of the set that a rank's file belongs to; none if two of them are of one rank, which is a finding
+// of the set.
+std::set<std::string> names_of_ranks(const fs::path& file) {
+  std::set<std::string> names;
+  try {
+    for (const auto& [rank, name] : rank_files_of(file).files) names.insert(name);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kCorrupt) throw;
+  }
+  return names;
+}
+
+/// Finds what is to be verified, and makes a job of each.
+class Search {
+ public:
+  explicit Search(const VerifyOptions& options, unsigned threads) : options_(options), threads_(threads) {}
+
+  std::vector<VerifyJob> run(const fs::path& path) {
+    // The manifest of a checkpoint stands above the directories that it is about, and beside its files.
+    const fs::path named = fs::canonical(path);
+    if (fs::is_directory(path)) {
+      const bool listed_above = !has_manifest(path) && is_dcp(path) && has_manifest(named.parent_path());
+      search(path, options_.depth, listed_above);
+      if (options_.depth > 0) add_damaged(path);
+      if (listed_above) jobs_.push_back(verify_manifest(named.parent_path(), {named.filename().string()}));
+    } else {
+      const std::set<std::string> names = add_named(path);
+      if (!names.empty() && has_manifest(named.parent_path())) {
+        jobs_.push_back(verify_manifest(named.parent_path(), names));
+      }
+    }
+    if (jobs_.empty()) {
+      throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoint and no model", path.string()));
+    }
+    return std::move(jobs_);
+  }
+
+ private:
+  void search(const fs::path& directory, int depth, bool listed) {
+    if (has_manifest(directory)) {
+      jobs_.push_back(verify_manifest(directory, {}));
+      listed = true;
+    }
+    if (is_dcp(directory)) {
+      jobs_.push_back(verify_dcp(directory, threads_, !listed));
+      return;
+    }
+    if (const Kind kind = kind_of(directory); is_set(directory, kind)) {
+      jobs_.push_back(verify_set(directory, kind));
+    }
+    add_rank_files(directory);
+    for (const fs::path& entry : entries_in(directory)) {
+      const bool unfinished = entry.extension() == ".incomplete" || entry.extension() == ".deleting";
+      std::error_code unreadable;
+      const fs::file_status status = fs::status(entry, unreadable);
+      if (fs::is_directory(status)) {
+        if (depth > 0 && !unfinished) search(entry, depth - 1, listed);
+      } else if (fs::is_regular_file(status)) {
+        add_file(entry, false);
+      } else if (may_be_checkpoint(entry)) {
+        add_finding(entry, {FindingKind::kBroken, entry.filename().string(), "", 0, 0,
+                            fs::exists(status) ? "is not a regular file" : "is a link to nothing"});
+      }
+    }
+  }
+
+  void add_finding(const fs::path& path, Finding finding) {
+    VerifyJob job;
+    job.result.path = path;
+    job.result.kind = name_of(Kind::kUnknown);
+    job.result.findings.push_back(std::move(finding));
+    jobs_.push_back(std::move(job));
+  }
+
+  // What cannot be looked into, as a save that has not finished. Data files without `.metadata` have findings
+  // of their own.
+  void add_damaged(const fs::path& directory) {
+    for (const DamagedCheckpoint& damaged : list_checkpoints(directory).damaged) {
+      if (fs::is_directory(damaged.path) && is_dcp(damaged.path)) continue;
+      add_finding(damaged.path, {FindingKind::kMissingFile, "", "", 0, 0, damaged.why});
+    }
+  }
+
+  // A file that the user asked for; returns the names of all files that it stands for.
+  std::set<std::string> add_named(const fs::path& path) {
+    const std::string name = path.filename().string();
+    if (fs::is_regular_file(path) && parse_rank_file_name(name)) {
+      jobs_.push_back(verify_set(path, kind_of(path)));
+      const std::set<std::string> names = names_of_ranks(path);
+      for (const std::string& rank : names) add_file(parent_of(path) / rank, true);
+      return names;
+    }
+    const std::optional<WeightShard> shard = parse_weight_shard(name);
+    const bool is_index = name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
+    if (is_index || (shard && shard->count > 1) ||
+        (name.starts_with("shard-") && name.ends_with(".safetensors"))) {
+      search(parent_of(path), 0, false);
+      return {};
+    }
+    add_file(path, true);
+    return {name};
+  }
+
+  // Files that each rank wrote for itself, a set for each name.
+  void add_rank_files(const fs::path& directory) {
+    std::map<std::string, std::pair<int, fs::path>> first;
+    for (const fs::path& entry : entries_in(directory)) {
+      const std::optional<RankFileName> name = parse_rank_file_name(entry.filename().string());
+      std::error_code unreadable;
+      if (!name || !fs::is_regular_file(entry, unreadable)) continue;  // A finding of its own.
+      const auto [at, is_new] = first.emplace(name->stem, std::pair(name->rank, entry));
+      if (!is_new && name->rank < at->second.first) at->second = {name->rank, entry};
+    }
+    for (const auto& [stem, rank_file] : first) {
+      jobs_.push_back(verify_set(rank_file.second, kind_of(rank_file.second)));
+    }
+  }
+
+  // `named`: the user asked for this very file, so that it should be something.
+  void add_file(const fs::path& path, bool named) {
+    if (!named && !may_be_checkpoint(path)) return;
+    std::optional<Kind> kind;
+    try {
+      kind = kind_of(path);
+    } catch (const Error& e) {
+      // A zip archive that cannot be read.
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      kind = Kind::kTorch;
+    }
+    if (kind == Kind::kSafetensors || kind == Kind::kDcpSafetensors) {
+      jobs_.push_back(verify_safetensors(path));
+    } else if (kind == Kind::kTorch || kind == Kind::kTorchScript) {
+      jobs_.push_back(verify_torch(path, name_of(*kind)));
+    } else if (kind == Kind::kLocal || kind == Kind::kDtensor) {
+      jobs_.push_back(verify_torch(path, name_of(Kind::kTorch)));
+    } else if (named || path.filename().string().starts_with("pytorch_model")) {
+      add_finding(path, {FindingKind::kBroken, path.filename().string(), "", 0, 0,
+                         "is no zip archive of torch, and no safetensors; it may be truncated, or "
+                         "from before torch 1.6"});
+    }
+  }
+
+  const VerifyOptions& options_;
+  unsigned threads_;
+  std::vector<VerifyJob> jobs_;
+};
+
+}  // namespace
+
+std::size_t VerifyReport::findings() const {
+  std::size_t count = 0;
+  for (const Verified& checkpoint : checkpoints) count += checkpoint.findings.size();
+  return count;
+}
+
+VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
+  if (!fs::exists(path)) throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()));
+  const unsigned threads = options.threads != 0 ? options.threads : default_threads();
+  std::vector<VerifyJob> jobs = Search(options, threads).run(path);
+
+  std::vector<SumClaim> claims;
+  for (const VerifyJob& job : jobs) {
+    for (const PendingSum& sum : job.sums) claims.push_back(sum.claim);
+  }
+  VerifyReport report;
+  report.summed_bytes = bytes_of_claims(claims);
+  Progress progress("verifying", report.summed_bytes, options.progress);
+  const std::vector<std::optional<std::string>> results =
+      check_sums(claims, threads, [&](std::uint64_t bytes) { progress.add(bytes); });
+  report.seconds = progress.seconds();
+
+  std::size_t next = 0;
+  for (VerifyJob& job : jobs) {
+    for (PendingSum& sum : job.sums) {
+      const std::optional<std::string>& wrong = results[next++];
+      if (!wrong) continue;
+      sum.finding.text += " " + *wrong;
+      job.result.findings.push_back(std::move(sum.finding));
+    }
+    sort_findings(job.result.findings);
+    report.checkpoints.push_back(std::move(job.result));
+  }
+  std::stable_sort(report.checkpoints.begin(), report.checkpoints.end(),
+                   [](const Verified& a, const Verified& b) { return a.path < b.path; });
+  return report;
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,40 @@
+#include "ckpt/store/model_assets.hpp"
+
+#include <gmock/gmock.h>
+
+#include "helpers.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::error_of;
+using testing::TempDir;
+using testing::write_file;
+
+TEST(ModelAssetsTest, TakesWhatBelongsBesideTheWeights) {
+  const TempDir dir;
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt",
+        "vocab.json", "chat_template.jinja", "modeling_own.py", "model.safetensors",
+        "model.safetensors.index.json", "pytorch_model.bin", "optimizer.bin", "trainer_state.json",
+        "random_states_0.json", "pytorch_model_fsdp_rank0.json", "accel_manifest.json", ".hidden.json",
+        "README.md"}) {
+    write_file(dir / name, "x");
+  }
+  std::filesystem::create_directory(dir / "sub.json");
+  std::vector<std::string> names;
+  for (const auto& path : find_assets(dir.path())) names.push_back(path.filename().string());
+  EXPECT_THAT(names, ElementsAre("chat_template.jinja", "config.json", "generation_config.json", "merges.txt",
+                                 "modeling_own.py", "tokenizer.json", "tokenizer.model", "vocab.json"));
+}
+
+TEST(ModelAssetsTest, NothingThereIsAnError) {
+  const TempDir dir;
+  write_file(dir / "model.safetensors", "x");
+  (void)error_of(ErrorKind::kMissing, [&] { (void)find_assets(dir.path()); });
+  (void)error_of(ErrorKind::kMissing, [&] { (void)find_assets(dir / "absent"); });
+}
+
+}  // namespace
+}  // namespace accel::ckpt

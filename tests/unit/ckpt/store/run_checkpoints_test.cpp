@@ -1,0 +1,117 @@
+#include "ckpt/store/run_checkpoints.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "base/fault.hpp"
+#include "temp_dir.hpp"
+
+namespace accel::train {
+namespace {
+
+using testing::names_in;
+using testing::TempDir;
+using testing::write_file;
+
+void save(CheckpointStore& store, std::int64_t step) {
+  store.begin(step);
+  std::filesystem::create_directory(store.incomplete_path_of(step) / "model");
+  write_file(store.incomplete_path_of(step) / "model/data", "x");
+  store.commit(step);
+}
+
+TEST(CheckpointStoreTest, ACheckpointAppearsAtCommit) {
+  const TempDir dir;
+  CheckpointStore store(dir / "checkpoints");
+  store.begin(5);
+  EXPECT_TRUE(store.steps().empty());
+  EXPECT_EQ(names_in(dir / "checkpoints"), std::vector<std::string>{"checkpoint_5.incomplete"});
+  store.commit(5);
+  EXPECT_EQ(store.steps(), std::vector<std::int64_t>{5});
+  EXPECT_EQ(names_in(dir / "checkpoints"), std::vector<std::string>{"checkpoint_5"});
+}
+
+TEST(CheckpointStoreTest, StepsSortAsNumbersAndIgnoreTheRest) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  for (const std::int64_t step : {100, 20, 3}) save(store, step);
+  std::filesystem::create_directory(dir / "checkpoint_x");
+  std::filesystem::create_directory(dir / "checkpoint_7.incomplete");
+  write_file(dir / "checkpoint_8", "a file");
+  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{3, 20, 100}));
+}
+
+TEST(CheckpointStoreTest, PruneKeepsTheNewest) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  for (const std::int64_t step : {1, 2, 10}) save(store, step);
+  store.prune(0);
+  EXPECT_EQ(store.steps().size(), 3u);
+  store.prune(2);
+  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 10}));
+}
+
+TEST(CheckpointStoreTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
+  for (const char* fault : {"fail@rename:EACCES", "fail@unlink:EACCES", "fail@rmdir:EIO"}) {
+    const TempDir dir;
+    CheckpointStore store(dir.path());
+    for (const std::int64_t step : {1, 2, 3}) save(store, step);
+    {
+      const fault::Scope scope(fault);
+      EXPECT_NO_THROW(store.prune(1)) << fault;
+    }
+    EXPECT_EQ(store.steps().back(), 3) << fault;
+    // What stood in the way is gone.
+    EXPECT_NO_THROW(store.prune(1)) << fault;
+    store.sweep();
+    EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"checkpoint_3"}) << fault;
+  }
+}
+
+TEST(CheckpointStoreTest, LeftoversThatCannotBeRemovedAreAWarning) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  store.begin(2);
+  {
+    const fault::Scope scope("fail@rmdir:EACCES");
+    EXPECT_NO_THROW(store.sweep());
+  }
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"checkpoint_2.incomplete"});
+  store.sweep();
+  EXPECT_TRUE(names_in(dir.path()).empty());
+}
+
+TEST(CheckpointStoreTest, AFailedSaveIsDiscarded) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  save(store, 1);
+  store.begin(2);
+  write_file(store.incomplete_path_of(2) / "half", "x");
+  store.discard(2);
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"checkpoint_1"});
+}
+
+TEST(CheckpointStoreTest, SweepRemovesLeftoversAlone) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  save(store, 1);
+  store.begin(2);
+  std::filesystem::create_directories(dir / "checkpoint_0.deleting/model");
+  std::filesystem::create_directory(dir / "mine.incomplete");
+  store.sweep();
+  EXPECT_EQ(names_in(dir.path()), (std::vector<std::string>{"checkpoint_1", "mine.incomplete"}));
+}
+
+TEST(CheckpointStoreTest, BeginRefusesAnExistingCheckpointAndClearsAnIncompleteOne) {
+  const TempDir dir;
+  CheckpointStore store(dir.path());
+  save(store, 1);
+  EXPECT_THROW(store.begin(1), Error);
+  store.begin(2);
+  write_file(store.incomplete_path_of(2) / "stale", "x");
+  store.begin(2);
+  EXPECT_TRUE(std::filesystem::is_empty(store.incomplete_path_of(2)));
+}
+
+}  // namespace
+}  // namespace accel::train

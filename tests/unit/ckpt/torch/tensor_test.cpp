@@ -1,0 +1,86 @@
+#include "ckpt/torch/tensor.hpp"
+
+#include <gmock/gmock.h>
+
+#include "ckpt/pickle/writer.hpp"
+#include "helpers.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using namespace std::string_literals;
+using pickle::Global;
+using pickle::ObjectParts;
+using pickle::Tuple;
+using pickle::Value;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+// _rebuild_tensor_v2(storage of 6 floats, offset, size, stride, ...)
+Value tensor(Value offset, Value size, Value stride, Value numel = 6, const char* storage = "FloatStorage") {
+  const Value id = Tuple{{"storage", Global("torch", storage), "7", "cpu", std::move(numel)}};
+  return pickle::reduce(Global("torch._utils", "_rebuild_tensor_v2"),
+                        {pickle::Persistent{{id}}, std::move(offset), std::move(size), std::move(stride),
+                         false, pickle::reduce(Global("collections", "OrderedDict"), {})});
+}
+
+TEST(TorchTensorTest, WhatIsWrittenIsReadForEveryType) {
+  for (const DTypeInfo& info : all_dtypes()) {
+    for (const Dims& shape : {Dims{}, Dims{0, 3}, Dims{2, 3, 4}}) {
+      const auto found = torch_tensor_of(pickle_of_tensor(info.dtype, shape, "3"));
+      ASSERT_TRUE(found) << info.torch_name;
+      EXPECT_EQ(found->dtype, info.dtype);
+      EXPECT_EQ(found->shape, shape);
+      EXPECT_EQ(found->strides, row_major_strides(shape));
+      EXPECT_EQ(found->storage_key, "3");
+      EXPECT_EQ(found->storage_bytes, checked_nbytes(shape, info.item_bytes));
+    }
+  }
+}
+
+TEST(TorchTensorTest, ReadsViewsAndParameters) {
+  const Value view = tensor(1, Tuple{{2, 2}}, Tuple{{1, 3}});
+  const auto found =
+      torch_tensor_of(pickle::reduce(Global("torch._utils", "_rebuild_parameter"), {view, true, 0}));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->storage_offset, 1);
+  EXPECT_EQ(found->strides, (Dims{1, 3}));
+}
+
+TEST(TorchTensorTest, OtherObjectsAreNoTensors) {
+  EXPECT_EQ(torch_tensor_of(1), std::nullopt);
+  EXPECT_EQ(torch_tensor_of(pickle::reduce(Global("torch", "Size"), {})), std::nullopt);
+}
+
+TEST(TorchTensorTest, RejectsElementsBeyondTheStorage) {
+  const auto rejection = [](Value offset, Value size, Value stride) {
+    return error_of(ErrorKind::kCorrupt, [&] { (void)torch_tensor_of(tensor(offset, size, stride)); });
+  };
+  EXPECT_THAT(rejection(1, Tuple{{2, 3}}, Tuple{{3, 1}}), HasSubstr("needs 28 bytes of storage, but has 24"));
+  EXPECT_THAT(rejection(0, Tuple{{2, 3}}, Tuple{{4, 1}}), HasSubstr("needs 28"));
+  EXPECT_THAT(rejection(0, Tuple{{2, 3}}, Tuple{{1}}), HasSubstr("with strides [1]"));
+  EXPECT_THAT(rejection(-1, Tuple{{2}}, Tuple{{1}}), HasSubstr("storage offset is -1"));
+  EXPECT_THAT(rejection(0, Tuple{{-2}}, Tuple{{1}}), HasSubstr("dimension is -2"));
+  EXPECT_THAT(rejection(0, Tuple{{2}}, Tuple{{-1}}), HasSubstr("dimension is -1"));
+  EXPECT_THAT(rejection(0, Tuple{{2}}, Tuple{{INT64_MAX}}), HasSubstr("overflows"));
+  EXPECT_THAT(rejection(0, "x", Tuple{{1}}), HasSubstr("shape is 'x'"));
+}
+
+TEST(TorchTensorTest, RejectsUnknownStorages) {
+  EXPECT_THAT(
+      error_of(ErrorKind::kCorrupt,
+               [] { (void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, 6, "QuiteUnknownStorage")); }),
+      HasSubstr("torch.QuiteUnknownStorage"));
+  EXPECT_THROW((void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, "six")), Error);
+  EXPECT_THROW((void)torch_tensor_of(pickle::reduce(Global("torch._utils", "_rebuild_tensor_v2"), {1, 2})),
+               Error);
+}
+
+TEST(TorchTensorTest, SizesAreSequences) {
+  EXPECT_EQ(dims_of(pickle::reduce(Global("torch", "Size"), {Tuple{{2, 3}}})), (Dims{2, 3}));
+  EXPECT_EQ(dims_of(pickle::List{{4}}), Dims{4});
+  EXPECT_THROW((void)dims_of(5), Error);
+}
+
+}  // namespace
+}  // namespace accel::ckpt
