@@ -6,7 +6,7 @@
 #include "base/log.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
-#include "core/config_file.hpp"
+#include "core/config/resolve/load_config.hpp"
 #include "core/launch/launch.hpp"
 #include "core/launch/machine.hpp"
 

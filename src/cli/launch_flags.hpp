@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
-#include "core/config_settings.hpp"
-#include "core/config_value.hpp"
+#include "core/config/settings/settings.hpp"
+#include "core/config/settings/value.hpp"
 
 namespace accel::cli {
 

@@ -12,7 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
 #include "cli/plan_report.hpp"
-#include "core/config_file.hpp"
+#include "core/config/resolve/load_config.hpp"
 #include "core/launch/machine.hpp"
 #include "train/fsdp/model_plan.hpp"
 

@@ -14,7 +14,7 @@
 
 #include "base/text.hpp"
 #include "cli/table.hpp"
-#include "core/config_names.hpp"
+#include "core/config/names.hpp"
 
 namespace accel::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/results.hpp"
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/footprint.hpp"
 #include "train/fsdp/model_plan.hpp"
 

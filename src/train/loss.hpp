@@ -2,7 +2,7 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/data/batches.hpp"
 
 namespace accel::train {

@@ -17,7 +17,7 @@
 #include "base/process_state.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
 #include "train/dist/group.hpp"

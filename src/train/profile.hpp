@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 
 namespace accel::train {
 

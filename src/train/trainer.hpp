@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/dist/group.hpp"
 
 namespace accel::train {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
-#include "core/config_names.hpp"
+#include "core/config/names.hpp"
 
 namespace accel::core {
 

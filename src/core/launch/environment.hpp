@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config_file.hpp"
+#include "core/config/resolve/load_config.hpp"
 #include "core/launch/plan.hpp"
 
 namespace accel::core {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/exit_code.hpp"
-#include "core/config_file.hpp"
+#include "core/config/resolve/load_config.hpp"
 #include "core/launch/plan.hpp"
 
 namespace accel::core {

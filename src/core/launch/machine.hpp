@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/config_settings.hpp"
+#include "core/config/settings/settings.hpp"
 
 namespace accel::core {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "ckpt/store/run_checkpoints.hpp"
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/random_state.hpp"

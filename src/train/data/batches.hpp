@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/data/batch_plan.hpp"
 #include "train/data/token_stream.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 
 namespace accel::train {
 

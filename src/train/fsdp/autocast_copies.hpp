@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/buffer_plan.hpp"
 #include "train/model/structure.hpp"
 

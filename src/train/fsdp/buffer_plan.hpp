@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/flat_layout.hpp"
 #include "train/fsdp/unit_plan.hpp"
 #include "train/model/structure.hpp"

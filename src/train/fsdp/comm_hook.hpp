@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/power_sgd.hpp"
 

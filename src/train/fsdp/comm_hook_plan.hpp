@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/flat_layout.hpp"
 
 namespace accel::train {

@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/unit_plan.hpp"
 #include "train/model/structure.hpp"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/flat_layout.hpp"
 
 namespace accel::train {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/footprint.hpp"
 #include "train/fsdp/unit_plan.hpp"
 #include "train/model/archive_model.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/dist/group.hpp"
 #include "train/fsdp/low_rank_plan.hpp"
 #include "train/fsdp/numpy_random.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/device/storage_device.hpp"
 #include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/buffer_broadcast.hpp"

@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/model/structure.hpp"
 
 namespace accel::train {

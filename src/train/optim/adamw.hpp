@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/config.hpp"
+#include "core/config/config.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/optim/gradient_presence.hpp"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "core/config_file.hpp"
+#include "core/config/resolve/load_config.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::core::testing {

@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/name_pattern.hpp"
+#include "base/text.hpp"
+#include "core/config/names.hpp"
+#include "core/config/resolve/resolve.hpp"
+
+namespace accel::core {
+namespace {
+
+struct Strategy {
+  std::string_view name;
+  std::string_view number;  ///< torch.distributed.fsdp.ShardingStrategy's.
+  bool reshard;
+  Spread spread;
+};
+
+constexpr std::array kStrategies = {
+    Strategy{"FULL_SHARD", "1", true, Spread::kAll},
+    Strategy{"SHARD_GRAD_OP", "2", false, Spread::kAll},
+    Strategy{"NO_SHARD", "3", false, Spread::kNone},
+    Strategy{"HYBRID_SHARD", "4", true, Spread::kMachine},
+    Strategy{"HYBRID_SHARD_ZERO2", "5", false, Spread::kMachine},
+};
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return text;
+}
+
+/// Version 1's strategy under `path`, if it is set.
+std::optional<Strategy> strategy_at(const Settings& settings, std::string_view path) {
+  const auto text = settings.get<std::string>(path);
+  if (!text) return std::nullopt;
+  const std::string word = upper(*text);
+  for (const Strategy& strategy : kStrategies) {
+    if (strategy.name != word && strategy.number != word) continue;
+    return strategy;
+  }
+  Error error(ErrorKind::kUsage,
+              fmt::format("{}'{}' must be a sharding strategy in FSDP version 1; found '{}'",
+                          settings.where(path), path, *text));
+  if (word == "TRUE" || word == "FALSE")
+    throw std::move(error).hint("true and false are for fsdp_version: 2");
+  std::vector<std::string> names;
+  names.reserve(kStrategies.size());
+  for (const Strategy& strategy : kStrategies) names.emplace_back(strategy.name);
+  if (const auto near = nearest(word, names))
+    throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
+  throw std::move(error).hint(fmt::format("the strategies: {}", fmt::join(names, ", ")));
+}
+
+/// FULL_SHARD unless one is named.
+Strategy strategy_of_version_1(const Settings& settings) {
+  static constexpr std::string_view kOld = "fsdp_config.sharding_strategy";
+  static constexpr std::string_view kNew = "fsdp_config.reshard_after_forward";
+  const auto old_style = strategy_at(settings, kOld);
+  const auto new_style = strategy_at(settings, kNew);
+  if (old_style && new_style && old_style->name != new_style->name) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts '{}: {}'", settings.where(kNew), kNew,
+                                               new_style->name, kOld, old_style->name))
+        .hint("keep one of the two");
+  }
+  return new_style ? *new_style : old_style.value_or(kStrategies.front());
+}
+
+void reshard_of_version_2(const Settings& settings, FsdpConfig& fsdp) {
+  static constexpr std::string_view kPath = "fsdp_config.reshard_after_forward";
+  const auto text = settings.get<std::string>(kPath);
+  if (!text) return;
+  const std::string word = upper(*text);
+  if (word == "TRUE" || word == "YES" || word == "ON") return;
+  if (word == "FALSE" || word == "NO" || word == "OFF") {
+    fsdp.reshard_after_forward = false;
+    return;
+  }
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), ranks);
+  if (error != std::errc() || end != word.data() + word.size() || ranks < 0) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' must be true, false or a number of ranks in FSDP version 2; found '{}'",
+                            settings.where(kPath), kPath, *text))
+        .hint("strategies such as FULL_SHARD are for fsdp_version: 1");
+  }
+  if (ranks < 2) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' could mean two things", settings.where(kPath), kPath, *text))
+        .hint(ranks == 0 ? "write false"
+                         : "Accelerate takes 1 for true, fully_shard for false: write one of them");
+  }
+  fsdp.reshard_size = ranks;
+}
+
+}  // namespace
+
+StrategyName strategy_name(const Settings& settings) {
+  const Strategy strategy = strategy_of_version_1(settings);
+  return {strategy.name, strategy.spread};
+}
+
+FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings) {
+  FsdpConfig fsdp;
+  fsdp.version = static_cast<int>(settings.get<std::int64_t>("fsdp_config.version").value_or(1));
+  if (fsdp.version == 1) {
+    fsdp.reshard_after_forward = strategy_of_version_1(settings).reshard;
+  } else {
+    reshard_of_version_2(settings, fsdp);
+  }
+  // Version 1 gathers ahead if it is asked to, version 2 unless it is asked not to.
+  fsdp.forward_prefetch = settings.get<bool>("fsdp_config.forward_prefetch").value_or(fsdp.version == 2);
+  const auto backward = settings.get<std::string>("fsdp_config.backward_prefetch");
+  fsdp.backward_prefetch = backward ? *backward != "NO_PREFETCH" : fsdp.version == 2;
+  fsdp.activation_checkpointing = settings.get<bool>("fsdp_config.activation_checkpointing").value_or(false);
+  static constexpr std::string_view kKeptOnHost = "fsdp_config.activation_checkpointing_offload";
+  fsdp.activation_offload = settings.get<bool>(kKeptOnHost).value_or(false);
+  if (fsdp.activation_offload && !fsdp.activation_checkpointing) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: true' needs 'fsdp_config.activation_checkpointing: true'",
+                            settings.where(kKeptOnHost), kKeptOnHost));
+  }
+  fsdp.offload_params = settings.get<bool>("fsdp_config.offload_params").value_or(false);
+  static constexpr std::string_view kPolicy = "fsdp_config.auto_wrap_policy";
+  if (const auto policy = settings.get<std::string>(kPolicy)) {
+    fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);
+    fsdp.wrap_origin = fmt::format("{}'{}: {}'", settings.where(kPolicy), kPolicy, *policy);
+  }
+  if (const auto least = settings.get<std::int64_t>("fsdp_config.min_num_params"))
+    fsdp.min_num_params = *least;
+  static constexpr std::string_view kClasses = "fsdp_config.transformer_layer_cls_to_wrap";
+  if (const auto classes = settings.get<std::vector<std::string>>(kClasses); classes && !classes->empty()) {
+    fsdp.transformer_layer_cls_to_wrap = *classes;
+    fsdp.wrap_origin = fmt::format("{}'{}'", settings.where(kClasses), kClasses);
+  }
+  static constexpr std::string_view kIgnored = "fsdp_config.ignored_modules";
+  if (const auto ignored = settings.get<std::string>(kIgnored)) {
+    fsdp.ignored_origin = fmt::format("{}'{}'", settings.where(kIgnored), kIgnored);
+    try {
+      (void)NamePattern(*ignored);
+    } catch (Error& error) {
+      error.add_context(fsdp.ignored_origin);
+      throw;
+    }
+    fsdp.ignored_modules = *ignored;
+  }
+  static constexpr std::string_view kStateDict = "fsdp_config.state_dict_type";
+  if (fsdp.version == 2 && settings.get<std::string>(kStateDict) == "LOCAL_STATE_DICT") {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}'{}: LOCAL_STATE_DICT' contradicts 'fsdp_config.version: 2', which has no such type",
+                    settings.where(kStateDict), kStateDict))
+        .hint("use SHARDED_STATE_DICT");
+  }
+  if (fsdp.version == 2 && settings.has("fsdp_config.sharding_strategy")) {
+    warnings.push_back(fmt::format("{}'fsdp_config.sharding_strategy' has no effect in FSDP version 2",
+                                   settings.where("fsdp_config.sharding_strategy")));
+  }
+  return fsdp;
+}
+
+}  // namespace accel::core

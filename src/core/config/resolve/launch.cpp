@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "base/error.hpp"
+#include "core/config/names.hpp"
+#include "core/config/resolve/resolve.hpp"
+
+namespace accel::core {
+namespace {
+
+/// What `gpu_ids` names; empty for "all" and when it is missing.
+std::vector<int> named_gpus(const Settings& settings, int visible_gpus) {
+  const auto words = settings.get<std::vector<std::string>>("gpu_ids");
+  std::vector<int> gpus;
+  if (!words || (words->size() == 1 && words->front() == "all")) return gpus;
+  std::set<int> seen;
+  for (const std::string& word : *words) {
+    int gpu = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gpu);
+    if (error != std::errc() || end != word.data() + word.size() || gpu < 0) {
+      throw Error(ErrorKind::kUsage, fmt::format("{}'gpu_ids' must be 'all' or numbers of GPUs, found '{}'",
+                                                 settings.where("gpu_ids"), word));
+    }
+    if (!seen.insert(gpu).second) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{}'gpu_ids' names GPU {} twice", settings.where("gpu_ids"), gpu));
+    }
+    if (gpu >= visible_gpus) {
+      throw Error(ErrorKind::kUsage, fmt::format("{}'gpu_ids' names GPU {}, but {} are visible here",
+                                                 settings.where("gpu_ids"), gpu, visible_gpus));
+    }
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus) {
+  const auto wanted = settings.get<std::int64_t>("num_processes");
+  if (wanted && *wanted != -1) {
+    constexpr int kMost = 65536;
+    if (*wanted < 1 || *wanted > kMost) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{}'num_processes' must be from 1 to {}, or -1 for one per GPU, found {}",
+                              settings.where("num_processes"), kMost, *wanted));
+    }
+    return static_cast<int>(*wanted);
+  }
+  if (use_cpu || usable_gpus == 0 || settings.get<std::string>("distributed_type") == "NO") return 1;
+  return static_cast<int>(usable_gpus);
+}
+
+}  // namespace
+
+LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& request) {
+  LaunchConfig launch;
+  const bool cpu_only = settings.get<std::string>("distributed_type") == "MULTI_CPU";
+  // Whoever asks what a machine with GPUs would need is often not on it.
+  const bool must_run = !request.runs_program && !request.only_plans;
+  launch.use_cpu = cpu_only || settings.get<bool>("use_cpu").value_or(false) ||
+                   (request.visible_gpus == 0 && !request.only_plans);
+
+  std::vector<int> gpus;
+  if (!launch.use_cpu) {
+    gpus = named_gpus(settings, request.only_plans ? std::numeric_limits<int>::max() : request.visible_gpus);
+    if (gpus.empty()) {
+      gpus.resize(static_cast<std::size_t>(request.visible_gpus));
+      std::iota(gpus.begin(), gpus.end(), 0);
+    }
+  }
+  launch.num_processes = processes(settings, launch.use_cpu, gpus.size());
+  const auto local_ranks = static_cast<std::size_t>(launch.num_processes);
+  if (const auto backend = settings.get<std::string>("launch.backend"))
+    launch.backend = *enum_named<Backend>(*backend);
+  // With Gloo they take turns.
+  const bool too_many = local_ranks > gpus.size() && launch.backend != Backend::kGloo;
+  if (!launch.use_cpu && too_many && must_run) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}{} processes are asked for, but {} GPUs are usable here",
+                                               settings.where("num_processes"), local_ranks, gpus.size()))
+        .hint(
+            "lower num_processes, run on the CPU with use_cpu: true or --cpu, or let ranks share a GPU with "
+            "launch.backend: gloo, which is slow");
+  }
+  if (gpus.size() > local_ranks) gpus.resize(local_ranks);
+  launch.gpu_ids = std::move(gpus);
+
+  if (const auto ip = settings.get<std::string>("main_process_ip")) launch.main_process_ip = *ip;
+  launch.main_process_port =
+      static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
+  if (launch.backend == Backend::kNccl && launch.use_cpu && must_run) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: nccl' needs GPUs, and this run has none",
+                                               settings.where("launch.backend")));
+  }
+  if (launch.backend == Backend::kShm && !launch.use_cpu && !request.runs_program) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'launch.backend: shm' is for CPU ranks, and this run has GPUs",
+                            settings.where("launch.backend")))
+        .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
+  }
+  launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
+  launch.collective_timeout_s =
+      settings.get<double>("launch.collective_timeout").value_or(launch.collective_timeout_s);
+  launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");
+  launch.worker = settings.get<std::string>("launch.worker").value_or("");
+  return launch;
+}
+
+DistributedType resolve_distributed_type(const Settings& settings, const ConfigRequest& request,
+                                         const LaunchConfig& launch) {
+  const auto name = settings.get<std::string>("distributed_type");
+  const bool several = launch.num_processes > 1;
+  if (!name) {
+    if (settings.has("fsdp_config")) return DistributedType::kFsdp;
+    if (!several) return DistributedType::kNo;
+    return launch.use_cpu ? DistributedType::kMultiCpu : DistributedType::kMultiGpu;
+  }
+  const DistributedType type = *enum_named<DistributedType>(*name);
+  if (type == DistributedType::kNo && several) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'distributed_type: NO' runs one process, but num_processes is {}",
+                            settings.where("distributed_type"), launch.num_processes))
+        .hint("set distributed_type: FSDP, or num_processes: 1");
+  }
+  const bool on_cpu_by_choice = settings.get<bool>("use_cpu").value_or(false);
+  if (type == DistributedType::kMultiGpu && launch.use_cpu && !on_cpu_by_choice && !request.runs_program) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'distributed_type: MULTI_GPU', but no GPU is visible here",
+                                               settings.where("distributed_type")))
+        .hint("use_cpu: true runs on the CPU");
+  }
+  return type;
+}
+
+void warn_of_launch(const Config& config, const Settings& settings, const ConfigRequest& request,
+                    std::vector<std::string>& warnings) {
+  static constexpr std::string_view kInterval = "launch.monitor_interval";
+  if (settings.has(kInterval)) {
+    warnings.push_back(fmt::format("{}'{}' has no effect: the launcher sees at once when a rank ends",
+                                   settings.where(kInterval), kInterval));
+  }
+  const bool on_cpu_by_choice = settings.get<bool>("use_cpu").value_or(false);
+  if (config.distributed_type == DistributedType::kFsdp && config.launch.use_cpu && !on_cpu_by_choice &&
+      !request.runs_program) {
+    const bool by_name = settings.has("distributed_type");
+    warnings.push_back(
+        fmt::format("{}FSDP, but no GPU is visible here: training on the CPU; use_cpu: true, or --cpu, says "
+                    "that this is meant",
+                    settings.where(by_name ? "distributed_type" : "fsdp_config")));
+  }
+}
+
+}  // namespace accel::core

@@ -1,0 +1,83 @@
+#include "core/config/resolve/load_config.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/stream.hpp"
+#include "core/config/resolve/resolve.hpp"
+#include "core/config/settings/yaml.hpp"
+
+namespace accel::core {
+namespace {
+
+constexpr std::uint64_t kLargestConfigBytes = 1'000'000;
+
+/// `fp16`, which Accelerate's files had before `mixed_precision`, is that in the layer in which it is set,
+/// over what lies below.
+void translate_fp16(Settings& layer) {
+  static constexpr std::string_view kPrecision = "mixed_precision";
+  const auto fp16 = layer.get<bool>("fp16");
+  if (!fp16) return;
+  const auto precision = layer.get<std::string>(kPrecision);
+  if (!precision) {
+    layer.set(std::string(kPrecision), {std::string(*fp16 ? "fp16" : "no"), layer.find("fp16")->origin});
+  } else if ((*precision == "fp16") != *fp16) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'fp16: {}' contradicts '{}: {}'", layer.where("fp16"),
+                                               *fp16, kPrecision, *precision))
+        .hint("keep one of the two");
+  }
+}
+
+Settings read_file(const std::filesystem::path& file) {
+  std::string text;
+  try {
+    text = read_text_stream(file, kLargestConfigBytes);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) throw;
+    throw Error(ErrorKind::kUsage, fmt::format("configuration: {}", error.message()));
+  }
+  Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, file.string()}));
+  translate_fp16(settings);
+  return settings;
+}
+
+}  // namespace
+
+LoadedConfig load_config(const ConfigRequest& request) {
+  LoadedConfig loaded;
+  Settings& settings = loaded.settings;
+  for (auto flag = request.flags.rbegin(); flag != request.flags.rend(); ++flag) settings.add_below(*flag);
+  translate_fp16(settings);
+  if (!request.file.empty()) settings.add_below(read_file(request.file));
+  const bool has_training = settings.has("training");
+  settings.add_below(settings_from_environment(request.environment));
+
+  if (!request.runs_program && !has_training) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}: there is no 'training' section, so there is nothing to train",
+                            request.file.string()))
+        .hint("add one, or run a program of your own: accel launch CONFIG.yaml -- PROGRAM");
+  }
+  check_built(settings, request.runs_program ? Reader::kLauncher : Reader::kEngine);
+
+  Config& config = loaded.config;
+  config.mixed_precision = settings.get<std::string>("mixed_precision").value_or("no");
+  config.launch = resolve_launch(settings, request);
+  config.distributed_type = resolve_distributed_type(settings, request, config.launch);
+  warn_of_launch(config, settings, request, loaded.warnings);
+  if (!request.runs_program) {
+    config.fsdp = resolve_fsdp(settings, loaded.warnings);
+    // The GPU comes to a gather that begins with its unit only when it has computed all before. torch, whose
+    // gathers have a stream of their own in front of which the host runs ahead, does not wait for being
+    // asked.
+    config.fsdp.forward_prefetch |= !config.launch.use_cpu;
+    resolve_mesh(config, settings, loaded.warnings);
+    config.fsdp.precision = resolve_precision(config, settings);
+    config.training = resolve_training(settings, request);
+    config.training->ddp = resolve_ddp(config, settings, request, loaded.warnings);
+    validate_training(config, settings, request);
+  }
+  return loaded;
+}
+
+}  // namespace accel::core

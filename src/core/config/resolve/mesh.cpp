@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+
+#include "base/error.hpp"
+#include "core/config/names.hpp"
+#include "core/config/resolve/resolve.hpp"
+
+namespace accel::core {
+namespace {
+
+constexpr std::string_view kReplicas = "parallelism_config.dp_replicate_size";
+constexpr std::string_view kShards = "parallelism_config.dp_shard_size";
+
+bool replicates(DistributedType type) {
+  return type == DistributedType::kMultiCpu || type == DistributedType::kMultiGpu;
+}
+
+/// Plain data parallelism: gradients are reduced by units of what DDP puts into one bucket.
+FsdpConfig data_parallel() {
+  constexpr std::int64_t kBucketBytes = 25 << 20;
+  FsdpConfig fsdp;
+  fsdp.reshard_after_forward = false;
+  fsdp.forward_prefetch = false;
+  fsdp.backward_prefetch = false;
+  fsdp.auto_wrap_policy = WrapPolicy::kSize;
+  fsdp.min_num_params = kBucketBytes / static_cast<std::int64_t>(sizeof(float));
+  return fsdp;
+}
+
+/// What parallelism_config says: how many replicas. A size of 1 by 1 says nothing, there and here.
+std::optional<int> asked_replicas(const Settings& settings, int processes) {
+  const auto replicas = settings.get<std::int64_t>(kReplicas);
+  const auto shards = settings.get<std::int64_t>(kShards);
+  if (replicas.value_or(1) == 1 && shards.value_or(1) == 1) return std::nullopt;
+  // Of one size alone follows the other.
+  if (replicas && shards &&
+      (*replicas > processes || *shards > processes || *replicas * *shards != processes)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' times '{}: {}' contradicts {} processes", settings.where(kReplicas),
+                            kReplicas, *replicas, kShards, *shards, processes));
+  }
+  const std::string_view key = replicas ? kReplicas : kShards;
+  const std::int64_t size = replicas ? *replicas : *shards;
+  if (processes % size != 0) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' contradicts {} processes", settings.where(key),
+                                               key, size, processes));
+  }
+  return static_cast<int>(replicas ? size : processes / size);
+}
+
+[[noreturn]] void contradiction(const Settings& settings, int processes, int replicas,
+                                const std::string& what, const char* hint) {
+  const std::string_view key = settings.get<std::int64_t>(kReplicas) ? kReplicas : kShards;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}: {}' makes a mesh of {} x {}, which contradicts {}", settings.where(key),
+                          key, *settings.get<std::int64_t>(key), replicas, processes / replicas, what))
+      .hint(hint);
+}
+
+int replicas_of_version_1(const Config& config, const Settings& settings, std::optional<int> asked) {
+  const int processes = config.launch.num_processes;
+  const StrategyName strategy = strategy_name(settings);
+  switch (strategy.spread) {
+    case Spread::kAll:
+      if (asked.value_or(1) == 1) return 1;
+      contradiction(settings, processes, *asked, fmt::format("{} of FSDP version 1", strategy.name),
+                    "use sharding_strategy: HYBRID_SHARD, or fsdp_version: 2");
+    case Spread::kNone:
+      if (asked.value_or(processes) == processes) return processes;
+      contradiction(settings, processes, *asked, fmt::format("{} of FSDP version 1", strategy.name),
+                    "use sharding_strategy: HYBRID_SHARD, or fsdp_version: 2");
+    case Spread::kMachine:
+      break;
+  }
+  if (asked) return *asked;
+  if (processes % config.launch.num_machines != 0) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}{}: {} processes on {} machines are not as many on each",
+                                               settings.where("num_processes"), strategy.name, processes,
+                                               config.launch.num_machines));
+  }
+  return config.launch.num_machines;
+}
+
+/// As fully_shard treats an integer.
+void settle_reshard(FsdpConfig& fsdp, const Settings& settings, int shards) {
+  static constexpr std::string_view kReshard = "fsdp_config.reshard_after_forward";
+  if (fsdp.reshard_size == 0) return;
+  if (shards % fsdp.reshard_size != 0) {
+    std::vector<int> factors;
+    for (int factor = 2; factor <= shards; ++factor) {
+      if (shards % factor == 0) factors.push_back(factor);
+    }
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}: {}' is no factor of the {} {} that share each parameter",
+                            settings.where(kReshard), kReshard, fsdp.reshard_size, shards,
+                            shards == 1 ? "rank" : "ranks"))
+        .hint(factors.empty() ? "use true or false"
+                              : fmt::format("true, false, or one of {}", fmt::join(factors, ", ")));
+  }
+  if (fsdp.reshard_size == shards) fsdp.reshard_size = 0;
+}
+
+}  // namespace
+
+void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings) {
+  const int processes = config.launch.num_processes;
+  const std::optional<int> asked = asked_replicas(settings, processes);
+  if (replicates(config.distributed_type)) {
+    if (asked.value_or(processes) != processes) {
+      contradiction(settings, processes, *asked,
+                    fmt::format("'distributed_type: {}'", name_of(config.distributed_type)),
+                    "use distributed_type: FSDP");
+    }
+    if (settings.has("fsdp_config")) {
+      warnings.push_back(fmt::format("{}'fsdp_config' has no effect with 'distributed_type: {}'",
+                                     settings.where("fsdp_config"), name_of(config.distributed_type)));
+    }
+    config.fsdp = data_parallel();
+    config.fsdp.replicate_size = processes;
+    return;
+  }
+  FsdpConfig& fsdp = config.fsdp;
+  fsdp.replicate_size =
+      fsdp.version == 1 ? replicas_of_version_1(config, settings, asked) : asked.value_or(1);
+  settle_reshard(fsdp, settings, processes / fsdp.replicate_size);
+}
+
+}  // namespace accel::core

@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <memory>
+
+#include "base/error.hpp"
+#include "core/config/names.hpp"
+#include "core/config/resolve/resolve.hpp"
+
+namespace accel::core {
+namespace {
+
+void require_file(const std::filesystem::path& path, const Settings& settings, std::string_view key) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return;
+  const char* state = std::filesystem::exists(path, error) ? "is not a file" : "does not exist";
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}': '{}' {}", settings.where(key), key, path.string(), state))
+      .hint("relative paths are relative to the current directory");
+}
+
+void require_data(const DataSource& source, const Settings& settings, const std::string& section) {
+  const std::string key = section + ".path";
+  glob_t found{};
+  const std::unique_ptr<glob_t, decltype(&::globfree)> freed(&found, &::globfree);
+  if (::glob(source.path.c_str(), 0, nullptr, &found) != 0) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}': nothing matches '{}'", settings.where(key), key, source.path))
+        .hint("relative paths are relative to the current directory");
+  }
+  for (std::size_t i = 0; i < found.gl_pathc; ++i) require_file(found.gl_pathv[i], settings, key);
+}
+
+void check_dtype(const DataSource& source, const Settings& settings, const std::string& section) {
+  if (source.dtype.empty() || source.format == "tokens") return;
+  const std::string key = section + ".dtype";
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: tokens', not '{}'", settings.where(key),
+                                             key, source.format));
+}
+
+[[noreturn]] void not_there_yet(const Settings& settings, std::string_view key, std::string_view what,
+                                std::string hint) {
+  throw Error(ErrorKind::kUsage, fmt::format("{}{} is not there yet", settings.where(key), what))
+      .hint(std::move(hint));
+}
+
+void check_checkpoint_kind(const Config& config, const Settings& settings) {
+  static constexpr std::string_view kKind = "fsdp_config.state_dict_type";
+  const auto kind = settings.get<std::string>(kKind);
+  if (!kind || *kind == "SHARDED_STATE_DICT" || config.training->checkpoint.every == 0) return;
+  not_there_yet(settings, kKind, fmt::format("'{}: {}'", kKind, *kind),
+                "use SHARDED_STATE_DICT, and accel merge-weights for one file");
+}
+
+/// A run starts from the model file; it must not mix its checkpoints with those of another run.
+void check_output(const TrainingConfig& training, const Settings& settings) {
+  static constexpr std::string_view kKey = "training.output_dir";
+  const std::filesystem::path folder = training.output_dir / "checkpoints";
+  std::error_code error;
+  if (training.checkpoint.every == 0) return;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    // What an interrupted run left unfinished is swept by the next one.
+    if (!name.starts_with("checkpoint_") || name.ends_with(".incomplete") || name.ends_with(".deleting"))
+      continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}': '{}' holds checkpoints of an earlier run, among them {}",
+                            settings.where(kKey), kKey, folder.string(), name))
+        .hint("choose another output_dir, or move that one away; resuming is not there yet");
+  }
+}
+
+void check_evaluation(const TrainingConfig& training, const Settings& settings) {
+  static constexpr std::string_view kKey = "training.eval_every";
+  if (training.eval_every == 0 || training.data.eval) return;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}: {}' needs training.data.eval", settings.where(kKey),
+                                             kKey, training.eval_every));
+}
+
+void check_weights(const ModelConfig& model, const Settings& settings, const ConfigRequest& request) {
+  static constexpr std::string_view kWeights = "training.model.weights";
+  static constexpr std::string_view kInit = "training.model.init.std";
+  if (model.weights.empty()) return;
+  if (model.init_std) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' contradicts '{}'", settings.where(kInit), kInit, kWeights))
+        .hint("keep one of the two");
+  }
+  if (!request.only_plans && !std::filesystem::exists(model.weights)) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}': '{}' does not exist", settings.where(kWeights),
+                                               kWeights, model.weights.string()));
+  }
+}
+
+}  // namespace
+
+void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request) {
+  const TrainingConfig& training = *config.training;
+  check_checkpoint_kind(config, settings);
+  check_evaluation(training, settings);
+  static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";
+  if (training.lr_scheduler.min_lr_ratio > 0 && training.lr_scheduler.type != "cosine") {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'type: cosine', not '{}'",
+                                               settings.where(kRatio), kRatio, training.lr_scheduler.type));
+  }
+  require_file(training.model.path, settings, "training.model.path");
+  check_weights(training.model, settings, request);
+  check_dtype(training.data.train, settings, "training.data.train");
+  if (training.data.eval) check_dtype(*training.data.eval, settings, "training.data.eval");
+  if (request.only_plans) return;
+  require_data(training.data.train, settings, "training.data.train");
+  if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
+  check_output(training, settings);
+}
+
+}  // namespace accel::core

@@ -1,0 +1,85 @@
+#include "core/config/schema/schema.hpp"
+
+namespace accel::core {
+namespace {
+
+constexpr std::string_view kNothing;
+constexpr auto kLauncher = Reader::kLauncher;
+
+constexpr Field kFields[] = {
+    {.path = "compute_environment",
+     .choices = "LOCAL_MACHINE|AMAZON_SAGEMAKER",
+     .built = "LOCAL_MACHINE",
+     .reader = kLauncher,
+     .system = "SageMaker"},
+    {.path = "distributed_type",
+     .choices =
+         "NO|MULTI_CPU|MULTI_GPU|FSDP|DEEPSPEED|MEGATRON_LM|XLA|MULTI_XPU|MULTI_NPU|MULTI_MLU|MULTI_SDAA|"
+         "MULTI_MUSA|MULTI_HPU|MULTI_NEURON|DATA_PARALLEL|MODEL_PARALLEL",
+     .built = "NO|MULTI_CPU|MULTI_GPU|FSDP",
+     .reader = kLauncher,
+     .system = "another training system or device"},
+    {.path = "mixed_precision", .choices = "no|fp16|bf16|fp8", .built = "no|fp16|bf16"},
+    {.path = "fp16", .type = Type::kBool},
+    {.path = "use_cpu", .type = Type::kBool, .reader = kLauncher},
+    {.path = "debug", .type = Type::kBool},
+    {.path = "num_processes", .type = Type::kInt, .reader = kLauncher, .min = -1},
+    {.path = "machine_rank", .type = Type::kInt, .built = "0", .reader = kLauncher, .min = 0},
+    {.path = "num_machines", .type = Type::kInt, .built = "1", .reader = kLauncher, .min = 1},
+    {.path = "gpu_ids", .type = Type::kStrings, .reader = kLauncher},
+    {.path = "main_process_ip", .reader = kLauncher},
+    {.path = "main_process_port", .type = Type::kInt, .reader = kLauncher, .min = 0, .below = 65536},
+    {.path = "rdzv_backend", .choices = "static|c10d|etcd|etcd-v2", .built = "static", .reader = kLauncher},
+    {.path = "same_network", .type = Type::kBool},
+    {.path = "main_training_function"},
+    {.path = "enable_cpu_affinity", .type = Type::kBool, .built = "false"},
+
+    // The prefix fsdp_ is optional.
+    {.path = "fsdp_config.version", .type = Type::kInt, .choices = "1|2"},
+    {.path = "fsdp_config.sharding_strategy", .type = Type::kScalar},  // Checked by config_resolve.cpp, for
+    {.path = "fsdp_config.reshard_after_forward",
+     .type = Type::kScalar},  // the version decides what they may be.
+    {.path = "fsdp_config.offload_params", .type = Type::kBool},
+    {.path = "fsdp_config.auto_wrap_policy", .choices = "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP|NO_WRAP"},
+    {.path = "fsdp_config.transformer_layer_cls_to_wrap", .type = Type::kStrings},
+    {.path = "fsdp_config.min_num_params", .type = Type::kInt, .min = 0},
+    {.path = "fsdp_config.backward_prefetch", .choices = "BACKWARD_PRE|BACKWARD_POST|NO_PREFETCH"},
+    {.path = "fsdp_config.forward_prefetch", .type = Type::kBool},
+    {.path = "fsdp_config.state_dict_type", .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT"},
+    {.path = "fsdp_config.use_orig_params", .type = Type::kBool},
+    {.path = "fsdp_config.cpu_ram_efficient_loading", .type = Type::kBool},
+    {.path = "fsdp_config.sync_module_states", .type = Type::kBool},
+    {.path = "fsdp_config.activation_checkpointing", .type = Type::kBool},
+    {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool},
+    {.path = "fsdp_config.reduce_dtype", .choices = "fp32|bf16|fp16"},
+    {.path = "fsdp_config.ignored_modules"},
+
+    {.path = "parallelism_config.dp_replicate_size", .type = Type::kInt, .min = 1},
+    {.path = "parallelism_config.dp_shard_size", .type = Type::kInt, .min = 1},
+    {.path = "parallelism_config.tp_size", .type = Type::kInt, .built = "1", .min = 1},
+    {.path = "parallelism_config.cp_size", .type = Type::kInt, .built = "1", .min = 1},
+    {.path = "parallelism_config.sp_size", .type = Type::kInt, .built = "1", .min = 1},
+    {.path = "parallelism_config.cp_backend", .choices = "torch"},
+    {.path = "parallelism_config.cp_comm_strategy", .choices = "allgather|alltoall"},
+    {.path = "parallelism_config.sp_backend", .choices = "deepspeed"},
+    {.path = "parallelism_config.sp_seq_length", .type = Type::kInt},
+    {.path = "parallelism_config.sp_seq_length_is_variable", .type = Type::kBool},
+    {.path = "parallelism_config.sp_attn_implementation"},
+
+    // Ours: what Accelerate has only as flags.
+    {.path = "launch.max_restarts", .type = Type::kInt, .built = "0", .reader = kLauncher, .min = 0},
+    {.path = "launch.monitor_interval", .type = Type::kNumber, .reader = kLauncher, .above = 0},
+    {.path = "launch.grace_period", .type = Type::kNumber, .reader = kLauncher, .min = 0, .max = 1e9},
+    {.path = "launch.collective_timeout", .type = Type::kNumber, .min = 1, .max = 1e6},
+    {.path = "launch.log_dir", .reader = kLauncher},
+    {.path = "launch.tee", .type = Type::kScalar, .built = "0", .reader = kLauncher},
+    {.path = "launch.hang_timeout", .type = Type::kNumber, .built = kNothing, .reader = kLauncher, .min = 0},
+    {.path = "launch.backend", .choices = "auto|nccl|gloo|shm"},
+    {.path = "launch.worker"},
+};
+
+}  // namespace
+
+std::span<const Field> accelerate_fields() { return kFields; }
+
+}  // namespace accel::core

@@ -1,0 +1,130 @@
+#include "core/config/schema/schema.hpp"
+
+namespace accel::core {
+namespace {
+
+constexpr auto kLauncher = Reader::kLauncher;
+
+// Known by name, so that a typo among them is found; their values are looked at only where one of them by
+// itself asks for its system.
+constexpr Field kFields[] = {
+    {.path = "tpu_use_cluster",
+     .type = Type::kBool,
+     .built = "false",
+     .reader = kLauncher,
+     .system = "TPU pods"},
+    {.path = "tpu_use_sudo",
+     .type = Type::kBool,
+     .built = "false",
+     .reader = kLauncher,
+     .system = "TPU pods"},
+    {.path = "dynamo_backend",
+     .type = Type::kScalar,
+     .built = "NO|no|false",
+     .reader = kLauncher,
+     .system = "Python's torch.compile"},
+    {.path = "dynamo_config.backend",
+     .type = Type::kScalar,
+     .built = "NO|no|false",
+     .reader = kLauncher,
+     .system = "Python's torch.compile"},
+    {.path = "dynamo_config.mode", .type = Type::kAny},
+    {.path = "dynamo_config.use_fullgraph", .type = Type::kAny},
+    {.path = "dynamo_config.use_dynamic", .type = Type::kAny},
+    {.path = "dynamo_config.use_regional_compilation", .type = Type::kAny},
+    {.path = "mpirun_config.mpirun_hostfile", .built = "", .reader = kLauncher, .system = "mpirun"},
+    {.path = "mpirun_config.mpirun_ccl",
+     .type = Type::kScalar,
+     .built = "0",
+     .reader = kLauncher,
+     .system = "mpirun"},
+    {.path = "tpu_name", .type = Type::kAny},
+    {.path = "tpu_zone", .type = Type::kAny},
+    {.path = "tpu_vm", .type = Type::kAny},
+    {.path = "tpu_env", .type = Type::kAny},
+    {.path = "downcast_bf16", .type = Type::kAny},
+    {.path = "command_file", .type = Type::kAny},
+    {.path = "commands", .type = Type::kAny},
+
+    // SageMaker's; active with its compute_environment.
+    {.path = "ec2_instance_type", .type = Type::kAny},
+    {.path = "iam_role_name", .type = Type::kAny},
+    {.path = "image_uri", .type = Type::kAny},
+    {.path = "profile", .type = Type::kAny},
+    {.path = "region", .type = Type::kAny},
+    {.path = "base_job_name", .type = Type::kAny},
+    {.path = "pytorch_version", .type = Type::kAny},
+    {.path = "transformers_version", .type = Type::kAny},
+    {.path = "py_version", .type = Type::kAny},
+    {.path = "sagemaker_inputs_file", .type = Type::kAny},
+    {.path = "sagemaker_metrics_file", .type = Type::kAny},
+    {.path = "additional_args", .type = Type::kAny},
+
+    // DeepSpeed's; active with its distributed_type.
+    {.path = "deepspeed_config.deepspeed_config_file", .type = Type::kAny},
+    {.path = "deepspeed_config.zero_stage", .type = Type::kAny},
+    {.path = "deepspeed_config.offload_optimizer_device", .type = Type::kAny},
+    {.path = "deepspeed_config.offload_param_device", .type = Type::kAny},
+    {.path = "deepspeed_config.offload_optimizer_nvme_path", .type = Type::kAny},
+    {.path = "deepspeed_config.offload_param_nvme_path", .type = Type::kAny},
+    {.path = "deepspeed_config.gradient_accumulation_steps", .type = Type::kAny},
+    {.path = "deepspeed_config.gradient_clipping", .type = Type::kAny},
+    {.path = "deepspeed_config.zero3_init_flag", .type = Type::kAny},
+    {.path = "deepspeed_config.zero3_save_16bit_model", .type = Type::kAny},
+    {.path = "deepspeed_config.deepspeed_hostfile", .type = Type::kAny},
+    {.path = "deepspeed_config.deepspeed_exclusion_filter", .type = Type::kAny},
+    {.path = "deepspeed_config.deepspeed_inclusion_filter", .type = Type::kAny},
+    {.path = "deepspeed_config.deepspeed_multinode_launcher", .type = Type::kAny},
+    {.path = "deepspeed_config.deepspeed_moe_layer_cls_names", .type = Type::kAny},
+
+    // Megatron-LM's; active with its distributed_type.
+    {.path = "megatron_lm_config.attention_backend", .type = Type::kAny},
+    {.path = "megatron_lm_config.attention_dropout", .type = Type::kAny},
+    {.path = "megatron_lm_config.attention_softmax_in_fp32", .type = Type::kAny},
+    {.path = "megatron_lm_config.calculate_per_token_loss", .type = Type::kAny},
+    {.path = "megatron_lm_config.context_parallel_size", .type = Type::kAny},
+    {.path = "megatron_lm_config.decoder_last_pipeline_num_layers", .type = Type::kAny},
+    {.path = "megatron_lm_config.eod_mask_loss", .type = Type::kAny},
+    {.path = "megatron_lm_config.expert_model_parallel_size", .type = Type::kAny},
+    {.path = "megatron_lm_config.expert_tensor_parallel_size", .type = Type::kAny},
+    {.path = "megatron_lm_config.gradient_clipping", .type = Type::kAny},
+    {.path = "megatron_lm_config.hidden_dropout", .type = Type::kAny},
+    {.path = "megatron_lm_config.no_load_optim", .type = Type::kAny},
+    {.path = "megatron_lm_config.no_save_optim", .type = Type::kAny},
+    {.path = "megatron_lm_config.num_micro_batches", .type = Type::kAny},
+    {.path = "megatron_lm_config.optimizer_cpu_offload", .type = Type::kAny},
+    {.path = "megatron_lm_config.overlap_cpu_optimizer_d2h_h2d", .type = Type::kAny},
+    {.path = "megatron_lm_config.pp_degree", .type = Type::kAny},
+    {.path = "megatron_lm_config.recompute_activations", .type = Type::kAny},
+    {.path = "megatron_lm_config.recompute_granularity", .type = Type::kAny},
+    {.path = "megatron_lm_config.recompute_method", .type = Type::kAny},
+    {.path = "megatron_lm_config.recompute_num_layers", .type = Type::kAny},
+    {.path = "megatron_lm_config.sequence_parallelism", .type = Type::kAny},
+    {.path = "megatron_lm_config.tp_degree", .type = Type::kAny},
+    {.path = "megatron_lm_config.use_custom_fsdp", .type = Type::kAny},
+    {.path = "megatron_lm_config.use_distributed_optimizer", .type = Type::kAny},
+    {.path = "megatron_lm_config.use_precision_aware_optimizer", .type = Type::kAny},
+    {.path = "megatron_lm_config.use_rotary_position_embeddings", .type = Type::kAny},
+
+    // FP8's; active with mixed_precision fp8.
+    {.path = "fp8_config.amax_compute_algo", .type = Type::kAny},
+    {.path = "fp8_config.amax_compute_algorithm", .type = Type::kAny},
+    {.path = "fp8_config.amax_history_len", .type = Type::kAny},
+    {.path = "fp8_config.amax_history_length", .type = Type::kAny},
+    {.path = "fp8_config.backend", .type = Type::kAny},
+    {.path = "fp8_config.enable_fsdp_float8_all_gather", .type = Type::kAny},
+    {.path = "fp8_config.format", .type = Type::kAny},
+    {.path = "fp8_config.interval", .type = Type::kAny},
+    {.path = "fp8_config.margin", .type = Type::kAny},
+    {.path = "fp8_config.opt_level", .type = Type::kAny},
+    {.path = "fp8_config.optimization_level", .type = Type::kAny},
+    {.path = "fp8_config.override_linear_precision", .type = Type::kAny},
+    {.path = "fp8_config.pad_inner_dim", .type = Type::kAny},
+    {.path = "fp8_config.use_autocast_during_eval", .type = Type::kAny},
+};
+
+}  // namespace
+
+std::span<const Field> foreign_fields() { return kFields; }
+
+}  // namespace accel::core

@@ -1,0 +1,60 @@
+#include "core/config/schema/schema.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace accel::core {
+namespace {
+
+std::array<std::span<const Field>, 3> tables() {
+  return {accelerate_fields(), training_fields(), foreign_fields()};
+}
+
+/// The rest of `path` below `section`, without the dot; empty if it is not below.
+std::string_view below(std::string_view path, std::string_view section) {
+  if (section.empty()) return path;
+  if (path.size() <= section.size() || !path.starts_with(section) || path[section.size()] != '.') return {};
+  return path.substr(section.size() + 1);
+}
+
+}  // namespace
+
+const Field* find_field(std::string_view path) {
+  for (const auto table : tables()) {
+    const auto found =
+        std::find_if(table.begin(), table.end(), [&](const Field& f) { return f.path == path; });
+    if (found != table.end()) return &*found;
+  }
+  return nullptr;
+}
+
+bool is_section(std::string_view path) {
+  for (const auto table : tables()) {
+    if (std::any_of(table.begin(), table.end(), [&](const Field& f) { return !below(f.path, path).empty(); }))
+      return true;
+  }
+  return false;
+}
+
+std::vector<std::string> names_in_section(std::string_view section) {
+  std::set<std::string> names;
+  for (const auto table : tables()) {
+    for (const Field& field : table) {
+      const std::string_view rest = below(field.path, section);
+      if (!rest.empty()) names.emplace(rest.substr(0, rest.find('.')));
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string_view section_prefix(std::string_view section) {
+  if (section == "fsdp_config") return "fsdp_";
+  if (section == "parallelism_config") return "parallelism_config_";
+  if (section == "dynamo_config") return "dynamo_";
+  if (section == "fp8_config") return "fp8_";
+  if (section == "megatron_lm_config") return "megatron_lm_";
+  return {};
+}
+
+}  // namespace accel::core

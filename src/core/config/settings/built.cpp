@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "core/config/settings/settings.hpp"
+
+namespace accel::core {
+namespace {
+
+bool is_built(const Field& field, const Setting& setting) {
+  if (field.built == kEverything || std::holds_alternative<std::monostate>(setting.value)) return true;
+  const std::vector<std::string> built = split(field.built, '|');
+  return std::find(built.begin(), built.end(), text_of(setting.value)) != built.end();
+}
+
+}  // namespace
+
+void check_built(const Settings& settings, Reader reader) {
+  const Setting* first = nullptr;
+  const Field* first_field = nullptr;
+  const auto place = [](const Setting& s) {
+    return std::tuple(s.origin.layer, s.origin.line, s.origin.column);
+  };
+  for (const auto& [path, setting] : settings.map()) {
+    const Field* field = find_field(path);
+    if (field == nullptr || (reader == Reader::kLauncher && field->reader == Reader::kEngine)) continue;
+    if (is_built(*field, setting)) continue;
+    if (first == nullptr || place(setting) < place(*first))
+      std::tie(first, first_field) = std::tuple(&setting, field);
+  }
+  if (first == nullptr) return;
+  const Field& field = *first_field;
+  const std::string asked =
+      fmt::format("{}: '{}: {}'", text_of(first->origin), field.path, text_of(first->value));
+  Error error(ErrorKind::kUsage,
+              field.system.empty()
+                  ? fmt::format("{} is not there yet", asked)
+                  : fmt::format("{} asks for {}, which accel does not have", asked, field.system));
+  if (field.built.empty()) throw std::move(error).hint("leave the key out");
+  throw std::move(error).hint(fmt::format("what works: {}", fmt::join(split(field.built, '|'), ", ")));
+}
+
+}  // namespace accel::core

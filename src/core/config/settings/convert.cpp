@@ -1,0 +1,167 @@
+#include "core/config/settings/convert.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace accel::core {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return result;
+}
+
+[[noreturn]] void fail(const Field& field, const YamlNode& node, std::string_view expected) {
+  throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' must be {}, found {}", text_of(node.origin),
+                                             field.path, expected, describe(node)));
+}
+
+std::optional<bool> parse_bool(const YamlNode& node) {
+  static constexpr std::array<std::string_view, 3> kTrue = {"true", "yes", "on"};
+  static constexpr std::array<std::string_view, 3> kFalse = {"false", "no", "off"};
+  const std::string text = lower(node.text);
+  if (std::find(kTrue.begin(), kTrue.end(), text) != kTrue.end()) return true;
+  if (std::find(kFalse.begin(), kFalse.end(), text) != kFalse.end()) return false;
+  if (node.origin.layer == Origin::Layer::kEnvironment && (text == "1" || text == "0")) return text == "1";
+  return std::nullopt;
+}
+
+template <class T>
+std::optional<T> parse_whole(std::string_view text) {
+  T value{};
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional<T>(value) : std::nullopt;
+}
+
+std::optional<double> parse_number(const YamlNode& node) {
+  if (node.quoted) return std::nullopt;
+  const std::optional<double> value = parse_whole<double>(node.text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+std::optional<std::int64_t> parse_integer(const YamlNode& node) {
+  if (node.quoted) return std::nullopt;
+  if (const auto value = parse_whole<std::int64_t>(node.text)) return value;
+  // 1e8 is how people write large counts.
+  const std::optional<double> number = parse_number(node);
+  constexpr double kExact = 9007199254740992.0;
+  if (!number || std::trunc(*number) != *number || std::abs(*number) > kExact) return std::nullopt;
+  return static_cast<std::int64_t>(*number);
+}
+
+void check_range(const Field& field, const YamlNode& node, double value) {
+  if (value < field.min) fail(field, node, fmt::format("at least {}", field.min));
+  if (value > field.max) fail(field, node, fmt::format("at most {:.10g}", field.max));
+  if (value <= field.above) fail(field, node, fmt::format("greater than {}", field.above));
+  if (value >= field.below) fail(field, node, fmt::format("less than {}", field.below));
+}
+
+const std::string& scalar(const Field& field, const YamlNode& node, std::string_view expected) {
+  if (node.kind != YamlNode::Kind::kScalar) fail(field, node, expected);
+  return node.text;
+}
+
+std::string choice(const Field& field, const YamlNode& node, const std::string& text) {
+  if (field.choices.empty()) return text;
+  const std::vector<std::string> choices = split(field.choices, '|');
+  for (const std::string& candidate : choices) {
+    if (lower(candidate) == lower(text)) return candidate;
+  }
+  Error error(ErrorKind::kUsage, fmt::format("{}: '{}' must be one of {}; found '{}'", text_of(node.origin),
+                                             field.path, fmt::join(choices, ", "), text));
+  const auto near = field.type == Type::kInt ? std::nullopt : nearest(text, choices);
+  if (near) throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
+  throw std::move(error);
+}
+
+std::vector<std::string> strings(const Field& field, const YamlNode& node) {
+  std::vector<std::string> list;
+  if (node.kind == YamlNode::Kind::kSequence) {
+    for (const YamlNode& item : node.items) list.push_back(scalar(field, item, "a list of strings"));
+  } else {
+    for (const std::string& part : split(scalar(field, node, "a list of strings"), ',')) {
+      const std::string_view word = trim(part);
+      if (!word.empty()) list.emplace_back(word);
+    }
+  }
+  return list;
+}
+
+std::vector<double> numbers(const Field& field, const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::kSequence) fail(field, node, "a list of numbers");
+  std::vector<double> list;
+  for (const YamlNode& item : node.items) {
+    if (item.kind != YamlNode::Kind::kScalar) fail(field, item, "a list of numbers");
+    const std::optional<double> number = parse_number(item);
+    if (!number) fail(field, item, "a list of numbers");
+    check_range(field, item, *number);
+    list.push_back(*number);
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string describe(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return "nothing";
+    case YamlNode::Kind::kScalar:
+      return fmt::format("'{}'", node.text);
+    case YamlNode::Kind::kSequence:
+      return "a list";
+    case YamlNode::Kind::kMap:
+      break;
+  }
+  return "a section";
+}
+
+Value convert_value(const Field& field, const YamlNode& node) {
+  switch (field.type) {
+    case Type::kBool: {
+      scalar(field, node, "true or false");
+      const std::optional<bool> value = parse_bool(node);
+      if (!value) fail(field, node, "true or false");
+      return *value;
+    }
+    case Type::kInt: {
+      scalar(field, node, "an integer");
+      const std::optional<std::int64_t> value = parse_integer(node);
+      if (!value) fail(field, node, "an integer");
+      check_range(field, node, static_cast<double>(*value));
+      choice(field, node, node.text);
+      return *value;
+    }
+    case Type::kNumber: {
+      scalar(field, node, "a number");
+      const std::optional<double> value = parse_number(node);
+      if (!value) fail(field, node, "a number");
+      check_range(field, node, *value);
+      return *value;
+    }
+    case Type::kString:
+      return choice(field, node, scalar(field, node, "a string"));
+    case Type::kScalar:
+      return scalar(field, node, "a single value");
+    case Type::kStrings:
+      return strings(field, node);
+    case Type::kNumbers:
+      return numbers(field, node);
+    case Type::kAny:
+      break;
+  }
+  return std::string("(not looked at)");
+}
+
+}  // namespace accel::core

@@ -1,0 +1,184 @@
+#include "core/config/settings/settings.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "core/config/settings/convert.hpp"
+
+namespace accel::core {
+namespace {
+
+std::string joined(std::string_view section, std::string_view name) {
+  return section.empty() ? std::string(name) : fmt::format("{}.{}", section, name);
+}
+
+[[noreturn]] void fail_unknown(std::string_view section, const std::string& key, const Origin& origin) {
+  std::vector<std::string> known = names_in_section(section);
+  const std::string_view prefix = section_prefix(section);
+  if (!prefix.empty() && key.starts_with(prefix)) {
+    // Suggest in the spelling that was used.
+    for (std::string& name : known) name.insert(0, prefix);
+  }
+  const std::string where = section.empty() ? "at the top level" : fmt::format("in '{}'", section);
+  Error error(ErrorKind::kUsage, fmt::format("{}: unknown key '{}' {}", text_of(origin), key, where));
+  if (const auto near = nearest(key, known))
+    throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
+  throw std::move(error).hint(fmt::format("known keys: {}", fmt::join(known, ", ")));
+}
+
+void flatten(const YamlNode& node, const std::string& path, Settings& out);
+
+void flatten_section(const YamlNode& node, const std::string& section, Settings& out) {
+  const std::string_view prefix = section_prefix(section);
+  std::map<std::string, Origin> seen;
+  for (const YamlNode::Entry& entry : node.entries) {
+    std::string_view name = entry.key;
+    if (!prefix.empty() && name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    const std::string path = joined(section, name);
+    if (find_field(path) == nullptr && (name.empty() || !is_section(path)))
+      fail_unknown(section, entry.key, entry.origin);
+    const auto [first, is_new] = seen.try_emplace(path, entry.origin);
+    if (!is_new) {
+      throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' is set twice", text_of(entry.origin), path))
+          .hint(fmt::format("it is first set at {}", text_of(first->second)));
+    }
+    flatten(entry.value, path, out);
+  }
+}
+
+void flatten(const YamlNode& node, const std::string& path, Settings& out) {
+  if (node.kind == YamlNode::Kind::kNull) {
+    if (!path.empty()) out.set(path, {std::monostate{}, node.origin});
+  } else if (const Field* field = path.empty() ? nullptr : find_field(path)) {
+    out.set(path, {convert_value(*field, node), node.origin});
+  } else if (node.kind == YamlNode::Kind::kMap) {
+    flatten_section(node, path, out);
+  } else {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}: {} must be a section of keys, found {}", text_of(node.origin),
+                            path.empty() ? "the file" : fmt::format("'{}'", path), describe(node)));
+  }
+}
+
+/// Removes the optional prefixes: "fsdp_config.fsdp_version" is "fsdp_config.version".
+std::string canonical_path(std::string_view path) {
+  std::string canonical;
+  for (const std::string& part : split(path, '.')) {
+    std::string_view name = part;
+    const std::string_view prefix = section_prefix(canonical);
+    if (!prefix.empty() && name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    canonical = joined(canonical, name);
+  }
+  return canonical;
+}
+
+void check_path(const std::string& path, const Origin& origin) {
+  std::string section;
+  for (const std::string& name : split(path, '.')) {
+    const std::string longer = joined(section, name);
+    if (name.empty() || (find_field(longer) == nullptr && !is_section(longer)))
+      fail_unknown(section, name, origin);
+    section = longer;
+  }
+}
+
+struct EnvironmentName {
+  const char* variable;
+  const char* path;
+};
+
+constexpr std::array kEnvironment = {
+    EnvironmentName{"ACCELERATE_MIXED_PRECISION", "mixed_precision"},
+    EnvironmentName{"ACCELERATE_USE_CPU", "use_cpu"},
+    EnvironmentName{"ACCELERATE_DEBUG_MODE", "debug"},
+    EnvironmentName{"ACCELERATE_CPU_AFFINITY", "enable_cpu_affinity"},
+    EnvironmentName{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "training.gradient_accumulation_steps"},
+    EnvironmentName{"FSDP_VERSION", "fsdp_config.version"},
+    EnvironmentName{"FSDP_SHARDING_STRATEGY", "fsdp_config.sharding_strategy"},
+    EnvironmentName{"FSDP_RESHARD_AFTER_FORWARD", "fsdp_config.reshard_after_forward"},
+    EnvironmentName{"FSDP_OFFLOAD_PARAMS", "fsdp_config.offload_params"},
+    EnvironmentName{"FSDP_AUTO_WRAP_POLICY", "fsdp_config.auto_wrap_policy"},
+    EnvironmentName{"FSDP_TRANSFORMER_CLS_TO_WRAP", "fsdp_config.transformer_layer_cls_to_wrap"},
+    EnvironmentName{"FSDP_MIN_NUM_PARAMS", "fsdp_config.min_num_params"},
+    EnvironmentName{"FSDP_BACKWARD_PREFETCH", "fsdp_config.backward_prefetch"},
+    EnvironmentName{"FSDP_FORWARD_PREFETCH", "fsdp_config.forward_prefetch"},
+    EnvironmentName{"FSDP_STATE_DICT_TYPE", "fsdp_config.state_dict_type"},
+    EnvironmentName{"FSDP_USE_ORIG_PARAMS", "fsdp_config.use_orig_params"},
+    EnvironmentName{"FSDP_CPU_RAM_EFFICIENT_LOADING", "fsdp_config.cpu_ram_efficient_loading"},
+    EnvironmentName{"FSDP_SYNC_MODULE_STATES", "fsdp_config.sync_module_states"},
+    EnvironmentName{"FSDP_ACTIVATION_CHECKPOINTING", "fsdp_config.activation_checkpointing"},
+    EnvironmentName{"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "fsdp_config.activation_checkpointing_offload"},
+    EnvironmentName{"FSDP_IGNORED_MODULES", "fsdp_config.ignored_modules"},
+};
+
+// Accelerate reads them only if it is told to.
+constexpr const char* kUseParallelism = "ACCELERATE_USE_PARALLELISM_CONFIG";
+constexpr std::array kParallelism = {
+    EnvironmentName{"PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "parallelism_config.dp_replicate_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_DP_SHARD_SIZE", "parallelism_config.dp_shard_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_TP_SIZE", "parallelism_config.tp_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_CP_SIZE", "parallelism_config.cp_size"},
+    EnvironmentName{"PARALLELISM_CONFIG_SP_SIZE", "parallelism_config.sp_size"},
+};
+
+YamlNode scalar_node(std::string_view text, Origin origin) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::kScalar;
+  node.text = text;
+  node.origin = std::move(origin);
+  return node;
+}
+
+}  // namespace
+
+Settings settings_from_yaml(const YamlNode& root) {
+  Settings settings;
+  flatten(root, "", settings);
+  return settings;
+}
+
+Settings settings_from_assignment(std::string_view assignment) {
+  const Origin origin{Origin::Layer::kFlag, fmt::format("--set {}", assignment)};
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}: expected KEY=VALUE", text_of(origin)))
+        .hint("for example --set training.optimizer.lr=1e-4");
+  }
+  const std::string path = canonical_path(trim(assignment.substr(0, equals)));
+  check_path(path, origin);
+  Settings settings;
+  flatten(parse_yaml(assignment.substr(equals + 1), origin), path, settings);
+  return settings;
+}
+
+Settings settings_from_flag(std::string_view path, std::string_view value, std::string_view shown) {
+  Settings settings;
+  flatten(scalar_node(value, {Origin::Layer::kFlag, std::string(shown)}), std::string(path), settings);
+  return settings;
+}
+
+Settings settings_from_environment(const Environment& environment) {
+  Settings settings;
+  const auto take = [&](std::span<const EnvironmentName> names) {
+    for (const auto& [variable, path] : names) {
+      const std::optional<std::string> value = environment(variable);
+      if (!value || value->empty() || *value == "None") continue;
+      flatten(scalar_node(*value, {Origin::Layer::kEnvironment, variable}), path, settings);
+    }
+  };
+  take(kEnvironment);
+  if (environment(kUseParallelism).value_or("false") == "true") take(kParallelism);
+  if (environment("ACCELERATE_USE_FSDP").value_or("false") == "true") {
+    settings.set("distributed_type",
+                 {std::string("FSDP"), {Origin::Layer::kEnvironment, "ACCELERATE_USE_FSDP"}});
+  }
+  return settings;
+}
+
+}  // namespace accel::core

@@ -1,0 +1,152 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "core/config/config.hpp"
+
+namespace accel::core {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+/// A configuration in which no value is its default.
+Config unusual_config() {
+  Config config;
+  config.distributed_type = DistributedType::kFsdp;
+  config.mixed_precision = "bf16";
+  config.fsdp.precision = {"bfloat16", "float32", "float16", "float64", "half"};
+  config.fsdp.version = 2;
+  config.fsdp.replicate_size = 2;
+  config.fsdp.reshard_after_forward = false;
+  config.fsdp.reshard_size = 4;
+  config.fsdp.forward_prefetch = false;
+  config.fsdp.backward_prefetch = false;
+  config.fsdp.activation_checkpointing = true;
+  config.fsdp.activation_offload = true;
+  config.fsdp.offload_params = true;
+  config.fsdp.auto_wrap_policy = WrapPolicy::kTransformer;
+  config.fsdp.min_num_params = 12345;
+  config.fsdp.transformer_layer_cls_to_wrap = {"Block", "Head"};
+  config.fsdp.wrap_origin = "a.yaml:1:2: 'classes'";
+  config.fsdp.ignored_modules = "h.0";
+  config.fsdp.ignored_origin = "a.yaml:3:4: 'ignored'";
+  config.launch.num_processes = 8;
+  config.launch.num_machines = 2;
+  config.launch.machine_rank = 1;
+  config.launch.main_process_ip = "10.0.0.1";
+  config.launch.main_process_port = 0;
+  config.launch.use_cpu = true;
+  config.launch.gpu_ids = {3, 1};
+  config.launch.backend = Backend::kGloo;
+  config.launch.grace_period_s = 1.5;
+  config.launch.collective_timeout_s = 77;
+  config.launch.log_dir = "logs/here";
+  config.launch.worker = "build/accel-worker";
+  TrainingConfig training;
+  training.model = {"gpt.pt", "weights", true, 0.02, {"a", "b"}, "model", "t", 1};
+  training.data = {{"text", "data/*.txt", 256, "uint16"},
+                   DataSource{"tokens", "eval.bin", 128, "uint32"},
+                   8,
+                   false,
+                   false};
+  training.optimizer = {"adamw", 3e-4, {0.9, 0.95}, 1e-7, 0.1, {"bias", "norm"}};
+  training.lr_scheduler = {"cosine", 100, 0.1, 2000};
+  training.max_steps = 1000;
+  training.gradient_accumulation_steps = 4;
+  training.max_grad_norm = 1.0 / 3.0;
+  training.skip_nonfinite = true;
+  training.grad_scaler = {1024, 4, 0.25, 7};
+  training.ddp = {
+      CommHookType::kPowerSgd, CommHookType::kFp16, {4, 10, 1.5, false, false, 1e-8, 0xFFFF'FFFF}};
+  training.eval_every = 100;
+  training.log_every = 1;
+  training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;
+  training.output_dir = "runs/gpt";
+  training.checkpoint = {200, 3};
+  training.profile = {5, 8};
+  config.training = training;
+  return config;
+}
+
+std::string error_of(const json& document) {
+  try {
+    (void)config_from_json(document);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return error.message();
+  }
+  return "no error";
+}
+
+TEST(ConfigJsonTest, RoundTripsEveryFieldThroughText) {
+  const json document = config_to_json(unusual_config());
+  const Config back = config_from_json(json::parse(document.dump()));
+  EXPECT_EQ(config_to_json(back), document);
+  EXPECT_EQ(back.training->max_grad_norm, 1.0 / 3.0);
+  EXPECT_EQ(back.training->seed, 0xFFFF'FFFF'FFFF'FFFFULL);
+  EXPECT_EQ(back.fsdp.transformer_layer_cls_to_wrap, (std::vector<std::string>{"Block", "Head"}));
+  EXPECT_EQ(back.training->data.eval->path, "eval.bin");
+  EXPECT_EQ(back.launch.gpu_ids, (std::vector<int>{3, 1}));
+}
+
+TEST(ConfigJsonTest, EveryFieldDiffersFromItsDefaultInTheTestAbove) {
+  Config plain;
+  plain.training = TrainingConfig{};
+  plain.training->data.eval = DataSource{};
+  const json defaults = config_to_json(plain).flatten();
+  const json unusual = config_to_json(unusual_config()).flatten();
+  for (const auto& [path, value] : defaults.items()) {
+    if (path == "/training/optimizer/type" || path == "/training/optimizer/betas/0") continue;
+    if (!unusual.contains(path)) continue;
+    EXPECT_NE(unusual.at(path), value) << path;
+  }
+}
+
+TEST(ConfigJsonTest, AbsentTrainingStaysAbsent) {
+  const Config back = config_from_json(config_to_json(Config{}));
+  EXPECT_FALSE(back.training.has_value());
+}
+
+TEST(ConfigJsonTest, RejectsAMissingField) {
+  json document = config_to_json(unusual_config());
+  document["training"]["optimizer"].erase("lr");
+  EXPECT_THAT(error_of(document), HasSubstr("'training.optimizer.lr': is missing"));
+}
+
+TEST(ConfigJsonTest, RejectsAnUnknownField) {
+  json document = config_to_json(unusual_config());
+  document["fsdp"]["extra"] = 1;
+  EXPECT_THAT(error_of(document), HasSubstr("'fsdp.extra': is not known"));
+}
+
+TEST(ConfigJsonTest, RejectsWrongTypesAndRanges) {
+  struct Case {
+    json::json_pointer at;
+    json value;
+    const char* message;
+  };
+  const Case cases[] = {
+      {json::json_pointer("/training/max_steps"), "many", "'training.max_steps': expected an integer"},
+      {json::json_pointer("/training/max_steps"), 1.5, "'training.max_steps': expected an integer"},
+      {json::json_pointer("/launch/num_processes"), 5'000'000'000LL, "5000000000 is out of range"},
+      {json::json_pointer("/training/seed"), -1, "-1 is out of range"},
+      {json::json_pointer("/launch/use_cpu"), 1, "'launch.use_cpu': expected true or false"},
+      {json::json_pointer("/fsdp/auto_wrap_policy"), "WRAP", "'fsdp.auto_wrap_policy': 'WRAP' is not known"},
+      {json::json_pointer("/training/optimizer/betas"), json::array({0.9}), "expected 2 items, found 1"},
+      {json::json_pointer("/training/model/inputs"), "ids", "expected an array, found string"},
+      {json::json_pointer("/training/model"), nullptr, "expected an object, found null"},
+      {json::json_pointer("/training/optimizer/lr"), "fast", "expected a number"},
+  };
+  for (const Case& c : cases) {
+    json document = config_to_json(unusual_config());
+    document[c.at] = c.value;
+    EXPECT_THAT(error_of(document), HasSubstr(c.message)) << c.at;
+  }
+  EXPECT_THAT(error_of(json::array()), HasSubstr("expected an object, found array"));
+}
+
+}  // namespace
+}  // namespace accel::core
