@@ -8,7 +8,7 @@
 #include "cli/launch_flags.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/launch.hpp"
-#include "core/launch/machine.hpp"
+#include "core/launch/world/machine.hpp"
 
 namespace accel::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "cli/launch_flags.hpp"
 #include "cli/plan_report.hpp"
 #include "core/config/resolve/load_config.hpp"
-#include "core/launch/machine.hpp"
+#include "core/launch/world/machine.hpp"
 #include "train/fsdp/model_plan.hpp"
 
 namespace accel::cli {

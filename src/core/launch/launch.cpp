@@ -15,12 +15,12 @@
 #include "base/file.hpp"
 #include "base/leftover.hpp"
 #include "base/log.hpp"
-#include "core/launch/address.hpp"
-#include "core/launch/environment.hpp"
-#include "core/launch/machine.hpp"
-#include "core/launch/report.hpp"
-#include "core/launch/scratch.hpp"
-#include "core/launch/supervisor.hpp"
+#include "core/launch/agent/report.hpp"
+#include "core/launch/agent/scratch.hpp"
+#include "core/launch/agent/supervisor.hpp"
+#include "core/launch/world/address.hpp"
+#include "core/launch/world/environment.hpp"
+#include "core/launch/world/machine.hpp"
 
 namespace accel::core {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/exit_code.hpp"
 #include "core/config/resolve/load_config.hpp"
-#include "core/launch/plan.hpp"
+#include "core/launch/agent/plan.hpp"
 
 namespace accel::core {
 

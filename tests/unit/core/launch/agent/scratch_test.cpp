@@ -1,4 +1,4 @@
-#include "core/launch/scratch.hpp"
+#include "core/launch/agent/scratch.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/launch/address.hpp"
+#include "core/launch/world/address.hpp"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

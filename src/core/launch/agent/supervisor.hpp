@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/plan.hpp"
-#include "core/launch/process.hpp"
+#include "core/launch/agent/plan.hpp"
+#include "core/launch/agent/process.hpp"
 
 namespace accel::core {
 

@@ -1,4 +1,4 @@
-#include "core/launch/signals.hpp"
+#include "core/launch/agent/signals.hpp"
 
 #include <sys/prctl.h>
 #include <sys/signalfd.h>

@@ -1,4 +1,4 @@
-#include "core/launch/relay.hpp"
+#include "core/launch/agent/relay.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

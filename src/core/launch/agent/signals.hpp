@@ -5,7 +5,7 @@
 #include <csignal>
 #include <optional>
 
-#include "core/launch/fd.hpp"
+#include "core/launch/agent/pipe.hpp"
 
 namespace accel::core {
 

@@ -1,4 +1,4 @@
-#include "core/launch/machine.hpp"
+#include "core/launch/world/machine.hpp"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/cpus.hpp"
-#include "core/launch/fd.hpp"
+#include "core/launch/agent/pipe.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::core {

@@ -1,4 +1,4 @@
-#include "core/launch/environment.hpp"
+#include "core/launch/world/environment.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/launch/fd.hpp"
+#include "core/launch/agent/pipe.hpp"
 
 namespace accel::core {
 

@@ -1,4 +1,4 @@
-#include "core/launch/process.hpp"
+#include "core/launch/agent/process.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/fd.hpp"
+#include "core/launch/agent/pipe.hpp"
 
 namespace accel::core {
 

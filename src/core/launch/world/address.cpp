@@ -1,4 +1,4 @@
-#include "core/launch/address.hpp"
+#include "core/launch/world/address.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "core/launch/machine.hpp"
+#include "core/launch/world/machine.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -14,7 +14,7 @@
 #include "base/cpus.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "core/launch/fd.hpp"
+#include "core/launch/agent/pipe.hpp"
 
 namespace accel::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/launch/supervisor.hpp"
+#include "core/launch/agent/supervisor.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -11,11 +11,11 @@
 
 #include "base/exit_code.hpp"
 #include "base/log.hpp"
-#include "core/launch/environment.hpp"
-#include "core/launch/guardian.hpp"
-#include "core/launch/relay.hpp"
-#include "core/launch/signals.hpp"
-#include "core/launch/terminal.hpp"
+#include "core/launch/agent/guardian.hpp"
+#include "core/launch/agent/relay.hpp"
+#include "core/launch/agent/signals.hpp"
+#include "core/launch/agent/terminal.hpp"
+#include "core/launch/world/environment.hpp"
 
 namespace accel::core {
 namespace {

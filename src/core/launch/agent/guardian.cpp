@@ -1,4 +1,4 @@
-#include "core/launch/guardian.hpp"
+#include "core/launch/agent/guardian.hpp"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
@@ -15,7 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "core/launch/process.hpp"
+#include "core/launch/agent/process.hpp"
 
 namespace accel::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/launch/scratch.hpp"
+#include "core/launch/agent/scratch.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
-#include "core/launch/machine.hpp"
+#include "core/launch/world/machine.hpp"
 
 namespace accel::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/launch/supervisor.hpp"
+#include "core/launch/agent/supervisor.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/exit_code.hpp"
-#include "core/launch/supervisor.hpp"
+#include "core/launch/agent/supervisor.hpp"
 
 namespace accel::core {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/launch/fd.hpp"
+#include "core/launch/agent/pipe.hpp"
 
 namespace accel::core {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/config/resolve/load_config.hpp"
-#include "core/launch/plan.hpp"
+#include "core/launch/agent/plan.hpp"
 
 namespace accel::core {
 

@@ -1,4 +1,4 @@
-#include "core/launch/report.hpp"
+#include "core/launch/agent/report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

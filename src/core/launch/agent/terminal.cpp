@@ -1,4 +1,4 @@
-#include "core/launch/terminal.hpp"
+#include "core/launch/agent/terminal.hpp"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include "core/launch/report.hpp"
+#include "core/launch/agent/report.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "core/launch/process.hpp"
+#include "core/launch/agent/process.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "core/launch/environment.hpp"
+#include "core/launch/world/environment.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "core/launch/environment.hpp"
+#include "core/launch/world/environment.hpp"
 
 namespace accel::core {
 namespace {
