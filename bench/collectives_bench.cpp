@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "train/dist/group.hpp"
+#include "train/c10d/group.hpp"
 
 namespace {
 

@@ -19,8 +19,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/error.hpp"
-#include "train/dist/group.hpp"
-#include "train/fsdp/model_plan.hpp"
+#include "plan/model_plan.hpp"
+#include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 
 namespace {
@@ -84,9 +84,8 @@ int measure(const std::filesystem::path& path, const std::string& weights, int r
   stages.start();
   std::uint64_t planned = 0;
   {
-    const auto archive = train::ArchiveModel::open(path);
-    planned =
-        train::footprint_of(archive, train::plan_model(archive, config.fsdp), config).memory.shard_bytes;
+    const auto archive = ArchiveModel::open(path);
+    planned = footprint_of(archive, plan_model(archive, config.fsdp), config).memory.shard_bytes;
   }
   stages.end("plan");
   train::ModelFile file = train::ModelFile::open(path);

@@ -14,7 +14,7 @@
 #include "cli/plan_report.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/world/machine.hpp"
-#include "train/fsdp/model_plan.hpp"
+#include "plan/model_plan.hpp"
 
 namespace accel::cli {
 namespace {
@@ -57,12 +57,12 @@ ExitCode run_plan(const Options& options, const Globals& globals) {
   const std::vector<core::LoadedConfig> loaded = load_all(options);
   const core::Config& config = loaded.front().config;
   for (const std::string& warning : loaded.front().warnings) log::warn(warning);
-  const auto model = train::ArchiveModel::open(config.training->model.path);
-  const train::ModelPlan plan = train::plan_model(model, config.fsdp);
-  std::vector<train::Footprint> footprints;
+  const auto model = ArchiveModel::open(config.training->model.path);
+  const ModelPlan plan = plan_model(model, config.fsdp);
+  std::vector<Footprint> footprints;
   footprints.reserve(loaded.size());
   for (const core::LoadedConfig& one : loaded)
-    footprints.push_back(train::footprint_of(model, train::plan_model(model, one.config.fsdp), one.config));
+    footprints.push_back(footprint_of(model, plan_model(model, one.config.fsdp), one.config));
   const PlanReport report{options.config, config, plan, footprints};
   globals.json ? print_plan_json(report, *globals.out) : print_plan_text(report, *globals.out);
   return ExitCode::kSuccess;

@@ -22,8 +22,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::string>;
 using Rows = std::vector<Lines>;
-using train::Footprint;
-using train::UnitFootprint;
+using Footprint;
+using UnitFootprint;
 
 std::string count_of(std::size_t count, const std::string& thing) {
   return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
@@ -95,11 +95,11 @@ Lines units_of(const Footprint& footprint) {
 
 struct MemoryColumn {
   const char* name;
-  std::uint64_t train::MemoryFootprint::*bytes;
+  std::uint64_t MemoryFootprint::*bytes;
   bool is_rare = false;  ///< Left out where there is nothing in it.
 };
 
-using Memory = train::MemoryFootprint;
+using Memory = MemoryFootprint;
 
 constexpr MemoryColumn kOneMemory[] = {
     {"SHARD", &Memory::shard_bytes},        {"OPTIMIZER", &Memory::optimizer_bytes},
@@ -159,9 +159,9 @@ Lines traffic_of(const std::vector<Footprint>& footprints) {
 }
 
 /// Each unit's parameters, by the first of their names.
-Json parameters_of(const train::ModelPlan& plan) {
+Json parameters_of(const ModelPlan& plan) {
   Json units = Json::array();
-  for (const train::UnitPlan& unit : plan.units) {
+  for (const UnitPlan& unit : plan.units) {
     Json names = Json::array();
     for (const std::size_t index : unit.parameters)
       names.push_back(plan.structure.parameters[index].fqns.front());
@@ -190,7 +190,7 @@ Json to_json(const UnitFootprint& unit) {
 }
 
 Json to_json(const Footprint& footprint) {
-  const train::MemoryFootprint& memory = footprint.memory;
+  const MemoryFootprint& memory = footprint.memory;
   Json units = Json::array();
   for (const UnitFootprint& unit : footprint.units) units.push_back(to_json(unit));
   return {{"world_size", footprint.world_size},

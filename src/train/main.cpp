@@ -18,12 +18,12 @@
 #include "base/text.hpp"
 #include "base/visible.hpp"
 #include "core/config/config.hpp"
+#include "train/c10d/group.hpp"
+#include "train/device/cuda.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
-#include "train/dist/group.hpp"
-#include "train/dist/nccl.hpp"
 #include "train/graph/executor.hpp"
-#include "train/trainer.hpp"
+#include "train/loop/trainer.hpp"
 
 namespace {
 

@@ -20,9 +20,9 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "train/c10d/group.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
-#include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/executor.hpp"
 

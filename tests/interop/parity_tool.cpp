@@ -26,10 +26,10 @@
 
 #include "../unit/train/late_storage.hpp"
 #include "base/file.hpp"
+#include "train/c10d/group.hpp"
 #include "train/checkpoint/save.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
-#include "train/dist/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/executor.hpp"
 #include "train/optim/adamw.hpp"
@@ -110,7 +110,7 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
     model.clear_gradients();
   }
   if (spec.contains("checkpoint")) {
-    CheckpointStore store(spec.at("checkpoint").get<std::string>());
+    ckpt::RunCheckpoints store(spec.at("checkpoint").get<std::string>());
     save_checkpoint(store, model, optimizer, training, {job.at("steps"), 0, spec.at("lr"), 1}, group);
   }
   if (group.rank() == 0)

@@ -11,8 +11,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "structure/archive_model.hpp"
 #include "train/graph/foreign_reads.hpp"
-#include "train/model/archive_model.hpp"
 #include "train/model/model_file.hpp"
 
 namespace {

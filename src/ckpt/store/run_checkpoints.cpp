@@ -13,7 +13,7 @@
 #include "base/file.hpp"
 #include "base/log.hpp"
 
-namespace accel::train {
+namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
@@ -33,17 +33,17 @@ std::optional<std::int64_t> step_of(std::string_view name) {
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
+RunCheckpoints::RunCheckpoints(fs::path root) : root_(std::move(root)) {}
 
-fs::path CheckpointStore::path_of(std::int64_t step) const {
+fs::path RunCheckpoints::path_of(std::int64_t step) const {
   return root_ / fmt::format("{}{}", kPrefix, step);
 }
 
-fs::path CheckpointStore::incomplete_path_of(std::int64_t step) const {
+fs::path RunCheckpoints::incomplete_path_of(std::int64_t step) const {
   return root_ / fmt::format("{}{}{}", kPrefix, step, kIncomplete);
 }
 
-void CheckpointStore::sweep() {
+void RunCheckpoints::sweep() {
   if (!fs::is_directory(root_)) return;
   for (const std::string& name : names_in(root_)) {
     if (name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting)))
@@ -51,7 +51,7 @@ void CheckpointStore::sweep() {
   }
 }
 
-std::vector<std::int64_t> CheckpointStore::steps() const {
+std::vector<std::int64_t> RunCheckpoints::steps() const {
   std::vector<std::int64_t> found;
   if (!fs::is_directory(root_)) return found;
   for (const std::string& name : names_in(root_)) {
@@ -63,7 +63,7 @@ std::vector<std::int64_t> CheckpointStore::steps() const {
   return found;
 }
 
-void CheckpointStore::begin(std::int64_t step) {
+void RunCheckpoints::begin(std::int64_t step) {
   if (fs::exists(path_of(step))) {
     throw Error(ErrorKind::kFailure, fmt::format("'{}' is already there", path_of(step).string()))
         .hint("choose another output_dir");
@@ -73,7 +73,7 @@ void CheckpointStore::begin(std::int64_t step) {
   make_directories(incomplete_path_of(step));
 }
 
-void CheckpointStore::commit(std::int64_t step) {
+void RunCheckpoints::commit(std::int64_t step) {
   const fs::path incomplete = incomplete_path_of(step);
   for (const auto& entry : fs::recursive_directory_iterator(incomplete)) {
     if (entry.is_directory()) sync_directory(entry.path());
@@ -82,9 +82,9 @@ void CheckpointStore::commit(std::int64_t step) {
   rename_durably(incomplete, path_of(step));
 }
 
-void CheckpointStore::discard(std::int64_t step) noexcept { remove_quietly(incomplete_path_of(step)); }
+void RunCheckpoints::discard(std::int64_t step) noexcept { remove_quietly(incomplete_path_of(step)); }
 
-void CheckpointStore::prune(std::int64_t limit) {
+void RunCheckpoints::prune(std::int64_t limit) {
   if (limit <= 0) return;
   try {
     const std::vector<std::int64_t> all = steps();
@@ -102,4 +102,4 @@ void CheckpointStore::prune(std::int64_t limit) {
   }
 }
 
-}  // namespace accel::train
+}  // namespace accel::ckpt

@@ -4,16 +4,16 @@
 #include <filesystem>
 #include <vector>
 
-namespace accel::train {
+namespace accel::ckpt {
 
 /// The checkpoints of one run: `<root>/checkpoint_<step>`, each complete and durable, or not there.
 ///
 /// A checkpoint is written into `checkpoint_<step>.incomplete` and renamed when all of it is on stable
 /// storage. An old one is renamed to `checkpoint_<step>.deleting` before it is removed. For one process only;
 /// other ranks write into the directory that begin() made, and tell it when they are done.
-class CheckpointStore {
+class RunCheckpoints {
  public:
-  explicit CheckpointStore(std::filesystem::path root);
+  explicit RunCheckpoints(std::filesystem::path root);
 
   /// Removes what an interrupted save or removal left behind. What cannot be removed is a warning.
   void sweep();
@@ -39,4 +39,4 @@ class CheckpointStore {
   std::filesystem::path root_;
 };
 
-}  // namespace accel::train
+}  // namespace accel::ckpt

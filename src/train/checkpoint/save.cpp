@@ -127,7 +127,7 @@ class Finisher {
 /// any more. Collective.
 class SaveParts {
  public:
-  SaveParts(CheckpointStore& store, std::int64_t step, Group& group)
+  SaveParts(ckpt::RunCheckpoints& store, std::int64_t step, Group& group)
       : store_(store), step_(step), group_(group) {}
 
   /// What `part` returns on each rank, in rank order.
@@ -193,7 +193,7 @@ class SaveParts {
                 fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step_, why));
   }
 
-  CheckpointStore& store_;
+  ckpt::RunCheckpoints& store_;
   std::int64_t step_;
   Group& group_;
   std::exception_ptr failure_;  ///< This rank's.
@@ -201,7 +201,7 @@ class SaveParts {
 
 }  // namespace
 
-fs::path save_checkpoint(CheckpointStore& store, const ShardedModel& model, const AdamW& optimizer,
+fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model, const AdamW& optimizer,
                          const core::TrainingConfig& config, const TrainerState& state, Group& group) {
   const fs::path directory = store.incomplete_path_of(state.step);
   const int rank = group.rank();

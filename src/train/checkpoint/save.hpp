@@ -6,11 +6,11 @@
 
 #include "ckpt/store/run_checkpoints.hpp"
 #include "core/config/config.hpp"
-#include "train/dist/group.hpp"
+#include "plan/schedule/grad_scaler.hpp"
+#include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/random_state.hpp"
 #include "train/optim/adamw.hpp"
-#include "train/optim/grad_scaler.hpp"
 
 namespace accel::train {
 
@@ -29,7 +29,7 @@ struct TrainerState {
 /// returns, the checkpoint is complete and durable under its name; if it throws, it does so on every rank,
 /// the earlier checkpoints are as they were, and what was written is removed. That an old checkpoint cannot
 /// be removed is a warning. Collective. Returns the checkpoint's path.
-std::filesystem::path save_checkpoint(CheckpointStore& store, const ShardedModel& model,
+std::filesystem::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model,
                                       const AdamW& optimizer, const core::TrainingConfig& config,
                                       const TrainerState& state, Group& group);
 

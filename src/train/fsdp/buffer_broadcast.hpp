@@ -2,7 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
-#include "train/dist/group.hpp"
+#include "train/c10d/group.hpp"
 
 namespace accel::train {
 

@@ -5,7 +5,7 @@
 
 #include <unordered_set>
 
-#include "train/fsdp/buffer_plan.hpp"
+#include "plan/buffer_plan.hpp"
 
 namespace accel::train {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "train/model/structure.hpp"
+#include "structure/structure.hpp"
 
 namespace accel::train {
 

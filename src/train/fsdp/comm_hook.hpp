@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/config/config.hpp"
-#include "train/dist/group.hpp"
+#include "train/c10d/group.hpp"
 #include "train/fsdp/power_sgd.hpp"
 
 namespace accel::train {

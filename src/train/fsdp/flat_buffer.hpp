@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "plan/flat_layout.hpp"
+#include "train/c10d/mesh_groups.hpp"
 #include "train/device/storage_device.hpp"
-#include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/buffer_pool.hpp"
 #include "train/fsdp/comm_hook.hpp"
-#include "train/fsdp/flat_layout.hpp"
 #include "train/fsdp/gradient_mean.hpp"
 
 namespace accel::train {

@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "train/dist/group.hpp"
-#include "train/dist/mesh.hpp"
+#include "ranks/mesh.hpp"
+#include "train/c10d/group.hpp"
 
 namespace accel::train {
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "train/dist/mesh_groups.hpp"
+#include "train/c10d/mesh_groups.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/model/weight_source.hpp"
 

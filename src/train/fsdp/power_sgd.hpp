@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "core/config/config.hpp"
-#include "train/dist/group.hpp"
-#include "train/fsdp/low_rank_plan.hpp"
-#include "train/fsdp/numpy_random.hpp"
+#include "plan/low_rank_plan.hpp"
+#include "plan/numpy_random.hpp"
+#include "train/c10d/group.hpp"
 
 namespace accel::train {
 

@@ -13,15 +13,15 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "train/fsdp/buffer_plan.hpp"
-#include "train/fsdp/ignored_modules.hpp"
+#include "plan/buffer_plan.hpp"
+#include "plan/ignored_modules.hpp"
+#include "structure/model_notes.hpp"
 #include "train/graph/foreign_reads.hpp"
 #include "train/graph/mend_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/graph/unsupported.hpp"
 #include "train/graph/visible_data.hpp"
-#include "train/model/model_notes.hpp"
 
 namespace accel::train {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/config/config.hpp"
+#include "train/c10d/mesh_groups.hpp"
 #include "train/device/storage_device.hpp"
-#include "train/dist/mesh_groups.hpp"
 #include "train/fsdp/buffer_broadcast.hpp"
 #include "train/fsdp/cast_buffers.hpp"
 #include "train/fsdp/load_shards.hpp"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "train/fsdp/step_memory.hpp"
+#include "plan/step_memory.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "plan/unit_plan.hpp"
+#include "ranks/collective_order.hpp"
+#include "train/c10d/mesh_groups.hpp"
 #include "train/device/kept_tensors.hpp"
-#include "train/dist/mesh_groups.hpp"
-#include "train/fsdp/collective_order.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/fsdp/reduce_queue.hpp"
-#include "train/fsdp/unit_plan.hpp"
 #include "train/graph/autocast.hpp"
 #include "train/graph/module_state.hpp"
 #include "train/graph/run_unit.hpp"

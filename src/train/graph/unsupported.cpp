@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "structure/structure.hpp"
 #include "train/graph/autocast.hpp"
-#include "train/model/structure.hpp"
 
 namespace accel::train {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "structure/quantized.hpp"
 #include "train/graph/tensors.hpp"
-#include "train/model/quantized.hpp"
 #include "train/model/skipping_reader.hpp"
 
 namespace accel::train {

@@ -12,8 +12,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "train/model/model_outline.hpp"
-#include "train/model/structure.hpp"
+#include "structure/model_outline.hpp"
+#include "structure/structure.hpp"
 
 namespace accel::train {
 

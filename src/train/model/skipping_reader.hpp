@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "base/file.hpp"
-#include "train/model/model_outline.hpp"
+#include "structure/model_outline.hpp"
 
 namespace accel::train {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ckpt/tensor/dtype.hpp"
-#include "train/model/structure.hpp"
+#include "structure/structure.hpp"
 
 namespace accel::train {
 

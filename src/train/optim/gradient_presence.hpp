@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "train/dist/group.hpp"
+#include "train/c10d/group.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 
 namespace accel::train {

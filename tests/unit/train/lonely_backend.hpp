@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/dist/mesh_groups.hpp"
+#include "train/c10d/mesh_groups.hpp"
 
 namespace accel::train {
 

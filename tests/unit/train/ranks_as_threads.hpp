@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "train/dist/group.hpp"
+#include "train/c10d/group.hpp"
 
 namespace accel::train::testing {
 

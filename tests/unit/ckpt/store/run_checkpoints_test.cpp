@@ -6,23 +6,23 @@
 #include "base/fault.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::train {
+namespace accel::ckpt {
 namespace {
 
 using testing::names_in;
 using testing::TempDir;
 using testing::write_file;
 
-void save(CheckpointStore& store, std::int64_t step) {
+void save(RunCheckpoints& store, std::int64_t step) {
   store.begin(step);
   std::filesystem::create_directory(store.incomplete_path_of(step) / "model");
   write_file(store.incomplete_path_of(step) / "model/data", "x");
   store.commit(step);
 }
 
-TEST(CheckpointStoreTest, ACheckpointAppearsAtCommit) {
+TEST(RunCheckpointsTest, ACheckpointAppearsAtCommit) {
   const TempDir dir;
-  CheckpointStore store(dir / "checkpoints");
+  RunCheckpoints store(dir / "checkpoints");
   store.begin(5);
   EXPECT_TRUE(store.steps().empty());
   EXPECT_EQ(names_in(dir / "checkpoints"), std::vector<std::string>{"checkpoint_5.incomplete"});
@@ -31,9 +31,9 @@ TEST(CheckpointStoreTest, ACheckpointAppearsAtCommit) {
   EXPECT_EQ(names_in(dir / "checkpoints"), std::vector<std::string>{"checkpoint_5"});
 }
 
-TEST(CheckpointStoreTest, StepsSortAsNumbersAndIgnoreTheRest) {
+TEST(RunCheckpointsTest, StepsSortAsNumbersAndIgnoreTheRest) {
   const TempDir dir;
-  CheckpointStore store(dir.path());
+  RunCheckpoints store(dir.path());
   for (const std::int64_t step : {100, 20, 3}) save(store, step);
   std::filesystem::create_directory(dir / "checkpoint_x");
   std::filesystem::create_directory(dir / "checkpoint_7.incomplete");
@@ -41,9 +41,9 @@ TEST(CheckpointStoreTest, StepsSortAsNumbersAndIgnoreTheRest) {
   EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{3, 20, 100}));
 }
 
-TEST(CheckpointStoreTest, PruneKeepsTheNewest) {
+TEST(RunCheckpointsTest, PruneKeepsTheNewest) {
   const TempDir dir;
-  CheckpointStore store(dir.path());
+  RunCheckpoints store(dir.path());
   for (const std::int64_t step : {1, 2, 10}) save(store, step);
   store.prune(0);
   EXPECT_EQ(store.steps().size(), 3u);
@@ -51,10 +51,10 @@ TEST(CheckpointStoreTest, PruneKeepsTheNewest) {
   EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 10}));
 }
 
-TEST(CheckpointStoreTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
+TEST(RunCheckpointsTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
   for (const char* fault : {"fail@rename:EACCES", "fail@unlink:EACCES", "fail@rmdir:EIO"}) {
     const TempDir dir;
-    CheckpointStore store(dir.path());
+    RunCheckpoints store(dir.path());
     for (const std::int64_t step : {1, 2, 3}) save(store, step);
     {
       const fault::Scope scope(fault);
@@ -68,9 +68,9 @@ TEST(CheckpointStoreTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
   }
 }
 
-TEST(CheckpointStoreTest, LeftoversThatCannotBeRemovedAreAWarning) {
+TEST(RunCheckpointsTest, LeftoversThatCannotBeRemovedAreAWarning) {
   const TempDir dir;
-  CheckpointStore store(dir.path());
+  RunCheckpoints store(dir.path());
   store.begin(2);
   {
     const fault::Scope scope("fail@rmdir:EACCES");
@@ -81,9 +81,9 @@ TEST(CheckpointStoreTest, LeftoversThatCannotBeRemovedAreAWarning) {
   EXPECT_TRUE(names_in(dir.path()).empty());
 }
 
-TEST(CheckpointStoreTest, AFailedSaveIsDiscarded) {
+TEST(RunCheckpointsTest, AFailedSaveIsDiscarded) {
   const TempDir dir;
-  CheckpointStore store(dir.path());
+  RunCheckpoints store(dir.path());
   save(store, 1);
   store.begin(2);
   write_file(store.incomplete_path_of(2) / "half", "x");
@@ -91,9 +91,9 @@ TEST(CheckpointStoreTest, AFailedSaveIsDiscarded) {
   EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"checkpoint_1"});
 }
 
-TEST(CheckpointStoreTest, SweepRemovesLeftoversAlone) {
+TEST(RunCheckpointsTest, SweepRemovesLeftoversAlone) {
   const TempDir dir;
-  CheckpointStore store(dir.path());
+  RunCheckpoints store(dir.path());
   save(store, 1);
   store.begin(2);
   std::filesystem::create_directories(dir / "checkpoint_0.deleting/model");
@@ -102,9 +102,9 @@ TEST(CheckpointStoreTest, SweepRemovesLeftoversAlone) {
   EXPECT_EQ(names_in(dir.path()), (std::vector<std::string>{"checkpoint_1", "mine.incomplete"}));
 }
 
-TEST(CheckpointStoreTest, BeginRefusesAnExistingCheckpointAndClearsAnIncompleteOne) {
+TEST(RunCheckpointsTest, BeginRefusesAnExistingCheckpointAndClearsAnIncompleteOne) {
   const TempDir dir;
-  CheckpointStore store(dir.path());
+  RunCheckpoints store(dir.path());
   save(store, 1);
   EXPECT_THROW(store.begin(1), Error);
   store.begin(2);
@@ -114,4 +114,4 @@ TEST(CheckpointStoreTest, BeginRefusesAnExistingCheckpointAndClearsAnIncompleteO
 }
 
 }  // namespace
-}  // namespace accel::train
+}  // namespace accel::ckpt

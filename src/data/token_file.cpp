@@ -1,0 +1,282 @@
+#include "data/token_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "base/error.hpp"
+
+namespace accel {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::size_t kLlmcHeaderBytes = 1024;
+constexpr std::string_view kNpyMagic = "\x93NUMPY"sv;
+
+struct LlmcKind {
+  std::uint32_t magic;
+  std::uint32_t version;
+  unsigned token_bytes;
+};
+constexpr std::array<LlmcKind, 2> kLlmcKinds = {{{20240520, 1, 2}, {20240801, 7, 4}}};
+
+/// First bytes that only files of one format have, and names that such files carry.
+struct KnownFormat {
+  std::string_view title;
+  std::size_t offset;  ///< Where the magic stands.
+  std::string_view magic;
+  std::array<std::string_view, 4> extensions;
+};
+constexpr std::array<KnownFormat, 13> kKnownFormats = {{
+    {"a NumPy array", 0, kNpyMagic, {".npy"}},
+    {"a zip archive", 0, "PK\x03\x04"sv, {".zip", ".npz", ".pt", ".pth"}},
+    {"a gzip stream", 0, "\x1f\x8b\x08"sv, {".gz", ".tgz"}},
+    {"a zstd stream", 0, "\x28\xb5\x2f\xfd"sv, {".zst"}},
+    {"an xz stream", 0, "\xfd\x37zXZ\0"sv, {".xz"}},
+    {"a bzip2 stream", 4, "1AY&SY"sv, {".bz2"}},
+    {"an HDF5 file", 0, "\x89HDF\r\n\x1a\n"sv, {".h5", ".hdf5"}},
+    {"a Parquet file", 0, "PAR1\x15"sv, {".parquet"}},
+    {"an Arrow file", 0, "ARROW1\0\0"sv, {".arrow", ".feather"}},
+    {"a tar archive", 257, "ustar"sv, {".tar"}},
+    {"a GGUF file", 0, "GGUF"sv, {".gguf"}},
+    {"a Megatron index", 0, "MMIDIDX\0\0"sv, {".idx"}},
+    {"a pickle", 0, {}, {".pkl", ".pickle"}},
+}};
+constexpr std::array kTextExtensions = {".txt"sv, ".json"sv, ".jsonl"sv, ".csv"sv, ".tsv"sv, ".md"sv};
+
+[[noreturn]] void refuse(std::string message, std::string hint) {
+  throw Error(ErrorKind::kUsage, std::move(message)).hint(std::move(hint));
+}
+
+std::uint32_t word_at(std::span<const std::byte> bytes, std::size_t index) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, bytes.data() + index * sizeof word, sizeof word);
+  return word;
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+bool is_safetensors(std::span<const std::byte> bytes) {
+  if (bytes.size() < 10) return false;
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return header >= 2 && header <= bytes.size() - 8 && text_of(bytes)[8] == '{';
+}
+
+/// Protocols 2 to 5: the opcode PROTO, then FRAME with its length, or the magic number of torch's old format.
+bool is_pickle(std::string_view text) {
+  if (text.size() < 11 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
+  if (text.substr(2).starts_with("\x8a\x0a\x6c\xfc\x9c\x46\xf9")) return true;
+  std::uint64_t frame = 0;
+  std::memcpy(&frame, text.data() + 3, sizeof frame);
+  return text[2] == '\x95' && frame > 0 && frame <= text.size() - 11;
+}
+
+/// What the first bytes claim.
+std::optional<std::string_view> claimed_by_head(std::span<const std::byte> bytes) {
+  const std::string_view text = text_of(bytes);
+  for (const KnownFormat& format : kKnownFormats) {
+    if (!format.magic.empty() && text.size() >= format.offset &&
+        text.substr(format.offset).starts_with(format.magic)) {
+      return format.title;
+    }
+  }
+  if (is_safetensors(bytes)) return "a safetensors file";
+  if (is_pickle(text)) return "a pickle";
+  return std::nullopt;
+}
+
+/// What the name claims.
+std::optional<std::string_view> claimed_by_name(const std::string& extension) {
+  for (const KnownFormat& format : kKnownFormats) {
+    for (const std::string_view known : format.extensions) {
+      if (!known.empty() && extension == known) return format.title;
+    }
+  }
+  if (extension == ".safetensors") return "a safetensors file";
+  return std::nullopt;
+}
+
+/// Whether the first bytes are UTF-8 without control characters. Tokens of two or four bytes practically
+/// never are: small ones have bytes of zero.
+bool looks_like_text(std::span<const std::byte> bytes) {
+  constexpr std::size_t kExamined = 4096;
+  constexpr std::size_t kFewest = 16;
+  if (bytes.size() < kFewest) return false;
+  const std::string_view text = text_of(bytes).substr(0, kExamined);
+  std::size_t follow = 0;  // Bytes that the character at hand still needs.
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (follow > 0) {
+      if ((byte & 0xc0U) != 0x80U) return false;
+      --follow;
+    } else if (byte >= 0x80) {
+      if (byte < 0xc2 || byte > 0xf4) return false;
+      follow = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
+    } else if ((byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7f) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The .npy format, versions 1 to 3: magic, version, header length, a Python dict literal as text.
+TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
+  const auto byte_at = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
+  if (bytes.size() < 12) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
+  if (byte_at(6) < 1 || byte_at(6) > 3) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("the .npy format has version {}, known are 1 to 3", byte_at(6)));
+  }
+  const bool wide = byte_at(6) >= 2;
+  const std::size_t length = wide ? word_at(bytes, 2) : byte_at(8) + 256 * byte_at(9);
+  const std::size_t start = wide ? 12 : 10;
+  if (length > bytes.size() - start) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
+  const std::string_view header = text_of(bytes).substr(start, length);
+  const bool u16 = header.find("'descr': '<u2'") != std::string_view::npos;
+  const bool u32 = header.find("'descr': '<u4'") != std::string_view::npos;
+  if (!u16 && !u32) {
+    refuse(fmt::format("the .npy array is not of little-endian uint16 or uint32: {}", header),
+           "numpy.save(path, tokens.astype('<u4')) writes one that is");
+  }
+  const std::size_t shape = header.find("'shape': (");
+  const std::size_t close = header.find(')', shape == std::string_view::npos ? 0 : shape);
+  if (shape == std::string_view::npos || close == std::string_view::npos ||
+      header.substr(shape, close - shape).find(", ") != std::string_view::npos) {
+    throw Error(ErrorKind::kUsage, fmt::format("the .npy array is not one-dimensional: {}", header));
+  }
+  const TokenEncoding encoding{start + length, u16 ? 2U : 4U};
+  const std::size_t payload = bytes.size() - encoding.header_bytes;
+  const std::size_t digits = shape + std::string_view("'shape': (").size();
+  std::size_t tokens = 0;
+  const bool parsed =
+      std::from_chars(header.data() + digits, header.data() + header.size(), tokens).ec == std::errc();
+  if (!parsed || tokens > payload || tokens * encoding.token_bytes != payload) {
+    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {}, the file holds {} bytes behind it",
+                                               header.substr(shape, close + 1 - shape), payload))
+        .hint("the file may be truncated");
+  }
+  return encoding;
+}
+
+std::uint32_t byte_swapped(std::uint32_t word) {
+  return (word >> 24) | ((word >> 8) & 0xff00U) | ((word << 8) & 0xff0000U) | (word << 24);
+}
+
+/// The encoding of llm.c's token file; nothing if the file does not begin with one of its magic numbers.
+std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
+  if (bytes.size() < 4) return std::nullopt;
+  const std::uint32_t magic = word_at(bytes, 0);
+  const auto kind = std::find_if(kLlmcKinds.begin(), kLlmcKinds.end(), [&](const LlmcKind& known) {
+    return known.magic == magic || known.magic == byte_swapped(magic);
+  });
+  if (kind == kLlmcKinds.end()) return std::nullopt;
+  if (kind->magic != magic)
+    throw Error(ErrorKind::kUsage, "llm.c's header is big-endian, and little-endian is read");
+  if (bytes.size() < kLlmcHeaderBytes) {
+    throw Error(ErrorKind::kUsage, fmt::format("llm.c's header of {} bytes is truncated, the file has {}",
+                                               kLlmcHeaderBytes, bytes.size()));
+  }
+  const std::uint32_t version = word_at(bytes, 1);
+  if (version != kind->version) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("llm.c's header has magic {} and version {}, known are {} with version {} and "
+                            "{} with version {}",
+                            magic, version, kLlmcKinds[0].magic, kLlmcKinds[0].version, kLlmcKinds[1].magic,
+                            kLlmcKinds[1].version));
+  }
+  const std::size_t said = word_at(bytes, 2);
+  const std::size_t payload = bytes.size() - kLlmcHeaderBytes;
+  if (said * kind->token_bytes != payload) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("its header says {} tokens of {} bytes, the file holds {} bytes behind it", said,
+                            kind->token_bytes, payload));
+  }
+  return TokenEncoding{kLlmcHeaderBytes, kind->token_bytes};
+}
+
+/// Token ids of uint32 are small numbers at every second place if they are read as uint16: zeros below 65536.
+bool looks_like_u32(std::span<const std::byte> bytes) {
+  constexpr std::uint32_t kFewHigh = 32;        // No vocabulary has 2 million tokens.
+  constexpr std::uint32_t kLeastLow = 1 << 15;  // With ids beyond 65535 the low halves are of all sizes.
+  constexpr std::size_t kExamined = 4096;
+  const std::size_t words = bytes.size() / 4;
+  if (words < 16 || bytes.size() % 4 != 0) return false;
+  std::uint32_t most_high = 0;
+  std::uint32_t most_low = 0;
+  // Over the whole file, since it may begin with padding.
+  const std::size_t step = std::max<std::size_t>(words / kExamined, 1);
+  for (std::size_t i = 0; i < words; i += step) {
+    most_high = std::max(most_high, word_at(bytes, i) >> 16);
+    most_low = std::max(most_low, word_at(bytes, i) & 0xffff);
+  }
+  if (most_high == 0) return most_low > 0;
+  return most_high < kFewHigh && most_low >= kLeastLow;
+}
+
+TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<const std::byte> bytes) {
+  if (claim) {
+    refuse(fmt::format("'format: text' takes every byte for a token, but this is {}", *claim),
+           "give the text itself; tokens are read with format: tokens");
+  }
+  if (llmc_encoding(bytes))
+    refuse("'format: text' takes every byte for a token, but this is llm.c's token file",
+           "use format: tokens");
+  return {0, 1};
+}
+
+/// Tokens without a header, which `dtype` asks for.
+TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_view> claim,
+                           const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  const std::string extension = path.extension().string();
+  const std::string asked = fmt::format("'dtype: {}' asks for tokens without a header", dtype);
+  if (claim) {
+    refuse(fmt::format("{}, but this is {}", asked, *claim),
+           "leave dtype out for .npy; convert files of other formats");
+  }
+  if (llmc_encoding(bytes))
+    refuse(fmt::format("{}, but this is llm.c's token file", asked), "leave dtype out: the header says it");
+  const bool has_text_name =
+      std::find(kTextExtensions.begin(), kTextExtensions.end(), extension) != kTextExtensions.end();
+  if (has_text_name || looks_like_text(bytes))
+    refuse(fmt::format("{}, but this is text", asked), "use format: text, or a tokenizer's output");
+  if (dtype == "uint16" && looks_like_u32(bytes))
+    refuse(fmt::format("{}, but this file looks like uint32", asked),
+           "set dtype: uint32, or save it as .npy, which says its type");
+  return {0, dtype == "uint32" ? 4U : 2U};
+}
+
+}  // namespace
+
+TokenEncoding token_encoding(const std::string& format, const std::string& dtype,
+                             const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  const std::string extension = path.extension().string();
+  const auto by_name = claimed_by_name(extension);
+  const auto by_head = claimed_by_head(bytes);
+  // Text may have any name: in parallel corpora `.pt` is Portuguese.
+  if (format != "text" && by_name && by_head != by_name) {
+    const std::string found =
+        by_head ? fmt::format("it begins as {}", *by_head) : "its first bytes are not those of one";
+    refuse(fmt::format("its name says that it is {}, but {}", *by_name, found),
+           "name the file after what it holds");
+  }
+  if (format == "text") return text_encoding(by_head, bytes);
+  if (format != "tokens") throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", format));
+  if (!dtype.empty()) return raw_encoding(dtype, by_head, path, bytes);
+  if (by_head == kKnownFormats.front().title) return npy_encoding(bytes);
+  if (const auto encoding = llmc_encoding(bytes)) return *encoding;
+  refuse(fmt::format("this is {}, neither .npy nor llm.c's token file",
+                     by_head ? *by_head : "a file without a known header"),
+         "set dtype: uint16 or dtype: uint32 beside format: tokens if it holds tokens without a header");
+}
+
+}  // namespace accel

@@ -1,0 +1,105 @@
+#include "data/token_stream.hpp"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+#include "data/token_file.hpp"
+
+namespace accel {
+namespace {
+
+std::vector<std::string> matches_of(const std::string& pattern) {
+  glob_t found{};
+  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  if (paths.empty()) throw Error(ErrorKind::kUsage, fmt::format("no file matches '{}'", pattern));
+  return paths;
+}
+
+template <class Token>
+void copy_tokens(const std::byte* from, std::span<std::int64_t> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Token token;
+    std::memcpy(&token, from + i * sizeof token, sizeof token);
+    out[i] = token;
+  }
+}
+
+}  // namespace
+
+TokenStream TokenStream::open(const core::DataSource& source) {
+  TokenStream stream;
+  for (const std::string& path : matches_of(source.path)) {
+    try {
+      Part part{path, MappedFile(path)};
+      const auto bytes = part.file.bytes();
+      if (bytes.empty()) throw Error(ErrorKind::kUsage, "the file is empty");
+      const TokenEncoding encoding = token_encoding(source.format, source.dtype, path, bytes);
+      part.header_bytes = encoding.header_bytes;
+      part.token_bytes = encoding.token_bytes;
+      const std::size_t payload = bytes.size() - part.header_bytes;
+      if (payload == 0) throw Error(ErrorKind::kUsage, "the file holds no tokens");
+      if (payload % part.token_bytes != 0) {
+        throw Error(ErrorKind::kUsage, fmt::format("{} bytes are not a whole number of {}-byte tokens",
+                                                   payload, part.token_bytes));
+      }
+      part.begin = stream.size_;
+      part.size = static_cast<std::int64_t>(payload / part.token_bytes);
+      stream.size_ += part.size;
+      stream.parts_.push_back(std::move(part));
+    } catch (Error& error) {
+      error.add_context(fmt::format("data file '{}'", path));
+      throw;
+    }
+  }
+  return stream;
+}
+
+void TokenStream::require_known(const Part& part, std::int64_t first,
+                                std::span<const std::int64_t> tokens) const {
+  const auto wrong =
+      std::find_if(tokens.begin(), tokens.end(), [&](std::int64_t token) { return token >= *vocabulary_; });
+  if (wrong == tokens.end()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("data file '{}': token {} at position {} is not in the model's vocabulary of {} "
+                          "tokens",
+                          part.path, *wrong, first + (wrong - tokens.begin()), *vocabulary_))
+      .hint("was the data made with another tokenizer than the model's? positions count tokens from 0");
+}
+
+void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
+  auto part = std::upper_bound(parts_.begin(), parts_.end(), begin,
+                               [](std::int64_t position, const Part& p) { return position < p.begin; });
+  --part;
+  while (!out.empty()) {
+    if (part == parts_.end()) throw Error(ErrorKind::kFailure, "reading past the end of the data");
+    const std::int64_t skip = begin - part->begin;
+    const auto count = static_cast<std::size_t>(
+        std::min<std::int64_t>(part->size - skip, static_cast<std::int64_t>(out.size())));
+    const std::byte* from =
+        part->file.bytes().data() + part->header_bytes + static_cast<std::size_t>(skip) * part->token_bytes;
+    switch (part->token_bytes) {
+      case 1:
+        copy_tokens<std::uint8_t>(from, out.first(count));
+        break;
+      case 2:
+        copy_tokens<std::uint16_t>(from, out.first(count));
+        break;
+      default:
+        copy_tokens<std::uint32_t>(from, out.first(count));
+        break;
+    }
+    if (vocabulary_) require_known(*part, skip, out.first(count));
+    out = out.subspan(count);
+    begin += static_cast<std::int64_t>(count);
+    ++part;
+  }
+}
+
+}  // namespace accel

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.hpp"
+#include "core/config/config.hpp"
+
+namespace accel {
+
+/// The tokens of one or more files as one stream, memory-mapped. data/token_file.hpp says which files
+/// there are.
+class TokenStream {
+ public:
+  /// `source.path` is a path or a glob; its matches are concatenated in sorted order. No match, an empty file
+  /// or a wrong format is an Error of kind kUsage.
+  static TokenStream open(const core::DataSource& source);
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  /// Windows of `length` + 1 tokens that start every `length` tokens; an incomplete last one does not count.
+  [[nodiscard]] std::int64_t windows(std::int64_t length) const {
+    return size_ <= 0 ? 0 : (size_ - 1) / length;
+  }
+  /// From now on read() refuses tokens that are not below `tokens`.
+  void set_vocabulary(std::int64_t tokens) { vocabulary_ = tokens; }
+  /// Copies tokens [begin, begin + out.size()) of the stream. One that is not in the vocabulary is an Error
+  /// of kind kUsage that names the file, the position in it, the token and the size of the vocabulary.
+  void read(std::int64_t begin, std::span<std::int64_t> out) const;
+
+ private:
+  struct Part {
+    std::string path;
+    MappedFile file;
+    std::size_t header_bytes = 0;
+    unsigned token_bytes = 1;
+    std::int64_t begin = 0;  ///< Of its first token in the stream.
+    std::int64_t size = 0;   ///< In tokens.
+  };
+
+  void require_known(const Part& part, std::int64_t first, std::span<const std::int64_t> tokens) const;
+
+  std::vector<Part> parts_;
+  std::int64_t size_ = 0;
+  std::optional<std::int64_t> vocabulary_;
+};
+
+}  // namespace accel

@@ -1,0 +1,44 @@
+#include "plan/comm_hook_plan.hpp"
+
+#include "base/checked.hpp"
+#include "plan/low_rank_plan.hpp"
+
+namespace accel {
+namespace {
+
+using core::CommHookType;
+
+std::uint64_t bytes_of(std::int64_t numel, std::int64_t item_bytes) {
+  return static_cast<std::uint64_t>(checked_mul(numel, item_bytes));
+}
+
+constexpr std::int64_t kHalfBytes = 2;
+constexpr std::int64_t kFloatBytes = 4;
+
+}  // namespace
+
+CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& config) {
+  CommHookPlan plan;
+  const bool is_wrapped = config.comm_wrapper != CommHookType::kNo;
+  const std::uint64_t half_bytes = bytes_of(layout.numel(), kHalfBytes);
+  if (is_wrapped) plan.copied_bytes = half_bytes;
+  if (config.comm_hook != CommHookType::kPowerSgd) {
+    plan.sent_bytes = half_bytes;
+    // What the wrapper has cast to the hook's own dtype is not copied again.
+    if (config.comm_wrapper != config.comm_hook)
+      plan.copied_bytes = checked_add(plan.copied_bytes, half_bytes);
+    return plan;
+  }
+  const LowRankPlan low_rank = plan_low_rank(layout, config.power_sgd);
+  const std::int64_t item_bytes = is_wrapped ? kHalfBytes : kFloatBytes;
+  const std::uint64_t first = bytes_of(checked_add(low_rank.whole_numel, low_rank.p_numel), item_bytes);
+  const std::uint64_t qs = bytes_of(low_rank.q_numel, item_bytes);
+  plan.sent_bytes = checked_add(first, qs);
+  plan.copied_bytes = checked_add(plan.copied_bytes, first);
+  (config.power_sgd.warm_start ? plan.kept_bytes : plan.copied_bytes) += qs;
+  if (config.power_sgd.use_error_feedback)
+    plan.kept_bytes = checked_add(plan.kept_bytes, bytes_of(layout.numel(), item_bytes));
+  return plan;
+}
+
+}  // namespace accel

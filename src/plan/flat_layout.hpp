@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ranks/mesh.hpp"
+
+namespace accel {
+
+/// One parameter as the model has it. Tied parameters are one entry with several names.
+struct ParameterSpec {
+  std::vector<std::string> fqns;  ///< Never empty; the first in module order is the parameter's own name.
+  std::vector<std::int64_t> shape;
+  bool decay = true;  ///< Whether weight decay applies.
+};
+
+/// A parameter's place in its flat buffer.
+struct FlatParameter {
+  ParameterSpec spec;
+  std::int64_t numel = 0;
+  std::int64_t offset = 0;  ///< Of its first element, in elements of the flat buffer.
+};
+
+/// A run of elements: [begin, end).
+struct ElementRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+
+/// How the parameters of one unit, of one dtype, lie in one flat buffer that is cut into equal shards.
+///
+/// Parameters with weight decay come first, each group in module order; every parameter and every shard
+/// starts on a 64-byte boundary; shard s is elements [s * shard_numel, (s + 1) * shard_numel). A parameter
+/// may straddle shards. If several ranks hold each shard, it is cut once more into as many equal portions, on
+/// such boundaries too: what each of them writes into a checkpoint.
+struct FlatLayout {
+  std::vector<FlatParameter> parameters;
+  std::int64_t shard_numel = 0;
+  Mesh mesh;
+
+  [[nodiscard]] std::int64_t numel() const { return shard_numel * mesh.shards; }
+  /// Not cut at all, for one rank or for parameters that every rank has whole, in whatever mesh it is.
+  [[nodiscard]] bool is_whole() const { return mesh.size() == 1; }
+  [[nodiscard]] ElementRange shard_range(int shard) const {
+    return {shard * shard_numel, (shard + 1) * shard_numel};
+  }
+  [[nodiscard]] std::int64_t portion_numel() const { return shard_numel / mesh.replicas; }
+  [[nodiscard]] ElementRange portion_range(MeshPlace place) const {
+    const std::int64_t begin = place.shard * shard_numel + place.replica * portion_numel();
+    return {begin, begin + portion_numel()};
+  }
+};
+
+/// The part of one parameter that lies in a shard, or in a portion of one.
+struct ShardPiece {
+  std::size_t parameter = 0;      ///< Index into FlatLayout::parameters.
+  ElementRange in_parameter;      ///< In elements of the parameter, row-major.
+  std::int64_t shard_offset = 0;  ///< Where it starts in the shard.
+};
+
+/// Lays out `parameters` of `item_bytes` each for the ranks of `mesh`.
+FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes, const Mesh& mesh);
+
+/// The pieces of parameters in a shard, in order of their offset. A parameter of which nothing is in it is
+/// left out.
+std::vector<ShardPiece> pieces_of(const FlatLayout& layout, int shard);
+/// Those in the portion of the rank at `place`; over all ranks every element is in one.
+std::vector<ShardPiece> portion_pieces(const FlatLayout& layout, MeshPlace place);
+
+/// The runs of the flat buffer that belong to no parameter (padding), in order.
+std::vector<ElementRange> gaps_of(const FlatLayout& layout);
+
+}  // namespace accel

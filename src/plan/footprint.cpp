@@ -1,0 +1,320 @@
+#include "plan/footprint.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "plan/autocast_copies.hpp"
+#include "plan/buffer_plan.hpp"
+#include "plan/comm_hook_plan.hpp"
+#include "plan/step_memory.hpp"
+
+namespace accel {
+namespace {
+
+using Bytes = std::uint64_t;
+
+void add(Bytes& sum, Bytes amount) { sum = checked_add(sum, amount); }
+void add(std::int64_t& sum, std::int64_t amount) { sum = checked_add(sum, amount); }
+
+/// What each rank writes into a checkpoint. A run of ranks that write the same costs two entries, so that
+/// parameters that straddle all ranks take no longer than others.
+class CheckpointBytes {
+ public:
+  explicit CheckpointBytes(int world_size) : steps_(static_cast<std::size_t>(world_size) + 1, 0) {}
+
+  /// Elements [begin, begin + numel) of a buffer that is cut every `shard_numel`, each of which takes `cost`
+  /// bytes in the checkpoint. Ranks are counted in the order of their parts.
+  void add_range(std::int64_t begin, std::int64_t numel, std::int64_t shard_numel, std::int64_t cost) {
+    if (numel == 0) return;
+    const std::int64_t end = checked_add(begin, numel);
+    const std::int64_t first = begin / shard_numel;
+    const std::int64_t last = (end - 1) / shard_numel;
+    if (first == last) return add_to(first, last, checked_mul(numel, cost));
+    add_to(first, first, checked_mul((first + 1) * shard_numel - begin, cost));
+    add_to(first + 1, last - 1, checked_mul(shard_numel, cost));
+    add_to(last, last, checked_mul(end - last * shard_numel, cost));
+  }
+  /// By ranks `first` to `last`, each.
+  void add_to(std::int64_t first, std::int64_t last, std::int64_t bytes) {
+    if (first > last) return;
+    add(steps_[static_cast<std::size_t>(first)], bytes);
+    add(steps_[static_cast<std::size_t>(last) + 1], -bytes);
+  }
+
+  void finish(Footprint& result) const {
+    std::int64_t rank = 0;
+    for (std::size_t r = 0; r + 1 < steps_.size(); ++r) {
+      add(rank, steps_[r]);
+      add(result.checkpoint_bytes, static_cast<Bytes>(rank));
+      result.checkpoint_rank_bytes = std::max(result.checkpoint_rank_bytes, static_cast<Bytes>(rank));
+    }
+  }
+
+ private:
+  std::vector<std::int64_t> steps_;  // What each rank writes more than the one before.
+};
+
+/// A parameter is written under each of its names, its optimizer state under one, with one number for the
+/// steps done.
+void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, int moments) {
+  constexpr std::int64_t kStepBytes = 4;
+  constexpr std::int64_t kMomentBytes = 4;
+  for (const FlatParameter& parameter : buffer.layout.parameters) {
+    std::int64_t cost = checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
+    if (buffer.trainable) {
+      add(cost, moments * kMomentBytes);
+      if (moments > 0) checkpoint.add_to(0, 0, kStepBytes);
+    }
+    checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.portion_numel(), cost);
+  }
+}
+
+Mesh mesh_of(const FootprintOptions& options) {
+  return {options.replicas, options.world_size / options.replicas};
+}
+
+bool has_hook(const FootprintOptions& options) {
+  const Mesh mesh = mesh_of(options);
+  return options.ddp.comm_hook != core::CommHookType::kNo && mesh.shards == 1 && mesh.replicas > 1;
+}
+
+/// How often a unit is gathered in a step: from all shards, and from those of its reshard group.
+struct Gathers {
+  Bytes whole = 0;
+  Bytes kept = 0;
+};
+
+/// What each of `ranks` sends of `bytes` around a ring.
+Bytes ring(Bytes bytes, int ranks) {
+  return checked_mul(bytes / static_cast<Bytes>(ranks), static_cast<Bytes>(ranks - 1));
+}
+
+/// What ignored parameters cost that are trained.
+void add_ignored_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
+  const Bytes state = checked_mul(buffer.shard_bytes(), static_cast<Bytes>(options.optimizer_moments));
+  add(unit.gradient_bytes, buffer.shard_bytes());
+  add(unit.optimizer_bytes, state);
+  add(unit.ignored_training_bytes, checked_add(buffer.shard_bytes(), state));
+  add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.world_size), Bytes{2}));
+}
+
+UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& unit,
+                                const std::vector<BufferPlan>& buffers, const FootprintOptions& options,
+                                const Gathers& gathers) {
+  UnitFootprint result{unit.module, unit.class_name, unit.parameters.size()};
+  for (const std::size_t index : unit.parameters) {
+    const ParameterInfo& parameter = model.parameters[index];
+    const std::int64_t numel = checked_numel(parameter.shape);
+    add(result.elements, numel);
+    if (parameter.requires_grad) add(result.trainable, numel);
+  }
+  const Mesh mesh = mesh_of(options);
+  for (const BufferPlan& buffer : buffers) {
+    const Bytes shard = buffer.shard_bytes();
+    add(result.cast_bytes, autocast_bytes(buffer, options.precision, options.names_without_cast));
+    if (buffer.replicated) {
+      add(result.ignored_bytes, shard);
+      if (buffer.trainable) add_ignored_training(result, buffer, options);
+      continue;
+    }
+    add(result.padded_elements, buffer.layout.numel());
+    add(result.shard_bytes, shard);
+    add(result.unsharded_bytes, buffer.bytes());
+    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards), gathers.whole));
+    if (gathers.kept > 0)
+      add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.kept));
+    if (!buffer.trainable) continue;
+    add(result.gradient_bytes, shard);
+    add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));
+    add(result.reduce_bytes, ring(buffer.gradient_bytes(), mesh.shards));
+    const Bytes part = has_hook(options) ? plan_comm_hook(buffer.layout, options.ddp).sent_bytes
+                                         : buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards);
+    add(result.average_bytes, checked_mul(ring(part, mesh.replicas), Bytes{2}));
+  }
+  return result;
+}
+
+/// What the gradients of one parameter of the buffer take at most before they are copied. Of one with several
+/// names, which has a gradient for each use, autograd has two and their sum. One that autocast copies has at
+/// first a gradient in 16 bits, in the place of the copy, and then one that autograd adds the other to.
+Bytes arriving_bytes(const BufferPlan& buffer, const FootprintOptions& options) {
+  Bytes most = 0;
+  for (const FlatParameter& parameter : buffer.layout.parameters) {
+    const auto bytes = static_cast<Bytes>(checked_mul(parameter.numel, buffer.compute_bytes));
+    const std::size_t names = parameter.spec.fqns.size();
+    const bool adds_in_place =
+        names == 2 && autocast_copies(buffer, parameter, options.precision, options.names_without_cast) > 0;
+    most = std::max(most, checked_mul(bytes, Bytes{names == 1 ? 1U : adds_in_place ? 2U : 3U}));
+  }
+  return most;
+}
+
+/// The units as they run: of plan_units()'s order, in which a unit stands behind all inside it, a tree.
+StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vector<BufferPlan>>& buffers,
+                 const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
+  std::vector<std::pair<std::size_t, StepUnit>> done;  // Those whose outer unit is yet to come.
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    StepUnit unit;
+    unit.stays_gathered = units[i].stays_gathered;
+    unit.recomputes = units[i].checkpoints;
+    unit.cast_bytes = footprints[i].cast_bytes;
+    for (const BufferPlan& buffer : buffers[i]) {
+      if (buffer.trainable) {
+        add(unit.shard_gradient_bytes, buffer.shard_bytes());
+        if (buffer.replicated) add(unit.whole_gradient_bytes, buffer.shard_bytes());
+        unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer, options));
+        if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards > 1 && !options.stored_on_host) {
+          const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards);
+          unit.settling_bytes = std::max(unit.settling_bytes, part);
+        }
+      }
+      if (buffer.is_alias() && (buffer.replicated || !options.stored_on_host)) continue;
+      unit.buffers.push_back({buffer.bytes(), buffer.trainable ? buffer.gradient_bytes() : 0});
+    }
+    auto first = done.end();
+    while (first != done.begin() && is_inside(units[std::prev(first)->first].module, units[i].module))
+      --first;
+    for (auto inner = first; inner != done.end(); ++inner) unit.inner.push_back(std::move(inner->second));
+    done.erase(first, done.end());
+    done.emplace_back(i, std::move(unit));
+  }
+  return done.empty() ? StepUnit() : std::move(done.back().second);
+}
+
+/// How many units other than the root each unit is in.
+std::vector<std::size_t> depths_of(const std::vector<UnitPlan>& units) {
+  std::vector<std::size_t> depths(units.size());
+  std::vector<std::size_t> around;  // A unit stands before those it is in: from the end, they come first.
+  for (std::size_t i = units.size(); i-- > 0;) {
+    while (!around.empty() && !is_inside(units[i].module, units[around.back()].module)) around.pop_back();
+    depths[i] = around.empty() ? 0 : around.size() - 1;
+    around.push_back(i);
+  }
+  return depths;
+}
+
+/// All-gathers of a unit in a step.
+Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptions& options) {
+  const auto micro_steps = static_cast<Bytes>(options.micro_steps);
+  const Bytes runs = options.activation_checkpointing ? depth + 1 : 1;
+  const bool reshards = options.reshard_after_forward && !unit.stays_gathered;
+  const Bytes gathers = checked_mul(micro_steps, runs + (reshards ? 1 : 0));
+  if (!reshards || options.reshard_size == 0) return {gathers, 0};
+  return {micro_steps, gathers - micro_steps};
+}
+
+/// What is on the device at once of gradients of shards that wait for their reduction or for the copy to the
+/// host, and, where the dtype of the shard is another one, of a shard and a gradient in that.
+Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
+  std::vector<Bytes> gradients;
+  Bytes converted = 0;
+  const auto shards = static_cast<Bytes>(mesh_of(options).shards);
+  for (const std::vector<BufferPlan>& of_unit : buffers) {
+    for (const BufferPlan& buffer : of_unit) {
+      if (buffer.replicated) continue;
+      if (buffer.compute_dtype != buffer.dtype) converted = std::max(converted, buffer.shard_bytes());
+      // With one shard it is the unsharded gradient.
+      if (buffer.trainable && shards > 1) gradients.push_back(buffer.gradient_bytes() / shards);
+    }
+  }
+  std::sort(gradients.rbegin(), gradients.rend());
+  gradients.resize(std::min(gradients.size(), kMaxReducing + kMaxStoring * (options.replicas > 1 ? 2 : 1)));
+  Bytes sum = checked_mul(converted, Bytes{2});
+  for (const Bytes gradient : gradients) add(sum, gradient);
+  return sum;
+}
+
+/// What communication hooks keep of all buffers, and the copies of as many as are under way at once.
+Bytes bytes_of_hooks(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
+  Bytes sum = 0;
+  std::vector<Bytes> copies;
+  for (const std::vector<BufferPlan>& of_unit : buffers) {
+    for (const BufferPlan& buffer : of_unit) {
+      if (!buffer.trainable) continue;
+      const CommHookPlan plan = plan_comm_hook(buffer.layout, options.ddp);
+      add(sum, plan.kept_bytes);
+      copies.push_back(plan.copied_bytes);
+    }
+  }
+  std::sort(copies.rbegin(), copies.rend());
+  copies.resize(std::min(copies.size(), kMaxHooked));
+  for (const Bytes copy : copies) add(sum, copy);
+  return sum;
+}
+
+MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
+                          const std::vector<std::vector<BufferPlan>>& buffers,
+                          const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
+  MemoryFootprint memory;
+  for (const UnitFootprint& unit : footprints) {
+    add(memory.shard_bytes, unit.shard_bytes);
+    add(memory.optimizer_bytes, unit.optimizer_bytes);
+    add(memory.gradient_bytes, unit.gradient_bytes);
+  }
+  const bool one_shard = mesh_of(options).shards == 1;
+  const StepMemory step = memory_of_step(tree_of(units, buffers, footprints, options),
+                                         {.one_shard = one_shard,
+                                          .averages = options.replicas > 1,
+                                          .stored_on_host = options.stored_on_host,
+                                          .keeps_blocks = options.keeps_blocks,
+                                          .reshard_after_forward = options.reshard_after_forward,
+                                          .reshard_size = options.reshard_size,
+                                          .forward_prefetch = options.forward_prefetch,
+                                          .backward_prefetch = options.backward_prefetch,
+                                          .accumulates = options.micro_steps > 1,
+                                          .recompute = options.activation_checkpointing});
+  memory.arriving_gradient_bytes = step.arriving_bytes;
+  memory.cast_bytes = step.cast_bytes;
+  // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
+  if (!one_shard || options.stored_on_host || !options.precision.param_dtype.empty()) {
+    memory.unsharded_parameter_bytes = step.parameter_bytes;
+    memory.unsharded_gradient_bytes = step.gradient_bytes;
+    memory.kept_bytes = step.kept_bytes;
+    memory.unsharded_bytes = step.pool_bytes;
+    memory.unsharded_units = step.units;
+  }
+  memory.replicated_bytes = options.replicated_bytes;
+  for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.ignored_bytes);
+  if (options.stored_on_host) memory.copy_bytes = bytes_of_copies(buffers, options);
+  if (has_hook(options)) memory.hook_bytes = bytes_of_hooks(buffers, options);
+  Bytes& where_stored = options.stored_on_host ? memory.host_bytes : memory.total_bytes;
+  for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes})
+    add(where_stored, part);
+  for (const UnitFootprint& unit : footprints) {
+    where_stored -= unit.ignored_training_bytes;
+    add(memory.total_bytes, unit.ignored_training_bytes);
+  }
+  for (const Bytes part : {memory.arriving_gradient_bytes, memory.cast_bytes, memory.unsharded_bytes,
+                           memory.copy_bytes, memory.replicated_bytes, memory.hook_bytes})
+    add(memory.total_bytes, part);
+  return memory;
+}
+
+}  // namespace
+
+Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,
+                       const FootprintOptions& options) {
+  Footprint result;
+  result.world_size = options.world_size;
+  result.replicas = options.replicas;
+  CheckpointBytes checkpoint(options.world_size);
+  checkpoint.add_to(0, 0, static_cast<std::int64_t>(options.persistent_bytes));
+  std::vector<std::vector<BufferPlan>> buffers;
+  const std::vector<std::size_t> depths = depths_of(units);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    buffers.push_back(plan_buffers(model, units[i], options.no_decay, mesh_of(options), options.precision));
+    result.units.push_back(footprint_of_unit(model, units[i], buffers.back(), options,
+                                             gathers_of(units[i], depths[i], options)));
+    add(result.gather_bytes, result.units.back().gather_bytes);
+    add(result.reduce_bytes, result.units.back().reduce_bytes);
+    add(result.average_bytes, result.units.back().average_bytes);
+    for (const BufferPlan& buffer : buffers.back())
+      add_checkpoint(checkpoint, buffer, options.optimizer_moments);
+  }
+  result.memory = memory_of(units, buffers, result.units, options);
+  checkpoint.finish(result);
+  return result;
+}
+
+}  // namespace accel

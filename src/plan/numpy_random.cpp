@@ -1,0 +1,18 @@
+#include "plan/numpy_random.hpp"
+
+#include <bit>
+
+namespace accel {
+
+// As many low bits as the largest value has, until they are no more than it.
+std::uint32_t NumpyRandom::randint(std::uint32_t below) {
+  const std::uint32_t largest = below - 1;
+  if (largest == 0) return 0;
+  const std::uint32_t mask = 0xFFFF'FFFFU >> std::countl_zero(largest);
+  while (true) {
+    const auto value = static_cast<std::uint32_t>(engine_()) & mask;
+    if (value <= largest) return value;
+  }
+}
+
+}  // namespace accel

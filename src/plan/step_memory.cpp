@@ -1,0 +1,324 @@
+#include "plan/step_memory.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/checked.hpp"
+
+namespace accel {
+namespace {
+
+/// Something that is counted as it comes and goes.
+struct Level {
+  std::uint64_t now = 0;
+  std::uint64_t most = 0;
+
+  void add(std::uint64_t amount) {
+    now = checked_add(now, amount);
+    most = std::max(most, now);
+  }
+};
+
+/// What a unit around others computes itself, which its structure does not tell: as far as memory depends on
+/// it.
+struct OwnWork {
+  bool in_front = true;  ///< Of all those inside it, so that its own gradients are complete behind theirs.
+  bool between = false;  ///< Any two of them, so that in backward one is freed before the other is gathered.
+};
+
+constexpr OwnWork kWays[] = {{true, false}, {true, true}, {false, false}, {false, true}};
+
+/// Of the root, and of all other units around some.
+struct Schedule {
+  OwnWork root;
+  OwnWork others;
+  bool first_has_no_input_gradient = false;  ///< Which the first unit need not wait for to be freed.
+};
+
+class Step {
+ public:
+  Step(const StepOptions& options, const Schedule& schedule) : options_(options), schedule_(schedule) {}
+
+  StepMemory run(const StepUnit& root) {
+    put_in_order(root);
+    if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
+    run_micro_step(root, /*reduce=*/true);
+    StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
+    memory.arriving_bytes = beyond_gradients(most_arriving_);
+    memory.cast_bytes = beyond_gradients(most_with_casts_) - memory.arriving_bytes;
+    for (const auto& [bytes, blocks] : blocks_)
+      memory.pool_bytes = checked_add(memory.pool_bytes, checked_mul(bytes, blocks.most));
+    return memory;
+  }
+
+ private:
+  void run_micro_step(const StepUnit& root, bool reduce) {
+    reduce_ = reduce;
+    forward(root, Place::kRoot, /*with_grad=*/true, order_.size());
+    backward(root, Place::kRoot);
+    wanted_ = nullptr;
+    free_last();
+    for (const StepUnit* unit : late_) this->reduce(*unit);
+    late_.clear();
+    while (!reducing_.empty()) finish_oldest();
+  }
+
+  enum class Place { kRoot, kBelowRoot, kInner };
+
+  static Place below(Place place) { return place == Place::kRoot ? Place::kBelowRoot : Place::kInner; }
+
+  /// Whether the unit runs again in backward.
+  [[nodiscard]] bool recomputes(const StepUnit& unit, Place place) const {
+    return options_.recompute && unit.recomputes && place != Place::kRoot;
+  }
+
+  [[nodiscard]] bool reshards(const StepUnit& unit) const {
+    return options_.reshard_after_forward && !unit.stays_gathered;
+  }
+
+  /// What runs again in backward runs without grad the first time.
+  /// `end` is behind the units that run one after another: all, or those inside a unit that runs again.
+  void forward(const StepUnit& unit, Place place, bool with_grad, std::size_t end) {
+    unshard(unit);
+    const std::size_t next = place_of_.at(&unit).begin + 1;
+    if (options_.forward_prefetch && next < end) want(*order_[next]);
+    drop_kept(unit);
+    if (with_grad && !recomputes(unit, place)) hold_casts(unit);
+    for (const StepUnit& inner : unit.inner)
+      forward(inner, below(place), with_grad && !recomputes(unit, place), end);
+    const bool is_resharded = reshards(unit) && place != Place::kRoot;
+    if (is_resharded && options_.reshard_size > 0) keep(unit);
+    if (!with_grad || is_resharded) reshard(unit);
+  }
+
+  void backward(const StepUnit& unit, Place place, bool is_behind_work = false) {
+    if (is_behind_work) free_last();
+    unshard(unit);
+    if (options_.backward_prefetch) want_before(unit, recomputes(unit, place));
+    drop_kept(unit);
+    free_last();
+    if (recomputes(unit, place)) {
+      hold_casts(unit);
+      for (const StepUnit& inner : unit.inner)
+        forward(inner, below(place), /*with_grad=*/true, place_of_.at(&unit).inner_end);
+    }
+    const OwnWork& own = place == Place::kRoot ? schedule_.root : schedule_.others;
+    begin_gradients(unit);
+    if (!own.in_front || unit.inner.empty()) complete_gradients(unit, place);
+    const bool is_first = place != Place::kRoot && place_of_.at(&unit).begin == 1;
+    if (is_first && !own.in_front && schedule_.first_has_no_input_gradient) reshard(unit);
+    for (auto inner = unit.inner.rbegin(); inner != unit.inner.rend(); ++inner)
+      backward(*inner, below(place), own.between && inner != unit.inner.rbegin());
+    if (own.in_front && !unit.inner.empty()) {
+      free_last();
+      complete_gradients(unit, place);
+    }
+    // What ran again has a backward of its own, which ends before the one around it goes on.
+    if (recomputes(unit, place)) free_last();
+    last_.push_back(&unit);
+  }
+
+  void complete_gradients(const StepUnit& unit, Place place) {
+    arrive(unit);
+    if (reduce_ && options_.recompute && place == Place::kInner) {
+      late_.push_back(&unit);
+    } else if (reduce_) {
+      reduce(unit);
+    }
+  }
+
+  void put_in_order(const StepUnit& unit) {
+    const std::size_t begin = order_.size();
+    order_.push_back(&unit);
+    if (options_.keeps_blocks) gradients_there_ = checked_add(gradients_there_, early_gradient_bytes(unit));
+    for (const StepUnit& inner : unit.inner) put_in_order(inner);
+    place_of_[&unit] = {begin, order_.size(), ends_.size()};
+    ends_.push_back(&unit);
+  }
+
+  /// In backward: the first unit inside one that runs again, else the one that ended before it.
+  void want_before(const StepUnit& unit, bool recomputes) {
+    const InOrder& place = place_of_.at(&unit);
+    if (recomputes && !unit.inner.empty()) {
+      want(*order_[place.begin + 1]);
+    } else if (place.end > 0) {
+      want(*ends_[place.end - 1]);
+    }
+  }
+
+  /// Gathers the unit ahead, now or when there is room for it.
+  void want(const StepUnit& unit) {
+    wanted_ = &unit;
+    gather_wanted();
+  }
+
+  void gather_wanted() {
+    if (wanted_ != nullptr && unsharded_.size() < std::size_t{kMostUnsharded}) unshard(*wanted_);
+  }
+
+  void unshard(const StepUnit& unit) {
+    if (wanted_ == &unit) wanted_ = nullptr;
+    if (!unsharded_.insert(&unit).second) return;
+    units_.add(1);
+    for (const StepBuffer& buffer : unit.buffers) {
+      parameters_.add(buffer.bytes);
+      blocks_[buffer.bytes].add(1);
+    }
+  }
+
+  void reshard(const StepUnit& unit) {
+    if (unsharded_.erase(&unit) == 0) return;
+    --units_.now;
+    for (const StepBuffer& buffer : unit.buffers) {
+      parameters_.now -= buffer.bytes;
+      --blocks_[buffer.bytes].now;
+    }
+    gather_wanted();
+  }
+
+  [[nodiscard]] std::uint64_t kept_bytes(const StepBuffer& buffer) const {
+    return buffer.bytes / static_cast<std::uint64_t>(options_.reshard_size);
+  }
+
+  void keep(const StepUnit& unit) {
+    if (!with_kept_.insert(&unit).second) return;
+    for (const StepBuffer& buffer : unit.buffers) {
+      kept_.add(kept_bytes(buffer));
+      blocks_[kept_bytes(buffer)].add(1);
+    }
+  }
+
+  // Once its own gather is waited for.
+  void drop_kept(const StepUnit& unit) {
+    if (with_kept_.erase(&unit) == 0) return;
+    for (const StepBuffer& buffer : unit.buffers) {
+      kept_.now -= kept_bytes(buffer);
+      --blocks_[kept_bytes(buffer)].now;
+    }
+  }
+
+  void free_last() {
+    for (const StepUnit* unit : last_) reshard(*unit);
+    last_.clear();
+  }
+
+  void begin_gradients(const StepUnit& unit) {
+    if (!with_gradients_.insert(&unit).second) return;
+    if (!options_.keeps_blocks) gradients_there_ = checked_add(gradients_there_, early_gradient_bytes(unit));
+    for (const StepBuffer& buffer : unit.buffers) {
+      if (buffer.gradient_bytes == 0) continue;
+      gradients_.add(buffer.gradient_bytes);
+      blocks_[buffer.gradient_bytes].add(1);
+    }
+  }
+
+  /// The last of its gradients comes.
+  void arrive(const StepUnit& unit) {
+    const std::uint64_t before = options_.stored_on_host ? 0 : gradients_there_;
+    const std::uint64_t reduced = unit.shard_gradient_bytes - early_gradient_bytes(unit);
+    std::uint64_t own = unit.arriving_bytes;
+    if (reduce_ && unit.settling_bytes > 0) own = std::max(own, checked_add(reduced, unit.settling_bytes));
+    most_arriving_ = std::max(most_arriving_, checked_add(before, own));
+    most_with_casts_ = std::max(most_with_casts_, checked_add(checked_add(before, own), casts_));
+    if (with_casts_.erase(&unit) > 0) casts_ -= unit.cast_bytes;
+    if (options_.stored_on_host || !reduce_) return;
+    gradients_there_ = checked_add(gradients_there_, reduced);
+  }
+
+  void hold_casts(const StepUnit& unit) {
+    if (with_casts_.insert(&unit).second) casts_ = checked_add(casts_, unit.cast_bytes);
+  }
+
+  [[nodiscard]] std::uint64_t beyond_gradients(std::uint64_t bytes) const {
+    return options_.stored_on_host ? bytes : bytes - std::min(bytes, gradients_there_);
+  }
+
+  /// Of the gradients that the optimizer gets those that are there when the first of the unit's come: the
+  /// flat gradient of what is not cut.
+  [[nodiscard]] std::uint64_t early_gradient_bytes(const StepUnit& unit) const {
+    return options_.one_shard ? unit.shard_gradient_bytes : unit.whole_gradient_bytes;
+  }
+
+  void reduce(const StepUnit& unit) {
+    with_gradients_.erase(&unit);
+    for (const StepBuffer& buffer : unit.buffers) {
+      if (buffer.gradient_bytes == 0) continue;
+      while (!options_.one_shard && reducing_.size() >= kMaxReducing) finish_oldest();
+      reducing_.push_back(buffer.gradient_bytes);
+      if (!options_.one_shard) continue;
+      while (reducing_.size() > most_waiting()) finish_oldest();
+    }
+  }
+
+  /// With one shard: gradients that are complete and still unsharded.
+  [[nodiscard]] std::size_t most_waiting() const {
+    if (!options_.stored_on_host) return options_.averages ? std::numeric_limits<std::size_t>::max() : 0;
+    return kMaxStoring * (options_.averages ? 2 : 1);
+  }
+
+  void finish_oldest() {
+    gradients_.now -= reducing_.front();
+    --blocks_[reducing_.front()].now;
+    reducing_.pop_front();
+  }
+
+  StepOptions options_;
+  Schedule schedule_;
+  bool reduce_ = true;
+  Level units_;
+  Level parameters_;
+  Level gradients_;
+  Level kept_;
+  std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
+  std::uint64_t gradients_there_ = 0;      // Those that the optimizer gets.
+  std::uint64_t most_arriving_ = 0;        // With these.
+  std::uint64_t casts_ = 0;                // Autocast's copies of parameters.
+  std::uint64_t most_with_casts_ = 0;      // Of all three.
+  struct InOrder {
+    std::size_t begin = 0;      ///< In order_;
+    std::size_t inner_end = 0;  ///< behind all inside it, there, too.
+    std::size_t end = 0;        ///< In ends_.
+  };
+  std::vector<const StepUnit*> order_;  // In which they begin to run first,
+  std::vector<const StepUnit*> ends_;   // and in which they end.
+  std::map<const StepUnit*, InOrder> place_of_;
+  const StepUnit* wanted_ = nullptr;  // The one to be gathered ahead.
+  std::set<const StepUnit*> unsharded_;
+  std::set<const StepUnit*> with_gradients_;
+  std::set<const StepUnit*> with_kept_;
+  std::set<const StepUnit*> with_casts_;
+  // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and
+  // the units around it that end with it.
+  std::vector<const StepUnit*> last_;
+  std::vector<const StepUnit*> late_;  // Whose gradients are reduced at the end of backward.
+  std::deque<std::uint64_t> reducing_;
+};
+
+}  // namespace
+
+StepMemory memory_of_step(const StepUnit& root, const StepOptions& options) {
+  StepMemory most;
+  std::uint64_t most_with_casts = 0;
+  const auto raise = [](auto& value, auto other) { value = std::max(value, other); };
+  for (const OwnWork& of_root : kWays) {
+    for (const OwnWork& of_others : kWays) {
+      for (const bool first_has_none : {false, true}) {
+        const StepMemory memory = Step(options, {of_root, of_others, first_has_none}).run(root);
+        raise(most.parameter_bytes, memory.parameter_bytes);
+        raise(most.gradient_bytes, memory.gradient_bytes);
+        raise(most.kept_bytes, memory.kept_bytes);
+        raise(most.pool_bytes, memory.pool_bytes);
+        raise(most.units, memory.units);
+        raise(most.arriving_bytes, memory.arriving_bytes);
+        raise(most_with_casts, checked_add(memory.arriving_bytes, memory.cast_bytes));
+      }
+    }
+  }
+  most.cast_bytes = most_with_casts - most.arriving_bytes;
+  return most;
+}
+
+}  // namespace accel

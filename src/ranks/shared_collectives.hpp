@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "ranks/lockstep.hpp"
+#include "ranks/reduce.hpp"
+
+namespace accel {
+
+/// Collectives over shared memory, in pieces that fit its slots, so that the memory in use does not depend on
+/// the tensors. Every rank calls the same ones in the same order with equal sizes.
+///
+/// A byte is copied into the sender's slot once and read from there where it is needed: an all-gather copies
+/// it from the slot into the output, a reduction adds it up on the way. Results are the same bits on every
+/// rank and in every run, since sums are taken in the order of the ranks.
+///
+/// All return when this rank's output is there and its input is free. Errors are those of Lockstep; after
+/// one, outputs are undefined.
+class SharedCollectives {
+ public:
+  using Timeout = std::chrono::milliseconds;
+
+  explicit SharedCollectives(Lockstep& ranks) : ranks_(ranks) {}
+
+  /// outs[r], as long as `in`, gets rank r's `in`. `in` may be outs[rank] itself. `element` names what the
+  /// bytes are of, `element_bytes` each.
+  void all_gather(std::span<const std::byte> in, std::span<std::byte* const> outs, std::string_view element,
+                  std::size_t element_bytes, Timeout timeout);
+  /// `out` gets the reduction of this rank's part of `in`, which is as long as all ranks' `out` together.
+  /// `out` may be that part itself.
+  void reduce_scatter(std::span<const std::byte> in, std::span<std::byte> out, Element element,
+                      Reduction reduction, Timeout timeout);
+  /// In place.
+  void all_reduce(std::span<std::byte> data, Element element, Reduction reduction, Timeout timeout);
+  /// `data` becomes that of rank `root`.
+  void broadcast(std::span<std::byte> data, int root, std::string_view element, std::size_t element_bytes,
+                 Timeout timeout);
+  /// `out` gets this rank's part of what rank `root` has: ins[r], as long as `out`, is for rank r. On the
+  /// other ranks `ins` is empty.
+  void scatter(std::span<const std::byte* const> ins, std::span<std::byte> out, int root,
+               std::string_view element, std::size_t element_bytes, Timeout timeout);
+  void barrier(Timeout timeout);
+
+ private:
+  struct Range;
+
+  [[nodiscard]] Range part_of(std::size_t elements, int rank) const;
+  template <class Fill, class Read>
+  void run_steps(std::size_t steps, Fill fill, Read read);
+  template <class Place>
+  void gather_parts(std::size_t longest_bytes, Place place);
+  void scatter_parts(const std::byte* in, std::byte* out, std::size_t elements, Element element,
+                     Reduction reduction);
+
+  Lockstep& ranks_;
+};
+
+/// "float32", as torch prints it.
+[[nodiscard]] std::string_view name_of(Element element);
+
+}  // namespace accel

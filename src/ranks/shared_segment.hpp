@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/fd.hpp"
+
+namespace accel {
+
+/// Memory that processes of one machine share. It has no name in any file system: it is gone with the last
+/// process that has it mapped, however that process ends, so nothing can be left behind.
+///
+/// One process creates it and hands its address() to the others, which open() it while the creator keeps
+/// the address open. Its size is fixed, and its memory is there from the start: a full machine is an error
+/// of create(), not a SIGBUS later.
+class SharedSegment {
+ public:
+  /// Zeros, aligned to a page.
+  static SharedSegment create(std::size_t bytes);
+  /// An Error of kind kFailure if the address is of another machine or container, or is closed.
+  static SharedSegment open(const std::string& address);
+
+  SharedSegment(SharedSegment&&) noexcept;
+  SharedSegment& operator=(SharedSegment&&) noexcept;
+  ~SharedSegment();
+
+  /// What open() takes; for the creator, until close_address().
+  [[nodiscard]] std::string address() const;
+  void close_address() { fd_.reset(); }
+
+  [[nodiscard]] std::span<std::byte> bytes() const;
+
+ private:
+  SharedSegment(Fd fd, std::size_t mapped_bytes);
+
+  Fd fd_;
+  std::byte* mapping_ = nullptr;
+  std::size_t mapped_bytes_ = 0;
+};
+
+}  // namespace accel

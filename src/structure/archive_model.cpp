@@ -1,0 +1,210 @@
+#include "structure/archive_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torchscript/reads.hpp"
+#include "structure/quantized.hpp"
+
+namespace accel {
+namespace {
+
+using ckpt::ScriptAttribute;
+using ckpt::ScriptModule;
+using ckpt::ScriptModules;
+
+constexpr std::uint64_t kNotesLimitBytes = std::uint64_t{64} << 20;
+
+std::string text_of(const ckpt::TorchFile& archive, std::string_view record) {
+  const ckpt::ZipEntry* entry = archive.zip().find(record);
+  if (entry == nullptr) return {};
+  const std::vector<std::byte> data = ckpt::read_record(archive.window(), *entry, kNotesLimitBytes);
+  return {reinterpret_cast<const char*>(data.data()), data.size()};
+}
+
+std::string join(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
+}
+
+/// Which tensors some module reads through a unit, by the code of the modules' methods.
+class ForeignFinder {
+ public:
+  ForeignFinder(const ScriptModules& archive, const std::unordered_set<std::string>& units)
+      : archive_(archive) {
+    ckpt::for_each_module(archive, [&](const std::string& path, const ScriptModule& module) {
+      if (units.contains(path)) units_.insert(&module);
+    });
+  }
+
+  std::set<std::size_t> find() {
+    // A module object, not each of its names: what its methods reach is the same from all of them.
+    for (const ScriptModule& module : archive_.modules) {
+      for (const ckpt::AttributePath& path : reads_of(*module.code)) follow(module, path);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  const std::vector<ckpt::AttributePath>& reads_of(const ckpt::ScriptClass& code) {
+    const auto [entry, is_new] = reads_.try_emplace(&code);
+    if (is_new) {
+      for (const ckpt::ScriptMethod& method : code.methods) {
+        for (ckpt::AttributePath& path : ckpt::attribute_reads(method.source)) {
+          // Through a unit there is at least the unit and what is read of it.
+          if (path.size() > 1) entry->second.push_back(std::move(path));
+        }
+      }
+    }
+    return entry->second;
+  }
+
+  void follow(const ScriptModule& start, const ckpt::AttributePath& path) {
+    const ScriptModule* module = &start;
+    bool through_unit = false;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      const ScriptAttribute* attribute = module->find(path[i]);
+      if (attribute == nullptr || attribute->kind == ScriptAttribute::Kind::kOther) return;
+      const auto declared = module->code->types.find(path[i]);
+      const std::string_view type =
+          declared == module->code->types.end() ? std::string_view() : std::string_view(declared->second);
+      const bool last = i + 1 == path.size();
+      if (attribute->kind == ScriptAttribute::Kind::kTensor) {
+        // As in the graph, where an Optional[Tensor] is no Tensor.
+        if (last && through_unit && (type.empty() || type == "Tensor")) found_.insert(attribute->index);
+        return;
+      }
+      module = &archive_.modules[attribute->index];
+      if (!type.empty() && type != module->type) return;  // An interface, of which only methods are read.
+      if (last && through_unit) add_parameters(attribute->index);
+      through_unit |= units_.contains(module);
+    }
+  }
+
+  /// Units gather their own when somebody calls them, from wherever they are reached.
+  void add_parameters(std::size_t index) {
+    const ScriptModule& module = archive_.modules[index];
+    if (units_.contains(&module) || !added_.insert(index).second) return;
+    for (const ScriptAttribute& attribute : module.attributes) {
+      if (attribute.kind == ScriptAttribute::Kind::kModule) add_parameters(attribute.index);
+      if (attribute.kind == ScriptAttribute::Kind::kTensor && module.is_parameter(attribute))
+        found_.insert(attribute.index);
+    }
+  }
+
+  const ScriptModules& archive_;
+  std::set<const ScriptModule*> units_;
+  std::map<const ckpt::ScriptClass*, std::vector<ckpt::AttributePath>> reads_;
+  std::set<std::size_t> added_;
+  std::set<std::size_t> found_;
+};
+
+/// Of all attributes, however they are kept.
+void refuse_quantized_attributes(const ScriptModules& archive, const std::string& path,
+                                 const ScriptModule& module) {
+  for (const ScriptAttribute& attribute : module.attributes) {
+    const auto declared = module.code->types.find(attribute.name);
+    const bool packed = declared != module.code->types.end() && is_packed_type(declared->second);
+    const bool quantized = attribute.kind == ScriptAttribute::Kind::kTensor &&
+                           archive.tensors[attribute.index].obstacle == ckpt::kQuantized;
+    if (packed || quantized) refuse_quantized(join(path, attribute.name));
+  }
+}
+
+void check_parameter(const ckpt::TorchTensor& tensor, const std::string& fqn) {
+  if (tensor.obstacle.empty() || tensor.on_meta) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("parameter '{}' is {}, which cannot be sharded", fqn, tensor.obstacle));
+}
+
+}  // namespace
+
+ArchiveModel ArchiveModel::open(const std::filesystem::path& path) {
+  try {
+    const File file = File::open_read(path);
+    const ckpt::TorchFile archive(ckpt::FileWindow(file, 0, file.size()));
+    ArchiveModel model;
+    model.archive_ = ckpt::read_script_modules(archive);
+    model.accel_json_ = text_of(archive, "extra/accel.json");
+    return model;
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that accel can read: {}",
+                                               path.string(), error.message()))
+        .hint("export the model with torch.jit.script(...).save(...) or torch.jit.trace");
+  }
+}
+
+ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& units) const {
+  ModelStructure result;
+  std::unordered_map<std::size_t, std::size_t> parameter_of;  // By tensor.
+  ckpt::for_each_module(archive_, [&](const std::string& path, const ScriptModule& module) {
+    refuse_quantized_attributes(archive_, path, module);
+    result.modules.push_back({path, std::string(module.class_name())});
+    for (const ScriptAttribute& attribute : module.attributes) {
+      if (attribute.kind != ScriptAttribute::Kind::kTensor || !module.is_parameter(attribute)) continue;
+      std::string fqn = join(path, attribute.name);
+      const auto [entry, is_new] = parameter_of.try_emplace(attribute.index, result.parameters.size());
+      if (!is_new) {
+        result.parameters[entry->second].fqns.push_back(std::move(fqn));
+        continue;
+      }
+      const ckpt::TorchTensor& tensor = archive_.tensors[attribute.index];
+      check_parameter(tensor, fqn);
+      result.parameters.push_back({{std::move(fqn)},
+                                   tensor.shape,
+                                   std::string(ckpt::torch_name(tensor.dtype)),
+                                   tensor.requires_grad,
+                                   /*foreign=*/false});
+    }
+  });
+  if (units.empty()) return result;
+  for (const std::size_t tensor : ForeignFinder(archive_, units).find()) {
+    const auto parameter = parameter_of.find(tensor);
+    if (parameter != parameter_of.end()) result.parameters[parameter->second].foreign = true;
+  }
+  return result;
+}
+
+std::uint64_t ArchiveModel::replicated_bytes() const {
+  std::set<std::size_t> parameters;
+  for (const ScriptModule& module : archive_.modules) {
+    for (const ScriptAttribute& attribute : module.attributes) {
+      if (attribute.kind == ScriptAttribute::Kind::kTensor && module.is_parameter(attribute))
+        parameters.insert(attribute.index);
+    }
+  }
+  std::map<std::string_view, std::uint64_t> storages;
+  for (std::size_t i = 0; i < archive_.tensors.size(); ++i) {
+    const ckpt::TorchTensor& tensor = archive_.tensors[i];
+    if (parameters.contains(i)) continue;
+    std::uint64_t& bytes = storages[tensor.storage_key];
+    bytes = std::max(bytes, tensor.storage_bytes);
+  }
+  std::uint64_t total = 0;
+  for (const auto& [key, bytes] : storages) total = checked_add(total, bytes);
+  return total;
+}
+
+std::uint64_t ArchiveModel::persistent_bytes(const std::vector<std::string>& non_persistent) const {
+  std::uint64_t total = 0;
+  ckpt::for_each_module(archive_, [&](const std::string& path, const ScriptModule& module) {
+    for (const ScriptAttribute& attribute : module.attributes) {
+      if (attribute.kind != ScriptAttribute::Kind::kTensor || !module.is_buffer(attribute)) continue;
+      const std::string fqn = join(path, attribute.name);
+      if (std::find(non_persistent.begin(), non_persistent.end(), fqn) != non_persistent.end()) continue;
+      const ckpt::TorchTensor& tensor = archive_.tensors[attribute.index];
+      total = checked_add(total, checked_nbytes(tensor.shape, ckpt::item_bytes(tensor.dtype)));
+    }
+  });
+  return total;
+}
+
+}  // namespace accel

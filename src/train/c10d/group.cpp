@@ -1,0 +1,358 @@
+#include "train/c10d/group.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "train/c10d/host_staged_backend.hpp"
+#include "train/c10d/nccl.hpp"
+#include "train/c10d/shm_backend.hpp"
+
+namespace accel::train {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') {
+    throw Error(ErrorKind::kUsage, fmt::format("{} is not set", name))
+        .hint("accel-worker is started by `accel launch`, not by hand");
+  }
+  return value;
+}
+
+int integer_variable(const char* name) {
+  const std::string text = variable(name);
+  char* end = nullptr;
+  const long value = std::strtol(text.c_str(), &end, 10);
+  if (*end != '\0' || value < 0 || value > 1'000'000) {
+    throw Error(ErrorKind::kUsage, fmt::format("{} is '{}', not a number", name, text));
+  }
+  return static_cast<int>(value);
+}
+
+c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(rank.master_port);
+  options.isServer = rank.rank == 0;
+  options.numWorkers = static_cast<std::size_t>(rank.world_size);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(rank.master_addr, options);
+  } catch (const std::exception& error) {
+    const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+    throw Error(ErrorKind::kFailure,
+                fmt::format("rank {} of {} cannot meet the others at {}:{}: {}", rank.rank, rank.world_size,
+                            rank.master_addr, rank.master_port, reason))
+        .hint(rank.rank == 0
+                  ? "is the port in use? choose another with --main_process_port, or 0 for a free one"
+                  : "did rank 0 start, and is its port reachable?");
+  }
+}
+
+bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
+
+/// What a backend is made of.
+struct Meeting {
+  c10::intrusive_ptr<c10d::Store> store;
+  Rank rank;                 ///< Within the group.
+  std::vector<int> members;  ///< The ranks' numbers in the job, for messages.
+  std::string name;
+  at::Device device;
+  std::chrono::milliseconds timeout;
+};
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const Meeting& meeting) {
+  const Rank& rank = meeting.rank;
+  const auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
+  options->devices.push_back(is_loopback(rank.master_addr)
+                                 ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                 : c10d::ProcessGroupGloo::createDefaultDevice());
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, rank.rank, rank.world_size, options);
+}
+
+/// Memory is shared by ranks of one machine.
+bool is_one_machine(const Rank& rank) { return rank.local_world_size == rank.world_size; }
+
+void require_shm_fits(const Rank& rank, at::Device device) {
+  if (!device.is_cpu()) {
+    throw Error(ErrorKind::kUsage, "backend: shm is for CPU ranks, and this one has a GPU")
+        .hint("use backend: nccl, or use_cpu: true");
+  }
+  if (!is_one_machine(rank)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("backend: shm needs all {} ranks on one machine, and {} are on this",
+                            rank.world_size, rank.local_world_size))
+        .hint("use backend: gloo");
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
+  const auto options = c10::make_intrusive<ShmBackend::Options>();
+  options->timeout = meeting.timeout;
+  options->global_ranks_in_group.assign(meeting.members.begin(), meeting.members.end());
+  return ShmBackend::connect(meeting.store, meeting.rank.rank, meeting.rank.world_size, options);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const Meeting& meeting) {
+  return make_nccl(
+      {meeting.store, meeting.rank.rank, meeting.members, meeting.name, meeting.device, meeting.timeout});
+}
+
+/// The fastest that there is for the device: what a configuration without a backend gets.
+c10::intrusive_ptr<c10d::Backend> make_best(const Meeting& meeting) {
+  if (meeting.device.is_cuda()) return make_nccl_backend(meeting);
+  if (!is_one_machine(meeting.rank)) return make_gloo(meeting);
+  try {
+    return make_shm(meeting);
+  } catch (const Error& error) {
+    // The same on every rank, so all go on with Gloo.
+    if (meeting.rank.rank == 0)
+      log::warn(fmt::format("{}; the ranks use Gloo, which is slower", error.message()));
+    return make_gloo(meeting);
+  }
+}
+
+c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend, const Meeting& meeting) {
+  switch (backend) {
+    case core::Backend::kNccl:
+      return make_nccl_backend(meeting);
+    case core::Backend::kGloo:
+      if (meeting.device.is_cpu()) return make_gloo(meeting);
+      return c10::make_intrusive<HostStagedBackend>(make_gloo(meeting));
+    case core::Backend::kShm:
+      return make_shm(meeting);
+    case core::Backend::kAuto:
+      break;
+  }
+  return make_best(meeting);
+}
+
+}  // namespace
+
+Rank Rank::from_environment() {
+  Rank rank;
+  rank.rank = integer_variable("RANK");
+  rank.world_size = integer_variable("WORLD_SIZE");
+  rank.local_rank = integer_variable("LOCAL_RANK");
+  if (std::getenv("LOCAL_WORLD_SIZE") != nullptr)
+    rank.local_world_size = integer_variable("LOCAL_WORLD_SIZE");
+  rank.master_addr = variable("MASTER_ADDR");
+  rank.master_port = integer_variable("MASTER_PORT");
+  if (rank.rank >= rank.world_size) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("RANK is {}, but WORLD_SIZE is {}", rank.rank, rank.world_size));
+  }
+  return rank;
+}
+
+Pending::Pending(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish)
+    : work_(std::move(work)), finish_(std::move(finish)) {}
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+Pending::~Pending() = default;
+
+void Pending::wait() {
+  if (work_ != nullptr) std::exchange(work_, nullptr)->wait();
+  if (finish_) std::exchange(finish_, nullptr)();
+}
+
+Group::Group() : device_(at::kCPU) {}
+Group::Group(Group&&) noexcept = default;
+Group& Group::operator=(Group&&) noexcept = default;
+Group::~Group() = default;
+
+Group Group::connect(const Rank& rank, core::Backend backend, at::Device device,
+                     std::chrono::milliseconds timeout) {
+  Group group;
+  group.timeout_ = timeout;
+  group.rank_ = rank.rank;
+  group.size_ = rank.world_size;
+  group.device_ = device;
+  group.place_ = rank;
+  group.asked_ = backend;
+  for (int member = 0; member < rank.world_size; ++member) group.members_.push_back(member);
+  // A single rank needs nobody, but that NCCL works there may be asked for.
+  if (rank.world_size == 1 && backend != core::Backend::kNccl) return group;
+  // Before the ranks meet: they would wait for one that is refused.
+  if (backend == core::Backend::kShm) require_shm_fits(rank, device);
+  group.store_ = connect_store(rank);
+  group.store_->setTimeout(timeout);
+  group.use(make_backend(backend, {group.store_, rank, group.members_, "world", device, timeout}));
+  return group;
+}
+
+Group Group::split(std::span<const int> ranks, const std::string& name) {
+  Group group;
+  group.size_ = static_cast<int>(ranks.size());
+  group.device_ = device_;
+  group.place_ = place_;
+  group.asked_ = asked_;
+  group.timeout_ = timeout_;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == rank_) group.rank_ = static_cast<int>(i);
+    group.members_.push_back(members_.at(static_cast<std::size_t>(ranks[i])));
+  }
+  if (group.size_ == 1) return group;
+  const std::string own_name = fmt::format("{}/{}", name, group.members_.front());
+  group.store_ = c10::make_intrusive<c10d::PrefixStore>("accel/" + own_name, store_);
+  // Ranks of one machine have neighbouring numbers, so its first one names it.
+  const std::string machine =
+      place_.local_world_size == 0 ? "" : std::to_string(place_.rank - place_.local_rank);
+  const std::vector<std::string> machines = group.exchange(machine);
+  Rank rank = place_;
+  rank.rank = group.rank_;
+  rank.world_size = group.size_;
+  rank.local_world_size =
+      machine.empty() ? 0 : static_cast<int>(std::count(machines.begin(), machines.end(), machine));
+  group.use(make_backend(asked_, {group.store_, rank, group.members_, own_name, device_, timeout_}));
+  return group;
+}
+
+void Group::use(c10::intrusive_ptr<c10d::Backend> backend) {
+  backend_ = std::move(backend);
+  has_average_ = backend_->getBackendName() != "gloo";
+}
+
+Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) {
+  Group group;
+  group.rank_ = backend->getRank();
+  group.size_ = backend->getSize();
+  group.device_ = device;
+  group.backend_ = std::move(backend);
+  return group;
+}
+
+std::string Group::backend_name() const { return backend_ == nullptr ? "none" : backend_->getBackendName(); }
+
+Pending Group::all_gather(at::Tensor out, at::Tensor in) {
+  if (size_ == 1) {
+    out.copy_(in);
+    return {};
+  }
+  return Pending(backend_->_allgather_base(out, in));
+}
+
+Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
+  if (size_ == 1) {
+    out.copy_(in);
+    return {};
+  }
+  c10d::ReduceScatterOptions options;
+  if (has_average_) {
+    options.reduceOp = c10d::ReduceOp::AVG;
+    return Pending(backend_->_reduce_scatter_base(out, in, options));
+  }
+  return Pending(backend_->_reduce_scatter_base(out, in, options), [out, size = size_] { out.div_(size); });
+}
+
+Pending Group::reduce_scatter_sum(at::Tensor out, at::Tensor in) {
+  if (size_ == 1) {
+    out.copy_(in);
+    return {};
+  }
+  return Pending(backend_->_reduce_scatter_base(out, in));
+}
+
+Pending Group::all_reduce_mean(at::Tensor tensor) {
+  if (size_ == 1) return {};
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::AllreduceOptions options;
+  if (has_average_) {
+    options.reduceOp = c10d::ReduceOp::AVG;
+    return Pending(backend_->allreduce(tensors, options));
+  }
+  return Pending(backend_->allreduce(tensors, options), [tensor, size = size_] { tensor.div_(size); });
+}
+
+Pending Group::all_reduce_sum(at::Tensor tensor) {
+  if (size_ == 1) return {};
+  std::vector<at::Tensor> tensors = {tensor};
+  return Pending(backend_->allreduce(tensors));
+}
+
+void Group::all_reduce_sum(std::span<double> values) {
+  if (backend_ == nullptr) return;
+  at::Tensor tensor = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble)
+                          .to(device_, false, true);
+  std::vector<at::Tensor> tensors = {tensor};
+  backend_->allreduce(tensors)->wait();
+  at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).copy_(tensor);
+}
+
+// As bytes, since not every backend has every dtype.
+void Group::broadcast(at::Tensor tensor) {
+  if (size_ == 1 || tensor.numel() == 0) return;
+  const at::Tensor there = tensor.to(device_).contiguous();
+  std::vector<at::Tensor> tensors = {there.reshape({-1}).view(at::kByte)};
+  backend_->broadcast(tensors)->wait();
+  if (!there.is_same(tensor)) tensor.copy_(there);
+}
+
+std::vector<std::byte> Group::broadcast_bytes(std::vector<std::byte> bytes) {
+  if (size_ == 1) return bytes;
+  const at::Tensor length = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
+  broadcast(length);
+  bytes.resize(static_cast<std::size_t>(length.item<std::int64_t>()));
+  broadcast(at::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, at::kByte));
+  return bytes;
+}
+
+void Group::scatter(at::Tensor out, std::vector<at::Tensor> parts) {
+  if (size_ == 1) {
+    out.copy_(parts.at(0));
+    return;
+  }
+  if (out.numel() == 0) return;
+  for (at::Tensor& part : parts) part = part.view(at::kByte);
+  std::vector<at::Tensor> outputs = {out.view(at::kByte)};
+  std::vector<std::vector<at::Tensor>> inputs;
+  if (rank_ == 0) inputs.push_back(std::move(parts));
+  backend_->scatter(outputs, inputs)->wait();
+}
+
+void Group::barrier() {
+  double one = 1;
+  all_reduce_sum({&one, 1});
+}
+
+void Group::shut_down() {
+  if (backend_ == nullptr) return;
+  try {
+    backend_->shutdown();
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("rank {} could not end its group of {} ranks in good order: {}", rank_, size_,
+                          error.what()));
+  }
+}
+
+std::vector<std::string> Group::exchange(const std::string& text) {
+  if (size_ == 1) return {text};
+  const std::int64_t round = exchanges_++;
+  const auto key = [&](int rank) { return fmt::format("accel/exchange/{}/{}", round, rank); };
+  store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
+  std::vector<std::string> all;
+  for (int rank = 0; rank < size_; ++rank) {
+    try {
+      const std::vector<std::uint8_t> bytes = store_->get(key(rank));
+      all.emplace_back(bytes.begin(), bytes.end());
+    } catch (const std::exception& error) {
+      const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+      throw Error(ErrorKind::kFailure, fmt::format("rank {} heard nothing from rank {} within {:.0f} s: {}",
+                                                   members_.at(static_cast<std::size_t>(rank_)),
+                                                   members_.at(static_cast<std::size_t>(rank)),
+                                                   std::chrono::duration<double>(timeout_).count(), reason))
+          .hint("if the rank is slow and not stuck, raise launch.collective_timeout");
+    }
+  }
+  return all;
+}
+
+}  // namespace accel::train

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "train/c10d/nccl_version.hpp"
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace accel::train {
+
+/// What a group over NCCL is made of.
+struct NcclRequest {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;              ///< Within the group.
+  std::vector<int> members;  ///< The group's ranks by their numbers in the job.
+  std::string name;
+  c10::Device device;
+  std::chrono::milliseconds timeout;  ///< Of a collective.
+};
+
+/// The two functions of accel-cuda.so (device/cuda.hpp), the module that links libtorch_cuda and NCCL.
+inline constexpr const char* kMakeNcclSymbol = "accel_make_nccl";
+inline constexpr const char* kNcclVersionsSymbol = "accel_nccl_versions";
+
+using MakeNccl = void(const NcclRequest& request, c10::intrusive_ptr<c10d::Backend>& backend);
+using GetNcclVersions = void(NcclVersions& versions);
+
+}  // namespace accel::train

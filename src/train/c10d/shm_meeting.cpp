@@ -1,0 +1,76 @@
+#include "train/c10d/shm_meeting.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace accel::train {
+namespace {
+
+/// In front of what a rank says when it cannot take part.
+constexpr char kRefusal = '!';
+
+/// Every rank's `text`, by rank. Throws if one is a refusal.
+std::vector<std::string> exchange(c10d::Store& store, const char* round, int rank, int size,
+                                  const std::string& text) {
+  const auto key = [&](int of) { return fmt::format("shm/{}/{}", round, of); };
+  store.set(key(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
+  std::vector<std::string> all;
+  for (int other = 0; other < size; ++other) {
+    const std::vector<std::uint8_t> bytes = store.get(key(other));
+    all.emplace_back(bytes.begin(), bytes.end());
+  }
+  for (int other = 0; other < size; ++other) {
+    const std::string& said = all[static_cast<std::size_t>(other)];
+    if (said.starts_with(kRefusal)) {
+      throw Error(ErrorKind::kFailure, fmt::format("rank {} cannot share memory with the others: {}", other,
+                                                   std::string_view(said).substr(1)))
+          .hint("use backend: gloo");
+    }
+  }
+  return all;
+}
+
+/// What `say` returns, or the refusal for what it throws.
+template <class Say>
+std::string said_by(Say say) {
+  try {
+    return say();
+  } catch (const Error& error) {
+    return kRefusal + error.message();
+  }
+}
+
+}  // namespace
+
+ShmMeeting meet_on_this_machine(c10d::Store& store, int rank, int size, std::size_t bytes) {
+  std::optional<SharedSegment> segment;
+  // First who everyone is; from rank 0 also where the memory is.
+  const std::vector<std::string> introductions =
+      exchange(store, "identity", rank, size, said_by([&]() -> std::string {
+                 std::string text = ProcessIdentity::self().text();
+                 if (rank == 0) text += '\n' + segment.emplace(SharedSegment::create(bytes)).address();
+                 return text;
+               }));
+  PeerWatch peers;
+  // Then whether all have found each other. The address stays open until they have.
+  exchange(store, "found", rank, size, said_by([&]() -> std::string {
+             std::vector<ProcessIdentity> processes;
+             for (const std::string& introduction : introductions)
+               processes.push_back(ProcessIdentity::from(introduction));
+             peers = PeerWatch(processes, rank);
+             const std::string& first = introductions.front();
+             if (rank != 0) segment = SharedSegment::open(first.substr(first.find('\n') + 1));
+             return "";
+           }));
+  segment->close_address();
+  return {std::move(*segment), std::move(peers)};
+}
+
+}  // namespace accel::train

@@ -1,0 +1,71 @@
+#include "train/loop/batches.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "data/sample_order.hpp"
+
+namespace accel::train {
+
+const at::Tensor& Batch::field(const std::string& name) const {
+  if (name == "input_ids") return input_ids;
+  if (name == "labels") return labels;
+  throw Error(ErrorKind::kUsage, fmt::format("the data has no field '{}'", name))
+      .hint("text and tokens data have the fields input_ids and labels");
+}
+
+Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
+                 at::Device device) {
+  const auto rows = static_cast<std::int64_t>(samples.size());
+  // From pinned memory, which libtorch does not use again before it is copied, the host need not wait for the
+  // one copy of both.
+  const auto options = at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda());
+  const at::Tensor windows = at::empty({rows, length + 1}, options);
+  auto* data = windows.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    stream.read(samples[static_cast<std::size_t>(row)] * length,
+                {data + row * (length + 1), static_cast<std::size_t>(length + 1)});
+  }
+  const at::Tensor there = windows.to(device, /*non_blocking=*/true);
+  const auto part = [&](std::int64_t begin) {
+    const at::Tensor tokens = there.narrow(1, begin, length);
+    return device.is_cpu() ? tokens : tokens.contiguous();
+  };
+  return {part(0), part(1)};
+}
+
+TrainingBatches::TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
+                                 at::Device device)
+    : config_(config),
+      stream_(TokenStream::open(config.train)),
+      plan_{stream_.windows(config.train.sequence_length), config.batch_size, world_size, config.drop_last},
+      seed_(seed),
+      rank_(rank),
+      device_(device) {
+  if (plan_.steps() > 0) return;
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("training.data.train: {} tokens make {} samples of {}, but a step of {} processes with "
+                  "batch_size {} needs {}",
+                  stream_.size(), plan_.samples, config.train.sequence_length, world_size, config.batch_size,
+                  config.batch_size * world_size))
+      .hint("use more data, a smaller batch or sequence, or drop_last: false");
+}
+
+Batch TrainingBatches::next() {
+  if (last_of_epoch()) {
+    ++epoch_;
+    step_ = 0;
+  }
+  const SampleOrder order(plan_.samples, config_.shuffle, seed_, epoch_);
+  std::vector<std::int64_t> samples = plan_.positions(step_++, rank_);
+  for (std::int64_t& sample : samples) sample = order.at(sample);
+  return make_batch(stream_, config_.train.sequence_length, samples, device_);
+}
+
+double TrainingBatches::epoch() const {
+  return static_cast<double>(epoch_) + static_cast<double>(step_) / static_cast<double>(plan_.steps());
+}
+
+}  // namespace accel::train

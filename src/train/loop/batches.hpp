@@ -1,0 +1,56 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config/config.hpp"
+#include "data/batch_plan.hpp"
+#include "data/token_stream.hpp"
+
+namespace accel::train {
+
+/// A batch of token windows: `input_ids` and `labels`, each int64 [batch, sequence_length].
+struct Batch {
+  at::Tensor input_ids;
+  at::Tensor labels;
+
+  /// The field of that name. An Error of kind kUsage names the fields there are.
+  [[nodiscard]] const at::Tensor& field(const std::string& name) const;
+};
+
+/// Sample k is the window [k * length, k * length + length] of the stream: the first `length` tokens are
+/// input_ids, the last `length` are labels.
+Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
+                 at::Device device);
+
+/// The training batches of one rank, epoch after epoch without end.
+class TrainingBatches {
+ public:
+  /// Too few samples for one step is an Error of kind kUsage.
+  TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
+                  at::Device device);
+
+  /// From now on next() refuses tokens that are not below `tokens`: see TokenStream.
+  void set_vocabulary(std::int64_t tokens) { stream_.set_vocabulary(tokens); }
+  /// The next micro-step's batch. last_of_epoch() then says whether an epoch ends with it.
+  Batch next();
+  [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }
+  /// The epoch of the last batch, and its part that is done, as one number.
+  [[nodiscard]] double epoch() const;
+  [[nodiscard]] const TokenStream& stream() const { return stream_; }
+
+ private:
+  core::DataConfig config_;
+  TokenStream stream_;
+  BatchPlan plan_;
+  std::uint64_t seed_;
+  int rank_;
+  at::Device device_;
+  std::int64_t epoch_ = 0;
+  std::int64_t step_ = 0;  ///< Micro-steps of this epoch that are done.
+};
+
+}  // namespace accel::train

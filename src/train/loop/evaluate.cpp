@@ -1,0 +1,47 @@
+#include "train/loop/evaluate.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "ranks/collective_order.hpp"
+#include "train/loop/batches.hpp"
+#include "train/loop/loss.hpp"
+
+namespace accel::train {
+
+double evaluate(ShardedModel& model, const core::TrainingConfig& config, const TokenStream& data,
+                at::Device device, Group& group) {
+  const at::NoGradGuard no_grad;
+  model.set_training(false);
+  const std::int64_t length = config.data.eval->sequence_length;
+  const std::int64_t windows = data.windows(length);
+  const std::int64_t batch = config.data.batch_size;
+  const std::int64_t rounds = (windows + batch * group.size() - 1) / (batch * group.size());
+  at::Tensor loss_sum;  // float64, times windows; read once, so that the host runs ahead of a GPU.
+  double seen = 0;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const std::int64_t begin = (round * group.size() + group.rank()) * batch;
+    const std::int64_t count = std::clamp<std::int64_t>(windows - begin, 0, batch);
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
+    std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
+    const Batch inputs = make_batch(data, length, samples, device);
+    const c10::IValue result = model.forward(inputs_of(config.model, inputs));
+    if (count == 0) continue;
+    const auto weight = static_cast<double>(count);
+    const at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble) * weight;
+    loss_sum = loss_sum.defined() ? loss_sum + loss : loss;
+    seen += weight;
+  }
+  model.set_training(true);
+  const double order = model.take_collective_order();
+  std::array<double, 4> sums = {loss_sum.defined() ? loss_sum.item<double>() : 0, seen, order, order * order};
+  group.all_reduce_sum(sums);
+  require_one_order(sums[2], sums[3], group.size(), "the evaluation");
+  return sums[0] / sums[1];
+}
+
+}  // namespace accel::train

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "core/config/config.hpp"
+#include "data/token_stream.hpp"
+#include "train/c10d/group.hpp"
+#include "train/fsdp/sharded_model.hpp"
+
+namespace accel::train {
+
+/// The mean loss over every window of the held-out data, each counted once, in nats a token (or as the
+/// model's own loss). Runs without gradients and in evaluation mode. Collective: a rank that has run out of
+/// batches takes part in the others' gathers with a batch that does not count.
+double evaluate(ShardedModel& model, const core::TrainingConfig& config, const TokenStream& data,
+                at::Device device, Group& group);
+
+}  // namespace accel::train

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "core/config/config.hpp"
+#include "train/c10d/group.hpp"
+#include "train/model/model_file.hpp"
+
+namespace accel::train {
+
+/// The model file of a run: each rank's own view of it, or with `broadcast_from_rank0` rank 0's, which sends
+/// the others all but the parameters' values. Collective.
+///
+/// A rank other than 0 that does not see the file, or the weights, and would have to read them: Error
+/// (kUsage) whose hint names that setting.
+ModelFile open_model(const core::ModelConfig& config, Group& group);
+
+}  // namespace accel::train

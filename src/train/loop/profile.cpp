@@ -1,0 +1,77 @@
+#include "train/loop/profile.hpp"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/log.hpp"
+
+namespace accel::train {
+namespace {
+
+namespace profiler = torch::autograd::profiler;
+using torch::profiler::impl::ActivityType;
+using torch::profiler::impl::ProfilerConfig;
+using torch::profiler::impl::ProfilerState;
+
+std::set<ActivityType> activities_on(at::Device device) {
+  if (device.is_cuda()) return {ActivityType::CPU, ActivityType::CUDA};
+  return {ActivityType::CPU};
+}
+
+}  // namespace
+
+StepProfiler::StepProfiler(const std::optional<core::ProfileConfig>& config, std::filesystem::path directory,
+                           int rank, at::Device device)
+    : config_(config), directory_(std::move(directory)), rank_(rank), device_(device) {}
+
+StepProfiler::~StepProfiler() {
+  if (!recording_) return;
+  try {
+    (void)profiler::disableProfiler();
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("the profiler of rank {} could not be stopped: {}", rank_, error.what()));
+  }
+}
+
+void StepProfiler::begin_step(std::int64_t step) {
+  if (!config_ || step != config_->first_step) return;
+  make_directories(directory_);
+  const ProfilerConfig config(ProfilerState::KINETO, /*report_input_shapes=*/true);
+  profiler::prepareProfiler(config, activities_on(device_));
+  profiler::enableProfiler(config, activities_on(device_), {});
+  recording_ = true;
+}
+
+std::optional<std::filesystem::path> StepProfiler::end_step(std::int64_t step) {
+  if (!recording_ || step != config_->last_step) return std::nullopt;
+  std::filesystem::path path = directory_ / fmt::format("rank_{}.json", rank_);
+  write(path);
+  return path;
+}
+
+void StepProfiler::write(const std::filesystem::path& path) {
+  recording_ = false;
+  // The last kernels of the step may still be under way, and would be missing.
+  if (device_.is_cuda()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  const auto result = profiler::disableProfiler();
+  const std::filesystem::path unfinished = path.string() + ".incomplete";
+  std::error_code error;
+  std::filesystem::remove(unfinished, error);
+  result->save(unfinished.string());
+  // The profiler reports no failure to write.
+  const auto bytes = std::filesystem::file_size(unfinished, error);
+  if (error || bytes == 0) {
+    throw Error(ErrorKind::kFailure,
+                fmt::format("the profile of rank {} could not be written to '{}'", rank_, path.string()))
+        .hint("is there space left on the device?");
+  }
+  std::filesystem::rename(unfinished, path);
+}
+
+}  // namespace accel::train

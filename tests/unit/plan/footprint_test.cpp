@@ -1,0 +1,203 @@
+#include "plan/footprint.hpp"
+
+#include <gmock/gmock.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "plan/flat_layout.hpp"
+#include "plan/small_gpt.hpp"
+
+namespace accel {
+namespace {
+
+using fixtures::gpt;
+
+core::FsdpConfig blocks() {
+  core::FsdpConfig config;
+  config.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.transformer_layer_cls_to_wrap = {"Block"};
+  return config;
+}
+
+Footprint footprint(const ModelStructure& model, FootprintOptions options) {
+  return footprint_of(model, plan_units(model, blocks()), options);
+}
+
+// Every parameter takes 16 elements or 32 in its flat buffer, as it begins on a boundary of 64 bytes.
+TEST(FootprintTest, CountsEachUnit) {
+  const Footprint two = footprint(gpt(), {.world_size = 2});
+  ASSERT_EQ(two.units.size(), 5U);
+  const UnitFootprint& block = two.units[0];
+  EXPECT_EQ(block.module, "blocks.0");
+  EXPECT_EQ(block.class_name, "Block");
+  EXPECT_EQ(block.parameters, 1U);
+  EXPECT_EQ(block.elements, 16);
+  EXPECT_EQ(block.trainable, 16);
+  EXPECT_EQ(block.padded_elements, 32);  // Two shards of one boundary each.
+  EXPECT_EQ(block.shard_bytes, 64U);
+  EXPECT_EQ(block.gradient_bytes, 64U);
+  EXPECT_EQ(block.optimizer_bytes, 128U);
+  EXPECT_EQ(block.unsharded_bytes, 128U);
+  EXPECT_EQ(block.gather_bytes, 2U * 64);  // Forward and backward.
+  EXPECT_EQ(block.reduce_bytes, 64U);
+  const UnitFootprint& root = two.units[4];
+  EXPECT_EQ(root.elements, 32);
+  EXPECT_EQ(root.shard_bytes, 64U);
+  EXPECT_EQ(root.gather_bytes, 64U);
+  EXPECT_EQ(two.memory.shard_bytes, 5U * 64);
+  EXPECT_EQ(two.memory.optimizer_bytes, 10U * 64);
+  EXPECT_EQ(two.memory.unsharded_units, 4U);  // blocks.1 has another unit inside.
+}
+
+TEST(FootprintTest, OneRankSharesItsShardAndSendsNothing) {
+  const Footprint one = footprint(gpt(), {.world_size = 1, .replicated_bytes = 7});
+  EXPECT_EQ(one.memory.unsharded_bytes, 0U);
+  EXPECT_EQ(one.gather_bytes, 0U);
+  EXPECT_EQ(one.reduce_bytes, 0U);
+  EXPECT_EQ(one.memory.shard_bytes, (4U * 16 + 32) * 4);
+  EXPECT_EQ(one.memory.arriving_gradient_bytes, 3U * 128);
+  EXPECT_EQ(one.memory.total_bytes, 4 * one.memory.shard_bytes + 7 + 3U * 128);
+}
+
+TEST(FootprintTest, GradientsThatArriveComeOnTopOfThoseThatAreThere) {
+  // The root's come last, when the four others are reduced; its own, which is 64 of five times 64, is not.
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).memory.arriving_gradient_bytes, 3U * 128 - 64);
+  ModelStructure untied = gpt();
+  untied.parameters[0].fqns.pop_back();
+  EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 128U - 64);
+  // Of a tied one that is frozen there are none; blocks.0's, of 64, come when three others are reduced.
+  untied.parameters[0].requires_grad = false;
+  EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 0U);
+  const auto mixed = footprint(gpt(), {.world_size = 2, .precision = {"bfloat16", "float32"}});
+  EXPECT_EQ(mixed.memory.arriving_gradient_bytes, 3U * 64 - 128);
+}
+
+TEST(FootprintTest, TrafficFollowsReshardingMicroStepsAndRecomputation) {
+  const auto gathers = [](FootprintOptions options) {
+    options.world_size = 2;
+    std::vector<std::uint64_t> counts;
+    for (const UnitFootprint& unit : footprint(gpt(), options).units)
+      counts.push_back(unit.gather_bytes / unit.shard_bytes);
+    return counts;
+  };
+  // Bottom-up: blocks.0, blocks.1.inner, blocks.1, blocks.10, the root.
+  using ::testing::ElementsAre;
+  EXPECT_THAT(gathers({}), ElementsAre(2, 2, 2, 2, 1));
+  EXPECT_THAT(gathers({.reshard_after_forward = false}), ElementsAre(1, 1, 1, 1, 1));
+  EXPECT_THAT(gathers({.micro_steps = 3}), ElementsAre(6, 6, 6, 6, 3));
+  EXPECT_THAT(gathers({.activation_checkpointing = true}), ElementsAre(2, 3, 2, 2, 1));
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2, .micro_steps = 3}).reduce_bytes, 5U * 64);
+}
+
+TEST(FootprintTest, ReplicasAverageTheirShards) {
+  const Footprint four = footprint(gpt(), {.world_size = 4, .replicas = 2});
+  const UnitFootprint& block = four.units[0];
+  EXPECT_EQ(block.padded_elements, 64);
+  EXPECT_EQ(block.shard_bytes, 128U);
+  EXPECT_EQ(block.gather_bytes, 2U * 128);
+  EXPECT_EQ(block.reduce_bytes, 128U);
+  EXPECT_EQ(block.average_bytes, 128U);  // Twice one of two parts.
+  EXPECT_EQ(four.average_bytes, 5U * 128);
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).average_bytes, 0U);
+  const Footprint alone = footprint(gpt(), {.world_size = 2, .replicas = 2});
+  EXPECT_EQ(alone.gather_bytes, 0U);
+  EXPECT_EQ(alone.reduce_bytes, 0U);
+  EXPECT_EQ(alone.memory.unsharded_bytes, 0U);
+  EXPECT_EQ(alone.units[0].average_bytes, 128U);
+}
+
+TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
+  const auto gathers = [](FootprintOptions options) {
+    options.world_size = 4;
+    options.reshard_size = 2;
+    return footprint(gpt(), options).units[0].gather_bytes;
+  };
+  // 256 bytes: three quarters over all four ranks, half over two.
+  EXPECT_EQ(gathers({}), 192U + 128);
+  EXPECT_EQ(gathers({.micro_steps = 3}), 3 * (192U + 128));
+  EXPECT_EQ(gathers({.reshard_after_forward = false}), 192U);
+  const Footprint four = footprint(gpt(), {.world_size = 4, .reshard_size = 2});
+  EXPECT_EQ(four.units.back().gather_bytes, 192U);  // The root stays.
+  EXPECT_EQ(four.memory.kept_bytes, 4U * 128);
+}
+
+TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {
+  const MemoryFootprint two = footprint(gpt(), {.world_size = 2, .stored_on_host = true}).memory;
+  EXPECT_EQ(two.host_bytes, 5U * 64 * 4);  // The shard, its gradient and two moments.
+  EXPECT_EQ(two.copy_bytes, 4U * 64);  // Two gradients on their way through reduction, and two to the host.
+  EXPECT_EQ(two.unsharded_bytes, footprint(gpt(), {.world_size = 2}).memory.unsharded_bytes);
+  EXPECT_EQ(two.arriving_gradient_bytes, 3U * 128);
+  EXPECT_EQ(two.total_bytes, two.unsharded_bytes + two.copy_bytes + two.arriving_gradient_bytes);
+  const MemoryFootprint four =
+      footprint(gpt(), {.world_size = 4, .replicas = 2, .stored_on_host = true}).memory;
+  EXPECT_EQ(four.copy_bytes, 5U * 128);  // Of all units: room is for six.
+  // Nothing is shared with the shard any more: the root and two units, and the gradients of as many.
+  const MemoryFootprint one = footprint(gpt(), {.stored_on_host = true}).memory;
+  EXPECT_EQ(one.host_bytes, (4U * 16 + 32) * 4 * 4);
+  EXPECT_EQ(one.copy_bytes, 0U);
+  EXPECT_GE(one.unsharded_parameter_bytes, (2U * 16 + 32) * 4);
+  EXPECT_EQ(one.total_bytes, one.unsharded_bytes + one.arriving_gradient_bytes);
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).memory.host_bytes, 0U);
+}
+
+TEST(FootprintTest, FrozenParametersHaveNeitherGradientNorState) {
+  ModelStructure model = gpt();
+  model.parameters[1].requires_grad = false;
+  const Footprint two = footprint(model, {.world_size = 2});
+  EXPECT_EQ(two.units[0].elements, 16);
+  EXPECT_EQ(two.units[0].trainable, 0);
+  EXPECT_EQ(two.units[0].gradient_bytes, 0U);
+  EXPECT_EQ(two.units[0].optimizer_bytes, 0U);
+  EXPECT_EQ(two.units[0].reduce_bytes, 0U);
+  EXPECT_EQ(two.units[0].shard_bytes, 64U);
+}
+
+// tokens.weight and head.weight are one parameter, which the model's state has twice.
+TEST(FootprintTest, ACheckpointHasTiedParametersTwiceAndTheirStateOnce) {
+  constexpr std::uint64_t kModel = (2 * 32 + 16 + 4 + 4 + 4) * 4;
+  constexpr std::uint64_t kMoments = 2 * (32 + 16 + 4 + 4 + 4) * 4;
+  constexpr std::uint64_t kSteps = 5 * 4;
+  const Footprint one = footprint(gpt(), {.persistent_bytes = 9});
+  EXPECT_EQ(one.checkpoint_bytes, kModel + kMoments + kSteps + 9);
+  EXPECT_EQ(one.checkpoint_rank_bytes, one.checkpoint_bytes);
+  const Footprint none = footprint(gpt(), {.optimizer_moments = 0});
+  EXPECT_EQ(none.checkpoint_bytes, kModel);
+  EXPECT_EQ(none.memory.optimizer_bytes, 0U);
+}
+
+RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
+  ModelStructure model = gpt();
+  for (ParameterInfo& parameter : model.parameters) parameter.shape = {*rc::gen::inRange(0, 200)};
+  const Mesh mesh{*rc::gen::inRange(1, 4), *rc::gen::inRange(1, 9)};
+  const Footprint result =
+      footprint(model, {.world_size = mesh.size(), .replicas = mesh.replicas, .optimizer_moments = 0});
+  std::uint64_t total = 0;
+  std::uint64_t most = 0;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    std::uint64_t bytes = 0;
+    for (const UnitPlan& unit : plan_units(model, blocks())) {
+      std::vector<ParameterSpec> specs;
+      for (const std::size_t index : unit.parameters)
+        specs.push_back({model.parameters[index].fqns, model.parameters[index].shape, true});
+      const FlatLayout layout = make_flat_layout(specs, 4, mesh);
+      for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(rank)))
+        bytes += static_cast<std::uint64_t>(piece.in_parameter.size()) * 4 *
+                 layout.parameters[piece.parameter].spec.fqns.size();
+    }
+    total += bytes;
+    most = std::max(most, bytes);
+  }
+  RC_ASSERT(result.checkpoint_bytes == total);
+  RC_ASSERT(result.checkpoint_rank_bytes == most);
+}
+
+TEST(FootprintTest, ASizeThatOverflowsIsAnError) {
+  ModelStructure model = gpt();
+  model.parameters[1].shape = {std::int64_t{1} << 40, std::int64_t{1} << 22};
+  EXPECT_THROW((void)footprint(model, {.world_size = 2}), Error);
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "ranks/lockstep.hpp"
+#include "ranks/peers.hpp"
+#include "ranks/shared_segment.hpp"
+
+namespace accel {
+
+/// Small, so that small tensors need many pieces.
+inline constexpr SlotGeometry kSmallSlots = {.slot_bytes = 256, .slots = 2};
+
+/// Runs `body` as `size` ranks, each on a thread of its own; throws what the first of them threw, when all
+/// are done.
+inline void on_ranks(int size, const SlotGeometry& geometry, const std::function<void(Lockstep&)>& body) {
+  SharedSegment first = SharedSegment::create(Lockstep::shared_bytes(size, geometry));
+  const std::string address = first.address();
+  const std::vector<ProcessIdentity> processes(static_cast<std::size_t>(size), ProcessIdentity::self());
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Lockstep ranks(SharedSegment::open(address), PeerWatch(processes, rank), rank, size, geometry);
+        body(ranks);
+      } catch (...) {
+        failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
+}
+
+/// What `action` throws, or "nothing".
+inline std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "nothing";
+}
+
+}  // namespace accel

@@ -1,0 +1,138 @@
+// What the plan says of models whose parents compute between their units, which their structure does not
+// tell.
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include "lonely_backend.hpp"
+#include "plan/model_plan.hpp"
+#include "temp_dir.hpp"
+#include "train/fsdp/sharded_model.hpp"
+
+namespace accel::train {
+namespace {
+
+using accel::testing::TempDir;
+using torch::jit::Module;
+
+constexpr std::int64_t kWidth = 8;
+
+Module layer() {
+  Module module("Layer");
+  module.register_parameter("weight", at::randn({kWidth, kWidth}).requires_grad_(), false);
+  module.define("def forward(self, x):\n  return x + torch.tanh(x @ self.weight)\n");
+  return module;
+}
+
+/// What a module around others computes itself: behind them, in front of them, or between any two of them.
+enum class Own { kBehind, kBefore, kBetween };
+
+/// A module of class `name` around `inner`; its own parameter takes as many bytes as a layer's if `alike`.
+Module around(const std::string& name, const std::vector<Module>& inner, Own own, bool alike) {
+  Module module(name);
+  module.register_parameter("gain", at::randn({alike ? kWidth : 1, kWidth}).requires_grad_(), false);
+  std::string body = "def forward(self, x):\n";
+  const std::string compute = "  x = x * self.gain.sum(0)\n";
+  if (own == Own::kBefore) body += compute;
+  for (std::size_t i = 0; i < inner.size(); ++i) {
+    if (own == Own::kBetween && i > 0) body += compute;
+    module.register_module("inner" + std::to_string(i), inner[i]);
+    body += "  x = self.inner" + std::to_string(i) + ".forward(x)\n";
+  }
+  if (own == Own::kBehind || inner.size() < 2) body += compute;
+  module.define(body + (name == "Net" ? "  return x.sum()\n" : "  return x\n"));
+  return module;
+}
+
+struct Case {
+  Own blocks;  ///< What the modules between the root and the layers compute;
+  Own root;
+  std::size_t layers;  ///< in each of them.
+  bool recompute;
+  bool ahead;
+  bool reshard;
+  bool alike;
+
+  [[nodiscard]] std::string text() const {
+    const char* names[] = {"behind", "before", "between"};
+    return fmt::format("blocks {}, root {}, {} layers{}{}{}{}", names[static_cast<int>(blocks)],
+                       names[static_cast<int>(root)], layers, recompute ? ", recompute" : "",
+                       ahead ? ", ahead" : "", reshard ? ", reshard" : "", alike ? ", alike" : "");
+  }
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const Own blocks : {Own::kBehind, Own::kBefore, Own::kBetween}) {
+    for (const Own root : {Own::kBehind, Own::kBefore, Own::kBetween}) {
+      for (const std::size_t layers : {0U, 1U, 3U}) {
+        if (layers == 0 && blocks != Own::kBehind) continue;  // They are all alike.
+        for (int bits = 0; bits < 16; ++bits) {
+          cases.push_back(
+              {blocks, root, layers, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+struct Bytes {
+  std::size_t planned = 0;
+  std::size_t held = 0;
+  std::size_t planned_gathers = 0;  ///< Sent.
+  std::size_t gathers = 0;
+};
+
+Bytes bytes_of(const Case& tested, const TempDir& dir) {
+  std::vector<Module> blocks;
+  for (int i = 0; i < 4; ++i) {
+    std::vector<Module> inner;
+    for (std::size_t j = 0; j < tested.layers; ++j) inner.push_back(layer());
+    blocks.push_back(around("Block", inner, tested.blocks, tested.alike));
+  }
+  around("Net", blocks, tested.root, tested.alike).save((dir / "net.pt").string());
+  core::Config config;
+  config.launch.num_processes = 2;
+  config.fsdp.version = 2;
+  config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
+  if (tested.layers > 0) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Layer");
+  config.fsdp.activation_checkpointing = tested.recompute;
+  config.fsdp.reshard_after_forward = tested.reshard;
+  config.fsdp.forward_prefetch = config.fsdp.backward_prefetch = tested.ahead;
+  config.training.emplace();
+  const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
+  const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
+
+  const auto backend = c10::make_intrusive<LonelyBackend>(1, 2);
+  Group world = Group::over(backend, at::kCPU);
+  ShardedModel model(ModelFile::open(dir / "net.pt"), {config.fsdp, {}}, at::kCPU, lonely_groups(world));
+  for (int step = 0; step < 2; ++step) {
+    model.clear_gradients();
+    model.begin_micro_step(/*reduce=*/true);
+    model.forward({at::randn({3, kWidth})}).toTensor().backward();
+    model.finish_backward();
+  }
+  return {planned.memory.unsharded_bytes, model.pool().held_bytes(), 2 * planned.gather_bytes,
+          backend->gathered};
+}
+
+TEST(FootprintBoundTest, IsNeverBelowWhatIsHeldAndNotMuchAboveIt) {
+  const TempDir dir;
+  constexpr std::size_t kBlock = kWidth * kWidth * sizeof(float);
+  std::size_t exact = 0;
+  for (const Case& tested : all_cases()) {
+    const Bytes bytes = bytes_of(tested, dir);
+    EXPECT_LE(bytes.held, bytes.planned) << tested.text();
+    EXPECT_LE(bytes.planned, bytes.held + 2 * kBlock) << tested.text();
+    EXPECT_EQ(bytes.gathers, bytes.planned_gathers) << tested.text();
+    exact += bytes.held == bytes.planned ? 1 : 0;
+  }
+  EXPECT_GT(exact, all_cases().size() / 8);
+}
+
+}  // namespace
+}  // namespace accel::train

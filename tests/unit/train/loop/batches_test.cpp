@@ -1,0 +1,79 @@
+#include "train/loop/batches.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "report/metrics_log.hpp"
+#include "temp_dir.hpp"
+
+namespace accel::train {
+namespace {
+
+using testing::read_file;
+using testing::TempDir;
+using testing::write_file;
+
+core::DataConfig data(const TempDir& dir) {
+  write_file(dir / "text", "0123456789");
+  core::DataConfig config;
+  config.train = {"text", (dir / "text").string(), 3, ""};
+  config.shuffle = false;
+  return config;
+}
+
+TEST(BatchesTest, LabelsAreTheNextTokens) {
+  const TempDir dir;
+  TrainingBatches batches(data(dir), 1, 0, 1, at::kCPU);
+  const Batch batch = batches.next();
+  EXPECT_TRUE(at::equal(batch.input_ids, at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
+  EXPECT_TRUE(at::equal(batch.field("labels"), at::tensor({49, 50, 51}, at::kLong).reshape({1, 3})));
+  EXPECT_THROW((void)batch.field("pixels"), Error);
+}
+
+TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
+  const TempDir dir;
+  core::DataConfig config = data(dir);
+  config.batch_size = 2;
+  TrainingBatches batches(config, 1, 0, 1, at::kMeta);
+  const Batch batch = batches.next();
+  for (const at::Tensor& tokens : {batch.input_ids, batch.labels}) {
+    EXPECT_TRUE(tokens.is_meta());
+    EXPECT_TRUE(tokens.is_contiguous());
+    EXPECT_EQ(tokens.sizes(), at::IntArrayRef({2, 3}));
+  }
+  EXPECT_FALSE(batch.input_ids.is_alias_of(batch.labels));
+}
+
+TEST(BatchesTest, EpochsFollowOneAnother) {
+  const TempDir dir;
+  TrainingBatches batches(data(dir), 1, 0, 1, at::kCPU);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(batches.last_of_epoch());
+    batches.next();
+  }
+  EXPECT_TRUE(batches.last_of_epoch());
+  EXPECT_DOUBLE_EQ(batches.epoch(), 1.0);
+  EXPECT_EQ(batches.next().input_ids[0][0].item<std::int64_t>(), 48);
+}
+
+TEST(BatchesTest, TooLittleDataIsAUsageError) {
+  const TempDir dir;
+  core::DataConfig config = data(dir);
+  config.batch_size = 4;
+  EXPECT_THROW(TrainingBatches(config, 1, 0, 1, at::kCPU), Error);
+}
+
+TEST(MetricsTest, OneObjectALineAndAPeakOfMemory) {
+  const TempDir dir;
+  MetricsLog log(dir / "metrics.jsonl");
+  log.write({{"step", 1}, {"loss", 0.5}});
+  EXPECT_EQ(read_file(dir / "metrics.jsonl"), "{\"step\":1,\"loss\":0.5}\n");
+  EXPECT_GT(max_rss_bytes(), std::uint64_t{10'000'000});
+  MetricsLog({}).write({{"step", 1}});
+}
+
+}  // namespace
+}  // namespace accel::train

@@ -1,0 +1,59 @@
+#include "train/loop/loss.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+
+namespace accel::train {
+namespace {
+
+Batch batch() {
+  return {at::tensor({1, 2, 3, 4}, at::kLong).reshape({2, 2}),
+          at::tensor({2, -100, 0, 1}, at::kLong).reshape({2, 2})};
+}
+
+TEST(LossTest, CrossEntropyIsTheMeanOverTargetsThatCount) {
+  const at::Tensor logits = at::zeros({2, 2, 3});
+  logits.select(2, 2).fill_(std::log(2.0));  // Probabilities 1/4, 1/4, 1/2.
+  const at::Tensor loss = loss_of({}, logits, batch());
+  EXPECT_NEAR(loss.item<double>(), (std::log(2.0) + 2 * std::log(4.0)) / 3, 1e-6);
+}
+
+TEST(LossTest, PicksAnOutputOfATuple) {
+  core::ModelConfig config;
+  config.loss = "model";
+  config.output = 1;
+  const auto result = c10::ivalue::Tuple::create({at::zeros({2}), at::full({1}, 5.0)});
+  EXPECT_DOUBLE_EQ(loss_of(config, result, batch()).item<double>(), 5);
+  config.output = 2;
+  EXPECT_THROW(loss_of(config, result, batch()), Error);
+  config.output = 0;
+  EXPECT_THROW(loss_of(config, result, batch()), Error);
+}
+
+TEST(LossTest, AShapeThatDoesNotFitIsNamed) {
+  try {
+    loss_of({}, at::zeros({2, 3}), batch());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("4 targets"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("[2, 3]"), std::string::npos) << error.message();
+  }
+  EXPECT_THROW(loss_of({}, at::zeros({}), batch()), Error);
+  EXPECT_THROW(loss_of({}, c10::IValue("text"), batch()), Error);
+}
+
+TEST(LossTest, InputsInTheConfiguredOrder) {
+  core::ModelConfig config;
+  config.inputs = {"labels", "input_ids"};
+  const Batch fields = batch();
+  const auto inputs = inputs_of(config, fields);
+  ASSERT_EQ(inputs.size(), 2u);
+  EXPECT_TRUE(inputs[0].toTensor().is_same(fields.labels));
+  config.inputs = {"pixels"};
+  EXPECT_THROW(inputs_of(config, fields), Error);
+}
+
+}  // namespace
+}  // namespace accel::train
