@@ -22,8 +22,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::string>;
 using Rows = std::vector<Lines>;
-using Footprint;
-using UnitFootprint;
 
 std::string count_of(std::size_t count, const std::string& thing) {
   return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
