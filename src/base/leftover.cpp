@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/host_name.hpp"
 #include "base/log.hpp"
 
 namespace accel {
@@ -39,11 +39,7 @@ std::uint32_t fnv1a(std::string_view text) {
 }
 
 const std::string& host() {
-  static const std::string hash = [] {
-    std::array<char, 256> name{};
-    ::gethostname(name.data(), name.size() - 1);
-    return fmt::format("{:08x}", fnv1a(name.data()));
-  }();
+  static const std::string hash = fmt::format("{:08x}", fnv1a(host_name()));
   return hash;
 }
 

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "base/exit_code.hpp"
-#include "core/config/resolve/load_config.hpp"
-#include "core/launch/agent/plan.hpp"
+#include "core/config/loaded_config.hpp"
 
 namespace accel::core {
 
@@ -22,14 +21,5 @@ struct LaunchRequest {
 /// be free or is replaced, no other run may write into the output_dir, and directories and
 /// `config.resolved.json` are written.
 ExitCode launch(LaunchRequest request, const Environment& environment);
-
-/// The accel-worker that belongs to this executable: `../libexec/accel/accel-worker` beside an installed one,
-/// `../train/accel-worker` in a build tree, else what ACCEL_WORKER names. `chosen` (launch.worker) goes
-/// before all.
-std::filesystem::path find_worker(const std::filesystem::path& executable,
-                                  const std::filesystem::path& chosen, const Environment& environment);
-
-/// `name` as a shell would find it: itself if it has a slash, else along PATH.
-std::filesystem::path find_program(const std::string& name, const Environment& environment);
 
 }  // namespace accel::core

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/name_pattern.hpp"
 #include "base/text.hpp"
+#include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
@@ -142,12 +143,7 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   static constexpr std::string_view kIgnored = "fsdp_config.ignored_modules";
   if (const auto ignored = settings.get<std::string>(kIgnored)) {
     fsdp.ignored_origin = fmt::format("{}'{}'", settings.where(kIgnored), kIgnored);
-    try {
-      (void)NamePattern(*ignored);
-    } catch (Error& error) {
-      error.add_context(fsdp.ignored_origin);
-      throw;
-    }
+    blamed_on(kIgnored, settings, [&] { (void)NamePattern(*ignored); });
     fsdp.ignored_modules = *ignored;
   }
   static constexpr std::string_view kStateDict = "fsdp_config.state_dict_type";

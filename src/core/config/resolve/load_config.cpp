@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/stream.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "core/config/settings/settings.hpp"
 #include "core/config/settings/yaml.hpp"
 
 namespace accel::core {

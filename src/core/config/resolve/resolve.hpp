@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "core/config/resolve/load_config.hpp"
-#include "core/config/settings/value.hpp"
+#include "core/config/resolve/request.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::core {
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "core/config/schema/schema.hpp"
-#include "core/config/settings/value.hpp"
 #include "core/config/settings/yaml.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::core {
 

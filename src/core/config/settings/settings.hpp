@@ -1,13 +1,11 @@
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
 #include <string_view>
 
+#include "base/environment.hpp"
 #include "core/config/schema/schema.hpp"
-#include "core/config/settings/value.hpp"
 #include "core/config/settings/yaml.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::core {
 
@@ -22,9 +20,6 @@ Settings settings_from_assignment(std::string_view assignment);
 /// The setting of one path given as text, for flags that have their own name. `shown` is the flag for
 /// messages.
 Settings settings_from_flag(std::string_view path, std::string_view value, std::string_view shown);
-
-/// Looks up one environment variable.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// What ACCELERATE_* and FSDP_* variables set, those that Accelerate itself reads back.
 Settings settings_from_environment(const Environment& environment);

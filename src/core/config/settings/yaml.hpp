@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/settings/value.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::core {
 

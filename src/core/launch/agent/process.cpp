@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -153,6 +154,16 @@ ExitStatus reap_with_group(pid_t leader, std::chrono::milliseconds patience) {
 bool kill_with_group(pid_t leader, std::chrono::milliseconds patience) {
   ::kill(-leader, SIGKILL);
   return reap_with_group(leader, patience).known;
+}
+
+std::vector<std::string> merged_environment(const Variables& variables) {
+  std::vector<std::string> merged;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!variables.contains(std::string(text.substr(0, text.find('='))))) merged.emplace_back(text);
+  }
+  for (const auto& [name, value] : variables) merged.push_back(fmt::format("{}={}", name, value));
+  return merged;
 }
 
 std::string text_of_process(pid_t pid) {

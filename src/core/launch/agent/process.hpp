@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/launch/agent/pipe.hpp"
+#include "core/launch/agent/plan.hpp"
 
 namespace accel::core {
 
@@ -16,6 +17,9 @@ struct SpawnRequest {
   std::vector<std::string> environment;  ///< "NAME=value", complete.
   int announce_fd = -1;  ///< The child writes its pid here before it becomes the program; -1: nowhere.
 };
+
+/// This process's environment with `variables` over it, as "NAME=value".
+std::vector<std::string> merged_environment(const Variables& variables);
 
 /// A process that was started, and the read ends of what it prints.
 struct Child {

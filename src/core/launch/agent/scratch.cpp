@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
-#include "core/launch/world/machine.hpp"
+#include "base/host_name.hpp"
 
 namespace accel::core {
 namespace {

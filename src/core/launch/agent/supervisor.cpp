@@ -15,7 +15,6 @@
 #include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/terminal.hpp"
-#include "core/launch/world/environment.hpp"
 
 namespace accel::core {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -69,16 +68,6 @@ Variables worker_variables(const Environment& environment) {
   const std::string ours =
       "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=1099511627776";
   return {{"GLIBC_TUNABLES", theirs.empty() ? ours : theirs + ":" + ours}};
-}
-
-std::vector<std::string> merged_environment(const Variables& variables) {
-  std::vector<std::string> merged;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    if (!variables.contains(std::string(text.substr(0, text.find('='))))) merged.emplace_back(text);
-  }
-  for (const auto& [name, value] : variables) merged.push_back(fmt::format("{}={}", name, value));
-  return merged;
 }
 
 }  // namespace accel::core

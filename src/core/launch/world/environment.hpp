@@ -2,9 +2,9 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
-#include "core/config/resolve/load_config.hpp"
+#include "base/environment.hpp"
+#include "core/config/loaded_config.hpp"
 #include "core/launch/agent/plan.hpp"
 
 namespace accel::core {
@@ -35,8 +35,5 @@ Variables machine_variables(const LoadedConfig& loaded, int physical_cores, cons
 /// something of malloc himself; other tunables of his stay in front. Large pages, and no return of memory to
 /// the system between tensors, since the next step faults the same pages in again.
 Variables worker_variables(const Environment& environment);
-
-/// This process's environment with `variables` over it, as "NAME=value".
-std::vector<std::string> merged_environment(const Variables& variables);
 
 }  // namespace accel::core

@@ -6,15 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <fstream>
 #include <set>
 
 #include "base/cpus.hpp"
 #include "base/error.hpp"
+#include "base/fd.hpp"
 #include "base/text.hpp"
-#include "core/launch/agent/pipe.hpp"
 
 namespace accel::core {
 namespace {
@@ -92,11 +91,6 @@ int physical_cores(const std::filesystem::path& root) {
   }
   const int usable = static_cast<int>(usable_cpus(root));
   return std::max(1, std::min(static_cast<int>(cores.size()), usable));
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
 bool port_is_free(int port) {

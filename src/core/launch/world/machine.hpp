@@ -1,9 +1,8 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
-#include "core/config/settings/settings.hpp"
+#include "base/environment.hpp"
 
 namespace accel::core {
 
@@ -14,8 +13,6 @@ int visible_gpus(const Environment& environment, const std::filesystem::path& ro
 /// The physical cores among the processors that this process may run on, but no more than the quota of its
 /// control group has whole CPUs; at least 1.
 int physical_cores(const std::filesystem::path& root = "/");
-
-std::string host_name();
 
 /// Whether a server can listen on `port` of every address of this machine.
 bool port_is_free(int port);

@@ -41,6 +41,19 @@ TEST(RunCheckpointsTest, StepsSortAsNumbersAndIgnoreTheRest) {
   EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{3, 20, 100}));
 }
 
+TEST(RunCheckpointsTest, TheFirstNameIsOfWhatSweepKeeps) {
+  const TempDir dir;
+  RunCheckpoints store(dir / "checkpoints");
+  EXPECT_EQ(store.first_name(), std::nullopt);
+  store.begin(1);
+  std::filesystem::create_directory(dir / "checkpoints/checkpoint_2.deleting");
+  write_file(dir / "checkpoints/notes", "");
+  EXPECT_EQ(store.first_name(), std::nullopt);
+  write_file(dir / "checkpoints/checkpoint_8", "a file");
+  save(store, 9);
+  EXPECT_EQ(store.first_name(), "checkpoint_8");
+}
+
 TEST(RunCheckpointsTest, PruneKeepsTheNewest) {
   const TempDir dir;
   RunCheckpoints store(dir.path());

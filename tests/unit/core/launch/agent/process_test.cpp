@@ -141,5 +141,15 @@ TEST(ProcessTest, AProcessIsNamedWithoutControlCharacters) {
   ::waitpid(pid, nullptr, 0);
 }
 
+TEST(ProcessTest, MergingReplacesAndAdds) {
+  ::setenv("ACCEL_TEST_OLD", "old", 1);
+  const std::vector<std::string> merged =
+      merged_environment({{"ACCEL_TEST_OLD", "new"}, {"ACCEL_TEST_NEW", "=1"}});
+  ::unsetenv("ACCEL_TEST_OLD");
+  EXPECT_THAT(merged, Contains("ACCEL_TEST_OLD=new"));
+  EXPECT_THAT(merged, Contains("ACCEL_TEST_NEW==1"));
+  EXPECT_THAT(merged, Not(Contains("ACCEL_TEST_OLD=old")));
+}
+
 }  // namespace
 }  // namespace accel::core
