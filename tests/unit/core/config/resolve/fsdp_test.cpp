@@ -130,7 +130,7 @@ TEST(ConfigFsdpTest, IgnoredModulesAreARegularExpression) {
   EXPECT_EQ(resolve("version: 2").ignored_modules, "");
   EXPECT_EQ(resolve("fsdp_ignored_modules: 'model\\.(embed|head)'").ignored_modules, "model\\.(embed|head)");
   EXPECT_THAT(error_of("ignored_modules: 'h.(0'"),
-              HasSubstr("'fsdp_config.ignored_modules': the pattern 'h.(0' is wrong at character 5"));
+              HasSubstr("'fsdp_config.ignored_modules': the pattern 'h.(0' is not valid: missing )"));
 }
 
 TEST(ConfigFsdpTest, WrapPolicyAndClasses) {
