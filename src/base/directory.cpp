@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/fault_point.hpp"
 #include "base/leftover.hpp"
 #include "base/log.hpp"
 

@@ -14,7 +14,7 @@
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/fault_point.hpp"
 #include "base/interrupt.hpp"
 
 namespace accel {

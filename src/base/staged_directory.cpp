@@ -10,7 +10,7 @@
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/fault_point.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 

@@ -17,6 +17,7 @@
 
 #include "base/error.hpp"
 #include "base/fault.hpp"
+#include "needs_faults.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::testing {

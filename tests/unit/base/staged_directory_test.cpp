@@ -246,6 +246,7 @@ bool is_leftover(const Tree::value_type& entry) { return entry.first.starts_with
 void check_crashes(const Tree& old, const std::string& always, const StagedDirectory::Options& options,
                    const std::function<void(const fs::path& target, StagedDirectory::Options)>& work,
                    const Tree& complete) {
+  ACCEL_NEEDS_FAULTS();
   CrashScenario scenario;
   scenario.always = always;
   scenario.seal = "index";

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/fault.hpp"
+#include "needs_faults.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::ckpt {
@@ -65,6 +66,7 @@ TEST(RunCheckpointsTest, PruneKeepsTheNewest) {
 }
 
 TEST(RunCheckpointsTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
+  ACCEL_NEEDS_FAULTS();
   for (const char* fault : {"fail@rename:EACCES", "fail@unlink:EACCES", "fail@rmdir:EIO"}) {
     const TempDir dir;
     RunCheckpoints store(dir.path());
@@ -82,6 +84,7 @@ TEST(RunCheckpointsTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
 }
 
 TEST(RunCheckpointsTest, LeftoversThatCannotBeRemovedAreAWarning) {
+  ACCEL_NEEDS_FAULTS();
   const TempDir dir;
   RunCheckpoints store(dir.path());
   store.begin(2);
