@@ -195,7 +195,8 @@ TEST(StagedDirectoryTest, WillNotReplaceTheCurrentDirectory) {
 TEST(StagedDirectoryTest, RefusesAFileAsTarget) {
   const TempDir dir;
   write_file(dir / "out", "x");
-  EXPECT_THAT(message_of([&] { StagedDirectory(dir / "out", replacing()); }), HasSubstr("is no directory"));
+  EXPECT_THAT(message_of([&] { StagedDirectory(dir / "out", replacing()); }),
+              HasSubstr("is not a directory"));
 }
 
 TEST(StagedDirectoryTest, RefusesASealThatWasNotWritten) {
