@@ -15,12 +15,11 @@ namespace accel::core {
 /// A configuration with what it was resolved from.
 struct LoadedConfig {
   Config config;
-  Settings settings;                  ///< What was set, and where; the values in `config` derive from it.
+  Settings settings;                  ///< What was set, and where. `config` is resolved from it.
   std::vector<std::string> warnings;  ///< Values that are set and have no effect.
 };
 
-/// Calls `work` and returns its result. An Error gets the key that caused it, and where that was set, as
-/// context.
+/// Calls `work` and returns its result. An Error gets as context the key that caused it and where it is set.
 template <class Work>
 auto blamed_on(std::string_view key, const Settings& settings, const Work& work) {
   try {

@@ -7,13 +7,14 @@
 
 namespace accel::core {
 
-/// The accel-worker that belongs to this executable: `../libexec/accel/accel-worker` beside an installed one,
-/// `../train/accel-worker` in a build tree, else what ACCEL_WORKER names. `chosen` (launch.worker) goes
-/// before all.
+/// The accel-worker to run: `chosen` (launch.worker) if it is not empty, else the one that belongs to
+/// `executable`, `../libexec/accel/accel-worker` of an installed one or `../train/accel-worker` in a build
+/// tree, else the one that ACCEL_WORKER names. An Error if there is none.
 std::filesystem::path find_worker(const std::filesystem::path& executable,
                                   const std::filesystem::path& chosen, const Environment& environment);
 
-/// `name` as a shell would find it: itself if it has a slash, else along PATH.
+/// The program that a shell would find: `name` itself if it has a slash, else along PATH. An Error if there
+/// is none.
 std::filesystem::path find_program(const std::string& name, const Environment& environment);
 
 }  // namespace accel::core

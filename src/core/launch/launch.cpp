@@ -46,7 +46,7 @@ int choose_port(const LoadedConfig& loaded) {
   return port;
 }
 
-/// rank 0 hosts its store on this machine, and all ranks connect to it by this name.
+/// Rank 0 hosts its store on this machine, and all ranks connect to it by this name.
 void check_main_process_ip(const LoadedConfig& loaded) {
   try {
     blamed_on("main_process_ip", loaded.settings,
@@ -78,7 +78,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Var
   return plan;
 }
 
-/// What is wrong with the run; absent if nothing is.
+/// The failure of the run; absent if it succeeded or was preempted.
 std::optional<Error> failure_of(const GroupOutcome& group) {
   switch (exit_code_of_group(group)) {
     case ExitCode::kSuccess:
@@ -87,20 +87,20 @@ std::optional<Error> failure_of(const GroupOutcome& group) {
     case ExitCode::kInterrupted:
       return Error(ErrorKind::kInterrupted, "interrupted by SIGINT");
     case ExitCode::kTerminated:
-      return Error(ErrorKind::kTerminated, "ended by SIGTERM");
+      return Error(ErrorKind::kTerminated, "terminated by SIGTERM");
     default:
       break;
   }
   const WorkerOutcome* cause = root_cause(group);
-  // None failed by itself only when the group was stopped because one had been preempted and others did not
-  // follow.
+  // Without a worker that failed by itself, the group was stopped because some ranks were preempted and
+  // others did not follow.
   if (cause == nullptr)
     return Error(ErrorKind::kWorker, "some ranks stopped for preemption and others did not");
   return Error(ErrorKind::kWorker, failure_report(group, *cause, host_name()));
 }
 
-/// Ends this process with `code` in a second, if it still runs then: whoever has interrupted the run does not
-/// wait until somebody reads the last message.
+/// Ends this process with `code` after a second. After an interrupt it must not wait for a reader of its last
+/// message.
 void leave_soon(ExitCode code) {
   struct sigaction action {};
   action.sa_flags = SA_SIGINFO;
@@ -121,7 +121,8 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   LoadedConfig& loaded = request.loaded;
   LaunchConfig& config = loaded.config.launch;
   const bool trains = request.program.empty();
-  // A reader of the output that goes away must not end the launcher, not even where it says why it ends.
+  // A reader of the output that goes away must not end the launcher, not even while it writes its last
+  // message.
   ::signal(SIGPIPE, SIG_IGN);
 
   LaunchPlan plan;
@@ -144,12 +145,12 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
     shared.merge(worker_variables(environment));
   } else {
     shared.merge(accelerate_variables(loaded));
-    // Python holds back what it prints into a pipe, and loses it when it is killed.
+    // Python buffers what it prints into a pipe, and loses it when it is killed.
     if (!environment("PYTHONUNBUFFERED")) shared.emplace("PYTHONUNBUFFERED", "1");
   }
 
   const std::string temporary = environment("TMPDIR").value_or("");
-  // Programs that change their directory find their error files all the same.
+  // The path is absolute, so that a program that changes its directory finds its error file.
   std::optional<Scratch> scratch(std::in_place, temporary.empty() ? std::filesystem::path("/tmp")
                                                                   : std::filesystem::absolute(temporary));
   const World world{config.num_processes, config.num_processes,   config.machine_rank,

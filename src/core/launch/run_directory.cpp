@@ -23,18 +23,18 @@ LeftoverLock lock_output(const std::filesystem::path& folder) {
   return lock;
 }
 
-/// A run starts from the model file; it must not mix its checkpoints with those of another run.
+/// A run starts from the model file, so it must not mix its checkpoints with those of another run.
 void refuse_earlier_checkpoints(const TrainingConfig& training) {
   if (training.checkpoint.every == 0) return;
   const std::filesystem::path folder = training.output_dir / "checkpoints";
   const auto name = ckpt::RunCheckpoints(folder).first_name();
   if (!name) return;
-  throw Error(ErrorKind::kUsage, fmt::format("'{}' holds checkpoints of an earlier run, among them {}",
-                                             folder.string(), *name))
-      .hint("choose another output_dir, or move that one away; resuming is not there yet");
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' holds checkpoints of an earlier run, among them {}", folder.string(), *name))
+      .hint("choose another output_dir, or move that one away; resuming is not supported yet");
 }
 
-/// A run starts its metrics anew; those of an earlier run must not be lost by it.
+/// A run overwrites the metrics, so there must be none of an earlier run.
 void refuse_earlier_metrics(const TrainingConfig& training) {
   const std::filesystem::path file = training.output_dir / "metrics.jsonl";
   std::error_code error;

@@ -5,10 +5,10 @@
 
 namespace accel::core {
 
-/// Reads, checks, merges and resolves: flags over the file over the environment over defaults. Everything
-/// that can be known to be wrong before a process starts is an Error of kind kUsage here, with file, line and
-/// column or the flag's name: syntax, unknown keys, types, ranges, contradictions, what is not built yet, and
-/// files that are not there.
+/// Reads, checks, merges and resolves the configuration. Flags win over the file, the file over the
+/// environment, the environment over defaults. Broken syntax, unknown keys, wrong types, values out of range,
+/// contradictions, values that are not supported and missing files are Errors of kind kUsage, with file, line
+/// and column or the name of the flag.
 LoadedConfig load_config(const ConfigRequest& request);
 
 }  // namespace accel::core

@@ -12,9 +12,10 @@ namespace accel::core {
 struct ConfigRequest {
   std::filesystem::path file;   ///< YAML; empty: none, which only a program may have.
   std::vector<Settings> flags;  ///< In the order given; a later one wins.
-  /// A program of the user runs: no training section is needed, and none of the engine's limits apply.
+  /// The user's own program runs: a training section is not needed, and the limits of the engine do not
+  /// apply.
   bool runs_program = false;
-  /// Nothing will run: neither GPUs nor training data need be here.
+  /// Nothing will run, so neither GPUs nor training data are needed.
   bool only_plans = false;
   int visible_gpus = 0;
   Environment environment;

@@ -40,7 +40,7 @@ void check_dtype(const DataSource& source, const Settings& settings, const std::
 
 [[noreturn]] void not_there_yet(const Settings& settings, std::string_view key, std::string_view what,
                                 std::string hint) {
-  throw Error(ErrorKind::kUsage, fmt::format("{}{} is not there yet", settings.where(key), what))
+  throw Error(ErrorKind::kUsage, fmt::format("{}{} is not supported yet", settings.where(key), what))
       .hint(std::move(hint));
 }
 

@@ -150,11 +150,11 @@ TEST_F(ConfigRanksTest, RefusesLayoutsThatContradictEachOther) {
             "contradicts NO_SHARD of FSDP version 1");
   EXPECT_EQ(
       error("version: 2, reshard_after_forward: 3", "dp_shard_size: 4"),
-      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 3' is no factor of the 4 ranks that share each "
+      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 3' does not divide the 4 ranks that share each "
       "parameter");
   EXPECT_EQ(
       error("version: 2, reshard_after_forward: 4", "dp_shard_size: 2"),
-      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 4' is no factor of the 2 ranks that share each "
+      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 4' does not divide the 2 ranks that share each "
       "parameter");
   EXPECT_EQ(error("version: 2", "dp_replicate_size: 4611686018427387904, dp_shard_size: 4"),
             "run.yaml:1:41: 'parallelism_config.dp_replicate_size: 4611686018427387904' times "

@@ -76,13 +76,13 @@ TEST(ConfigYamlTest, RejectsAClosingBracketThatNothingHasOpened) {
 }
 
 TEST(ConfigYamlTest, RejectsEndlessAndExponentialAliases) {
-  EXPECT_THAT(error_of("a: &x\n  b: *x\n"), HasSubstr("beyond reason"));
+  EXPECT_THAT(error_of("a: &x\n  b: *x\n"), HasSubstr("too often"));
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
     bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
     for (int j = 0; j < 10; ++j) bomb += "*a" + std::to_string(i - 1) + (j < 9 ? ", " : "]\n");
   }
-  EXPECT_THAT(error_of(bomb), HasSubstr("beyond reason"));
+  EXPECT_THAT(error_of(bomb), HasSubstr("too often"));
 }
 
 }  // namespace

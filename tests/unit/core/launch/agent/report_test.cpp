@@ -129,7 +129,7 @@ TEST(ReportTest, WhomTheLauncherStoppedIsNotTheCause) {
 TEST(ReportTest, AnUnknownStatusIsAFailure) {
   const ExitStatus unknown{.known = false};
   EXPECT_FALSE(unknown.success());
-  EXPECT_EQ(text_of(unknown), "no exit status can be had");
+  EXPECT_EQ(text_of(unknown), "the exit status is not known");
   EXPECT_EQ(exit_code_of_group({{worker(0, unknown, true, 0)}, 0}), ExitCode::kWorkerFailed);
 }
 
@@ -189,7 +189,7 @@ TEST(ReportTest, ManyRanksStayOnOneScreen) {
   GroupOutcome group;
   for (int rank = 0; rank < 1000; ++rank) group.workers.push_back(worker(rank, {1, 0}, rank == 5, rank));
   const std::string report = failure_report(group, group.workers[5], "n1");
-  EXPECT_THAT(report, HasSubstr("and 983 ranks more"));
+  EXPECT_THAT(report, HasSubstr("and 983 more ranks"));
   EXPECT_LT(std::count(report.begin(), report.end(), '\n'), 25);
 }
 
