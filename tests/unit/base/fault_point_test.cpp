@@ -5,7 +5,7 @@
 namespace accel::fault {
 namespace {
 
-// The tests are compiled without ACCEL_FAULTS, as all of a build is that has no fault points.
+// The tests are compiled without ACCEL_FAULTS, as src/base is in a build without fault points.
 TEST(FaultPointTest, IsTheCallAloneInABuildWithoutFaults) {
   const Scope scope("fail@1,kill@2");
   EXPECT_EQ(guard(Operation::kRename, "a", [] { return 5; }), 5);

@@ -37,7 +37,7 @@ TEST(ConfigFsdpTest, SizeBasedWrap) {
   const FsdpConfig config = resolve("fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_min_num_params: 2000");
   EXPECT_EQ(config.auto_wrap_policy, WrapPolicy::kSize);
   EXPECT_EQ(config.min_num_params, 2000);
-  // What `accelerate launch` passes on.
+  // `accelerate launch` passes on this default.
   EXPECT_EQ(resolve("fsdp_auto_wrap_policy: SIZE_BASED_WRAP").min_num_params, 100'000'000);
 }
 

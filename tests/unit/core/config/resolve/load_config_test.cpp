@@ -44,7 +44,7 @@ TEST_F(ConfigFileTest, FlagsBeatTheFileWhichBeatsTheEnvironment) {
   EXPECT_EQ(load(training()).config.fsdp.version, 2);
 }
 
-// Accelerate's key before there was mixed_precision.
+// Accelerate's older key for mixed_precision.
 TEST_F(ConfigFileTest, Fp16IsMixedPrecisionInItsOwnLayer) {
   const auto precision = [&](const std::string& yaml, const std::vector<std::string>& assignments = {}) {
     return load(yaml + "\n" + training(), assignments).config.mixed_precision;
@@ -275,7 +275,7 @@ TEST_F(ConfigFileTest, OnGpusTheNextUnitIsAlwaysGatheredAhead) {
   }
 }
 
-// What a plan needs is the model; GPUs, data and the place of the output may be elsewhere.
+// A plan needs the model. GPUs, data and the output may be on another machine.
 TEST_F(ConfigFileTest, APlanNeedsNeitherGpusNorData) {
   only_plans_ = true;
   std::filesystem::remove(dir_ / "a.txt");

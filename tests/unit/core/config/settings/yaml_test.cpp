@@ -61,14 +61,14 @@ TEST(ConfigYamlTest, RejectsBrokenDocumentsWithTheirPlace) {
   EXPECT_THAT(error_of("a: *nobody\n"), StartsWith("a.yaml:1:4"));
 }
 
-// yaml-cpp drops them.
+// yaml-cpp drops such lines.
 TEST(ConfigYamlTest, RejectsUnknownDirectives) {
   EXPECT_THAT(error_of("# c\n%% num_processes: 2\na: 1\n"),
               StartsWith("a.yaml:2:1: a line that begins with %"));
   EXPECT_THAT(error_of("%foo bar\na: 1\n"), StartsWith("a.yaml:1:1: "));
 }
 
-// yaml-cpp would make empty documents of it until memory is gone.
+// yaml-cpp would make empty documents from it until memory is exhausted.
 TEST(ConfigYamlTest, RejectsAClosingBracketThatNothingHasOpened) {
   EXPECT_THAT(error_of("{\"a\": 1}\n}\n"), StartsWith("a.yaml:2:1: "));
   EXPECT_THAT(error_of("a: 1\n}\n"), StartsWith("a.yaml:2:"));
