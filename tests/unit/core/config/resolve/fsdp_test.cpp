@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "core/config/settings/settings.hpp"
 
 namespace accel::core {
 namespace {
