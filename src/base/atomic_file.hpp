@@ -16,16 +16,16 @@ namespace accel {
 /// A file that appears under its name complete and durable, or not at all.
 ///
 /// It is written under a temporary name in the same directory. commit() syncs it, renames it and syncs the
-/// directory; without commit() the destructor removes the temporary file and the target stays as it was. What
-/// a killed process left of its work on the same target is removed at the start.
+/// directory. Without commit() the destructor removes the temporary file, and the target stays as it was. The
+/// constructor removes what a killed process left of its work on the same target.
 class AtomicFile {
  public:
   enum class Existing { kRefuse, kReplace };
   enum class Parents { kRequire, kMake };
 
-  /// Opens the temporary file. Directories above it are made under kMake, and removed again without commit();
-  /// under kRequire a missing one is an Error. An existing target is an Error under
-  /// kRefuse, both here and, should it appear meanwhile, at commit().
+  /// Opens the temporary file. kMake makes missing directories above it, and removes them again without
+  /// commit(); kRequire makes a missing one an Error. Under kRefuse an existing target is an Error, both here
+  /// and, if it appears meanwhile, at commit().
   AtomicFile(std::filesystem::path target, Existing existing, Parents parents = Parents::kRequire);
   AtomicFile(AtomicFile&&) = delete;
   AtomicFile& operator=(AtomicFile&&) = delete;

@@ -17,7 +17,7 @@ void* map_pages(std::size_t bytes) noexcept {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-/// Null if the system has none.
+/// Null if the system has no memory left.
 void* map_block(std::size_t bytes) noexcept {
   if (bytes < kLargePageBytes) return map_pages(bytes);
   auto* memory = static_cast<char*>(map_pages(bytes + kLargePageBytes));

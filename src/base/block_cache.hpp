@@ -9,34 +9,34 @@
 
 namespace accel {
 
-/// Large blocks of memory that are handed out again instead of being given back to the system, which fills
-/// each page with zeros before it hands it out anew (docs/design/015).
+/// A cache of large blocks of memory. A block that is given back is kept and serves a later request; the
+/// system would fill each of its pages with zeros first (docs/design/015).
 ///
-/// What is mapped, in use and kept, is never more than the most that was asked for at once: a block that
-/// fits none of the kept ones takes the place of those that were given back longest ago. So the peak of a
-/// process is what it would be without. A kept block serves requests down to 8/9 of its size.
-/// Any thread may call it.
+/// The mapped bytes, in use and kept together, never exceed the most that was in use at once: if no kept
+/// block fits a request, those that were given back longest ago are unmapped to make room. So the cache does
+/// not raise the peak of a process. A kept block serves requests down to 8/9 of its size. Any thread may call
+/// it.
 class BlockCache {
  public:
   struct Counts {
-    std::size_t live_bytes = 0;    ///< Asked for and not given back.
-    std::size_t peak_bytes = 0;    ///< The most of those at once.
-    std::size_t mapped_bytes = 0;  ///< What the system has given, in use or kept.
-    std::uint64_t mapped = 0;      ///< How often it was asked.
-    std::uint64_t reused = 0;      ///< How often it was not.
+    std::size_t live_bytes = 0;    ///< In use.
+    std::size_t peak_bytes = 0;    ///< The most bytes in use at once.
+    std::size_t mapped_bytes = 0;  ///< In use or kept.
+    std::uint64_t mapped = 0;      ///< Requests that the system served.
+    std::uint64_t reused = 0;      ///< Requests that a kept block served.
   };
 
   BlockCache() = default;
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
-  /// Unmaps what is kept. Blocks in use stay, and must not be given back any more.
+  /// Unmaps the kept blocks. Blocks in use stay valid, and must not be given back any more.
   ~BlockCache();
 
-  /// Uninitialised memory, on a boundary of 2 MiB if it is that large, else of a page; large pages if the
-  /// system has them. Throws std::bad_alloc.
+  /// Uninitialised memory. A block of 2 MiB or more is aligned to 2 MiB and asks for large pages; a smaller
+  /// one is aligned to a page. Throws std::bad_alloc.
   [[nodiscard]] void* take(std::size_t bytes);
 
-  /// False if `memory` is not a block of this cache in use; then nothing has happened.
+  /// Takes a block back. False, without any effect, if `memory` is not a block of this cache in use.
   bool give(void* memory) noexcept;
 
   [[nodiscard]] Counts counts() const;
@@ -44,8 +44,8 @@ class BlockCache {
  private:
   struct Block {
     void* memory;
-    std::size_t bytes;      ///< What is mapped, whole pages.
-    std::size_t requested;  ///< Whole pages, too.
+    std::size_t bytes;      ///< Mapped, in whole pages.
+    std::size_t requested;  ///< Requested, rounded up to whole pages.
   };
   using Kept = std::list<Block>;  // The oldest first.
 

@@ -34,7 +34,7 @@ void read_version_2(const fs::path& group, std::optional<double>& least) {
   if (file >> quota >> period && period > 0) take_least(least, quota / period);
 }
 
-/// Version 1: a quota of -1 is none.
+/// Version 1, where a quota of -1 means no limit.
 void read_version_1(const fs::path& group, std::optional<double>& least) {
   std::ifstream quota_file(group / "cpu.cfs_quota_us");
   std::ifstream period_file(group / "cpu.cfs_period_us");
@@ -43,8 +43,8 @@ void read_version_1(const fs::path& group, std::optional<double>& least) {
   if (quota_file >> quota && period_file >> period && period > 0) take_least(least, quota / period);
 }
 
-/// The group and those above it, up to the mount. In a container without a namespace of its own the path is
-/// the host's, of which only the mount itself is there.
+/// Reads the group and those above it, up to the mount. In a container without a namespace of its own the
+/// path is that of the host, and only the mount itself exists.
 template <class Read>
 void read_upwards(const fs::path& mount, const std::string& group, const Read& read) {
   fs::path relative = fs::path(group).relative_path();

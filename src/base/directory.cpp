@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/fault_point.hpp"
 #include "base/leftover.hpp"
 #include "base/log.hpp"
 
@@ -76,7 +76,9 @@ void link_or_copy(const fs::path& from, const fs::path& to, const struct stat& s
   }
   if (S_ISREG(status.st_mode)) return duplicate_file(from, to, status.st_mode & 07777);
   if (S_ISLNK(status.st_mode)) return duplicate_link(from, to);
-  throw Error(ErrorKind::kFailure, fmt::format("cannot copy '{}': it is no ordinary file", from.string()));
+  throw Error(ErrorKind::kFailure,
+              fmt::format("cannot copy '{}': it is not a regular file, a directory or a symbolic link",
+                          from.string()));
 }
 
 void link_directory(const fs::path& from, const fs::path& to, const std::vector<std::string>& except,
@@ -141,7 +143,7 @@ LinkResult link_entry(const fs::path& from, const fs::path& to) {
   switch (errno) {
     case EEXIST:
       return LinkResult::kTaken;
-    case EPERM:  // No links here, or none of a file of somebody else.
+    case EPERM:  // No links on this file system, or not to a file of another user.
     case EMLINK:
     case EXDEV:
     case ENOSYS:
@@ -180,7 +182,7 @@ void remove_tree(const fs::path& path) {
     for (const std::string& name : names_in(path)) remove_tree(path / name);
     remove_directory(path);
   } catch (const Error&) {
-    if (is_there(path)) throw;  // Otherwise somebody else was quicker.
+    if (is_there(path)) throw;  // Otherwise another process has removed it.
   }
 }
 
@@ -211,7 +213,7 @@ NewDirectories::~NewDirectories() {
     try {
       remove_directory(*path);
     } catch (const std::exception&) {
-      return;  // Somebody else uses it by now.
+      return;  // Another process uses it by now.
     }
   }
 }

@@ -8,7 +8,7 @@
 
 namespace accel {
 
-/// What sort of failure an Error is; it alone decides the exit code.
+/// What sort of failure an Error is. The kind alone decides the exit code.
 enum class ErrorKind {
   kFailure,      ///< The operating system refused, or something else went wrong.
   kUsage,        ///< The command line or the configuration is wrong.
@@ -24,10 +24,12 @@ ExitCode exit_code_of(ErrorKind kind);
 std::string_view name_of(ErrorKind kind);
 
 /// The one exception type of this project. The message says what failed, on what, what was found and what was
-/// expected; the hint says what to do. Context is added on the way up, outermost first:
+/// expected; the hint says what to do. Callers add context, so that the outermost stands first:
 ///
-///   throw Error(ErrorKind::kCorrupt, fmt::format("needs {} bytes, has {}", want, have)).hint("the file may
-///   be truncated"); catch (Error& e) { e.add_context(fmt::format("'{}'", path)); throw; }
+///   throw Error(ErrorKind::kCorrupt, fmt::format("needs {} bytes, has {}", want, have))
+///       .hint("the file may be truncated");
+///
+///   catch (Error& e) { e.add_context(fmt::format("'{}'", path)); throw; }
 class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string message);
@@ -48,12 +50,12 @@ class Error : public std::exception {
   std::string advice_;
 };
 
-/// An Error of kind kFailure for a failed system call: "cannot <action> '<path>': <strerror>". A call that a
-/// signal has ended throws what check_interrupted() throws.
+/// An Error of kind kFailure for a failed system call: "cannot <action> '<path>': <strerror>". For EINTR it
+/// first calls check_interrupted(), which throws if a signal has come.
 Error system_error(std::string_view action, std::string_view path, int errno_value);
 
-/// What was caught, as an Error: an Error as it is, std::filesystem's as a failed system call on its path,
-/// and any other with what it says. For the places that report what nobody below them has caught.
+/// Any exception as an Error: an Error as it is, one of std::filesystem as a failed system call on its path,
+/// and any other with its own message. For the places that report exceptions that nothing below them caught.
 Error error_of(const std::exception& failure);
 
 }  // namespace accel

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/fault_point.hpp"
 #include "base/text.hpp"
 
 namespace accel::fault {
@@ -78,7 +79,7 @@ bool takes_space(Operation operation) {
 bool is_write(Operation operation) { return operation == Operation::kWrite || operation == Operation::kCopy; }
 
 [[noreturn]] void refuse(std::string_view part) {
-  throw Error(ErrorKind::kUsage, fmt::format("'{}' is no plan of faults", part))
+  throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a plan of faults", part))
       .hint(
           "such as count, kill@17, killafter@17, torn@17, stop@17, full@17, fail@17:ENOSPC or "
           "fail@rename:EIO");
@@ -198,6 +199,8 @@ std::optional<Plan>& scoped_plan() {
 }
 
 }  // namespace
+
+bool is_built_in() { return kBuiltIn; }
 
 std::string_view name_of(Operation operation) { return kOperations[static_cast<std::size_t>(operation)]; }
 

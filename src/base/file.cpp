@@ -14,7 +14,7 @@
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/fault_point.hpp"
 #include "base/interrupt.hpp"
 
 namespace accel {
@@ -22,7 +22,7 @@ namespace {
 
 using fault::Operation;
 
-// The kernel would transfer at most 0x7ffff000 bytes in one call; less, so that signals are noticed soon.
+// The kernel transfers at most 0x7ffff000 bytes in one call. Smaller pieces notice signals sooner.
 constexpr std::size_t kMaxTransferBytes = std::size_t{64} << 20;
 
 int open_or_throw(const std::filesystem::path& path, int flags) {
@@ -49,8 +49,8 @@ void require_regular(const std::filesystem::path& path, const struct stat& statu
 
 File::File(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
 
-// A device is looked at before it is opened, which some devices answer by doing something. What was put there
-// in between is opened without waiting for anybody, and refused then.
+// The type is checked before the file is opened, because opening has effects on some devices. It is checked
+// again afterwards: what another process put there in between is opened without waiting, and refused then.
 File File::open_read(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) require_regular(path, status);
@@ -130,7 +130,7 @@ std::optional<std::uint64_t> File::copy_from(const File& source, std::uint64_t f
     if (errno == EINTR) continue;
     if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
       throw system_error("write", path_.string(), errno);
-    return std::nullopt;  // Other file systems, or a kernel without it.
+    return std::nullopt;  // The kernel or the file systems cannot.
   }
 }
 
@@ -212,7 +212,7 @@ void sync_directory(const std::filesystem::path& directory) {
   const int result = fault::guard(Operation::kSyncDirectory, directory, [&] { return ::fsync(fd); });
   const int error = errno;
   ::close(fd);
-  // Some network file systems cannot sync a directory and say EINVAL; there is nothing better to do on them.
+  // Some network file systems cannot sync a directory and return EINVAL. There is no other way on them.
   if (result != 0 && error != EINVAL) throw system_error("fsync", directory.string(), error);
 }
 

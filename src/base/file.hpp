@@ -13,15 +13,15 @@
 
 namespace accel {
 
-/// An open file descriptor, owned. All reads and writes are positional, so one File may be used by several
-/// threads. Every failure is an Error that names the path. What changes files passes through base/fault.hpp;
-/// reads, writes and syncs notice signals (base/interrupt.hpp).
+/// An open file descriptor, owned. All reads and writes are positional, so several threads may use one File.
+/// Every failure is an Error that names the path. Every call that changes a file is a fault point
+/// (base/fault.hpp); reads, writes and syncs call check_interrupted().
 class File {
  public:
-  /// Only a regular file: a FIFO, a device, a socket or a directory is an Error (kCorrupt) that says so, and
-  /// is never waited for.
+  /// Opens a regular file for reading, without ever waiting. A FIFO, a device, a socket or a directory is an
+  /// Error (kCorrupt) that says so.
   static File open_read(const std::filesystem::path& path);
-  /// Creates the file, which must not be there yet; mode is 0666 & ~umask.
+  /// Creates the file with mode 0666 & ~umask. A file that exists is an Error.
   static File create_new(const std::filesystem::path& path);
 
   File(File&& other) noexcept;
@@ -31,20 +31,20 @@ class File {
   ~File();
 
   [[nodiscard]] std::uint64_t size() const;
-  /// Fills `out` from `offset`; the end of the file before that is an Error of kind kCorrupt.
+  /// Fills `out` with the bytes from `offset` on. A file that ends before is an Error of kind kCorrupt.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  /// Lets the kernel copy up to `count` bytes at `from` in `source` to `to`: how many it did, 0 at the end of
-  /// `source`; nothing if it cannot between these two.
+  /// Lets the kernel copy up to `count` bytes from offset `from` of `source` to offset `to`. Returns how many
+  /// it copied, 0 at the end of `source`; absent if the kernel cannot copy between these two files.
   [[nodiscard]] std::optional<std::uint64_t> copy_from(const File& source, std::uint64_t from,
                                                        std::uint64_t to, std::uint64_t count);
-  /// Reserves space for `bytes` from the start, so that a full disk is noticed now; file systems without this
-  /// are none the worse. The size becomes at least `bytes`.
+  /// Reserves space for `bytes` from the start, so that a full disk is an Error now, and makes the size at
+  /// least `bytes`. On a file system that cannot reserve it has no effect.
   void reserve(std::uint64_t bytes);
   void truncate(std::uint64_t bytes);
-  /// fsync: returns once the bytes and the size are on stable storage.
+  /// Returns once the bytes and the size are on stable storage (fsync).
   void sync();
-  /// Closes and reports an error that close() returns; the destructor cannot.
+  /// Closes, and throws what the destructor cannot report.
   void close();
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -75,19 +75,20 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// The whole file as a string, or as bytes; larger than `limit_bytes` is an Error of kind kCorrupt.
+/// The whole file, as bytes or as text. A file of more than `limit_bytes` is an Error of kind kCorrupt.
 [[nodiscard]] LargeVector<std::byte> read_whole_file(const std::filesystem::path& path,
                                                      std::uint64_t limit_bytes);
 std::string read_text_file(const std::filesystem::path& path,
                            std::uint64_t limit_bytes = std::uint64_t{1} << 30);
 
-/// fsync of a directory, which makes the names created, renamed or removed in it durable.
+/// Makes the names created, renamed or removed in a directory durable (fsync).
 void sync_directory(const std::filesystem::path& directory);
 
-/// mkdir -p; then fsync of every directory in which a name appeared. Returns what it made, outermost first.
+/// Makes a directory and its missing parents, and syncs every directory in which a name appeared. Returns
+/// what it made, outermost first.
 std::vector<std::filesystem::path> make_directories(const std::filesystem::path& directory);
 
-/// rename(2), then fsync of the target's directory.
+/// Renames, then syncs the directory of the target.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// The directory that holds `path`: "." for a bare name.

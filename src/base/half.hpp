@@ -5,8 +5,8 @@
 
 namespace accel {
 
-/// The 16-bit floating types, as bits, and float: exact one way, rounded to nearest even the other;
-/// infinities stay, NaNs stay NaNs.
+/// Conversions between float and the bits of the 16-bit floating types. To float they are exact; from float
+/// they round to nearest even. Infinities stay infinities, and NaNs stay NaNs.
 
 inline float float_of_half(std::uint16_t half) {
   const std::uint32_t magnitude = half & 0x7fffU;

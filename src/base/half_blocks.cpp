@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kWidth = 8;
 
-// Not __builtin_cpu_supports("f16c"), which clang 14 does not know; avx2 says that the system saves the
-// registers.
+// clang 14 does not know __builtin_cpu_supports("f16c"). The check for avx2 also says that the operating
+// system saves the registers.
 bool has_f16c() {
   static const bool has = [] {
     unsigned eax = 0;
@@ -28,7 +28,7 @@ bool has_f16c() {
   return has;
 }
 
-/// How many it has done: all but less than kWidth.
+/// Returns how many it has converted: all but fewer than kWidth.
 __attribute__((target("avx2,f16c"))) std::size_t widen(const std::uint16_t* halves, float* floats,
                                                        std::size_t count) {
   std::size_t i = 0;
@@ -39,7 +39,7 @@ __attribute__((target("avx2,f16c"))) std::size_t widen(const std::uint16_t* halv
   return i;
 }
 
-// A NaN keeps its payload there; half.hpp makes one of them all.
+// The instruction keeps the payload of a NaN; half.hpp gives every NaN the same.
 __attribute__((target("avx2,f16c"))) std::size_t narrow(const float* floats, std::uint16_t* halves,
                                                         std::size_t count) {
   const __m128i magnitude = _mm_set1_epi16(0x7fff);

@@ -5,8 +5,8 @@
 
 namespace accel {
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP do not end the process but are noticed by check_interrupted(),
-/// so that a command can clean up; another one ends it at once. A signal that was ignored stays ignored
+/// While it lives, the first SIGINT, SIGTERM or SIGHUP does not end the process but makes check_interrupted()
+/// throw, so that a command can clean up. The second ends it at once. A signal that was ignored stays ignored
 /// (nohup). Not nested.
 class InterruptGuard {
  public:
@@ -24,8 +24,8 @@ inline std::atomic<int> interrupting_signal{0};
 [[noreturn]] void throw_interrupted();
 }  // namespace detail
 
-/// Throws an Error of kind kInterrupted (SIGINT) or kTerminated if a signal has come. Every read, write and
-/// sync of a File calls it; loops that work long without one should, some ten times a second.
+/// Throws an Error of kind kInterrupted (SIGINT) or kTerminated (the others) if a signal has come. Every
+/// read, write and sync of a File calls it. Long loops without these should call it some ten times a second.
 inline void check_interrupted() {
   if (detail::interrupting_signal.load(std::memory_order_relaxed) != 0) [[unlikely]]
     detail::throw_interrupted();

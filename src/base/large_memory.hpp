@@ -8,13 +8,13 @@
 
 namespace accel {
 
-/// Memory for arrays of many megabytes, which asks the system for large pages: a page of 2 MB is one fault
-/// where small ones are 512, and filling gigabytes takes a quarter less time. Throws std::bad_alloc.
+/// Memory for arrays of many megabytes, for which the system is asked for large pages: a page of 2 MB is one
+/// fault where small ones are 512, and filling gigabytes takes a quarter less time. Throws std::bad_alloc.
 [[nodiscard]] void* allocate_large(std::size_t bytes);
 void free_large(void* memory) noexcept;
 
-/// An allocator over that, which leaves what a resize adds as it is: only for types of plain values, and
-/// for who writes an element before reading it.
+/// An allocator on allocate_large(). Elements that a resize adds are not initialised, so it is only for plain
+/// values that are written before they are read.
 template <class T>
 class LargeAllocator {
  public:
@@ -22,7 +22,7 @@ class LargeAllocator {
 
   LargeAllocator() = default;
   template <class U>
-  LargeAllocator(const LargeAllocator<U>&) {}  // NOLINT(google-explicit-constructor): as allocators are.
+  LargeAllocator(const LargeAllocator<U>&) {}  // NOLINT(google-explicit-constructor): allocators convert.
 
   T* allocate(std::size_t count) {
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "base/host_name.hpp"
 #include "base/log.hpp"
 
 namespace accel {
@@ -29,7 +29,7 @@ constexpr std::string_view kIncomplete = ".incomplete-";
 constexpr std::string_view kDeleting = ".deleting-";
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr std::size_t kHostDigits = 8;
-constexpr std::size_t kMostNameBytes = 180;  // Leaves room for the rest in the 255 of most file systems.
+constexpr std::size_t kMostNameBytes = 180;  // Most file systems allow 255; the rest is for the token.
 constexpr std::chrono::hours kForeignAge{24};
 
 std::uint32_t fnv1a(std::string_view text) {
@@ -39,11 +39,7 @@ std::uint32_t fnv1a(std::string_view text) {
 }
 
 const std::string& host() {
-  static const std::string hash = [] {
-    std::array<char, 256> name{};
-    ::gethostname(name.data(), name.size() - 1);
-    return fmt::format("{:08x}", fnv1a(name.data()));
-  }();
+  static const std::string hash = fmt::format("{:08x}", fnv1a(host_name()));
   return hash;
 }
 
@@ -103,13 +99,13 @@ class Sweeper {
 
   void sweep() {
     const std::string name = target_.filename().string();
-    // Deleting ones first: they need their partners.
+    // kDeleting comes first, because finish_exchange() looks for its partner of kind kBeside.
     for (const LeftoverKind kind : {LeftoverKind::kDeleting, LeftoverKind::kBeside, LeftoverKind::kFile}) {
       for_each(parent_, prefix_of(name, kind), [&](const fs::path& path, std::string_view token) {
         const LeftoverLock lock(path);
         if (!is_abandoned(path, lock, token)) return;
-        if (kind == LeftoverKind::kDeleting && !settle_exchange(path, token)) return;
-        sync_directory(parent_);  // The commit that made this superfluous comes first.
+        if (kind == LeftoverKind::kDeleting && !finish_exchange(path, token)) return;
+        sync_directory(parent_);  // The commit that replaced it must be durable first.
         remove_tree(path);
       });
     }
@@ -124,9 +120,9 @@ class Sweeper {
   }
 
  private:
-  // An exchange by two renames may have stopped between them: then the old directory gets its name back, and
-  // false is returned, since nothing is left to remove.
-  bool settle_exchange(const fs::path& deleting, std::string_view token) {
+  // An exchange by two renames may have stopped between them. Then the old directory gets its name back, and
+  // the result is false: `deleting` does not exist any more.
+  bool finish_exchange(const fs::path& deleting, std::string_view token) {
     const fs::path partner =
         parent_ / (prefix_of(target_.filename().string(), LeftoverKind::kBeside) + std::string(token));
     if (!is_there(partner)) return true;
@@ -169,7 +165,7 @@ LeftoverLock::LeftoverLock(const fs::path& path) {
     state_ = errno == EWOULDBLOCK ? State::kTaken : State::kNotSupported;
     return;
   }
-  // Whoever held it may have removed what it was on.
+  // The previous owner may have removed the file.
   struct stat status {};
   state_ = ::fstat(fd_, &status) == 0 && status.st_nlink == 0 ? State::kGone : State::kHeld;
 }
@@ -217,7 +213,7 @@ bool is_leftover_name(std::string_view name) {
 }
 
 void sweep_leftovers(const fs::path& target) {
-  // A directory is worked on under its own name, whatever link led to it.
+  // The temporary names of a directory are made from its own name, not from that of a link to it.
   std::error_code error;
   const fs::path real = fs::is_directory(target) ? fs::canonical(target, error) : target;
   if (!error) Sweeper(real.has_filename() ? real : real.parent_path()).sweep();

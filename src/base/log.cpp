@@ -85,7 +85,7 @@ Redirect::Redirect(Write write) : previous_(logger()->sinks()) {
 
 Redirect::~Redirect() { logger()->sinks() = std::move(previous_); }
 
-// What is merely said needs no label; what went wrong does.
+// Only warnings and errors have a label.
 void debug(std::string_view message) { logger()->log(spdlog::level::debug, visible(message)); }
 void info(std::string_view message) { logger()->log(spdlog::level::info, visible(message)); }
 void warn(std::string_view message) {

@@ -15,13 +15,12 @@ enum class Level { kQuiet, kNormal, kVerbose };
 enum class Color { kAuto, kAlways, kNever };
 
 /// Sets up the one logger, which writes to stderr; stdout is for results alone. `prefix` stands before every
-/// line
-/// ("accel", or "rank 1" in a worker). Call once at the start of main; before it, lines go out plainly.
-/// `NO_COLOR` in the environment counts as kNever under kAuto.
+/// line ("accel", or "rank 1" in a worker). Call once at the start of main; before that the prefix is "accel"
+/// and the level kNormal. Under kAuto, `NO_COLOR` in the environment means kNever.
 void init(std::string_view prefix, Level level, Color color);
 
-/// While it lives, lines go to `write`, each with its end, instead of to stderr: for a process that must not
-/// wait for whoever reads stderr. Not nested, and no init() meanwhile.
+/// While it lives, lines, with their newlines, go to `write` instead of to stderr: for a process that must
+/// not wait for the reader of its stderr. Not nested, and init() must not be called meanwhile.
 class Redirect {
  public:
   using Write = std::function<void(std::string_view line)>;
@@ -35,8 +34,8 @@ class Redirect {
   std::vector<std::shared_ptr<spdlog::sinks::sink>> previous_;
 };
 
-/// One line each, of which base/visible.hpp makes what a terminal may have. An error may have several lines:
-/// what of it comes from files has been made visible by whoever joins the lines.
+/// Each logs one line, after visible() of base/visible.hpp. An error may have several lines; whoever joins
+/// them makes the text that comes from files visible first.
 void debug(std::string_view message);  ///< Only with --verbose.
 void info(std::string_view message);   ///< Not with --quiet.
 void warn(std::string_view message);

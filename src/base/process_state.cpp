@@ -13,8 +13,8 @@ namespace {
 void open_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The lowest free number is this one. Without /dev the root directory serves: it cannot be written
-    // either.
+    // open() takes the lowest free number, which is this one. Without /dev the root directory takes its
+    // place: it cannot be written either.
     if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) [[maybe_unused]]
       const int root = ::open("/", O_RDONLY);
   }

@@ -2,13 +2,13 @@
 
 namespace accel {
 
-/// Puts in order what a process inherits and what every program of ours relies on. Call first in main, before
+/// Repairs the inherited state that every program of this project relies on. Call first in main, before
 /// anything opens a file or starts a thread.
 ///
-/// - A closed standard descriptor is opened on /dev/null in the wrong direction, so that its number is not
-///   given to a file of ours, and reading or writing it fails with EBADF as it would when closed.
+/// - A closed standard descriptor is opened on /dev/null in the wrong direction. So no other file gets its
+///   number, and reading or writing it fails with EBADF as on a closed one.
 /// - Signals are as reset_signals() leaves them, and SIGXFSZ is ignored, so that a write beyond `ulimit -f`
-///   fails with EFBIG as a write to a full disk fails with ENOSPC.
+///   fails with EFBIG.
 void reset_process_state();
 
 /// Unblocks every signal, and gives default dispositions to those that are ignored. SIGHUP, SIGINT and

@@ -6,9 +6,9 @@
 
 namespace accel {
 
-/// How far a long piece of work has come, on stderr: a bar that is redrawn when stderr is a terminal,
-/// otherwise a line every few seconds, and nothing at all if the work is done before the first would be due.
-/// Not for use by several threads at once.
+/// Shows on stderr how far a long piece of work has come: a bar that is redrawn if stderr is a terminal, else
+/// a line every few seconds. Work that is done before the first line is due shows nothing. One thread at a
+/// time may use it.
 class Progress {
  public:
   enum class Mode { kOff, kAuto };
@@ -17,7 +17,7 @@ class Progress {
   Progress(std::string label, std::uint64_t total_bytes, Mode mode);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /// Takes the bar away.
+  /// Removes the bar.
   ~Progress();
 
   void add(std::uint64_t bytes);

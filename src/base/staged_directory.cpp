@@ -10,7 +10,7 @@
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/fault_point.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 
@@ -34,7 +34,7 @@ bool is_inside(const fs::path& path, const fs::path& directory) {
   return end == directory.end();
 }
 
-// The new directory stands where the old one stood, so it gets its mode, and its owner if that may be.
+// The new directory replaces the old one, so it gets its mode, and its owner if that is permitted.
 void take_after(const fs::path& directory, const fs::path& model) {
   struct stat status {};
   if (::stat(model.c_str(), &status) != 0) throw system_error("stat", model.string(), errno);
@@ -43,7 +43,8 @@ void take_after(const fs::path& directory, const fs::path& model) {
   set_mode(directory, status.st_mode & 07777);
 }
 
-// Puts `staged` in the place of `target`; returns where the old one is now. Both are as before on an Error.
+// Puts `staged` in the place of `target` and returns where the old directory is now. An Error leaves both as
+// they were.
 fs::path swap_directories(const fs::path& staged, const fs::path& target) {
   const fs::path parent = parent_of(target);
   if (exchange_entries(staged, target)) {
@@ -55,7 +56,7 @@ fs::path swap_directories(const fs::path& staged, const fs::path& target) {
     }
     return staged;
   }
-  // sweep_leftovers() knows these names, should this process die in between.
+  // If this process dies in between, sweep_leftovers() knows these names.
   fs::path old = deleting_name(staged);
   rename_entry(target, old);
   try {
@@ -77,7 +78,7 @@ StagedDirectory::StagedDirectory(const fs::path& target, Options options)
   sweep_leftovers(target_);
   inside_ = is_there(target_);
   if (inside_ && !fs::is_directory(target_))
-    throw Error(ErrorKind::kFailure, fmt::format("'{}' is no directory", target_.string()));
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is not a directory", target_.string()));
   if (inside_ && options_.existing == Existing::kRefuse) {
     const std::vector<std::string> taken = taken_names({});
     if (!taken.empty()) throw already_there(target_ / taken.front());
@@ -133,7 +134,7 @@ void StagedDirectory::commit() {
   finish();
 }
 
-// Sorted, the seal last.
+// The names in sorted order, but the seal last.
 std::vector<std::string> StagedDirectory::staged_names() const {
   std::vector<std::string> names = names_in(staging_);
   if (seal_.empty()) return names;
@@ -153,7 +154,7 @@ std::vector<std::string> StagedDirectory::taken_names(const std::vector<std::str
   return taken;
 }
 
-// False if the target is there.
+// False if the target exists.
 bool StagedDirectory::place_whole() {
   if (!rename_to_free(staging_, target_)) return false;
   try {
@@ -169,7 +170,7 @@ bool StagedDirectory::place_whole() {
 // False if the file system has no hard links.
 bool StagedDirectory::place_in(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    // What the seal vouches for is durable before it. discard() undoes what a failure leaves half done.
+    // The other names must be durable before the seal. After a failure discard() removes the links.
     if (name == names.back()) sync_directory(target_);
     switch (link_entry(staging_ / name, target_ / name)) {
       case LinkResult::kLinked:
@@ -213,7 +214,7 @@ void StagedDirectory::exchange(const std::vector<std::string>& names) {
     staging_ = beside;
     inside_ = false;
   }
-  // While this is held nobody sweeps the old directory under its new name.
+  // While this lock is held, no process sweeps the old directory under its new name.
   const LeftoverLock old_lock(target_);
   bool alone = old_lock.state() != LeftoverLock::State::kTaken;
   std::vector<std::string> except = names;
@@ -230,7 +231,7 @@ void StagedDirectory::exchange(const std::vector<std::string>& names) {
   sync_directory(staging_);
   staging_ = swap_directories(staging_, target_);
   try {
-    link_tree(staging_, target_, except);  // What others put there in the meantime.
+    link_tree(staging_, target_, except);  // Entries that others made in the meantime.
   } catch (const Error& error) {
     log::warn(fmt::format("'{}' is kept: {}", staging_.string(), error.message()));
     staging_.clear();

@@ -16,22 +16,23 @@ namespace accel {
 
 /// A set of files that appears in a directory together, complete and durable, or not at all.
 ///
-/// The files are written into a directory of their own, staging(). commit() syncs them and brings them to the
+/// The files are written into a directory of their own, staging(). commit() syncs them and moves them to the
 /// target:
 ///
-/// - no target: the staging directory, `NAME.incomplete-...` beside it, is renamed to the target;
-/// - the target is a directory and none of the names is taken: the staging directory, hidden in the target,
-///   is emptied into it, the seal last, and all other entries of the target stay;
-/// - some are taken, files of an earlier output are there (`belongs`), a directory was written, or there are
-/// no
-///   hard links: a whole new directory (what was written, and hard links or copies of all other entries) is
-///   exchanged with the target in one instant, and the old one removed. Under kRefuse the first two are an
-///   Error. A single file that replaces just its namesake is only renamed.
+/// - The target does not exist. The staging directory, `NAME.incomplete-...` beside it, is renamed to the
+///   target.
+/// - The target is a directory, and none of the names is taken. The files are linked from the staging
+///   directory, which is hidden in the target, the seal last. All other entries of the target stay.
+/// - A name is taken, the target holds files of an earlier output (`belongs`), a directory was written, or
+/// the
+///   file system has no hard links. A new directory, which holds what was written and hard links or copies of
+///   all other entries, is exchanged with the target atomically, and the old one is removed. Under kRefuse
+///   the first two of these cases are an Error. A single file that replaces one of the same name is only
+///   renamed.
 ///
-/// Without commit() the destructor removes all that was made. Whatever happens in between, a kill or a loss
-/// of power included, the target is absent, as it was, or complete; one without its seal counts as absent,
-/// and the next StagedDirectory on the same target takes its files away with all other leftovers of dead
-/// processes.
+/// Without commit() the destructor removes all that was made. After a kill or a loss of power at any point
+/// the target is absent, as it was, or complete. A target without its seal counts as absent, and the next
+/// StagedDirectory on it removes its files together with other leftovers of dead processes.
 class StagedDirectory {
  public:
   using Existing = AtomicFile::Existing;
@@ -45,28 +46,29 @@ class StagedDirectory {
   };
 
   /// Sweeps leftovers and makes the staging directory, with missing parents of the target. A target that is
-  /// no directory, or under kRefuse one that holds a file that belongs, is an Error.
+  /// not a directory is an Error, and so is, under kRefuse, one that holds a file of an earlier output.
   StagedDirectory(const std::filesystem::path& target, Options options);
   StagedDirectory(StagedDirectory&&) = delete;
   StagedDirectory& operator=(StagedDirectory&&) = delete;
   ~StagedDirectory();
 
-  /// Where to write. commit() takes all that lies here, files and directories, whoever wrote them.
+  /// The directory to write into. commit() takes all files and directories that lie here.
   [[nodiscard]] const std::filesystem::path& staging() const { return staging_; }
-  /// Throws if `name` is taken in the target and may not be replaced: for knowing before much is written.
+  /// Throws if `name` is taken in the target and may not be replaced. Call it before much is written.
   void check_free(std::string_view name) const;
-  /// check_free, then a new file of that name in staging(). It may be closed or moved about before commit().
+  /// Calls check_free() and creates a file of that name in staging(). It may be closed or renamed before
+  /// commit().
   [[nodiscard]] File create(std::string_view name);
-  /// Names the file whose presence says that the others are complete (an index, `.metadata`): it appears
-  /// last. Without this the last name in sorted order does.
+  /// Names the seal, the file whose presence says that the others are complete (an index, `.metadata`). It
+  /// appears last. Without this call the seal is the last name in sorted order.
   void set_seal(std::string_view name) { seal_ = name; }
 
-  /// Syncs every file and directory in staging() and brings them to the target. Nothing may be written
-  /// afterwards. An Error here leaves the target as it was, unless the message says that only its durability
-  /// is unknown.
+  /// Syncs every file and directory in staging() and moves them to the target. Nothing may be written
+  /// afterwards. An Error leaves the target as it was, unless the message says that only its durability is
+  /// unknown.
   void commit();
 
-  /// As given, made absolute and free of symbolic links.
+  /// The target as given, made absolute and with symbolic links resolved.
   [[nodiscard]] const std::filesystem::path& target() const { return target_; }
 
  private:
@@ -84,7 +86,7 @@ class StagedDirectory {
   Options options_;
   NewDirectories parents_;
   std::filesystem::path staging_;
-  std::optional<LeftoverLock> lock_;  ///< Held while staging_ is ours.
+  std::optional<LeftoverLock> lock_;  ///< Held while staging_ exists.
   std::string seal_;
   bool inside_ = false;  ///< staging_ lies in the target.
 };

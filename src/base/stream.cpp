@@ -17,10 +17,10 @@ namespace accel {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
-constexpr int kWaitMs = 100;  // A signal may come between the look at it and the wait.
+constexpr int kWaitMs = 100;  // A signal may come between check_interrupted() and poll().
 
-/// Waits until reading does not wait any more. A FIFO that nobody has opened for writing yet is not at its
-/// end.
+/// Waits until there is something to read, or the end. A FIFO that nobody has opened for writing yet is not
+/// at its end.
 void wait_for_input(int fd) {
   pollfd waiting{fd, POLLIN, 0};
   int ready = 0;

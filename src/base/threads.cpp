@@ -42,7 +42,7 @@ void run_both(const std::function<void()>& first, const std::function<void()>& s
   };
   {
     const std::jthread other(guarded);
-    first();  // If it throws, the other is waited for all the same.
+    first();  // If it throws, the jthread waits for the other.
   }
   if (failure) std::rethrow_exception(failure);
 }

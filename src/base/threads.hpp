@@ -4,16 +4,16 @@
 
 namespace accel {
 
-/// Threads to use when nobody says how many: one a usable CPU, two at least and four at most. More than that
-/// only waits for memory.
+/// How many threads to use if nobody says: one per usable CPU, at least two and at most four. More of them
+/// only wait for memory.
 [[nodiscard]] unsigned default_threads();
 
-/// Runs `work` on `threads` threads, this one included, and waits for all. The first exception that one
-/// throws is thrown here, when all are done.
+/// Runs `work` on `threads` threads, this one included, and waits for all. Then it throws the first exception
+/// that one of them threw.
 void run_on_threads(unsigned threads, const std::function<void()>& work);
 
-/// Runs both at once, `first` on this thread, and waits for both. If both throw, it is the first's that is
-/// thrown here.
+/// Runs both at once, `first` on this thread, and waits for both. If both throw, it throws the exception of
+/// `first`.
 void run_both(const std::function<void()>& first, const std::function<void()>& second);
 
 }  // namespace accel

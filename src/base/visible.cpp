@@ -10,7 +10,7 @@ namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< 0: what stands there is not UTF-8.
+  std::size_t bytes = 0;  ///< 0: the text does not begin with UTF-8.
 };
 
 std::uint32_t byte_at(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }
@@ -34,7 +34,7 @@ Character first_of(std::string_view text) {
 
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code <= 0x9f); }
 
-/// Characters that are no controls, but change where on the screen others appear.
+/// Whether the character, which is not a control, changes where others appear on the screen.
 bool moves_others(std::uint32_t code) {
   return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);
@@ -53,8 +53,8 @@ std::string escape_of(std::uint32_t code) {
   }
 }
 
-/// `text` anew: `on_character(result, code, bytes)` appends what stands for a character, and `on_byte(byte)`
-/// is what stands for a byte that is not UTF-8.
+/// Rewrites `text`: `on_character(result, code, bytes)` appends the replacement of a character, and
+/// `on_byte(byte)` returns that of a byte that is not UTF-8.
 template <class OnCharacter, class OnByte>
 std::string rewritten(std::string_view text, OnCharacter on_character, OnByte on_byte) {
   std::string result;

@@ -8,7 +8,7 @@
 
 #include "cli/command_line.hpp"
 #include "core/config/settings/settings.hpp"
-#include "core/config/settings/value.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::cli {
 
@@ -29,7 +29,7 @@ class LaunchFlags {
   bool cpu_ = false;
 };
 
-/// Looks up a variable of this process, as core::Environment.
+/// Looks up a variable of this process, as accel::Environment.
 [[nodiscard]] std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace accel::cli

@@ -53,7 +53,7 @@ def test_signals_end_the_run(running, script, number, code):
     os.kill(run.pid, number)
     returned, _, err = run.finish()
     assert returned == code, err
-    assert "killing them" in err if script == "deaf" else "interrupted by SIGINT" in err or "ended by SIGTERM" in err
+    assert "killing them" in err if script == "deaf" else "interrupted by SIGINT" in err or "terminated by SIGTERM" in err
     assert run.survivors() == []
 
 

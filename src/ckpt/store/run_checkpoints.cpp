@@ -22,6 +22,11 @@ constexpr std::string_view kPrefix = "checkpoint_";
 constexpr std::string_view kIncomplete = ".incomplete";
 constexpr std::string_view kDeleting = ".deleting";
 
+/// Whether sweep() removes it.
+bool is_unfinished(std::string_view name) {
+  return name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting));
+}
+
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
@@ -46,8 +51,7 @@ fs::path RunCheckpoints::incomplete_path_of(std::int64_t step) const {
 void RunCheckpoints::sweep() {
   if (!fs::is_directory(root_)) return;
   for (const std::string& name : names_in(root_)) {
-    if (name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting)))
-      remove_quietly(root_ / name);
+    if (is_unfinished(name)) remove_quietly(root_ / name);
   }
 }
 
@@ -61,6 +65,15 @@ std::vector<std::int64_t> RunCheckpoints::steps() const {
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+std::optional<std::string> RunCheckpoints::first_name() const {
+  std::error_code unreadable;
+  if (!fs::is_directory(root_, unreadable)) return std::nullopt;
+  for (const std::string& name : names_in(root_)) {
+    if (name.starts_with(kPrefix) && !is_unfinished(name)) return name;
+  }
+  return std::nullopt;
 }
 
 void RunCheckpoints::begin(std::int64_t step) {

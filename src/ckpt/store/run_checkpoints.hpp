@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace accel::ckpt {
@@ -19,6 +21,9 @@ class RunCheckpoints {
   void sweep();
   /// The steps of the complete checkpoints, ascending.
   [[nodiscard]] std::vector<std::int64_t> steps() const;
+  /// The first entry of the root, by name, that sweep() keeps and whose name begins as that of a checkpoint,
+  /// complete or not. A run that starts from scratch must not find any.
+  [[nodiscard]] std::optional<std::string> first_name() const;
   [[nodiscard]] std::filesystem::path path_of(std::int64_t step) const;
   /// Where the checkpoint of `step` is written before it is complete.
   [[nodiscard]] std::filesystem::path incomplete_path_of(std::int64_t step) const;

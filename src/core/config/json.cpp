@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// Every struct is described once, by a function that shows each of its fields to a visitor; one visitor
-// writes JSON, the other reads it. So no field can be written and not read back.
+// Each struct is described once, by a function that shows each of its fields to a visitor. One visitor writes
+// JSON, the other reads it, so every field that is written is also read.
 
 template <class Visitor, class T>
 void visit_fields(Visitor& v, T& config);
@@ -80,7 +80,7 @@ json to_json_value(const T& value) {
 template <class T>
 void from_json_value(const json& document, const std::string& where, T& value);
 
-/// Reads the fields of one object; finish() rejects what no field asked for.
+/// Reads the fields of one object. finish() rejects a key that no field has.
 class Reader {
  public:
   Reader(const json& document, std::string where) : document_(document), where_(std::move(where)) {
@@ -168,7 +168,7 @@ void from_json_value(const json& document, const std::string& where, T& value) {
   }
 }
 
-/// The one description of each struct. `T` is const when writing.
+/// The description of each struct. `T` is const when writing.
 template <class Visitor, class T>
 void visit_fields(Visitor& v, T& c) {
   using Struct = std::remove_const_t<T>;

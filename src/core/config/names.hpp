@@ -9,8 +9,7 @@
 
 namespace accel::core {
 
-/// The names of each enum of config.hpp, as Accelerate's YAML writes them; the first of two names for a value
-/// is its canonical one.
+/// The names of each enum of config.hpp, as Accelerate's YAML writes them.
 template <class Enum>
 struct EnumNames;
 

@@ -1,9 +1,10 @@
+#include "core/launch/find_program.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "core/launch/launch.hpp"
 
 namespace accel::core {
 namespace {

@@ -6,18 +6,18 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
-#include "base/atomic_file.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/host_name.hpp"
 #include "base/leftover.hpp"
 #include "base/log.hpp"
 #include "core/launch/agent/report.hpp"
 #include "core/launch/agent/scratch.hpp"
 #include "core/launch/agent/supervisor.hpp"
+#include "core/launch/find_program.hpp"
+#include "core/launch/run_directory.hpp"
 #include "core/launch/world/address.hpp"
 #include "core/launch/world/environment.hpp"
 #include "core/launch/world/machine.hpp"
@@ -46,79 +46,14 @@ int choose_port(const LoadedConfig& loaded) {
   return port;
 }
 
-std::filesystem::path log_root(const Config& config) {
-  if (!config.launch.log_dir.empty()) return config.launch.log_dir;
-  return config.training ? config.training->output_dir / "logs" : std::filesystem::path();
-}
-
-/// The directory that a training writes into, made if need be, and locked as long as the launcher lives (its
-/// workers are killed if it is): another run would write over this one's logs and configuration, and take its
-/// unfinished checkpoints for those of a dead one. Where the file system has no locks, nothing is told.
-LeftoverLock lock_output(const std::filesystem::path& folder) {
-  make_directories(folder);
-  LeftoverLock lock(std::filesystem::canonical(folder));
-  if (lock.state() == LeftoverLock::State::kTaken) {
-    throw Error(ErrorKind::kUsage, fmt::format("another run is writing into '{}'", folder.string()))
-        .hint("wait until it ends, or choose another output_dir");
-  }
-  return lock;
-}
-
-/// `work`, whose errors say which key is at fault, and where it was set.
-template <class Work>
-auto blamed_on(std::string_view key, const LoadedConfig& loaded, const Work& work) {
-  try {
-    return work();
-  } catch (Error& error) {
-    error.add_context(fmt::format("{}'{}'", loaded.settings.where(key), key));
-    throw;
-  }
-}
-
-/// A run starts its metrics anew; those of an earlier run must not be lost by it.
-void refuse_earlier_metrics(const LoadedConfig& loaded) {
-  static constexpr std::string_view kKey = "training.output_dir";
-  const std::filesystem::path file = loaded.config.training->output_dir / "metrics.jsonl";
-  std::error_code error;
-  const bool is_there = std::filesystem::exists(std::filesystem::status(file, error));
-  const bool is_regular = std::filesystem::is_regular_file(file, error);
-  if (!is_there || (is_regular && std::filesystem::file_size(file, error) == 0)) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("{}'{}': '{}' {}", loaded.settings.where(kKey), kKey, file.string(),
-                          is_regular ? "holds the metrics of an earlier run" : "is not a regular file"))
-      .hint("choose another output_dir, or move that file away");
-}
-
-/// rank 0 hosts its store on this machine, and all ranks connect to it by this name.
+/// Rank 0 hosts its store on this machine, and all ranks connect to it by this name.
 void check_main_process_ip(const LoadedConfig& loaded) {
-  static constexpr std::string_view kKey = "main_process_ip";
   try {
-    check_own_address(loaded.config.launch.main_process_ip);
+    blamed_on("main_process_ip", loaded.settings,
+              [&] { check_own_address(loaded.config.launch.main_process_ip); });
   } catch (Error& error) {
-    error.add_context(fmt::format("{}'{}'", loaded.settings.where(kKey), kKey));
     throw std::move(error).hint("on one machine leave it out: 127.0.0.1 is the default");
   }
-}
-
-/// Writes the file that every worker reads its configuration from, and returns its path.
-std::filesystem::path write_resolved(const Config& config) {
-  const std::filesystem::path& folder = config.training->output_dir;
-  std::string text;
-  try {
-    text = config_to_json(config).dump(2) + "\n";
-  } catch (const nlohmann::json::exception&) {
-    throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
-  }
-  std::filesystem::path file = std::filesystem::absolute(folder / "config.resolved.json").lexically_normal();
-  write_file_atomically(file, text);
-  return file;
-}
-
-/// Like mkdir -p, without the syncs that durable data needs.
-void make_log_directory(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw system_error("create", folder.string(), error.value());
 }
 
 LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Variables& shared,
@@ -134,9 +69,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Var
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {
       worker.log_dir = logs / "attempt_0" / fmt::format("rank_{}", worker.rank);
-      const bool is_set = !request.loaded.config.launch.log_dir.empty();
-      blamed_on(is_set ? "launch.log_dir" : "training.output_dir", request.loaded,
-                [&] { make_log_directory(worker.log_dir); });
+      make_log_directory(worker.log_dir, request.loaded);
     }
     worker.variables = torchrun_variables(world, local_rank, worker.error_file);
     worker.variables.insert(shared.begin(), shared.end());
@@ -145,7 +78,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Var
   return plan;
 }
 
-/// What is wrong with the run; absent if nothing is.
+/// The failure of the run; absent if it succeeded or was preempted.
 std::optional<Error> failure_of(const GroupOutcome& group) {
   switch (exit_code_of_group(group)) {
     case ExitCode::kSuccess:
@@ -154,20 +87,20 @@ std::optional<Error> failure_of(const GroupOutcome& group) {
     case ExitCode::kInterrupted:
       return Error(ErrorKind::kInterrupted, "interrupted by SIGINT");
     case ExitCode::kTerminated:
-      return Error(ErrorKind::kTerminated, "ended by SIGTERM");
+      return Error(ErrorKind::kTerminated, "terminated by SIGTERM");
     default:
       break;
   }
   const WorkerOutcome* cause = root_cause(group);
-  // None failed by itself only when the group was stopped because one had been preempted and others did not
-  // follow.
+  // Without a worker that failed by itself, the group was stopped because some ranks were preempted and
+  // others did not follow.
   if (cause == nullptr)
     return Error(ErrorKind::kWorker, "some ranks stopped for preemption and others did not");
   return Error(ErrorKind::kWorker, failure_report(group, *cause, host_name()));
 }
 
-/// Ends this process with `code` in a second, if it still runs then: whoever has interrupted the run does not
-/// wait until somebody reads the last message.
+/// Ends this process with `code` after a second. After an interrupt it must not wait for a reader of its last
+/// message.
 void leave_soon(ExitCode code) {
   struct sigaction action {};
   action.sa_flags = SA_SIGINFO;
@@ -188,14 +121,15 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   LoadedConfig& loaded = request.loaded;
   LaunchConfig& config = loaded.config.launch;
   const bool trains = request.program.empty();
-  // A reader of the output that goes away must not end the launcher, not even where it says why it ends.
+  // A reader of the output that goes away must not end the launcher, not even while it writes its last
+  // message.
   ::signal(SIGPIPE, SIG_IGN);
 
   LaunchPlan plan;
   std::vector<std::string> command = request.program;
   if (trains) {
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-    command = {blamed_on("launch.worker", loaded,
+    command = {blamed_on("launch.worker", loaded.settings,
                          [&] { return find_worker(self, config.worker, environment).string(); })};
   } else {
     command[0] = find_program(command[0], environment).string();
@@ -204,23 +138,19 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   config.main_process_port = choose_port(loaded);
 
   std::optional<LeftoverLock> lock;
-  if (trains) {
-    lock = blamed_on("training.output_dir", loaded,
-                     [&] { return lock_output(loaded.config.training->output_dir); });
-    refuse_earlier_metrics(loaded);
-  }
+  if (trains) lock = claim_output(loaded);
   Variables shared = machine_variables(loaded, physical_cores(), environment);
   if (trains) {
     shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();
     shared.merge(worker_variables(environment));
   } else {
     shared.merge(accelerate_variables(loaded));
-    // Python holds back what it prints into a pipe, and loses it when it is killed.
+    // Python buffers what it prints into a pipe, and loses it when it is killed.
     if (!environment("PYTHONUNBUFFERED")) shared.emplace("PYTHONUNBUFFERED", "1");
   }
 
   const std::string temporary = environment("TMPDIR").value_or("");
-  // Programs that change their directory find their error files all the same.
+  // The path is absolute, so that a program that changes its directory finds its error file.
   std::optional<Scratch> scratch(std::in_place, temporary.empty() ? std::filesystem::path("/tmp")
                                                                   : std::filesystem::absolute(temporary));
   const World world{config.num_processes, config.num_processes,   config.machine_rank,

@@ -96,8 +96,9 @@ TEST(AtomicFileTest, NamesAMissingDirectory) {
   }
 }
 
-// The old file or the new one, after whatever fault; and nothing beside it.
+// After any fault there is the old file or the new one, and nothing beside it.
 void check_crashes(AtomicFile::Existing existing, const std::string& always) {
+  ACCEL_NEEDS_FAULTS();
   const std::string old = existing == AtomicFile::Existing::kReplace ? "old" : "";
   testing::CrashScenario scenario;
   scenario.always = always;

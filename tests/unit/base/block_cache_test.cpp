@@ -76,8 +76,8 @@ TEST(BlockCacheTest, StepsThatAreAlikeHardlyAskTheSystem) {
       ASSERT_TRUE(cache.give(gradient));
     }
   }
-  // Of 41 blocks a step: the first gradient takes the place of the logits, which are the largest, and they
-  // its.
+  // There are 41 blocks per step. The first gradient takes the place of the logits, the largest block, and
+  // the logits take the place of the gradient.
   EXPECT_LE(cache.counts().mapped - before, 2U);
 }
 
@@ -88,7 +88,7 @@ TEST(BlockCacheTest, WhatIsNotItsOwnIsLeftAlone) {
   EXPECT_FALSE(cache.give(nullptr));
   void* block = cache.take(kMiB);
   EXPECT_TRUE(cache.give(block));
-  EXPECT_FALSE(cache.give(block));  // Twice.
+  EXPECT_FALSE(cache.give(block));  // The second time.
 }
 
 TEST(BlockCacheTest, AnImpossibleRequestThrowsAndWhatIsThereStays) {
@@ -100,7 +100,7 @@ TEST(BlockCacheTest, AnImpossibleRequestThrowsAndWhatIsThereStays) {
   EXPECT_THROW((void)cache.take(~std::size_t{0}), std::bad_alloc);
   EXPECT_EQ(block[0], 7);
   EXPECT_EQ(cache.counts().live_bytes, kMiB);
-  EXPECT_EQ(cache.counts().mapped_bytes, kMiB);  // What was kept was given back in the attempt.
+  EXPECT_EQ(cache.counts().mapped_bytes, kMiB);  // The attempt has unmapped the kept blocks.
   EXPECT_EQ(cache.counts().peak_bytes, 5 * kMiB);
   EXPECT_TRUE(cache.give(block));
 }

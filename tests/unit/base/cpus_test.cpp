@@ -14,7 +14,7 @@ namespace {
 using accel::testing::TempDir;
 using accel::testing::write_file;
 
-/// A machine's /proc and /sys, as far as they tell of control groups.
+/// The part of a machine's /proc and /sys that describes control groups.
 class CpuQuotaTest : public ::testing::Test {
  protected:
   void add(const std::string& path, std::string_view text) const {

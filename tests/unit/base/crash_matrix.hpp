@@ -17,11 +17,12 @@
 
 #include "base/error.hpp"
 #include "base/fault.hpp"
+#include "needs_faults.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::testing {
 
-/// What lies below a directory: path to content, directories with "/" at the end of the path and no content.
+/// What lies below a directory: the content of each path. The path of a directory ends with "/" and has none.
 using Tree = std::map<std::string, std::string>;
 
 inline Tree tree_of(const std::filesystem::path& directory) {
@@ -44,7 +45,7 @@ enum class Ending { kSucceeded, kFailed, kKilled };
 inline Ending run_with_faults(const std::string& plan, const std::function<void()>& action) {
   const pid_t child = ::fork();
   if (child == 0) {
-    // What is warned of is expected here.
+    // The warnings are expected.
     if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(9);
     try {
       const fault::Scope scope(plan);
@@ -64,22 +65,22 @@ inline Ending run_with_faults(const std::string& plan, const std::function<void(
   return Ending::kFailed;
 }
 
-/// What a loss of power could take away or tear apart after these calls (Scope::points()); empty if nothing.
+/// What a loss of power after these calls (Scope::points()) could lose or tear; empty if nothing.
 /// A name given to a file or directory before its contents are synced is a defect, and so is a directory
 /// whose new names are not synced before the seal appears, before anything is removed, or at the end.
 inline std::string power_failure_defect(const std::vector<std::string>& points, const std::string& seal) {
   using Path = std::filesystem::path;
   const auto is_temporary = [](const Path& path) {
     const std::string name = path.filename().string();
-    // With a token behind them, or without as a training's checkpoints have them.
+    // The names of src/base have a token at the end, those of the checkpoints of a training do not.
     return name.find(".incomplete-") != std::string::npos || name.find(".deleting-") != std::string::npos ||
            name.ends_with(".incomplete") || name.ends_with(".deleting");
   };
   const auto is_hidden = [&](const Path& path) {
     return std::any_of(path.begin(), path.end(), is_temporary);
   };
-  std::set<Path> files;        // With bytes that are not on the disk.
-  std::set<Path> directories;  // With names that are not.
+  std::set<Path> files;        // Files with bytes that are not durable.
+  std::set<Path> directories;  // Directories with names that are not durable.
   for (const std::string& point : points) {
     const std::string call = point.substr(0, point.find(' '));
     const Path path = point.substr(point.find(' ') + 1);
@@ -105,12 +106,12 @@ inline std::string power_failure_defect(const std::vector<std::string>& points, 
   return directories.empty() ? "" : "'" + directories.begin()->string() + "' is not synced at the end";
 }
 
-/// A piece of work on a directory, to be interrupted everywhere.
+/// Work on a directory, to be interrupted at every call.
 struct CrashScenario {
   std::function<void(const std::filesystem::path& dir)> prepare;
   std::function<void(const std::filesystem::path& dir)> work;
-  std::string seal = {};    ///< As in power_failure_defect().
-  std::string always = {};  ///< Faults that are there in every run: what the file system cannot do.
+  std::string seal = {};    ///< The `seal` of power_failure_defect().
+  std::string always = {};  ///< Faults in every run: what the file system cannot do.
 };
 
 /// One run with one fault.
@@ -125,7 +126,7 @@ struct CrashRun {
 /// left. Returns the number of runs.
 inline std::size_t run_crash_matrix(const CrashScenario& scenario,
                                     const std::function<void(const CrashRun&)>& check) {
-  // Thousands of syncs: in memory where that is possible.
+  // There are thousands of syncs, so use a file system in memory where possible.
   if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
   std::vector<std::string> points;
   {

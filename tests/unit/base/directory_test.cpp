@@ -18,6 +18,7 @@ using testing::tree_of;
 using testing::write_file;
 
 TEST(DirectoryTest, RenamesOnlyToWhatIsFree) {
+  ACCEL_NEEDS_FAULTS();
   for (const char* plan : {"count", "fail@rename-new:EINVAL"}) {
     const TempDir dir;
     const Scope scope(plan);
@@ -31,6 +32,7 @@ TEST(DirectoryTest, RenamesOnlyToWhatIsFree) {
 }
 
 TEST(DirectoryTest, ExchangesEntriesAndSaysWhereItCannot) {
+  ACCEL_NEEDS_FAULTS();
   const TempDir dir;
   write_file(dir / "a", "a");
   make_directory(dir / "b");
@@ -42,6 +44,7 @@ TEST(DirectoryTest, ExchangesEntriesAndSaysWhereItCannot) {
 }
 
 TEST(DirectoryTest, Links) {
+  ACCEL_NEEDS_FAULTS();
   const TempDir dir;
   write_file(dir / "a", "a");
   EXPECT_EQ(link_entry(dir / "a", dir / "b"), LinkResult::kLinked);
@@ -64,6 +67,7 @@ TEST(DirectoryTest, RemovesATreeButNotWhatItsLinksPointTo) {
 }
 
 TEST(DirectoryTest, DiscardingIsAllOrNothingUnderTheName) {
+  ACCEL_NEEDS_FAULTS();
   testing::CrashScenario scenario;
   scenario.prepare = [](const fs::path& dir) {
     fs::create_directories(dir / "tree/sub");
@@ -80,6 +84,7 @@ TEST(DirectoryTest, DiscardingIsAllOrNothingUnderTheName) {
 }
 
 TEST(DirectoryTest, LinksATreeBesideWhatIsThere) {
+  ACCEL_NEEDS_FAULTS();
   for (const char* plan : {"count", "fail@link:EPERM"}) {
     const TempDir dir;
     fs::create_directories(dir / "from/sub");
@@ -99,6 +104,7 @@ TEST(DirectoryTest, LinksATreeBesideWhatIsThere) {
 }
 
 TEST(DirectoryTest, CopiesLargeFilesWhereThereAreNoLinks) {
+  ACCEL_NEEDS_FAULTS();
   const TempDir dir;
   std::string text(40'000'000, 'x');
   for (std::size_t i = 0; i < text.size(); i += 4096) text[i] = static_cast<char>(i >> 12);

@@ -28,7 +28,12 @@ void write(const std::filesystem::path& dir) {
   rename_durably(dir / "a", dir / "b");
 }
 
-TEST(FaultTest, NumbersTheCalls) {
+class FaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ACCEL_NEEDS_FAULTS(); }
+};
+
+TEST_F(FaultTest, NumbersTheCalls) {
   const TempDir dir;
   const Scope scope("count");
   write(dir.path());
@@ -37,7 +42,7 @@ TEST(FaultTest, NumbersTheCalls) {
                           AllOf(StartsWith("rename "), EndsWith("/b")), StartsWith("sync-dir ")));
 }
 
-TEST(FaultTest, FailsTheNthCallAlone) {
+TEST_F(FaultTest, FailsTheNthCallAlone) {
   const TempDir dir;
   const Scope scope("fail@2:ENOSPC");
   try {
@@ -52,7 +57,7 @@ TEST(FaultTest, FailsTheNthCallAlone) {
   EXPECT_EQ(read_file(dir / "b"), "12345678");
 }
 
-TEST(FaultTest, FailsEveryCallOfAnOperation) {
+TEST_F(FaultTest, FailsEveryCallOfAnOperation) {
   const TempDir dir;
   const Scope scope("fail@mkdir:EROFS");
   EXPECT_THROW(make_directory(dir / "x"), Error);
@@ -60,7 +65,7 @@ TEST(FaultTest, FailsEveryCallOfAnOperation) {
   write(dir.path());
 }
 
-TEST(FaultTest, AFullDiskStaysFullButLetsRemove) {
+TEST_F(FaultTest, AFullDiskStaysFullButLetsRemove) {
   const TempDir dir;
   const Scope scope("full@3");
   EXPECT_NO_THROW(File::create_new(dir / "a"));
@@ -70,7 +75,7 @@ TEST(FaultTest, AFullDiskStaysFullButLetsRemove) {
   EXPECT_THROW(make_directory(dir / "d"), Error);
 }
 
-TEST(FaultTest, KillsBeforeAndAfterTheCall) {
+TEST_F(FaultTest, KillsBeforeAndAfterTheCall) {
   const TempDir dir;
   EXPECT_EQ(run_with_faults("kill@1", [&] { write(dir.path()); }), Ending::kKilled);
   EXPECT_FALSE(std::filesystem::exists(dir / "a"));
@@ -79,7 +84,7 @@ TEST(FaultTest, KillsBeforeAndAfterTheCall) {
   EXPECT_EQ(run_with_faults("kill@99", [&] { remove_file(dir / "a"); }), Ending::kSucceeded);
 }
 
-TEST(FaultTest, TearsAWriteAndAKernelCopy) {
+TEST_F(FaultTest, TearsAWriteAndAKernelCopy) {
   const TempDir dir;
   EXPECT_EQ(run_with_faults("torn@2", [&] { write(dir.path()); }), Ending::kKilled);
   EXPECT_EQ(read_file(dir / "a"), "1234");
@@ -93,7 +98,7 @@ TEST(FaultTest, TearsAWriteAndAKernelCopy) {
   EXPECT_EQ(read_file(dir / "target"), "abcd");
 }
 
-TEST(FaultTest, TheFirstPlanThatAppliesWins) {
+TEST_F(FaultTest, TheFirstPlanThatAppliesWins) {
   const TempDir dir;
   const Scope scope("fail@1:EROFS,fail@create:EDQUOT");
   const auto message = [&] {
@@ -108,14 +113,14 @@ TEST(FaultTest, TheFirstPlanThatAppliesWins) {
   EXPECT_THAT(message(), HasSubstr("quota"));
 }
 
-TEST(FaultTest, RefusesWhatIsNoPlan) {
+TEST_F(FaultTest, RefusesWhatIsNoPlan) {
   for (const char* plan : {"kill", "kill@", "kill@0", "kill@x", "kill@1:EIO", "kill@rename", "fail@1:EWHAT",
                            "burn@1", "fail@1x", "count@1"}) {
     EXPECT_THROW(Scope{plan}, Error) << plan;
   }
 }
 
-TEST(FaultTest, ReadsTheEnvironmentOfTheProcess) {
+TEST_F(FaultTest, ReadsTheEnvironmentOfTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // A new process, which inherits what is set here.
   const TempDir dir;
   ::setenv("ACCEL_FAULT", "kill@2", 0);

@@ -25,7 +25,7 @@ ErrorKind kind_after(int signal) {
 }
 
 TEST(InterruptTest, SaysWhichSignalCame) {
-  // Under nohup it is ignored, and stays so.
+  // Under nohup SIGHUP is ignored, and stays ignored.
   const auto before = std::signal(SIGHUP, SIG_DFL);
   EXPECT_EQ(kind_after(SIGINT), ErrorKind::kInterrupted);
   EXPECT_EQ(kind_after(SIGTERM), ErrorKind::kTerminated);
@@ -34,7 +34,7 @@ TEST(InterruptTest, SaysWhichSignalCame) {
   std::signal(SIGHUP, before);
 }
 
-// How a child ends that does `action`: the signal, or 0.
+// The signal that ends a child which runs `action`; 0 if it exits.
 template <class Action>
 int signal_of(const Action& action) {
   const pid_t child = ::fork();

@@ -135,7 +135,7 @@ TEST(LeftoverTest, UndoesLinksUnlessAllAreThere) {
   undo_links(dir / "staging", dir / "out", true);
   EXPECT_EQ(names_in(dir / "out"), (Names{"a", "b", "c"}));
   fs::remove(dir / "out/b");
-  write_file(dir / "out/b", "same");  // Not ours, though it looks so.
+  write_file(dir / "out/b", "same");  // The same content, but not the same file.
   undo_links(dir / "staging", dir / "out", true);
   EXPECT_EQ(names_in(dir / "out"), (Names{"b", "c"}));
   fs::remove(dir / "out/b");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
+#include <cctype>
 #include <string>
 
 #include "base/error.hpp"
@@ -29,6 +30,7 @@ TEST(NamePatternTest, RepeatsAlternativesAndGroups) {
   EXPECT_FALSE(matches(R"(.*layers\.\d+)", "model.layers.10.attn"));
   EXPECT_TRUE(matches("a|bc|d", "bc"));
   EXPECT_TRUE(matches("a|bc|d", "d"));
+  EXPECT_TRUE(matches("a|ab", "ab"));
   EXPECT_FALSE(matches("a|bc|d", "ad"));
   EXPECT_TRUE(matches(std::string(3000, '|'), ""));
   EXPECT_TRUE(matches("x(?:ab|c)*y", "xabcaby"));
@@ -76,27 +78,30 @@ TEST(NamePatternTest, TakesNoExponentialTimeAndNoStack) {
   EXPECT_TRUE(matches(".*", std::string(1'000'000, 'a')));
 }
 
-TEST(NamePatternTest, SaysWhatIsWrongAndWhere) {
+TEST(NamePatternTest, SaysWhatIsWrong) {
   const std::vector<std::pair<const char*, const char*>> wrong = {
-      {"a(b", "character 4: ')' is missing"},
-      {"a)b", "character 2: ')' without '('"},
-      {"[ab", "character 4: ']' is missing"},
-      {"*a", "character 1: nothing in front of '*'"},
-      {"a|+", "character 3: nothing in front of '+'"},
-      {"a**", "character 3: repeated twice"},
-      {"a*+", "character 3: repeated twice"},
-      {"a{2", "character 4: '}' is missing"},
-      {"a{x}", "character 3: a number is missing"},
-      {"a{3,2}", "smaller than the first"},
-      {"a\\", "nothing behind '\\'"},
-      {R"(\bname)", R"(character 2: '\b' is not known)"},
-      {R"((a)\1)", R"('\1' is not known)"},
-      {"(?=a)", "only '(?:' is known"},
-      {"(?P<name>a)", "only '(?:' is known"},
-      {"[z-a]", "ends before it begins"},
-      {"[a-\\d]", "a character at each end"},
-      {"a{99999}", "too large"},
-      {"((a{100}){100}){100}", "too large"},
+      {"a(b", "missing ): a(b"},
+      {"a)b", "unexpected ): a)b"},
+      {"[ab", "missing ]: [ab"},
+      {"*a", "no argument for repetition operator: *"},
+      {"a|+", "no argument for repetition operator: +"},
+      {"a**", "bad repetition operator: **"},
+      {"a*+", "bad repetition operator: *+"},
+      {"a{3,2}", "invalid repetition size: {3,2}"},
+      {"a\\", "trailing \\"},
+      {R"(\Z)", R"(invalid escape sequence: \Z)"},
+      {R"((a)\1)", R"('\1' is not supported)"},
+      {R"(\012)", R"('\0' is not supported)"},
+      {R"(\pL)", R"('\p' is not supported)"},
+      {"a{,3}", "'{,' is not supported; write '{0,'"},
+      {"[a[:alpha:]]", "'[:' inside '[ ]' is not supported"},
+      {"(?=a)", "(?="},
+      {"(?<!a)", "(?<"},
+      {"(?P=name)", "(?P"},
+      {"[z-a]", "invalid character class range: z-a"},
+      {"[a-\\d]", "invalid escape sequence: \\d"},
+      {"a{99999}", "invalid repetition size: {99999}"},
+      {"((a{100}){100}){100}", "invalid repetition size: {100}"},
   };
   for (const auto& [pattern, what] : wrong) {
     try {
@@ -104,17 +109,32 @@ TEST(NamePatternTest, SaysWhatIsWrongAndWhere) {
       ADD_FAILURE() << pattern;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      EXPECT_THAT(error.message(), HasSubstr(std::string("the pattern '") + pattern + "' is not valid: "));
       EXPECT_THAT(error.message(), HasSubstr(what)) << pattern;
+      EXPECT_THAT(error.advice(), HasSubstr("without look-around")) << pattern;
     }
   }
   EXPECT_THROW(NamePattern(std::string(5000, '(')), Error);
 }
 
+TEST(NamePatternTest, ReadsBracesSetsAndFlagsAsPython) {
+  EXPECT_TRUE(matches("a{x}", "a{x}"));
+  EXPECT_TRUE(matches("a{2", "a{2"));
+  EXPECT_TRUE(matches("[:]", ":"));
+  EXPECT_TRUE(matches("[^]:]", "a"));
+  EXPECT_FALSE(matches("[]:]", "a"));
+  EXPECT_TRUE(matches("[{,]+", "{,"));
+  EXPECT_TRUE(matches(R"(\{,)", "{,"));
+  EXPECT_TRUE(matches("(?i)Layers", "lAYERS"));
+  EXPECT_FALSE(matches("Layers", "layers"));
+  EXPECT_TRUE(matches("(?P<name>a)", "a"));
+  EXPECT_TRUE(NamePattern(R"(\bh\b)").is_found_in("model.h.0"));
+}
+
 RC_GTEST_PROP(NamePatternTest, EscapedTextMatchesItselfAlone, (const std::string& text)) {
   std::string pattern;
   for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (!plain) pattern += '\\';
+    if (c >= 0 && std::isalnum(c) == 0) pattern += '\\';
     pattern += c;
   }
   const NamePattern parsed(pattern);

@@ -13,7 +13,7 @@
 namespace accel {
 namespace {
 
-/// Whether `check` holds in a process of its own, which it may spoil.
+/// Whether `check` holds in a child process, whose state it may change.
 bool in_child(const std::function<bool()>& check) {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(check() ? 0 : 1);
@@ -75,7 +75,7 @@ TEST(ProcessStateTest, AFileThatMayNotGrowIsAnErrorOfTheWrite) {
     reset_process_state();
     return is_ignored(SIGXFSZ);
   }));
-  EXPECT_TRUE(in_child([] {  // For children the default is what they expect.
+  EXPECT_TRUE(in_child([] {  // Children expect the default disposition.
     ::signal(SIGXFSZ, SIG_IGN);
     reset_signals();
     return !is_ignored(SIGXFSZ);

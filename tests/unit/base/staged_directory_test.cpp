@@ -195,7 +195,8 @@ TEST(StagedDirectoryTest, WillNotReplaceTheCurrentDirectory) {
 TEST(StagedDirectoryTest, RefusesAFileAsTarget) {
   const TempDir dir;
   write_file(dir / "out", "x");
-  EXPECT_THAT(message_of([&] { StagedDirectory(dir / "out", replacing()); }), HasSubstr("is no directory"));
+  EXPECT_THAT(message_of([&] { StagedDirectory(dir / "out", replacing()); }),
+              HasSubstr("is not a directory"));
 }
 
 TEST(StagedDirectoryTest, RefusesASealThatWasNotWritten) {
@@ -241,11 +242,12 @@ const Tree kOld = kOther + Tree{{"index", "old index"}, {"shard-1", "old one"}, 
 
 bool is_leftover(const Tree::value_type& entry) { return entry.first.starts_with(".incomplete-"); }
 
-/// Interrupts the writing of kNew into `out` everywhere. Below a directory `top` lies nothing else, so that
-/// all that is left behind is seen.
+/// Interrupts the writing of kNew into `out` at every call. The directory `top` holds nothing else, so that
+/// the test sees everything that is left behind.
 void check_crashes(const Tree& old, const std::string& always, const StagedDirectory::Options& options,
                    const std::function<void(const fs::path& target, StagedDirectory::Options)>& work,
                    const Tree& complete) {
+  ACCEL_NEEDS_FAULTS();
   CrashScenario scenario;
   scenario.always = always;
   scenario.seal = "index";
@@ -279,7 +281,7 @@ void check_crashes(const Tree& old, const std::string& always, const StagedDirec
         EXPECT_LE(names_in(run.dir / "top").size(), 1u);
       }
     } else if (exists) {
-      // As it was, complete, or without its seal.
+      // The target is as it was, complete, or without its seal.
       std::erase_if(found, is_leftover);
       EXPECT_TRUE(found == old || found == complete || !found.contains("index"))
           << ::testing::PrintToString(found);

@@ -32,7 +32,7 @@ TEST(StreamTest, APipeIsReadToItsEnd) {
   const auto read = [&](std::uint64_t limit) {
     std::jthread writer([&] {
       std::this_thread::sleep_for(
-          std::chrono::milliseconds(20));  // A reader without a writer is not at the end.
+          std::chrono::milliseconds(20));  // A FIFO without a writer yet is not at its end.
       std::ofstream(pipe) << text;
     });
     return read_text_stream(pipe, limit);

@@ -38,8 +38,8 @@ TEST(VisibleTest, BytesThatAreNotUtf8AreEscaped) {
                     "1m"),
             "\\x9b1m");
   EXPECT_EQ(visible("\xe2\x82"), "\\xe2\\x82");                    // Cut off.
-  EXPECT_EQ(visible("\xc0\x80"), "\\xc0\\x80");                    // Too long.
-  EXPECT_EQ(visible("\xe0\x80\x8a"), "\\xe0\\x80\\x8a");           // Too long.
+  EXPECT_EQ(visible("\xc0\x80"), "\\xc0\\x80");                    // An overlong form.
+  EXPECT_EQ(visible("\xe0\x80\x8a"), "\\xe0\\x80\\x8a");           // An overlong form.
   EXPECT_EQ(visible("\xed\xb2\x80"), "\\xed\\xb2\\x80");           // A surrogate.
   EXPECT_EQ(visible("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // Beyond the last character.
 }

@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "core/config/resolve/load_config.hpp"
+#include "core/config/settings/settings.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::core::testing {

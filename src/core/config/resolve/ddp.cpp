@@ -40,7 +40,7 @@ PowerSgdConfig power_sgd_of(const Settings& settings) {
   return options;
 }
 
-/// Whether there is anything for the hook to reduce.
+/// Whether the hook applies; false only for a plan with one process. Otherwise it is an Error.
 bool suits(const Config& config, const Settings& settings, const ConfigRequest& request, CommHookType hook) {
   const std::string asked = fmt::format("{}'{}: {}'", settings.where(kHook), kHook, name_of(hook));
   if (config.distributed_type == DistributedType::kFsdp) {

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/name_pattern.hpp"
 #include "base/text.hpp"
+#include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 
 struct Strategy {
   std::string_view name;
-  std::string_view number;  ///< torch.distributed.fsdp.ShardingStrategy's.
+  std::string_view number;  ///< Its value in torch.distributed.fsdp.ShardingStrategy.
   bool reshard;
   Spread spread;
 };
@@ -36,7 +37,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// Version 1's strategy under `path`, if it is set.
+/// The strategy of version 1 that `path` names; absent if it is not set.
 std::optional<Strategy> strategy_at(const Settings& settings, std::string_view path) {
   const auto text = settings.get<std::string>(path);
   if (!text) return std::nullopt;
@@ -58,7 +59,7 @@ std::optional<Strategy> strategy_at(const Settings& settings, std::string_view p
   throw std::move(error).hint(fmt::format("the strategies: {}", fmt::join(names, ", ")));
 }
 
-/// FULL_SHARD unless one is named.
+/// The strategy that the settings ask for, FULL_SHARD by default.
 Strategy strategy_of_version_1(const Settings& settings) {
   static constexpr std::string_view kOld = "fsdp_config.sharding_strategy";
   static constexpr std::string_view kNew = "fsdp_config.reshard_after_forward";
@@ -114,7 +115,7 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   } else {
     reshard_of_version_2(settings, fsdp);
   }
-  // Version 1 gathers ahead if it is asked to, version 2 unless it is asked not to.
+  // By default version 1 does not prefetch, and version 2 does.
   fsdp.forward_prefetch = settings.get<bool>("fsdp_config.forward_prefetch").value_or(fsdp.version == 2);
   const auto backward = settings.get<std::string>("fsdp_config.backward_prefetch");
   fsdp.backward_prefetch = backward ? *backward != "NO_PREFETCH" : fsdp.version == 2;
@@ -142,12 +143,7 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   static constexpr std::string_view kIgnored = "fsdp_config.ignored_modules";
   if (const auto ignored = settings.get<std::string>(kIgnored)) {
     fsdp.ignored_origin = fmt::format("{}'{}'", settings.where(kIgnored), kIgnored);
-    try {
-      (void)NamePattern(*ignored);
-    } catch (Error& error) {
-      error.add_context(fsdp.ignored_origin);
-      throw;
-    }
+    blamed_on(kIgnored, settings, [&] { (void)NamePattern(*ignored); });
     fsdp.ignored_modules = *ignored;
   }
   static constexpr std::string_view kStateDict = "fsdp_config.state_dict_type";

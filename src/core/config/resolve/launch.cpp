@@ -12,7 +12,7 @@
 namespace accel::core {
 namespace {
 
-/// What `gpu_ids` names; empty for "all" and when it is missing.
+/// The GPUs that `gpu_ids` names; empty for "all" and if it is missing.
 std::vector<int> named_gpus(const Settings& settings, int visible_gpus) {
   const auto words = settings.get<std::vector<std::string>>("gpu_ids");
   std::vector<int> gpus;
@@ -58,7 +58,7 @@ int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus) {
 LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& request) {
   LaunchConfig launch;
   const bool cpu_only = settings.get<std::string>("distributed_type") == "MULTI_CPU";
-  // Whoever asks what a machine with GPUs would need is often not on it.
+  // A plan for a machine with GPUs is often made on another machine.
   const bool must_run = !request.runs_program && !request.only_plans;
   launch.use_cpu = cpu_only || settings.get<bool>("use_cpu").value_or(false) ||
                    (request.visible_gpus == 0 && !request.only_plans);
@@ -75,7 +75,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   const auto local_ranks = static_cast<std::size_t>(launch.num_processes);
   if (const auto backend = settings.get<std::string>("launch.backend"))
     launch.backend = *enum_named<Backend>(*backend);
-  // With Gloo they take turns.
+  // Ranks with Gloo can share a GPU.
   const bool too_many = local_ranks > gpus.size() && launch.backend != Backend::kGloo;
   if (!launch.use_cpu && too_many && must_run) {
     throw Error(ErrorKind::kUsage, fmt::format("{}{} processes are asked for, but {} GPUs are usable here",

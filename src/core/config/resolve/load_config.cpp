@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/stream.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "core/config/settings/settings.hpp"
 #include "core/config/settings/yaml.hpp"
 
 namespace accel::core {
@@ -12,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t kLargestConfigBytes = 1'000'000;
 
-/// `fp16`, which Accelerate's files had before `mixed_precision`, is that in the layer in which it is set,
-/// over what lies below.
+/// Sets `mixed_precision` from `fp16`, its older form in Accelerate's files, within one layer. So it hides
+/// the `mixed_precision` of the layers below.
 void translate_fp16(Settings& layer) {
   static constexpr std::string_view kPrecision = "mixed_precision";
   const auto fp16 = layer.get<bool>("fp16");
@@ -67,9 +68,8 @@ LoadedConfig load_config(const ConfigRequest& request) {
   warn_of_launch(config, settings, request, loaded.warnings);
   if (!request.runs_program) {
     config.fsdp = resolve_fsdp(settings, loaded.warnings);
-    // The GPU comes to a gather that begins with its unit only when it has computed all before. torch, whose
-    // gathers have a stream of their own in front of which the host runs ahead, does not wait for being
-    // asked.
+    // On a GPU a gather that begins with its unit starts only when all previous work is done. torch gathers
+    // ahead without being asked: its gathers have a stream of their own, and the host runs ahead of it.
     config.fsdp.forward_prefetch |= !config.launch.use_cpu;
     resolve_mesh(config, settings, loaded.warnings);
     config.fsdp.precision = resolve_precision(config, settings);

@@ -1,38 +1,14 @@
 #pragma once
 
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include "core/config/config.hpp"
-#include "core/config/settings/settings.hpp"
-#include "core/config/settings/value.hpp"
+#include "core/config/loaded_config.hpp"
+#include "core/config/resolve/request.hpp"
 
 namespace accel::core {
 
-/// All that a resolved configuration depends on.
-struct ConfigRequest {
-  std::filesystem::path file;   ///< YAML; empty: none, which only a program may have.
-  std::vector<Settings> flags;  ///< In the order given; a later one wins.
-  bool runs_program =
-      false;  ///< `-- PROGRAM`: no training section is needed, and none of the engine's limits apply.
-  /// Nothing will run: neither GPUs nor training data need be here, and an earlier run's output is no
-  /// obstacle.
-  bool only_plans = false;
-  int visible_gpus = 0;
-  Environment environment;
-};
-
-struct LoadedConfig {
-  Config config;
-  Settings settings;                  ///< What was set, and where; the values in `config` derive from it.
-  std::vector<std::string> warnings;  ///< Values that are set and have no effect.
-};
-
-/// Reads, checks, merges and resolves: flags over the file over the environment over defaults. Everything
-/// that can be known to be wrong before a process starts is an Error of kind kUsage here, with file, line and
-/// column or the flag's name: syntax, unknown keys, types, ranges, contradictions, what is not built yet, and
-/// files that are not there.
+/// Reads, checks, merges and resolves the configuration. Flags win over the file, the file over the
+/// environment, the environment over defaults. Broken syntax, unknown keys, wrong types, values out of range,
+/// contradictions, values that are not supported and missing files are Errors of kind kUsage, with file, line
+/// and column or the name of the flag.
 LoadedConfig load_config(const ConfigRequest& request);
 
 }  // namespace accel::core

@@ -17,7 +17,7 @@ bool replicates(DistributedType type) {
   return type == DistributedType::kMultiCpu || type == DistributedType::kMultiGpu;
 }
 
-/// Plain data parallelism: gradients are reduced by units of what DDP puts into one bucket.
+/// Plain data parallelism. A unit is as large as a bucket of DDP, so gradients are reduced in such pieces.
 FsdpConfig data_parallel() {
   constexpr std::int64_t kBucketBytes = 25 << 20;
   FsdpConfig fsdp;
@@ -29,12 +29,13 @@ FsdpConfig data_parallel() {
   return fsdp;
 }
 
-/// What parallelism_config says: how many replicas. A size of 1 by 1 says nothing, there and here.
+/// The number of replicas that parallelism_config asks for. Sizes of 1 by 1 ask for nothing, as in
+/// Accelerate.
 std::optional<int> asked_replicas(const Settings& settings, int processes) {
   const auto replicas = settings.get<std::int64_t>(kReplicas);
   const auto shards = settings.get<std::int64_t>(kShards);
   if (replicas.value_or(1) == 1 && shards.value_or(1) == 1) return std::nullopt;
-  // Of one size alone follows the other.
+  // One size alone implies the other.
   if (replicas && shards &&
       (*replicas > processes || *shards > processes || *replicas * *shards != processes)) {
     throw Error(ErrorKind::kUsage,
@@ -83,8 +84,8 @@ int replicas_of_version_1(const Config& config, const Settings& settings, std::o
   return config.launch.num_machines;
 }
 
-/// As fully_shard treats an integer.
-void settle_reshard(FsdpConfig& fsdp, const Settings& settings, int shards) {
+/// Checks and finalizes reshard_size, as fully_shard treats an integer.
+void finalize_reshard(FsdpConfig& fsdp, const Settings& settings, int shards) {
   static constexpr std::string_view kReshard = "fsdp_config.reshard_after_forward";
   if (fsdp.reshard_size == 0) return;
   if (shards % fsdp.reshard_size != 0) {
@@ -93,7 +94,7 @@ void settle_reshard(FsdpConfig& fsdp, const Settings& settings, int shards) {
       if (shards % factor == 0) factors.push_back(factor);
     }
     throw Error(ErrorKind::kUsage,
-                fmt::format("{}'{}: {}' is no factor of the {} {} that share each parameter",
+                fmt::format("{}'{}: {}' does not divide the {} {} that share each parameter",
                             settings.where(kReshard), kReshard, fsdp.reshard_size, shards,
                             shards == 1 ? "rank" : "ranks"))
         .hint(factors.empty() ? "use true or false"
@@ -124,7 +125,7 @@ void resolve_mesh(Config& config, const Settings& settings, std::vector<std::str
   FsdpConfig& fsdp = config.fsdp;
   fsdp.replicate_size =
       fsdp.version == 1 ? replicas_of_version_1(config, settings, asked) : asked.value_or(1);
-  settle_reshard(fsdp, settings, processes / fsdp.replicate_size);
+  finalize_reshard(fsdp, settings, processes / fsdp.replicate_size);
 }
 
 }  // namespace accel::core

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "core/config/resolve/load_config.hpp"
-#include "core/config/settings/value.hpp"
+#include "core/config/resolve/request.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::core {
 
@@ -19,16 +19,16 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
 DistributedType resolve_distributed_type(const Settings& settings, const ConfigRequest& request,
                                          const LaunchConfig& launch);
 
-/// What of the launcher's settings is otherwise than somebody may expect: values that do nothing, and FSDP on
-/// the CPU that nobody asked for.
+/// Appends to `warnings` what in the launcher's settings may surprise: values without effect, and FSDP on the
+/// CPU that is not asked for.
 void warn_of_launch(const Config& config, const Settings& settings, const ConfigRequest& request,
                     std::vector<std::string>& warnings);
 
-/// fsdp_config, with version 1's strategies in version 2's terms; appends what has no effect to `warnings`.
-/// How many replicas there are is left to resolve_mesh().
+/// fsdp_config, with the strategies of version 1 in terms of version 2. Appends what has no effect to
+/// `warnings`. resolve_mesh() fills in the number of replicas.
 FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings);
 
-/// Over which ranks a strategy of version 1 shards the model: all, those of one machine, none.
+/// The ranks over which a strategy of version 1 shards the model.
 enum class Spread { kAll, kMachine, kNone };
 
 struct StrategyName {
@@ -39,27 +39,27 @@ struct StrategyName {
 /// The strategy of version 1 that the settings ask for.
 StrategyName strategy_name(const Settings& settings);
 
-/// How the ranks are laid out: fills the replicas in `config.fsdp`, from the distributed type, version 1's
-/// strategy and parallelism_config, and checks reshard_after_forward against them. For MULTI_CPU and
-/// MULTI_GPU it is the whole of `config.fsdp`. The other parts of `config` are there.
+/// Lays out the ranks: sets the number of replicas in `config.fsdp` from the distributed type, the strategy
+/// of version 1 and parallelism_config, and checks reshard_after_forward against it. For MULTI_CPU and
+/// MULTI_GPU it sets all of `config.fsdp`. Needs the distributed type, the launch section and resolve_fsdp().
 void resolve_mesh(Config& config, const Settings& settings, std::vector<std::string>& warnings);
 
-/// What `mixed_precision` means, as Accelerate has it: under FSDP parameters and reduction in its dtype,
-/// without FSDP and in version 1 autocast. `fsdp_config.reduce_dtype`, which Accelerate has no key for,
-/// changes the reduction.
+/// The meaning of `mixed_precision`, as in Accelerate: under FSDP parameters and the reduction have its
+/// dtype; without FSDP, and in version 1, forward runs under autocast. `fsdp_config.reduce_dtype`, a key that
+/// Accelerate does not have, sets the dtype of the reduction.
 PrecisionConfig resolve_precision(const Config& config, const Settings& settings);
 
-/// The training section; what is required and missing is an Error.
+/// The training section. A required key that is missing is an Error.
 TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request);
 
-/// training.ddp. A wrapper without a hook, and options of PowerSGD for another hook, have no effect, as in
-/// Accelerate, and are appended to `warnings`. A hook with FSDP, or for one process, is an Error; only of a
-/// plan for one process, whose other numbers of processes may have it, it is dropped. The other parts of
-/// `config` but the training section are there.
+/// training.ddp. As in Accelerate, a wrapper without a hook and options of PowerSGD for another hook have no
+/// effect; they are appended to `warnings`. A hook with FSDP or with one process is an Error. A plan for one
+/// process drops it instead, because the same plan may ask for other numbers of processes. Needs all of
+/// `config` but the training section.
 DdpConfig resolve_ddp(const Config& config, const Settings& settings, const ConfigRequest& request,
                       std::vector<std::string>& warnings);
 
-/// Contradictions between the parts, and files that are not there.
+/// Throws for contradictions between the parts, and for missing files.
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);
 
 }  // namespace accel::core

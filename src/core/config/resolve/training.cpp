@@ -10,7 +10,7 @@
 namespace accel::core {
 namespace {
 
-/// Reads values over their defaults, and insists on those that have none.
+/// Reads values of the settings. A value without a default is required.
 class Section {
  public:
   Section(const Settings& settings, const std::filesystem::path& file) : settings_(settings), file_(file) {}
@@ -34,12 +34,12 @@ class Section {
 
  private:
   [[noreturn]] void fail_missing(std::string_view path) const {
-    // A null, here or at a section above, restores a default that is not there.
+    // A null of the key, or of a section above it, asks for a default that does not exist.
     for (std::string_view section = path;; section = section.substr(0, section.rfind('.'))) {
       if (settings_.find(section) != nullptr) {
         const std::string what = section == path
                                      ? fmt::format("'{}' is null", path)
-                                     : fmt::format("'{}' is missing, for '{}' is null", path, section);
+                                     : fmt::format("'{}' is missing, because '{}' is null", path, section);
         throw Error(ErrorKind::kUsage, settings_.where(section) + what).hint("it has no default");
       }
       if (section.find('.') == std::string_view::npos) break;

@@ -40,7 +40,7 @@ void check_dtype(const DataSource& source, const Settings& settings, const std::
 
 [[noreturn]] void not_there_yet(const Settings& settings, std::string_view key, std::string_view what,
                                 std::string hint) {
-  throw Error(ErrorKind::kUsage, fmt::format("{}{} is not there yet", settings.where(key), what))
+  throw Error(ErrorKind::kUsage, fmt::format("{}{} is not supported yet", settings.where(key), what))
       .hint(std::move(hint));
 }
 
@@ -50,24 +50,6 @@ void check_checkpoint_kind(const Config& config, const Settings& settings) {
   if (!kind || *kind == "SHARDED_STATE_DICT" || config.training->checkpoint.every == 0) return;
   not_there_yet(settings, kKind, fmt::format("'{}: {}'", kKind, *kind),
                 "use SHARDED_STATE_DICT, and accel merge-weights for one file");
-}
-
-/// A run starts from the model file; it must not mix its checkpoints with those of another run.
-void check_output(const TrainingConfig& training, const Settings& settings) {
-  static constexpr std::string_view kKey = "training.output_dir";
-  const std::filesystem::path folder = training.output_dir / "checkpoints";
-  std::error_code error;
-  if (training.checkpoint.every == 0) return;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    // What an interrupted run left unfinished is swept by the next one.
-    if (!name.starts_with("checkpoint_") || name.ends_with(".incomplete") || name.ends_with(".deleting"))
-      continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{}'{}': '{}' holds checkpoints of an earlier run, among them {}",
-                            settings.where(kKey), kKey, folder.string(), name))
-        .hint("choose another output_dir, or move that one away; resuming is not there yet");
-  }
 }
 
 void check_evaluation(const TrainingConfig& training, const Settings& settings) {
@@ -110,7 +92,6 @@ void validate_training(const Config& config, const Settings& settings, const Con
   if (request.only_plans) return;
   require_data(training.data.train, settings, "training.data.train");
   if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
-  check_output(training, settings);
 }
 
 }  // namespace accel::core

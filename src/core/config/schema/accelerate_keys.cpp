@@ -36,9 +36,9 @@ constexpr Field kFields[] = {
 
     // The prefix fsdp_ is optional.
     {.path = "fsdp_config.version", .type = Type::kInt, .choices = "1|2"},
-    {.path = "fsdp_config.sharding_strategy", .type = Type::kScalar},  // Checked by config_resolve.cpp, for
-    {.path = "fsdp_config.reshard_after_forward",
-     .type = Type::kScalar},  // the version decides what they may be.
+    // resolve/fsdp.cpp checks the next two, because their values depend on the version.
+    {.path = "fsdp_config.sharding_strategy", .type = Type::kScalar},
+    {.path = "fsdp_config.reshard_after_forward", .type = Type::kScalar},
     {.path = "fsdp_config.offload_params", .type = Type::kBool},
     {.path = "fsdp_config.auto_wrap_policy", .choices = "TRANSFORMER_BASED_WRAP|SIZE_BASED_WRAP|NO_WRAP"},
     {.path = "fsdp_config.transformer_layer_cls_to_wrap", .type = Type::kStrings},
@@ -66,7 +66,7 @@ constexpr Field kFields[] = {
     {.path = "parallelism_config.sp_seq_length_is_variable", .type = Type::kBool},
     {.path = "parallelism_config.sp_attn_implementation"},
 
-    // Ours: what Accelerate has only as flags.
+    // These are keys of accel alone.
     {.path = "launch.max_restarts", .type = Type::kInt, .built = "0", .reader = kLauncher, .min = 0},
     {.path = "launch.monitor_interval", .type = Type::kNumber, .reader = kLauncher, .above = 0},
     {.path = "launch.grace_period", .type = Type::kNumber, .reader = kLauncher, .min = 0, .max = 1e9},

@@ -5,8 +5,8 @@ namespace {
 
 constexpr auto kLauncher = Reader::kLauncher;
 
-// Known by name, so that a typo among them is found; their values are looked at only where one of them by
-// itself asks for its system.
+// The keys are known by name, so that a typo among them is found. A value is checked only if it alone asks
+// for its system.
 constexpr Field kFields[] = {
     {.path = "tpu_use_cluster",
      .type = Type::kBool,
@@ -46,7 +46,7 @@ constexpr Field kFields[] = {
     {.path = "command_file", .type = Type::kAny},
     {.path = "commands", .type = Type::kAny},
 
-    // SageMaker's; active with its compute_environment.
+    // SageMaker, which its compute_environment asks for.
     {.path = "ec2_instance_type", .type = Type::kAny},
     {.path = "iam_role_name", .type = Type::kAny},
     {.path = "image_uri", .type = Type::kAny},
@@ -60,7 +60,7 @@ constexpr Field kFields[] = {
     {.path = "sagemaker_metrics_file", .type = Type::kAny},
     {.path = "additional_args", .type = Type::kAny},
 
-    // DeepSpeed's; active with its distributed_type.
+    // DeepSpeed, which its distributed_type asks for.
     {.path = "deepspeed_config.deepspeed_config_file", .type = Type::kAny},
     {.path = "deepspeed_config.zero_stage", .type = Type::kAny},
     {.path = "deepspeed_config.offload_optimizer_device", .type = Type::kAny},
@@ -77,7 +77,7 @@ constexpr Field kFields[] = {
     {.path = "deepspeed_config.deepspeed_multinode_launcher", .type = Type::kAny},
     {.path = "deepspeed_config.deepspeed_moe_layer_cls_names", .type = Type::kAny},
 
-    // Megatron-LM's; active with its distributed_type.
+    // Megatron-LM, which its distributed_type asks for.
     {.path = "megatron_lm_config.attention_backend", .type = Type::kAny},
     {.path = "megatron_lm_config.attention_dropout", .type = Type::kAny},
     {.path = "megatron_lm_config.attention_softmax_in_fp32", .type = Type::kAny},
@@ -106,7 +106,7 @@ constexpr Field kFields[] = {
     {.path = "megatron_lm_config.use_precision_aware_optimizer", .type = Type::kAny},
     {.path = "megatron_lm_config.use_rotary_position_embeddings", .type = Type::kAny},
 
-    // FP8's; active with mixed_precision fp8.
+    // FP8, which mixed_precision fp8 asks for.
     {.path = "fp8_config.amax_compute_algo", .type = Type::kAny},
     {.path = "fp8_config.amax_compute_algorithm", .type = Type::kAny},
     {.path = "fp8_config.amax_history_len", .type = Type::kAny},

@@ -11,7 +11,7 @@ std::array<std::span<const Field>, 3> tables() {
   return {accelerate_fields(), training_fields(), foreign_fields()};
 }
 
-/// The rest of `path` below `section`, without the dot; empty if it is not below.
+/// The part of `path` below `section`, without the dot; empty if `path` is not below it.
 std::string_view below(std::string_view path, std::string_view section) {
   if (section.empty()) return path;
   if (path.size() <= section.size() || !path.starts_with(section) || path[section.size()] != '.') return {};

@@ -17,42 +17,44 @@ enum class Type {
   kStrings,  ///< A list of strings, or one string with commas.
   kNumbers,  ///< A list of numbers.
   kScalar,   ///< A bool, number or string, kept as text.
-  kAny,      ///< Not looked at: it belongs to a system that is not here.
+  kAny,      ///< Not checked: the key belongs to a system that accel does not have.
 };
 
-/// Who acts on a key. What the engine cannot do yet is no obstacle to launching another program.
+/// Who acts on a key. A value that the engine does not support does not prevent the launch of another
+/// program.
 enum class Reader { kLauncher, kEngine };
 
 inline constexpr std::string_view kEverything = "*";
 
-/// One key of the configuration. The tables of these are all that parsing, checking and "did you mean" know.
+/// One key of the configuration. Parsing, checking and "did you mean" use the tables of these and nothing
+/// else.
 struct Field {
   std::string_view path;  ///< Dotted, without the prefixes of section_prefix().
   Type type = Type::kString;
-  std::string_view choices = {};         ///< "a|b|c": every value that has a meaning; empty: any.
-  std::string_view built = kEverything;  ///< Those of them that work today.
+  std::string_view choices = {};         ///< "a|b|c": the valid values; empty: any.
+  std::string_view built = kEverything;  ///< The values that are supported.
   Reader reader = Reader::kEngine;
-  std::string_view system = {};  ///< The system that other values than `built` ask for, if it is not ours.
+  std::string_view system = {};  ///< The system, not part of accel, that values outside `built` ask for.
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   double above = -std::numeric_limits<double>::infinity();  ///< Exclusive.
   double below = std::numeric_limits<double>::infinity();   ///< Exclusive.
 };
 
-/// The tables: Accelerate's keys and ours (config_schema_accelerate.cpp), the `training` section
-/// (config_schema_training.cpp), and keys of systems that are not here (config_schema_foreign.cpp).
+/// The tables: Accelerate's keys and the `launch` section (accelerate_keys.cpp), the `training` section
+/// (training_keys.cpp), and keys of systems that accel does not have (foreign_keys.cpp).
 std::span<const Field> accelerate_fields();
 std::span<const Field> training_fields();
 std::span<const Field> foreign_fields();
 
-/// The field of a path, or nullptr.
+/// The field of a path; nullptr if there is none.
 const Field* find_field(std::string_view path);
 /// Whether fields lie below `path`; "" is the top level.
 bool is_section(std::string_view path);
 /// The names right below a section, sorted.
 std::vector<std::string> names_in_section(std::string_view section);
-/// The prefix that Accelerate puts before the keys of some sections and that is optional here ("fsdp_"), or
-/// "".
+/// The prefix that Accelerate puts before the keys of a section, such as "fsdp_", and that is optional here.
+/// Empty for a section without one.
 std::string_view section_prefix(std::string_view section);
 
 }  // namespace accel::core

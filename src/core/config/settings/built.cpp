@@ -38,7 +38,7 @@ void check_built(const Settings& settings, Reader reader) {
       fmt::format("{}: '{}: {}'", text_of(first->origin), field.path, text_of(first->value));
   Error error(ErrorKind::kUsage,
               field.system.empty()
-                  ? fmt::format("{} is not there yet", asked)
+                  ? fmt::format("{} is not supported yet", asked)
                   : fmt::format("{} asks for {}, which accel does not have", asked, field.system));
   if (field.built.empty()) throw std::move(error).hint("leave the key out");
   throw std::move(error).hint(fmt::format("what works: {}", fmt::join(split(field.built, '|'), ", ")));

@@ -53,7 +53,7 @@ std::optional<double> parse_number(const YamlNode& node) {
 std::optional<std::int64_t> parse_integer(const YamlNode& node) {
   if (node.quoted) return std::nullopt;
   if (const auto value = parse_whole<std::int64_t>(node.text)) return value;
-  // 1e8 is how people write large counts.
+  // Large counts are often written as 1e8.
   const std::optional<double> number = parse_number(node);
   constexpr double kExact = 9007199254740992.0;
   if (!number || std::trunc(*number) != *number || std::abs(*number) > kExact) return std::nullopt;
@@ -161,7 +161,7 @@ Value convert_value(const Field& field, const YamlNode& node) {
     case Type::kAny:
       break;
   }
-  return std::string("(not looked at)");
+  return std::string("(not checked)");
 }
 
 }  // namespace accel::core

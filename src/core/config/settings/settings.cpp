@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <span>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "core/config/accelerate_variables.hpp"
 #include "core/config/settings/convert.hpp"
 
 namespace accel::core {
@@ -88,45 +88,6 @@ void check_path(const std::string& path, const Origin& origin) {
   }
 }
 
-struct EnvironmentName {
-  const char* variable;
-  const char* path;
-};
-
-constexpr std::array kEnvironment = {
-    EnvironmentName{"ACCELERATE_MIXED_PRECISION", "mixed_precision"},
-    EnvironmentName{"ACCELERATE_USE_CPU", "use_cpu"},
-    EnvironmentName{"ACCELERATE_DEBUG_MODE", "debug"},
-    EnvironmentName{"ACCELERATE_CPU_AFFINITY", "enable_cpu_affinity"},
-    EnvironmentName{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "training.gradient_accumulation_steps"},
-    EnvironmentName{"FSDP_VERSION", "fsdp_config.version"},
-    EnvironmentName{"FSDP_SHARDING_STRATEGY", "fsdp_config.sharding_strategy"},
-    EnvironmentName{"FSDP_RESHARD_AFTER_FORWARD", "fsdp_config.reshard_after_forward"},
-    EnvironmentName{"FSDP_OFFLOAD_PARAMS", "fsdp_config.offload_params"},
-    EnvironmentName{"FSDP_AUTO_WRAP_POLICY", "fsdp_config.auto_wrap_policy"},
-    EnvironmentName{"FSDP_TRANSFORMER_CLS_TO_WRAP", "fsdp_config.transformer_layer_cls_to_wrap"},
-    EnvironmentName{"FSDP_MIN_NUM_PARAMS", "fsdp_config.min_num_params"},
-    EnvironmentName{"FSDP_BACKWARD_PREFETCH", "fsdp_config.backward_prefetch"},
-    EnvironmentName{"FSDP_FORWARD_PREFETCH", "fsdp_config.forward_prefetch"},
-    EnvironmentName{"FSDP_STATE_DICT_TYPE", "fsdp_config.state_dict_type"},
-    EnvironmentName{"FSDP_USE_ORIG_PARAMS", "fsdp_config.use_orig_params"},
-    EnvironmentName{"FSDP_CPU_RAM_EFFICIENT_LOADING", "fsdp_config.cpu_ram_efficient_loading"},
-    EnvironmentName{"FSDP_SYNC_MODULE_STATES", "fsdp_config.sync_module_states"},
-    EnvironmentName{"FSDP_ACTIVATION_CHECKPOINTING", "fsdp_config.activation_checkpointing"},
-    EnvironmentName{"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "fsdp_config.activation_checkpointing_offload"},
-    EnvironmentName{"FSDP_IGNORED_MODULES", "fsdp_config.ignored_modules"},
-};
-
-// Accelerate reads them only if it is told to.
-constexpr const char* kUseParallelism = "ACCELERATE_USE_PARALLELISM_CONFIG";
-constexpr std::array kParallelism = {
-    EnvironmentName{"PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "parallelism_config.dp_replicate_size"},
-    EnvironmentName{"PARALLELISM_CONFIG_DP_SHARD_SIZE", "parallelism_config.dp_shard_size"},
-    EnvironmentName{"PARALLELISM_CONFIG_TP_SIZE", "parallelism_config.tp_size"},
-    EnvironmentName{"PARALLELISM_CONFIG_CP_SIZE", "parallelism_config.cp_size"},
-    EnvironmentName{"PARALLELISM_CONFIG_SP_SIZE", "parallelism_config.sp_size"},
-};
-
 YamlNode scalar_node(std::string_view text, Origin origin) {
   YamlNode node;
   node.kind = YamlNode::Kind::kScalar;
@@ -165,15 +126,17 @@ Settings settings_from_flag(std::string_view path, std::string_view value, std::
 
 Settings settings_from_environment(const Environment& environment) {
   Settings settings;
-  const auto take = [&](std::span<const EnvironmentName> names) {
-    for (const auto& [variable, path] : names) {
-      const std::optional<std::string> value = environment(variable);
+  const auto take = [&](std::span<const AccelerateVariable> variables) {
+    for (const AccelerateVariable& variable : variables) {
+      if (!variable.is_read) continue;
+      const std::optional<std::string> value = environment(variable.name);
       if (!value || value->empty() || *value == "None") continue;
-      flatten(scalar_node(*value, {Origin::Layer::kEnvironment, variable}), path, settings);
+      flatten(scalar_node(*value, {Origin::Layer::kEnvironment, variable.name}), variable.path, settings);
     }
   };
-  take(kEnvironment);
-  if (environment(kUseParallelism).value_or("false") == "true") take(kParallelism);
+  take(kGeneralVariables);
+  take(kFsdpVariables);
+  if (environment(kUseParallelism).value_or("false") == "true") take(kParallelismVariables);
   if (environment("ACCELERATE_USE_FSDP").value_or("false") == "true") {
     settings.set("distributed_type",
                  {std::string("FSDP"), {Origin::Layer::kEnvironment, "ACCELERATE_USE_FSDP"}});

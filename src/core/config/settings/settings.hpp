@@ -1,36 +1,32 @@
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
 #include <string_view>
 
+#include "base/environment.hpp"
 #include "core/config/schema/schema.hpp"
-#include "core/config/settings/value.hpp"
 #include "core/config/settings/yaml.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::core {
 
-/// Checks a parsed file against the schema and flattens it. A key that is unknown or given twice, a value of
-/// the wrong type, out of range or not among the choices is an Error of kind kUsage that points at it and
-/// names the nearest known key or value.
+/// Checks a parsed file against the schema and flattens it. A key that is unknown or set twice, and a value
+/// that has the wrong type, is out of range or is not among the choices, is an Error of kind kUsage that
+/// points at it and names the nearest known key or value.
 Settings settings_from_yaml(const YamlNode& root);
 
 /// The setting of `--set PATH=VALUE`; VALUE is YAML. Errors name the flag.
 Settings settings_from_assignment(std::string_view assignment);
 
-/// The setting of one path given as text, for flags that have their own name. `shown` is the flag for
+/// The setting of one path, given as text, for a flag with a name of its own. `shown` is the flag in
 /// messages.
 Settings settings_from_flag(std::string_view path, std::string_view value, std::string_view shown);
 
-/// Looks up one environment variable.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-
-/// What ACCELERATE_* and FSDP_* variables set, those that Accelerate itself reads back.
+/// The settings of the environment variables that Accelerate reads (core/config/accelerate_variables.hpp).
 Settings settings_from_environment(const Environment& environment);
 
-/// Checks that what the merged settings ask for has been built; `reader` kLauncher leaves the engine's keys
-/// alone. The first value, in the order flags, file, environment, that has not is an Error of kind kUsage.
+/// Checks that accel supports what the merged settings ask for; with `reader` kLauncher the keys of the
+/// engine are not checked. The first value that is not supported, in the order flags, file, environment, is
+/// an Error of kind kUsage.
 void check_built(const Settings& settings, Reader reader);
 
 }  // namespace accel::core

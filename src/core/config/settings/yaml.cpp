@@ -35,8 +35,7 @@ class Converter {
     YamlNode result;
     result.origin = at(node.Mark());
     if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("{}: nested or repeated beyond reason", text_of(result.origin)));
+      throw Error(ErrorKind::kUsage, fmt::format("{}: nested or repeated too often", text_of(result.origin)));
     }
     if (node.IsScalar()) {
       result.kind = YamlNode::Kind::kScalar;
@@ -63,7 +62,7 @@ class Converter {
   int nodes_ = 0;
 };
 
-/// Notes where the last document begins.
+/// Records where the last document begins.
 class DocumentStarts final : public YAML::EventHandler {
  public:
   [[nodiscard]] const YAML::Mark& last() const { return last_; }
@@ -85,8 +84,8 @@ class DocumentStarts final : public YAML::EventHandler {
   YAML::Mark last_;
 };
 
-/// Where a second document begins. No more than two are parsed: of a closing bracket that nothing has opened
-/// yaml-cpp makes empty documents without end.
+/// Where a second document begins. No more than two are parsed, because yaml-cpp reads an unopened closing
+/// bracket as an endless row of empty documents.
 std::optional<YAML::Mark> second_document(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -95,8 +94,8 @@ std::optional<YAML::Mark> second_document(const std::string& text) {
   return starts.last();
 }
 
-/// A line that yaml-cpp would drop without a word: it takes every line that begins with % before a document
-/// for a directive. The line's number from 0.
+/// The number, from 0, of a line that yaml-cpp would drop silently: before a document it takes every line
+/// that begins with % for a directive.
 std::optional<int> unknown_directive(std::string_view text) {
   int number = 0;
   for (const std::string& line : split(text, '\n')) {

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/settings/value.hpp"
+#include "core/config/value.hpp"
 
 namespace accel::core {
 
-/// A YAML node with its place in the file; nothing in it is interpreted yet.
+/// A YAML node with its place in the file. Its text is not interpreted.
 struct YamlNode {
   enum class Kind { kNull, kScalar, kSequence, kMap };
 
@@ -19,19 +19,19 @@ struct YamlNode {
   Origin origin;
   std::string text;             ///< A scalar's text.
   bool quoted = false;          ///< A quoted scalar is never a number.
-  std::vector<YamlNode> items;  ///< Of a sequence.
-  std::vector<Entry> entries;   ///< Of a map, in the file's order, duplicates included.
+  std::vector<YamlNode> items;  ///< The items of a sequence.
+  std::vector<Entry> entries;   ///< The entries of a map, in the order of the file, duplicates included.
 };
 
 struct YamlNode::Entry {
   std::string key;
-  Origin origin;  ///< The key's.
+  Origin origin;  ///< Where the key stands.
   YamlNode value;
 };
 
-/// Parses one YAML document (JSON is YAML). Broken syntax, a key that is not a scalar, several documents and
-/// absurd nesting are Errors of kind kUsage with line and column. `source` gives every origin its layer and
-/// source.
+/// Parses one YAML document (JSON is YAML). Broken syntax, a key that is not a scalar, a second document and
+/// more than 32 levels or 100,000 nodes are Errors of kind kUsage with line and column. `source` gives every
+/// origin its layer and source.
 YamlNode parse_yaml(std::string_view text, const Origin& source);
 
 }  // namespace accel::core

@@ -22,7 +22,7 @@ namespace {
 
 constexpr pid_t kAllIsWell = 0;
 
-/// Kills every process of this user whose environment carries `mark`; says whether there was one.
+/// Kills every process of this user whose environment has `mark`. Returns whether there was one.
 bool kill_marked(const std::string& mark) {
   bool found = false;
   std::error_code error;
@@ -43,7 +43,7 @@ bool kill_marked(const std::string& mark) {
   ::setsid();
   ::prctl(PR_SET_NAME, "accel-guardian");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) ::signal(signal, SIG_IGN);
-  // Nothing that somebody waits for may stay open here.
+  // Other processes may wait for the end of these descriptors, so they must not stay open here.
   for (int other = 0; other < fd; ++other) ::close(other);
   ::close_range(static_cast<unsigned>(fd) + 1, ~0U, 0);
 
@@ -61,7 +61,7 @@ bool kill_marked(const std::string& mark) {
     }
   }
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
-  // A dying process can still have forked; a few rounds settle it.
+  // A process may fork before it dies, so search several times.
   constexpr int kRounds = 20;
   const std::string mark = "TORCHELASTIC_RUN_ID=" + run_id + '\0';
   for (int round = 0; round < kRounds && kill_marked(mark); ++round) ::usleep(10'000);
@@ -85,7 +85,7 @@ Guardian::Guardian(const std::string& run_id, const std::filesystem::path& scrat
 
 Guardian::~Guardian() {
   [[maybe_unused]] const ssize_t told = ::write(pipe_.get(), &kAllIsWell, sizeof kAllIsWell);
-  // It may be stopped, as by `pkill -STOP accel`.
+  // The guardian may be stopped, for example by `pkill -STOP accel`.
   constexpr auto kPatience = std::chrono::seconds(2);
   ::kill(pid_, SIGCONT);
   if (reap_within(pid_, kPatience)) return;

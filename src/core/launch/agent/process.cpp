@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -63,7 +64,7 @@ struct Prepared {
 
 void make_nonblocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-/// Whether the child ends, or has ended, in that time. It is not reaped.
+/// Whether the child ends within `patience`. It is not reaped.
 bool ends_within(pid_t child, Clock::duration patience) {
   const Clock::time_point give_up = Clock::now() + patience;
   while (true) {
@@ -106,7 +107,7 @@ Child spawn(const SpawnRequest& request) {
   child.pid = ::fork();
   if (child.pid < 0) throw system_error("start", request.command[0], errno);
   if (child.pid == 0) become(request, prepared);
-  // Both sides do it, so that neither can be ahead of it.
+  // Parent and child both call it, so that the group exists for both from here on.
   ::setpgid(child.pid, child.pid);
   failure.write.reset();
   int error = 0;
@@ -131,9 +132,9 @@ Child spawn(const SpawnRequest& request) {
 }
 
 std::string text_of(const ExitStatus& status) {
-  if (!status.known) return "no exit status can be had";
+  if (!status.known) return "the exit status is not known";
   if (status.signal != 0) return fmt::format("killed by {}", signal_text(status.signal));
-  // Shells and Python's launchers report a child's signal like this.
+  // Shells and Python's launchers report the signal of a child like this.
   if (status.code > 128 && ::sigabbrev_np(status.code - 128) != nullptr) {
     return fmt::format("exit code {} (128 + SIG{})", status.code, ::sigabbrev_np(status.code - 128));
   }
@@ -153,6 +154,16 @@ ExitStatus reap_with_group(pid_t leader, std::chrono::milliseconds patience) {
 bool kill_with_group(pid_t leader, std::chrono::milliseconds patience) {
   ::kill(-leader, SIGKILL);
   return reap_with_group(leader, patience).known;
+}
+
+std::vector<std::string> merged_environment(const Variables& variables) {
+  std::vector<std::string> merged;
+  for (char** entry = ::environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!variables.contains(std::string(text.substr(0, text.find('='))))) merged.emplace_back(text);
+  }
+  for (const auto& [name, value] : variables) merged.push_back(fmt::format("{}={}", name, value));
+  return merged;
 }
 
 std::string text_of_process(pid_t pid) {
@@ -181,10 +192,11 @@ bool reap_within(pid_t child, std::chrono::milliseconds patience) {
 }
 
 std::vector<pid_t> kill_adopted_children(const IsSpared& is_spared, std::chrono::milliseconds patience) {
-  // Whoever comes last has as much time as the first; but somebody may fork for ever.
+  // Each process has `patience` from its own SIGKILL; the total is limited, because processes may fork for
+  // ever.
   const Clock::time_point give_up = Clock::now() + 3 * patience;
   std::map<pid_t, Clock::time_point> killed;
-  // A killed child hands its own children on to us, so look again until there is none.
+  // The children of a killed process become children of this one, so repeat until there are none.
   while (true) {
     reap_adopted_children(is_spared);
     const Clock::time_point now = Clock::now();

@@ -62,7 +62,7 @@ std::string with_prefix(std::string_view lines, std::string_view prefix) {
 Relay::Relay(Fd source, const std::filesystem::path& log, LineCutter::Sink show)
     : source_(std::move(source)), log_name_(log.string()), show_(std::move(show)) {
   if (log.empty()) return;
-  // A FIFO would make us wait for its reader.
+  // Without O_NONBLOCK, opening a FIFO would wait for its reader.
   log_ = Fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
   if (!log_) throw system_error("write", log_name_, errno);
   struct stat status {};
@@ -88,7 +88,7 @@ void Relay::pump() {
 }
 
 void Relay::close() {
-  // Whoever holds the other end may write for ever; a pipe's worth is what was there when we decided.
+  // A process at the other end may write for ever. These rounds read what the pipe can hold.
   constexpr int kRounds = 4;
   for (int i = 0; i < kRounds && open(); ++i) pump();
   if (open()) finish();
@@ -107,7 +107,7 @@ void Relay::finish() {
 
 void Relay::deliver(std::string_view lines) {
   if (show_) show_(lines);
-  // Only the end of a large block can stay in the memory.
+  // Of a large block only the last lines are kept.
   std::size_t begin = lines.size();
   for (std::size_t i = 0; i <= kTailLines && begin != std::string_view::npos && begin > 0; ++i) {
     begin = lines.find_last_of(kLineEnds, begin - 1);

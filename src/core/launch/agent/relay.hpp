@@ -10,19 +10,18 @@
 
 namespace accel::core {
 
-/// Cuts a stream into whole lines. A carriage return ends a line too, so that progress bars are shown as they
-/// move.
+/// Cuts a stream into whole lines. A carriage return ends a line too, so that progress bars move.
 class LineCutter {
  public:
   using Sink = std::function<void(std::string_view lines)>;
 
-  /// Hands the lines completed by `chunk` to `sink`, in as few calls as possible, each with its line end.
+  /// Passes the lines that `chunk` completes to `sink`, with their line ends, in as few calls as possible.
   void feed(std::string_view chunk, const Sink& sink);
-  /// Hands on the last line that has no end, with a newline added.
+  /// Passes on the last line, which has no end, with a newline added.
   void finish(const Sink& sink);
 
  private:
-  static constexpr std::size_t kLongestLine = 1 << 20;  ///< A longer one is handed on in parts.
+  static constexpr std::size_t kLongestLine = 1 << 20;  ///< A longer line is passed on in parts.
 
   std::string partial_;
 };
@@ -30,18 +29,19 @@ class LineCutter {
 /// Puts `prefix` in front of every line.
 std::string with_prefix(std::string_view lines, std::string_view prefix);
 
-/// One stream of one worker on its way to the log file (every byte, as it comes), to the screen (whole lines)
-/// and into a short memory for the failure report.
+/// Copies one stream of one worker to the log file (every byte, as it comes) and to the screen (whole lines),
+/// and keeps the last lines for the failure report.
 class Relay {
  public:
-  /// `log` may be empty: no file. `show` gets whole lines; it may be empty.
+  /// `log` is the file; empty: none. `show` gets whole lines; it may be empty.
   Relay(Fd source, const std::filesystem::path& log, LineCutter::Sink show);
 
   [[nodiscard]] int fd() const { return source_.get(); }
   [[nodiscard]] bool open() const { return static_cast<bool>(source_); }
-  /// Reads what is there, up to a fair share; at the end of the stream finishes the last line and closes.
+  /// Reads what is available, up to a fair share. At the end of the stream it finishes the last line and
+  /// closes.
   void pump();
-  /// Gives up on whoever still holds the other end: takes what is there, and closes.
+  /// Reads what is available and closes, although a process holds the other end.
   void close();
 
   /// The last lines, without their ends.

@@ -25,7 +25,7 @@ constexpr std::size_t kLineWidth = 200;
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-/// Nanoseconds since 1970 at which the file was last written; kNever if it is not there.
+/// When the file was last written, in nanoseconds since 1970; kNever if it does not exist or is empty.
 std::int64_t write_time(const std::filesystem::path& file) {
   struct stat info {};
   if (file.empty() || ::stat(file.c_str(), &info) != 0 || info.st_size == 0) {
@@ -34,7 +34,7 @@ std::int64_t write_time(const std::filesystem::path& file) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-/// One line that can stand on a terminal, and is not too long.
+/// The line made visible and cut to kLineWidth bytes.
 std::string shown(std::string_view line) {
   if (line.size() <= kLineWidth) return visible(line);
   std::size_t end = kLineWidth;
@@ -62,7 +62,7 @@ std::string line_of(const WorkerOutcome& worker) {
                      worker.on_its_own ? "" : ", after it was asked to stop");
 }
 
-/// The worker's last lines without those that only repeat its error message.
+/// The worker's last lines without those that repeat its error message.
 std::vector<std::string> news(const std::vector<std::string>& last_lines,
                               const std::vector<std::string>& message) {
   std::vector<std::string> result;
@@ -78,12 +78,12 @@ bool failed(const WorkerOutcome& worker) {
   return !worker.status.success() && !(worker.status == ExitStatus{to_int(ExitCode::kPreempted), 0});
 }
 
-/// Whether the launcher's signals have ended it.
+/// Whether a signal of the launcher has ended it.
 bool was_stopped(const WorkerOutcome& worker) {
   const ExitStatus& status = worker.status;
-  return !worker.on_its_own &&
-         (status.signal == SIGTERM || status.signal == SIGINT || status.signal == SIGKILL ||
-          status == ExitStatus{128 + SIGTERM, 0} || status == ExitStatus{128 + SIGINT, 0});  // Of shells.
+  return !worker.on_its_own && (status.signal == SIGTERM || status.signal == SIGINT ||
+                                status.signal == SIGKILL || status == ExitStatus{128 + SIGTERM, 0} ||
+                                status == ExitStatus{128 + SIGINT, 0});  // As shells report signals.
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ std::optional<WorkerError> read_worker_error(const std::filesystem::path& file) 
   } catch (const nlohmann::json::exception&) {
   } catch (const Error&) {
   }
-  // It died while it wrote; its exit status says the rest.
+  // The worker died while it wrote.
   return std::nullopt;
 }
 
@@ -109,12 +109,12 @@ const WorkerOutcome* root_cause(const GroupOutcome& group) {
     if (!worker.on_its_own || !failed(worker)) continue;
     if (cause == nullptr || worker.order < cause->order) cause = &worker;
   }
-  // Who dies without a word lets others down, who have time to say so.
+  // A worker that dies without an error file makes the others fail, and these have time to write one.
   if (cause == nullptr || write_time(cause->error_file) == kNever) return cause;
-  // Who had said what is wrong may still have been ending when those whom it let down had ended.
+  // A worker that wrote its error file first may end after those that failed because of it.
   for (const WorkerOutcome& worker : group.workers) {
     const std::int64_t said = write_time(worker.error_file);
-    // What it says after it was asked to stop may be that it was.
+    // An error that was written after the request to stop may only report that request.
     if (!failed(worker) || (was_stopped(worker) && said >= group.stopped_at_ns.value_or(0))) continue;
     if (said < write_time(cause->error_file)) cause = &worker;
   }
@@ -161,7 +161,7 @@ std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause
   for (const WorkerOutcome& worker : group.workers) {
     if (&worker == &cause) continue;
     if (listed++ == kOtherRanks) {
-      report += fmt::format("  and {} ranks more\n", group.workers.size() - 1 - kOtherRanks);
+      report += fmt::format("  and {} more ranks\n", group.workers.size() - 1 - kOtherRanks);
       break;
     }
     report += fmt::format("  {}\n", line_of(worker));

@@ -8,14 +8,13 @@
 
 namespace accel::core {
 
-/// What a worker wrote to TORCHELASTIC_ERROR_FILE, in torchelastic's shape: {"message": {"message": "...",
-/// "extraInfo":
-/// {...}}} or {"message": "..."}.
+/// The error that a worker wrote to TORCHELASTIC_ERROR_FILE, in the form of torchelastic:
+/// {"message": {"message": "...", "extraInfo": {...}}} or {"message": "..."}.
 struct WorkerError {
   std::string message;
 };
 
-/// The error in `file`; absent if the worker wrote none, or something else.
+/// The error in `file`; absent if the worker wrote none, or none of this form.
 std::optional<WorkerError> read_worker_error(const std::filesystem::path& file);
 
 /// The worker whose failure came first; absent if none failed before the group was asked to stop. It is the
@@ -26,8 +25,8 @@ const WorkerOutcome* root_cause(const GroupOutcome& group);
 /// The exit code of a run.
 ExitCode exit_code_of_group(const GroupOutcome& group);
 
-/// The failure on one screen: the root cause with its own error, its last lines and where its log is, then a
-/// line for each other rank.
+/// The report of a failure, on one screen: the root cause with its own error, its last lines and the path of
+/// its log, then a line for each other rank.
 std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host);
 
 }  // namespace accel::core

@@ -9,14 +9,14 @@
 #include <system_error>
 
 #include "base/error.hpp"
-#include "core/launch/world/machine.hpp"
+#include "base/host_name.hpp"
 
 namespace accel::core {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether it is a directory of this user: in a folder that all may write to, names prove nothing.
+/// Whether it is a directory of this user: all users may write to the folder, so the name alone is not proof.
 bool is_own_directory(const fs::path& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();

@@ -8,9 +8,9 @@
 
 namespace accel::core {
 
-/// A private temporary directory `accel-HOST-UID-XXXXXX` below `folder`, removed with all it holds. A flock
-/// says that its owner lives: those of this user and host whose owners are dead, killed together with their
-/// guardians, are removed first.
+/// A private temporary directory `accel-HOST-UID-XXXXXX` below `folder`. The destructor removes it with all
+/// it holds. A flock on it shows that its owner lives. The constructor first removes those of this user and
+/// host whose owners are dead, that is, were killed together with their guardians.
 class Scratch {
  public:
   explicit Scratch(const std::filesystem::path& folder);

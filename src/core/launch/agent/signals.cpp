@@ -28,7 +28,7 @@ SignalQueue::SignalQueue() {
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &previous_pipe_);
-  // An ignored SIGCHLD would take the exit statuses of the children away.
+  // If SIGCHLD were ignored, the exit statuses of children would be lost.
   struct sigaction child {};
   child.sa_handler = SIG_DFL;
   child.sa_flags = SA_NOCLDSTOP;
@@ -37,7 +37,7 @@ SignalQueue::SignalQueue() {
 }
 
 SignalQueue::~SignalQueue() {
-  // What is still queued has been answered by ending the run; it must not strike when the mask is lifted.
+  // The end of the run has answered what is still queued. It must not be delivered when the mask is restored.
   while (next()) {
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);

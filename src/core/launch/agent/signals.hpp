@@ -12,14 +12,14 @@ namespace accel::core {
 /// A signal that has arrived.
 struct Arrival {
   int signal = 0;
-  /// The sender's. SIGCHLD: the child that ended first of those that have ended since the last SIGCHLD was
-  /// taken, for the kernel keeps the first of several.
+  /// The sender. For SIGCHLD it is the first child that has ended since the previous SIGCHLD was read,
+  /// because the kernel keeps only the first of several.
   pid_t pid = 0;
 };
 
-/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD arrive at a descriptor instead of a handler,
-/// but for SIGINT and SIGHUP where they are ignored (nohup); SIGPIPE is ignored, and orphaned descendants
-/// become our children.
+/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD arrive at a descriptor instead of a handler.
+/// SIGINT and SIGHUP stay ignored where they are (nohup). SIGPIPE is ignored, and orphaned descendants become
+/// children of this process.
 class SignalQueue {
  public:
   SignalQueue();
@@ -28,7 +28,7 @@ class SignalQueue {
   ~SignalQueue();
 
   [[nodiscard]] int fd() const { return fd_.get(); }
-  /// The next signal that has arrived.
+  /// The next signal that has arrived; absent if there is none.
   std::optional<Arrival> next();
 
  private:

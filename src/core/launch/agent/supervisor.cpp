@@ -15,24 +15,23 @@
 #include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/terminal.hpp"
-#include "core/launch/world/environment.hpp"
 
 namespace accel::core {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long output is awaited from a pipe whose worker has ended, for someone else may hold it.
+/// How long to read from a pipe whose worker has ended, because another process may hold its other end.
 constexpr auto kDrainTime = std::chrono::seconds(1);
 
-/// After which a terminal that took nothing is tried again.
+/// The time after which to write again to a terminal that accepted nothing.
 constexpr auto kStalledTime = std::chrono::milliseconds(50);
 
-/// What comes within this time of an interrupt is that one once more: GNU timeout signals its child, and then
-/// the group that the child is in.
+/// A second interrupt within this time counts as the same one: GNU timeout signals its child, and then the
+/// group that the child is in.
 constexpr auto kOneRequest = std::chrono::milliseconds(100);
 
-/// On the clock of files.
+/// The time on the clock of file timestamps.
 std::int64_t nanoseconds_since_1970() {
   struct timespec now {};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -55,26 +54,26 @@ class Supervisor {
       : plan_(plan), guardian_(plan.run_id, plan.scratch), terminal_(out_fd, err_fd) {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
-  /// Only after an error are there workers left here.
+  /// Workers are left here only after an error.
   ~Supervisor() {
     try {
       for (const Worker& worker : workers_) {
         if (!worker.outcome && !kill_with_group(worker.pid)) leave_behind(worker.pid);
       }
-      kill_strangers();
+      kill_orphans();
       drain();
     } catch (const std::exception&) {
-      // Without memory for the list of processes; the kernel kills the workers when this process ends.
+      // There is no memory for the list of processes. The kernel kills the workers when this process ends.
     }
   }
 
   GroupOutcome run() {
-    // A reader that does not read must not keep the launcher from its work.
+    // A reader that does not read must not block the launcher.
     const log::Redirect redirect([this](std::string_view line) { terminal_.err(line); });
     start();
     while (!finished()) {
       wait();
-      // Those who have ended before the signals are taken: then the first SIGCHLD tells who was first.
+      // Collect them before the signals are read: then the first SIGCHLD tells which of them ended first.
       const std::vector<Worker*> ended = ended_workers();
       const bool was_stopping = stopping_;
       serve_signals();
@@ -83,7 +82,7 @@ class Supervisor {
       collect(ended, was_stopping);
       serve_deadlines();
     }
-    kill_strangers();
+    kill_orphans();
     drain();
     GroupOutcome result;
     result.interrupted_by = interrupted_by_;
@@ -101,7 +100,7 @@ class Supervisor {
       request.environment = merged_environment(worker.variables);
       request.announce_fd = guardian_.announce_fd();
       Child child = spawn(request);
-      // A worker that no entry of workers_ knows would be left behind by an error here.
+      // After an error here no entry of workers_ would know the worker.
       try {
         workers_.push_back(Worker{&worker,
                                   child.pid,
@@ -137,7 +136,7 @@ class Supervisor {
     return worker.log_dir.empty() ? std::filesystem::path() : worker.log_dir / name;
   }
 
-  /// Warnings at the end, for which nothing else waits.
+  /// Writes the warnings at the end, for at most kDrainTime.
   void drain() {
     const Clock::time_point give_up = Clock::now() + kDrainTime;
     for (terminal_.pump(); terminal_.waiting_fd() >= 0 && Clock::now() < give_up; terminal_.pump()) {
@@ -168,7 +167,7 @@ class Supervisor {
 
   [[nodiscard]] int milliseconds_to_next_deadline() const {
     std::optional<Clock::time_point> next = kill_at_;
-    // Nothing is read while too much waits for the terminal.
+    // Nothing is read while the terminal is full.
     const bool drains = !terminal_.full();
     const auto consider = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
     if (follow_by_) consider(*follow_by_);
@@ -199,7 +198,7 @@ class Supervisor {
   void interrupt(int signal) {
     if (interrupted_by_ != 0) {
       if (Clock::now() - interrupted_at_ < kOneRequest) return;
-      log::warn("asked a second time: killing the workers");
+      log::warn("a second signal: killing the workers");
       terminal_.pump();
       terminal_.close();
       kill_group();
@@ -208,11 +207,12 @@ class Supervisor {
     interrupted_by_ = signal;
     interrupted_at_ = Clock::now();
     close_at_ = interrupted_at_ + grace();
-    log::info(fmt::format("SIG{}: passed on to the workers; once more kills them", ::sigabbrev_np(signal)));
+    log::info(
+        fmt::format("SIG{}: passed on to the workers; a second one kills them", ::sigabbrev_np(signal)));
     stop(signal);
   }
 
-  /// Asks the group to end, with the grace period to do so.
+  /// Asks the group to end within the grace period.
   void stop(int signal) {
     if (!kill_at_) kill_at_ = Clock::now() + grace();
     follow_by_.reset();
@@ -253,7 +253,7 @@ class Supervisor {
     return ended;
   }
 
-  /// Takes note of workers that have ended; all of one round have ended on their own, or none.
+  /// Collects the workers that have ended. All of one round count as ended on their own, or none.
   void collect(std::vector<Worker*> ended, bool was_stopping) {
     bool failed = false;
     std::stable_sort(ended.begin(), ended.end(), [this](const Worker* a, const Worker* b) {
@@ -271,8 +271,8 @@ class Supervisor {
       }
     }
     if (failed && !stopping_) stop(SIGTERM);
-    // Whoever escaped from the groups may hold a pipe open.
-    if (ended_ == static_cast<int>(workers_.size())) kill_strangers();
+    // A process that left its group may hold a pipe open.
+    if (ended_ == static_cast<int>(workers_.size())) kill_orphans();
   }
 
   void conclude(Worker& worker, ExitStatus status, bool on_its_own) {
@@ -290,7 +290,7 @@ class Supervisor {
     log::debug(fmt::format("rank {}: {}", worker.plan->rank, text_of(status)));
   }
 
-  /// A process that SIGKILL does not end hangs in the kernel; it must not keep the launcher.
+  /// A process that SIGKILL does not end hangs in the kernel. The launcher does not wait for it.
   void leave_behind(pid_t pid) {
     log::warn(fmt::format("process {} cannot be killed and is left behind", text_of_process(pid)));
     inherited_.push_back(pid);
@@ -314,7 +314,7 @@ class Supervisor {
       }
       abandon_at_.reset();
     }
-    // Whoever interrupts a run does not wait for somebody who does not read what it prints.
+    // After an interrupt the launcher does not wait for a reader that does not read.
     if (close_at_ && now >= *close_at_) {
       terminal_.pump();
       if (terminal_.waiting_fd() >= 0) terminal_.close();
@@ -327,12 +327,12 @@ class Supervisor {
     }
   }
 
-  /// The guardian, and children from before: `job & exec accel launch ...` in a script gives us some.
+  /// The guardian, and children from before exec: a script may run `job & exec accel launch ...`.
   [[nodiscard]] bool is_not_ours(pid_t pid) const {
     return pid == guardian_.pid() || std::find(inherited_.begin(), inherited_.end(), pid) != inherited_.end();
   }
 
-  void kill_strangers() {
+  void kill_orphans() {
     for (const pid_t pid : kill_adopted_children([this](pid_t pid) { return is_not_ours(pid); }))
       leave_behind(pid);
   }
@@ -356,17 +356,17 @@ class Supervisor {
   }
 
   const LaunchPlan& plan_;
-  std::vector<pid_t> inherited_ = child_processes();  ///< With those that are left behind.
+  std::vector<pid_t> inherited_ = child_processes();  ///< Children from before, and those left behind.
   SignalQueue signals_;
   Guardian guardian_;
   Terminal terminal_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polls_;
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> follow_by_;   ///< One was preempted; by then the others should be.
-  std::optional<Clock::time_point> abandon_at_;  ///< Whoever runs then, after SIGKILL, is left behind.
-  std::optional<Clock::time_point> close_at_;    ///< After an interrupt; output that waits then ends.
-  std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, the first one first.
+  std::optional<Clock::time_point> follow_by_;   ///< Some are preempted; the others must be by then.
+  std::optional<Clock::time_point> abandon_at_;  ///< Workers that run then, after SIGKILL, are left.
+  std::optional<Clock::time_point> close_at_;    ///< After an interrupt; pending output is dropped.
+  std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, in order.
   bool stopping_ = false;
   std::optional<std::int64_t> stopped_at_ns_;
   int interrupted_by_ = 0;

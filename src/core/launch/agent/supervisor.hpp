@@ -16,10 +16,10 @@ struct WorkerOutcome {
   int rank = 0;
   pid_t pid = 0;
   ExitStatus status;
-  bool on_its_own = false;              ///< Before anybody asked the group to stop.
-  int order = 0;                        ///< 0 ended first.
-  std::vector<std::string> last_lines;  ///< Of stderr, or of stdout if stderr was silent.
-  std::filesystem::path log;            ///< The file that holds them; empty: none.
+  bool on_its_own = false;              ///< It ended before the group was asked to stop.
+  int order = 0;                        ///< Its place among the workers that ended; 0: first.
+  std::vector<std::string> last_lines;  ///< The end of stderr, or of stdout if stderr is empty.
+  std::filesystem::path log;            ///< The file that holds the last lines; empty: none.
   std::filesystem::path error_file;
 };
 
@@ -30,14 +30,14 @@ struct GroupOutcome {
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
 };
 
-/// Starts the workers, shows and logs what they print, passes signals on, and returns when every one of them
-/// and of their descendants is gone.
+/// Starts the workers, shows and logs what they print, passes signals on, and returns when all of them and
+/// their descendants have ended.
 ///
-/// The first failure ends the group: SIGTERM, after the grace period SIGKILL to each process group. Exit code
-/// 7 (stopped for preemption) is no failure, but the others have to follow within the grace period. SIGINT,
-/// SIGTERM, SIGHUP (as SIGTERM) and SIGUSR1 are passed on; the second SIGINT or SIGTERM kills at once. Rank
-/// 0's output goes to `out_fd` and `err_fd` as it is, that of the others, stderr alone, to `err_fd` with
-/// "[rank1] " before each line.
+/// The first failure ends the group: each process group gets SIGTERM, and after the grace period SIGKILL.
+/// Exit code 7 (stopped for preemption) is not a failure, but the others have to follow within the grace
+/// period. SIGINT, SIGTERM, SIGHUP (as SIGTERM) and SIGUSR1 are passed on to the workers; a second SIGINT or
+/// SIGTERM kills them at once. The output of rank 0 goes to `out_fd` and `err_fd` as it is. Of the others
+/// only stderr is shown, on `err_fd`, with "[rank1] " before each line.
 GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd);
 
 }  // namespace accel::core

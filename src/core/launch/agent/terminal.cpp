@@ -13,8 +13,8 @@ namespace accel::core {
 
 namespace {
 
-/// A descriptor of our own for a terminal; none for anything else. The one that we got is shared with other
-/// processes, so it is not made non-blocking.
+/// A new descriptor of a terminal; none for anything else. Other processes share the inherited descriptor, so
+/// it must not become non-blocking.
 Fd opened_again(int fd) {
   if (::isatty(fd) == 0) return {};
   const std::string path = "/proc/self/fd/" + std::to_string(fd);

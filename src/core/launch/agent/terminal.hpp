@@ -9,8 +9,8 @@
 
 namespace accel::core {
 
-/// The launcher's own stdout and stderr, written strictly in order, so that no line of one is torn by a line
-/// of the other, and without ever blocking, so that signals are served while a reader is slow.
+/// Writes to the launcher's own stdout and stderr. It writes strictly in order, so that a line of one does
+/// not break a line of the other, and never blocks, so that signals are served while a reader is slow.
 class Terminal {
  public:
   Terminal(int out_fd, int err_fd);
@@ -20,14 +20,14 @@ class Terminal {
 
   /// The descriptor to poll for writing; -1 when nothing waits.
   [[nodiscard]] int waiting_fd() const { return queue_.empty() ? -1 : queue_.front().fd; }
-  /// The descriptor polls writable and took nothing, as a terminal after Ctrl-S: pump() again after a while,
-  /// and do not poll it.
+  /// Whether the descriptor polls writable and accepted nothing, as a terminal after Ctrl-S does. Then do not
+  /// poll it, and call pump() again after a while.
   [[nodiscard]] bool stalled() const { return stalled_; }
   /// Whether so much waits that no more should be read from the workers.
   [[nodiscard]] bool full() const { return pending_bytes_ > kHighWater; }
-  /// Writes what can be written now. A reader that has gone away is no error: its text is dropped.
+  /// Writes what can be written now. If the reader has gone away, its text is dropped; that is not an error.
   void pump();
-  /// Gives up on the reader: drops what waits, and all that comes later.
+  /// Drops what waits, and all that comes later.
   void close();
 
  private:
@@ -39,7 +39,7 @@ class Terminal {
 
   void push(int fd, std::string_view text);
 
-  Fd own_out_;  ///< Terminals are opened again, to be written without blocking.
+  Fd own_out_;  ///< A terminal is opened again, so that it can be written without blocking.
   Fd own_err_;
   int out_fd_;
   int err_fd_;

@@ -18,8 +18,8 @@
 namespace accel::core {
 namespace {
 
-/// `lookup(host)`, on a thread of its own, which is left to itself when the time is over: nothing ends
-/// getaddrinfo early.
+/// Calls `lookup(host)` on a thread of its own. When the time is over, the thread is detached, because
+/// nothing ends getaddrinfo early.
 std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Lookup& lookup,
                                     const std::string& host) {
   std::packaged_task<std::vector<Address>()> task([lookup, host] { return lookup(host); });
@@ -42,8 +42,8 @@ in_port_t& port_of(Address& address) {
                                                : reinterpret_cast<sockaddr_in&>(address.storage).sin_port;
 }
 
-/// Connects to the address, where a socket of our own listens on all interfaces. An error number, or 0 if the
-/// connection arrives there.
+/// Connects to the address while a socket of this process listens on all interfaces. Returns 0 if the
+/// connection arrives there, else an error number.
 int try_to_reach(Address address) {
   const sa_family_t family = address.storage.ss_family;
   if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;

@@ -9,7 +9,7 @@
 
 namespace accel::core {
 
-/// One address that a name stands for.
+/// One address of a name.
 struct Address {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -21,12 +21,12 @@ using Lookup = std::function<std::vector<Address>(const std::string& host)>;
 /// getaddrinfo(3).
 std::vector<Address> look_up(const std::string& host);
 
-/// How long a name server is waited for.
+/// How long to wait for a name server.
 inline constexpr std::chrono::seconds kLookupTime{10};
 
-/// Checks that ranks of this machine can reach a server of this machine at `host`: it is resolved within
-/// `limit`, and a connection to one of its addresses arrives here, for each of which three seconds are
-/// waited. Otherwise an Error of kind kUsage says which name failed and how.
+/// Checks that ranks of this machine can reach a server of this machine at `host`: the name is resolved
+/// within `limit`, and a connection to one of its addresses arrives here within three seconds. Otherwise an
+/// Error of kind kUsage says which name failed and how.
 void check_own_address(const std::string& host, std::chrono::milliseconds limit = kLookupTime,
                        const Lookup& lookup = look_up);
 

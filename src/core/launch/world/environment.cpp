@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -28,7 +27,7 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
       {"TORCHELASTIC_RESTART_COUNT", "0"},
       {"TORCHELASTIC_MAX_RESTARTS", "0"},
       {"TORCHELASTIC_RUN_ID", world.run_id},
-      // torchrun's agent hosts the store, here rank 0 does.
+      // Rank 0 hosts the store; with torchrun the agent does.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
       {"TORCHELASTIC_ERROR_FILE", error_file.string()},
   };
@@ -46,7 +45,7 @@ Variables machine_variables(const LoadedConfig& loaded, int physical_cores, cons
   }
   const auto asked = loaded.settings.get<std::vector<std::string>>("gpu_ids");
   if (!launch.use_cpu && asked && *asked != std::vector<std::string>{"all"}) {
-    // The numbers count what is visible already; the names of those may be anything.
+    // The numbers are indices into the visible devices, whose names may be anything.
     std::vector<std::string> names;
     const std::vector<std::string> visible = split(environment("CUDA_VISIBLE_DEVICES").value_or(""), ',');
     for (const int gpu : launch.gpu_ids) {
@@ -64,21 +63,11 @@ Variables worker_variables(const Environment& environment) {
   }
   const std::string theirs = environment("GLIBC_TUNABLES").value_or("");
   if (theirs.find("glibc.malloc.") != std::string::npos) return {};
-  // Larger blocks have pages of their own, or the heap would have holes of their size (docs/design/015).
-  // Where large pages are off, hugetlb=1 does nothing.
+  // Larger blocks are mapped by themselves; in the heap they would leave holes (docs/design/015). Where large
+  // pages are off, hugetlb=1 has no effect.
   const std::string ours =
       "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4194304:glibc.malloc.trim_threshold=1099511627776";
   return {{"GLIBC_TUNABLES", theirs.empty() ? ours : theirs + ":" + ours}};
-}
-
-std::vector<std::string> merged_environment(const Variables& variables) {
-  std::vector<std::string> merged;
-  for (char** entry = ::environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    if (!variables.contains(std::string(text.substr(0, text.find('='))))) merged.emplace_back(text);
-  }
-  for (const auto& [name, value] : variables) merged.push_back(fmt::format("{}={}", name, value));
-  return merged;
 }
 
 }  // namespace accel::core

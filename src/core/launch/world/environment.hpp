@@ -2,14 +2,14 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
-#include "core/config/resolve/load_config.hpp"
+#include "base/environment.hpp"
+#include "core/config/loaded_config.hpp"
 #include "core/launch/agent/plan.hpp"
 
 namespace accel::core {
 
-/// A run as all of its ranks see it.
+/// The world of a run.
 struct World {
   int num_processes = 1;
   int local_ranks = 1;
@@ -26,17 +26,15 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
 /// The variables by which `accelerate launch` tells a Python script its configuration (ACCELERATE_*, FSDP_*).
 Variables accelerate_variables(const LoadedConfig& loaded);
 
-/// What all workers of this machine get when nobody has set it: OMP_NUM_THREADS, which is 1 for ranks with a
-/// GPU unless their optimizers work on the host; and CUDA_VISIBLE_DEVICES if the configuration chooses GPUs.
-/// `physical_cores` are those this process may use.
+/// The variables that all workers of this machine get: OMP_NUM_THREADS and TORCH_NCCL_ASYNC_ERROR_HANDLING
+/// unless the environment sets them, and CUDA_VISIBLE_DEVICES if the configuration chooses GPUs. Ranks with a
+/// GPU have one thread, unless their optimizers work on the host. `physical_cores` are those that this
+/// process may use.
 Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment);
 
-/// What accel-worker gets, and a program does not: how glibc's malloc serves tensors, unless the user says
-/// something of malloc himself; other tunables of his stay in front. Large pages, and no return of memory to
-/// the system between tensors, since the next step faults the same pages in again.
+/// The variables that only accel-worker gets: tunables of glibc's malloc, unless the environment sets some
+/// itself. They ask for large pages, and keep freed memory instead of returning it to the system, because the
+/// next step would fault the same pages in again. Other tunables of the environment stay in front.
 Variables worker_variables(const Environment& environment);
-
-/// This process's environment with `variables` over it, as "NAME=value".
-std::vector<std::string> merged_environment(const Variables& variables);
 
 }  // namespace accel::core

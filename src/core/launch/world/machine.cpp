@@ -6,15 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <fstream>
 #include <set>
 
 #include "base/cpus.hpp"
 #include "base/error.hpp"
+#include "base/fd.hpp"
 #include "base/text.hpp"
-#include "core/launch/agent/pipe.hpp"
 
 namespace accel::core {
 namespace {
@@ -22,7 +21,7 @@ namespace {
 int named_devices(const std::string& list) {
   int count = 0;
   for (const std::string& device : split(list, ',')) {
-    // CUDA stops at the first entry that is no device.
+    // CUDA stops at the first entry that is not a device.
     const std::string_view name = trim(device);
     if (name.empty() || name.starts_with('-') || name == "NoDevFiles" || name == "none") break;
     ++count;
@@ -42,7 +41,7 @@ Fd bound_socket(int port) {
   const int on = 1;
   const int off = 0;
   if (fd) {
-    // As c10d's store binds: both families, and over connections that only linger.
+    // As the store of c10d binds: both families, and despite connections in TIME_WAIT.
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 address{};
@@ -92,11 +91,6 @@ int physical_cores(const std::filesystem::path& root) {
   }
   const int usable = static_cast<int>(usable_cpus(root));
   return std::max(1, std::min(static_cast<int>(cores.size()), usable));
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
 bool port_is_free(int port) {

@@ -1,26 +1,24 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
-#include "core/config/settings/settings.hpp"
+#include "base/environment.hpp"
 
 namespace accel::core {
 
-/// How many NVIDIA GPUs a process started now would see, found without CUDA: what CUDA_VISIBLE_DEVICES names,
-/// else what the driver lists below `root` (/proc/driver/nvidia/gpus, else /dev/nvidia0, ...).
+/// How many NVIDIA GPUs a process that starts now would see, found without CUDA: those that
+/// CUDA_VISIBLE_DEVICES names, else those that the driver lists below `root` (/proc/driver/nvidia/gpus, else
+/// /dev/nvidia0, ...).
 int visible_gpus(const Environment& environment, const std::filesystem::path& root = "/");
 
-/// The physical cores among the processors that this process may run on, but no more than the quota of its
-/// control group has whole CPUs; at least 1.
+/// How many physical cores this process may run on, but no more than the quota of its control group has whole
+/// CPUs, and at least 1.
 int physical_cores(const std::filesystem::path& root = "/");
-
-std::string host_name();
 
 /// Whether a server can listen on `port` of every address of this machine.
 bool port_is_free(int port);
 
-/// A port that is free now. Somebody may take it before it is used.
+/// A port that is free now. Another process may take it before it is used.
 int free_port();
 
 }  // namespace accel::core

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/fault.hpp"
+#include "needs_faults.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::ckpt {
@@ -41,6 +42,19 @@ TEST(RunCheckpointsTest, StepsSortAsNumbersAndIgnoreTheRest) {
   EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{3, 20, 100}));
 }
 
+TEST(RunCheckpointsTest, TheFirstNameIsOfWhatSweepKeeps) {
+  const TempDir dir;
+  RunCheckpoints store(dir / "checkpoints");
+  EXPECT_EQ(store.first_name(), std::nullopt);
+  store.begin(1);
+  std::filesystem::create_directory(dir / "checkpoints/checkpoint_2.deleting");
+  write_file(dir / "checkpoints/notes", "");
+  EXPECT_EQ(store.first_name(), std::nullopt);
+  write_file(dir / "checkpoints/checkpoint_8", "a file");
+  save(store, 9);
+  EXPECT_EQ(store.first_name(), "checkpoint_8");
+}
+
 TEST(RunCheckpointsTest, PruneKeepsTheNewest) {
   const TempDir dir;
   RunCheckpoints store(dir.path());
@@ -52,6 +66,7 @@ TEST(RunCheckpointsTest, PruneKeepsTheNewest) {
 }
 
 TEST(RunCheckpointsTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
+  ACCEL_NEEDS_FAULTS();
   for (const char* fault : {"fail@rename:EACCES", "fail@unlink:EACCES", "fail@rmdir:EIO"}) {
     const TempDir dir;
     RunCheckpoints store(dir.path());
@@ -69,6 +84,7 @@ TEST(RunCheckpointsTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
 }
 
 TEST(RunCheckpointsTest, LeftoversThatCannotBeRemovedAreAWarning) {
+  ACCEL_NEEDS_FAULTS();
   const TempDir dir;
   RunCheckpoints store(dir.path());
   store.begin(2);

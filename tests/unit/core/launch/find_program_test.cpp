@@ -1,9 +1,10 @@
+#include "core/launch/find_program.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "base/error.hpp"
-#include "core/launch/launch.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::core {

@@ -62,6 +62,8 @@ void expect_whole(const path& checkpoint) {
 /// Kills, failures and a full disk at every call of a training's save, in the worker's own code.
 class SaveCrashTest : public ::testing::Test {
  protected:
+  void SetUp() override { ACCEL_NEEDS_FAULTS(); }
+
   /// What must hold after any end of the save of step 2.
   void check(const CrashRun& run) {
     ckpt::RunCheckpoints store(run.dir / "checkpoints");

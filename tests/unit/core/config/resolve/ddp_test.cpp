@@ -66,7 +66,7 @@ TEST_F(ConfigDdpTest, RefusesWhatCannotBe) {
               HasSubstr("'training.ddp.comm_hook' must be one of no, fp16, bf16, power_sgd, "
                         "batched_power_sgd; found 'fp8'"));
   EXPECT_THAT(error("comm_hook: batched_power_sgd"),
-              HasSubstr("'training.ddp.comm_hook: batched_power_sgd' is not there yet"));
+              HasSubstr("'training.ddp.comm_hook: batched_power_sgd' is not supported yet"));
   EXPECT_THAT(error("comm_wrapper: power_sgd"), HasSubstr("must be one of no, fp16, bf16"));
   EXPECT_THAT(error("bucket_cap_mb: 25"), HasSubstr("unknown key 'bucket_cap_mb' in 'training.ddp'"));
   EXPECT_THAT(error("comm_state_option: {rank: 2}"),
@@ -74,7 +74,7 @@ TEST_F(ConfigDdpTest, RefusesWhatCannotBe) {
   EXPECT_THAT(error("comm_state_option: {matrix_approximation_rank: 0}"), HasSubstr("at least 1"));
   EXPECT_THAT(error("comm_state_option: {random_seed: 4294967296}"), HasSubstr("less than 4294967296"));
   EXPECT_THAT(error("comm_state_option: {batch_tensors_with_same_shape: true}"),
-              HasSubstr("is not there yet"));
+              HasSubstr("is not supported yet"));
   for (const char* only : {"use_error_feedback", "warm_start"}) {
     EXPECT_THAT(error(fmt::format(
                     "comm_hook: power_sgd, comm_state_option: {{start_powerSGD_iter: 1, {}: false}}", only)),

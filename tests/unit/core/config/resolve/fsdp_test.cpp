@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "core/config/settings/settings.hpp"
 
 namespace accel::core {
 namespace {
@@ -37,7 +38,7 @@ TEST(ConfigFsdpTest, SizeBasedWrap) {
   const FsdpConfig config = resolve("fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_min_num_params: 2000");
   EXPECT_EQ(config.auto_wrap_policy, WrapPolicy::kSize);
   EXPECT_EQ(config.min_num_params, 2000);
-  // What `accelerate launch` passes on.
+  // `accelerate launch` passes on this default.
   EXPECT_EQ(resolve("fsdp_auto_wrap_policy: SIZE_BASED_WRAP").min_num_params, 100'000'000);
 }
 
@@ -130,7 +131,7 @@ TEST(ConfigFsdpTest, IgnoredModulesAreARegularExpression) {
   EXPECT_EQ(resolve("version: 2").ignored_modules, "");
   EXPECT_EQ(resolve("fsdp_ignored_modules: 'model\\.(embed|head)'").ignored_modules, "model\\.(embed|head)");
   EXPECT_THAT(error_of("ignored_modules: 'h.(0'"),
-              HasSubstr("'fsdp_config.ignored_modules': the pattern 'h.(0' is wrong at character 5"));
+              HasSubstr("'fsdp_config.ignored_modules': the pattern 'h.(0' is not valid: missing )"));
 }
 
 TEST(ConfigFsdpTest, WrapPolicyAndClasses) {

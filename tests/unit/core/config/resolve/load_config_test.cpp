@@ -44,7 +44,7 @@ TEST_F(ConfigFileTest, FlagsBeatTheFileWhichBeatsTheEnvironment) {
   EXPECT_EQ(load(training()).config.fsdp.version, 2);
 }
 
-// Accelerate's key before there was mixed_precision.
+// Accelerate's older key for mixed_precision.
 TEST_F(ConfigFileTest, Fp16IsMixedPrecisionInItsOwnLayer) {
   const auto precision = [&](const std::string& yaml, const std::vector<std::string>& assignments = {}) {
     return load(yaml + "\n" + training(), assignments).config.mixed_precision;
@@ -94,7 +94,7 @@ TEST_F(ConfigFileTest, ProfiledStepsAreAFirstAndALast) {
 
 TEST_F(ConfigFileTest, AFlagMendsAValueThatIsNotBuilt) {
   const std::string yaml = "mixed_precision: fp8\n" + training();
-  EXPECT_EQ(error_of(yaml), "run.yaml:1:18: 'mixed_precision: fp8' is not there yet");
+  EXPECT_EQ(error_of(yaml), "run.yaml:1:18: 'mixed_precision: fp8' is not supported yet");
   EXPECT_EQ(load(yaml, {"mixed_precision=no"}).config.mixed_precision, "no");
 }
 
@@ -112,7 +112,7 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   };
   for (const auto& [line, place] : top) {
     EXPECT_EQ(error_of(fmt::format("{}\n{}", line, training())),
-              fmt::format("run.yaml:{} is not there yet", place));
+              fmt::format("run.yaml:{} is not supported yet", place));
   }
 }
 
@@ -136,7 +136,7 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
   };
   for (const auto& [assignment, shown] : rows) {
     EXPECT_EQ(error_of(training(), {fmt::format("training.{}", assignment)}),
-              fmt::format("--set training.{}: 'training.{}' is not there yet", assignment, shown));
+              fmt::format("--set training.{}: 'training.{}' is not supported yet", assignment, shown));
   }
 }
 
@@ -220,7 +220,7 @@ TEST_F(ConfigFileTest, FindsContradictions) {
       "which has no such type");
   EXPECT_EQ(
       error_of("fsdp_config: {state_dict_type: FULL_STATE_DICT}\n" + training(", checkpoint: {every: 5}")),
-      "run.yaml:1:32: 'fsdp_config.state_dict_type: FULL_STATE_DICT' is not there yet");
+      "run.yaml:1:32: 'fsdp_config.state_dict_type: FULL_STATE_DICT' is not supported yet");
   EXPECT_EQ(error_of("launch: {backend: nccl}\n" + training()),
             "run.yaml:1:19: 'launch.backend: nccl' needs GPUs, and this run has none");
   EXPECT_EQ(
@@ -249,7 +249,7 @@ TEST_F(ConfigFileTest, AProgramNeedsNoTrainingAndHasNoneOfTheEnginesLimits) {
   EXPECT_EQ(c.mixed_precision, "bf16");
   EXPECT_FALSE(c.training.has_value());
   EXPECT_EQ(load("", {"num_processes=3"}, true).config.distributed_type, DistributedType::kMultiCpu);
-  EXPECT_THAT(error_of("launch: {max_restarts: 3}\n", {}, true), HasSubstr("is not there yet"));
+  EXPECT_THAT(error_of("launch: {max_restarts: 3}\n", {}, true), HasSubstr("is not supported yet"));
 }
 
 TEST_F(ConfigFileTest, AMissingFileIsAUsageError) {
@@ -275,7 +275,7 @@ TEST_F(ConfigFileTest, OnGpusTheNextUnitIsAlwaysGatheredAhead) {
   }
 }
 
-// What a plan needs is the model; GPUs, data and the place of the output may be elsewhere.
+// A plan needs the model. GPUs, data and the output may be on another machine.
 TEST_F(ConfigFileTest, APlanNeedsNeitherGpusNorData) {
   only_plans_ = true;
   std::filesystem::remove(dir_ / "a.txt");

@@ -106,7 +106,7 @@ TEST_F(ConfigRanksTest, LaysOutTheRanks) {
   EXPECT_EQ(
       fsdp("version: 2", 4, "parallelism_config: {dp_replicate_size: 1, dp_shard_size: 1}").replicate_size,
       1);
-  // Of one size follows the other.
+  // One size implies the other.
   EXPECT_EQ(
       fsdp("version: 2", 6, "parallelism_config: {parallelism_config_dp_replicate_size: 3}").replicate_size,
       3);
@@ -123,7 +123,7 @@ TEST_F(ConfigRanksTest, LaysOutTheRanks) {
                    .reshard_after_forward);
 
   EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 2", 4).reshard_size, 2);
-  EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 4", 4).reshard_size, 0);  // All of them: true.
+  EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 4", 4).reshard_size, 0);  // All ranks, as true.
   EXPECT_EQ(fsdp("version: 2, reshard_after_forward: 2", 8, "parallelism_config: {dp_replicate_size: 2}")
                 .reshard_size,
             2);
@@ -150,11 +150,11 @@ TEST_F(ConfigRanksTest, RefusesLayoutsThatContradictEachOther) {
             "contradicts NO_SHARD of FSDP version 1");
   EXPECT_EQ(
       error("version: 2, reshard_after_forward: 3", "dp_shard_size: 4"),
-      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 3' is no factor of the 4 ranks that share each "
+      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 3' does not divide the 4 ranks that share each "
       "parameter");
   EXPECT_EQ(
       error("version: 2, reshard_after_forward: 4", "dp_shard_size: 2"),
-      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 4' is no factor of the 2 ranks that share each "
+      "run.yaml:4:50: 'fsdp_config.reshard_after_forward: 4' does not divide the 2 ranks that share each "
       "parameter");
   EXPECT_EQ(error("version: 2", "dp_replicate_size: 4611686018427387904, dp_shard_size: 4"),
             "run.yaml:1:41: 'parallelism_config.dp_replicate_size: 4611686018427387904' times "
@@ -200,7 +200,7 @@ TEST_F(ConfigRanksTest, TakesOneProcessPerGpu) {
   const LaunchConfig shared = load("launch: {backend: gloo}\n" + fsdp, {"num_processes=5"}).config.launch;
   EXPECT_EQ(shared.num_processes, 5);
   EXPECT_EQ(shared.gpu_ids, (std::vector<int>{0, 1, 2, 3}));
-  // What a program does with its ranks is its own affair, whatever the backend of the engine.
+  // The backend of the engine does not concern a program.
   for (const char* backend : {"auto", "gloo"}) {
     const auto launch = load(fmt::format("launch: {{backend: {}}}\n", backend), {"num_processes=5"}, true);
     EXPECT_EQ(launch.config.launch.num_processes, 5);

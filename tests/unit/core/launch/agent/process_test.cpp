@@ -29,8 +29,8 @@ pid_t fork_child(const std::function<void()>& work) {
   while (true) ::pause();
 }
 
-/// A child that stays when it is killed, as in a system call that nothing interrupts: it has ended, but a
-/// tracer keeps its end to itself.
+/// A child that stays when it is killed, like one in an uninterruptible system call: it has ended, but a
+/// tracer withholds its end.
 class Unkillable {
  public:
   Unkillable() {
@@ -113,7 +113,7 @@ TEST(ProcessTest, WhoCannotBeKilledKeepsNobodyElseAlive) {
   const Unkillable child;
   if (!child.is_traced()) GTEST_SKIP() << "this system allows no tracing";
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
-  // It comes to us when its parent has been killed, which is after the first look.
+  // It becomes a child of this process when its parent has been killed, after the first search.
   Pipe pipe = make_pipe();
   fork_child([&] {
     const pid_t late = fork_child([] { sleep_for_ever(); });
@@ -139,6 +139,16 @@ TEST(ProcessTest, AProcessIsNamedWithoutControlCharacters) {
   EXPECT_EQ(text_of_process(pid), expected);
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
+}
+
+TEST(ProcessTest, MergingReplacesAndAdds) {
+  ::setenv("ACCEL_TEST_OLD", "old", 1);
+  const std::vector<std::string> merged =
+      merged_environment({{"ACCEL_TEST_OLD", "new"}, {"ACCEL_TEST_NEW", "=1"}});
+  ::unsetenv("ACCEL_TEST_OLD");
+  EXPECT_THAT(merged, Contains("ACCEL_TEST_OLD=new"));
+  EXPECT_THAT(merged, Contains("ACCEL_TEST_NEW==1"));
+  EXPECT_THAT(merged, Not(Contains("ACCEL_TEST_OLD=old")));
 }
 
 }  // namespace

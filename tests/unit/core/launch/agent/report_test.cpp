@@ -67,7 +67,7 @@ TEST(ReportTest, AmongFailuresOfOneMomentTheFirstErrorFileDecides) {
   EXPECT_EQ(root_cause(group)->rank, 1);
 }
 
-// It ends later than those that fail because of it, when the group is being stopped already.
+// The cause ends later than those that fail because of it, when the group is already being stopped.
 TEST(ReportTest, WhoSaidItFirstIsTheCauseEvenIfItEndedLater) {
   const TempDir dir;
   GroupOutcome group{{worker(0, {1, 0}, true, 0), worker(1, {1, 0}, false, 1), worker(2, kStopped, false, 2)},
@@ -83,16 +83,16 @@ TEST(ReportTest, WhoSaidItFirstIsTheCauseEvenIfItEndedLater) {
   set_time("0", 2000);
   set_time("1", 1000);
   EXPECT_EQ(root_cause(group)->rank, 1);
-  set_time("1", 3000);  // What it says about being stopped.
+  set_time("1", 3000);  // The error file reports that it was stopped.
   EXPECT_EQ(root_cause(group)->rank, 0);
-  group.workers[0].error_file.clear();  // Killed: others say what came of that.
+  group.workers[0].error_file.clear();  // It was killed; the others report the effects.
   EXPECT_EQ(root_cause(group)->rank, 0);
   group.workers[0].on_its_own = false;
   EXPECT_EQ(root_cause(group), nullptr);
 }
 
-// Under load all are collected at once: rank 1, which crashed; rank 0, which said that rank 1 had ended; and
-// rank 2, which said so before rank 0, and was stopped.
+// Under load all are collected at once: rank 1, which crashed; rank 0, which reported that rank 1 had ended;
+// and rank 2, which reported it before rank 0, and was stopped.
 TEST(ReportTest, WhoDiesWithoutAWordIsTheCauseAndNotWhoTellsOfIt) {
   const TempDir dir;
   GroupOutcome group{
@@ -120,7 +120,7 @@ TEST(ReportTest, WhomTheLauncherStoppedIsNotTheCause) {
     EXPECT_EQ(root_cause(group)->rank, 0);
     group.stopped_at_ns = 999'000'000'000;
     EXPECT_EQ(root_cause(group)->rank, 0);
-    // It had said what is wrong before, and was still ending.
+    // It had written its error file before, and was still ending.
     group.stopped_at_ns = 1001'000'000'000;
     EXPECT_EQ(root_cause(group)->rank, 1);
   }
@@ -129,7 +129,7 @@ TEST(ReportTest, WhomTheLauncherStoppedIsNotTheCause) {
 TEST(ReportTest, AnUnknownStatusIsAFailure) {
   const ExitStatus unknown{.known = false};
   EXPECT_FALSE(unknown.success());
-  EXPECT_EQ(text_of(unknown), "no exit status can be had");
+  EXPECT_EQ(text_of(unknown), "the exit status is not known");
   EXPECT_EQ(exit_code_of_group({{worker(0, unknown, true, 0)}, 0}), ExitCode::kWorkerFailed);
 }
 
@@ -189,7 +189,7 @@ TEST(ReportTest, ManyRanksStayOnOneScreen) {
   GroupOutcome group;
   for (int rank = 0; rank < 1000; ++rank) group.workers.push_back(worker(rank, {1, 0}, rank == 5, rank));
   const std::string report = failure_report(group, group.workers[5], "n1");
-  EXPECT_THAT(report, HasSubstr("and 983 ranks more"));
+  EXPECT_THAT(report, HasSubstr("and 983 more ranks"));
   EXPECT_LT(std::count(report.begin(), report.end(), '\n'), 25);
 }
 

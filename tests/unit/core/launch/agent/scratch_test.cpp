@@ -19,7 +19,7 @@ using accel::testing::TempDir;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-/// Leaves a directory behind, as a launcher does that is killed together with its guardian.
+/// Leaves a directory behind, as a launcher that is killed together with its guardian does.
 void die_with_scratch(const std::filesystem::path& folder) {
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -47,7 +47,7 @@ TEST(ScratchTest, ThoseOfTheDeadAreRemovedAndThoseOfTheLivingAreNot) {
   const Scratch living(dir.path());
   die_with_scratch(dir.path());
   die_with_scratch(dir.path());
-  // Each removes those before it.
+  // Each removes the earlier ones.
   EXPECT_THAT(names_in(dir.path()), SizeIs(2));
   const Scratch next(dir.path());
   EXPECT_THAT(names_in(dir.path()), SizeIs(2));

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-/// Runs shell scripts as workers, with the launcher's streams in files.
+/// Runs shell scripts as workers. The streams of the launcher are files.
 class SupervisorTest : public ::testing::Test {
  protected:
   GroupOutcome run(const std::string& script, int ranks, double grace_period_s = 5) {

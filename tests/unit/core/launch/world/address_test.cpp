@@ -43,7 +43,7 @@ TEST(AddressTest, TheLoopbackIsThisMachines) {
   EXPECT_EQ(error_of("localhost"), "no error");
 }
 
-// 192.0.2.0/24 is for documentation: nobody has it (RFC 5737).
+// 192.0.2.0/24 is reserved for documentation (RFC 5737), so no machine has it.
 TEST(AddressTest, AnotherMachinesAddressIsNamed) {
   EXPECT_THAT(error_of("192.0.2.1"),
               StartsWith("'192.0.2.1' does not lead to this machine, on which rank 0 runs: "));
@@ -55,7 +55,7 @@ TEST(AddressTest, ANameThatDoesNotExistSaysHowItFailed) {
     throw Error(ErrorKind::kUsage, "'nobody.invalid' cannot be resolved: Name or service not known");
   };
   EXPECT_THAT(error_of("nobody.invalid", 1s, nothing), HasSubstr("Name or service not known"));
-  // A file of 300 characters is no host's name, so that no name server is asked.
+  // A name of 300 characters is not a host name, so no name server is asked.
   EXPECT_THAT(error_of(std::string(300, 'a')), StartsWith("'aaa"));
 }
 

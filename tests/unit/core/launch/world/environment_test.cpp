@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/config/settings/settings.hpp"
+
 namespace accel::core {
 namespace {
 
@@ -106,16 +108,6 @@ TEST(EnvironmentTest, WithoutFsdpNothingIsSaidOfIt) {
   const Variables v = accelerate_variables(program("use_cpu: true"));
   EXPECT_THAT(v, Each(Key(StartsWith("ACCELERATE_"))));
   EXPECT_EQ(v.at("ACCELERATE_USE_CPU"), "True");
-}
-
-TEST(EnvironmentTest, MergingReplacesAndAdds) {
-  ::setenv("ACCEL_TEST_OLD", "old", 1);
-  const std::vector<std::string> merged =
-      merged_environment({{"ACCEL_TEST_OLD", "new"}, {"ACCEL_TEST_NEW", "=1"}});
-  ::unsetenv("ACCEL_TEST_OLD");
-  EXPECT_THAT(merged, Contains("ACCEL_TEST_OLD=new"));
-  EXPECT_THAT(merged, Contains("ACCEL_TEST_NEW==1"));
-  EXPECT_THAT(merged, Not(Contains("ACCEL_TEST_OLD=old")));
 }
 
 }  // namespace

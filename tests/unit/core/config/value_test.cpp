@@ -1,4 +1,4 @@
-#include "core/config/settings/value.hpp"
+#include "core/config/value.hpp"
 
 #include <gtest/gtest.h>
 

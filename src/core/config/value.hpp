@@ -18,14 +18,14 @@ struct Origin {
 
   Layer layer = Layer::kFile;
   std::string source;  ///< The file's name, the flag as it was given, or the environment variable's name.
-  int line = 0;        ///< From 1; 0 where there are no lines.
+  int line = 0;        ///< From 1; 0 outside files.
   int column = 0;      ///< From 1.
 };
 
 /// "gpt.yaml:3:5", "--set training.max_steps=5", "environment variable FSDP_VERSION".
 std::string text_of(const Origin& origin);
 
-/// A checked value. std::monostate is YAML's null: the key is there and asks for the default.
+/// A checked value. std::monostate is YAML's null: the key is set and asks for the default.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>,
                            std::vector<double>>;
 
@@ -44,14 +44,15 @@ class Settings {
 
   /// Adds or replaces the value of one path.
   void set(std::string path, Setting setting) { map_.insert_or_assign(std::move(path), std::move(setting)); }
-  /// Takes from `lower` what is not set here. A null here hides the values below it there, sections included.
+  /// Adds the values of `lower` that are not set here. A null here, of a section too, hides the values of
+  /// `lower` at and below its path.
   void add_below(const Settings& lower);
 
-  /// The setting, null included; nullptr if nothing names the path.
+  /// The setting, which may be null; nullptr if the path is not set.
   [[nodiscard]] const Setting* find(std::string_view path) const;
   /// Whether any value but null is set at `section` or below it.
   [[nodiscard]] bool has(std::string_view section) const;
-  /// The value if it is set and not null. The schema has checked that it is a T.
+  /// The value if it is set and not null. The schema has checked that it has the type T.
   template <class T>
   [[nodiscard]] std::optional<T> get(std::string_view path) const {
     const Setting* setting = find(path);
@@ -59,8 +60,8 @@ class Settings {
     const T* value = std::get_if<T>(&setting->value);
     return value == nullptr ? std::nullopt : std::optional<T>(*value);
   }
-  /// "gpt.yaml:3:5: " for an error about `path`; of a section, where one of its values is set. Empty if
-  /// nobody set it.
+  /// Where `path` is set, as the start of an error: "gpt.yaml:3:5: ". For a section, where the first of its
+  /// values is set. Empty if nothing sets it.
   [[nodiscard]] std::string where(std::string_view path) const;
 
   [[nodiscard]] const Map& map() const { return map_; }

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+
+namespace accel::core {
+
+/// An environment variable by which Accelerate passes a value of its configuration to a script.
+struct AccelerateVariable {
+  const char* name;
+  const char* path;  ///< The key of the configuration.
+  /// What `accelerate launch` passes if nobody sets the key, the default of its flag; nullptr: nothing.
+  const char* otherwise = nullptr;
+  bool is_read = true;  ///< Accelerate reads it as a setting. The other variables are only passed on.
+};
+
+/// These are only read; the launcher derives what it passes from the resolved configuration.
+inline constexpr auto kGeneralVariables = std::to_array<AccelerateVariable>({
+    {"ACCELERATE_MIXED_PRECISION", "mixed_precision"},
+    {"ACCELERATE_USE_CPU", "use_cpu"},
+    {"ACCELERATE_DEBUG_MODE", "debug"},
+    {"ACCELERATE_CPU_AFFINITY", "enable_cpu_affinity"},
+    {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "training.gradient_accumulation_steps"},
+});
+
+/// These are passed to a script if the distributed type is FSDP.
+inline constexpr auto kFsdpVariables = std::to_array<AccelerateVariable>({
+    {"FSDP_VERSION", "fsdp_config.version", "1"},
+    {"FSDP_SHARDING_STRATEGY", "fsdp_config.sharding_strategy", "FULL_SHARD"},
+    {"FSDP_RESHARD_AFTER_FORWARD", "fsdp_config.reshard_after_forward", "true"},
+    {"FSDP_OFFLOAD_PARAMS", "fsdp_config.offload_params", "false"},
+    {"FSDP_AUTO_WRAP_POLICY", "fsdp_config.auto_wrap_policy"},
+    {"FSDP_TRANSFORMER_CLS_TO_WRAP", "fsdp_config.transformer_layer_cls_to_wrap"},
+    {"FSDP_MIN_NUM_PARAMS", "fsdp_config.min_num_params", "100000000"},
+    {"FSDP_BACKWARD_PREFETCH", "fsdp_config.backward_prefetch"},
+    {"FSDP_FORWARD_PREFETCH", "fsdp_config.forward_prefetch", "false"},
+    {"FSDP_STATE_DICT_TYPE", "fsdp_config.state_dict_type"},
+    {"FSDP_USE_ORIG_PARAMS", "fsdp_config.use_orig_params", "true"},
+    {"FSDP_CPU_RAM_EFFICIENT_LOADING", "fsdp_config.cpu_ram_efficient_loading", "true"},
+    {"FSDP_SYNC_MODULE_STATES", "fsdp_config.sync_module_states", "true"},
+    {"FSDP_ACTIVATION_CHECKPOINTING", "fsdp_config.activation_checkpointing", "false"},
+    {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "fsdp_config.activation_checkpointing_offload", "false"},
+    {"FSDP_IGNORED_MODULES", "fsdp_config.ignored_modules"},
+});
+
+/// Accelerate reads the variables below only if this one is "true".
+inline constexpr const char* kUseParallelism = "ACCELERATE_USE_PARALLELISM_CONFIG";
+
+/// These are passed to a script if there is a section parallelism_config.
+inline constexpr auto kParallelismVariables = std::to_array<AccelerateVariable>({
+    {"PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "parallelism_config.dp_replicate_size", "1"},
+    {"PARALLELISM_CONFIG_DP_SHARD_SIZE", "parallelism_config.dp_shard_size", "1"},
+    {"PARALLELISM_CONFIG_TP_SIZE", "parallelism_config.tp_size", "1"},
+    {"PARALLELISM_CONFIG_CP_SIZE", "parallelism_config.cp_size", "1"},
+    {"PARALLELISM_CONFIG_SP_SIZE", "parallelism_config.sp_size", "1"},
+    {"PARALLELISM_CONFIG_CP_BACKEND", "parallelism_config.cp_backend", "torch", false},
+    {"PARALLELISM_CONFIG_CP_COMM_STRATEGY", "parallelism_config.cp_comm_strategy", nullptr, false},
+    {"PARALLELISM_CONFIG_SP_BACKEND", "parallelism_config.sp_backend", "deepspeed", false},
+    {"PARALLELISM_CONFIG_SP_SEQ_LENGTH", "parallelism_config.sp_seq_length", nullptr, false},
+    {"PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", "parallelism_config.sp_seq_length_is_variable", nullptr,
+     false},
+    {"PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", "parallelism_config.sp_attn_implementation", nullptr,
+     false},
+});
+
+}  // namespace accel::core

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "core/config/value.hpp"
+
+namespace accel::core {
+
+/// All that a resolved configuration depends on.
+struct ConfigRequest {
+  std::filesystem::path file;   ///< YAML; empty: none, which only a program may have.
+  std::vector<Settings> flags;  ///< In the order given; a later one wins.
+  /// The user's own program runs: a training section is not needed, and the limits of the engine do not
+  /// apply.
+  bool runs_program = false;
+  /// Nothing will run, so neither GPUs nor training data are needed.
+  bool only_plans = false;
+  int visible_gpus = 0;
+  Environment environment;
+};
+
+}  // namespace accel::core

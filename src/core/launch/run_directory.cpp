@@ -1,0 +1,89 @@
+#include "core/launch/run_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/atomic_file.hpp"
+#include "base/directory.hpp"
+#include "base/error.hpp"
+#include "ckpt/store/run_checkpoints.hpp"
+
+namespace accel::core {
+namespace {
+
+LeftoverLock lock_output(const std::filesystem::path& folder) {
+  make_directories(folder);
+  LeftoverLock lock(std::filesystem::canonical(folder));
+  if (lock.state() == LeftoverLock::State::kTaken) {
+    throw Error(ErrorKind::kUsage, fmt::format("another run is writing into '{}'", folder.string()))
+        .hint("wait until it ends, or choose another output_dir");
+  }
+  return lock;
+}
+
+/// A run starts from the model file, so it must not mix its checkpoints with those of another run.
+void refuse_earlier_checkpoints(const TrainingConfig& training) {
+  if (training.checkpoint.every == 0) return;
+  const std::filesystem::path folder = training.output_dir / "checkpoints";
+  const auto name = ckpt::RunCheckpoints(folder).first_name();
+  if (!name) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' holds checkpoints of an earlier run, among them {}", folder.string(), *name))
+      .hint("choose another output_dir, or move that one away; resuming is not supported yet");
+}
+
+/// A run overwrites the metrics, so there must be none of an earlier run.
+void refuse_earlier_metrics(const TrainingConfig& training) {
+  const std::filesystem::path file = training.output_dir / "metrics.jsonl";
+  std::error_code error;
+  const bool is_there = std::filesystem::exists(std::filesystem::status(file, error));
+  const bool is_regular = std::filesystem::is_regular_file(file, error);
+  if (!is_there || (is_regular && std::filesystem::file_size(file, error) == 0)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' {}", file.string(),
+                          is_regular ? "holds the metrics of an earlier run" : "is not a regular file"))
+      .hint("choose another output_dir, or move that file away");
+}
+
+}  // namespace
+
+LeftoverLock claim_output(const LoadedConfig& loaded) {
+  return blamed_on("training.output_dir", loaded.settings, [&] {
+    const TrainingConfig& training = *loaded.config.training;
+    LeftoverLock lock = lock_output(training.output_dir);
+    refuse_earlier_checkpoints(training);
+    refuse_earlier_metrics(training);
+    return lock;
+  });
+}
+
+std::filesystem::path write_resolved(const Config& config) {
+  const std::filesystem::path& folder = config.training->output_dir;
+  std::string text;
+  try {
+    text = config_to_json(config).dump(2) + "\n";
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
+  }
+  std::filesystem::path file = std::filesystem::absolute(folder / "config.resolved.json").lexically_normal();
+  write_file_atomically(file, text);
+  return file;
+}
+
+std::filesystem::path log_root(const Config& config) {
+  if (!config.launch.log_dir.empty()) return config.launch.log_dir;
+  return config.training ? config.training->output_dir / "logs" : std::filesystem::path();
+}
+
+void make_log_directory(const std::filesystem::path& folder, const LoadedConfig& loaded) {
+  const bool is_set = !loaded.config.launch.log_dir.empty();
+  blamed_on(is_set ? "launch.log_dir" : "training.output_dir", loaded.settings, [&] {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) throw system_error("create", folder.string(), error.value());
+  });
+}
+
+}  // namespace accel::core

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <filesystem>
+
+#include "base/leftover.hpp"
+#include "core/config/loaded_config.hpp"
+
+namespace accel::core {
+
+/// Claims the output_dir of a training for this run: makes it if needed, locks it, and refuses one that holds
+/// checkpoints or metrics of an earlier run. Hold the lock as long as workers run: another run would
+/// overwrite the logs and the configuration of this one, and remove its unfinished checkpoints. A file system
+/// without locks cannot refuse a second run.
+LeftoverLock claim_output(const LoadedConfig& loaded);
+
+/// Writes `config.resolved.json`, from which every worker reads its configuration. Returns its absolute path.
+std::filesystem::path write_resolved(const Config& config);
+
+/// The directory of the logs of the ranks; empty: no log files.
+std::filesystem::path log_root(const Config& config);
+
+/// Makes `folder`, which lies below log_root(), and its parents, without the syncs that durable data needs.
+void make_log_directory(const std::filesystem::path& folder, const LoadedConfig& loaded);
+
+}  // namespace accel::core
