@@ -276,10 +276,10 @@ c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
   if (buffer_broadcast_) buffer_broadcast_->before_forward();
   c10::IValue result = run(std::move(inputs));
   if (buffer_broadcast_) buffer_broadcast_->after_forward(step_.expects_backward && step_.reduce);
-  step_.recording = false;
+  step_.prefetch.finish_recording();
   // What was gathered ahead and did not run: no backward will free it.
   if (!at::GradMode::is_enabled()) {
-    step_.wanted = nullptr;
+    step_.prefetch.drop_candidate();
     for (const auto& unit : units_) unit->reshard();
   }
   return result;
@@ -291,7 +291,7 @@ void ShardedModel::begin_micro_step(bool reduce) {
 }
 
 void ShardedModel::finish_backward() {
-  step_.wanted = nullptr;
+  step_.prefetch.drop_candidate();
   // Backward order, as the units that reduced on their own did.
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->finish_backward();
   step_.reduces.finish();

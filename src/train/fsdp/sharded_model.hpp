@@ -68,9 +68,9 @@ class ShardedModel {
   /// Instead of the optimizer's step, if a gradient is infinite or NaN: communication hooks begin anew.
   void forget_hook_state();
   void set_training(bool training);
-  /// The most units whose parameters were gathered, or being gathered, at once so far.
-  [[nodiscard]] int gathered_ahead() const { return step_.gathered_ahead; }
-  [[nodiscard]] int most_unsharded() const { return step_.most_unsharded; }
+  /// What PrefetchSchedule says of the steps so far.
+  [[nodiscard]] int gathered_ahead() const { return step_.prefetch.gathered_ahead(); }
+  [[nodiscard]] int most_unsharded() const { return step_.prefetch.most_unsharded(); }
 
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
