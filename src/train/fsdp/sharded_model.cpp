@@ -17,7 +17,7 @@
 #include "plan/ignored_modules.hpp"
 #include "structure/model_notes.hpp"
 #include "train/graph/foreign_reads.hpp"
-#include "train/graph/mend_traced.hpp"
+#include "train/graph/patch_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/graph/unsupported.hpp"
@@ -75,7 +75,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device,
                            MeshGroups groups)
     : module_(file.module()), device_(device), groups_(std::move(groups)) {
-  mend_traced(module_, device_);
+  patch_traced(module_, device_);
   ModelNotes notes = parse_notes(file.accel_json());
   ShardingOptions resolved = options;
   resolved.fsdp = with_notes(std::move(resolved.fsdp), notes);

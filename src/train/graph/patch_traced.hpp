@@ -16,6 +16,6 @@ namespace accel::train {
 ///   The CPU stays where the author of a scripted model wrote it, as far as one can tell.
 /// - A constant that is a tensor moves to `device`, but for numbers in the arithmetic of sizes.
 /// Call before the first run of any method of the model: compiled graphs are cached.
-void mend_traced(const torch::jit::Module& root, at::Device device);
+void patch_traced(const torch::jit::Module& root, at::Device device);
 
 }  // namespace accel::train

@@ -1,4 +1,4 @@
-#include "train/graph/mend_traced.hpp"
+#include "train/graph/patch_traced.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -167,10 +167,10 @@ Origin origin_of(const Block* block) {
 }
 
 /// One graph of a method of `module`.
-class Mender {
+class Patcher {
  public:
-  Mender(Graph& graph, const torch::jit::Module& module, bool is_traced, at::Device device,
-         MovedConstants& constants)
+  Patcher(Graph& graph, const torch::jit::Module& module, bool is_traced, at::Device device,
+          MovedConstants& constants)
       : graph_(graph),
         device_(device),
         constants_(constants),
@@ -181,23 +181,23 @@ class Mender {
     if (has_flag_) training_ = module.is_training();
   }
 
-  void mend(Block* block) {
+  void patch(Block* block) {
     const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
     for (Node* node : nodes) {
-      for (Block* inner : node->blocks()) mend(inner);
+      for (Block* inner : node->blocks()) patch(inner);
       if (node->kind() == c10::prim::Constant) {
-        mend_device(node);
-        mend_tensor(node);
+        patch_device(node);
+        patch_tensor(node);
       }
       if (!has_flag_ || node->kind().ns() != c10::namespaces::aten) continue;
-      mend_training(node);
-      if (node->kind() == c10::aten::batch_norm && !lacks_statistics(node)) mend_count(node);
-      if (node->kind() == c10::aten::scaled_dot_product_attention) mend_attention(node);
+      patch_training(node);
+      if (node->kind() == c10::aten::batch_norm && !lacks_statistics(node)) patch_count(node);
+      if (node->kind() == c10::aten::scaled_dot_product_attention) patch_attention(node);
     }
   }
 
  private:
-  void mend_device(Node* node) const {
+  void patch_device(Node* node) const {
     if (node->output()->type()->kind() != c10::TypeKind::DeviceObjType) return;
     const std::optional<c10::IValue> value = torch::jit::toIValue(node->output());
     if (!value || !value->isDevice() || is_same(value->toDevice(), device_)) return;
@@ -213,7 +213,7 @@ class Mender {
     });
   }
 
-  void mend_tensor(Node* node) {
+  void patch_tensor(Node* node) {
     const std::optional<c10::IValue> value = torch::jit::toIValue(node->output());
     if (!value || constants_.has_all(*value)) return;
     if (value->isTensor()) {
@@ -225,7 +225,7 @@ class Mender {
     }
   }
 
-  void mend_training(Node* node) {
+  void patch_training(Node* node) {
     const c10::FunctionSchema* schema = node->maybeSchema();
     if (schema == nullptr) return;
     for (std::size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
@@ -246,7 +246,7 @@ class Mender {
 
   /// A batch norm counts the batches of training: `num_batches_tracked.add_(1)`, which a trace has for every
   /// mode or for none.
-  void mend_count(Node* norm) {
+  void patch_count(Node* norm) {
     if (!counts_batches_) return;
     const auto counts = [](const torch::jit::Use& use) {
       return use.user->kind() == c10::aten::add_ && use.offset == 0;
@@ -271,7 +271,7 @@ class Mender {
     graph_.insert(c10::aten::add_, {count, as_number});
   }
 
-  void mend_attention(Node* node) {
+  void patch_attention(Node* node) {
     constexpr std::size_t kDropout = 4;
     const std::optional<c10::IValue> p = torch::jit::toIValue(node->input(kDropout));
     if (!training_ || !p || !p->isDouble() || p->toDouble() == 0) return;
@@ -295,7 +295,7 @@ class Mender {
 
 }  // namespace
 
-void mend_traced(const torch::jit::Module& root, at::Device device) {
+void patch_traced(const torch::jit::Module& root, at::Device device) {
   MovedConstants constants(device);
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
   const Scripted scripted(root);
@@ -304,7 +304,7 @@ void mend_traced(const torch::jit::Module& root, at::Device device) {
     for (torch::jit::Function* method : module.value.type()->methods()) {
       if (!done.insert(method).second) continue;
       Graph& graph = *torch::jit::toGraphFunction(*method).graph();
-      Mender(graph, module.value, is_traced, device, constants).mend(graph.block());
+      Patcher(graph, module.value, is_traced, device, constants).patch(graph.block());
     }
   }
 }
