@@ -43,7 +43,7 @@ std::unordered_set<std::string> names_without_cast(const ModelStructure& model) 
   }
   std::unordered_set<std::string> names;
   for (const ParameterInfo& parameter : model.parameters) {
-    const bool may_be_table = !parameter.foreign && parameter.shape.size() == 2;
+    const bool may_be_table = !parameter.cross_unit && parameter.shape.size() == 2;
     for (const std::string& fqn : parameter.fqns) {
       const ParameterName name = split(fqn);
       const bool is_table = may_be_table && name.last == "weight" && tables.contains(name.module);

@@ -26,7 +26,7 @@ namespace accel {
 
 /// The names of parameters under which autocast leaves them alone: of batch norms, and `weight`, of two
 /// dimensions, of a module that is a table, unless another module's code reads it from there. `model` has
-/// these as foreign: it is the structure over lookup_modules().
+/// these as cross_unit: it is the structure over lookup_modules().
 [[nodiscard]] std::unordered_set<std::string> names_without_cast(const ModelStructure& model);
 
 /// How many copies autocast makes of a parameter of the buffer, as far as its names tell; 0 without autocast,

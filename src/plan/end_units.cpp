@@ -13,7 +13,8 @@ EndUnits end_units(const ModelStructure& model, const core::FsdpConfig& config,
   if (config.version == 1 || wrapped.empty()) return {};
   std::unordered_map<std::string_view, const ParameterInfo*> untied;
   for (const ParameterInfo& parameter : model.parameters) {
-    if (parameter.fqns.size() == 1 && !parameter.foreign && !parameter.ignored && parameter.shape.size() == 2)
+    if (parameter.fqns.size() == 1 && !parameter.cross_unit && !parameter.ignored &&
+        parameter.shape.size() == 2)
       untied.emplace(parameter.fqns.front(), &parameter);
   }
   std::map<std::vector<std::int64_t>, EndUnits> by_shape;

@@ -20,7 +20,8 @@ struct EndUnits {
 ///
 /// A TorchScript file does not say which modules these are. They are the modules of a class `...Embedding`
 /// and of class `Linear` whose weights have the same shape, [vocabulary, width], two different numbers,
-/// outside of the units of `wrapped`, neither tied, foreign nor ignored. None, if nothing is wrapped.
+/// outside of the units of `wrapped`, neither tied, read across units nor ignored. None, if nothing is
+/// wrapped.
 ///
 /// Source: accelerate/utils/fsdp_utils.py, fsdp2_prepare_model. Its tail unit also has the final norm, and
 /// tied embeddings and heads; here they are the root's, which is gathered as long.

@@ -76,7 +76,7 @@ std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpCo
     trainable |= parameter.requires_grad;
     std::string owner = innermost(parameter.fqns.front(), names);
     for (const std::string& fqn : parameter.fqns) {
-      if (parameter.foreign || innermost(fqn, names) != owner) owner.clear();
+      if (parameter.cross_unit || innermost(fqn, names) != owner) owner.clear();
     }
     units[index.at(owner)].parameters.push_back(i);
   }

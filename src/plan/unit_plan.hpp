@@ -22,15 +22,16 @@ struct UnitPlan {
 };
 
 /// The paths of all units of a model but the root: those of the wrap policy, and end_units.hpp's. Of a model
-/// whose foreign parameters are not known yet these are all that may read or be read past a boundary.
+/// whose parameters read across units are not known yet these are all that may read or be read past a
+/// boundary.
 std::unordered_set<std::string> unit_modules(const ModelStructure& model, const core::FsdpConfig& config);
 
 /// The units of a model, unit_modules() and the root, bottom-up (post-order, siblings in registration order),
 /// the root last.
 ///
-/// A parameter belongs to the innermost unit around it; one that is shared by two units, or foreign, belongs
-/// to the root. Throws what wrapped_modules does. The model has at least one parameter that requires grad, or
-/// it is an Error of kind kUsage.
+/// A parameter belongs to the innermost unit around it; one that is shared by two units, or read across
+/// units, belongs to the root. Throws what wrapped_modules does. The model has at least one parameter that
+/// requires grad, or it is an Error of kind kUsage.
 std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config);
 
 }  // namespace accel

@@ -36,9 +36,9 @@ std::string join(const std::string& path, const std::string& name) {
 }
 
 /// Which tensors some module reads through a unit, by the code of the modules' methods.
-class ForeignFinder {
+class CrossUnitFinder {
  public:
-  ForeignFinder(const ScriptModules& archive, const std::unordered_set<std::string>& units)
+  CrossUnitFinder(const ScriptModules& archive, const std::unordered_set<std::string>& units)
       : archive_(archive) {
     ckpt::for_each_module(archive, [&](const std::string& path, const ScriptModule& module) {
       if (units.contains(path)) units_.insert(&module);
@@ -162,13 +162,13 @@ ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& un
                                    tensor.shape,
                                    std::string(ckpt::torch_name(tensor.dtype)),
                                    tensor.requires_grad,
-                                   /*foreign=*/false});
+                                   /*cross_unit=*/false});
     }
   });
   if (units.empty()) return result;
-  for (const std::size_t tensor : ForeignFinder(archive_, units).find()) {
+  for (const std::size_t tensor : CrossUnitFinder(archive_, units).find()) {
     const auto parameter = parameter_of.find(tensor);
-    if (parameter != parameter_of.end()) result.parameters[parameter->second].foreign = true;
+    if (parameter != parameter_of.end()) result.parameters[parameter->second].cross_unit = true;
   }
   return result;
 }

@@ -18,10 +18,10 @@ class ArchiveModel {
   /// Throws Error (kUsage) if the file is missing, or is no TorchScript archive.
   static ArchiveModel open(const std::filesystem::path& path);
 
-  /// Exactly ModelFile::structure() with graph/foreign_reads.hpp over `units`, which are paths of modules:
-  /// modules in pre-order; parameters in module order, tied ones once; those marked foreign that some module
-  /// reads past the boundary of one of `units`. Throws Error (kUsage) for a parameter that is more than a
-  /// dense tensor, and for a quantized model.
+  /// Exactly ModelFile::structure() with graph/cross_unit_reads.hpp over `units`, which are paths of modules:
+  /// modules in pre-order; parameters in module order, tied ones once; those marked cross_unit that some
+  /// module reads past the boundary of one of `units`. Throws Error (kUsage) for a parameter that is more
+  /// than a dense tensor, and for a quantized model.
   [[nodiscard]] ModelStructure structure(const std::unordered_set<std::string>& units) const;
 
   /// Bytes of the tensors that are no parameters, which every rank holds: each storage once.

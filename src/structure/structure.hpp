@@ -35,8 +35,8 @@ struct ParameterInfo {
   std::vector<std::int64_t> shape;
   std::string dtype;  ///< "float32".
   bool requires_grad = true;
-  bool foreign =
-      false;  ///< Read by a module past the boundary of a wrapped unit (see graph/foreign_reads.hpp).
+  bool cross_unit =
+      false;  ///< Read by a module past the boundary of a wrapped unit (see graph/cross_unit_reads.hpp).
   bool ignored = false;  ///< Not sharded: in one of the ignored modules.
 };
 

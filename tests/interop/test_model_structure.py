@@ -134,12 +134,12 @@ def test_equals_libtorch_and_python(name, structure, tmp_path):
 
 def test_finds_what_is_read_past_a_units_boundary(structure, tmp_path):
     torch.jit.script(Awkward()).save(str(tmp_path / "model.pt"))
-    foreign = {p["fqns"][0] for p in structure(tmp_path / "model.pt", "Unit")["parameters"] if p["foreign"]}
+    cross_unit = {p["fqns"][0] for p in structure(tmp_path / "model.pt", "Unit")["parameters"] if p["cross_unit"]}
     # Whatever is below a module that is reached through a unit counts, though only one parameter of it is read.
     read = {"units.1.gain", "units.2.frozen", "units.2.named.a.bias", "units.0.layers.0.weight"}
     beside = {"units.0.layers.0.bias", "units.0.layers.1.weight", "units.2.layers.0.bias", "units.2.layers.1.weight",
               "units.2.named.a.weight", "tied"}
-    assert foreign == read | beside
+    assert cross_unit == read | beside
 
 
 @pytest.mark.parametrize("name", ["gpt_scripted", "gpt_traced", "encoder_traced"])

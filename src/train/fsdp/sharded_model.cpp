@@ -16,7 +16,7 @@
 #include "plan/buffer_plan.hpp"
 #include "plan/ignored_modules.hpp"
 #include "structure/model_notes.hpp"
-#include "train/graph/foreign_reads.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 #include "train/graph/patch_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
@@ -86,7 +86,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   refuse_unsupported(module_, units, !resolved.fsdp.precision.autocast_dtype.empty());
   if (groups_.mesh().shards > 1) make_data_visible(module_);
-  structure_ = with_ignored(file.structure(foreign_reads(module_, units)), ignored);
+  structure_ = with_ignored(file.structure(cross_unit_reads(module_, units)), ignored);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   if (options.on_wrapped) options.on_wrapped();

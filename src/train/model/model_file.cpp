@@ -221,7 +221,7 @@ c10::Storage ModelFile::copy_of_storage(std::size_t parameter) {
   return bytes.storage();
 }
 
-ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& foreign) const {
+ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& cross_unit) const {
   refuse_quantized_attributes(module_);
   ModelStructure result;
   for (const auto& module : module_.named_modules())
@@ -230,7 +230,7 @@ ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImp
     const at::Tensor& tensor = parameters_[i];
     result.parameters.push_back({names_[i], tensor.sizes().vec(),
                                  c10::getDtypeNames(tensor.scalar_type()).first, tensor.requires_grad(),
-                                 foreign.contains(tensor.unsafeGetTensorImpl())});
+                                 cross_unit.contains(tensor.unsafeGetTensorImpl())});
   }
   return result;
 }

@@ -42,9 +42,9 @@ class ModelFile {
   ~ModelFile();
 
   /// Modules in pre-order and parameters in module order, tied ones once.
-  /// `foreign` marks the parameters that graph/foreign_reads.hpp found. A quantized model is an Error of kind
-  /// kUsage.
-  [[nodiscard]] ModelStructure structure(const std::unordered_set<const at::TensorImpl*>& foreign) const;
+  /// `cross_unit` marks the parameters that graph/cross_unit_reads.hpp found. A quantized model is an Error
+  /// of kind kUsage.
+  [[nodiscard]] ModelStructure structure(const std::unordered_set<const at::TensorImpl*>& cross_unit) const;
 
   /// The parameters' (empty) tensors, in the order of structure().parameters.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }

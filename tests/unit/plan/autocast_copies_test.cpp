@@ -60,7 +60,7 @@ TEST(AutocastCopiesTest, TablesAndBatchNormsAreLeftAlone) {
 
 TEST(AutocastCopiesTest, ATableThatAnotherModuleReadsIsCopied) {
   ModelStructure read = model();
-  read.parameters[3].foreign = true;
+  read.parameters[3].cross_unit = true;
   EXPECT_THAT(names_without_cast(read), UnorderedElementsAre("tokens.weight", "norm.weight"));
 }
 

@@ -41,15 +41,15 @@ TEST(EndUnitsTest, NoneInVersionOneOrWhereNothingIsWrapped) {
   EXPECT_THAT(ends_of(untied(), {}).embeddings, IsEmpty());
 }
 
-TEST(EndUnitsTest, TiedForeignAndWrappedOnesAreNone) {
+TEST(EndUnitsTest, TiedCrossUnitAndWrappedOnesAreNone) {
   EXPECT_THAT(ends_of(gpt()).embeddings, IsEmpty());
   EXPECT_THAT(ends_of(gpt()).heads, IsEmpty());
   ModelStructure shared = untied();
   shared.parameters.front().fqns.emplace_back("blocks.0.tokens.weight");
   EXPECT_THAT(ends_of(shared).embeddings, IsEmpty());
-  ModelStructure foreign = untied();
-  foreign.parameters.back().foreign = true;
-  EXPECT_THAT(ends_of(foreign).embeddings, IsEmpty());
+  ModelStructure cross_unit = untied();
+  cross_unit.parameters.back().cross_unit = true;
+  EXPECT_THAT(ends_of(cross_unit).embeddings, IsEmpty());
   EXPECT_THAT(ends_of(untied(), {"blocks.0", "head"}).embeddings, IsEmpty());
   ModelStructure inside = untied();
   inside.modules.back().name = "blocks.0.head";

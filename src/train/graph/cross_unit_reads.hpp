@@ -14,7 +14,7 @@ namespace accel::train {
 ///
 /// Found in the graphs, as chains of GetAttr that start at `self` and pass through one of `units`, which are
 /// paths of modules. Call before rewrite_methods.
-std::unordered_set<const at::TensorImpl*> foreign_reads(const torch::jit::Module& root,
-                                                        const std::unordered_set<std::string>& units);
+std::unordered_set<const at::TensorImpl*> cross_unit_reads(const torch::jit::Module& root,
+                                                           const std::unordered_set<std::string>& units);
 
 }  // namespace accel::train

@@ -1,4 +1,4 @@
-#include "train/graph/foreign_reads.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -75,8 +75,8 @@ class Finder {
 
 }  // namespace
 
-std::unordered_set<const at::TensorImpl*> foreign_reads(const torch::jit::Module& root,
-                                                        const std::unordered_set<std::string>& units) {
+std::unordered_set<const at::TensorImpl*> cross_unit_reads(const torch::jit::Module& root,
+                                                           const std::unordered_set<std::string>& units) {
   if (units.empty()) return {};
   Finder finder(root, units);
   for (const auto& module : root.named_modules()) {
