@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/end_units.hpp"
+#include "plan/embedding_and_head_units.hpp"
 #include "plan/wrap_policy.hpp"
 
 namespace accel {
@@ -43,7 +43,7 @@ std::string innermost(const std::string& fqn, const std::set<std::string>& units
 
 std::unordered_set<std::string> unit_modules(const ModelStructure& model, const core::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);
-  const EndUnits ends = end_units(model, config, wrapped);
+  const EmbeddingAndHeadUnits ends = embedding_and_head_units(model, config, wrapped);
   std::unordered_set<std::string> modules(wrapped.begin(), wrapped.end());
   modules.insert(ends.embeddings.begin(), ends.embeddings.end());
   modules.insert(ends.heads.begin(), ends.heads.end());
@@ -52,7 +52,7 @@ std::unordered_set<std::string> unit_modules(const ModelStructure& model, const 
 
 std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);
-  const EndUnits ends = end_units(model, config, wrapped);
+  const EmbeddingAndHeadUnits ends = embedding_and_head_units(model, config, wrapped);
   std::set<std::string> names(wrapped.begin(), wrapped.end());
   const std::set<std::string> layers = names;
   names.insert(ends.embeddings.begin(), ends.embeddings.end());

@@ -21,9 +21,9 @@ struct UnitPlan {
   [[nodiscard]] bool is_root() const { return module.empty(); }
 };
 
-/// The paths of all units of a model but the root: those of the wrap policy, and end_units.hpp's. Of a model
-/// whose parameters read across units are not known yet these are all that may read or be read past a
-/// boundary.
+/// The paths of all units of a model but the root: those of the wrap policy, and
+/// embedding_and_head_units.hpp's. Of a model whose parameters read across units are not known yet these are
+/// all that may read or be read past a boundary.
 std::unordered_set<std::string> unit_modules(const ModelStructure& model, const core::FsdpConfig& config);
 
 /// The units of a model, unit_modules() and the root, bottom-up (post-order, siblings in registration order),

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "plan/buffer_plan.hpp"
-#include "plan/end_units.hpp"
+#include "plan/embedding_and_head_units.hpp"
 #include "plan/footprint.hpp"
 #include "plan/small_gpt.hpp"
 #include "plan/unit_plan.hpp"
@@ -123,8 +123,9 @@ TEST(IgnoredModulesTest, AreNoUnits) {
   untied.parameters[0].fqns = {"tokens.weight"};
   untied.parameters[0].requires_grad = false;
   untied.parameters.push_back({{"head.weight"}, {8, 4}, "float32"});
-  EXPECT_THAT(end_units(untied, blocks(), {"blocks.0"}).heads, ElementsAre("head"));
-  EXPECT_THAT(end_units(with_ignored(untied, "tokens"), blocks(), {"blocks.0"}).heads, IsEmpty());
+  EXPECT_THAT(embedding_and_head_units(untied, blocks(), {"blocks.0"}).heads, ElementsAre("head"));
+  EXPECT_THAT(embedding_and_head_units(with_ignored(untied, "tokens"), blocks(), {"blocks.0"}).heads,
+              IsEmpty());
 }
 
 TEST(IgnoredModulesTest, HaveABufferThatIsNotCut) {

@@ -9,7 +9,7 @@
 namespace accel {
 
 /// The modules at the two ends of a language model that are units though the wrap policy does not name them.
-struct EndUnits {
+struct EmbeddingAndHeadUnits {
   std::vector<std::string> embeddings;
   std::vector<std::string> heads;  ///< Run last in forward and first in backward: never freed in between.
 };
@@ -25,7 +25,7 @@ struct EndUnits {
 ///
 /// Source: accelerate/utils/fsdp_utils.py, fsdp2_prepare_model. Its tail unit also has the final norm, and
 /// tied embeddings and heads; here they are the root's, which is gathered as long.
-EndUnits end_units(const ModelStructure& model, const core::FsdpConfig& config,
-                   const std::vector<std::string>& wrapped);
+EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, const core::FsdpConfig& config,
+                                               const std::vector<std::string>& wrapped);
 
 }  // namespace accel
