@@ -10,25 +10,25 @@
 namespace accel::train {
 
 void CallOutputs::begin(std::span<const c10::IValue> arguments, bool is_outermost) {
-  ModuleState::Marks& inputs = inputs_.emplace_back();
+  ModuleState::TensorVersions& inputs = inputs_.emplace_back();
   if (!at::GradMode::is_enabled()) return;
   for (const c10::IValue& argument : arguments) {
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
       inputs.emplace_back(tensor, static_cast<std::uint32_t>(tensor._version()));
     });
   }
-  if (is_outermost) attributes_ = state_->marks();
+  if (is_outermost) attributes_ = state_->tensor_versions();
 }
 
 std::vector<at::Tensor> CallOutputs::end(std::span<const c10::IValue> arguments, const c10::IValue& result,
                                          bool is_outermost) {
-  const ModuleState::Marks inputs = std::move(inputs_.back());
+  const ModuleState::TensorVersions inputs = std::move(inputs_.back());
   inputs_.pop_back();
   std::vector<at::Tensor> outputs;
   if (!at::GradMode::is_enabled()) return outputs;
   for_each_tensor(result, [&](const at::Tensor& tensor) {
     // An input that is returned unchanged has no backward in this unit.
-    if (!is_marked(tensor, inputs)) outputs.push_back(tensor);
+    if (!contains(inputs, tensor)) outputs.push_back(tensor);
   });
   for (const auto& [input, version] : inputs) {
     if (input._version() != version) outputs.push_back(input);
@@ -49,12 +49,13 @@ std::vector<at::Tensor> CallOutputs::end(std::span<const c10::IValue> arguments,
   return outputs;
 }
 
-void CallOutputs::add_attributes(std::vector<at::Tensor>& outputs, const ModuleState::Marks& inputs) const {
+void CallOutputs::add_attributes(std::vector<at::Tensor>& outputs,
+                                 const ModuleState::TensorVersions& inputs) const {
   for (const ModuleState::Slot& slot : state_->slots()) {
     for_each_tensor(slot.value(), [&](const at::Tensor& tensor) {
       // An input that is kept has no backward in this unit.
-      if (tensor.requires_grad() && !tensor.is_leaf() && !is_marked(tensor, attributes_) &&
-          !is_marked(tensor, inputs))
+      if (tensor.requires_grad() && !tensor.is_leaf() && !contains(attributes_, tensor) &&
+          !contains(inputs, tensor))
         outputs.push_back(tensor);
     });
   }

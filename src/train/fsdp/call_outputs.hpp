@@ -30,11 +30,12 @@ class CallOutputs {
   void reset();
 
  private:
-  void add_attributes(std::vector<at::Tensor>& outputs, const ModuleState::Marks& inputs) const;
+  void add_attributes(std::vector<at::Tensor>& outputs, const ModuleState::TensorVersions& inputs) const;
 
   std::shared_ptr<const ModuleState> state_;
-  std::vector<ModuleState::Marks> inputs_;  ///< Of each call under way: its input tensors and their versions.
-  ModuleState::Marks attributes_;           ///< Before the outermost call.
+  std::vector<ModuleState::TensorVersions>
+      inputs_;                              ///< Of each call under way: its input tensors and their versions.
+  ModuleState::TensorVersions attributes_;  ///< Before the outermost call.
 };
 
 }  // namespace accel::train

@@ -27,13 +27,13 @@ class ModuleState {
   };
   /// Tensors and the versions that they had: neither another tensor nor a change in place goes unnoticed,
   /// but for what batch norms do.
-  using Marks = std::vector<std::pair<at::Tensor, std::uint32_t>>;
+  using TensorVersions = std::vector<std::pair<at::Tensor, std::uint32_t>>;
 
   explicit ModuleState(const c10::IValue& self);
 
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
   /// Of all tensors in the slots.
-  [[nodiscard]] Marks marks() const;
+  [[nodiscard]] TensorVersions tensor_versions() const;
   /// The values as they are.
   [[nodiscard]] std::vector<c10::IValue> values() const;
   /// Copies of them. Tensors that are one stay one; those in lists, tuples and dicts are not copied, and may
@@ -44,13 +44,13 @@ class ModuleState {
   std::vector<Slot> slots_;
 };
 
-/// Whether `tensor`, as it is now, is among `marks`.
-bool is_marked(const at::Tensor& tensor, const ModuleState::Marks& marks);
+/// Whether `tensor`, as it is now, is among `versions`.
+bool contains(const ModuleState::TensorVersions& versions, const at::Tensor& tensor);
 
 /// What a module's state was before a run of it, to be put there for a second run.
-class StateBefore {
+class StateSnapshot {
  public:
-  explicit StateBefore(const ModuleState& state);
+  explicit StateSnapshot(const ModuleState& state);
   /// After the run: of tensors that it has not changed in place the copies are dropped.
   void finish();
 
@@ -58,24 +58,24 @@ class StateBefore {
   /// in place since finish(), by others: then nobody knows what it was.
   [[nodiscard]] c10::IValue value(std::size_t slot, const std::string& unit) const;
   [[nodiscard]] const std::vector<c10::IValue>& values() const { return values_; }
-  [[nodiscard]] const ModuleState::Marks& marks() const { return marks_; }
+  [[nodiscard]] const ModuleState::TensorVersions& tensor_versions() const { return tensor_versions_; }
 
  private:
   const ModuleState& state_;
   std::vector<c10::IValue> values_;
-  ModuleState::Marks marks_;
+  ModuleState::TensorVersions tensor_versions_;
   std::vector<c10::IValue> copies_;
   std::vector<std::optional<std::uint32_t>> versions_;  ///< Of tensors that are not copied, after the run.
 };
 
 /// Puts what was there before a run in the place of all values as long as it lives: what a run changes is
 /// forgotten at the end.
-class StateAside {
+class SnapshotScope {
  public:
-  StateAside(const ModuleState& state, const StateBefore& before, const std::string& unit);
-  ~StateAside();
-  StateAside(const StateAside&) = delete;
-  StateAside& operator=(const StateAside&) = delete;
+  SnapshotScope(const ModuleState& state, const StateSnapshot& snapshot, const std::string& unit);
+  ~SnapshotScope();
+  SnapshotScope(const SnapshotScope&) = delete;
+  SnapshotScope& operator=(const SnapshotScope&) = delete;
 
  private:
   void restore() noexcept;

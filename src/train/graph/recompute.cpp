@@ -46,9 +46,9 @@ struct Call final : torch::CustomClassHolder {
       arguments;       ///< As they came, until the first run; then with `hole` for each tensor.
   c10::IValue result;  ///< With `hole` for each tensor.
   std::shared_ptr<const ModuleState> state;
-  std::optional<StateBefore> before;    ///< What the first run saw of it.
-  std::vector<std::size_t> read_slots;  ///< Of the state: those with a gradient, which are inputs.
-  std::vector<std::size_t> kept_slots;  ///< Those into which it has put results.
+  std::optional<StateSnapshot> snapshot;  ///< What the first run saw of it.
+  std::vector<std::size_t> read_slots;    ///< Of the state: those with a gradient, which are inputs.
+  std::vector<std::size_t> kept_slots;    ///< Those into which it has put results.
   /// What came out of these, as long as somebody holds it.
   std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> kept_results;
   at::Tensor hole = at::empty({0});
@@ -65,7 +65,7 @@ struct Call final : torch::CustomClassHolder {
       if (held && slot.value().isTensor() && slot.value().toTensor().unsafeGetTensorImpl() == held.get())
         slot.set(slot.value().toTensor().detach());
     }
-    before.reset();
+    snapshot.reset();
     kept.reset();
   }
 
@@ -142,9 +142,9 @@ class Recompute {
       arguments.push_back(map_tensors(argument, [&](const at::Tensor&) { return inputs.at(next++); }));
     RECORD_USER_SCOPE("unit " + call_.hooks->name() + ", again");
     const SecondRun second(call_);
-    const StateAside aside(*call_.state, *call_.before, call_.hooks->name());
+    const SnapshotScope scope(*call_.state, *call_.snapshot, call_.hooks->name());
     for (const std::size_t slot : call_.read_slots) call_.state->slots()[slot].set(inputs.at(next++));
-    const ModuleState::Marks marks = call_.state->marks();
+    const ModuleState::TensorVersions versions = call_.state->tensor_versions();
     const c10::IValue result = call_.run(arguments);
     variable_list outputs;
     for_each_tensor(result, [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
@@ -152,19 +152,19 @@ class Recompute {
       const c10::IValue& value = call_.state->slots()[slot].value();
       outputs.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
     }
-    require_no_other_gradient(marks);
+    require_no_other_gradient(versions);
     return outputs;
   }
 
  private:
   /// That of what the run has put anywhere but into the result and `kept_slots` would be lost.
-  void require_no_other_gradient(const ModuleState::Marks& marks) const {
+  void require_no_other_gradient(const ModuleState::TensorVersions& versions) const {
     const std::vector<std::size_t>& kept = call_.kept_slots;
     for (std::size_t i = 0; i < call_.state->slots().size(); ++i) {
       if (std::find(kept.begin(), kept.end(), i) != kept.end()) continue;
       const ModuleState::Slot& slot = call_.state->slots()[i];
       for_each_tensor(slot.value(), [&](const at::Tensor& tensor) {
-        if (!tensor.requires_grad() || tensor.is_leaf() || is_marked(tensor, marks)) return;
+        if (!tensor.requires_grad() || tensor.is_leaf() || contains(versions, tensor)) return;
         throw Error(
             ErrorKind::kUsage,
             fmt::format("activation checkpointing: '{}' keeps a tensor in '{}', so its gradient would "
@@ -193,13 +193,14 @@ std::vector<std::size_t> slots_with_gradient(const ModuleState& state) {
 
 /// The slots into which the first run has put a tensor, if that may be more than state: attributes that are
 /// no buffers.
-std::vector<std::size_t> slots_with_results(const ModuleState& state, const ModuleState::Marks& marks) {
+std::vector<std::size_t> slots_with_results(const ModuleState& state,
+                                            const ModuleState::TensorVersions& versions) {
   std::vector<std::size_t> slots;
   for (std::size_t i = 0; i < state.slots().size(); ++i) {
     const c10::IValue& value = state.slots()[i].value();
     if (state.slots()[i].is_buffer || !value.isTensor() || !value.toTensor().defined()) continue;
     const at::Tensor& tensor = value.toTensor();
-    if (tensor.is_floating_point() && !is_marked(tensor, marks)) slots.push_back(i);
+    if (tensor.is_floating_point() && !contains(versions, tensor)) slots.push_back(i);
   }
   return slots;
 }
@@ -217,7 +218,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
     call->autocast = AutocastState::now(device.type());
     const ModuleState& state = *call->state;
-    call->before.emplace(state);
+    call->snapshot.emplace(state);
     const c10::IValue result = [&] {
       const AutocastScope without_grad(call->autocast, /*keeps=*/false);
       return call->run(call->arguments);
@@ -226,8 +227,8 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     require_unchanged(inputs, versions, *call->hooks);
     require_same_containers(call->arguments, inputs.first(inputs.size() - call->read_slots.size()),
                             *call->hooks);
-    call->kept_slots = slots_with_results(state, call->before->marks());
-    call->before->finish();
+    call->kept_slots = slots_with_results(state, call->snapshot->tensor_versions());
+    call->snapshot->finish();
     require_no_object({&result, 1}, *call->hooks, "returns");
     const auto to_hole = [&](const at::Tensor&) { return call->hole; };
     for (c10::IValue& argument : call->arguments) argument = map_tensors(argument, to_hole);
