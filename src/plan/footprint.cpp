@@ -166,7 +166,7 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
         unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer, options));
         if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards > 1 && !options.stored_on_host) {
           const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards);
-          unit.settling_bytes = std::max(unit.settling_bytes, part);
+          unit.finalizing_bytes = std::max(unit.finalizing_bytes, part);
         }
       }
       if (buffer.is_alias() && (buffer.replicated || !options.stored_on_host)) continue;

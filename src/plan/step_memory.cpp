@@ -220,7 +220,8 @@ class Step {
     const std::uint64_t before = options_.stored_on_host ? 0 : gradients_there_;
     const std::uint64_t reduced = unit.shard_gradient_bytes - early_gradient_bytes(unit);
     std::uint64_t own = unit.arriving_bytes;
-    if (reduce_ && unit.settling_bytes > 0) own = std::max(own, checked_add(reduced, unit.settling_bytes));
+    if (reduce_ && unit.finalizing_bytes > 0)
+      own = std::max(own, checked_add(reduced, unit.finalizing_bytes));
     most_arriving_ = std::max(most_arriving_, checked_add(before, own));
     most_with_casts_ = std::max(most_with_casts_, checked_add(checked_add(before, own), casts_));
     if (with_casts_.erase(&unit) > 0) casts_ -= unit.cast_bytes;

@@ -35,7 +35,7 @@ struct StepUnit {
   std::uint64_t arriving_bytes = 0;
   /// Of this rank's part of one buffer's gradients, reduced, if it is then copied into the dtype of the
   /// shard.
-  std::uint64_t settling_bytes = 0;
+  std::uint64_t finalizing_bytes = 0;
   /// Of the copies that autocast makes of its parameters in forward, and that backward needs.
   std::uint64_t cast_bytes = 0;
   bool stays_gathered = false;  ///< From forward to backward, as the root.

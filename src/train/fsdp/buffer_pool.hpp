@@ -24,7 +24,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   ~BufferPool();
 
   /// Uninitialised memory; it goes back to the pool when the DataPtr dies, which may be after the pool's
-  /// owner let go.
+  /// owner has released it.
   at::DataPtr allocate(std::size_t bytes);
   /// An uninitialised one-dimensional tensor of `numel` elements in such memory.
   at::Tensor empty(std::int64_t numel, at::ScalarType dtype);

@@ -171,7 +171,7 @@ void FlatBuffer::finish_average() {
   average_.wait();
 }
 
-void FlatBuffer::settle_gradient() {
+void FlatBuffer::finalize_gradient() {
   const at::NoGradGuard no_grad;
   mean_.end(gradient_);
   if (!storage_->is_apart()) {
@@ -183,7 +183,7 @@ void FlatBuffer::settle_gradient() {
   store_ = storage_->store(stored_gradient_, reduced_);
 }
 
-void FlatBuffer::let_go_of_reduced() {
+void FlatBuffer::release_reduced() {
   if (store_ != nullptr) std::exchange(store_, nullptr)->join();
   reduced_.reset();
 }

@@ -80,9 +80,9 @@ class FlatBuffer {
   void start_average(Group& group);
   void finish_average();
   /// After these: brings the gradient into the dtype of the shard, and into the storage. If that is apart,
-  /// let_go_of_reduced() must follow, and StorageDevice::synchronize() before the gradient is read.
-  void settle_gradient();
-  void let_go_of_reduced();
+  /// release_reduced() must follow, and StorageDevice::synchronize() before the gradient is read.
+  void finalize_gradient();
+  void release_reduced();
   [[nodiscard]] bool is_stored_apart() const { return storage_->is_apart(); }
   [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
   /// The gradient of this rank's shard after all these, until clear_gradient().

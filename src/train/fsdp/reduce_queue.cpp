@@ -18,7 +18,7 @@ void ReduceQueue::start(FlatBuffer& buffer) {
 void ReduceQueue::finish() {
   while (!reducing_.empty()) finish_oldest_reduce();
   while (!averaging_.empty()) finish_oldest_average();
-  for (FlatBuffer* buffer : storing_) buffer->let_go_of_reduced();
+  for (FlatBuffer* buffer : storing_) buffer->release_reduced();
   storing_.clear();
 }
 
@@ -40,7 +40,7 @@ bool ReduceQueue::must_wait(const FlatBuffer& buffer) const {
 
 void ReduceQueue::average(FlatBuffer& buffer) {
   Group& group = averaging_group(buffer);
-  if (group.size() == 1) return settle(buffer);
+  if (group.size() == 1) return finalize(buffer);
   while (must_wait(buffer)) finish_oldest_average();
   buffer.start_average(group);
   averaging_.push_back(&buffer);
@@ -50,15 +50,15 @@ void ReduceQueue::finish_oldest_average() {
   FlatBuffer& buffer = *averaging_.front();
   averaging_.pop_front();
   buffer.finish_average();
-  settle(buffer);
+  finalize(buffer);
 }
 
-void ReduceQueue::settle(FlatBuffer& buffer) {
-  buffer.settle_gradient();
+void ReduceQueue::finalize(FlatBuffer& buffer) {
+  buffer.finalize_gradient();
   if (!buffer.is_stored_apart()) return;
   storing_.push_back(&buffer);
   while (storing_.size() > kMaxStoring) {
-    storing_.front()->let_go_of_reduced();
+    storing_.front()->release_reduced();
     storing_.pop_front();
   }
 }

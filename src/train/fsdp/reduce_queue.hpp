@@ -23,7 +23,8 @@ class ReduceQueue {
   explicit ReduceQueue(const MeshGroups& groups) : groups_(groups) {}
 
   void start(FlatBuffer& buffer);
-  /// Waits until all gradients are there, but for what FlatBuffer::settle_gradient() leaves to be waited for.
+  /// Waits until all gradients are there, but for what FlatBuffer::finalize_gradient() leaves to be waited
+  /// for.
   void finish();
 
  private:
@@ -32,7 +33,7 @@ class ReduceQueue {
   [[nodiscard]] bool must_wait(const FlatBuffer& buffer) const;
   void average(FlatBuffer& buffer);
   void finish_oldest_average();
-  void settle(FlatBuffer& buffer);
+  void finalize(FlatBuffer& buffer);
 
   const MeshGroups& groups_;
   std::deque<FlatBuffer*> reducing_;

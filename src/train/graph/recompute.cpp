@@ -58,7 +58,7 @@ struct Call final : torch::CustomClassHolder {
   std::shared_ptr<KeptTensors> kept;  ///< The tensors of the arguments, if autograd does not save them.
 
   /// After backward: what the state holds of this call must not lead back here any more.
-  void let_go() {
+  void release() {
     for (std::size_t i = 0; i < kept_results.size(); ++i) {
       const ModuleState::Slot& slot = state->slots()[kept_slots[i]];
       const auto held = kept_results[i].lock();
@@ -275,7 +275,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
       root_gradients.push_back(gradients[i]);
     }
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
-    call.let_go();
+    call.release();
 
     variable_list result{at::Tensor()};  // Of the call.
     for (const at::Tensor& input : inputs) result.push_back(input.grad());

@@ -160,7 +160,7 @@ TEST(StepMemoryTest, AReducedGradientIsThereTwiceWhileItIsConverted) {
   root.shard_gradient_bytes = kRoot / 2;
   root.arriving_bytes = kLayer;
   EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, 0U);
-  root.settling_bytes = kRoot / 4;
+  root.finalizing_bytes = kRoot / 4;
   EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, kRoot / 4);
 }
 
