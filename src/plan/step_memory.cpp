@@ -59,7 +59,7 @@ class Step {
     reduce_ = reduce;
     forward(root, Place::kRoot, /*with_grad=*/true, order_.size());
     backward(root, Place::kRoot);
-    wanted_ = nullptr;
+    candidate_ = nullptr;
     free_last();
     for (const StepUnit* unit : late_) this->reduce(*unit);
     late_.clear();
@@ -84,7 +84,7 @@ class Step {
   void forward(const StepUnit& unit, Place place, bool with_grad, std::size_t end) {
     unshard(unit);
     const std::size_t next = place_of_.at(&unit).begin + 1;
-    if (options_.forward_prefetch && next < end) want(*order_[next]);
+    if (options_.forward_prefetch && next < end) prefetch(*order_[next]);
     drop_kept(unit);
     if (with_grad && !recomputes(unit, place)) hold_casts(unit);
     for (const StepUnit& inner : unit.inner)
@@ -97,7 +97,7 @@ class Step {
   void backward(const StepUnit& unit, Place place, bool is_behind_work = false) {
     if (is_behind_work) free_last();
     unshard(unit);
-    if (options_.backward_prefetch) want_before(unit, recomputes(unit, place));
+    if (options_.backward_prefetch) prefetch_before(unit, recomputes(unit, place));
     drop_kept(unit);
     free_last();
     if (recomputes(unit, place)) {
@@ -140,27 +140,27 @@ class Step {
   }
 
   /// In backward: the first unit inside one that runs again, else the one that ended before it.
-  void want_before(const StepUnit& unit, bool recomputes) {
+  void prefetch_before(const StepUnit& unit, bool recomputes) {
     const InOrder& place = place_of_.at(&unit);
     if (recomputes && !unit.inner.empty()) {
-      want(*order_[place.begin + 1]);
+      prefetch(*order_[place.begin + 1]);
     } else if (place.end > 0) {
-      want(*ends_[place.end - 1]);
+      prefetch(*ends_[place.end - 1]);
     }
   }
 
   /// Gathers the unit ahead, now or when there is room for it.
-  void want(const StepUnit& unit) {
-    wanted_ = &unit;
-    gather_wanted();
+  void prefetch(const StepUnit& unit) {
+    candidate_ = &unit;
+    gather_candidate();
   }
 
-  void gather_wanted() {
-    if (wanted_ != nullptr && unsharded_.size() < std::size_t{kMostUnsharded}) unshard(*wanted_);
+  void gather_candidate() {
+    if (candidate_ != nullptr && unsharded_.size() < std::size_t{kMostUnsharded}) unshard(*candidate_);
   }
 
   void unshard(const StepUnit& unit) {
-    if (wanted_ == &unit) wanted_ = nullptr;
+    if (candidate_ == &unit) candidate_ = nullptr;
     if (!unsharded_.insert(&unit).second) return;
     units_.add(1);
     for (const StepBuffer& buffer : unit.buffers) {
@@ -176,7 +176,7 @@ class Step {
       parameters_.now -= buffer.bytes;
       --blocks_[buffer.bytes].now;
     }
-    gather_wanted();
+    gather_candidate();
   }
 
   [[nodiscard]] std::uint64_t kept_bytes(const StepBuffer& buffer) const {
@@ -286,7 +286,7 @@ class Step {
   std::vector<const StepUnit*> order_;  // In which they begin to run first,
   std::vector<const StepUnit*> ends_;   // and in which they end.
   std::map<const StepUnit*, InOrder> place_of_;
-  const StepUnit* wanted_ = nullptr;  // The one to be gathered ahead.
+  const StepUnit* candidate_ = nullptr;  // The one to be gathered ahead.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
   std::set<const StepUnit*> with_kept_;
