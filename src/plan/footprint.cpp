@@ -196,12 +196,12 @@ std::vector<std::size_t> depths_of(const std::vector<UnitPlan>& units) {
 
 /// All-gathers of a unit in a step.
 Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptions& options) {
-  const auto micro_steps = static_cast<Bytes>(options.micro_steps);
+  const auto micro_batches = static_cast<Bytes>(options.micro_batches);
   const Bytes runs = options.activation_checkpointing ? depth + 1 : 1;
   const bool reshards = options.reshard_after_forward && !unit.stays_gathered;
-  const Bytes gathers = checked_mul(micro_steps, runs + (reshards ? 1 : 0));
+  const Bytes gathers = checked_mul(micro_batches, runs + (reshards ? 1 : 0));
   if (!reshards || options.reshard_size == 0) return {gathers, 0};
-  return {micro_steps, gathers - micro_steps};
+  return {micro_batches, gathers - micro_batches};
 }
 
 /// What is on the device at once of gradients of shards that wait for their reduction or for the copy to the
@@ -262,7 +262,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                                           .reshard_size = options.reshard_size,
                                           .forward_prefetch = options.forward_prefetch,
                                           .backward_prefetch = options.backward_prefetch,
-                                          .accumulates = options.micro_steps > 1,
+                                          .accumulates = options.micro_batches > 1,
                                           .recompute = options.activation_checkpointing});
   memory.arriving_gradient_bytes = step.arriving_bytes;
   memory.cast_bytes = step.cast_bytes;

@@ -20,7 +20,7 @@ struct FootprintOptions {
   bool forward_prefetch = false;
   bool backward_prefetch = false;
   bool activation_checkpointing = false;  ///< Units run again in backward, and those inside them with them.
-  std::int64_t micro_steps = 1;           ///< Gradient accumulation.
+  std::int64_t micro_batches = 1;         ///< Gradient accumulation.
   /// Shards, their gradients and the optimizer's state lie in the host's memory, and not on the GPU.
   bool stored_on_host = false;
   /// As ranks on CPUs do: memory of gathered parameters and of flat gradients is kept from step to step.
@@ -105,7 +105,7 @@ struct Footprint {
 /// does not depend on the world size but for one counter a rank.
 ///
 /// Traffic is that of a ring: of a buffer of n bytes each of N ranks sends n * (N - 1) / N, in an all-reduce
-/// twice that. In a micro-step a buffer is gathered each time its unit runs, and once more for backward if
+/// twice that. In a micro-batch a buffer is gathered each time its unit runs, and once more for backward if
 /// the unit was resharded, all but the first time from its reshard group if there is one; gradients are
 /// reduced, and averaged over the replicas, or over all ranks if they are ignored parameters', once a step; a
 /// communication hook sends what it makes of them.

@@ -44,8 +44,8 @@ class Step {
 
   StepMemory run(const StepUnit& root) {
     put_in_order(root);
-    if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
-    run_micro_step(root, /*reduce=*/true);
+    if (options_.accumulates) run_micro_batch(root, /*reduce=*/false);
+    run_micro_batch(root, /*reduce=*/true);
     StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
     memory.arriving_bytes = beyond_gradients(most_arriving_);
     memory.cast_bytes = beyond_gradients(most_with_casts_) - memory.arriving_bytes;
@@ -55,7 +55,7 @@ class Step {
   }
 
  private:
-  void run_micro_step(const StepUnit& root, bool reduce) {
+  void run_micro_batch(const StepUnit& root, bool reduce) {
     reduce_ = reduce;
     forward(root, Place::kRoot, /*with_grad=*/true, order_.size());
     backward(root, Place::kRoot);

@@ -70,7 +70,7 @@ struct StepOptions {
   /// The next unit is gathered while one runs, unless kMostUnsharded are unsharded already.
   bool forward_prefetch = false;
   bool backward_prefetch = false;
-  /// Gradient accumulation: the gradients of all units wait unsharded for the last micro-step.
+  /// Gradient accumulation: the gradients of all units wait unsharded for the last micro-batch.
   bool accumulates = false;
   /// Activation checkpointing: a unit runs again in backward, and the units inside it with it, whose
   /// gradients are reduced at the end of backward only.

@@ -285,9 +285,9 @@ c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
   return result;
 }
 
-void ShardedModel::begin_micro_step(bool reduce) {
+void ShardedModel::begin_micro_batch(bool reduce) {
   step_.reduce = reduce;
-  for (const auto& unit : units_) unit->begin_micro_step();
+  for (const auto& unit : units_) unit->begin_micro_batch();
 }
 
 void ShardedModel::finish_backward() {

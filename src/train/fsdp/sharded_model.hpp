@@ -61,7 +61,7 @@ class ShardedModel {
   /// follow, and finish_backward() must.
   c10::IValue forward(std::vector<c10::IValue> inputs);
   /// Before each forward that is to have a backward. `reduce` false: the gradients stay unsharded and add up.
-  void begin_micro_step(bool reduce);
+  void begin_micro_batch(bool reduce);
   void finish_backward();
   /// Drops the gradients after the optimizer has used them.
   void clear_gradients();

@@ -95,7 +95,7 @@ void Unit::reshard() {
   step_.prefetch.gather_candidate();
 }
 
-void Unit::begin_micro_step() {
+void Unit::begin_micro_batch() {
   hooks_.remove_from_leaves();
   depth_ = 0;
   outputs_.reset();

@@ -78,7 +78,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   [[nodiscard]] std::string name() const override { return text_of_module(plan_.module); }
 
   /// Forgets what an earlier forward left to be waited for.
-  void begin_micro_step();
+  void begin_micro_batch();
   /// After backward: reduces what is not reduced yet, and reshards. Collective, in the same order of units
   /// everywhere.
   void finish_backward();

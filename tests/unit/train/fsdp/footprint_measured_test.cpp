@@ -73,7 +73,7 @@ struct Case {
   const char* name;
   int world_size = 2;
   bool reshard = true;
-  std::int64_t micro_steps = 1;
+  std::int64_t micro_batches = 1;
   bool recompute = false;
   bool nested = false;
   bool ahead = true;
@@ -109,7 +109,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.fsdp.forward_prefetch = tested.ahead;
   config.fsdp.backward_prefetch = tested.ahead;
   config.training.emplace();
-  config.training->gradient_accumulation_steps = tested.micro_steps;
+  config.training->gradient_accumulation_steps = tested.micro_batches;
   config.training->optimizer.no_decay = {"bias"};
   config.training->ddp = tested.ddp;
 
@@ -138,8 +138,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   // Twice: units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
-    for (std::int64_t micro_step = 1; micro_step <= tested.micro_steps; ++micro_step) {
-      model.begin_micro_step(micro_step == tested.micro_steps);
+    for (std::int64_t micro_batch = 1; micro_batch <= tested.micro_batches; ++micro_batch) {
+      model.begin_micro_batch(micro_batch == tested.micro_batches);
       model.forward({at::randn({3, 50})}).toTensor().backward();
       model.finish_backward();
     }
@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
              .reshard_size = 2},
         Case{.name = "ignored_and_trained",
              .world_size = 4,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .ends = true,
              .ignored = "adapt.*",
              .replicas = 2,
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
              .offload = true,
              .trained = true},
         Case{.name = "two_by_two", .world_size = 4, .replicas = 2},
-        Case{.name = "three_by_two_accumulated", .world_size = 6, .micro_steps = 2, .replicas = 3},
+        Case{.name = "three_by_two_accumulated", .world_size = 6, .micro_batches = 2, .replicas = 3},
         Case{.name = "two_by_two_recomputed_kept",
              .world_size = 4,
              .reshard = false,
@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "replicated", .world_size = 3, .replicas = 3},
         Case{.name = "replicated_nested_accumulated",
              .world_size = 2,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .nested = true,
              .replicas = 2},
         Case{.name = "replicated_in_bfloat16",
@@ -252,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(
              .ddp = {.comm_hook = core::CommHookType::kBf16}},
         Case{.name = "replicated_as_factors",
              .world_size = 2,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .replicas = 2,
              .ddp = {.comm_hook = core::CommHookType::kPowerSgd, .power_sgd = {.start_iter = 0}}},
         Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "resharded_to_four_of_64", .world_size = 64, .reshard_size = 4},
         Case{.name = "resharded_nested_accumulated",
              .world_size = 4,
-             .micro_steps = 3,
+             .micro_batches = 3,
              .nested = true,
              .reshard_size = 2},
         Case{.name = "resharded_nested_recomputed",
@@ -275,12 +275,12 @@ INSTANTIATE_TEST_SUITE_P(
              .reshard_size = 2},
         Case{.name = "mixed", .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "mixed_reduced_in_full",
-             .micro_steps = 2,
+             .micro_batches = 2,
              .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "mixed_alone", .world_size = 1, .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "mixed_alone_reduced_in_full",
              .world_size = 1,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .nested = true,
              .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "mixed_replicated",
@@ -294,7 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
              .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "offloaded", .offload = true},
         Case{.name = "offloaded_alone", .world_size = 1, .offload = true},
-        Case{.name = "offloaded_alone_accumulated", .world_size = 1, .micro_steps = 2, .offload = true},
+        Case{.name = "offloaded_alone_accumulated", .world_size = 1, .micro_batches = 2, .offload = true},
         Case{.name = "offloaded_ends_recomputed",
              .world_size = 3,
              .recompute = true,
@@ -313,7 +313,7 @@ INSTANTIATE_TEST_SUITE_P(
              .offload = true},
         Case{.name = "offloaded_mixed",
              .world_size = 4,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .precision = {"bfloat16", "float32", "bfloat16"},
              .offload = true}),
     [](const auto& tested) { return std::string(tested.param.name); });

@@ -68,7 +68,7 @@ TEST(MixedPrecisionTest, UnitsComputeInItButALossStaysAsItIs) {
 
   witness(/*returns_loss=*/true).save((dir / "loss.pt").string());
   ShardedModel with_loss(ModelFile::open(dir / "loss.pt"), options, at::kCPU, group);
-  with_loss.begin_micro_step(/*reduce=*/true);
+  with_loss.begin_micro_batch(/*reduce=*/true);
   const at::Tensor loss = with_loss.forward({x}).toTensor();
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   EXPECT_FALSE(at::equal(loss, loss.to(at::kBFloat16).to(at::kFloat)));
