@@ -73,7 +73,7 @@ std::int64_t item_bytes_of(std::string_view name, const ParameterInfo& parameter
 BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision, bool keeps) {
   BufferPlan buffer;
   buffer.trainable = parameter.requires_grad;
-  buffer.replicated = parameter.ignored;
+  buffer.replicated = parameter.replicated;
   buffer.dtype = is_widened(parameter, precision) ? std::string(kFull) : parameter.dtype;
   const bool casts = casts_shards(precision) && is_floating(buffer.dtype) && !buffer.replicated && !keeps;
   buffer.compute_dtype = casts ? precision.param_dtype : buffer.dtype;

@@ -13,7 +13,7 @@ EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, cons
   if (config.version == 1 || wrapped.empty()) return {};
   std::unordered_map<std::string_view, const ParameterInfo*> untied;
   for (const ParameterInfo& parameter : model.parameters) {
-    if (parameter.fqns.size() == 1 && !parameter.cross_unit && !parameter.ignored &&
+    if (parameter.fqns.size() == 1 && !parameter.cross_unit && !parameter.replicated &&
         parameter.shape.size() == 2)
       untied.emplace(parameter.fqns.front(), &parameter);
   }

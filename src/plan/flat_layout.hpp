@@ -42,7 +42,7 @@ struct FlatLayout {
 
   [[nodiscard]] std::int64_t numel() const { return shard_numel * mesh.shards; }
   /// Not cut at all, for one rank or for parameters that every rank has whole, in whatever mesh it is.
-  [[nodiscard]] bool is_whole() const { return mesh.size() == 1; }
+  [[nodiscard]] bool is_replicated() const { return mesh.size() == 1; }
   [[nodiscard]] ElementRange shard_range(int shard) const {
     return {shard * shard_numel, (shard + 1) * shard_numel};
   }

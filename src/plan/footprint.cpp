@@ -91,11 +91,11 @@ Bytes ring(Bytes bytes, int ranks) {
 }
 
 /// What ignored parameters cost that are trained.
-void add_ignored_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
+void add_replicated_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
   const Bytes state = checked_mul(buffer.shard_bytes(), static_cast<Bytes>(options.optimizer_moments));
   add(unit.gradient_bytes, buffer.shard_bytes());
   add(unit.optimizer_bytes, state);
-  add(unit.ignored_training_bytes, checked_add(buffer.shard_bytes(), state));
+  add(unit.replicated_training_bytes, checked_add(buffer.shard_bytes(), state));
   add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.world_size), Bytes{2}));
 }
 
@@ -114,8 +114,8 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     const Bytes shard = buffer.shard_bytes();
     add(result.cast_bytes, autocast_bytes(buffer, options.precision, options.names_without_cast));
     if (buffer.replicated) {
-      add(result.ignored_bytes, shard);
-      if (buffer.trainable) add_ignored_training(result, buffer, options);
+      add(result.replicated_bytes, shard);
+      if (buffer.trainable) add_replicated_training(result, buffer, options);
       continue;
     }
     add(result.padded_elements, buffer.layout.numel());
@@ -162,7 +162,7 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
     for (const BufferPlan& buffer : buffers[i]) {
       if (buffer.trainable) {
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
-        if (buffer.replicated) add(unit.whole_gradient_bytes, buffer.shard_bytes());
+        if (buffer.replicated) add(unit.replicated_gradient_bytes, buffer.shard_bytes());
         unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer, options));
         if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards > 1 && !options.stored_on_host) {
           const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards);
@@ -275,15 +275,15 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     memory.unsharded_units = step.units;
   }
   memory.replicated_bytes = options.replicated_bytes;
-  for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.ignored_bytes);
+  for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.replicated_bytes);
   if (options.stored_on_host) memory.copy_bytes = bytes_of_copies(buffers, options);
   if (has_hook(options)) memory.hook_bytes = bytes_of_hooks(buffers, options);
   Bytes& where_stored = options.stored_on_host ? memory.host_bytes : memory.total_bytes;
   for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes})
     add(where_stored, part);
   for (const UnitFootprint& unit : footprints) {
-    where_stored -= unit.ignored_training_bytes;
-    add(memory.total_bytes, unit.ignored_training_bytes);
+    where_stored -= unit.replicated_training_bytes;
+    add(memory.total_bytes, unit.replicated_training_bytes);
   }
   for (const Bytes part : {memory.arriving_gradient_bytes, memory.cast_bytes, memory.unsharded_bytes,
                            memory.copy_bytes, memory.replicated_bytes, memory.hook_bytes})

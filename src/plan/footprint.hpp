@@ -46,10 +46,11 @@ struct UnitFootprint {
   std::uint64_t shard_bytes = 0;
   std::uint64_t gradient_bytes = 0;
   std::uint64_t optimizer_bytes = 0;
-  std::uint64_t unsharded_bytes = 0;  ///< Parameters, gathered; on one rank they are the shard.
-  std::uint64_t ignored_bytes = 0;    ///< Of parameters that are not sharded, but whole on every rank.
-  /// Of their gradients and optimizer state, which are whole as well, and among those above.
-  std::uint64_t ignored_training_bytes = 0;
+  std::uint64_t unsharded_bytes = 0;   ///< Parameters, gathered; on one rank they are the shard.
+  std::uint64_t replicated_bytes = 0;  ///< Of replicated parameters: every rank holds all of them.
+  /// Of the gradients and optimizer state of replicated parameters, which are replicated, too, and part of
+  /// the bytes above.
+  std::uint64_t replicated_training_bytes = 0;
   std::uint64_t cast_bytes = 0;     ///< Of the copies that autocast makes of its parameters.
   std::uint64_t gather_bytes = 0;   ///< Sent a step by all-gathers.
   std::uint64_t reduce_bytes = 0;   ///< Sent a step by reduce-scatters.

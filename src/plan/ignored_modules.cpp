@@ -67,7 +67,7 @@ ModelStructure with_ignored(ModelStructure model, const std::string& pattern, co
         .hint(fmt::format("names near it: {}", fmt::join(names_near(model, pattern), ", ")));
   }
   std::sort(names.begin(), names.end());
-  for (ParameterInfo& parameter : model.parameters) parameter.ignored = is_inside(parameter, names);
+  for (ParameterInfo& parameter : model.parameters) parameter.replicated = is_inside(parameter, names);
   return model;
 }
 
@@ -75,7 +75,8 @@ std::vector<std::string> ignored_beside(const ModelStructure& model, std::string
   std::vector<std::string> modules;
   for (const ParameterInfo& parameter : model.parameters) {
     const std::string_view computes = parameter.requires_grad ? "float32" : std::string_view(parameter.dtype);
-    if (!parameter.ignored || computes == dtype || computes.find("float") == std::string_view::npos) continue;
+    if (!parameter.replicated || computes == dtype || computes.find("float") == std::string_view::npos)
+      continue;
     const std::string& name = parameter.fqns.front();
     const std::size_t dot = name.rfind('.');
     std::string module = dot == std::string::npos ? "(root)" : name.substr(0, dot);

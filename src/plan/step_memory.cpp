@@ -240,7 +240,7 @@ class Step {
   /// Of the gradients that the optimizer gets those that are there when the first of the unit's come: the
   /// flat gradient of what is not cut.
   [[nodiscard]] std::uint64_t early_gradient_bytes(const StepUnit& unit) const {
-    return options_.one_shard ? unit.shard_gradient_bytes : unit.whole_gradient_bytes;
+    return options_.one_shard ? unit.shard_gradient_bytes : unit.replicated_gradient_bytes;
   }
 
   void reduce(const StepUnit& unit) {

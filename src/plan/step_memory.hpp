@@ -30,7 +30,7 @@ struct StepUnit {
   std::vector<StepBuffer> buffers;
   std::vector<StepUnit> inner;             ///< In the order in which they run.
   std::uint64_t shard_gradient_bytes = 0;  ///< This rank's part of its gradients, as the optimizer gets it.
-  std::uint64_t whole_gradient_bytes = 0;  ///< Of these, of parameters that every rank has whole.
+  std::uint64_t replicated_gradient_bytes = 0;  ///< Of these, of parameters that every rank has whole.
   /// The most that the gradients of one parameter take before they are in the flat one.
   std::uint64_t arriving_bytes = 0;
   /// Of this rank's part of one buffer's gradients, reduced, if it is then copied into the dtype of the

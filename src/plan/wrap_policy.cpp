@@ -81,7 +81,7 @@ class SizePolicy {
       const bool has = std::any_of(parameter.fqns.begin(), parameter.fqns.end(),
                                    [&](const std::string& fqn) { return is_inside(fqn, module); });
       // Version 2 counts ignored parameters, too.
-      if (has && !(without_ignored && parameter.ignored)) size = checked_add(size, numel_of(parameter));
+      if (has && !(without_ignored && parameter.replicated)) size = checked_add(size, numel_of(parameter));
     }
     return size;
   }

@@ -37,7 +37,8 @@ struct ParameterInfo {
   bool requires_grad = true;
   bool cross_unit =
       false;  ///< Read by a module past the boundary of a wrapped unit (see graph/cross_unit_reads.hpp).
-  bool ignored = false;  ///< Not sharded: in one of the ignored modules.
+  bool replicated =
+      false;  ///< Not sharded, as it is in one of the ignored modules: every rank has all of it.
 };
 
 /// What planning needs to know of a model; holds no tensor.

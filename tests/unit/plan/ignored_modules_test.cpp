@@ -32,7 +32,7 @@ std::vector<std::string> ignored_in(const ModelStructure& model) {
     if (module.ignored) names.push_back(module.name);
   }
   for (const ParameterInfo& parameter : model.parameters) {
-    if (parameter.ignored) names.push_back(parameter.fqns.front());
+    if (parameter.replicated) names.push_back(parameter.fqns.front());
   }
   return names;
 }
@@ -93,8 +93,8 @@ TEST(IgnoredModulesTest, TrainedOnesAreWholeWithTheirStateAndAveragedOverAllRank
   };
   const UnitFootprint root = footprint(false).units.back();
   // Four elements, padded to 64 bytes; AdamW has two moments of each.
-  EXPECT_EQ(root.ignored_bytes, 64U);
-  EXPECT_EQ(root.ignored_training_bytes, 3 * 64U);
+  EXPECT_EQ(root.replicated_bytes, 64U);
+  EXPECT_EQ(root.replicated_training_bytes, 3 * 64U);
   EXPECT_EQ(root.average_bytes, 2 * 7 * 8U + 2 * root.shard_bytes / 2);
   EXPECT_EQ(root.gradient_bytes, root.shard_bytes + 64);
   EXPECT_EQ(root.optimizer_bytes, 2 * root.gradient_bytes);
@@ -145,7 +145,7 @@ TEST(IgnoredModulesTest, AreWholeOnEveryRankAndNeverSent) {
   const Footprint with = footprint("blocks.0.up");
   const Footprint without = footprint("");
   EXPECT_EQ(with.units[0].elements, 16);
-  EXPECT_EQ(with.units[0].ignored_bytes, 64U);
+  EXPECT_EQ(with.units[0].replicated_bytes, 64U);
   EXPECT_EQ(with.units[0].shard_bytes, 0U);
   EXPECT_EQ(with.units[0].unsharded_bytes, 0U);
   EXPECT_EQ(with.memory.replicated_bytes, 164U);

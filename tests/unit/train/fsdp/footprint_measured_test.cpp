@@ -148,17 +148,17 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   std::size_t shards = 0;
   std::size_t gradients = 0;
   std::size_t states = 0;
-  std::size_t whole_gradients = 0;
+  std::size_t replicated_gradients = 0;
   ASSERT_EQ(model.units().size(), planned.units.size());
   ASSERT_EQ(model.units().size(), 8U + (tested.nested ? 1 : 0) + (tested.ends ? 2 : 0));
   for (std::size_t i = 0; i < model.units().size(); ++i) {
     std::size_t own = 0;
     for (const auto& buffer : model.units()[i]->buffers()) {
       if (ignores && buffer->layout().mesh.shards == 1) {
-        EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].ignored_bytes);
+        EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].replicated_bytes);
         EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // On the last rank as well.
         ASSERT_EQ(buffer->trainable(), tested.trained);
-        if (tested.trained) whole_gradients += buffer->gradient().nbytes();
+        if (tested.trained) replicated_gradients += buffer->gradient().nbytes();
         continue;
       }
       own += buffer->shard().nbytes();
@@ -170,15 +170,15 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   for (const AdamW::State& state : optimizer.states())
     states += state.exp_avg.nbytes() + state.exp_avg_sq.nbytes();
   EXPECT_EQ(shards, planned.memory.shard_bytes);
-  gradients += whole_gradients;
+  gradients += replicated_gradients;
   EXPECT_EQ(gradients, planned.memory.gradient_bytes);
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
   // With one shard gradients are in the pool, and are the shard's.
   const bool mixed = !tested.precision.param_dtype.empty();
   const bool are_views = mesh.shards == 1 && !mixed && !tested.offload;
-  const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes + whole_gradients;
+  const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes + replicated_gradients;
   EXPECT_EQ(planned.memory.host_bytes,
-            tested.offload ? shards + gradients + states - 3 * whole_gradients : 0U);
+            tested.offload ? shards + gradients + states - 3 * replicated_gradients : 0U);
   EXPECT_EQ(planned.memory.total_bytes + planned.memory.host_bytes,
             shards + gradients + states + planned.memory.arriving_gradient_bytes +
                 planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes +
