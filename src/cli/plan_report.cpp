@@ -203,7 +203,7 @@ Json to_json(const Footprint& footprint) {
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},
             {"unsharded_units", memory.unsharded_units},
-            {"kept_bytes", memory.kept_bytes},
+            {"kept_bytes", memory.group_shard_bytes},
             {"host_bytes", memory.host_bytes},
             {"copy_bytes", memory.copy_bytes},
             {"buffer_bytes", memory.replicated_bytes},

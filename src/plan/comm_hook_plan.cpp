@@ -35,9 +35,9 @@ CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& con
   const std::uint64_t qs = bytes_of(low_rank.q_numel, item_bytes);
   plan.sent_bytes = checked_add(first, qs);
   plan.copied_bytes = checked_add(plan.copied_bytes, first);
-  (config.power_sgd.warm_start ? plan.kept_bytes : plan.copied_bytes) += qs;
+  (config.power_sgd.warm_start ? plan.state_bytes : plan.copied_bytes) += qs;
   if (config.power_sgd.use_error_feedback)
-    plan.kept_bytes = checked_add(plan.kept_bytes, bytes_of(layout.numel(), item_bytes));
+    plan.state_bytes = checked_add(plan.state_bytes, bytes_of(layout.numel(), item_bytes));
   return plan;
 }
 

@@ -10,7 +10,7 @@ namespace accel {
 /// What a communication hook takes for the gradient of one buffer, which is float32, once PowerSGD has begun.
 struct CommHookPlan {
   std::uint64_t sent_bytes = 0;    ///< All-reduced in a step.
-  std::uint64_t kept_bytes = 0;    ///< From one step to the next.
+  std::uint64_t state_bytes = 0;   ///< From one step to the next.
   std::uint64_t copied_bytes = 0;  ///< While the gradient is under way, beside it.
 };
 

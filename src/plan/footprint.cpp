@@ -233,7 +233,7 @@ Bytes bytes_of_hooks(const std::vector<std::vector<BufferPlan>>& buffers, const 
     for (const BufferPlan& buffer : of_unit) {
       if (!buffer.trainable) continue;
       const CommHookPlan plan = plan_comm_hook(buffer.layout, options.ddp);
-      add(sum, plan.kept_bytes);
+      add(sum, plan.state_bytes);
       copies.push_back(plan.copied_bytes);
     }
   }
@@ -270,7 +270,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
   if (!one_shard || options.stored_on_host || !options.precision.param_dtype.empty()) {
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;
-    memory.kept_bytes = step.kept_bytes;
+    memory.group_shard_bytes = step.group_shard_bytes;
     memory.unsharded_bytes = step.pool_bytes;
     memory.unsharded_units = step.units;
   }

@@ -72,7 +72,7 @@ struct MemoryFootprint {
   std::uint64_t cast_bytes = 0;
   std::uint64_t unsharded_parameter_bytes = 0;  ///< At once, at most.
   std::uint64_t unsharded_gradient_bytes = 0;   ///< At once, at most.
-  std::uint64_t kept_bytes = 0;                 ///< By a reshard group, between forward and backward.
+  std::uint64_t group_shard_bytes = 0;          ///< By a reshard group, between forward and backward.
   /// For these three, in blocks that are used again for buffers of the same size.
   std::uint64_t unsharded_bytes = 0;
   std::size_t unsharded_units = 0;     ///< At once, at most.

@@ -46,7 +46,7 @@ class Step {
     put_in_order(root);
     if (options_.accumulates) run_micro_batch(root, /*reduce=*/false);
     run_micro_batch(root, /*reduce=*/true);
-    StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
+    StepMemory memory{parameters_.most, gradients_.most, group_shards_.most, 0, units_.most};
     memory.arriving_bytes = beyond_gradients(most_arriving_);
     memory.cast_bytes = beyond_gradients(most_with_casts_) - memory.arriving_bytes;
     for (const auto& [bytes, blocks] : blocks_)
@@ -85,12 +85,12 @@ class Step {
     unshard(unit);
     const std::size_t next = place_of_.at(&unit).begin + 1;
     if (options_.forward_prefetch && next < end) prefetch(*order_[next]);
-    drop_kept(unit);
+    drop_group_shard(unit);
     if (with_grad && !recomputes(unit, place)) hold_casts(unit);
     for (const StepUnit& inner : unit.inner)
       forward(inner, below(place), with_grad && !recomputes(unit, place), end);
     const bool is_resharded = reshards(unit) && place != Place::kRoot;
-    if (is_resharded && options_.reshard_size > 0) keep(unit);
+    if (is_resharded && options_.reshard_size > 0) keep_group_shard(unit);
     if (!with_grad || is_resharded) reshard(unit);
   }
 
@@ -98,7 +98,7 @@ class Step {
     if (is_behind_work) free_last();
     unshard(unit);
     if (options_.backward_prefetch) prefetch_before(unit, recomputes(unit, place));
-    drop_kept(unit);
+    drop_group_shard(unit);
     free_last();
     if (recomputes(unit, place)) {
       hold_casts(unit);
@@ -179,24 +179,24 @@ class Step {
     gather_candidate();
   }
 
-  [[nodiscard]] std::uint64_t kept_bytes(const StepBuffer& buffer) const {
+  [[nodiscard]] std::uint64_t group_shard_bytes(const StepBuffer& buffer) const {
     return buffer.bytes / static_cast<std::uint64_t>(options_.reshard_size);
   }
 
-  void keep(const StepUnit& unit) {
-    if (!with_kept_.insert(&unit).second) return;
+  void keep_group_shard(const StepUnit& unit) {
+    if (!with_group_shard_.insert(&unit).second) return;
     for (const StepBuffer& buffer : unit.buffers) {
-      kept_.add(kept_bytes(buffer));
-      blocks_[kept_bytes(buffer)].add(1);
+      group_shards_.add(group_shard_bytes(buffer));
+      blocks_[group_shard_bytes(buffer)].add(1);
     }
   }
 
   // Once its own gather is waited for.
-  void drop_kept(const StepUnit& unit) {
-    if (with_kept_.erase(&unit) == 0) return;
+  void drop_group_shard(const StepUnit& unit) {
+    if (with_group_shard_.erase(&unit) == 0) return;
     for (const StepBuffer& buffer : unit.buffers) {
-      kept_.now -= kept_bytes(buffer);
-      --blocks_[kept_bytes(buffer)].now;
+      group_shards_.now -= group_shard_bytes(buffer);
+      --blocks_[group_shard_bytes(buffer)].now;
     }
   }
 
@@ -272,7 +272,7 @@ class Step {
   Level units_;
   Level parameters_;
   Level gradients_;
-  Level kept_;
+  Level group_shards_;
   std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
   std::uint64_t gradients_there_ = 0;      // Those that the optimizer gets.
   std::uint64_t most_arriving_ = 0;        // With these.
@@ -289,7 +289,7 @@ class Step {
   const StepUnit* candidate_ = nullptr;  // The one to be gathered ahead.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
-  std::set<const StepUnit*> with_kept_;
+  std::set<const StepUnit*> with_group_shard_;
   std::set<const StepUnit*> with_casts_;
   // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and
   // the units around it that end with it.
@@ -310,7 +310,7 @@ StepMemory memory_of_step(const StepUnit& root, const StepOptions& options) {
         const StepMemory memory = Step(options, {of_root, of_others, first_has_none}).run(root);
         raise(most.parameter_bytes, memory.parameter_bytes);
         raise(most.gradient_bytes, memory.gradient_bytes);
-        raise(most.kept_bytes, memory.kept_bytes);
+        raise(most.group_shard_bytes, memory.group_shard_bytes);
         raise(most.pool_bytes, memory.pool_bytes);
         raise(most.units, memory.units);
         raise(most.arriving_bytes, memory.arriving_bytes);

@@ -44,9 +44,9 @@ struct StepUnit {
 
 /// What is unsharded during a step, at most.
 struct StepMemory {
-  std::uint64_t parameter_bytes = 0;  ///< Unsharded parameters at once.
-  std::uint64_t gradient_bytes = 0;   ///< Unsharded gradients at once, those on their way included.
-  std::uint64_t kept_bytes = 0;       ///< What a reshard group keeps for backward, at once.
+  std::uint64_t parameter_bytes = 0;    ///< Unsharded parameters at once.
+  std::uint64_t gradient_bytes = 0;     ///< Unsharded gradients at once, those on their way included.
+  std::uint64_t group_shard_bytes = 0;  ///< What a reshard group keeps for backward, at once.
   /// What the pool ends up with: blocks are used again for buffers of the same size, and only for those.
   std::uint64_t pool_bytes = 0;
   std::size_t units = 0;  ///< With their parameters unsharded at once, the root among them.

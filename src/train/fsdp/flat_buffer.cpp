@@ -40,8 +40,8 @@ void FlatBuffer::start_unshard(const MeshGroups& groups) {
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
   storage->set_data_ptr_noswap(pool_->allocate(bytes));
   storage->set_nbytes(bytes);
-  if (kept_.defined()) {
-    gather_ = groups.reshard()->all_gather(full_, kept_);
+  if (group_shard_.defined()) {
+    gather_ = groups.reshard()->all_gather(full_, group_shard_);
   } else {
     gather_shard(groups.shard());
   }
@@ -68,7 +68,7 @@ void FlatBuffer::wait_for_gather() {
 
 void FlatBuffer::finish_unshard() {
   wait_for_gather();
-  kept_.reset();
+  group_shard_.reset();
 }
 
 void FlatBuffer::reshard() {
@@ -104,8 +104,8 @@ void FlatBuffer::reshard_to(const Group& group) {
   require_unchanged();
   const at::NoGradGuard no_grad;
   const std::int64_t part = layout_.numel() / group.size();
-  kept_ = pool_->empty(part, dtypes_.compute);
-  kept_.copy_(full_.narrow(0, group.rank() * part, part));
+  group_shard_ = pool_->empty(part, dtypes_.compute);
+  group_shard_.copy_(full_.narrow(0, group.rank() * part, part));
   reshard();
 }
 

@@ -63,7 +63,7 @@ class FlatBuffer {
   /// Instead of reshard(): keeps a larger part than the shard, which the ranks of `group` have between them.
   void reshard_to(const Group& group);
   /// Forgets the part that reshard_to() kept.
-  void drop_kept() { kept_.reset(); }
+  void drop_group_shard() { group_shard_.reset(); }
   [[nodiscard]] bool is_unsharded() const { return unsharded_; }
 
   /// Adds the gradient of parameter `index` to the flat gradient. Gradients add up over calls until reduce.
@@ -110,7 +110,7 @@ class FlatBuffer {
   bool unsharded_ = false;
   std::unique_ptr<Copy> fetch_;  ///< Of the shard, in front of the gather.
   Pending gather_;
-  at::Tensor kept_;  ///< Between forward and backward, if a group of ranks keeps the buffer.
+  at::Tensor group_shard_;  ///< Between forward and backward, if a group of ranks keeps the buffer.
 
   at::Tensor flat_gradient_;  ///< [numel], while gradients are coming in.
   std::vector<bool> has_gradient_;

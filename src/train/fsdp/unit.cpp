@@ -174,9 +174,9 @@ void Unit::hook_output(const at::Tensor& output) {
 
 // Of what no backward will need nothing is kept but the shard.
 void Unit::reshard_after_forward() {
-  Group* keepers = groups_.reshard();
-  if (keepers != nullptr && options_.reshard_after_forward && step_.expects_backward) {
-    for (const auto& buffer : buffers_) buffer->reshard_to(*keepers);
+  Group* reshard_group = groups_.reshard();
+  if (reshard_group != nullptr && options_.reshard_after_forward && step_.expects_backward) {
+    for (const auto& buffer : buffers_) buffer->reshard_to(*reshard_group);
   }
   reshard();
 }
@@ -221,7 +221,7 @@ void Unit::reduce() {
 void Unit::finish_backward() {
   if (step_.reduce) reduce();
   reshard();
-  for (const auto& buffer : buffers_) buffer->drop_kept();
+  for (const auto& buffer : buffers_) buffer->drop_group_shard();
   backward_.finish();
   hooks_.remove_from_leaves();
 }

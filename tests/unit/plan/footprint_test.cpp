@@ -120,7 +120,7 @@ TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
   EXPECT_EQ(gathers({.reshard_after_forward = false}), 192U);
   const Footprint four = footprint(gpt(), {.world_size = 4, .reshard_size = 2});
   EXPECT_EQ(four.units.back().gather_bytes, 192U);  // The root stays.
-  EXPECT_EQ(four.memory.kept_bytes, 4U * 128);
+  EXPECT_EQ(four.memory.group_shard_bytes, 4U * 128);
 }
 
 TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {

@@ -74,7 +74,7 @@ TEST(CommHookPlanTest, CountsWhatIsSentAndHeld) {
                           std::uint64_t copied) {
     const CommHookPlan plan = plan_comm_hook(layout, config);
     EXPECT_EQ(plan.sent_bytes, sent);
-    EXPECT_EQ(plan.kept_bytes, kept);
+    EXPECT_EQ(plan.state_bytes, kept);
     EXPECT_EQ(plan.copied_bytes, copied);
   };
   expect({CommHookType::kBf16}, 2 * n, 0, 2 * n);

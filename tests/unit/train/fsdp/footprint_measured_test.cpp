@@ -123,8 +123,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   Group world = Group::over(all, at::kCPU);
   const auto shard = c10::make_intrusive<LonelyBackend>(last.shard, mesh.shards);
   const auto replicate = c10::make_intrusive<LonelyBackend>(last.replica, mesh.replicas);
-  const int keepers = std::max(tested.reshard_size, 1);
-  const auto reshard = c10::make_intrusive<LonelyBackend>(keepers - 1, keepers);
+  const int reshard_group = std::max(tested.reshard_size, 1);
+  const auto reshard = c10::make_intrusive<LonelyBackend>(reshard_group - 1, reshard_group);
   const auto over = [](const c10::intrusive_ptr<LonelyBackend>& backend) {
     return std::make_unique<Group>(Group::over(backend, at::kCPU));
   };
