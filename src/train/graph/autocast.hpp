@@ -30,16 +30,16 @@ struct AutocastState {
 /// without.
 class AutocastScope {
  public:
-  /// `keeps` false: no cast is kept. So it must be without grad, since a cast that is used again with grad
+  /// `caches` false: no cast is kept. So it must be without grad, since a cast that is used again with grad
   /// would have none.
-  explicit AutocastScope(const AutocastState& state, bool keeps = true);
+  explicit AutocastScope(const AutocastState& state, bool caches = true);
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
   ~AutocastScope();
 
  private:
   AutocastState before_;
-  bool kept_before_;
+  bool cached_before_;
 };
 
 /// Of a module that computes as if there were no autocast.

@@ -220,7 +220,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     const ModuleState& state = *call->state;
     call->snapshot.emplace(state);
     const c10::IValue result = [&] {
-      const AutocastScope without_grad(call->autocast, /*keeps=*/false);
+      const AutocastScope without_grad(call->autocast, /*caches=*/false);
       return call->run(call->arguments);
     }();
 
