@@ -104,7 +104,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   storage_ = storage_or(options.storage, options.fsdp.offload_params, device_);
   // Ignored parameters stay where they are computed with, as in torch.
   const auto beside = StorageDevice::beside(device_);
-  const auto kept = storage_or(options.activation_storage, options.fsdp.activation_offload, device_);
+  const auto activation_storage =
+      storage_or(options.activation_storage, options.fsdp.activation_offload, device_);
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
@@ -149,7 +150,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .argument_dtype = plan.is_root() && !io_dtype ? dtype_if_named(precision.buffer_dtype) : io_dtype,
         .result_dtype = io_dtype,
         .recompute = options.fsdp.activation_checkpointing,
-        .kept = kept->is_apart() ? kept : nullptr,
+        .activation_storage = activation_storage->is_apart() ? activation_storage : nullptr,
         // Units that run again may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root(),
         .device = device_,

@@ -44,7 +44,7 @@ Unit::Unit(UnitPlan plan, const c10::IValue& module, std::vector<std::unique_ptr
       options_(options),
       groups_(groups),
       step_(step),
-      kept_(options.kept),
+      activations_(options.activation_storage),
       outputs_(state_),
       backward_(trainable_parameters(buffers_)) {
   // What runs last in forward and first in backward would gain nothing from being freed in between.
@@ -77,7 +77,7 @@ void Unit::start_unshard() {
 
 // At most two gathers are under way: that of this unit, which is waited for next, and that of the candidate.
 void Unit::unshard(Direction direction) {
-  if (direction == Direction::kBackward) kept_.fetch_next();
+  if (direction == Direction::kBackward) activations_.fetch_next();
   start_unshard();
   if (direction == Direction::kBackward) {
     if (options_.backward_prefetch) step_.prefetch.prefetch_backward(*this, options_.recompute);

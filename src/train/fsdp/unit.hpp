@@ -40,7 +40,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
     std::optional<at::ScalarType> argument_dtype;  ///< Of floating arguments; none: as they are.
     std::optional<at::ScalarType> result_dtype;    ///< Of floating results.
     bool recompute = false;                        ///< Activation checkpointing, if the plan says so, too.
-    std::shared_ptr<StorageDevice> kept;           ///< Of what is kept for that; null: where it is.
+    std::shared_ptr<StorageDevice> activation_storage;  ///< Of what is kept for that; null: where it is.
     /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
     bool reduce_late = false;
     c10::Device device = c10::kCPU;  ///< That computes.
@@ -64,8 +64,8 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   /// The outermost call only: a method that the module calls on itself runs again with it.
   [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
   /// Inside a unit that runs again backward follows at once.
-  [[nodiscard]] KeptOfUnit* kept() override {
-    return options_.kept != nullptr && step_.recomputing.empty() ? &kept_ : nullptr;
+  [[nodiscard]] KeptOfUnit* saved_activations() override {
+    return options_.activation_storage != nullptr && step_.recomputing.empty() ? &activations_ : nullptr;
   }
   [[nodiscard]] std::shared_ptr<const ModuleState> state() const override { return state_; }
   [[nodiscard]] bool owns(const at::Tensor& tensor) const override;
@@ -90,7 +90,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   class GradientHook;
 
   void start_unshard() override;
-  void fetch_activations() override { kept_.fetch_next(); }
+  void fetch_activations() override { activations_.fetch_next(); }
   [[nodiscard]] bool awaits_backward() const override { return backward_.awaits_backward(); }
 
   void on_gradient(FlatBuffer& buffer, std::size_t index, at::Tensor& parameter);
@@ -111,7 +111,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   Options options_;
   const MeshGroups& groups_;
   StepState& step_;
-  KeptOfUnit kept_;
+  KeptOfUnit activations_;
   std::optional<WithoutAutocast> without_autocast_;
 
   std::int64_t calls_ = 0;

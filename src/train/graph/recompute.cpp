@@ -48,25 +48,26 @@ struct Call final : torch::CustomClassHolder {
   std::shared_ptr<const ModuleState> state;
   std::optional<StateSnapshot> snapshot;  ///< What the first run saw of it.
   std::vector<std::size_t> read_slots;    ///< Of the state: those with a gradient, which are inputs.
-  std::vector<std::size_t> kept_slots;    ///< Those into which it has put results.
+  std::vector<std::size_t> result_slots;  ///< Those into which it has put results.
   /// What came out of these, as long as somebody holds it.
-  std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> kept_results;
+  std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> slot_results;
   at::Tensor hole = at::empty({0});
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
   AutocastState autocast;
-  std::shared_ptr<KeptTensors> kept;  ///< The tensors of the arguments, if autograd does not save them.
+  std::shared_ptr<KeptTensors>
+      activations;  ///< The tensors of the arguments, if autograd does not save them.
 
   /// After backward: what the state holds of this call must not lead back here any more.
   void release() {
-    for (std::size_t i = 0; i < kept_results.size(); ++i) {
-      const ModuleState::Slot& slot = state->slots()[kept_slots[i]];
-      const auto held = kept_results[i].lock();
+    for (std::size_t i = 0; i < slot_results.size(); ++i) {
+      const ModuleState::Slot& slot = state->slots()[result_slots[i]];
+      const auto held = slot_results[i].lock();
       if (held && slot.value().isTensor() && slot.value().toTensor().unsafeGetTensorImpl() == held.get())
         slot.set(slot.value().toTensor().detach());
     }
     snapshot.reset();
-    kept.reset();
+    activations.reset();
   }
 
   [[nodiscard]] c10::IValue run(const std::vector<c10::IValue>& with) const {
@@ -148,7 +149,7 @@ class Recompute {
     const c10::IValue result = call_.run(arguments);
     variable_list outputs;
     for_each_tensor(result, [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
-    for (const std::size_t slot : call_.kept_slots) {
+    for (const std::size_t slot : call_.result_slots) {
       const c10::IValue& value = call_.state->slots()[slot].value();
       outputs.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
     }
@@ -157,11 +158,11 @@ class Recompute {
   }
 
  private:
-  /// That of what the run has put anywhere but into the result and `kept_slots` would be lost.
+  /// That of what the run has put anywhere but into the result and `result_slots` would be lost.
   void require_no_other_gradient(const ModuleState::TensorVersions& versions) const {
-    const std::vector<std::size_t>& kept = call_.kept_slots;
+    const std::vector<std::size_t>& results = call_.result_slots;
     for (std::size_t i = 0; i < call_.state->slots().size(); ++i) {
-      if (std::find(kept.begin(), kept.end(), i) != kept.end()) continue;
+      if (std::find(results.begin(), results.end(), i) != results.end()) continue;
       const ModuleState::Slot& slot = call_.state->slots()[i];
       for_each_tensor(slot.value(), [&](const at::Tensor& tensor) {
         if (!tensor.requires_grad() || tensor.is_leaf() || contains(versions, tensor)) return;
@@ -215,7 +216,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
 
     const at::Device device = call->hooks->device();
     call->random = RandomState::now(device);
-    if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
+    if (KeptOfUnit* unit = call->hooks->saved_activations()) call->activations = unit->keep(inputs);
     call->autocast = AutocastState::now(device.type());
     const ModuleState& state = *call->state;
     call->snapshot.emplace(state);
@@ -227,7 +228,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     require_unchanged(inputs, versions, *call->hooks);
     require_same_containers(call->arguments, inputs.first(inputs.size() - call->read_slots.size()),
                             *call->hooks);
-    call->kept_slots = slots_with_results(state, call->snapshot->tensor_versions());
+    call->result_slots = slots_with_results(state, call->snapshot->tensor_versions());
     call->snapshot->finish();
     require_no_object({&result, 1}, *call->hooks, "returns");
     const auto to_hole = [&](const at::Tensor&) { return call->hole; };
@@ -240,9 +241,9 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
       return call->hole;
     };
     call->result = map_tensors(result, add_output);
-    for (const std::size_t slot : call->kept_slots) add_output(state.slots()[slot].value().toTensor());
-    if (call->kept != nullptr) {
-      call->kept->let_go();  // Copied while the body ran.
+    for (const std::size_t slot : call->result_slots) add_output(state.slots()[slot].value().toTensor());
+    if (call->activations != nullptr) {
+      call->activations->let_go();  // Copied while the body ran.
     } else {
       context->save_for_backward(variable_list(inputs.begin(), inputs.end()));
     }
@@ -255,7 +256,8 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     const auto target = context->saved_data.at(kCall).toCapsule();
     auto& call = static_cast<Call&>(*target);
     Recompute again(call);
-    const variable_list saved = call.kept != nullptr ? call.kept->take() : context->get_saved_variables();
+    const variable_list saved =
+        call.activations != nullptr ? call.activations->take() : context->get_saved_variables();
     variable_list inputs;
     for (const at::Tensor& tensor : saved)
       inputs.push_back(tensor.detach().set_requires_grad(call.requires_grad[inputs.size()]));
@@ -306,8 +308,8 @@ c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
   const variable_list outputs = Recomputed::apply(call, at::TensorList(tensors));
   std::size_t next = 0;
   c10::IValue result = map_tensors(call->result, [&](const at::Tensor&) { return outputs.at(next++); });
-  for (const std::size_t slot : call->kept_slots) {
-    call->kept_results.emplace_back(outputs.at(next).getIntrusivePtr());
+  for (const std::size_t slot : call->result_slots) {
+    call->slot_results.emplace_back(outputs.at(next).getIntrusivePtr());
     call->state->slots()[slot].set(outputs.at(next++));
   }
   return result;

@@ -10,8 +10,8 @@
 namespace accel::train {
 
 /// Calls `body` on `self` and `arguments` without keeping what its backward needs but the arguments:
-/// activation checkpointing; they are kept where hooks.kept() says. Backward runs the body once more, between
-/// hooks.before_recompute() and after_recompute(), and goes through that run.
+/// activation checkpointing; they are kept where hooks.saved_activations() says. Backward runs the body once
+/// more, between hooks.before_recompute() and after_recompute(), and goes through that run.
 ///
 /// The second run sees the same random numbers and the same buffers and attributes as the first, and what it
 /// changes of these (running statistics) is forgotten, as the first has changed them already. Results may be

@@ -31,7 +31,7 @@ class UnitHooks {
   /// Whether calls keep only their arguments, and run once more in backward (graph/recompute.hpp).
   [[nodiscard]] virtual bool recomputes() const { return false; }
   /// Where such a call keeps them in between; null: where they are.
-  [[nodiscard]] virtual KeptOfUnit* kept() { return nullptr; }
+  [[nodiscard]] virtual KeptOfUnit* saved_activations() { return nullptr; }
   /// On which the module computes: whose random numbers and autocast the second run sets.
   [[nodiscard]] virtual c10::Device device() const { return c10::kCPU; }
   /// What its methods may change of the module; null: not known.
