@@ -31,7 +31,8 @@ CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& con
   }
   const LowRankPlan low_rank = plan_low_rank(layout, config.power_sgd);
   const std::int64_t item_bytes = is_wrapped ? kHalfBytes : kFloatBytes;
-  const std::uint64_t first = bytes_of(checked_add(low_rank.whole_numel, low_rank.p_numel), item_bytes);
+  const std::uint64_t first =
+      bytes_of(checked_add(low_rank.uncompressed_numel, low_rank.p_numel), item_bytes);
   const std::uint64_t qs = bytes_of(low_rank.q_numel, item_bytes);
   plan.sent_bytes = checked_add(first, qs);
   plan.copied_bytes = checked_add(plan.copied_bytes, first);

@@ -81,8 +81,8 @@ bool has_hook(const FootprintOptions& options) {
 
 /// How often a unit is gathered in a step: from all shards, and from those of its reshard group.
 struct Gathers {
-  Bytes whole = 0;
-  Bytes kept = 0;
+  Bytes from_shards = 0;
+  Bytes from_group = 0;
 };
 
 /// What each of `ranks` sends of `bytes` around a ring.
@@ -121,9 +121,9 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     add(result.padded_elements, buffer.layout.numel());
     add(result.shard_bytes, shard);
     add(result.unsharded_bytes, buffer.bytes());
-    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards), gathers.whole));
-    if (gathers.kept > 0)
-      add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.kept));
+    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards), gathers.from_shards));
+    if (gathers.from_group > 0)
+      add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.from_group));
     if (!buffer.trainable) continue;
     add(result.gradient_bytes, shard);
     add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));

@@ -24,13 +24,13 @@ struct LowRankPlan {
   /// Those of one shape one after another, else in the order of the layout: the order in which their first Q
   /// are drawn, torch's for a bucket that has the parameters in that order.
   std::vector<LowRankMatrix> matrices;
-  std::vector<ElementRange> whole;  ///< Of the parameters that are sent as they are.
+  std::vector<ElementRange> uncompressed;  ///< Of the parameters that are sent as they are.
   std::int64_t p_numel = 0;
   std::int64_t q_numel = 0;
-  std::int64_t whole_numel = 0;
+  std::int64_t uncompressed_numel = 0;
 };
 
-/// Source: torch, powerSGD_hook. Scalars and empty parameters, on which that fails, are sent whole.
+/// Source: torch, powerSGD_hook. Scalars and empty parameters, on which that fails, are sent uncompressed.
 LowRankPlan plan_low_rank(const FlatLayout& layout, const core::PowerSgdConfig& config);
 
 }  // namespace accel

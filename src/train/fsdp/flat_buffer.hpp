@@ -83,7 +83,7 @@ class FlatBuffer {
   /// release_reduced() must follow, and StorageDevice::synchronize() before the gradient is read.
   void finalize_gradient();
   void release_reduced();
-  [[nodiscard]] bool is_stored_apart() const { return storage_->is_apart(); }
+  [[nodiscard]] bool is_offloaded() const { return storage_->is_apart(); }
   [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
   /// The gradient of this rank's shard after all these, until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }

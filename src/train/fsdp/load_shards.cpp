@@ -47,7 +47,7 @@ void scatter_shards(WeightSource* weights, const ShardTarget& target, const Mesh
   const FlatLayout& layout = buffer.layout();
   // Collectives take tensors of the device that computes.
   const at::Tensor own =
-      buffer.is_stored_apart()
+      buffer.is_offloaded()
           ? at::empty({layout.shard_numel}, buffer.shard().options().device(buffer.compute_device()))
           : buffer.shard();
   at::Tensor whole;
@@ -63,7 +63,7 @@ void scatter_shards(WeightSource* weights, const ShardTarget& target, const Mesh
     whole.reset();
     groups.replicate().broadcast(own);
   }
-  if (buffer.is_stored_apart()) at::Tensor(buffer.shard()).copy_(own);
+  if (buffer.is_offloaded()) at::Tensor(buffer.shard()).copy_(own);
 }
 
 }  // namespace accel::train

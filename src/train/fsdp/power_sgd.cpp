@@ -43,7 +43,7 @@ at::Tensor PowerSgd::m(const LowRankMatrix& matrix) const {
 }
 
 at::Tensor PowerSgd::p(const LowRankMatrix& matrix) const {
-  return sent_.narrow(0, plan_.whole_numel + matrix.p_offset, matrix.rows * matrix.rank)
+  return sent_.narrow(0, plan_.uncompressed_numel + matrix.p_offset, matrix.rows * matrix.rank)
       .view({1, matrix.rows, matrix.rank});
 }
 
@@ -70,7 +70,7 @@ void PowerSgd::finish() {
   const at::NoGradGuard no_grad;
   pending_.wait();
   if (sent_.defined()) {
-    take_whole();
+    take_uncompressed();
     if (plan_.q_numel > 0) {
       compute_qs();
       group_->all_reduce_sum(qs_).wait();
@@ -118,9 +118,9 @@ void PowerSgd::make_qs() {
 }
 
 void PowerSgd::compute_ps() {
-  sent_ = at::empty({plan_.whole_numel + plan_.p_numel}, gradient_.options());
+  sent_ = at::empty({plan_.uncompressed_numel + plan_.p_numel}, gradient_.options());
   std::int64_t at = 0;
-  for (const ElementRange& range : plan_.whole) {
+  for (const ElementRange& range : plan_.uncompressed) {
     sent_.narrow(0, at, range.size()).copy_(gradient_.narrow(0, range.begin, range.size()));
     at += range.size();
   }
@@ -131,10 +131,10 @@ void PowerSgd::compute_ps() {
   }
 }
 
-void PowerSgd::take_whole() {
-  sent_.narrow(0, 0, plan_.whole_numel).div_(group_->size());
+void PowerSgd::take_uncompressed() {
+  sent_.narrow(0, 0, plan_.uncompressed_numel).div_(group_->size());
   std::int64_t at = 0;
-  for (const ElementRange& range : plan_.whole) {
+  for (const ElementRange& range : plan_.uncompressed) {
     gradient_.narrow(0, range.begin, range.size()).copy_(sent_.narrow(0, at, range.size()));
     at += range.size();
   }

@@ -37,7 +37,7 @@ class PowerSgd {
   void add_error();
   void make_qs();
   void compute_ps();
-  void take_whole();
+  void take_uncompressed();
   void compute_qs();
   void decompress();
   /// One matrix of the gradient, and its factors: [1, rows, columns], [1, rows, rank], [1, columns, rank].

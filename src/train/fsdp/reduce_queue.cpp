@@ -35,7 +35,7 @@ Group& ReduceQueue::averaging_group(const FlatBuffer& buffer) const {
 
 bool ReduceQueue::must_wait(const FlatBuffer& buffer) const {
   if (buffer.comm_hook() != nullptr) return averaging_.size() >= kMaxHooked;
-  return buffer.is_stored_apart() && averaging_.size() >= kMaxStoring;
+  return buffer.is_offloaded() && averaging_.size() >= kMaxStoring;
 }
 
 void ReduceQueue::average(FlatBuffer& buffer) {
@@ -55,7 +55,7 @@ void ReduceQueue::finish_oldest_average() {
 
 void ReduceQueue::finalize(FlatBuffer& buffer) {
   buffer.finalize_gradient();
-  if (!buffer.is_stored_apart()) return;
+  if (!buffer.is_offloaded()) return;
   storing_.push_back(&buffer);
   while (storing_.size() > kMaxStoring) {
     storing_.front()->release_reduced();

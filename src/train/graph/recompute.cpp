@@ -116,9 +116,9 @@ void require_no_object(std::span<const c10::IValue> values, const UnitHooks& hoo
 }
 
 /// What the second run needs that belongs to the thread: backward may be on another one than forward.
-class SecondRun {
+class RecomputeScope {
  public:
-  explicit SecondRun(const Call& call)
+  explicit RecomputeScope(const Call& call)
       : autocast_(call.autocast), random_(call.random, call.hooks->device()) {
     use_simple_executor();
   }
@@ -142,8 +142,8 @@ class Recompute {
     for (const c10::IValue& argument : call_.arguments)
       arguments.push_back(map_tensors(argument, [&](const at::Tensor&) { return inputs.at(next++); }));
     RECORD_USER_SCOPE("unit " + call_.hooks->name() + ", again");
-    const SecondRun second(call_);
-    const SnapshotScope scope(*call_.state, *call_.snapshot, call_.hooks->name());
+    const RecomputeScope scope(call_);
+    const SnapshotScope snapshot(*call_.state, *call_.snapshot, call_.hooks->name());
     for (const std::size_t slot : call_.read_slots) call_.state->slots()[slot].set(inputs.at(next++));
     const ModuleState::TensorVersions versions = call_.state->tensor_versions();
     const c10::IValue result = call_.run(arguments);
