@@ -48,8 +48,9 @@ void FlatBuffer::start_unshard(const MeshGroups& groups) {
   unsharded_ = true;
 }
 
-// In the dtype of the unsharded parameters, so that half of the bytes travel if it has half of them: the
-// shard is cast to where it belongs, and gathered from there. So it is if it comes from elsewhere.
+// The gather is in the dtype of the unsharded parameters, so that 16-bit parameters send half of the bytes:
+// the shard is cast into its place in the flat buffer and gathered from there. An offloaded shard is copied
+// there.
 void FlatBuffer::gather_shard(Group& group) {
   if (dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
     gather_ = group.all_gather(full_, shard_);
@@ -80,15 +81,14 @@ void FlatBuffer::reshard() {
   unsharded_ = false;
 }
 
-// What autograd and the engine do to them changes no version.
+// Autograd and the engine do not change the versions of the parameters.
 void FlatBuffer::require_unchanged() const {
   if (!unsharded_ || is_alias_) return;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i]._version() == 0) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("parameter '{}' is changed in place while the model runs, which "
-                            "its shards would not keep",
-                            layout_.parameters[i].spec.fqns.front()))
+    throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' is changed in place while the model runs; its "
+                                               "shards would lose the change",
+                                               layout_.parameters[i].spec.fqns.front()))
         .hint("compute with a changed copy instead, or train with distributed_type: MULTI_CPU or MULTI_GPU");
   }
 }
@@ -129,7 +129,7 @@ void FlatBuffer::add_gradient(std::size_t index, const at::Tensor& gradient) {
   }
   require_flat_gradient();
   at::Tensor part = part_of(flat_gradient_, index);
-  // Of an embedding with sparse=True: where its zeros are is not worth more than what is reduced anyway.
+  // Embeddings with sparse=True have sparse gradients. The reduction is dense anyway.
   const at::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
   if (has_gradient_[index]) {
     part.add_(dense);

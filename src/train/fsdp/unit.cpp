@@ -47,7 +47,7 @@ Unit::Unit(UnitPlan plan, const c10::IValue& module, std::vector<std::unique_ptr
       activations_(options.activation_storage),
       outputs_(state_),
       backward_(trainable_parameters(buffers_)) {
-  // What runs last in forward and first in backward would gain nothing from being freed in between.
+  // A unit that runs last in forward and first in backward gains nothing from being freed in between.
   if (plan_.stays_gathered) options_.reshard_after_forward = false;
   if (!plan_.checkpoints) options_.recompute = false;
   if (options_.without_autocast) without_autocast_.emplace(name(), options_.device.type());
@@ -69,7 +69,7 @@ Unit::~Unit() {
 }
 
 void Unit::start_unshard() {
-  // Replicas gather apart from each other, and each in its own order, if it must be.
+  // Each replica may gather in an order of its own.
   if (step_.prefetch.on_unshard(*this) && groups_.mesh().shards > 1 && groups_.mesh().replicas == 1)
     step_.collectives.note(CollectiveOrder::Kind::kGather, plan_.module);
   for (const auto& buffer : buffers_) buffer->start_unshard(groups_);
@@ -115,7 +115,7 @@ c10::IValue Unit::cast_argument(const c10::IValue& value) const {
   });
 }
 
-// The loss that a model returns stays as it is: fully_shard would round it, too.
+// The loss that a model returns is not cast: fully_shard would round it.
 c10::IValue Unit::cast_result(const c10::IValue& value) const {
   if (!options_.result_dtype) return value;
   return map_tensors(value, [&](const at::Tensor& tensor) {
@@ -130,8 +130,8 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
   const bool is_outermost = depth_++ == 0;
   if (is_outermost) unshard(Direction::kForward);
   if (at::GradMode::is_enabled()) {
-    // Through a call that runs again, backward comes by itself, with a gradient for every parameter. How
-    // often it comes through a unit inside of one is not known.
+    // A recomputed call has a backward of its own, with a gradient for every parameter. How often backward
+    // comes through a unit inside a recomputed one is not known.
     backward_.on_call(is_outermost && (options_.recompute || !step_.recomputing.empty()));
     options_.reduce_late |= !step_.recomputing.empty();
     hook_inputs(arguments);
@@ -172,7 +172,7 @@ void Unit::hook_output(const at::Tensor& output) {
   });
 }
 
-// Of what no backward will need nothing is kept but the shard.
+// The reshard group keeps its shard only if a backward follows.
 void Unit::reshard_after_forward() {
   Group* reshard_group = groups_.reshard();
   if (reshard_group != nullptr && options_.reshard_after_forward && step_.expects_backward) {
@@ -193,7 +193,7 @@ void Unit::after_recompute() {
 }
 
 bool Unit::owns(const at::Tensor& tensor) const {
-  // Behind a call inside a call nothing is freed.
+  // After a call inside another call of the unit nothing is freed.
   return depth_ == 1 && std::any_of(buffers_.begin(), buffers_.end(),
                                     [&](const auto& buffer) { return buffer->frees_memory_of(tensor); });
 }

@@ -25,8 +25,8 @@
 
 namespace accel::train {
 
-/// A wrapped module at run time: it gathers its parameters before the module runs and frees them after,
-/// forward and backward, and reduces its gradients as soon as the last of them is there.
+/// A wrapped module at run time. It gathers its parameters before the module runs and frees them afterwards,
+/// in forward and in backward, and reduces its gradients as soon as the last of them has come.
 ///
 /// In backward a hook on each output (CallOutputs) unshards the unit before its gradients are computed. The
 /// unit is resharded when its backward is done (BackwardTracker). finish_backward() does what has not
@@ -35,16 +35,16 @@ class Unit final : public UnitHooks, public PrefetchUnit {
  public:
   struct Options {
     bool reshard_after_forward = true;
-    bool forward_prefetch = false;                 ///< Start to gather the next unit while this one runs.
-    bool backward_prefetch = false;                ///< The one before, in backward.
-    std::optional<at::ScalarType> argument_dtype;  ///< Of floating arguments; none: as they are.
-    std::optional<at::ScalarType> result_dtype;    ///< Of floating results.
-    bool recompute = false;                        ///< Activation checkpointing, if the plan says so, too.
-    std::shared_ptr<StorageDevice> activation_storage;  ///< Of what is kept for that; null: where it is.
-    /// Reduce gradients at the end of backward only: some may come long after all others seem to be there.
+    bool forward_prefetch = false;   ///< Start to gather the next unit while this one runs.
+    bool backward_prefetch = false;  ///< In backward: start to gather the unit whose backward comes next.
+    std::optional<at::ScalarType> argument_dtype;  ///< Floating arguments are cast to it, if set.
+    std::optional<at::ScalarType> result_dtype;    ///< Floating results are cast to it, if set.
+    bool recompute = false;                        ///< Activation checkpointing, where the plan has it, too.
+    std::shared_ptr<StorageDevice> activation_storage;  ///< Of saved activations; null leaves them in place.
+    /// Reduce gradients at the end of backward only, because some may come after all seem to be there.
     bool reduce_late = false;
-    c10::Device device = c10::kCPU;  ///< That computes.
-    bool without_autocast = false;   ///< Computes as if there were none.
+    c10::Device device = c10::kCPU;  ///< The device that computes.
+    bool without_autocast = false;   ///< Compute as if autocast were off.
   };
 
   /// `module` is the one that `plan` names.
@@ -61,9 +61,9 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   void before_call(std::span<const c10::IValue> arguments) override;
   void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) override;
 
-  /// The outermost call only: a method that the module calls on itself runs again with it.
+  /// Only the outermost call is recomputed; it includes the methods that the module calls on itself.
   [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
-  /// Inside a unit that runs again backward follows at once.
+  /// Inside a recomputation backward follows at once, so that nothing is offloaded.
   [[nodiscard]] KeptOfUnit* saved_activations() override {
     return options_.activation_storage != nullptr && step_.recomputing.empty() ? &activations_ : nullptr;
   }
@@ -77,10 +77,10 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   [[nodiscard]] c10::Device device() const override { return options_.device; }
   [[nodiscard]] std::string name() const override { return text_of_module(plan_.module); }
 
-  /// Forgets what an earlier forward left to be waited for.
+  /// Forgets what an earlier forward or backward has left unfinished.
   void begin_micro_batch();
-  /// After backward: reduces what is not reduced yet, and reshards. Collective, in the same order of units
-  /// everywhere.
+  /// After backward: reduces the gradients that are not reduced yet, and reshards. Collective, in the same
+  /// order of units on all ranks.
   void finish_backward();
   void reshard();
 
