@@ -7,13 +7,13 @@
 
 namespace accel::train {
 
-/// The parameters that some module reads past the boundary of a wrapped unit, as in `self.unit.weight`
-/// outside the unit: no call of the unit announces such a read, so these parameters must belong to the root.
-/// So must those of a module inside a unit that is called from outside it, but not of units: these announce
-/// their calls themselves.
+/// The parameters that are read across units: a module outside a unit reads them through the unit, as in
+/// `self.unit.weight`. No call of the unit precedes such a read, so that these parameters must belong to the
+/// root. The same holds for the parameters of a module inside a unit that is called from outside the unit,
+/// unless that module is a unit itself, which gathers its parameters when it is called.
 ///
-/// Found in the graphs, as chains of GetAttr that start at `self` and pass through one of `units`, which are
-/// paths of modules. Call before rewrite_methods.
+/// The reads are chains of GetAttr in graphs that start at `self` and pass through one of `units`, which are
+/// paths of modules. Call before rewrite_methods().
 std::unordered_set<const at::TensorImpl*> cross_unit_reads(const torch::jit::Module& root,
                                                            const std::unordered_set<std::string>& units);
 

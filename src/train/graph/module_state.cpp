@@ -14,7 +14,7 @@
 namespace accel::train {
 namespace {
 
-/// Lists, tuples and dicts are copied, with the same tensors and objects.
+/// Copies lists, tuples and dicts, but not the tensors and objects in them.
 c10::IValue copy_of_containers(const c10::IValue& value) { return map_elements(value, copy_of_containers); }
 
 }  // namespace
@@ -86,17 +86,18 @@ void StateSnapshot::finish() {
   }
 }
 
-// A copy, for batch norms change their statistics, but no version.
+// A copy, because batch norms change their statistics without a new version.
 c10::IValue StateSnapshot::value(std::size_t slot, const std::string& unit) const {
   if (!versions_[slot]) return copies_[slot];
   const at::Tensor& tensor = copies_[slot].toTensor();
   if (tensor._version() != *versions_[slot]) {
     throw Error(
         ErrorKind::kUsage,
-        fmt::format("activation checkpointing: '{}' in '{}' is changed in place after that has run, so it "
-                    "cannot run again as it did",
-                    state_.slots()[slot].name, unit))
-        .hint("put another tensor there instead, or set fsdp_activation_checkpointing: false");
+        fmt::format(
+            "activation checkpointing: '{}' in '{}' is changed in place after the module has run, so the "
+            "module cannot be recomputed",
+            state_.slots()[slot].name, unit))
+        .hint("assign a new tensor instead, or set fsdp_activation_checkpointing: false");
   }
   const at::NoGradGuard no_grad;
   return tensor.clone();
@@ -104,7 +105,7 @@ c10::IValue StateSnapshot::value(std::size_t slot, const std::string& unit) cons
 
 SnapshotScope::SnapshotScope(const ModuleState& state, const StateSnapshot& snapshot, const std::string& unit)
     : state_(state), values_(state.values()) {
-  std::unordered_map<const at::TensorImpl*, c10::IValue> copies;  // Tied ones stay tied.
+  std::unordered_map<const at::TensorImpl*, c10::IValue> copies;  // Tied tensors stay tied.
   try {
     for (std::size_t i = 0; i < values_.size(); ++i) {
       const c10::IValue& then = snapshot.values()[i];

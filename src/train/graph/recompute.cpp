@@ -37,28 +37,26 @@ std::vector<std::int64_t> versions_of(std::span<const at::Tensor> tensors) {
   return versions;
 }
 
-/// One call that will run again.
+/// One call that backward recomputes.
 struct Call final : torch::CustomClassHolder {
   c10::IValue self;
   torch::jit::Function* body = nullptr;
   UnitHooks* hooks = nullptr;
-  std::vector<c10::IValue>
-      arguments;       ///< As they came, until the first run; then with `hole` for each tensor.
-  c10::IValue result;  ///< With `hole` for each tensor.
+  std::vector<c10::IValue> arguments;  ///< With `hole` in place of each tensor after the call.
+  c10::IValue result;                  ///< With `hole` in place of each tensor.
   std::shared_ptr<const ModuleState> state;
-  std::optional<StateSnapshot> snapshot;  ///< What the first run saw of it.
-  std::vector<std::size_t> read_slots;    ///< Of the state: those with a gradient, which are inputs.
-  std::vector<std::size_t> result_slots;  ///< Those into which it has put results.
-  /// What came out of these, as long as somebody holds it.
+  std::optional<StateSnapshot> snapshot;  ///< The state before the call.
+  std::vector<std::size_t> read_slots;    ///< Slots of the state whose tensors require grad: inputs.
+  std::vector<std::size_t> result_slots;  ///< Slots into which the call has put results.
+  /// The results in result_slots, not owned.
   std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> slot_results;
   at::Tensor hole = at::empty({0});
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
   AutocastState autocast;
-  std::shared_ptr<KeptTensors>
-      activations;  ///< The tensors of the arguments, if autograd does not save them.
+  std::shared_ptr<KeptTensors> activations;  ///< Of the arguments, if autograd does not save them.
 
-  /// After backward: what the state holds of this call must not lead back here any more.
+  /// After backward: detaches the results in the state, so that they no longer refer to this call.
   void release() {
     for (std::size_t i = 0; i < slot_results.size(); ++i) {
       const ModuleState::Slot& slot = state->slots()[result_slots[i]];
@@ -85,12 +83,12 @@ void require_unchanged(std::span<const at::Tensor> tensors, std::span<const std:
   if (versions_of(tensors) == std::vector(versions.begin(), versions.end())) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("activation checkpointing: '{}' changes one of its arguments in place, so it "
-                          "cannot run again in backward",
+                          "cannot be recomputed in backward",
                           hooks.name()))
       .hint("wrap another module, or set fsdp_activation_checkpointing: false");
 }
 
-// Nobody would see its gradient.
+// The gradient of a tensor that is added to a container would be lost.
 void require_same_containers(std::span<const c10::IValue> arguments, std::span<const at::Tensor> tensors,
                              const UnitHooks& hooks) {
   variable_list now;
@@ -105,17 +103,17 @@ void require_same_containers(std::span<const c10::IValue> arguments, std::span<c
       .hint("return it, wrap another module, or set fsdp_activation_checkpointing: false");
 }
 
-// Gradients would be lost: what an object holds is not seen.
+// The tensors in an object are not visible, so that their gradients would be lost.
 void require_no_object(std::span<const c10::IValue> values, const UnitHooks& hooks, const char* does) {
   if (std::none_of(values.begin(), values.end(), holds_object)) return;
   throw Error(ErrorKind::kUsage,
-              fmt::format("activation checkpointing: '{}' {} an object of a class; tensors, "
-                          "tuples, lists, dicts and plain values can be kept",
+              fmt::format("activation checkpointing: '{}' {} an object of a class; only tensors, "
+                          "tuples, lists, dicts and plain values can be saved",
                           hooks.name(), does))
       .hint("wrap another module, or set fsdp_activation_checkpointing: false");
 }
 
-/// What the second run needs that belongs to the thread: backward may be on another one than forward.
+/// Sets the state of the thread for a recomputation: backward may run on another thread than forward.
 class RecomputeScope {
  public:
   explicit RecomputeScope(const Call& call)
@@ -141,7 +139,7 @@ class Recompute {
     std::vector<c10::IValue> arguments;
     for (const c10::IValue& argument : call_.arguments)
       arguments.push_back(map_tensors(argument, [&](const at::Tensor&) { return inputs.at(next++); }));
-    RECORD_USER_SCOPE("unit " + call_.hooks->name() + ", again");
+    RECORD_USER_SCOPE("unit " + call_.hooks->name() + ", recomputed");
     const RecomputeScope scope(call_);
     const SnapshotScope snapshot(*call_.state, *call_.snapshot, call_.hooks->name());
     for (const std::size_t slot : call_.read_slots) call_.state->slots()[slot].set(inputs.at(next++));
@@ -158,7 +156,8 @@ class Recompute {
   }
 
  private:
-  /// That of what the run has put anywhere but into the result and `result_slots` would be lost.
+  /// The gradient of a tensor that the body has put anywhere but into the result and `result_slots` would be
+  /// lost.
   void require_no_other_gradient(const ModuleState::TensorVersions& versions) const {
     const std::vector<std::size_t>& results = call_.result_slots;
     for (std::size_t i = 0; i < call_.state->slots().size(); ++i) {
@@ -168,12 +167,12 @@ class Recompute {
         if (!tensor.requires_grad() || tensor.is_leaf() || contains(versions, tensor)) return;
         throw Error(
             ErrorKind::kUsage,
-            fmt::format("activation checkpointing: '{}' keeps a tensor in '{}', so its gradient would "
+            fmt::format("activation checkpointing: '{}' stores a tensor in '{}', so its gradient would "
                         "be lost",
                         call_.hooks->name(), slot.name))
             .hint(
-                "keep it as .detach() makes it, or in an attribute of its own that is no buffer, or return "
-                "it");
+                "store its .detach(), or store it in an attribute of its own that is not a buffer, or "
+                "return it");
       });
     }
   }
@@ -181,7 +180,7 @@ class Recompute {
   const Call& call_;
 };
 
-/// The slots with what has a gradient already, that of another unit or of an earlier call.
+/// The slots whose tensors require grad already, from another unit or an earlier call.
 std::vector<std::size_t> slots_with_gradient(const ModuleState& state) {
   std::vector<std::size_t> slots;
   for (std::size_t i = 0; i < state.slots().size(); ++i) {
@@ -192,8 +191,8 @@ std::vector<std::size_t> slots_with_gradient(const ModuleState& state) {
   return slots;
 }
 
-/// The slots into which the first run has put a tensor, if that may be more than state: attributes that are
-/// no buffers.
+/// The slots into which the call has put a tensor that may have a gradient. Buffers are state and do not
+/// count.
 std::vector<std::size_t> slots_with_results(const ModuleState& state,
                                             const ModuleState::TensorVersions& versions) {
   std::vector<std::size_t> slots;
@@ -210,7 +209,8 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
  public:
   static variable_list forward(AutogradContext* context, c10::intrusive_ptr<Call> call,
                                at::TensorList tensors) {
-    const std::span inputs(tensors.data(), tensors.size() - 1);  // Without the one that always requires grad.
+    const std::span inputs(tensors.data(),
+                           tensors.size() - 1);  // Without the last one, which always requires grad.
     for (const at::Tensor& input : inputs) call->requires_grad.push_back(input.requires_grad());
     const std::vector<std::int64_t> versions = versions_of(inputs);
 
@@ -234,7 +234,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     const auto to_hole = [&](const at::Tensor&) { return call->hole; };
     for (c10::IValue& argument : call->arguments) argument = map_tensors(argument, to_hole);
     variable_list outputs;
-    // A parameter is a leaf, and its memory the unit's: what goes out is neither.
+    // A parameter is a leaf with memory of the unit. The output must be neither.
     const auto add_output = [&](const at::Tensor& tensor) {
       const bool is_own = (tensor.is_leaf() && tensor.requires_grad()) || call->hooks->owns(tensor);
       outputs.push_back(is_own ? tensor.clone() : tensor);
@@ -265,9 +265,8 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     if (outputs.size() != gradients.size()) {
       throw Error(
           ErrorKind::kFailure,
-          fmt::format(
-              "activation checkpointing: '{}' returned {} tensors in forward and {} when it ran again",
-              call.hooks->name(), gradients.size(), outputs.size()));
+          fmt::format("activation checkpointing: '{}' returned {} tensors in forward and {} in recomputation",
+                      call.hooks->name(), gradients.size(), outputs.size()));
     }
     variable_list roots;
     variable_list root_gradients;
@@ -279,9 +278,9 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
     call.release();
 
-    variable_list result{at::Tensor()};  // Of the call.
+    variable_list result{at::Tensor()};  // For the call.
     for (const at::Tensor& input : inputs) result.push_back(input.grad());
-    result.emplace_back();  // Of the tensor that always requires grad.
+    result.emplace_back();  // For the tensor that always requires grad.
     return result;
   }
 };
@@ -303,7 +302,8 @@ c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
   call->read_slots = slots_with_gradient(*call->state);
   for (const std::size_t slot : call->read_slots)
     tensors.push_back(call->state->slots()[slot].value().toTensor());
-  // Parameters are no arguments: without it no backward would come through a unit whose arguments need none.
+  // Parameters are not arguments: without this tensor no backward would come through a unit whose arguments
+  // do not require grad.
   tensors.push_back(at::empty({0}).requires_grad_());
   const variable_list outputs = Recomputed::apply(call, at::TensorList(tensors));
   std::size_t next = 0;
