@@ -19,7 +19,7 @@ ParameterName split(std::string_view fqn) {
   return {std::string(fqn.substr(0, dot)), fqn.substr(dot + 1)};
 }
 
-// What autocast casts: no integers, and nothing of 64 bits.
+// Autocast casts neither integers nor 64-bit floats.
 bool is_eligible(std::string_view dtype) {
   return dtype == "float32" || dtype == "float16" || dtype == "bfloat16";
 }

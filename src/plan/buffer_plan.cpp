@@ -27,7 +27,7 @@ bool is_half(std::string_view dtype) { return dtype == "float16" || dtype == "bf
 bool is_floating(std::string_view dtype) { return is_half(dtype) || dtype == kFull || dtype == "float64"; }
 bool casts_shards(const core::PrecisionConfig& precision) { return !precision.param_dtype.empty(); }
 
-/// The first names of the parameters that version 1 leaves in their dtype.
+/// The first names of the parameters that FSDP version 1 does not cast.
 std::unordered_set<std::string> uncast_parameters(const ModelStructure& model, const UnitPlan& unit,
                                                   const core::PrecisionConfig& precision) {
   std::unordered_set<std::string> uncast;
@@ -51,8 +51,8 @@ bool is_widened(const ParameterInfo& parameter, const core::PrecisionConfig& pre
 void check_trainable_dtype(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
   if (!parameter.requires_grad || parameter.dtype == kFull || is_widened(parameter, precision)) return;
   throw Error(ErrorKind::kUsage,
-              fmt::format("parameter '{}' requires grad and is {}; training in another dtype than "
-                          "float32 is not there yet",
+              fmt::format("parameter '{}' requires grad and is {}; parameters are trained in "
+                          "float32 only",
                           parameter.fqns.front(), parameter.dtype))
       .hint(is_half(parameter.dtype)
                 ? "export the model in float32, or train it with distributed_type: FSDP and mixed_precision: "
@@ -69,7 +69,7 @@ std::int64_t item_bytes_of(std::string_view name, const ParameterInfo& parameter
   return static_cast<std::int64_t>(ckpt::item_bytes(*dtype));
 }
 
-/// The buffer that the parameter belongs into, still empty.
+/// The buffer for the parameter, still empty.
 BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision,
                       bool is_uncast) {
   BufferPlan buffer;

@@ -24,7 +24,7 @@ CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& con
   if (is_wrapped) plan.copied_bytes = half_bytes;
   if (config.comm_hook != CommHookType::kPowerSgd) {
     plan.sent_bytes = half_bytes;
-    // What the wrapper has cast to the hook's own dtype is not copied again.
+    // A gradient that the wrapper has cast to the hook's dtype is not copied again.
     if (config.comm_wrapper != config.comm_hook)
       plan.copied_bytes = checked_add(plan.copied_bytes, half_bytes);
     return plan;

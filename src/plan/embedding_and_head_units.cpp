@@ -23,7 +23,7 @@ EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, cons
     if (!is_embedding && module.class_name != "Linear") continue;
     const auto weight = untied.find(module.name + ".weight");
     if (weight == untied.end()) continue;
-    // As many words as features: a layer inside and a table of positions that happen to be of one size.
+    // A square shape is rather that of a layer and of a table of positions that happen to have one size.
     if (weight->second->shape[0] == weight->second->shape[1]) continue;
     if (std::any_of(wrapped.begin(), wrapped.end(),
                     [&](const std::string& unit) { return is_at_or_inside(module.name, unit); })) {

@@ -17,8 +17,8 @@ using Bytes = std::uint64_t;
 void add(Bytes& sum, Bytes amount) { sum = checked_add(sum, amount); }
 void add(std::int64_t& sum, std::int64_t amount) { sum = checked_add(sum, amount); }
 
-/// What each rank writes into a checkpoint. A run of ranks that write the same costs two entries, so that
-/// parameters that straddle all ranks take no longer than others.
+/// Counts what each rank writes into a checkpoint. A run of ranks that write the same costs two entries, so
+/// that a parameter over all ranks takes no longer than others.
 class CheckpointBytes {
  public:
   explicit CheckpointBytes(int world_size) : steps_(static_cast<std::size_t>(world_size) + 1, 0) {}
@@ -35,7 +35,7 @@ class CheckpointBytes {
     add_to(first + 1, last - 1, checked_mul(shard_numel, cost));
     add_to(last, last, checked_mul(end - last * shard_numel, cost));
   }
-  /// By ranks `first` to `last`, each.
+  /// Adds `bytes` to each of the ranks `first` to `last`.
   void add_to(std::int64_t first, std::int64_t last, std::int64_t bytes) {
     if (first > last) return;
     add(steps_[static_cast<std::size_t>(first)], bytes);
@@ -52,11 +52,11 @@ class CheckpointBytes {
   }
 
  private:
-  std::vector<std::int64_t> steps_;  // What each rank writes more than the one before.
+  std::vector<std::int64_t> steps_;  // Difference to the rank before.
 };
 
-/// A parameter is written under each of its names, its optimizer state under one, with one number for the
-/// steps done.
+/// A parameter is written under each of its names. Its optimizer state is written under one name, with the
+/// number of steps.
 void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, int moments) {
   constexpr std::int64_t kStepBytes = 4;
   constexpr std::int64_t kMomentBytes = 4;
@@ -79,18 +79,18 @@ bool has_hook(const FootprintOptions& options) {
   return options.ddp.comm_hook != core::CommHookType::kNo && mesh.shards == 1 && mesh.replicas > 1;
 }
 
-/// How often a unit is gathered in a step: from all shards, and from those of its reshard group.
+/// How often a unit is gathered in a step: over the shard group, and over the reshard group.
 struct Gathers {
   Bytes from_shards = 0;
   Bytes from_group = 0;
 };
 
-/// What each of `ranks` sends of `bytes` around a ring.
+/// Bytes that each of `ranks` sends of `bytes` in a ring.
 Bytes ring(Bytes bytes, int ranks) {
   return checked_mul(bytes / static_cast<Bytes>(ranks), static_cast<Bytes>(ranks - 1));
 }
 
-/// What ignored parameters cost that are trained.
+/// Adds the cost of trained replicated parameters.
 void add_replicated_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
   const Bytes state = checked_mul(buffer.shard_bytes(), static_cast<Bytes>(options.optimizer_moments));
   add(unit.gradient_bytes, buffer.shard_bytes());
@@ -204,8 +204,9 @@ Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptio
   return {micro_batches, gathers - micro_batches};
 }
 
-/// What is on the device at once of gradients of shards that wait for their reduction or for the copy to the
-/// host, and, where the dtype of the shard is another one, of a shard and a gradient in that.
+/// With offloading, the most bytes on the device at once: gradients of shards that wait for their reduction
+/// or for the copy to the host, and a shard and a gradient in the dtype of the shard, if that is another
+/// dtype.
 Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
   std::vector<Bytes> gradients;
   Bytes converted = 0;
@@ -214,7 +215,7 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
     for (const BufferPlan& buffer : of_unit) {
       if (buffer.replicated) continue;
       if (buffer.compute_dtype != buffer.dtype) converted = std::max(converted, buffer.shard_bytes());
-      // With one shard it is the unsharded gradient.
+      // With one shard the gradient of the shard is the unsharded gradient.
       if (buffer.trainable && shards > 1) gradients.push_back(buffer.gradient_bytes() / shards);
     }
   }
@@ -225,7 +226,7 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
   return sum;
 }
 
-/// What communication hooks keep of all buffers, and the copies of as many as are under way at once.
+/// The state of communication hooks for all buffers, and the copies of the kMaxHooked largest gradients.
 Bytes bytes_of_hooks(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
   Bytes sum = 0;
   std::vector<Bytes> copies;
@@ -266,7 +267,8 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                                           .recompute = options.activation_checkpointing});
   memory.arriving_gradient_bytes = step.arriving_bytes;
   memory.cast_bytes = step.cast_bytes;
-  // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
+  // With one shard, and without mixed precision, the shard is used in place of unsharded parameters and
+  // gradients.
   if (!one_shard || options.stored_on_host || !options.precision.param_dtype.empty()) {
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;

@@ -7,7 +7,7 @@
 namespace accel {
 namespace {
 
-/// Of rank 0 if the factors would not be smaller by enough.
+/// The matrix has rank 0 if the factors would not save enough bytes.
 LowRankMatrix matrix_of(const FlatParameter& parameter, const core::PowerSgdConfig& config) {
   LowRankMatrix matrix{parameter.offset};
   if (parameter.spec.shape.empty() || parameter.numel == 0) return matrix;

@@ -9,7 +9,7 @@ namespace accel {
 
 namespace {
 
-/// Tensors of optimizer state as large as the parameter.
+/// The number of state tensors of a parameter's size.
 int moments_of(const core::OptimizerConfig& optimizer) {
   if (optimizer.type == "sgd") return 0;
   if (optimizer.type == "adagrad") return 1;

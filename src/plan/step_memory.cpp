@@ -11,7 +11,7 @@
 namespace accel {
 namespace {
 
-/// Something that is counted as it comes and goes.
+/// An amount that rises and falls, and its maximum.
 struct Level {
   std::uint64_t now = 0;
   std::uint64_t most = 0;
@@ -22,20 +22,20 @@ struct Level {
   }
 };
 
-/// What a unit around others computes itself, which its structure does not tell: as far as memory depends on
-/// it.
+/// What a unit around others computes itself, as far as memory depends on it. The structure does not tell
+/// this.
 struct OwnWork {
-  bool in_front = true;  ///< Of all those inside it, so that its own gradients are complete behind theirs.
-  bool between = false;  ///< Any two of them, so that in backward one is freed before the other is gathered.
+  bool in_front = true;  ///< Before all units inside it: its own gradients are complete after theirs.
+  bool between = false;  ///< Between any two of them: in backward one is freed before the other is gathered.
 };
 
 constexpr OwnWork kWays[] = {{true, false}, {true, true}, {false, false}, {false, true}};
 
-/// Of the root, and of all other units around some.
+/// The own work of the root and of all other units around others.
 struct Schedule {
   OwnWork root;
   OwnWork others;
-  bool first_has_no_input_gradient = false;  ///< Which the first unit need not wait for to be freed.
+  bool first_has_no_input_gradient = false;  ///< The first unit is freed without waiting for one.
 };
 
 class Step {
@@ -70,7 +70,7 @@ class Step {
 
   static Place below(Place place) { return place == Place::kRoot ? Place::kBelowRoot : Place::kInner; }
 
-  /// Whether the unit runs again in backward.
+  /// Whether the unit is recomputed in backward.
   [[nodiscard]] bool recomputes(const StepUnit& unit, Place place) const {
     return options_.recompute && unit.recomputes && place != Place::kRoot;
   }
@@ -79,8 +79,8 @@ class Step {
     return options_.reshard_after_forward && !unit.stays_gathered;
   }
 
-  /// What runs again in backward runs without grad the first time.
-  /// `end` is behind the units that run one after another: all, or those inside a unit that runs again.
+  /// A unit that is recomputed in backward runs without grad in forward. `end` is past the last unit of this
+  /// run in order_: of all units, or of those inside a recomputed unit.
   void forward(const StepUnit& unit, Place place, bool with_grad, std::size_t end) {
     unshard(unit);
     const std::size_t next = place_of_.at(&unit).begin + 1;
@@ -116,7 +116,7 @@ class Step {
       free_last();
       complete_gradients(unit, place);
     }
-    // What ran again has a backward of its own, which ends before the one around it goes on.
+    // A recomputed unit has a backward of its own, which ends before the outer backward goes on.
     if (recomputes(unit, place)) free_last();
     last_.push_back(&unit);
   }
@@ -139,7 +139,8 @@ class Step {
     ends_.push_back(&unit);
   }
 
-  /// In backward: the first unit inside one that runs again, else the one that ended before it.
+  /// In backward: prefetches the first unit inside a recomputed unit, else the unit that ended before this
+  /// one.
   void prefetch_before(const StepUnit& unit, bool recomputes) {
     const InOrder& place = place_of_.at(&unit);
     if (recomputes && !unit.inner.empty()) {
@@ -149,7 +150,7 @@ class Step {
     }
   }
 
-  /// Gathers the unit ahead, now or when there is room for it.
+  /// Makes the unit the prefetch candidate, which is gathered as soon as there is room.
   void prefetch(const StepUnit& unit) {
     candidate_ = &unit;
     gather_candidate();
@@ -191,7 +192,7 @@ class Step {
     }
   }
 
-  // Once its own gather is waited for.
+  // After the unit's own gather.
   void drop_group_shard(const StepUnit& unit) {
     if (with_group_shard_.erase(&unit) == 0) return;
     for (const StepBuffer& buffer : unit.buffers) {
@@ -215,7 +216,7 @@ class Step {
     }
   }
 
-  /// The last of its gradients comes.
+  /// The last of the unit's gradients comes.
   void arrive(const StepUnit& unit) {
     const std::uint64_t before = options_.stored_on_host ? 0 : gradients_there_;
     const std::uint64_t reduced = unit.shard_gradient_bytes - early_gradient_bytes(unit);
@@ -237,8 +238,8 @@ class Step {
     return options_.stored_on_host ? bytes : bytes - std::min(bytes, gradients_there_);
   }
 
-  /// Of the gradients that the optimizer gets those that are there when the first of the unit's come: the
-  /// flat gradient of what is not cut.
+  /// The part of the optimizer's gradients that exists as soon as the first gradient of the unit comes: the
+  /// flat gradients of parameters that are not sharded.
   [[nodiscard]] std::uint64_t early_gradient_bytes(const StepUnit& unit) const {
     return options_.one_shard ? unit.shard_gradient_bytes : unit.replicated_gradient_bytes;
   }
@@ -254,7 +255,7 @@ class Step {
     }
   }
 
-  /// With one shard: gradients that are complete and still unsharded.
+  /// With one shard: how many complete gradients may stay unsharded.
   [[nodiscard]] std::size_t most_waiting() const {
     if (!options_.stored_on_host) return options_.averages ? std::numeric_limits<std::size_t>::max() : 0;
     return kMaxStoring * (options_.averages ? 2 : 1);
@@ -273,28 +274,28 @@ class Step {
   Level parameters_;
   Level gradients_;
   Level group_shards_;
-  std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
-  std::uint64_t gradients_there_ = 0;      // Those that the optimizer gets.
-  std::uint64_t most_arriving_ = 0;        // With these.
+  std::map<std::uint64_t, Level> blocks_;  // Blocks of the pool by size.
+  std::uint64_t gradients_there_ = 0;      // Gradients that the optimizer reads.
+  std::uint64_t most_arriving_ = 0;        // Including gradients_there_.
   std::uint64_t casts_ = 0;                // Autocast's copies of parameters.
-  std::uint64_t most_with_casts_ = 0;      // Of all three.
+  std::uint64_t most_with_casts_ = 0;      // Including gradients_there_ and arriving gradients.
   struct InOrder {
-    std::size_t begin = 0;      ///< In order_;
-    std::size_t inner_end = 0;  ///< behind all inside it, there, too.
-    std::size_t end = 0;        ///< In ends_.
+    std::size_t begin = 0;      ///< Index in order_.
+    std::size_t inner_end = 0;  ///< Index in order_ past all units inside it.
+    std::size_t end = 0;        ///< Index in ends_.
   };
-  std::vector<const StepUnit*> order_;  // In which they begin to run first,
-  std::vector<const StepUnit*> ends_;   // and in which they end.
+  std::vector<const StepUnit*> order_;  // In the order in which units begin to run.
+  std::vector<const StepUnit*> ends_;   // In the order in which units end.
   std::map<const StepUnit*, InOrder> place_of_;
-  const StepUnit* candidate_ = nullptr;  // The one to be gathered ahead.
+  const StepUnit* candidate_ = nullptr;  // The prefetch candidate.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
   std::set<const StepUnit*> with_group_shard_;
   std::set<const StepUnit*> with_casts_;
-  // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and
-  // the units around it that end with it.
+  // Units whose backward is done and whose parameters are freed once the next unit has gathered its own: one
+  // unit, and the units around it that end with it.
   std::vector<const StepUnit*> last_;
-  std::vector<const StepUnit*> late_;  // Whose gradients are reduced at the end of backward.
+  std::vector<const StepUnit*> late_;  // Units whose gradients are reduced at the end of backward.
   std::deque<std::uint64_t> reducing_;
 };
 

@@ -12,7 +12,7 @@
 namespace accel {
 namespace {
 
-/// Pre-order with the name's depth tells the tree: a module is finished when the next one is not inside it.
+/// Modules in post-order. In pre-order a module is complete when the next one is not inside it.
 std::vector<ModuleInfo> post_order(const std::vector<ModuleInfo>& pre_order) {
   std::vector<ModuleInfo> result;
   std::vector<ModuleInfo> open;
@@ -81,8 +81,7 @@ std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpCo
     units[index.at(owner)].parameters.push_back(i);
   }
   if (!trainable)
-    throw Error(ErrorKind::kUsage,
-                "the model has no parameter that requires grad; there is nothing to train");
+    throw Error(ErrorKind::kUsage, "no parameter of the model requires grad, so there is nothing to train");
   return units;
 }
 

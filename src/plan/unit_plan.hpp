@@ -11,12 +11,12 @@ namespace accel {
 
 /// A wrapped submodule and the parameters that it gathers and frees.
 struct UnitPlan {
-  std::string module;  ///< Its path; empty for the root.
+  std::string module;  ///< Path of the module; empty for the root.
   std::string class_name;
   std::vector<std::size_t> parameters;  ///< Indices into ModelStructure::parameters, in module order.
-  /// Stays gathered from forward to backward, whatever the configuration says: the root, and heads.
+  /// The root and heads stay gathered from forward to backward, whatever the configuration says.
   bool stays_gathered = false;
-  bool checkpoints = true;  ///< Activation checkpointing is for the units of the wrap policy alone.
+  bool checkpoints = true;  ///< Activation checkpointing may apply: to units of the wrap policy only.
 
   [[nodiscard]] bool is_root() const { return module.empty(); }
 };

@@ -77,7 +77,7 @@ TEST(IgnoredModulesTest, TheWholeModelMayBeIgnored) {
 
 TEST(IgnoredModulesTest, AnUnmatchedPatternNamesModulesNearIt) {
   EXPECT_THAT(error_of(gpt(), "inner"),
-              HasSubstr("no module's whole name matches 'inner' | names near it: blocks.1.inner"));
+              HasSubstr("'inner' matches the full name of no module | names near it: blocks.1.inner"));
   EXPECT_THAT(error_of(gpt(), "haed"), HasSubstr("| names near it: head"));
   EXPECT_THAT(error_of(gpt(), "something_else"), HasSubstr("| names near it: tokens, blocks, blocks.0, "));
   ModelStructure large = gpt();
