@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "plan/buffer_plan.hpp"
 #include "plan/ignored_modules.hpp"
+#include "plan/model_plan.hpp"
 #include "structure/model_notes.hpp"
 #include "train/graph/cross_unit_reads.hpp"
 #include "train/graph/patch_traced.hpp"
