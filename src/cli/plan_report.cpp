@@ -53,14 +53,14 @@ Sums sums_of(const Footprint& footprint) {
     sums.tensors += unit.parameters;
     sums.elements += unit.elements;
     sums.trainable += unit.trainable;
-    sums.ignored_bytes += unit.ignored_bytes;
+    sums.ignored_bytes += unit.replicated_bytes;
   }
   return sums;
 }
 
 bool is_alike(const UnitFootprint& a, const UnitFootprint& b) {
   return a.class_name == b.class_name && a.parameters == b.parameters && a.elements == b.elements &&
-         a.trainable == b.trainable && a.ignored_bytes == b.ignored_bytes;
+         a.trainable == b.trainable && a.replicated_bytes == b.replicated_bytes;
 }
 
 /// "8", or "2 x 4" for two replicas of four ranks.
@@ -180,8 +180,8 @@ Json to_json(const UnitFootprint& unit) {
           {"optimizer_bytes", unit.optimizer_bytes},
           {"unsharded_bytes", unit.unsharded_bytes},
           {"cast_bytes", unit.cast_bytes},
-          {"ignored_bytes", unit.ignored_bytes},
-          {"ignored_training_bytes", unit.ignored_training_bytes},
+          {"ignored_bytes", unit.replicated_bytes},
+          {"ignored_training_bytes", unit.replicated_training_bytes},
           {"all_gather_bytes", unit.gather_bytes},
           {"reduce_scatter_bytes", unit.reduce_bytes},
           {"all_reduce_bytes", unit.average_bytes}};
@@ -203,7 +203,7 @@ Json to_json(const Footprint& footprint) {
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},
             {"unsharded_units", memory.unsharded_units},
-            {"kept_bytes", memory.kept_bytes},
+            {"kept_bytes", memory.group_shard_bytes},
             {"host_bytes", memory.host_bytes},
             {"copy_bytes", memory.copy_bytes},
             {"buffer_bytes", memory.replicated_bytes},

@@ -19,7 +19,7 @@ ParameterName split(std::string_view fqn) {
   return {std::string(fqn.substr(0, dot)), fqn.substr(dot + 1)};
 }
 
-// What autocast casts: no integers, and nothing of 64 bits.
+// Autocast casts neither integers nor 64-bit floats.
 bool is_eligible(std::string_view dtype) {
   return dtype == "float32" || dtype == "float16" || dtype == "bfloat16";
 }
@@ -43,7 +43,7 @@ std::unordered_set<std::string> names_without_cast(const ModelStructure& model) 
   }
   std::unordered_set<std::string> names;
   for (const ParameterInfo& parameter : model.parameters) {
-    const bool may_be_table = !parameter.foreign && parameter.shape.size() == 2;
+    const bool may_be_table = !parameter.cross_unit && parameter.shape.size() == 2;
     for (const std::string& fqn : parameter.fqns) {
       const ParameterName name = split(fqn);
       const bool is_table = may_be_table && name.last == "weight" && tables.contains(name.module);

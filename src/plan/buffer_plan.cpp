@@ -27,11 +27,11 @@ bool is_half(std::string_view dtype) { return dtype == "float16" || dtype == "bf
 bool is_floating(std::string_view dtype) { return is_half(dtype) || dtype == kFull || dtype == "float64"; }
 bool casts_shards(const core::PrecisionConfig& precision) { return !precision.param_dtype.empty(); }
 
-/// The first names of the parameters that version 1 leaves in their dtype.
-std::unordered_set<std::string> kept_parameters(const ModelStructure& model, const UnitPlan& unit,
-                                                const core::PrecisionConfig& precision) {
-  std::unordered_set<std::string> kept;
-  if (precision.buffer_dtype.empty()) return kept;
+/// The first names of the parameters that FSDP version 1 does not cast.
+std::unordered_set<std::string> uncast_parameters(const ModelStructure& model, const UnitPlan& unit,
+                                                  const core::PrecisionConfig& precision) {
+  std::unordered_set<std::string> uncast;
+  if (precision.buffer_dtype.empty()) return uncast;
   std::unordered_set<std::string> norms;
   for (const ModuleInfo& module : model.modules) {
     if (is_batch_norm(module)) norms.insert(module.name);
@@ -39,9 +39,9 @@ std::unordered_set<std::string> kept_parameters(const ModelStructure& model, con
   for (const std::size_t index : unit.parameters) {
     const std::string& fqn = model.parameters[index].fqns.front();
     const std::size_t dot = fqn.rfind('.');
-    if (norms.contains(dot == std::string::npos ? "" : fqn.substr(0, dot))) kept.insert(fqn);
+    if (norms.contains(dot == std::string::npos ? "" : fqn.substr(0, dot))) uncast.insert(fqn);
   }
-  return kept;
+  return uncast;
 }
 
 bool is_widened(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
@@ -51,8 +51,8 @@ bool is_widened(const ParameterInfo& parameter, const core::PrecisionConfig& pre
 void check_trainable_dtype(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
   if (!parameter.requires_grad || parameter.dtype == kFull || is_widened(parameter, precision)) return;
   throw Error(ErrorKind::kUsage,
-              fmt::format("parameter '{}' requires grad and is {}; training in another dtype than "
-                          "float32 is not there yet",
+              fmt::format("parameter '{}' requires grad and is {}; parameters are trained in "
+                          "float32 only",
                           parameter.fqns.front(), parameter.dtype))
       .hint(is_half(parameter.dtype)
                 ? "export the model in float32, or train it with distributed_type: FSDP and mixed_precision: "
@@ -69,13 +69,14 @@ std::int64_t item_bytes_of(std::string_view name, const ParameterInfo& parameter
   return static_cast<std::int64_t>(ckpt::item_bytes(*dtype));
 }
 
-/// The buffer that the parameter belongs into, still empty.
-BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision, bool keeps) {
+/// The buffer for the parameter, still empty.
+BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision,
+                      bool is_uncast) {
   BufferPlan buffer;
   buffer.trainable = parameter.requires_grad;
-  buffer.replicated = parameter.ignored;
+  buffer.replicated = parameter.replicated;
   buffer.dtype = is_widened(parameter, precision) ? std::string(kFull) : parameter.dtype;
-  const bool casts = casts_shards(precision) && is_floating(buffer.dtype) && !buffer.replicated && !keeps;
+  const bool casts = casts_shards(precision) && is_floating(buffer.dtype) && !buffer.replicated && !is_uncast;
   buffer.compute_dtype = casts ? precision.param_dtype : buffer.dtype;
   buffer.reduce_dtype =
       casts && !precision.reduce_dtype.empty() ? precision.reduce_dtype : buffer.compute_dtype;
@@ -103,11 +104,11 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
                                      const std::vector<std::string>& no_decay, const Mesh& mesh,
                                      const core::PrecisionConfig& precision) {
   std::vector<BufferPlan> buffers;
-  const std::unordered_set<std::string> kept = kept_parameters(model, unit, precision);
+  const std::unordered_set<std::string> uncast = uncast_parameters(model, unit, precision);
   for (const std::size_t index : unit.parameters) {
     const ParameterInfo& parameter = model.parameters[index];
     check_trainable_dtype(parameter, precision);
-    BufferPlan wanted = buffer_for(parameter, precision, kept.contains(parameter.fqns.front()));
+    BufferPlan wanted = buffer_for(parameter, precision, uncast.contains(parameter.fqns.front()));
     const auto same = [&](const BufferPlan& buffer) {
       return buffer.dtype == wanted.dtype && buffer.compute_dtype == wanted.compute_dtype &&
              buffer.trainable == wanted.trainable && buffer.replicated == wanted.replicated;

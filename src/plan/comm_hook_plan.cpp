@@ -24,20 +24,21 @@ CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& con
   if (is_wrapped) plan.copied_bytes = half_bytes;
   if (config.comm_hook != CommHookType::kPowerSgd) {
     plan.sent_bytes = half_bytes;
-    // What the wrapper has cast to the hook's own dtype is not copied again.
+    // A gradient that the wrapper has cast to the hook's dtype is not copied again.
     if (config.comm_wrapper != config.comm_hook)
       plan.copied_bytes = checked_add(plan.copied_bytes, half_bytes);
     return plan;
   }
   const LowRankPlan low_rank = plan_low_rank(layout, config.power_sgd);
   const std::int64_t item_bytes = is_wrapped ? kHalfBytes : kFloatBytes;
-  const std::uint64_t first = bytes_of(checked_add(low_rank.whole_numel, low_rank.p_numel), item_bytes);
+  const std::uint64_t first =
+      bytes_of(checked_add(low_rank.uncompressed_numel, low_rank.p_numel), item_bytes);
   const std::uint64_t qs = bytes_of(low_rank.q_numel, item_bytes);
   plan.sent_bytes = checked_add(first, qs);
   plan.copied_bytes = checked_add(plan.copied_bytes, first);
-  (config.power_sgd.warm_start ? plan.kept_bytes : plan.copied_bytes) += qs;
+  (config.power_sgd.warm_start ? plan.state_bytes : plan.copied_bytes) += qs;
   if (config.power_sgd.use_error_feedback)
-    plan.kept_bytes = checked_add(plan.kept_bytes, bytes_of(layout.numel(), item_bytes));
+    plan.state_bytes = checked_add(plan.state_bytes, bytes_of(layout.numel(), item_bytes));
   return plan;
 }
 

@@ -7,14 +7,15 @@
 
 namespace accel {
 
-/// What a communication hook takes for the gradient of one buffer, which is float32, once PowerSGD has begun.
+/// The cost of a communication hook for the gradient of one buffer, which is float32, once PowerSGD has
+/// begun.
 struct CommHookPlan {
-  std::uint64_t sent_bytes = 0;    ///< All-reduced in a step.
-  std::uint64_t kept_bytes = 0;    ///< From one step to the next.
-  std::uint64_t copied_bytes = 0;  ///< While the gradient is under way, beside it.
+  std::uint64_t sent_bytes = 0;    ///< Bytes all-reduced in a step.
+  std::uint64_t state_bytes = 0;   ///< Bytes kept from one step to the next.
+  std::uint64_t copied_bytes = 0;  ///< Bytes of copies while the gradient is being reduced.
 };
 
-/// As comm_hook.cpp does it. The configuration has a hook.
+/// Plans what train/fsdp/comm_hook.cpp does. The configuration must have a hook.
 CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& config);
 
 }  // namespace accel

@@ -19,7 +19,7 @@ struct ParameterSpec {
 struct FlatParameter {
   ParameterSpec spec;
   std::int64_t numel = 0;
-  std::int64_t offset = 0;  ///< Of its first element, in elements of the flat buffer.
+  std::int64_t offset = 0;  ///< Index of its first element in the flat buffer.
 };
 
 /// A run of elements: [begin, end).
@@ -29,20 +29,20 @@ struct ElementRange {
   [[nodiscard]] std::int64_t size() const { return end - begin; }
 };
 
-/// How the parameters of one unit, of one dtype, lie in one flat buffer that is cut into equal shards.
+/// How the parameters of one unit and one dtype lie in one flat buffer that is cut into equal shards.
 ///
-/// Parameters with weight decay come first, each group in module order; every parameter and every shard
-/// starts on a 64-byte boundary; shard s is elements [s * shard_numel, (s + 1) * shard_numel). A parameter
-/// may straddle shards. If several ranks hold each shard, it is cut once more into as many equal portions, on
-/// such boundaries too: what each of them writes into a checkpoint.
+/// Parameters with weight decay come first, then the others, both in module order. Every parameter and every
+/// shard starts on a 64-byte boundary. Shard s has the elements [s * shard_numel, (s + 1) * shard_numel). A
+/// parameter may straddle shards. If several ranks hold each shard, the shard is cut into as many equal
+/// portions, on 64-byte boundaries, too: each of these ranks writes one portion into a checkpoint.
 struct FlatLayout {
   std::vector<FlatParameter> parameters;
   std::int64_t shard_numel = 0;
   Mesh mesh;
 
   [[nodiscard]] std::int64_t numel() const { return shard_numel * mesh.shards; }
-  /// Not cut at all, for one rank or for parameters that every rank has whole, in whatever mesh it is.
-  [[nodiscard]] bool is_whole() const { return mesh.size() == 1; }
+  /// Whether every rank has all elements: with one rank, or for replicated parameters in any mesh.
+  [[nodiscard]] bool is_replicated() const { return mesh.size() == 1; }
   [[nodiscard]] ElementRange shard_range(int shard) const {
     return {shard * shard_numel, (shard + 1) * shard_numel};
   }
@@ -57,16 +57,16 @@ struct FlatLayout {
 struct ShardPiece {
   std::size_t parameter = 0;      ///< Index into FlatLayout::parameters.
   ElementRange in_parameter;      ///< In elements of the parameter, row-major.
-  std::int64_t shard_offset = 0;  ///< Where it starts in the shard.
+  std::int64_t shard_offset = 0;  ///< Index of its first element in the shard.
 };
 
 /// Lays out `parameters` of `item_bytes` each for the ranks of `mesh`.
 FlatLayout make_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t item_bytes, const Mesh& mesh);
 
-/// The pieces of parameters in a shard, in order of their offset. A parameter of which nothing is in it is
-/// left out.
+/// The pieces of parameters in a shard, in the order of their offsets, without parameters that have no
+/// element in it.
 std::vector<ShardPiece> pieces_of(const FlatLayout& layout, int shard);
-/// Those in the portion of the rank at `place`; over all ranks every element is in one.
+/// The pieces in the portion of the rank at `place`. Each element is in the portion of exactly one rank.
 std::vector<ShardPiece> portion_pieces(const FlatLayout& layout, MeshPlace place);
 
 /// The runs of the flat buffer that belong to no parameter (padding), in order.

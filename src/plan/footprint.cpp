@@ -17,8 +17,8 @@ using Bytes = std::uint64_t;
 void add(Bytes& sum, Bytes amount) { sum = checked_add(sum, amount); }
 void add(std::int64_t& sum, std::int64_t amount) { sum = checked_add(sum, amount); }
 
-/// What each rank writes into a checkpoint. A run of ranks that write the same costs two entries, so that
-/// parameters that straddle all ranks take no longer than others.
+/// Counts what each rank writes into a checkpoint. A run of ranks that write the same costs two entries, so
+/// that a parameter over all ranks takes no longer than others.
 class CheckpointBytes {
  public:
   explicit CheckpointBytes(int world_size) : steps_(static_cast<std::size_t>(world_size) + 1, 0) {}
@@ -35,7 +35,7 @@ class CheckpointBytes {
     add_to(first + 1, last - 1, checked_mul(shard_numel, cost));
     add_to(last, last, checked_mul(end - last * shard_numel, cost));
   }
-  /// By ranks `first` to `last`, each.
+  /// Adds `bytes` to each of the ranks `first` to `last`.
   void add_to(std::int64_t first, std::int64_t last, std::int64_t bytes) {
     if (first > last) return;
     add(steps_[static_cast<std::size_t>(first)], bytes);
@@ -52,11 +52,11 @@ class CheckpointBytes {
   }
 
  private:
-  std::vector<std::int64_t> steps_;  // What each rank writes more than the one before.
+  std::vector<std::int64_t> steps_;  // Difference to the rank before.
 };
 
-/// A parameter is written under each of its names, its optimizer state under one, with one number for the
-/// steps done.
+/// A parameter is written under each of its names. Its optimizer state is written under one name, with the
+/// number of steps.
 void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, int moments) {
   constexpr std::int64_t kStepBytes = 4;
   constexpr std::int64_t kMomentBytes = 4;
@@ -79,23 +79,23 @@ bool has_hook(const FootprintOptions& options) {
   return options.ddp.comm_hook != core::CommHookType::kNo && mesh.shards == 1 && mesh.replicas > 1;
 }
 
-/// How often a unit is gathered in a step: from all shards, and from those of its reshard group.
+/// How often a unit is gathered in a step: over the shard group, and over the reshard group.
 struct Gathers {
-  Bytes whole = 0;
-  Bytes kept = 0;
+  Bytes from_shards = 0;
+  Bytes from_group = 0;
 };
 
-/// What each of `ranks` sends of `bytes` around a ring.
+/// Bytes that each of `ranks` sends of `bytes` in a ring.
 Bytes ring(Bytes bytes, int ranks) {
   return checked_mul(bytes / static_cast<Bytes>(ranks), static_cast<Bytes>(ranks - 1));
 }
 
-/// What ignored parameters cost that are trained.
-void add_ignored_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
+/// Adds the cost of trained replicated parameters.
+void add_replicated_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
   const Bytes state = checked_mul(buffer.shard_bytes(), static_cast<Bytes>(options.optimizer_moments));
   add(unit.gradient_bytes, buffer.shard_bytes());
   add(unit.optimizer_bytes, state);
-  add(unit.ignored_training_bytes, checked_add(buffer.shard_bytes(), state));
+  add(unit.replicated_training_bytes, checked_add(buffer.shard_bytes(), state));
   add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.world_size), Bytes{2}));
 }
 
@@ -114,16 +114,16 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     const Bytes shard = buffer.shard_bytes();
     add(result.cast_bytes, autocast_bytes(buffer, options.precision, options.names_without_cast));
     if (buffer.replicated) {
-      add(result.ignored_bytes, shard);
-      if (buffer.trainable) add_ignored_training(result, buffer, options);
+      add(result.replicated_bytes, shard);
+      if (buffer.trainable) add_replicated_training(result, buffer, options);
       continue;
     }
     add(result.padded_elements, buffer.layout.numel());
     add(result.shard_bytes, shard);
     add(result.unsharded_bytes, buffer.bytes());
-    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards), gathers.whole));
-    if (gathers.kept > 0)
-      add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.kept));
+    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards), gathers.from_shards));
+    if (gathers.from_group > 0)
+      add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.from_group));
     if (!buffer.trainable) continue;
     add(result.gradient_bytes, shard);
     add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));
@@ -162,11 +162,11 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
     for (const BufferPlan& buffer : buffers[i]) {
       if (buffer.trainable) {
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
-        if (buffer.replicated) add(unit.whole_gradient_bytes, buffer.shard_bytes());
+        if (buffer.replicated) add(unit.replicated_gradient_bytes, buffer.shard_bytes());
         unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer, options));
         if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards > 1 && !options.stored_on_host) {
           const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards);
-          unit.settling_bytes = std::max(unit.settling_bytes, part);
+          unit.finalizing_bytes = std::max(unit.finalizing_bytes, part);
         }
       }
       if (buffer.is_alias() && (buffer.replicated || !options.stored_on_host)) continue;
@@ -196,16 +196,17 @@ std::vector<std::size_t> depths_of(const std::vector<UnitPlan>& units) {
 
 /// All-gathers of a unit in a step.
 Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptions& options) {
-  const auto micro_steps = static_cast<Bytes>(options.micro_steps);
+  const auto micro_batches = static_cast<Bytes>(options.micro_batches);
   const Bytes runs = options.activation_checkpointing ? depth + 1 : 1;
   const bool reshards = options.reshard_after_forward && !unit.stays_gathered;
-  const Bytes gathers = checked_mul(micro_steps, runs + (reshards ? 1 : 0));
+  const Bytes gathers = checked_mul(micro_batches, runs + (reshards ? 1 : 0));
   if (!reshards || options.reshard_size == 0) return {gathers, 0};
-  return {micro_steps, gathers - micro_steps};
+  return {micro_batches, gathers - micro_batches};
 }
 
-/// What is on the device at once of gradients of shards that wait for their reduction or for the copy to the
-/// host, and, where the dtype of the shard is another one, of a shard and a gradient in that.
+/// With offloading, the most bytes on the device at once: gradients of shards that wait for their reduction
+/// or for the copy to the host, and a shard and a gradient in the dtype of the shard, if that is another
+/// dtype.
 Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
   std::vector<Bytes> gradients;
   Bytes converted = 0;
@@ -214,7 +215,7 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
     for (const BufferPlan& buffer : of_unit) {
       if (buffer.replicated) continue;
       if (buffer.compute_dtype != buffer.dtype) converted = std::max(converted, buffer.shard_bytes());
-      // With one shard it is the unsharded gradient.
+      // With one shard the gradient of the shard is the unsharded gradient.
       if (buffer.trainable && shards > 1) gradients.push_back(buffer.gradient_bytes() / shards);
     }
   }
@@ -225,7 +226,7 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
   return sum;
 }
 
-/// What communication hooks keep of all buffers, and the copies of as many as are under way at once.
+/// The state of communication hooks for all buffers, and the copies of the kMaxHooked largest gradients.
 Bytes bytes_of_hooks(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
   Bytes sum = 0;
   std::vector<Bytes> copies;
@@ -233,7 +234,7 @@ Bytes bytes_of_hooks(const std::vector<std::vector<BufferPlan>>& buffers, const 
     for (const BufferPlan& buffer : of_unit) {
       if (!buffer.trainable) continue;
       const CommHookPlan plan = plan_comm_hook(buffer.layout, options.ddp);
-      add(sum, plan.kept_bytes);
+      add(sum, plan.state_bytes);
       copies.push_back(plan.copied_bytes);
     }
   }
@@ -262,28 +263,29 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                                           .reshard_size = options.reshard_size,
                                           .forward_prefetch = options.forward_prefetch,
                                           .backward_prefetch = options.backward_prefetch,
-                                          .accumulates = options.micro_steps > 1,
+                                          .accumulates = options.micro_batches > 1,
                                           .recompute = options.activation_checkpointing});
   memory.arriving_gradient_bytes = step.arriving_bytes;
   memory.cast_bytes = step.cast_bytes;
-  // With one shard it is there for unsharded parameters and gradients alike, but for mixed precision.
+  // With one shard, and without mixed precision, the shard is used in place of unsharded parameters and
+  // gradients.
   if (!one_shard || options.stored_on_host || !options.precision.param_dtype.empty()) {
     memory.unsharded_parameter_bytes = step.parameter_bytes;
     memory.unsharded_gradient_bytes = step.gradient_bytes;
-    memory.kept_bytes = step.kept_bytes;
+    memory.group_shard_bytes = step.group_shard_bytes;
     memory.unsharded_bytes = step.pool_bytes;
     memory.unsharded_units = step.units;
   }
   memory.replicated_bytes = options.replicated_bytes;
-  for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.ignored_bytes);
+  for (const UnitFootprint& unit : footprints) add(memory.replicated_bytes, unit.replicated_bytes);
   if (options.stored_on_host) memory.copy_bytes = bytes_of_copies(buffers, options);
   if (has_hook(options)) memory.hook_bytes = bytes_of_hooks(buffers, options);
   Bytes& where_stored = options.stored_on_host ? memory.host_bytes : memory.total_bytes;
   for (const Bytes part : {memory.shard_bytes, memory.optimizer_bytes, memory.gradient_bytes})
     add(where_stored, part);
   for (const UnitFootprint& unit : footprints) {
-    where_stored -= unit.ignored_training_bytes;
-    add(memory.total_bytes, unit.ignored_training_bytes);
+    where_stored -= unit.replicated_training_bytes;
+    add(memory.total_bytes, unit.replicated_training_bytes);
   }
   for (const Bytes part : {memory.arriving_gradient_bytes, memory.cast_bytes, memory.unsharded_bytes,
                            memory.copy_bytes, memory.replicated_bytes, memory.hook_bytes})

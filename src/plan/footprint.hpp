@@ -16,79 +16,83 @@ struct FootprintOptions {
   int world_size = 1;
   int replicas = 1;  ///< Copies of the model, each sharded over world_size / replicas ranks.
   bool reshard_after_forward = true;
-  int reshard_size = 0;  ///< So many ranks keep a unit for backward; 0: as many as shard it.
+  int reshard_size = 0;  ///< Ranks of a reshard group; 0 if units are resharded to all ranks.
   bool forward_prefetch = false;
   bool backward_prefetch = false;
-  bool activation_checkpointing = false;  ///< Units run again in backward, and those inside them with them.
-  std::int64_t micro_steps = 1;           ///< Gradient accumulation.
-  /// Shards, their gradients and the optimizer's state lie in the host's memory, and not on the GPU.
+  bool activation_checkpointing = false;  ///< Units, and the units inside them, are recomputed in backward.
+  std::int64_t micro_batches = 1;         ///< Gradient accumulation.
+  /// Shards, their gradients and the optimizer's state are offloaded to the host.
   bool stored_on_host = false;
-  /// As ranks on CPUs do: memory of gathered parameters and of flat gradients is kept from step to step.
+  /// Memory of gathered parameters and of flat gradients is kept from step to step, as on CPU ranks.
   bool keeps_blocks = false;
-  int optimizer_moments = 2;  ///< State tensors of a parameter, as large as it: 2 of AdamW.
+  int optimizer_moments = 2;  ///< State tensors of a parameter's size: 2 for AdamW.
   std::vector<std::string> no_decay;
   core::PrecisionConfig precision;
-  /// Names of parameters that autocast does not copy (see autocast_copies.hpp).
+  /// Names of parameters that autocast does not copy (autocast_copies.hpp).
   std::unordered_set<std::string> names_without_cast;
-  core::DdpConfig ddp;                 ///< Its hook, if each rank of several has the whole model.
-  std::uint64_t replicated_bytes = 0;  ///< Of the model's own buffers, which every rank holds.
-  std::uint64_t persistent_bytes = 0;  ///< Of those that a checkpoint has.
+  core::DdpConfig ddp;                 ///< Its hook applies with one shard and several ranks.
+  std::uint64_t replicated_bytes = 0;  ///< Bytes of the model's own buffers, which every rank holds.
+  std::uint64_t persistent_bytes = 0;  ///< Bytes of those buffers that a checkpoint has.
 };
 
-/// What one unit costs a rank. Bytes of the shard with its padding, which is the same on all ranks.
+/// What one unit costs a rank. Bytes include the padding of shards, so that they are the same on all ranks.
 struct UnitFootprint {
   std::string module;  ///< Empty for the root.
   std::string class_name;
-  std::size_t parameters = 0;        ///< Tensors; tied ones once.
-  std::int64_t elements = 0;         ///< Of all of them.
-  std::int64_t trainable = 0;        ///< Elements that have a gradient.
-  std::int64_t padded_elements = 0;  ///< Of the flat buffers.
+  std::size_t parameters = 0;        ///< Number of parameters; tied parameters count once.
+  std::int64_t elements = 0;         ///< Elements of all parameters.
+  std::int64_t trainable = 0;        ///< Elements of trainable parameters.
+  std::int64_t padded_elements = 0;  ///< Elements of the flat buffers.
   std::uint64_t shard_bytes = 0;
   std::uint64_t gradient_bytes = 0;
   std::uint64_t optimizer_bytes = 0;
-  std::uint64_t unsharded_bytes = 0;  ///< Parameters, gathered; on one rank they are the shard.
-  std::uint64_t ignored_bytes = 0;    ///< Of parameters that are not sharded, but whole on every rank.
-  /// Of their gradients and optimizer state, which are whole as well, and among those above.
-  std::uint64_t ignored_training_bytes = 0;
-  std::uint64_t cast_bytes = 0;     ///< Of the copies that autocast makes of its parameters.
+  std::uint64_t unsharded_bytes = 0;   ///< Gathered parameters; with one shard they may be the shard itself.
+  std::uint64_t replicated_bytes = 0;  ///< Replicated parameters, which every rank holds.
+  /// Gradients and optimizer state of replicated parameters. gradient_bytes and optimizer_bytes include them.
+  std::uint64_t replicated_training_bytes = 0;
+  std::uint64_t cast_bytes = 0;     ///< Copies that autocast makes of the parameters.
   std::uint64_t gather_bytes = 0;   ///< Sent a step by all-gathers.
   std::uint64_t reduce_bytes = 0;   ///< Sent a step by reduce-scatters.
   std::uint64_t average_bytes = 0;  ///< Sent a step by all-reduces over the replicas, or over all ranks.
 };
 
-/// What a rank needs for a step, without activations: what forward saves for backward, the temporaries of
-/// operators, batches, and libtorch itself.
+/// The memory that a rank needs for a step, without activations (what forward saves for backward),
+/// temporaries of operators, batches, and libtorch itself.
 struct MemoryFootprint {
   std::uint64_t shard_bytes = 0;
   std::uint64_t optimizer_bytes = 0;
-  std::uint64_t gradient_bytes = 0;  ///< Of the shard, as the optimizer gets them.
-  /// What comes on top of that when a parameter's gradient is there, but not yet copied to the flat one. One
-  /// with several names counts three times: autograd adds two up into another, but if one comes out of an
-  /// autocast copy. Or, if that is more, a reduced gradient in 16 bits that is being copied into float32.
+  std::uint64_t gradient_bytes = 0;  ///< Gradients of the shards, as the optimizer reads them.
+  /// A parameter's gradient that has come but is not yet copied to the flat gradient, in addition to
+  /// gradient_bytes. The gradient of a parameter with several names counts three times, because autograd adds
+  /// two gradients up into a third, unless one comes out of an autocast copy. Or a reduced 16-bit gradient
+  /// that is being copied into float32, if that is larger.
   std::uint64_t arriving_gradient_bytes = 0;
-  /// What autocast's copies of parameters take beyond both. They are there before the gradients, so that this
-  /// is less than all of them, and nothing where they are gone before most gradients have come.
+  /// Autocast's copies of parameters, in addition to the gradients at the same moment. The copies exist
+  /// before the gradients, so that this is less than all copies, and 0 if they are freed before most
+  /// gradients have come.
   std::uint64_t cast_bytes = 0;
-  std::uint64_t unsharded_parameter_bytes = 0;  ///< At once, at most.
-  std::uint64_t unsharded_gradient_bytes = 0;   ///< At once, at most.
-  std::uint64_t kept_bytes = 0;                 ///< By a reshard group, between forward and backward.
-  /// For these three, in blocks that are used again for buffers of the same size.
+  std::uint64_t unsharded_parameter_bytes = 0;  ///< The most at once.
+  std::uint64_t unsharded_gradient_bytes = 0;   ///< The most at once.
+  std::uint64_t group_shard_bytes = 0;          ///< Shards of reshard groups between forward and backward.
+  /// Blocks for the three numbers above, which are reused only for buffers of the same size.
   std::uint64_t unsharded_bytes = 0;
-  std::size_t unsharded_units = 0;     ///< At once, at most.
-  std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and ignored parameters.
-  /// Of the first three, if they lie in the host's memory, which those of ignored parameters never do; what
-  /// libtorch's pinned memory, which comes in powers of two, takes beyond them is not counted.
+  std::size_t unsharded_units = 0;     ///< The most at once.
+  std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and replicated parameters.
+  /// Shards, their gradients and the optimizer's state, if they are offloaded to the host; those of
+  /// replicated parameters never are. libtorch's pinned memory comes in powers of two, and the rest of such a
+  /// block is not counted.
   std::uint64_t host_bytes = 0;
-  /// Then: of shards and their gradients on the GPU on the way from and to there, at most.
+  /// With offloading: the most bytes on the GPU of shards and gradients that are being copied from or to the
+  /// host.
   std::uint64_t copy_bytes = 0;
-  /// Of a communication hook: what it keeps from step to step, and what it has at most of gradients that are
-  /// under way, beside them.
+  /// Communication hooks: their state from step to step, and the most bytes of copies of gradients that are
+  /// being reduced.
   std::uint64_t hook_bytes = 0;
-  /// All of them at the end of a backward, which is the most there is; without host_bytes.
+  /// The sum of all numbers without host_bytes: the most memory, which a rank needs at the end of backward.
   std::uint64_t total_bytes = 0;
 };
 
-/// What all units cost at one world size.
+/// The cost of all units at one world size.
 struct Footprint {
   int world_size = 1;
   int replicas = 1;
@@ -97,19 +101,19 @@ struct Footprint {
   std::uint64_t gather_bytes = 0;           ///< Sent by a rank in a step.
   std::uint64_t reduce_bytes = 0;           ///< Sent by a rank in a step.
   std::uint64_t average_bytes = 0;          ///< Sent by a rank in a step.
-  std::uint64_t checkpoint_bytes = 0;       ///< Tensors of the model and the optimizer, by all ranks.
-  std::uint64_t checkpoint_rank_bytes = 0;  ///< By the rank that writes most.
+  std::uint64_t checkpoint_bytes = 0;       ///< Tensors of model and optimizer that all ranks write.
+  std::uint64_t checkpoint_rank_bytes = 0;  ///< What the rank with the most writes.
 };
 
-/// Pure arithmetic, with nothing read and nothing allocated that grows with the model's elements; the time
-/// does not depend on the world size but for one counter a rank.
+/// Computes the footprint. Reads nothing, and allocates nothing that grows with the model's elements. The
+/// time does not depend on the world size except for one counter per rank.
 ///
-/// Traffic is that of a ring: of a buffer of n bytes each of N ranks sends n * (N - 1) / N, in an all-reduce
-/// twice that. In a micro-step a buffer is gathered each time its unit runs, and once more for backward if
-/// the unit was resharded, all but the first time from its reshard group if there is one; gradients are
-/// reduced, and averaged over the replicas, or over all ranks if they are ignored parameters', once a step; a
-/// communication hook sends what it makes of them.
-/// The few numbers of the loss and the gradient norm are left out.
+/// Traffic is that of a ring: each of N ranks sends n * (N - 1) / N bytes of a buffer of n bytes, and twice
+/// that in an all-reduce. In a micro-batch a buffer is gathered each time its unit runs, and once more for
+/// backward if the unit was resharded. If there is a reshard group, all gathers but the first are over that
+/// group. Once a step gradients are reduced, and averaged over the replicas, or over all ranks for replicated
+/// parameters. A communication hook sends its own form of them. The few numbers of the loss and the gradient
+/// norm are not counted.
 ///
 /// Throws Error as plan_buffers() does, and kCorrupt if a size overflows.
 Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,

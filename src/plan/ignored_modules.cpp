@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMostNames = 8;
 
-/// Names that the pattern matches a part of, or the nearest one, or the first there are.
+/// Names of which the pattern matches a part; else the nearest name; else the first names.
 std::vector<std::string> names_near(const ModelStructure& model, const std::string& text) {
   const NamePattern pattern(text);
   std::vector<std::string> names;
@@ -37,7 +37,7 @@ std::vector<std::string> names_near(const ModelStructure& model, const std::stri
   return found;
 }
 
-/// Whether the parameter is in an ignored module by one of its names.
+/// Whether one of the parameter's names is in an ignored module.
 bool is_inside(const ParameterInfo& parameter, const std::vector<std::string>& modules) {
   return std::any_of(parameter.fqns.begin(), parameter.fqns.end(), [&](const std::string& fqn) {
     const std::string owner = fqn.substr(0, fqn.rfind('.') == std::string::npos ? 0 : fqn.rfind('.'));
@@ -50,8 +50,8 @@ bool is_inside(const ParameterInfo& parameter, const std::vector<std::string>& m
 ModelStructure with_ignored(ModelStructure model, const std::string& pattern, const std::string& origin) {
   if (pattern.empty()) return model;
   const NamePattern ignored(pattern);
-  std::vector<std::string> names;  // Of ignored modules, and of those inside them.
-  std::string outer;               // Pre-order: what is inside an ignored module follows it.
+  std::vector<std::string> names;  // Of ignored modules and all modules inside them.
+  std::string outer;               // In pre-order the modules inside an ignored module follow it.
   bool inside = false;
   for (ModuleInfo& module : model.modules) {
     inside = inside && (outer.empty() || module.name.starts_with(outer + "."));
@@ -63,11 +63,12 @@ ModelStructure with_ignored(ModelStructure model, const std::string& pattern, co
     if (inside) names.push_back(module.name);
   }
   if (names.empty()) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}: no module's whole name matches '{}'", origin, pattern))
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}: '{}' matches the full name of no module", origin, pattern))
         .hint(fmt::format("names near it: {}", fmt::join(names_near(model, pattern), ", ")));
   }
   std::sort(names.begin(), names.end());
-  for (ParameterInfo& parameter : model.parameters) parameter.ignored = is_inside(parameter, names);
+  for (ParameterInfo& parameter : model.parameters) parameter.replicated = is_inside(parameter, names);
   return model;
 }
 
@@ -75,7 +76,8 @@ std::vector<std::string> ignored_beside(const ModelStructure& model, std::string
   std::vector<std::string> modules;
   for (const ParameterInfo& parameter : model.parameters) {
     const std::string_view computes = parameter.requires_grad ? "float32" : std::string_view(parameter.dtype);
-    if (!parameter.ignored || computes == dtype || computes.find("float") == std::string_view::npos) continue;
+    if (!parameter.replicated || computes == dtype || computes.find("float") == std::string_view::npos)
+      continue;
     const std::string& name = parameter.fqns.front();
     const std::size_t dot = name.rfind('.');
     std::string module = dot == std::string::npos ? "(root)" : name.substr(0, dot);

@@ -8,22 +8,24 @@
 
 namespace accel {
 
-/// The structure with the modules marked as ignored whose whole name the regular expression `pattern` matches
-/// (base/name_pattern.hpp), all that is inside them, and their parameters. An empty pattern marks nothing.
+/// Marks as ignored the modules whose full name the regular expression `pattern` matches
+/// (base/name_pattern.hpp) and all modules inside them, and as replicated their parameters. An empty pattern
+/// marks nothing.
 ///
-/// What is ignored is not sharded: every rank has it whole, and trains it with the mean gradient of all
-/// ranks. fully_shard leaves the gradients of ignored parameters as each rank computed them, so that the
-/// ranks' copies part without a word.
+/// The parameters of ignored modules are not sharded: every rank has all of them and trains them with the
+/// mean gradient of all ranks. fully_shard leaves the gradients of ignored parameters as each rank computed
+/// them, so that the copies on the ranks silently diverge.
 ///
-/// Throws Error (kUsage) if no module has such a name, naming some that are near; it begins with `origin`,
-/// who sets the pattern.
+/// Throws Error (kUsage) with names that are near if no module has such a name. The message begins with
+/// `origin`, the name of the setting.
 ///
 /// Source: accelerate/utils/fsdp_utils.py, get_parameters_from_modules.
 ModelStructure with_ignored(ModelStructure model, const std::string& pattern,
                             const std::string& origin = "'fsdp_config.ignored_modules'");
 
-/// The ignored modules with floating parameters of their own that compute in another dtype than `dtype`, the
-/// units' in mixed precision: in that which they have, and in float32 where they are trained.
+/// The ignored modules whose own floating parameters compute in another dtype than `dtype`, the compute dtype
+/// of units in mixed precision. They compute in float32 if they are trained, and in their own dtype
+/// otherwise.
 std::vector<std::string> ignored_beside(const ModelStructure& model, std::string_view dtype);
 
 }  // namespace accel

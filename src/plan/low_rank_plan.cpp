@@ -7,7 +7,7 @@
 namespace accel {
 namespace {
 
-/// Of rank 0 if the factors would not be smaller by enough.
+/// The matrix has rank 0 if the factors would not save enough bytes.
 LowRankMatrix matrix_of(const FlatParameter& parameter, const core::PowerSgdConfig& config) {
   LowRankMatrix matrix{parameter.offset};
   if (parameter.spec.shape.empty() || parameter.numel == 0) return matrix;
@@ -28,8 +28,8 @@ LowRankPlan plan_low_rank(const FlatLayout& layout, const core::PowerSgdConfig& 
   for (const FlatParameter& parameter : layout.parameters) {
     const LowRankMatrix matrix = matrix_of(parameter, config);
     if (matrix.rank == 0) {
-      plan.whole.push_back({parameter.offset, parameter.offset + parameter.numel});
-      plan.whole_numel += parameter.numel;
+      plan.uncompressed.push_back({parameter.offset, parameter.offset + parameter.numel});
+      plan.uncompressed_numel += parameter.numel;
       continue;
     }
     const auto is_alike = [&](const LowRankMatrix& other) {

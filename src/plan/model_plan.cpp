@@ -9,7 +9,7 @@ namespace accel {
 
 namespace {
 
-/// Tensors of optimizer state as large as the parameter.
+/// The number of state tensors of a parameter's size.
 int moments_of(const core::OptimizerConfig& optimizer) {
   if (optimizer.type == "sgd") return 0;
   if (optimizer.type == "adagrad") return 1;
@@ -48,7 +48,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.stored_on_host = config.fsdp.offload_params && !config.launch.use_cpu;
   options.keeps_blocks = config.launch.use_cpu;
   options.optimizer_moments = moments_of(config.training->optimizer);
-  options.micro_steps = config.training->gradient_accumulation_steps;
+  options.micro_batches = config.training->gradient_accumulation_steps;
   options.no_decay = config.training->optimizer.no_decay;
   options.precision = config.fsdp.precision;
   if (!options.precision.autocast_dtype.empty())

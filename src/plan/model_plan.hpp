@@ -11,21 +11,21 @@
 
 namespace accel {
 
-/// A model file under a configuration, cut into units as the worker does it, from the file's structure alone.
+/// A model file cut into units under a configuration, as the worker does, from the file's structure alone.
 struct ModelPlan {
   ModelStructure structure;
   std::vector<UnitPlan> units;
-  core::FsdpConfig fsdp;  ///< With the model's own layer classes, if the configuration names none.
+  core::FsdpConfig fsdp;  ///< The configuration, completed by with_notes().
 };
 
-/// The configuration with the model's own layer classes, if it names none.
+/// The configuration with the layer classes in the model's notes, if the configuration names none.
 core::FsdpConfig with_notes(core::FsdpConfig config, const ModelNotes& notes);
 
-/// Throws Error (kUsage) as parse_notes() and plan_units() do.
+/// Plans the model. Throws Error (kUsage) as parse_notes() and plan_units() do.
 ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp);
 
-/// What the plan costs at the configuration's number of ranks. The configuration has a training section.
-/// Throws as footprint_of() does.
+/// The footprint of the plan at the configuration's number of ranks. The configuration must have a training
+/// section. Throws as the other footprint_of() does.
 Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const core::Config& config);
 
 }  // namespace accel

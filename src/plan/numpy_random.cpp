@@ -4,7 +4,7 @@
 
 namespace accel {
 
-// As many low bits as the largest value has, until they are no more than it.
+// Takes as many low bits as the largest value has, and draws again if they exceed it.
 std::uint32_t NumpyRandom::randint(std::uint32_t below) {
   const std::uint32_t largest = below - 1;
   if (largest == 0) return 0;

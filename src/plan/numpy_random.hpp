@@ -10,11 +10,11 @@ class NumpyRandom {
  public:
   explicit NumpyRandom(std::uint32_t seed) : engine_(seed) {}
 
-  /// RandomState.randint(below): one of 0 to below - 1. `below` is at least 1.
+  /// RandomState.randint(below): a number from 0 to below - 1. `below` is at least 1.
   [[nodiscard]] std::uint32_t randint(std::uint32_t below);
 
  private:
-  std::mt19937 engine_;  // Seeded, and continued, as numpy's.
+  std::mt19937 engine_;  // numpy's generator, seeded in the same way.
 };
 
 }  // namespace accel

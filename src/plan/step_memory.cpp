@@ -11,7 +11,7 @@
 namespace accel {
 namespace {
 
-/// Something that is counted as it comes and goes.
+/// An amount that rises and falls, and its maximum.
 struct Level {
   std::uint64_t now = 0;
   std::uint64_t most = 0;
@@ -22,20 +22,20 @@ struct Level {
   }
 };
 
-/// What a unit around others computes itself, which its structure does not tell: as far as memory depends on
-/// it.
+/// What a unit around others computes itself, as far as memory depends on it. The structure does not tell
+/// this.
 struct OwnWork {
-  bool in_front = true;  ///< Of all those inside it, so that its own gradients are complete behind theirs.
-  bool between = false;  ///< Any two of them, so that in backward one is freed before the other is gathered.
+  bool in_front = true;  ///< Before all units inside it: its own gradients are complete after theirs.
+  bool between = false;  ///< Between any two of them: in backward one is freed before the other is gathered.
 };
 
 constexpr OwnWork kWays[] = {{true, false}, {true, true}, {false, false}, {false, true}};
 
-/// Of the root, and of all other units around some.
+/// The own work of the root and of all other units around others.
 struct Schedule {
   OwnWork root;
   OwnWork others;
-  bool first_has_no_input_gradient = false;  ///< Which the first unit need not wait for to be freed.
+  bool first_has_no_input_gradient = false;  ///< The first unit is freed without waiting for one.
 };
 
 class Step {
@@ -44,9 +44,9 @@ class Step {
 
   StepMemory run(const StepUnit& root) {
     put_in_order(root);
-    if (options_.accumulates) run_micro_step(root, /*reduce=*/false);
-    run_micro_step(root, /*reduce=*/true);
-    StepMemory memory{parameters_.most, gradients_.most, kept_.most, 0, units_.most};
+    if (options_.accumulates) run_micro_batch(root, /*reduce=*/false);
+    run_micro_batch(root, /*reduce=*/true);
+    StepMemory memory{parameters_.most, gradients_.most, group_shards_.most, 0, units_.most};
     memory.arriving_bytes = beyond_gradients(most_arriving_);
     memory.cast_bytes = beyond_gradients(most_with_casts_) - memory.arriving_bytes;
     for (const auto& [bytes, blocks] : blocks_)
@@ -55,11 +55,11 @@ class Step {
   }
 
  private:
-  void run_micro_step(const StepUnit& root, bool reduce) {
+  void run_micro_batch(const StepUnit& root, bool reduce) {
     reduce_ = reduce;
     forward(root, Place::kRoot, /*with_grad=*/true, order_.size());
     backward(root, Place::kRoot);
-    wanted_ = nullptr;
+    candidate_ = nullptr;
     free_last();
     for (const StepUnit* unit : late_) this->reduce(*unit);
     late_.clear();
@@ -70,7 +70,7 @@ class Step {
 
   static Place below(Place place) { return place == Place::kRoot ? Place::kBelowRoot : Place::kInner; }
 
-  /// Whether the unit runs again in backward.
+  /// Whether the unit is recomputed in backward.
   [[nodiscard]] bool recomputes(const StepUnit& unit, Place place) const {
     return options_.recompute && unit.recomputes && place != Place::kRoot;
   }
@@ -79,26 +79,26 @@ class Step {
     return options_.reshard_after_forward && !unit.stays_gathered;
   }
 
-  /// What runs again in backward runs without grad the first time.
-  /// `end` is behind the units that run one after another: all, or those inside a unit that runs again.
+  /// A unit that is recomputed in backward runs without grad in forward. `end` is past the last unit of this
+  /// run in order_: of all units, or of those inside a recomputed unit.
   void forward(const StepUnit& unit, Place place, bool with_grad, std::size_t end) {
     unshard(unit);
     const std::size_t next = place_of_.at(&unit).begin + 1;
-    if (options_.forward_prefetch && next < end) want(*order_[next]);
-    drop_kept(unit);
+    if (options_.forward_prefetch && next < end) prefetch(*order_[next]);
+    drop_group_shard(unit);
     if (with_grad && !recomputes(unit, place)) hold_casts(unit);
     for (const StepUnit& inner : unit.inner)
       forward(inner, below(place), with_grad && !recomputes(unit, place), end);
     const bool is_resharded = reshards(unit) && place != Place::kRoot;
-    if (is_resharded && options_.reshard_size > 0) keep(unit);
+    if (is_resharded && options_.reshard_size > 0) keep_group_shard(unit);
     if (!with_grad || is_resharded) reshard(unit);
   }
 
   void backward(const StepUnit& unit, Place place, bool is_behind_work = false) {
     if (is_behind_work) free_last();
     unshard(unit);
-    if (options_.backward_prefetch) want_before(unit, recomputes(unit, place));
-    drop_kept(unit);
+    if (options_.backward_prefetch) prefetch_before(unit, recomputes(unit, place));
+    drop_group_shard(unit);
     free_last();
     if (recomputes(unit, place)) {
       hold_casts(unit);
@@ -116,7 +116,7 @@ class Step {
       free_last();
       complete_gradients(unit, place);
     }
-    // What ran again has a backward of its own, which ends before the one around it goes on.
+    // A recomputed unit has a backward of its own, which ends before the outer backward goes on.
     if (recomputes(unit, place)) free_last();
     last_.push_back(&unit);
   }
@@ -139,28 +139,29 @@ class Step {
     ends_.push_back(&unit);
   }
 
-  /// In backward: the first unit inside one that runs again, else the one that ended before it.
-  void want_before(const StepUnit& unit, bool recomputes) {
+  /// In backward: prefetches the first unit inside a recomputed unit, else the unit that ended before this
+  /// one.
+  void prefetch_before(const StepUnit& unit, bool recomputes) {
     const InOrder& place = place_of_.at(&unit);
     if (recomputes && !unit.inner.empty()) {
-      want(*order_[place.begin + 1]);
+      prefetch(*order_[place.begin + 1]);
     } else if (place.end > 0) {
-      want(*ends_[place.end - 1]);
+      prefetch(*ends_[place.end - 1]);
     }
   }
 
-  /// Gathers the unit ahead, now or when there is room for it.
-  void want(const StepUnit& unit) {
-    wanted_ = &unit;
-    gather_wanted();
+  /// Makes the unit the prefetch candidate, which is gathered as soon as there is room.
+  void prefetch(const StepUnit& unit) {
+    candidate_ = &unit;
+    gather_candidate();
   }
 
-  void gather_wanted() {
-    if (wanted_ != nullptr && unsharded_.size() < std::size_t{kMostUnsharded}) unshard(*wanted_);
+  void gather_candidate() {
+    if (candidate_ != nullptr && unsharded_.size() < std::size_t{kMostUnsharded}) unshard(*candidate_);
   }
 
   void unshard(const StepUnit& unit) {
-    if (wanted_ == &unit) wanted_ = nullptr;
+    if (candidate_ == &unit) candidate_ = nullptr;
     if (!unsharded_.insert(&unit).second) return;
     units_.add(1);
     for (const StepBuffer& buffer : unit.buffers) {
@@ -176,27 +177,27 @@ class Step {
       parameters_.now -= buffer.bytes;
       --blocks_[buffer.bytes].now;
     }
-    gather_wanted();
+    gather_candidate();
   }
 
-  [[nodiscard]] std::uint64_t kept_bytes(const StepBuffer& buffer) const {
+  [[nodiscard]] std::uint64_t group_shard_bytes(const StepBuffer& buffer) const {
     return buffer.bytes / static_cast<std::uint64_t>(options_.reshard_size);
   }
 
-  void keep(const StepUnit& unit) {
-    if (!with_kept_.insert(&unit).second) return;
+  void keep_group_shard(const StepUnit& unit) {
+    if (!with_group_shard_.insert(&unit).second) return;
     for (const StepBuffer& buffer : unit.buffers) {
-      kept_.add(kept_bytes(buffer));
-      blocks_[kept_bytes(buffer)].add(1);
+      group_shards_.add(group_shard_bytes(buffer));
+      blocks_[group_shard_bytes(buffer)].add(1);
     }
   }
 
-  // Once its own gather is waited for.
-  void drop_kept(const StepUnit& unit) {
-    if (with_kept_.erase(&unit) == 0) return;
+  // After the unit's own gather.
+  void drop_group_shard(const StepUnit& unit) {
+    if (with_group_shard_.erase(&unit) == 0) return;
     for (const StepBuffer& buffer : unit.buffers) {
-      kept_.now -= kept_bytes(buffer);
-      --blocks_[kept_bytes(buffer)].now;
+      group_shards_.now -= group_shard_bytes(buffer);
+      --blocks_[group_shard_bytes(buffer)].now;
     }
   }
 
@@ -215,12 +216,13 @@ class Step {
     }
   }
 
-  /// The last of its gradients comes.
+  /// The last of the unit's gradients comes.
   void arrive(const StepUnit& unit) {
     const std::uint64_t before = options_.stored_on_host ? 0 : gradients_there_;
     const std::uint64_t reduced = unit.shard_gradient_bytes - early_gradient_bytes(unit);
     std::uint64_t own = unit.arriving_bytes;
-    if (reduce_ && unit.settling_bytes > 0) own = std::max(own, checked_add(reduced, unit.settling_bytes));
+    if (reduce_ && unit.finalizing_bytes > 0)
+      own = std::max(own, checked_add(reduced, unit.finalizing_bytes));
     most_arriving_ = std::max(most_arriving_, checked_add(before, own));
     most_with_casts_ = std::max(most_with_casts_, checked_add(checked_add(before, own), casts_));
     if (with_casts_.erase(&unit) > 0) casts_ -= unit.cast_bytes;
@@ -236,10 +238,10 @@ class Step {
     return options_.stored_on_host ? bytes : bytes - std::min(bytes, gradients_there_);
   }
 
-  /// Of the gradients that the optimizer gets those that are there when the first of the unit's come: the
-  /// flat gradient of what is not cut.
+  /// The part of the optimizer's gradients that exists as soon as the first gradient of the unit comes: the
+  /// flat gradients of parameters that are not sharded.
   [[nodiscard]] std::uint64_t early_gradient_bytes(const StepUnit& unit) const {
-    return options_.one_shard ? unit.shard_gradient_bytes : unit.whole_gradient_bytes;
+    return options_.one_shard ? unit.shard_gradient_bytes : unit.replicated_gradient_bytes;
   }
 
   void reduce(const StepUnit& unit) {
@@ -253,7 +255,7 @@ class Step {
     }
   }
 
-  /// With one shard: gradients that are complete and still unsharded.
+  /// With one shard: how many complete gradients may stay unsharded.
   [[nodiscard]] std::size_t most_waiting() const {
     if (!options_.stored_on_host) return options_.averages ? std::numeric_limits<std::size_t>::max() : 0;
     return kMaxStoring * (options_.averages ? 2 : 1);
@@ -271,29 +273,29 @@ class Step {
   Level units_;
   Level parameters_;
   Level gradients_;
-  Level kept_;
-  std::map<std::uint64_t, Level> blocks_;  // Of the pool, by size.
-  std::uint64_t gradients_there_ = 0;      // Those that the optimizer gets.
-  std::uint64_t most_arriving_ = 0;        // With these.
+  Level group_shards_;
+  std::map<std::uint64_t, Level> blocks_;  // Blocks of the pool by size.
+  std::uint64_t gradients_there_ = 0;      // Gradients that the optimizer reads.
+  std::uint64_t most_arriving_ = 0;        // Including gradients_there_.
   std::uint64_t casts_ = 0;                // Autocast's copies of parameters.
-  std::uint64_t most_with_casts_ = 0;      // Of all three.
+  std::uint64_t most_with_casts_ = 0;      // Including gradients_there_ and arriving gradients.
   struct InOrder {
-    std::size_t begin = 0;      ///< In order_;
-    std::size_t inner_end = 0;  ///< behind all inside it, there, too.
-    std::size_t end = 0;        ///< In ends_.
+    std::size_t begin = 0;      ///< Index in order_.
+    std::size_t inner_end = 0;  ///< Index in order_ past all units inside it.
+    std::size_t end = 0;        ///< Index in ends_.
   };
-  std::vector<const StepUnit*> order_;  // In which they begin to run first,
-  std::vector<const StepUnit*> ends_;   // and in which they end.
+  std::vector<const StepUnit*> order_;  // In the order in which units begin to run.
+  std::vector<const StepUnit*> ends_;   // In the order in which units end.
   std::map<const StepUnit*, InOrder> place_of_;
-  const StepUnit* wanted_ = nullptr;  // The one to be gathered ahead.
+  const StepUnit* candidate_ = nullptr;  // The prefetch candidate.
   std::set<const StepUnit*> unsharded_;
   std::set<const StepUnit*> with_gradients_;
-  std::set<const StepUnit*> with_kept_;
+  std::set<const StepUnit*> with_group_shard_;
   std::set<const StepUnit*> with_casts_;
-  // Whose backward is done, and whose parameters are freed once the next unit has gathered its own: one, and
-  // the units around it that end with it.
+  // Units whose backward is done and whose parameters are freed once the next unit has gathered its own: one
+  // unit, and the units around it that end with it.
   std::vector<const StepUnit*> last_;
-  std::vector<const StepUnit*> late_;  // Whose gradients are reduced at the end of backward.
+  std::vector<const StepUnit*> late_;  // Units whose gradients are reduced at the end of backward.
   std::deque<std::uint64_t> reducing_;
 };
 
@@ -309,7 +311,7 @@ StepMemory memory_of_step(const StepUnit& root, const StepOptions& options) {
         const StepMemory memory = Step(options, {of_root, of_others, first_has_none}).run(root);
         raise(most.parameter_bytes, memory.parameter_bytes);
         raise(most.gradient_bytes, memory.gradient_bytes);
-        raise(most.kept_bytes, memory.kept_bytes);
+        raise(most.group_shard_bytes, memory.group_shard_bytes);
         raise(most.pool_bytes, memory.pool_bytes);
         raise(most.units, memory.units);
         raise(most.arriving_bytes, memory.arriving_bytes);

@@ -9,90 +9,90 @@ namespace accel {
 /// Gradient buffers that may wait for their reduce-scatter at once.
 inline constexpr std::size_t kMaxReducing = 2;
 
-/// If the optimizer works elsewhere: gradients of a shard that may wait for their all-reduce at once, and as
-/// many for the copy to there.
+/// With an offloaded optimizer: gradients of shards that may wait for their all-reduce at once, and as many
+/// that may wait for the copy to the host.
 inline constexpr std::size_t kMaxStoring = 2;
 
 /// Gradients that a communication hook may have under way at once, each with copies of its own.
 inline constexpr std::size_t kMaxHooked = 2;
 
-/// No unit is gathered ahead while so many are unsharded: the root, the one that runs, and another.
+/// No unit is gathered ahead while so many units are unsharded: the root, the unit that runs, and another
+/// one.
 inline constexpr int kMostUnsharded = 3;
 
-/// One flat buffer as far as the memory of a step depends on it.
+/// The sizes of one flat buffer.
 struct StepBuffer {
-  std::uint64_t bytes = 0;           ///< Unsharded.
-  std::uint64_t gradient_bytes = 0;  ///< Of its unsharded gradient; 0: it has none.
+  std::uint64_t bytes = 0;           ///< Bytes of the unsharded parameters.
+  std::uint64_t gradient_bytes = 0;  ///< Bytes of the unsharded gradient; 0 if there is none.
 };
 
 /// A unit, with the units that run inside it.
 struct StepUnit {
   std::vector<StepBuffer> buffers;
   std::vector<StepUnit> inner;             ///< In the order in which they run.
-  std::uint64_t shard_gradient_bytes = 0;  ///< This rank's part of its gradients, as the optimizer gets it.
-  std::uint64_t whole_gradient_bytes = 0;  ///< Of these, of parameters that every rank has whole.
-  /// The most that the gradients of one parameter take before they are in the flat one.
+  std::uint64_t shard_gradient_bytes = 0;  ///< Gradients of this rank's shards, as the optimizer reads them.
+  std::uint64_t replicated_gradient_bytes = 0;  ///< The part of these for replicated parameters.
+  /// The most bytes that the gradients of one parameter take before they are in the flat gradient.
   std::uint64_t arriving_bytes = 0;
-  /// Of this rank's part of one buffer's gradients, reduced, if it is then copied into the dtype of the
-  /// shard.
-  std::uint64_t settling_bytes = 0;
-  /// Of the copies that autocast makes of its parameters in forward, and that backward needs.
+  /// The reduced gradient of one shard, if it is copied into the dtype of the shard.
+  std::uint64_t finalizing_bytes = 0;
+  /// Autocast's copies of the parameters, which forward makes and backward needs.
   std::uint64_t cast_bytes = 0;
-  bool stays_gathered = false;  ///< From forward to backward, as the root.
-  bool recomputes = true;       ///< If units do; the root never does.
+  bool stays_gathered = false;  ///< Stays gathered from forward to backward, as the root does.
+  bool recomputes = true;       ///< Is recomputed if StepOptions::recompute is set. The root never is.
 };
 
-/// What is unsharded during a step, at most.
+/// The most memory of each kind during a step.
 struct StepMemory {
-  std::uint64_t parameter_bytes = 0;  ///< Unsharded parameters at once.
-  std::uint64_t gradient_bytes = 0;   ///< Unsharded gradients at once, those on their way included.
-  std::uint64_t kept_bytes = 0;       ///< What a reshard group keeps for backward, at once.
-  /// What the pool ends up with: blocks are used again for buffers of the same size, and only for those.
+  std::uint64_t parameter_bytes = 0;    ///< Unsharded parameters.
+  std::uint64_t gradient_bytes = 0;     ///< Unsharded gradients, including those that are being reduced.
+  std::uint64_t group_shard_bytes = 0;  ///< Shards of reshard groups, kept for backward.
+  /// The pool at the end of the step. Blocks are reused only for buffers of the same size.
   std::uint64_t pool_bytes = 0;
-  std::size_t units = 0;  ///< With their parameters unsharded at once, the root among them.
-  /// What gradients on their way into flat ones take at most beyond all the shards' gradients, of which some
-  /// are yet to come then, unless these are on the host. Or a reduced one on its way into the shard's dtype.
+  std::size_t units = 0;  ///< Unsharded units at once, including the root.
+  /// Gradients that are not in the flat gradients yet, in addition to the gradients of all shards; some of
+  /// the latter do not exist yet at that moment, unless they are on the host. Or a reduced gradient that is
+  /// being copied into the shard's dtype.
   std::uint64_t arriving_bytes = 0;
-  /// What autocast's copies take at most beyond these: the more gradients there are, the fewer of them.
+  /// Autocast's copies in addition to these. The more gradients exist, the fewer copies do.
   std::uint64_t cast_bytes = 0;
 };
 
 struct StepOptions {
-  bool one_shard = false;  ///< Gradients are not reduced: the shard has them at once,
-  bool averages = false;   ///< or, if there are replicas, at the end of backward,
-  /// or, if it lies there, when they have been copied to the host.
+  bool one_shard = false;  ///< There is no reduce-scatter: gradients are the shard's at once.
+  bool averages = false;   ///< There are replicas, which average the gradients until the end of backward.
+  /// Gradients are copied to the host.
   bool stored_on_host = false;
-  /// Memory of gradients that are not cut is kept from step to step, as ranks on CPUs do.
+  /// Memory of unsharded gradients is kept from step to step, as on CPU ranks.
   bool keeps_blocks = false;
   bool reshard_after_forward = true;
-  /// If not 0, what is resharded after forward is kept for backward by so many ranks, each a part of it.
+  /// Ranks of the reshard group that keeps a unit for backward; 0 if there is none.
   int reshard_size = 0;
-  /// The next unit is gathered while one runs, unless kMostUnsharded are unsharded already.
+  /// The next unit is gathered while a unit runs, unless kMostUnsharded units are unsharded.
   bool forward_prefetch = false;
   bool backward_prefetch = false;
-  /// Gradient accumulation: the gradients of all units wait unsharded for the last micro-step.
+  /// Gradient accumulation: the gradients of all units stay unsharded until the last micro-batch.
   bool accumulates = false;
-  /// Activation checkpointing: a unit runs again in backward, and the units inside it with it, whose
+  /// Activation checkpointing: a unit is recomputed in backward together with the units inside it, whose
   /// gradients are reduced at the end of backward only.
   bool recompute = false;
 };
 
-/// Goes through a step as unit.cpp does it, of the buffers whose parameters are no views of the shard: every
-/// unit runs once, in the order given.
+/// Simulates a step as train/fsdp/unit.cpp runs it, for the buffers whose parameters are not views of the
+/// shard. Every unit runs once, in the given order.
 ///
-/// Forward: a unit gathers its parameters, runs, and frees them, or all but a part of them, the root not
-/// before the end of backward.
-/// Backward: a unit is gathered while the one behind it is still there, for the gradient that starts the one
-/// ends the other; its gradients are copied into a flat buffer, which waits for its reduce-scatter with at
-/// most kMaxReducing others. Gradients of the root, and of units around others, come in until its last
-/// inner unit is done.
-/// Autocast's copies of a unit's parameters are there from its forward with grad, which is the second one of
-/// a unit that runs again, until its gradients are complete.
+/// Forward: a unit gathers its parameters, runs, and frees them, or keeps the shard of its reshard group. The
+/// root frees its parameters at the end of backward. Backward: a unit is gathered while the unit that runs
+/// after it is still unsharded, because the gradient that starts the backward of the one ends that of the
+/// other. The gradients of a unit are copied into a flat buffer, which waits for its reduce-scatter with at
+/// most kMaxReducing others. The gradients of the root, and of a unit around others, may come until the last
+/// inner unit is done. Autocast's copies of a unit's parameters exist from its forward with grad, which is
+/// the recomputation if there is one, until its gradients are complete.
 ///
-/// What a unit computes in front of those inside it, between them, or behind them is not known here: whether
-/// one is freed before the next is gathered, and whose gradients are complete first. So the most of all these
-/// ways is taken, of each number by itself. A step holds no more, and at times a block or
-/// two less.
+/// The structure does not tell what a unit computes before, between and after the units inside it. This
+/// decides whether one unit is freed before the next is gathered, and whose gradients are complete first.
+/// Each number is therefore the maximum over all possibilities. A real step needs no more, and sometimes a
+/// block or two less.
 StepMemory memory_of_step(const StepUnit& root, const StepOptions& options);
 
 }  // namespace accel

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "plan/end_units.hpp"
+#include "plan/embedding_and_head_units.hpp"
 #include "plan/wrap_policy.hpp"
 
 namespace accel {
 namespace {
 
-/// Pre-order with the name's depth tells the tree: a module is finished when the next one is not inside it.
+/// Modules in post-order. In pre-order a module is complete when the next one is not inside it.
 std::vector<ModuleInfo> post_order(const std::vector<ModuleInfo>& pre_order) {
   std::vector<ModuleInfo> result;
   std::vector<ModuleInfo> open;
@@ -43,7 +43,7 @@ std::string innermost(const std::string& fqn, const std::set<std::string>& units
 
 std::unordered_set<std::string> unit_modules(const ModelStructure& model, const core::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);
-  const EndUnits ends = end_units(model, config, wrapped);
+  const EmbeddingAndHeadUnits ends = embedding_and_head_units(model, config, wrapped);
   std::unordered_set<std::string> modules(wrapped.begin(), wrapped.end());
   modules.insert(ends.embeddings.begin(), ends.embeddings.end());
   modules.insert(ends.heads.begin(), ends.heads.end());
@@ -52,7 +52,7 @@ std::unordered_set<std::string> unit_modules(const ModelStructure& model, const 
 
 std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);
-  const EndUnits ends = end_units(model, config, wrapped);
+  const EmbeddingAndHeadUnits ends = embedding_and_head_units(model, config, wrapped);
   std::set<std::string> names(wrapped.begin(), wrapped.end());
   const std::set<std::string> layers = names;
   names.insert(ends.embeddings.begin(), ends.embeddings.end());
@@ -76,13 +76,12 @@ std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpCo
     trainable |= parameter.requires_grad;
     std::string owner = innermost(parameter.fqns.front(), names);
     for (const std::string& fqn : parameter.fqns) {
-      if (parameter.foreign || innermost(fqn, names) != owner) owner.clear();
+      if (parameter.cross_unit || innermost(fqn, names) != owner) owner.clear();
     }
     units[index.at(owner)].parameters.push_back(i);
   }
   if (!trainable)
-    throw Error(ErrorKind::kUsage,
-                "the model has no parameter that requires grad; there is nothing to train");
+    throw Error(ErrorKind::kUsage, "no parameter of the model requires grad, so there is nothing to train");
   return units;
 }
 

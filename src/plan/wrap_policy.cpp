@@ -20,7 +20,7 @@ std::int64_t numel_of(const ParameterInfo& parameter) {
   return numel;
 }
 
-// They have no forward of their own that could gather anything.
+// Containers have no forward that could gather parameters.
 bool is_container(const ModuleInfo& module) {
   return module.class_name == "ModuleList" || module.class_name == "ModuleDict";
 }
@@ -29,8 +29,8 @@ std::vector<std::string> by_class(const ModelStructure& model, const core::FsdpC
   const std::vector<std::string>& classes = config.transformer_layer_cls_to_wrap;
   if (classes.empty()) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("{}: fsdp_transformer_layer_cls_to_wrap is not set, and the model file names no "
-                            "layer classes of its own",
+                fmt::format("{}: fsdp_transformer_layer_cls_to_wrap is not set, and the model file does not "
+                            "name layer classes",
                             config.wrap_origin))
         .hint("list the class names of the layers, separated by commas");
   }
@@ -51,7 +51,7 @@ std::vector<std::string> by_class(const ModelStructure& model, const core::FsdpC
   return names;
 }
 
-// SIZE_BASED_WRAP. Modules are in pre-order: what is below one follows it.
+// SIZE_BASED_WRAP. Modules are in pre-order: the modules inside a module follow it.
 class SizePolicy {
  public:
   SizePolicy(const ModelStructure& model, std::int64_t least, bool without_ignored)
@@ -80,13 +80,13 @@ class SizePolicy {
     for (const ParameterInfo& parameter : model_.parameters) {
       const bool has = std::any_of(parameter.fqns.begin(), parameter.fqns.end(),
                                    [&](const std::string& fqn) { return is_inside(fqn, module); });
-      // Version 2 counts ignored parameters, too.
-      if (has && !(without_ignored && parameter.ignored)) size = checked_add(size, numel_of(parameter));
+      // Version 2 counts replicated parameters, too.
+      if (has && !(without_ignored && parameter.replicated)) size = checked_add(size, numel_of(parameter));
     }
     return size;
   }
 
-  // The first module behind `index` that is not below it.
+  // The index of the first module after `index` that is not inside it.
   std::size_t end_of(std::size_t index) const {
     std::size_t end = index + 1;
     while (end < model_.modules.size() && is_inside(model_.modules[end].name, model_.modules[index].name))
@@ -94,7 +94,7 @@ class SizePolicy {
     return end;
   }
 
-  // Elements that the modules below `index` have been wrapped with.
+  // Wraps modules inside `index` and returns the number of elements in them.
   std::int64_t wrap_below(std::size_t index) {
     std::int64_t wrapped = 0;
     const std::size_t end = end_of(index);

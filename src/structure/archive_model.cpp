@@ -35,10 +35,10 @@ std::string join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
-/// Which tensors some module reads through a unit, by the code of the modules' methods.
-class ForeignFinder {
+/// Finds the tensors that are read across units in the code of the modules' methods.
+class CrossUnitFinder {
  public:
-  ForeignFinder(const ScriptModules& archive, const std::unordered_set<std::string>& units)
+  CrossUnitFinder(const ScriptModules& archive, const std::unordered_set<std::string>& units)
       : archive_(archive) {
     ckpt::for_each_module(archive, [&](const std::string& path, const ScriptModule& module) {
       if (units.contains(path)) units_.insert(&module);
@@ -46,7 +46,7 @@ class ForeignFinder {
   }
 
   std::set<std::size_t> find() {
-    // A module object, not each of its names: what its methods reach is the same from all of them.
+    // Once for each module object, because all its names reach the same tensors.
     for (const ScriptModule& module : archive_.modules) {
       for (const ckpt::AttributePath& path : reads_of(*module.code)) follow(module, path);
     }
@@ -59,7 +59,7 @@ class ForeignFinder {
     if (is_new) {
       for (const ckpt::ScriptMethod& method : code.methods) {
         for (ckpt::AttributePath& path : ckpt::attribute_reads(method.source)) {
-          // Through a unit there is at least the unit and what is read of it.
+          // A path through a unit has at least the unit and the attribute that is read.
           if (path.size() > 1) entry->second.push_back(std::move(path));
         }
       }
@@ -78,18 +78,18 @@ class ForeignFinder {
           declared == module->code->types.end() ? std::string_view() : std::string_view(declared->second);
       const bool last = i + 1 == path.size();
       if (attribute->kind == ScriptAttribute::Kind::kTensor) {
-        // As in the graph, where an Optional[Tensor] is no Tensor.
+        // As in graphs, an Optional[Tensor] does not count as a Tensor.
         if (last && through_unit && (type.empty() || type == "Tensor")) found_.insert(attribute->index);
         return;
       }
       module = &archive_.modules[attribute->index];
-      if (!type.empty() && type != module->type) return;  // An interface, of which only methods are read.
+      if (!type.empty() && type != module->type) return;  // The type is an interface, which has only methods.
       if (last && through_unit) add_parameters(attribute->index);
       through_unit |= units_.contains(module);
     }
   }
 
-  /// Units gather their own when somebody calls them, from wherever they are reached.
+  /// Units gather their own parameters when they are called, whoever calls them.
   void add_parameters(std::size_t index) {
     const ScriptModule& module = archive_.modules[index];
     if (units_.contains(&module) || !added_.insert(index).second) return;
@@ -107,7 +107,7 @@ class ForeignFinder {
   std::set<std::size_t> found_;
 };
 
-/// Of all attributes, however they are kept.
+/// Checks all attributes, parameters and buffers or not.
 void refuse_quantized_attributes(const ScriptModules& archive, const std::string& path,
                                  const ScriptModule& module) {
   for (const ScriptAttribute& attribute : module.attributes) {
@@ -162,13 +162,13 @@ ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& un
                                    tensor.shape,
                                    std::string(ckpt::torch_name(tensor.dtype)),
                                    tensor.requires_grad,
-                                   /*foreign=*/false});
+                                   /*cross_unit=*/false});
     }
   });
   if (units.empty()) return result;
-  for (const std::size_t tensor : ForeignFinder(archive_, units).find()) {
+  for (const std::size_t tensor : CrossUnitFinder(archive_, units).find()) {
     const auto parameter = parameter_of.find(tensor);
-    if (parameter != parameter_of.end()) result.parameters[parameter->second].foreign = true;
+    if (parameter != parameter_of.end()) result.parameters[parameter->second].cross_unit = true;
   }
   return result;
 }

@@ -11,22 +11,22 @@
 
 namespace accel {
 
-/// What a TorchScript file says about a model, read without libtorch and without its data: what ModelFile
-/// gives when it is opened, as far as planning needs it.
+/// The structure of a model in a TorchScript file, read without libtorch and without the tensors' data: the
+/// part of what ModelFile gives that planning needs.
 class ArchiveModel {
  public:
-  /// Throws Error (kUsage) if the file is missing, or is no TorchScript archive.
+  /// Throws Error (kUsage) if the file is missing or is not a TorchScript archive.
   static ArchiveModel open(const std::filesystem::path& path);
 
-  /// Exactly ModelFile::structure() with graph/foreign_reads.hpp over `units`, which are paths of modules:
-  /// modules in pre-order; parameters in module order, tied ones once; those marked foreign that some module
-  /// reads past the boundary of one of `units`. Throws Error (kUsage) for a parameter that is more than a
-  /// dense tensor, and for a quantized model.
+  /// Exactly what ModelFile::structure() gives with cross_unit_reads() over `units`, which are paths of
+  /// modules: the modules in pre-order; the parameters in module order, tied parameters once; `cross_unit`
+  /// set for parameters that are read across one of `units`. Throws Error (kUsage) for a parameter that is
+  /// not a dense tensor, and for a quantized model.
   [[nodiscard]] ModelStructure structure(const std::unordered_set<std::string>& units) const;
 
-  /// Bytes of the tensors that are no parameters, which every rank holds: each storage once.
+  /// Bytes of the tensors that are not parameters, which every rank holds. Each storage counts once.
   [[nodiscard]] std::uint64_t replicated_bytes() const;
-  /// Bytes of the buffers in the model's state dict: without those named in `non_persistent`.
+  /// Bytes of the buffers in the model's state dict, which lacks those named in `non_persistent`.
   [[nodiscard]] std::uint64_t persistent_bytes(const std::vector<std::string>& non_persistent) const;
   /// The extra file `accel.json` that our exporters add; empty if there is none.
   [[nodiscard]] const std::string& accel_json() const { return accel_json_; }

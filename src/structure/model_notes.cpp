@@ -18,7 +18,7 @@ ModelNotes parse_notes(const std::string& text) {
             document.value("non_persistent", std::vector<std::string>{})};
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("the model file's accel.json is wrong: {}", without_json_tag(error.what())));
+                fmt::format("the model file's accel.json is malformed: {}", without_json_tag(error.what())));
   }
 }
 

@@ -34,8 +34,9 @@ ModelOutline ModelOutline::of(const File& file, std::map<std::uint64_t, std::uin
   return outline;
 }
 
-// The file's size, the number of holes, offset and size of each, and all that is between them; each number in
-// 8 bytes as this machine has it, for it never leaves the job.
+// The format: the size of the file, the number of holes, the offset and size of each hole, and all bytes
+// between the holes. Numbers have 8 bytes in the byte order of the machine, because the bytes never leave the
+// job.
 std::vector<std::byte> ModelOutline::to_bytes() const {
   std::vector<std::uint64_t> numbers = {file_bytes_, holes_.size()};
   for (const auto& [offset, bytes] : holes_) {
@@ -85,8 +86,8 @@ void ModelOutline::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset > file_bytes_ || out.size() > file_bytes_ - offset) throw broken("is shorter than what is read");
   const std::uint64_t end = offset + out.size();
   std::fill(out.begin(), out.end(), std::byte{0});
-  std::uint64_t at = 0;     // In the file,
-  std::uint64_t taken = 0;  // and in what is here of it.
+  std::uint64_t at = 0;     // Offset in the file.
+  std::uint64_t taken = 0;  // Offset in rest_.
   const auto copy_until = [&](std::uint64_t until) {
     const std::uint64_t from = std::max(at, offset);
     const std::uint64_t to = std::min(until, end);

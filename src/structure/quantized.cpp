@@ -11,7 +11,7 @@ bool is_packed_type(std::string_view type) {
 }
 
 void refuse_quantized(const std::string& attribute) {
-  throw Error(ErrorKind::kUsage, fmt::format("'{}' is quantized, and cannot be trained", attribute))
+  throw Error(ErrorKind::kUsage, fmt::format("'{}' is quantized and cannot be trained", attribute))
       .hint("export the model as it was before quantization");
 }
 

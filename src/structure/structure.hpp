@@ -11,17 +11,17 @@ namespace accel {
 struct ModuleInfo {
   std::string name;  ///< "layers.3.attn".
   std::string
-      class_name;  ///< The last atom of the TorchScript type name, so that mangled classes count as well.
-  bool ignored = false;  ///< In the configuration's ignored_modules (see fsdp/ignored_modules.hpp).
+      class_name;        ///< The last atom of the TorchScript type name, without the mangling in front of it.
+  bool ignored = false;  ///< Among the configuration's ignored_modules (plan/ignored_modules.hpp).
 };
 
-/// Whether the module or parameter `name` is `module`, or inside of it; all are inside of the root.
+/// Whether the module or parameter `name` is `module` or is inside it. Everything is inside the root.
 inline bool is_at_or_inside(std::string_view name, std::string_view module) {
   return module.empty() ||
          (name.starts_with(module) && (name.size() == module.size() || name[module.size()] == '.'));
 }
 
-/// Whether `name` is inside of `module`, and not that itself.
+/// Whether `name` is inside `module`, and not `module` itself.
 inline bool is_inside(std::string_view name, std::string_view module) {
   return name != module && is_at_or_inside(name, module);
 }
@@ -29,18 +29,18 @@ inline bool is_inside(std::string_view name, std::string_view module) {
 /// The module's path, for messages.
 inline std::string text_of_module(const std::string& name) { return name.empty() ? "(root)" : name; }
 
-/// A parameter, once for all the names under which it occurs.
+/// A parameter, with all the names under which it occurs.
 struct ParameterInfo {
   std::vector<std::string> fqns;  ///< In module order; more than one if the parameter is tied.
   std::vector<std::int64_t> shape;
   std::string dtype;  ///< "float32".
   bool requires_grad = true;
-  bool foreign =
-      false;  ///< Read by a module past the boundary of a wrapped unit (see graph/foreign_reads.hpp).
-  bool ignored = false;  ///< Not sharded: in one of the ignored modules.
+  bool cross_unit = false;  ///< Read across units (train/graph/cross_unit_reads.hpp).
+  bool replicated =
+      false;  ///< Not sharded, as it is in one of the ignored modules: every rank has all of it.
 };
 
-/// What planning needs to know of a model; holds no tensor.
+/// What planning needs to know about a model, without its tensors.
 struct ModelStructure {
   std::vector<ModuleInfo> modules;  ///< Pre-order, siblings in registration order; the root comes first.
   std::vector<ParameterInfo> parameters;

@@ -64,8 +64,8 @@ def test_gradients_come_through_all_that_a_unit_gives(accel, tmp_path, model, bl
     losses, norms = eager(export(tmp_path / "gpt.pt", model, block), ranks)
     options = CHECKPOINTING if checkpointing else {}
     refused = {"PutsItIntoADict": "'blocks.0' changes one of its arguments", "PutsItIntoAList": "'blocks.0' changes one of its arguments",
-               "KeepsItInABuffer": "'blocks.1' keeps a tensor in 'balance', so its gradient would be lost",
-               "IsChanged": "'gain' in 'blocks.1' is changed in place after that has run"}
+               "KeepsItInABuffer": "'blocks.1' stores a tensor in 'balance', so its gradient would be lost",
+               "IsChanged": "'gain' in 'blocks.1' is changed in place after the module has run"}
     if checkpointing and block in refused:
         said = accel("launch", config(tmp_path, ranks, block=block, **options), code=6).stderr
         assert f"activation checkpointing: {refused[block]}" in said

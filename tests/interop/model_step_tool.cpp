@@ -69,7 +69,7 @@ void run_case(const nlohmann::json& spec, Group& group) {
   at::Tensor loss;
   for (int step = 0; step < spec.value("steps", 1); ++step) {
     model.clear_gradients();
-    model.begin_micro_step(/*reduce=*/true);
+    model.begin_micro_batch(/*reduce=*/true);
     loss = model.forward(inputs).toTensor();
     loss.backward();
     model.finish_backward();

@@ -92,7 +92,7 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
   for (int step = 0; step < job.at("steps"); ++step) {
     double loss_sum = 0;
     for (int micro_step = 1; micro_step <= micro_steps; ++micro_step) {
-      model.begin_micro_step(/*reduce=*/micro_step == micro_steps);
+      model.begin_micro_batch(/*reduce=*/micro_step == micro_steps);
       const at::Tensor loss = model.forward(batches[used++ % batches.size()]).toTensor() / micro_steps;
       loss.backward();
       model.finish_backward();

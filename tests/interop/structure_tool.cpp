@@ -1,6 +1,6 @@
 // structure-tool MODEL.pt [CLASS ...]: the model's structure as JSON, as it is read without
-// libtorch; `foreign` is relative to units of the classes. Exit code 1 if libtorch gives another structure,
-// with units of no class, of each that the model has, or of all.
+// libtorch; `cross_unit` is relative to units of the classes. Exit code 1 if libtorch gives another
+// structure, with units of no class, of each that the model has, or of all.
 
 #include <algorithm>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "structure/archive_model.hpp"
-#include "train/graph/foreign_reads.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 #include "train/model/model_file.hpp"
 
 namespace {
@@ -30,7 +30,7 @@ Json to_json(const ModelStructure& model) {
                                       {"shape", parameter.shape},
                                       {"dtype", parameter.dtype},
                                       {"requires_grad", parameter.requires_grad},
-                                      {"foreign", parameter.foreign}});
+                                      {"cross_unit", parameter.cross_unit}});
   }
   return document;
 }
@@ -46,7 +46,7 @@ std::unordered_set<std::string> modules_of(const ModelStructure& model, const Cl
 bool same_as_libtorch(const ArchiveModel& archive, ModelFile& file, const Classes& units) {
   const std::unordered_set<std::string> modules = modules_of(archive.structure({}), units);
   const Json ours = to_json(archive.structure(modules));
-  const Json theirs = to_json(file.structure(foreign_reads(file.module(), modules)));
+  const Json theirs = to_json(file.structure(cross_unit_reads(file.module(), modules)));
   if (ours == theirs) return true;
   std::fprintf(stderr, "%s\nlibtorch gives\n%s\n", ours.dump().c_str(), theirs.dump().c_str());
   return false;

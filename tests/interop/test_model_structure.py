@@ -134,12 +134,12 @@ def test_equals_libtorch_and_python(name, structure, tmp_path):
 
 def test_finds_what_is_read_past_a_units_boundary(structure, tmp_path):
     torch.jit.script(Awkward()).save(str(tmp_path / "model.pt"))
-    foreign = {p["fqns"][0] for p in structure(tmp_path / "model.pt", "Unit")["parameters"] if p["foreign"]}
+    cross_unit = {p["fqns"][0] for p in structure(tmp_path / "model.pt", "Unit")["parameters"] if p["cross_unit"]}
     # Whatever is below a module that is reached through a unit counts, though only one parameter of it is read.
     read = {"units.1.gain", "units.2.frozen", "units.2.named.a.bias", "units.0.layers.0.weight"}
     beside = {"units.0.layers.0.bias", "units.0.layers.1.weight", "units.2.layers.0.bias", "units.2.layers.1.weight",
               "units.2.named.a.weight", "tied"}
-    assert foreign == read | beside
+    assert cross_unit == read | beside
 
 
 @pytest.mark.parametrize("name", ["gpt_scripted", "gpt_traced", "encoder_traced"])
@@ -171,9 +171,9 @@ def test_a_quantized_model_is_refused(accel, tmp_path, make, attribute):
     """By plan, which reads the file without libtorch, and by the ranks."""
     torch.jit.script(make()).save(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 2, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"})
-    assert f"'{attribute}' is quantized, and cannot be trained" in accel("plan", config, code=2).stderr
+    assert f"'{attribute}' is quantized and cannot be trained" in accel("plan", config, code=2).stderr
     said = accel("launch", config, code=6).stderr
-    assert f"'{attribute}' is quantized, and cannot be trained" in said
+    assert f"'{attribute}' is quantized and cannot be trained" in said
     assert "hint: export the model as it was before quantization" in said
 
 

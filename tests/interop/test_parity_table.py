@@ -6,7 +6,7 @@ import json
 import parity_table
 import pytest
 
-# Scripted, with nested units, foreign parameters and running statistics; traced, with units for the embedding and the head.
+# Scripted, with nested units, parameters read across units, and running statistics; traced, with units for the embedding and the head.
 MODELS = ["awkward, nothing in place", "Llama"]
 VARIANTS = list(parity_table.VARIANTS)
 RANKS = 2

@@ -157,6 +157,6 @@ def test_what_the_model_ties_has_to_be_the_same_in_the_weights(accel, tmp_path):
     assert len(train_runs.metrics(tmp_path)) == 1
     other = state["head.weight"].clone()
     other[-1, -1] += 1
-    assert "'tokens.weight' and 'head.weight' are one tensor in the model, but differ there" in launch(**{"head.weight": other})
-    assert "'head.weight' is float32 [2, 48], but one tensor with 'tokens.weight' in the model" in launch(
+    assert "'tokens.weight' and 'head.weight' are tied in the model, but their values differ in the weights" in launch(**{"head.weight": other})
+    assert "'head.weight' is float32 [2, 48], but it is tied in the model to 'tokens.weight'" in launch(
         **{"head.weight": other[:2].clone()})

@@ -25,19 +25,19 @@ TIED = "a tied parameter is the root's, which is gathered as long"
 NOTHING_WRAPPED = "without wrapped modules there are no units but the root"
 NO_EMBEDDING = "a file does not say which its embedding is; modules of a class ...Embedding and Linear of one shape are taken"
 TWICE = "Accelerate shards it once more for its second unit; here it is in the outer one, or the root's if it is tied"
-FOREIGN = "read by a module outside, which no call of the unit announces: fully_shard would not gather it for that"
+CROSS_UNIT = "read by a module outside, which no call of the unit announces: fully_shard would not gather it for that"
 MEANT = {
     "gpt": {(S100, S1000): {("gpt.head and gpt.tokens", ""): TIED}},
     "TransformerEncoder": {
         (BY_CLASS, S3000): {("", "embedding"): NO_EMBEDDING, ("", "head"): NO_EMBEDDING},
-        (BY_CLASS, S100, S1000): {("encoder.layers.0", ""): FOREIGN},
-        (S100, S1000): {("encoder.layers.0.self_attn", ""): FOREIGN, ("encoder.layers.1.self_attn", ""): FOREIGN},
-        (S100,): {(f"encoder.layers.{layer}.{part}", ""): FOREIGN
+        (BY_CLASS, S100, S1000): {("encoder.layers.0", ""): CROSS_UNIT},
+        (S100, S1000): {("encoder.layers.0.self_attn", ""): CROSS_UNIT, ("encoder.layers.1.self_attn", ""): CROSS_UNIT},
+        (S100,): {(f"encoder.layers.{layer}.{part}", ""): CROSS_UNIT
                   for layer in (0, 1) for part in ("linear1", "linear2", "self_attn.out_proj")}},
     "TransformerEncoder, traced": {
         (BY_CLASS, S3000): {("", "embedding"): NO_EMBEDDING, ("", "head"): NO_EMBEDDING},
-        (S100,): {(f"encoder.layers.{layer}.self_attn.out_proj", ""): FOREIGN for layer in (0, 1)}},
-    "LSTM": {(S100, S1000): {("embedding", ""): FOREIGN}},
+        (S100,): {(f"encoder.layers.{layer}.self_attn.out_proj", ""): CROSS_UNIT for layer in (0, 1)}},
+    "LSTM": {(S100, S1000): {("embedding", ""): CROSS_UNIT}},
     "Llama": {
         (BY_CLASS,): {("model.model.norm + model.lm_head", ""): NORM,
                       ("model.model.norm + model.lm_head", "model.lm_head"): NORM},
@@ -73,7 +73,7 @@ MEANT = {
         (S10000,): {("model.bert and model.bert.embeddings.word_embeddings and model.cls.predictions.decoder", ""): TIED,
                     (" and model.cls.predictions.decoder", ""): TWICE,
                     # The rest of bert.embeddings: the traced head reads the tied weight through that.
-                    ("model.bert", ""): FOREIGN}},
+                    ("model.bert", ""): CROSS_UNIT}},
     "T5": {
         (BY_CLASS, BY_NONE): {(" and model.shared + model.lm_head", ""): TIED},
         (S100, S1000): {("model.decoder.embed_tokens and model.encoder.embed_tokens and model.lm_head and model.shared", ""): TIED},

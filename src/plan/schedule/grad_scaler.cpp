@@ -20,11 +20,11 @@ void GradScaler::update(bool overflowed, std::int64_t step) {
     if (scale_ >= core::kLeastScale) return;
     throw Error(
         ErrorKind::kFailure,
-        fmt::format("step {}: gradients are infinite or NaN in float16, though the loss is multiplied "
-                    "by no more than {:.3g}",
+        fmt::format("step {}: gradients are infinite or NaN in float16, although the loss is multiplied "
+                    "by only {:.3g}",
                     step, scale_ / config_.backoff_factor))
         .hint(
-            "try mixed_precision: bf16, or a smaller learning rate; a scale of the loss would no longer "
+            "try mixed_precision: bf16, or a smaller learning rate; a smaller scale of the loss would not "
             "help");
   }
   if (++growth_tracker_ < config_.growth_interval) return;

@@ -7,15 +7,15 @@
 namespace accel {
 
 /// The factor by which the loss is multiplied before backward, so that small gradients are not lost in
-/// float16; it is found by trying, as torch.amp.GradScaler does: it falls when a gradient overflows, and
-/// grows when none has for a while.
+/// float16. It is adapted as torch.amp.GradScaler does: it falls when a gradient overflows, and grows after a
+/// number of steps without an overflow.
 ///
-/// The gradients of a step are those of the scaled loss. Where they are finite they are multiplied by
-/// inverse(), and the optimizer makes its step; where one is not, on any rank, the step is skipped. update()
-/// follows in both cases, with the same argument on every rank.
+/// The gradients of a step are those of the scaled loss. If all of them are finite on all ranks, they are
+/// multiplied by inverse() and the optimizer makes its step. Otherwise the step is skipped. update() follows
+/// in both cases, with the same arguments on every rank.
 class GradScaler {
  public:
-  /// What goes into a checkpoint, beside the configuration.
+  /// The state in a checkpoint, beside the configuration.
   struct State {
     double scale = 0;
     std::int64_t growth_tracker = 0;  ///< Steps without an overflow since the scale last changed.
@@ -23,21 +23,21 @@ class GradScaler {
 
   explicit GradScaler(const core::GradScalerConfig& config);
 
-  /// Of the loss of the next backward.
+  /// The factor for the loss of the next backward.
   [[nodiscard]] double scale() const { return scale_; }
-  /// Of the gradients of that backward, rounded as torch does.
+  /// The factor for the gradients of that backward, rounded as in torch.
   [[nodiscard]] double inverse() const;
   [[nodiscard]] State state() const { return {scale_, growth_tracker_}; }
   [[nodiscard]] const core::GradScalerConfig& config() const { return config_; }
 
-  /// After step `step`, in which a gradient was infinite or NaN, or none. Not after one whose loss was: no
-  /// scale is to blame for that. That the scale falls below core::kLeastScale is an Error of kind kFailure
-  /// that names the step.
+  /// Call after step `step`; `overflowed` says whether a gradient was infinite or NaN. Do not call it after a
+  /// step whose loss was infinite or NaN, which no scale can cause. A scale below core::kLeastScale is an
+  /// Error of kind kFailure that names the step.
   void update(bool overflowed, std::int64_t step);
 
  private:
   core::GradScalerConfig config_;
-  float scale_;  // As in torch.
+  float scale_;  // float, as in torch.
   std::int64_t growth_tracker_ = 0;
 };
 

@@ -31,7 +31,7 @@ double lr_factor(const core::SchedulerConfig& config, std::int64_t step, std::in
     const double factor = 0.5 * (1 + std::cos(std::numbers::pi * progress));
     return std::max(0.0, factor * (1 - config.min_lr_ratio) + config.min_lr_ratio);
   }
-  throw Error(ErrorKind::kUsage, fmt::format("no such learning-rate schedule: '{}'", config.type));
+  throw Error(ErrorKind::kUsage, fmt::format("unknown learning-rate schedule '{}'", config.type));
 }
 
 }  // namespace accel

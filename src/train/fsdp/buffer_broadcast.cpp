@@ -14,14 +14,15 @@
 namespace accel::train {
 namespace {
 
-// On all ranks, or those that write would leave rank 0 to wait for them.
+// Checked on all ranks: if only the ranks that write threw, rank 0 would wait for them.
 void require_writable(const std::string& name, const at::Tensor& buffer) {
   if (at::has_internal_overlap(buffer) != at::MemOverlap::Yes) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("buffer '{}' is expanded: several of its elements are one in memory, so it cannot "
-                          "be made rank 0's on all ranks, as MULTI_CPU and MULTI_GPU do",
-                          name))
-      .hint("export the model with that buffer as .clone() makes it");
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("buffer '{}' is expanded: several of its elements share memory, so rank 0's values cannot "
+                  "be broadcast into it, as MULTI_CPU and MULTI_GPU do",
+                  name))
+      .hint("export the model with a .clone() of that buffer");
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ BufferBroadcast::BufferBroadcast(const torch::jit::Module& module, Group& group)
 void BufferBroadcast::before_forward() {
   if (!due_ || !has_buffers_ || group_.size() == 1) return;
   const at::NoGradGuard no_grad;
-  // Looked up anew: a forward may have put another tensor into a slot.
+  // The buffers are looked up anew: a forward may have put another tensor into a slot.
   std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
   for (const auto& [name, buffer] : module_.named_buffers(/*recurse=*/true)) {
     if (buffer.numel() == 0) continue;

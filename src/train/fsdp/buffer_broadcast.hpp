@@ -6,9 +6,9 @@
 
 namespace accel::train {
 
-/// Gives all ranks rank 0's buffers of a model (running statistics, ...) before a forward, as
-/// DistributedDataParallel does with `broadcast_buffers`: before the first, and before each that follows one
-/// whose backward reduced the gradients, in training and evaluation alike.
+/// Broadcasts rank 0's buffers of a model (running statistics, ...) to all ranks before a forward, as
+/// DistributedDataParallel does with `broadcast_buffers`. It does so before the first forward, and before
+/// each forward that follows a backward with reduced gradients, in training and in evaluation.
 ///
 /// Source: torch/nn/parallel/distributed.py, _pre_forward, _post_forward and _sync_buffers.
 class BufferBroadcast {
@@ -16,8 +16,8 @@ class BufferBroadcast {
   /// `module` and `group` must outlive it. A model without buffers costs nothing.
   BufferBroadcast(const torch::jit::Module& module, Group& group);
 
-  /// Collective. One broadcast for each dtype that the buffers have. An expanded buffer, which nothing can be
-  /// written into, is an Error of kind kUsage on every rank.
+  /// Collective. There is one broadcast for each dtype that the buffers have. An expanded buffer cannot be
+  /// written and is an Error of kind kUsage on every rank.
   void before_forward();
   void after_forward(bool reduces) { due_ = reduces; }
 

@@ -16,7 +16,7 @@ struct BufferPool::Block {
 
 namespace {
 
-// Which is a NaN of every floating type.
+// A byte that makes a NaN of every floating type.
 constexpr int kPoison = 0xFF;
 
 }  // namespace
@@ -37,7 +37,7 @@ BufferPool::~BufferPool() {
 at::DataPtr BufferPool::allocate(std::size_t bytes) {
   at::DataPtr data = allocate_clean(bytes);
   if (poison_ && bytes > 0) {
-    // On the current stream, behind what may still use the memory.
+    // On the current stream, after all work that may still use the memory.
     at::for_blob(data.get(), {static_cast<std::int64_t>(bytes)})
         .options(at::TensorOptions().dtype(at::kByte).device(device_))
         .target_device(device_)

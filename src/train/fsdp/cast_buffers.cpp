@@ -12,14 +12,14 @@ namespace accel::train {
 CastBuffers cast_buffers(const torch::jit::Module& root, const ModelStructure& structure,
                          at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
-  std::unordered_set<std::string> kept;
+  std::unordered_set<std::string> uncast;
   for (const ModuleInfo& module : structure.modules) {
-    if (module.ignored || is_batch_norm(module)) kept.insert(module.name);
+    if (module.ignored || is_batch_norm(module)) uncast.insert(module.name);
   }
   CastBuffers result;
   std::unordered_map<const at::TensorImpl*, at::Tensor> copies;
   for (const auto& module : root.named_modules()) {
-    if (kept.contains(module.name)) continue;
+    if (uncast.contains(module.name)) continue;
     const auto object = module.value._ivalue();
     const c10::ClassTypePtr type = module.value.type();
     for (std::size_t slot = 0; slot < type->numAttributes(); ++slot) {

@@ -11,35 +11,35 @@
 
 namespace accel::train {
 
-/// How the flat gradient of one buffer that every rank has whole becomes the mean of all ranks, if it is not
-/// by an all-reduce as it is: what DistributedDataParallel calls a communication hook, with the buffer as its
+/// Takes the mean of a flat gradient over all ranks by other means than an all-reduce of the gradient itself,
+/// for a buffer with one shard: what DistributedDataParallel calls a communication hook. The buffer is the
 /// bucket.
 ///
-/// Source: torch, fp16_compress_hook, bf16_compress_hook and powerSGD_hook, each as it is or in
-/// fp16_compress_wrapper or bf16_compress_wrapper; division, sum and casts in their order.
+/// Source: torch, fp16_compress_hook, bf16_compress_hook and powerSGD_hook, each alone or in
+/// fp16_compress_wrapper or bf16_compress_wrapper. Divisions, sums and casts come in torch's order.
 class CommHook {
  public:
-  /// Null if the configuration has none. `seeds` are for the buffers of one model together.
+  /// Returns null if the configuration has no hook. All buffers of a model share one `seeds`.
   static std::unique_ptr<CommHook> make(const core::DdpConfig& config, const FlatLayout& layout,
                                         const std::shared_ptr<NumpyRandom>& seeds);
 
   CommHook(const core::DdpConfig& config, const FlatLayout& layout,
            const std::shared_ptr<NumpyRandom>& seeds);
 
-  /// `gradient` [layout.numel()] is that of this rank; finish() makes it the mean over the ranks of `group`.
-  /// Both are collective, and no other gradient of the buffer comes in between.
+  /// Starts with this rank's `gradient` [layout.numel()]; finish() replaces it by the mean over the ranks of
+  /// `group`. Both are collective, and each start() is followed by its finish().
   void start(Group& group, const at::Tensor& gradient);
   void finish();
-  /// After a step whose gradient was infinite or NaN: what is kept for the next one begins anew. On all ranks
-  /// alike.
+  /// Drops the state that is kept from step to step. For a step whose gradient was infinite or NaN, on all
+  /// ranks.
   void forget();
 
  private:
-  std::optional<at::ScalarType> outer_dtype_;  // Of the wrapper,
-  std::optional<at::ScalarType> inner_dtype_;  // and of what is sent, unless it is low_rank_'s.
+  std::optional<at::ScalarType> outer_dtype_;  // The wrapper's dtype.
+  std::optional<at::ScalarType> inner_dtype_;  // The dtype that is sent; none if low_rank_ sends.
   std::optional<PowerSgd> low_rank_;
 
-  // Between start() and finish(). One of them may be the other.
+  // Set between start() and finish(). Several of them may be the same tensor.
   at::Tensor gradient_;
   at::Tensor outer_;
   at::Tensor inner_;

@@ -40,16 +40,17 @@ void FlatBuffer::start_unshard(const MeshGroups& groups) {
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
   storage->set_data_ptr_noswap(pool_->allocate(bytes));
   storage->set_nbytes(bytes);
-  if (kept_.defined()) {
-    gather_ = groups.reshard()->all_gather(full_, kept_);
+  if (group_shard_.defined()) {
+    gather_ = groups.reshard()->all_gather(full_, group_shard_);
   } else {
     gather_shard(groups.shard());
   }
   unsharded_ = true;
 }
 
-// In the dtype of the unsharded parameters, so that half of the bytes travel if it has half of them: the
-// shard is cast to where it belongs, and gathered from there. So it is if it comes from elsewhere.
+// The gather is in the dtype of the unsharded parameters, so that 16-bit parameters send half of the bytes:
+// the shard is cast into its place in the flat buffer and gathered from there. An offloaded shard is copied
+// there.
 void FlatBuffer::gather_shard(Group& group) {
   if (dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
     gather_ = group.all_gather(full_, shard_);
@@ -68,7 +69,7 @@ void FlatBuffer::wait_for_gather() {
 
 void FlatBuffer::finish_unshard() {
   wait_for_gather();
-  kept_.reset();
+  group_shard_.reset();
 }
 
 void FlatBuffer::reshard() {
@@ -80,15 +81,14 @@ void FlatBuffer::reshard() {
   unsharded_ = false;
 }
 
-// What autograd and the engine do to them changes no version.
+// Autograd and the engine do not change the versions of the parameters.
 void FlatBuffer::require_unchanged() const {
   if (!unsharded_ || is_alias_) return;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i]._version() == 0) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("parameter '{}' is changed in place while the model runs, which "
-                            "its shards would not keep",
-                            layout_.parameters[i].spec.fqns.front()))
+    throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' is changed in place while the model runs; its "
+                                               "shards would lose the change",
+                                               layout_.parameters[i].spec.fqns.front()))
         .hint("compute with a changed copy instead, or train with distributed_type: MULTI_CPU or MULTI_GPU");
   }
 }
@@ -104,8 +104,8 @@ void FlatBuffer::reshard_to(const Group& group) {
   require_unchanged();
   const at::NoGradGuard no_grad;
   const std::int64_t part = layout_.numel() / group.size();
-  kept_ = pool_->empty(part, dtypes_.compute);
-  kept_.copy_(full_.narrow(0, group.rank() * part, part));
+  group_shard_ = pool_->empty(part, dtypes_.compute);
+  group_shard_.copy_(full_.narrow(0, group.rank() * part, part));
   reshard();
 }
 
@@ -129,7 +129,7 @@ void FlatBuffer::add_gradient(std::size_t index, const at::Tensor& gradient) {
   }
   require_flat_gradient();
   at::Tensor part = part_of(flat_gradient_, index);
-  // Of an embedding with sparse=True: where its zeros are is not worth more than what is reduced anyway.
+  // Embeddings with sparse=True have sparse gradients. The reduction is dense anyway.
   const at::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
   if (has_gradient_[index]) {
     part.add_(dense);
@@ -171,7 +171,7 @@ void FlatBuffer::finish_average() {
   average_.wait();
 }
 
-void FlatBuffer::settle_gradient() {
+void FlatBuffer::finalize_gradient() {
   const at::NoGradGuard no_grad;
   mean_.end(gradient_);
   if (!storage_->is_apart()) {
@@ -183,7 +183,7 @@ void FlatBuffer::settle_gradient() {
   store_ = storage_->store(stored_gradient_, reduced_);
 }
 
-void FlatBuffer::let_go_of_reduced() {
+void FlatBuffer::release_reduced() {
   if (store_ != nullptr) std::exchange(store_, nullptr)->join();
   reduced_.reset();
 }

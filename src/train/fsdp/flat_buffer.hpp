@@ -16,24 +16,25 @@
 
 namespace accel::train {
 
-/// Of a flat buffer. They differ in mixed precision only.
+/// The dtypes of a flat buffer. They differ in mixed precision only.
 struct BufferDtypes {
-  at::ScalarType shard = at::kFloat;    ///< Of the shard and its gradient, for the optimizer.
-  at::ScalarType compute = at::kFloat;  ///< Of the unsharded parameters.
-  at::ScalarType reduce = at::kFloat;   ///< Of the unsharded gradient.
+  at::ScalarType shard = at::kFloat;    ///< Dtype of the shard and its gradient, which the optimizer reads.
+  at::ScalarType compute = at::kFloat;  ///< Dtype of the unsharded parameters.
+  at::ScalarType reduce = at::kFloat;   ///< Dtype of the unsharded gradient.
 
   static BufferDtypes all(at::ScalarType dtype) { return {dtype, dtype, dtype}; }
 };
 
 /// The parameters of one unit that share a dtype and requires_grad, as one flat buffer.
 ///
-/// This rank keeps its shard, and the gradient of it for the optimizer, in a storage, which may be apart from
-/// the device that computes; all else is on that device. Unsharded, the parameters are views of the flat
-/// buffer's storage: the all-gather writes straight into them. Resharding frees the storage's memory and
-/// keeps the tensors. With one shard that is the whole buffer, and the parameters are views of it for good,
-/// unless they compute in another dtype or elsewhere: then they are a copy.
+/// Each rank keeps its shard, and the gradient of its shard for the optimizer, in a storage that may be
+/// offloaded. All other tensors are on the device that computes. The unsharded parameters are views of the
+/// flat buffer's storage, so that the all-gather writes straight into them. Resharding frees the memory of
+/// that storage and keeps the tensors. With one shard the shard is the whole buffer, and the parameters are
+/// permanent views of it. If they compute in another dtype, or the shard is offloaded, they are a copy.
 ///
-/// unshard, reduce and average are collective: every rank calls them for the same buffers in the same order.
+/// The functions that unshard, reduce and average are collective: every rank calls them for the same buffers
+/// in the same order.
 class FlatBuffer {
  public:
   FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable, std::shared_ptr<BufferPool> pool,
@@ -43,7 +44,7 @@ class FlatBuffer {
 
   [[nodiscard]] const FlatLayout& layout() const { return layout_; }
   [[nodiscard]] bool trainable() const { return trainable_; }
-  /// Of the shard.
+  /// The dtype of the shard.
   [[nodiscard]] at::ScalarType dtype() const { return dtypes_.shard; }
   /// This rank's elements: [layout().shard_numel].
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
@@ -55,37 +56,39 @@ class FlatBuffer {
   void start_unshard(const MeshGroups& groups);
   void finish_unshard();
   void reshard();
-  /// Throws an Error of kind kUsage if a parameter has been changed in place, which reshard() would forget;
-  /// with one shard it would not.
+  /// Throws an Error of kind kUsage if a parameter has been changed in place, because reshard() would lose
+  /// the change. Parameters that are views of the shard would keep it, and are not checked.
   void require_unchanged() const;
   /// Whether the memory of `tensor` is that of the unsharded parameters, and reshard() frees it.
   [[nodiscard]] bool frees_memory_of(const at::Tensor& tensor) const;
-  /// Instead of reshard(): keeps a larger part than the shard, which the ranks of `group` have between them.
+  /// Reshards to the reshard group: like reshard(), but this rank keeps its part of the parameters, cut over
+  /// the ranks of `group` only, so that the next unshard gathers over fewer ranks.
   void reshard_to(const Group& group);
-  /// Forgets the part that reshard_to() kept.
-  void drop_kept() { kept_.reset(); }
+  /// Frees the part that reshard_to() kept.
+  void drop_group_shard() { group_shard_.reset(); }
   [[nodiscard]] bool is_unsharded() const { return unsharded_; }
 
   /// Adds the gradient of parameter `index` to the flat gradient. Gradients add up over calls until reduce.
   void add_gradient(std::size_t index, const at::Tensor& gradient);
-  /// Starts the reduce-scatter of the flat gradient to the mean over the shard group; parameters without a
-  /// gradient count as zero. With one shard there is nothing to wait for.
+  /// Starts the reduce-scatter of the flat gradient to its mean over the shard group. The gradient of a
+  /// parameter that has none counts as zero. With one shard there is no reduce-scatter.
   void start_reduce(Group& shard_group);
   void finish_reduce();
-  /// How start_average() and finish_average() take the mean from now on; null: by an all-reduce. For buffers
-  /// of one shard, whose gradients are float32.
+  /// Sets how start_average() and finish_average() take the mean from now on. Null means an all-reduce. Only
+  /// for buffers of one shard, whose gradients are float32.
   void set_comm_hook(std::unique_ptr<CommHook> hook) { hook_ = std::move(hook); }
   [[nodiscard]] CommHook* comm_hook() const { return hook_.get(); }
-  /// After finish_reduce(): the mean over the ranks of `group`, which have the same shard.
+  /// Takes the mean over the ranks of `group`, which have the same shard. Follows finish_reduce().
   void start_average(Group& group);
   void finish_average();
-  /// After these: brings the gradient into the dtype of the shard, and into the storage. If that is apart,
-  /// let_go_of_reduced() must follow, and StorageDevice::synchronize() before the gradient is read.
-  void settle_gradient();
-  void let_go_of_reduced();
-  [[nodiscard]] bool is_stored_apart() const { return storage_->is_apart(); }
+  /// Brings the reduced gradient into the dtype of the shard and into the storage. Follows finish_reduce()
+  /// and finish_average(). If the storage is offloaded, release_reduced() must follow, and
+  /// StorageDevice::synchronize() before the gradient is read.
+  void finalize_gradient();
+  void release_reduced();
+  [[nodiscard]] bool is_offloaded() const { return storage_->is_apart(); }
   [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
-  /// The gradient of this rank's shard after all these, until clear_gradient().
+  /// The gradient of this rank's shard, from finalize_gradient() until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }
   void clear_gradient() { gradient_.reset(); }
   /// Which parameters got a gradient from this rank's calls of add_gradient() before the last start_reduce().
@@ -104,22 +107,22 @@ class FlatBuffer {
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;
   at::Tensor shard_;
-  at::Tensor full_;  ///< [numel], on the storage that the parameters are views of.
+  at::Tensor full_;  ///< [numel]; shares its storage with the parameters.
   std::vector<at::Tensor> parameters_;
   bool is_alias_ = false;  ///< The parameters are views of the shard.
   bool unsharded_ = false;
-  std::unique_ptr<Copy> fetch_;  ///< Of the shard, in front of the gather.
+  std::unique_ptr<Copy> fetch_;  ///< Copies the shard to the device before the gather.
   Pending gather_;
-  at::Tensor kept_;  ///< Between forward and backward, if a group of ranks keeps the buffer.
+  at::Tensor group_shard_;  ///< This rank's part for the reshard group, between forward and backward.
 
-  at::Tensor flat_gradient_;  ///< [numel], while gradients are coming in.
+  at::Tensor flat_gradient_;  ///< [numel], while gradients are added to it.
   std::vector<bool> has_gradient_;
   at::Tensor gradient_;
   Pending reduce_;
   std::unique_ptr<CommHook> hook_;
   Pending average_;
-  at::Tensor stored_gradient_;  ///< Where it goes if the storage is apart; kept over steps, as it is pinned.
-  at::Tensor reduced_;          ///< What is being copied there.
+  at::Tensor stored_gradient_;  ///< In an offloaded storage. Kept over steps because it is pinned.
+  at::Tensor reduced_;          ///< The gradient that is being copied to stored_gradient_.
   std::unique_ptr<Copy> store_;
 };
 

@@ -7,26 +7,26 @@
 
 namespace accel::train {
 
-/// How gradients of a mesh's ranks become their mean: a reduce-scatter over the shards, an all-reduce over
-/// the replicas.
+/// Takes the mean of gradients over the ranks of a mesh: a reduce-scatter over the shards, then an all-reduce
+/// over the replicas.
 ///
-/// Both take the mean themselves, but in float16, where the sum of N gradients may overflow though its mean
-/// does not, and a gradient that is divided by N may vanish: there they take the sum of what was divided by
-/// about the square root of N before, and the rest is divided after.
+/// In most dtypes the collectives take the mean. In float16 the sum of N gradients may overflow though its
+/// mean does not, and a gradient divided by N may vanish. There the gradients are divided by about the square
+/// root of N first, the collectives take sums, and the rest of the division follows.
 ///
 /// Source: torch, _get_gradient_divide_factors of fully_shard, bit for bit.
 class GradientMean {
  public:
   GradientMean(const Mesh& mesh, at::ScalarType dtype);
 
-  /// Before the first collective.
+  /// Call before the first collective.
   void begin(const at::Tensor& gradient) const;
   Pending reduce_scatter(Group& shards, const at::Tensor& out, const at::Tensor& in) const;
   Pending all_reduce(Group& replicas, const at::Tensor& gradient) const;
-  /// After the last.
+  /// Call after the last collective.
   void end(const at::Tensor& gradient) const;
 
-  /// By what is divided: 1 for dtypes that the collectives take the mean of.
+  /// The divisors: 1 for dtypes of which the collectives take the mean.
   [[nodiscard]] double before() const { return before_; }
   [[nodiscard]] double after() const { return after_; }
 

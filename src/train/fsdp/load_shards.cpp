@@ -45,9 +45,9 @@ void scatter_shards(WeightSource* weights, const ShardTarget& target, const Mesh
   const at::NoGradGuard no_grad;
   const FlatBuffer& buffer = target.buffer;
   const FlatLayout& layout = buffer.layout();
-  // Collectives take tensors of the device that computes.
+  // Collectives take tensors on the device that computes.
   const at::Tensor own =
-      buffer.is_stored_apart()
+      buffer.is_offloaded()
           ? at::empty({layout.shard_numel}, buffer.shard().options().device(buffer.compute_device()))
           : buffer.shard();
   at::Tensor whole;
@@ -56,14 +56,14 @@ void scatter_shards(WeightSource* weights, const ShardTarget& target, const Mesh
     if (whole.defined()) at::Tensor(own).copy_(whole);
     groups.world().broadcast(own);
   } else {
-    // Once to each rank of the first replica, from which those of the others have theirs.
+    // Rank 0 scatters to the first replica, which broadcasts to the others.
     std::vector<at::Tensor> parts;
     if (whole.defined()) parts = whole.split(layout.shard_numel);
     if (groups.place().replica == 0) groups.shard().scatter(own, std::move(parts));
     whole.reset();
     groups.replicate().broadcast(own);
   }
-  if (buffer.is_stored_apart()) at::Tensor(buffer.shard()).copy_(own);
+  if (buffer.is_offloaded()) at::Tensor(buffer.shard()).copy_(own);
 }
 
 }  // namespace accel::train

@@ -11,23 +11,23 @@ namespace accel::train {
 
 /// Where a parameter's elements come from.
 struct ShardSource {
-  std::size_t parameter = 0;          ///< Index in the structure.
-  at::ScalarType dtype = at::kFloat;  ///< As the source gives it; converted if the shard has another.
+  std::size_t parameter = 0;  ///< Index in the structure.
+  at::ScalarType dtype =
+      at::kFloat;  ///< The dtype that the source gives. Converted if the shard has another one.
 };
 
 /// A flat buffer whose shard is to be filled.
 struct ShardTarget {
   std::reference_wrapper<FlatBuffer> buffer;
-  std::vector<ShardSource> sources;  ///< Of the buffer's parameters.
-  int shard = 0;                     ///< This rank's.
+  std::vector<ShardSource> sources;  ///< One for each parameter of the buffer.
+  int shard = 0;                     ///< Index of this rank's shard.
 };
 
-/// Fills the shard with the bytes of its own elements, read from `weights`; no other byte of the parameters
-/// is read.
+/// Fills the shard with its elements, read from `weights`. No other byte of the parameters is read.
 void load_shard(WeightSource& weights, const ShardTarget& target);
 
-/// Fills the shards of all ranks of `groups` with what rank 0 reads: all of the buffer, which it holds
-/// meanwhile, and nobody else does. `weights` is null on the other ranks. Collective.
+/// Fills the shards of all ranks of `groups` with what rank 0 reads. Rank 0 alone holds the whole buffer
+/// meanwhile. `weights` is null on the other ranks. Collective.
 void scatter_shards(WeightSource* weights, const ShardTarget& target, const MeshGroups& groups);
 
 }  // namespace accel::train

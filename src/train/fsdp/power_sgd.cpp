@@ -10,8 +10,8 @@
 namespace accel::train {
 namespace {
 
-// A column of zeros becomes NaN without epsilon, as in torch. Zeros would be worse: no factor of them ever
-// gets away from there, and the parameter would silently never be trained.
+// Without epsilon a column of zeros becomes NaN, as in torch. Zeros would be worse: a factor of zeros stays
+// zero, and the parameter would silently never be trained.
 void gram_schmidt(const at::Tensor& matrices, double epsilon) {
   const std::int64_t columns = matrices.size(2);
   for (std::int64_t i = 0; i < columns; ++i) {
@@ -43,7 +43,7 @@ at::Tensor PowerSgd::m(const LowRankMatrix& matrix) const {
 }
 
 at::Tensor PowerSgd::p(const LowRankMatrix& matrix) const {
-  return sent_.narrow(0, plan_.whole_numel + matrix.p_offset, matrix.rows * matrix.rank)
+  return sent_.narrow(0, plan_.uncompressed_numel + matrix.p_offset, matrix.rows * matrix.rank)
       .view({1, matrix.rows, matrix.rank});
 }
 
@@ -70,13 +70,13 @@ void PowerSgd::finish() {
   const at::NoGradGuard no_grad;
   pending_.wait();
   if (sent_.defined()) {
-    take_whole();
+    take_uncompressed();
     if (plan_.q_numel > 0) {
       compute_qs();
       group_->all_reduce_sum(qs_).wait();
       decompress();
     }
-    // What was to be sent, less what was.
+    // The error is what was to be sent minus what was sent.
     if (config_.use_error_feedback) error_.sub_(gradient_);
     if (!config_.warm_start) qs_.reset();
     sent_.reset();
@@ -89,7 +89,7 @@ void PowerSgd::forget() {
   qs_.reset();
 }
 
-// Leaves the sum in the error, too, until it is known what of it is sent.
+// The sum stays in the error, too: finish() subtracts from it what is sent.
 void PowerSgd::add_error() {
   if (!error_.defined()) {
     error_ = gradient_.clone();
@@ -107,7 +107,8 @@ void PowerSgd::make_qs() {
     return;
   }
   qs_ = at::empty({plan_.q_numel}, gradient_.options());
-  // Of its own: drawing from the rank's would change what dropout draws. On the CPU, as in torch.
+  // A generator of its own: drawing from the rank's would change what dropout draws. It is on the CPU, as in
+  // torch.
   constexpr std::uint32_t kSeeds = 1'000'000'000;
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seeds_->randint(kSeeds));
   const auto options = at::TensorOptions(gradient_.scalar_type());
@@ -118,23 +119,23 @@ void PowerSgd::make_qs() {
 }
 
 void PowerSgd::compute_ps() {
-  sent_ = at::empty({plan_.whole_numel + plan_.p_numel}, gradient_.options());
+  sent_ = at::empty({plan_.uncompressed_numel + plan_.p_numel}, gradient_.options());
   std::int64_t at = 0;
-  for (const ElementRange& range : plan_.whole) {
+  for (const ElementRange& range : plan_.uncompressed) {
     sent_.narrow(0, at, range.size()).copy_(gradient_.narrow(0, range.begin, range.size()));
     at += range.size();
   }
-  // As torch multiplies them, for the same rounding.
+  // Multiplied as in torch, for the same rounding.
   for (const LowRankMatrix& matrix : plan_.matrices) {
     at::Tensor out = p(matrix);
     at::bmm_out(out, m(matrix), q(matrix));
   }
 }
 
-void PowerSgd::take_whole() {
-  sent_.narrow(0, 0, plan_.whole_numel).div_(group_->size());
+void PowerSgd::take_uncompressed() {
+  sent_.narrow(0, 0, plan_.uncompressed_numel).div_(group_->size());
   std::int64_t at = 0;
-  for (const ElementRange& range : plan_.whole) {
+  for (const ElementRange& range : plan_.uncompressed) {
     gradient_.narrow(0, range.begin, range.size()).copy_(sent_.narrow(0, at, range.size()));
     at += range.size();
   }

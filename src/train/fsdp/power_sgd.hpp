@@ -12,32 +12,32 @@
 
 namespace accel::train {
 
-/// The flat gradient of one buffer made into the mean of all ranks as PowerSGD does it: large matrices travel
-/// as two factors of low rank, and what that loses is added to the next step's gradient.
+/// Takes the mean of the flat gradient of one buffer over all ranks as PowerSGD does: large matrices are sent
+/// as two factors of low rank, and the error of that is added to the next step's gradient.
 ///
-/// Each rank keeps that error, which is as large as the gradient, and with a warm start the factors Q, which
-/// are the same on every rank.
+/// Each rank keeps the error, which is as large as the gradient. With a warm start it keeps the factors Q,
+/// too, which are the same on every rank.
 ///
-/// Source: torch, powerSGD_hook, to rounding, if the bucket there has the matrices in the order of the
-/// layout. Only that torch sends what is not factored, and P, one after the other.
+/// Source: torch, powerSGD_hook. Results are equal up to rounding if torch's bucket has the matrices in the
+/// order of the layout. Torch sends the uncompressed gradients and P in two all-reduces, this class in one.
 class PowerSgd {
  public:
-  /// `seeds` are drawn from by all buffers of a model, in the order in which they are reduced.
+  /// All buffers of a model draw from `seeds`, in the order in which they are reduced.
   PowerSgd(const FlatLayout& layout, const core::PowerSgdConfig& config, std::shared_ptr<NumpyRandom> seeds);
 
-  /// `gradient` [layout.numel()] is overwritten until finish() has made it the mean. Collective, as is
-  /// finish(), over the ranks of `group`, which must outlive that.
+  /// Starts with this rank's `gradient` [layout.numel()], which finish() replaces by the mean; its values in
+  /// between are undefined. Both are collective over the ranks of `group`, which must outlive finish().
   void start(Group& group, const at::Tensor& gradient);
   void finish();
-  /// Drops the error and the factors, which an infinite or NaN gradient would leave so for good. On all ranks
-  /// alike.
+  /// Drops the error and the factors: an infinite or NaN gradient would make them so permanently. Called on
+  /// all ranks.
   void forget();
 
  private:
   void add_error();
   void make_qs();
   void compute_ps();
-  void take_whole();
+  void take_uncompressed();
   void compute_qs();
   void decompress();
   /// One matrix of the gradient, and its factors: [1, rows, columns], [1, rows, rank], [1, columns, rank].
@@ -49,18 +49,18 @@ class PowerSgd {
   LowRankPlan plan_;
   std::shared_ptr<NumpyRandom> seeds_;
   std::int64_t iteration_ = 0;
-  at::Tensor error_;  // Undefined: none yet.
-  at::Tensor qs_;     // [plan_.q_numel]; undefined: to be drawn.
+  at::Tensor error_;  // Undefined if there is none yet.
+  at::Tensor qs_;     // [plan_.q_numel]; undefined if they have to be drawn.
 
-  // Between start() and finish():
+  // Set between start() and finish().
   Group* group_ = nullptr;
   at::Tensor gradient_;
-  at::Tensor sent_;  // What is not factored, and behind it all P.
+  at::Tensor sent_;  // The uncompressed gradients, followed by all P.
   Pending pending_;
 };
 
-/// Makes the columns of each matrix [batch, rows, rank] orthonormal in place, as PowerSGD in torch does it:
-/// up to rank 2, and in 16 bits, by Gram-Schmidt, with `epsilon` added to each norm, else by QR.
+/// Makes the columns of each matrix [batch, rows, rank] orthonormal in place, as torch's PowerSGD does: by
+/// Gram-Schmidt with `epsilon` added to each norm for ranks up to 2 and 16-bit dtypes, and by QR otherwise.
 void orthogonalize(const at::Tensor& matrices, double epsilon);
 
 }  // namespace accel::train

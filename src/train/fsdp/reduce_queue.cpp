@@ -18,7 +18,7 @@ void ReduceQueue::start(FlatBuffer& buffer) {
 void ReduceQueue::finish() {
   while (!reducing_.empty()) finish_oldest_reduce();
   while (!averaging_.empty()) finish_oldest_average();
-  for (FlatBuffer* buffer : storing_) buffer->let_go_of_reduced();
+  for (FlatBuffer* buffer : storing_) buffer->release_reduced();
   storing_.clear();
 }
 
@@ -30,17 +30,17 @@ void ReduceQueue::finish_oldest_reduce() {
 }
 
 Group& ReduceQueue::averaging_group(const FlatBuffer& buffer) const {
-  return buffer.layout().is_whole() ? groups_.world() : groups_.replicate();
+  return buffer.layout().is_replicated() ? groups_.world() : groups_.replicate();
 }
 
 bool ReduceQueue::must_wait(const FlatBuffer& buffer) const {
   if (buffer.comm_hook() != nullptr) return averaging_.size() >= kMaxHooked;
-  return buffer.is_stored_apart() && averaging_.size() >= kMaxStoring;
+  return buffer.is_offloaded() && averaging_.size() >= kMaxStoring;
 }
 
 void ReduceQueue::average(FlatBuffer& buffer) {
   Group& group = averaging_group(buffer);
-  if (group.size() == 1) return settle(buffer);
+  if (group.size() == 1) return finalize(buffer);
   while (must_wait(buffer)) finish_oldest_average();
   buffer.start_average(group);
   averaging_.push_back(&buffer);
@@ -50,15 +50,15 @@ void ReduceQueue::finish_oldest_average() {
   FlatBuffer& buffer = *averaging_.front();
   averaging_.pop_front();
   buffer.finish_average();
-  settle(buffer);
+  finalize(buffer);
 }
 
-void ReduceQueue::settle(FlatBuffer& buffer) {
-  buffer.settle_gradient();
-  if (!buffer.is_stored_apart()) return;
+void ReduceQueue::finalize(FlatBuffer& buffer) {
+  buffer.finalize_gradient();
+  if (!buffer.is_offloaded()) return;
   storing_.push_back(&buffer);
   while (storing_.size() > kMaxStoring) {
-    storing_.front()->let_go_of_reduced();
+    storing_.front()->release_reduced();
     storing_.pop_front();
   }
 }

@@ -6,24 +6,29 @@
 
 namespace accel::train {
 
-/// The gradients that are on their way to the optimizer while backward goes on: of each buffer first the
-/// reduce-scatter within the shard group, then, if the model has replicas, the all-reduce of the shard over
-/// them, then, if the optimizer works elsewhere, the copy to there. Of parameters that every rank has whole
-/// there is one all-reduce over all ranks instead. At most kMaxReducing of the first are
-/// under way, for each holds a whole unsharded gradient; the second holds only what the optimizer needs
-/// anyway, unless that is elsewhere: then at most kMaxStoring are under way, and as many copies; or unless a
-/// communication hook makes something else of it: then at most kMaxHooked.
+/// The gradients that are on their way to the optimizer while backward goes on.
 ///
-/// Collective, in the same order of buffers on every rank. A reduce-scatter is waited for on the thread that
-/// runs backward, and the all-reduce begins there: what a backend calls back when it is done comes in no
-/// certain order.
+/// The gradient of a buffer goes through three stages: the reduce-scatter over the shard group; the
+/// all-reduce of the shard over the replicas, if the model has several; and the copy to the storage, if that
+/// is offloaded. The gradient of replicated parameters has one all-reduce over all ranks instead of the first
+/// two stages.
+///
+/// At most kMaxReducing reduce-scatters are under way, because each holds a whole unsharded gradient. An
+/// all-reduce holds only the gradient of the shard, which the optimizer needs anyway, so that their number is
+/// not limited, with two exceptions: at most kMaxStoring all-reduces, and as many copies, are under way if
+/// the storage is offloaded, and at most kMaxHooked all-reduces with a communication hook.
+///
+/// All functions are collective, in the same order of buffers on every rank. The thread that runs backward
+/// waits for a reduce-scatter and then starts the all-reduce: callbacks of a backend would come in no defined
+/// order.
 class ReduceQueue {
  public:
   /// `groups` must outlive it.
   explicit ReduceQueue(const MeshGroups& groups) : groups_(groups) {}
 
   void start(FlatBuffer& buffer);
-  /// Waits until all gradients are there, but for what FlatBuffer::settle_gradient() leaves to be waited for.
+  /// Waits until all gradients are reduced. FlatBuffer::finalize_gradient() says what must still be waited
+  /// for.
   void finish();
 
  private:
@@ -32,7 +37,7 @@ class ReduceQueue {
   [[nodiscard]] bool must_wait(const FlatBuffer& buffer) const;
   void average(FlatBuffer& buffer);
   void finish_oldest_average();
-  void settle(FlatBuffer& buffer);
+  void finalize(FlatBuffer& buffer);
 
   const MeshGroups& groups_;
   std::deque<FlatBuffer*> reducing_;

@@ -15,9 +15,10 @@
 #include "base/log.hpp"
 #include "plan/buffer_plan.hpp"
 #include "plan/ignored_modules.hpp"
+#include "plan/model_plan.hpp"
 #include "structure/model_notes.hpp"
-#include "train/graph/foreign_reads.hpp"
-#include "train/graph/mend_traced.hpp"
+#include "train/graph/cross_unit_reads.hpp"
+#include "train/graph/patch_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/graph/unsupported.hpp"
@@ -43,21 +44,19 @@ void warn_of_widened(const ModelStructure& model, const core::PrecisionConfig& p
   const std::vector<std::string> names = widened_parameters(model, precision);
   if (names.empty()) return;
   const std::span shown = std::span(names).first(std::min(names.size(), kShown));
-  log::warn(
-      fmt::format("{} trainable parameters of less than float32 are trained, and saved, in float32: {}{}",
-                  names.size(), fmt::join(shown, ", "), names.size() > kShown ? ", ..." : ""));
+  log::warn(fmt::format("{} trainable parameters of 16 bits are trained and saved in float32: {}{}",
+                        names.size(), fmt::join(shown, ", "), names.size() > kShown ? ", ..." : ""));
 }
 
-/// Ignored modules get what units give, in 16 bits, and have weights that are not cast.
+/// In mixed precision ignored modules get 16-bit inputs from units, but their weights are not cast.
 std::string dtype_hint_of(const ModelStructure& model, const core::PrecisionConfig& precision) {
   if (precision.io_dtype.empty()) return "";
   const std::vector<std::string> modules = ignored_beside(model, precision.io_dtype);
   if (modules.empty()) return "";
   const std::span shown = std::span(modules).first(std::min(modules.size(), kShown));
   return fmt::format(
-      "inputs are {}, and weights of ignored modules are not cast: {}{}; let such a module cast its input, "
-      "or "
-      "do not ignore it",
+      "inputs are {}, but the weights of ignored modules are not cast: {}{}; cast the input in such a "
+      "module, or do not ignore it",
       precision.io_dtype, fmt::join(shown, ", "), modules.size() > kShown ? ", ..." : "");
 }
 
@@ -75,7 +74,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device,
                            MeshGroups groups)
     : module_(file.module()), device_(device), groups_(std::move(groups)) {
-  mend_traced(module_, device_);
+  patch_traced(module_, device_);
   ModelNotes notes = parse_notes(file.accel_json());
   ShardingOptions resolved = options;
   resolved.fsdp = with_notes(std::move(resolved.fsdp), notes);
@@ -86,7 +85,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   refuse_unsupported(module_, units, !resolved.fsdp.precision.autocast_dtype.empty());
   if (groups_.mesh().shards > 1) make_data_visible(module_);
-  structure_ = with_ignored(file.structure(foreign_reads(module_, units)), ignored);
+  structure_ = with_ignored(file.structure(cross_unit_reads(module_, units)), ignored);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   if (options.on_wrapped) options.on_wrapped();
@@ -102,9 +101,10 @@ ShardedModel::~ShardedModel() = default;
 std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const ShardingOptions& options) {
   pool_ = BufferPool::make(device_, options.poison);
   storage_ = storage_or(options.storage, options.fsdp.offload_params, device_);
-  // Ignored parameters stay where they are computed with, as in torch.
+  // Replicated parameters are not offloaded, as in torch.
   const auto beside = StorageDevice::beside(device_);
-  const auto kept = storage_or(options.activation_storage, options.fsdp.activation_offload, device_);
+  const auto activation_storage =
+      storage_or(options.activation_storage, options.fsdp.activation_offload, device_);
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
@@ -132,7 +132,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
         replacement[parameter.unsafeGetTensorImpl()] = buffer->parameters()[i];
         if (!planned.replicated) owners[parameter.unsafeGetTensorImpl()] = plan.module;
-        // From elsewhere values come as the shard has them, whatever the model file says of its own.
+        // Other sources than the model file give values in the dtype of the shard.
         target.sources.push_back(
             {planned.parameters[i], has_own_values ? parameter.scalar_type() : buffer->dtype()});
       }
@@ -149,8 +149,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .argument_dtype = plan.is_root() && !io_dtype ? dtype_if_named(precision.buffer_dtype) : io_dtype,
         .result_dtype = io_dtype,
         .recompute = options.fsdp.activation_checkpointing,
-        .kept = kept->is_apart() ? kept : nullptr,
-        // Units that run again may read the root's parameters, each in a backward of its own.
+        .activation_storage = activation_storage->is_apart() ? activation_storage : nullptr,
+        // Recomputed units may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root(),
         .device = device_,
         .without_autocast = autocast_.has_value() && WithoutAutocast::wants(class_name_of(module))};
@@ -187,12 +187,12 @@ void ShardedModel::put_in_place(const std::unordered_map<const at::TensorImpl*, 
         throw Error(
             ErrorKind::kUsage,
             fmt::format("attribute '{}' of module '{}' holds a parameter of unit '{}', which is gathered "
-                        "only while that runs",
+                        "only while the unit runs",
                         module.value.type()->getAttributeName(slot), text_of_module(module.name),
                         owner->second))
             .hint(
-                "wrap a module that is around both, or export a model that keeps no list of others' "
-                "parameters");
+                "wrap a module that contains both, or export a model without lists of parameters of "
+                "other modules");
       });
       if (changes) object->setSlot(slot, map_tensors(value, other));
     }
@@ -212,7 +212,7 @@ void ShardedModel::switch_autocast_off(const std::unordered_map<std::string, tor
 
 void ShardedModel::load(const ModelFile& file, const WeightOptions& options,
                         const std::vector<ShardTarget>& targets) {
-  // Random values need no file: every rank draws its own.
+  // Random values need no file: every rank draws the values of its shard.
   const bool scatters = options.from_rank_0 && !options.init_std && groups_.world().size() > 1;
   const bool is_first = groups_.world().rank() == 0;
   ModelStructure wanted = structure_;
@@ -243,9 +243,8 @@ void ShardedModel::load_buffers(WeightSource& weights) const {
   const at::NoGradGuard no_grad;
   for (const auto& [name, buffer] : persistent_buffers()) {
     if (buffer.is_meta()) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("buffer '{}' is on the meta device, and has no values", name))
-          .hint("export the model with its buffers on the CPU; parameters alone may be on the meta device");
+      throw Error(ErrorKind::kUsage, fmt::format("buffer '{}' is on the meta device and has no values", name))
+          .hint("export the model with its buffers on the CPU; only parameters may be on the meta device");
     }
     const auto dtype = ckpt::dtype_of_torch_name(c10::getDtypeNames(buffer.scalar_type()).first);
     if (!dtype) continue;
@@ -263,7 +262,7 @@ c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
     const AutocastScope autocast(*autocast_);
     return with_float32(module_.forward(std::move(inputs)));
   } catch (const std::exception& error) {
-    // The interpreter's text has a traceback, and neither the kind nor the hint of an Error.
+    // The interpreter's exception has a traceback, but neither the kind nor the hint of our Error.
     if (step_.failure) std::rethrow_exception(std::exchange(step_.failure, nullptr));
     const std::string_view text = error.what();
     if (dtype_hint_.empty() || text.find("same dtype") == std::string_view::npos) throw;
@@ -276,26 +275,26 @@ c10::IValue ShardedModel::forward(std::vector<c10::IValue> inputs) {
   if (buffer_broadcast_) buffer_broadcast_->before_forward();
   c10::IValue result = run(std::move(inputs));
   if (buffer_broadcast_) buffer_broadcast_->after_forward(step_.expects_backward && step_.reduce);
-  step_.recording = false;
-  // What was gathered ahead and did not run: no backward will free it.
+  step_.prefetch.finish_recording();
+  // No backward frees what was gathered ahead and did not run.
   if (!at::GradMode::is_enabled()) {
-    step_.wanted = nullptr;
+    step_.prefetch.drop_candidate();
     for (const auto& unit : units_) unit->reshard();
   }
   return result;
 }
 
-void ShardedModel::begin_micro_step(bool reduce) {
+void ShardedModel::begin_micro_batch(bool reduce) {
   step_.reduce = reduce;
-  for (const auto& unit : units_) unit->begin_micro_step();
+  for (const auto& unit : units_) unit->begin_micro_batch();
 }
 
 void ShardedModel::finish_backward() {
-  step_.wanted = nullptr;
-  // Backward order, as the units that reduced on their own did.
+  step_.prefetch.drop_candidate();
+  // In the order of backward, as the units did that have reduced already.
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->finish_backward();
   step_.reduces.finish();
-  // The optimizer reads the gradients, and writes the shards, which may still be on their way to the device.
+  // The optimizer reads the gradients and writes the shards, whose copies may still be under way.
   if (step_.reduce) storage_->synchronize();
 }
 

@@ -31,27 +31,27 @@ struct ShardingOptions {
   WeightOptions weights;
   /// Called when the units are built and the methods rewritten, before any value is read; may be empty.
   std::function<void()> on_wrapped;
-  /// Of shards, gradients and optimizer state, and of what units keep that run again. Null: as `fsdp` says,
-  /// on the host or on the device that computes.
+  /// Where shards, gradients and the optimizer's state are stored, and where saved activations are. Null
+  /// means what `fsdp` says: on the host or on the device that computes.
   std::shared_ptr<StorageDevice> storage = nullptr;
   std::shared_ptr<StorageDevice> activation_storage = nullptr;
-  bool poison = false;             ///< As BufferPool has it, for tests.
-  bool broadcast_buffers = false;  ///< As DistributedDataParallel: rank 0's buffers are those of all ranks.
-  core::DdpConfig ddp;             ///< Communication hooks, if every rank has the whole model.
+  bool poison = false;             ///< The option of BufferPool, for tests.
+  bool broadcast_buffers = false;  ///< Broadcast rank 0's buffers, as DistributedDataParallel does.
+  core::DdpConfig ddp;             ///< Its communication hooks apply if there is one shard.
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in
 /// Python.
 ///
-/// Every rank reads only the bytes of its own shard, or gets them from rank 0, and only it is kept; the
-/// modules gather what they need when they run. Collective: construction, forward, and finish_backward are
-/// called by all ranks alike.
+/// Every rank reads only the bytes of its own shard, or gets them from rank 0, and keeps only its shard. The
+/// modules gather their parameters when they run. Construction, forward() and finish_backward() are
+/// collective: all ranks call them in the same order.
 class ShardedModel {
  public:
-  /// Over the ranks of `world`, in as many replicas as the options say; `world` must outlive this. That it
-  /// is no multiple of them is an Error of kind kUsage.
+  /// Shards over the ranks of `world`, in as many replicas as the options say. `world` must outlive the
+  /// model. A world size that is not a multiple of the replicas is an Error of kind kUsage.
   ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, Group& world);
-  /// Over groups that are there already.
+  /// Shards over existing groups.
   ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device, MeshGroups groups);
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -60,17 +60,18 @@ class ShardedModel {
   /// Runs the model's forward, under autocast if the options say so. Under at::GradMode a backward may
   /// follow, and finish_backward() must.
   c10::IValue forward(std::vector<c10::IValue> inputs);
-  /// Before each forward that is to have a backward. `reduce` false: the gradients stay unsharded and add up.
-  void begin_micro_step(bool reduce);
+  /// Must be called before each forward that a backward follows. With `reduce` false the gradients stay
+  /// unsharded and are accumulated.
+  void begin_micro_batch(bool reduce);
   void finish_backward();
   /// Drops the gradients after the optimizer has used them.
   void clear_gradients();
-  /// Instead of the optimizer's step, if a gradient is infinite or NaN: communication hooks begin anew.
+  /// Resets the communication hooks. Called instead of the optimizer's step if a gradient is infinite or NaN.
   void forget_hook_state();
   void set_training(bool training);
-  /// The most units whose parameters were gathered, or being gathered, at once so far.
-  [[nodiscard]] int gathered_ahead() const { return step_.gathered_ahead; }
-  [[nodiscard]] int most_unsharded() const { return step_.most_unsharded; }
+  /// What PrefetchSchedule says of the steps so far.
+  [[nodiscard]] int gathered_ahead() const { return step_.prefetch.gathered_ahead(); }
+  [[nodiscard]] int most_unsharded() const { return step_.prefetch.most_unsharded(); }
 
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
@@ -85,17 +86,18 @@ class ShardedModel {
   /// non-persistent ones.
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
-  /// What CollectiveOrder::take() says of the step: the same on all ranks, or something is wrong.
+  /// CollectiveOrder::take() of the step. It must be the same on all ranks.
   [[nodiscard]] double take_collective_order() { return step_.collectives.take(); }
 
  private:
   std::vector<ShardTarget> build_units(const ModelFile& file, const ShardingOptions& options);
-  /// Puts what `replacement` has in place of every tensor that a module has as an attribute, alone or in a
-  /// list, tuple or dict, and moves the others to the device. A list with a parameter of a unit, `owners`,
-  /// that its module is not part of is an Error of kind kUsage.
+  /// Replaces every tensor in an attribute of a module, alone or in a list, tuple or dict, by its
+  /// `replacement`, and moves the other tensors to the device. `owners` are the modules of the units that own
+  /// the parameters. A container that holds a parameter of a unit outside that unit is an Error of kind
+  /// kUsage.
   void put_in_place(const std::unordered_map<const at::TensorImpl*, std::string>& owners,
                     std::unordered_map<const at::TensorImpl*, at::Tensor>& replacement);
-  /// In modules that must not run under it and are no units, which switch it off by themselves.
+  /// Switches autocast off in modules that must run without it. Units do so themselves.
   void switch_autocast_off(const std::unordered_map<std::string, torch::jit::Module>& modules,
                            std::unordered_map<const c10::ivalue::Object*, UnitHooks*>& hooks);
   void load(const ModelFile& file, const WeightOptions& options, const std::vector<ShardTarget>& targets);
@@ -106,14 +108,14 @@ class ShardedModel {
   at::Device device_;
   ModelStructure structure_;
   std::vector<std::string> non_persistent_;
-  std::string dtype_hint_;  ///< For an operator that refuses inputs of two dtypes; may be empty.
+  std::string dtype_hint_;  ///< Hint for an operator's error about inputs of two dtypes; may be empty.
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;
   MeshGroups groups_;
   StepState step_{groups_};
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<FlatBuffer*> trainable_buffers_;
-  std::optional<AutocastState> autocast_;  ///< Of forward.
+  std::optional<AutocastState> autocast_;  ///< The autocast of forward, if any.
   std::vector<std::unique_ptr<WithoutAutocast>> without_autocast_;
   CastBuffers cast_buffers_;
   std::optional<UnitRegistration> registration_;

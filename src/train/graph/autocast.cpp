@@ -11,19 +11,19 @@ AutocastState AutocastState::now(at::DeviceType device) {
   return {device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
 }
 
-AutocastScope::AutocastScope(const AutocastState& state, bool keeps)
-    : before_(AutocastState::now(state.device)), kept_before_(at::autocast::is_autocast_cache_enabled()) {
+AutocastScope::AutocastScope(const AutocastState& state, bool caches)
+    : before_(AutocastState::now(state.device)), cached_before_(at::autocast::is_autocast_cache_enabled()) {
   at::autocast::set_autocast_enabled(state.device, state.enabled);
   at::autocast::set_autocast_dtype(state.device, state.dtype);
   at::autocast::increment_nesting();
-  at::autocast::set_autocast_cache_enabled(keeps);
+  at::autocast::set_autocast_cache_enabled(caches);
 }
 
 AutocastScope::~AutocastScope() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(before_.device, before_.enabled);
   at::autocast::set_autocast_dtype(before_.device, before_.dtype);
-  at::autocast::set_autocast_cache_enabled(kept_before_);
+  at::autocast::set_autocast_cache_enabled(cached_before_);
 }
 
 void WithoutAutocast::before_call(std::span<const c10::IValue> /*arguments*/) {

@@ -13,7 +13,7 @@
 
 namespace accel::train {
 
-/// Whether, and in what, this thread's operators on one type of device cast their inputs.
+/// Whether operators of this thread on one type of device cast their inputs, and to which dtype.
 struct AutocastState {
   at::DeviceType device = at::kCPU;
   bool enabled = false;
@@ -22,35 +22,36 @@ struct AutocastState {
   static AutocastState now(at::DeviceType device);
 };
 
-/// Sets it on this thread for as long as this lives: what `with torch.autocast(...)` does in Python, bit for
-/// bit, for TorchScript runs with use_simple_executor() and leaves autocast to the operators. The outermost
-/// one forgets the casts of parameters that are kept for a second use.
+/// Sets the autocast state of this thread for as long as this lives, as `with torch.autocast(...)` does in
+/// Python, bit for bit: with use_simple_executor() TorchScript leaves autocast to the operators. The end of
+/// the outermost scope clears the cache of cast parameters.
 ///
-/// Autocast belongs to the thread: whoever runs a part of forward on another one sets it there. Backward runs
-/// without.
+/// The autocast state belongs to the thread: a part of forward that runs on another thread needs a scope
+/// there. Backward runs without autocast.
 class AutocastScope {
  public:
-  /// `keeps` false: no cast is kept. So it must be without grad, since a cast that is used again with grad
-  /// would have none.
-  explicit AutocastScope(const AutocastState& state, bool keeps = true);
+  /// With `caches` false no cast is cached. Required without grad: a cast that is made without grad and used
+  /// again with grad would have no gradient.
+  explicit AutocastScope(const AutocastState& state, bool caches = true);
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
   ~AutocastScope();
 
  private:
   AutocastState before_;
-  bool kept_before_;
+  bool cached_before_;
 };
 
-/// Of a module that computes as if there were no autocast.
+/// Hooks of a module that computes as if autocast were off.
 ///
-/// Rotary embeddings multiply positions by frequencies in a matmul, and 8 bits do not hold a position of 300.
-/// Python's modules switch autocast off for themselves, which neither tracing nor our executor keeps.
+/// Rotary embeddings multiply positions by frequencies in a matmul, and the 8 bits of a bfloat16 do not hold
+/// a position of 300. Python's modules switch autocast off for themselves, which neither tracing nor our
+/// executor preserves.
 class WithoutAutocast final : public UnitHooks {
  public:
   WithoutAutocast(std::string module, at::DeviceType device) : module_(std::move(module)), device_(device) {}
 
-  /// By the name of its class, as TorchScript has it.
+  /// Whether a module of that TorchScript class must run without autocast.
   static bool wants(std::string_view class_name) { return class_name.ends_with("RotaryEmbedding"); }
 
   void before_call(std::span<const c10::IValue> arguments) override;

@@ -2,10 +2,11 @@
 
 namespace accel::train {
 
-/// Makes this thread, and for what is not the thread's own this process, run TorchScript by the simple
-/// executor: one that profiles and specialises would run the first steps several times over, and does not
-/// know that parameters come and go. Nor does it write casts of autocast into graphs, by a list of its own
-/// that is not the operators' list. On every thread that runs a model, before it does.
+/// Makes this thread run TorchScript by the simple executor; settings that are not per thread apply to the
+/// process. The profiling executor would compile in the first steps, and does not know that parameters are
+/// freed and gathered. The simple executor also leaves autocast to the operators: libtorch's pass that writes
+/// casts into graphs has a list of operators of its own. Call on every thread that runs a model, before the
+/// run.
 void use_simple_executor();
 
 }  // namespace accel::train

@@ -14,7 +14,7 @@
 namespace accel::train {
 namespace {
 
-/// Lists, tuples and dicts are copied, with the same tensors and objects.
+/// Copies lists, tuples and dicts, but not the tensors and objects in them.
 c10::IValue copy_of_containers(const c10::IValue& value) { return map_elements(value, copy_of_containers); }
 
 }  // namespace
@@ -32,14 +32,14 @@ ModuleState::ModuleState(const c10::IValue& self) {
   }
 }
 
-ModuleState::Marks ModuleState::marks() const {
-  Marks marks;
+ModuleState::TensorVersions ModuleState::tensor_versions() const {
+  TensorVersions versions;
   for (const Slot& slot : slots_) {
     for_each_tensor(slot.value(), [&](const at::Tensor& tensor) {
-      marks.emplace_back(tensor, static_cast<std::uint32_t>(tensor._version()));
+      versions.emplace_back(tensor, static_cast<std::uint32_t>(tensor._version()));
     });
   }
-  return marks;
+  return versions;
 }
 
 std::vector<c10::IValue> ModuleState::values() const {
@@ -63,57 +63,58 @@ std::vector<c10::IValue> ModuleState::copies() const {
   return copies;
 }
 
-bool is_marked(const at::Tensor& tensor, const ModuleState::Marks& marks) {
-  return std::any_of(marks.begin(), marks.end(), [&](const auto& mark) {
-    return mark.first.is_same(tensor) && mark.second == tensor._version();
+bool contains(const ModuleState::TensorVersions& versions, const at::Tensor& tensor) {
+  return std::any_of(versions.begin(), versions.end(), [&](const auto& entry) {
+    return entry.first.is_same(tensor) && entry.second == tensor._version();
   });
 }
 
-StateBefore::StateBefore(const ModuleState& state)
+StateSnapshot::StateSnapshot(const ModuleState& state)
     : state_(state),
       values_(state.values()),
-      marks_(state.marks()),
+      tensor_versions_(state.tensor_versions()),
       copies_(state.copies()),
       versions_(values_.size()) {}
 
-void StateBefore::finish() {
+void StateSnapshot::finish() {
   for (std::size_t i = 0; i < values_.size(); ++i) {
     if (!values_[i].isTensor() || !values_[i].toTensor().defined()) continue;
     const at::Tensor& tensor = values_[i].toTensor();
-    if (!is_marked(tensor, marks_)) continue;
+    if (!contains(tensor_versions_, tensor)) continue;
     copies_[i] = tensor;
     versions_[i] = static_cast<std::uint32_t>(tensor._version());
   }
 }
 
-// A copy, for batch norms change their statistics, but no version.
-c10::IValue StateBefore::value(std::size_t slot, const std::string& unit) const {
+// A copy, because batch norms change their statistics without a new version.
+c10::IValue StateSnapshot::value(std::size_t slot, const std::string& unit) const {
   if (!versions_[slot]) return copies_[slot];
   const at::Tensor& tensor = copies_[slot].toTensor();
   if (tensor._version() != *versions_[slot]) {
     throw Error(
         ErrorKind::kUsage,
-        fmt::format("activation checkpointing: '{}' in '{}' is changed in place after that has run, so it "
-                    "cannot run again as it did",
-                    state_.slots()[slot].name, unit))
-        .hint("put another tensor there instead, or set fsdp_activation_checkpointing: false");
+        fmt::format(
+            "activation checkpointing: '{}' in '{}' is changed in place after the module has run, so the "
+            "module cannot be recomputed",
+            state_.slots()[slot].name, unit))
+        .hint("assign a new tensor instead, or set fsdp_activation_checkpointing: false");
   }
   const at::NoGradGuard no_grad;
   return tensor.clone();
 }
 
-StateAside::StateAside(const ModuleState& state, const StateBefore& before, const std::string& unit)
+SnapshotScope::SnapshotScope(const ModuleState& state, const StateSnapshot& snapshot, const std::string& unit)
     : state_(state), values_(state.values()) {
-  std::unordered_map<const at::TensorImpl*, c10::IValue> copies;  // Tied ones stay tied.
+  std::unordered_map<const at::TensorImpl*, c10::IValue> copies;  // Tied tensors stay tied.
   try {
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      const c10::IValue& then = before.values()[i];
+      const c10::IValue& then = snapshot.values()[i];
       if (then.isTensor() && then.toTensor().defined()) {
         c10::IValue& copy = copies[then.toTensor().unsafeGetTensorImpl()];
-        if (copy.isNone()) copy = before.value(i, unit);
+        if (copy.isNone()) copy = snapshot.value(i, unit);
         state.slots()[i].set(copy);
       } else {
-        state.slots()[i].set(before.value(i, unit));
+        state.slots()[i].set(snapshot.value(i, unit));
       }
     }
   } catch (...) {
@@ -122,10 +123,10 @@ StateAside::StateAside(const ModuleState& state, const StateBefore& before, cons
   }
 }
 
-void StateAside::restore() noexcept {
+void SnapshotScope::restore() noexcept {
   for (std::size_t i = 0; i < values_.size(); ++i) state_.slots()[i].set(values_[i]);
 }
 
-StateAside::~StateAside() { restore(); }
+SnapshotScope::~SnapshotScope() { restore(); }
 
 }  // namespace accel::train

@@ -12,70 +12,70 @@
 
 namespace accel::train {
 
-/// The attributes of a module, and of those below it, that its methods may change: all but parameters and
-/// modules.
+/// The attributes of a module and of its submodules that methods may change: all attributes but parameters
+/// and modules.
 class ModuleState {
  public:
   struct Slot {
     c10::intrusive_ptr<c10::ivalue::Object> object;
     std::size_t index = 0;
-    std::string name;        ///< From the module: "router.aux".
-    bool is_buffer = false;  ///< State by its author's word, which no gradient goes through.
+    std::string name;        ///< Path from the module: "router.aux".
+    bool is_buffer = false;  ///< Declared as state by the author: no gradient goes through it.
 
     [[nodiscard]] const c10::IValue& value() const { return object->getSlot(index); }
     void set(c10::IValue value) const { object->setSlot(index, std::move(value)); }
   };
-  /// Tensors and the versions that they had: neither another tensor nor a change in place goes unnoticed,
-  /// but for what batch norms do.
-  using Marks = std::vector<std::pair<at::Tensor, std::uint32_t>>;
+  /// Tensors and their versions at one moment. A comparison with a later moment shows replaced tensors and
+  /// changes in place, except the changes that batch norms make.
+  using TensorVersions = std::vector<std::pair<at::Tensor, std::uint32_t>>;
 
   explicit ModuleState(const c10::IValue& self);
 
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
-  /// Of all tensors in the slots.
-  [[nodiscard]] Marks marks() const;
-  /// The values as they are.
+  /// Of all tensors in the slots, as they are now.
+  [[nodiscard]] TensorVersions tensor_versions() const;
+  /// The values of the slots, not copied.
   [[nodiscard]] std::vector<c10::IValue> values() const;
-  /// Copies of them. Tensors that are one stay one; those in lists, tuples and dicts are not copied, and may
-  /// be parameters.
+  /// Copies of the values. A tensor in several slots is copied once. Tensors in lists, tuples and dicts,
+  /// which may be parameters, are not copied.
   [[nodiscard]] std::vector<c10::IValue> copies() const;
 
  private:
   std::vector<Slot> slots_;
 };
 
-/// Whether `tensor`, as it is now, is among `marks`.
-bool is_marked(const at::Tensor& tensor, const ModuleState::Marks& marks);
+/// Whether `versions` has `tensor` with the version that it has now.
+bool contains(const ModuleState::TensorVersions& versions, const at::Tensor& tensor);
 
-/// What a module's state was before a run of it, to be put there for a second run.
-class StateBefore {
+/// A snapshot of a module's state before a call, for the recomputation of that call.
+class StateSnapshot {
  public:
-  explicit StateBefore(const ModuleState& state);
-  /// After the run: of tensors that it has not changed in place the copies are dropped.
+  explicit StateSnapshot(const ModuleState& state);
+  /// Call after the call: drops the copies of tensors that the call has not changed in place.
   void finish();
 
-  /// Of a slot. Throws an Error of kind kUsage, naming `unit`, if the tensor that was there has been changed
-  /// in place since finish(), by others: then nobody knows what it was.
+  /// The value of a slot. Throws an Error of kind kUsage that names `unit` if the tensor has been changed in
+  /// place since finish(), so that its value before the call is lost.
   [[nodiscard]] c10::IValue value(std::size_t slot, const std::string& unit) const;
   [[nodiscard]] const std::vector<c10::IValue>& values() const { return values_; }
-  [[nodiscard]] const ModuleState::Marks& marks() const { return marks_; }
+  [[nodiscard]] const ModuleState::TensorVersions& tensor_versions() const { return tensor_versions_; }
 
  private:
   const ModuleState& state_;
   std::vector<c10::IValue> values_;
-  ModuleState::Marks marks_;
+  ModuleState::TensorVersions tensor_versions_;
   std::vector<c10::IValue> copies_;
-  std::vector<std::optional<std::uint32_t>> versions_;  ///< Of tensors that are not copied, after the run.
+  std::vector<std::optional<std::uint32_t>> versions_;  ///< After the call, of tensors that are not copied.
 };
 
-/// Puts what was there before a run in the place of all values as long as it lives: what a run changes is
-/// forgotten at the end.
-class StateAside {
+/// Sets a module's state to a snapshot for as long as this lives, and then back: what a recomputation changes
+/// in the state is dropped.
+class SnapshotScope {
  public:
-  StateAside(const ModuleState& state, const StateBefore& before, const std::string& unit);
-  ~StateAside();
-  StateAside(const StateAside&) = delete;
-  StateAside& operator=(const StateAside&) = delete;
+  SnapshotScope(const ModuleState& state, const StateSnapshot& snapshot, const std::string& unit);
+  ~SnapshotScope();
+  SnapshotScope(const SnapshotScope&) = delete;
+  SnapshotScope& operator=(const SnapshotScope&) = delete;
 
  private:
   void restore() noexcept;

@@ -45,12 +45,12 @@ RandomStateGuard::RandomStateGuard(const RandomState& state, at::Device device)
   state.restore();
 }
 
-// A device that has failed lets nothing be set; whoever waits for it is told.
+// A device that has failed refuses the state. Waiting for the device reports the failure.
 RandomStateGuard::~RandomStateGuard() {
   try {
     before_.restore();
   } catch (const std::exception& error) {
-    log::warn(fmt::format("the state of the random numbers could not be put back: {}", error.what()));
+    log::warn(fmt::format("cannot restore the state of the random number generators: {}", error.what()));
   }
 }
 

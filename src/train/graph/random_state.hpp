@@ -7,15 +7,15 @@
 
 namespace accel::train {
 
-/// Where the generators of random numbers stand: that of the CPU, and that of one GPU.
+/// The states of the random number generators of the CPU and of one GPU.
 class RandomState {
  public:
-  /// As they stand now. `device`: the GPU whose generator counts, or the CPU.
+  /// The present states. `device` is the GPU whose generator is included, or the CPU.
   static RandomState now(at::Device device);
 
   void restore() const;
 
-  /// As torch's Generator.get_state(), in the host's memory; that of the GPU undefined if none counts.
+  /// What torch's Generator.get_state() returns, in host memory. gpu() is undefined if no GPU is included.
   [[nodiscard]] const at::Tensor& cpu() const { return cpu_; }
   [[nodiscard]] const at::Tensor& gpu() const { return gpu_; }
 
@@ -25,7 +25,7 @@ class RandomState {
   at::Tensor gpu_;
 };
 
-/// Sets the generators to `state`, and at its end back to where they stood.
+/// Sets the generators to `state` for as long as this lives, and then back.
 class RandomStateGuard {
  public:
   RandomStateGuard(const RandomState& state, at::Device device);

@@ -9,16 +9,17 @@
 
 namespace accel::train {
 
-/// Calls `body` on `self` and `arguments` without keeping what its backward needs but the arguments:
-/// activation checkpointing; they are kept where hooks.kept() says. Backward runs the body once more, between
-/// hooks.before_recompute() and after_recompute(), and goes through that run.
+/// Activation checkpointing: calls `body` on `self` and `arguments` and saves only the arguments for
+/// backward, where hooks.saved_activations() says. Backward recomputes the body between
+/// hooks.before_recompute() and after_recompute(), and goes through the recomputation.
 ///
-/// The second run sees the same random numbers and the same buffers and attributes as the first, and what it
-/// changes of these (running statistics) is forgotten, as the first has changed them already. Results may be
-/// nested in tuples, lists and dicts; of a result that holds no tensor nothing goes backward. What the body
-/// puts into attributes of the module is a result, too. A body that changes an argument in place, or puts a
-/// tensor into a list or dict of the arguments, cannot be run again, and of what it puts into a buffer or a
-/// container no gradient would come back: Errors of kind kUsage that name the unit.
+/// The recomputation has the same random numbers, buffers and attributes as the call. What it changes in them
+/// (running statistics) is dropped, because the call has changed them already. Results may be nested in
+/// tuples, lists and dicts. Tensors that the body puts into attributes of the module are results, too.
+///
+/// Errors of kind kUsage, which name the unit: a body that changes an argument in place, or puts a tensor
+/// into a list or dict of the arguments, cannot be recomputed; a tensor that it puts into a buffer or a
+/// container would lose its gradient.
 c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
                             std::span<const c10::IValue> arguments, UnitHooks& hooks);
 

@@ -35,7 +35,7 @@ void outline(const torch::jit::Module& module, const std::string& name) {
   graph->appendNode(call);
   graph->return_node()->replaceInput(0, call->output());
 
-  // The old body: everything but the two nodes just made, users before what they use.
+  // The old body is everything but the two new nodes. Nodes are destroyed before the nodes that they use.
   std::vector<torch::jit::Node*> old_body;
   for (torch::jit::Node* node : graph->nodes()) {
     if (node != call && node != inputs.back()->node()) old_body.push_back(node);

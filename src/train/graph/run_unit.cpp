@@ -33,8 +33,8 @@ c10::IValue run_body(torch::jit::Function& body, const std::vector<c10::IValue>&
   return std::move(stack.back());
 }
 
-/// Arguments that are lists or dicts are copied if a tensor in them is cast: what a call puts into the copy
-/// would be lost.
+/// Casts the arguments of a call. A list or dict is copied if a tensor in it is cast, so that what the call
+/// puts into it would be lost.
 class CastContainers {
  public:
   explicit CastContainers(const UnitHooks& hooks) : hooks_(hooks) {}
@@ -49,8 +49,8 @@ class CastContainers {
     for (const auto& [copy, before] : copies_) {
       if (are_same(tensors_of(copy), before)) continue;
       throw Error(ErrorKind::kUsage,
-                  fmt::format("mixed precision: '{}' changes one of its arguments, a list or a dict, "
-                              "which is a copy whose tensors are cast",
+                  fmt::format("mixed precision: '{}' changes one of its arguments, a list or a dict; the "
+                              "change is lost, because the argument is a copy with cast tensors",
                               hooks_.name()))
           .hint("return it instead, or wrap another module");
     }
@@ -61,7 +61,7 @@ class CastContainers {
   std::vector<std::pair<c10::IValue, std::vector<at::Tensor>>> copies_;
 };
 
-/// A result that is a parameter of the unit, or a view of one, as a copy.
+/// The result, with a copy of each tensor that is a parameter of the unit or a view of one.
 c10::IValue without_own(const c10::IValue& result, const UnitHooks& hooks) {
   bool has_own = false;
   for_each_tensor(result, [&](const at::Tensor& tensor) { has_own = has_own || hooks.owns(tensor); });
@@ -70,8 +70,8 @@ c10::IValue without_own(const c10::IValue& result, const UnitHooks& hooks) {
                      [&](const at::Tensor& tensor) { return hooks.owns(tensor) ? tensor.clone() : tensor; });
 }
 
-/// The operator. Variadic: the interpreter puts the number of inputs on top of the stack. Arguments and
-/// result of any type pass unchanged.
+/// The operator. It is variadic: the interpreter puts the number of inputs on top of the stack. Arguments and
+/// results may have any type.
 void run_unit(torch::jit::Stack& stack) {
   const auto count = static_cast<std::size_t>(torch::jit::pop(stack).toInt());
   const std::string method = torch::jit::pop(stack).toStringRef();
@@ -115,7 +115,7 @@ const torch::jit::RegisterOperators registration({
 
 UnitRegistration::UnitRegistration(HooksByObject hooks) {
   if (!hooks_by_object().empty())
-    throw Error(ErrorKind::kFailure, "a model is sharded already in this process");
+    throw Error(ErrorKind::kFailure, "this process has a sharded model already");
   hooks_by_object() = std::move(hooks);
 }
 

@@ -14,7 +14,7 @@ namespace accel::train {
 class KeptOfUnit;
 class ModuleState;
 
-/// What happens around each call of a wrapped unit's method. Both run on the thread that runs the graph.
+/// Hooks around each call of a wrapped unit's method. They run on the thread that runs the graph.
 class UnitHooks {
  public:
   UnitHooks() = default;
@@ -22,36 +22,37 @@ class UnitHooks {
   UnitHooks& operator=(const UnitHooks&) = delete;
   virtual ~UnitHooks() = default;
 
-  /// What a call gets in place of an argument, and gives back in place of its result.
+  /// The value that a call gets instead of an argument, and the value that it returns instead of its result.
   [[nodiscard]] virtual c10::IValue cast_argument(const c10::IValue& value) const { return value; }
   [[nodiscard]] virtual c10::IValue cast_result(const c10::IValue& value) const { return value; }
   virtual void before_call(std::span<const c10::IValue> arguments) = 0;
   virtual void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) = 0;
 
-  /// Whether calls keep only their arguments, and run once more in backward (graph/recompute.hpp).
+  /// Whether calls save only their arguments and are recomputed in backward (graph/recompute.hpp).
   [[nodiscard]] virtual bool recomputes() const { return false; }
-  /// Where such a call keeps them in between; null: where they are.
-  [[nodiscard]] virtual KeptOfUnit* kept() { return nullptr; }
-  /// On which the module computes: whose random numbers and autocast the second run sets.
+  /// Where such a call saves them in between. Null leaves them in place.
+  [[nodiscard]] virtual KeptOfUnit* saved_activations() { return nullptr; }
+  /// The device on which the module computes. Recomputation sets the random numbers and the autocast of it.
   [[nodiscard]] virtual c10::Device device() const { return c10::kCPU; }
-  /// What its methods may change of the module; null: not known.
+  /// The state that the module's methods may change; null if it is not known.
   [[nodiscard]] virtual std::shared_ptr<const ModuleState> state() const { return nullptr; }
   /// Whether the memory of `tensor` is that of the unit's parameters, which is freed after the call.
   [[nodiscard]] virtual bool owns(const at::Tensor& /*tensor*/) const { return false; }
-  /// Around that second run and the backward through it.
+  /// Around a recomputation and the backward through it.
   virtual void before_recompute() {}
   virtual void after_recompute() {}
-  /// A call that began has thrown an Error of ours, which the TorchScript interpreter is about to turn into a
-  /// text of its own.
+  /// A call has thrown an Error of ours, which the TorchScript interpreter is about to replace by an
+  /// exception of its own.
   virtual void failed(const std::exception_ptr& /*error*/) {}
   /// For messages and profiles: the module's path, "(root)" for the model itself.
   [[nodiscard]] virtual std::string name() const = 0;
 };
 
-/// Which module object calls which hooks, for as long as this lives.
+/// Connects module objects with their hooks for as long as this lives.
 ///
-/// A TorchScript operator is a plain function and finds its unit by the module object's address alone, so the
-/// table behind this is the one global of the engine. An object without hooks runs its method as it was.
+/// A TorchScript operator is a plain function and can find its unit only by the address of the module object,
+/// so that the table behind this class is global, the only global of the engine. An object without hooks runs
+/// its method unchanged.
 class UnitRegistration {
  public:
   explicit UnitRegistration(std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks);

@@ -10,7 +10,7 @@
 
 namespace accel::train {
 
-/// Calls `visit` on every defined tensor inside `value`: tuples, lists, dicts and Optionals of any depth.
+/// Calls `visit` on every defined tensor in `value`, in tuples, lists, dicts and Optionals of any depth.
 /// Objects are not entered.
 template <class Visit>
 void for_each_tensor(const c10::IValue& value, Visit&& visit) {
@@ -25,7 +25,7 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-/// Whether for_each_tensor would visit any.
+/// Whether for_each_tensor would visit any tensor.
 inline bool holds_tensor(const c10::IValue& value) {
   bool holds = false;
   for_each_tensor(value, [&](const at::Tensor&) { holds = true; });
@@ -51,21 +51,21 @@ inline bool holds_object(const c10::IValue& value) {
   return false;
 }
 
-/// Those that for_each_tensor visits.
+/// The tensors that for_each_tensor visits, in its order.
 inline std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
   std::vector<at::Tensor> tensors;
   for_each_tensor(value, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
   return tensors;
 }
 
-/// Whether they are the same tensors, not only equal ones.
+/// Whether both hold the same tensor objects; equal values are not enough.
 inline bool are_same(std::span<const at::Tensor> first, std::span<const at::Tensor> second) {
   return std::equal(first.begin(), first.end(), second.begin(), second.end(),
                     [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
 }
 
-/// A copy of the tuple, list or dict `value` with `map(element)` in place of every element of it; any other
-/// value as it is.
+/// A copy of the tuple, list or dict `value` with `map(element)` in place of every element. Any other value
+/// is returned unchanged.
 template <class Map>
 c10::IValue map_elements(const c10::IValue& value, Map&& map) {
   if (value.isTuple()) {
@@ -93,7 +93,7 @@ c10::IValue map_elements(const c10::IValue& value, Map&& map) {
 }
 
 /// A copy of `value` with `map(tensor)` in place of every tensor that for_each_tensor would visit, in the
-/// same order. What holds no tensor is the same value, not a copy.
+/// same order. A value without tensors is returned itself, not copied.
 template <class Map>
 c10::IValue map_tensors(const c10::IValue& value, Map&& map) {
   if (!holds_tensor(value)) return value;

@@ -30,7 +30,7 @@ void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
       .hint("compute in the module's forward what the hook does, or wrap another module");
 }
 
-/// Reads what the model's forward calls.
+/// Reads all code that the model's forward calls.
 class Reader {
  public:
   Reader(const torch::jit::Module& root, bool autocasts) : autocasts_(autocasts) {
@@ -50,7 +50,7 @@ class Reader {
       if (node->kind() == c10::prim::fork) {
         throw Error(ErrorKind::kUsage,
                     fmt::format("module '{}' calls torch.jit.fork, which is not supported", name_of(type)))
-            .hint("call what is forked as it is");
+            .hint("call the function directly");
       }
       if (node->kind() == c10::prim::Enter) check_autocast(node, type);
       if (node->kind() == c10::prim::CallFunction) {
@@ -65,13 +65,13 @@ class Reader {
     }
   }
 
-  /// Of the first module of that class.
+  /// The path of the first module of that class.
   [[nodiscard]] std::string name_of(const c10::ClassType& type) const {
     const auto found = names_.find(&type);
     return found == names_.end() ? type.name()->name() : text_of_module(found->second);
   }
 
-  /// torch.nn.functional's embedding and embedding_bag.
+  /// Checks calls of torch.nn.functional's embedding and embedding_bag.
   void check_lookup(const Node* call, const torch::jit::Function& function,
                     const c10::ClassType& module) const {
     const std::string name = function.qualname().qualifiedName();

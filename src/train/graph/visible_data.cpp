@@ -11,7 +11,7 @@ namespace {
 using torch::jit::Block;
 using torch::jit::Node;
 
-/// Goes through methods, and the functions that they call.
+/// Goes through methods and the functions that they call.
 class Replacer {
  public:
   void replace(torch::jit::Function& function) {
@@ -21,7 +21,7 @@ class Replacer {
 
  private:
   void replace(Block* block) {
-    static const c10::Symbol kData = c10::Symbol::prim("data");  // Not among libtorch's names of its own.
+    static const c10::Symbol kData = c10::Symbol::prim("data");  // libtorch has no constant for this name.
     for (auto it = block->nodes().begin(); it != block->nodes().end();) {
       Node* node = *it++;
       for (Block* inner : node->blocks()) replace(inner);

@@ -20,11 +20,11 @@ using torch::jit::Value;
 
 /// What is known of a value of a graph.
 struct Known {
-  bool is_tokens = false;            ///< It holds tokens of the input, and nothing else.
+  bool is_tokens = false;            ///< It holds all tokens of the input, and nothing else.
   std::optional<c10::IValue> value;  ///< A module, or a parameter.
 };
 
-/// Whether it is `x[:]` of some dimension, as `x[:, :]` is written in graphs.
+/// Whether the node is `x[:]` of one dimension. Graphs write `x[:, :]` as two such nodes.
 bool slices_all(const Node* node) {
   const auto number = [&](std::size_t input) { return torch::jit::toIValue(node->input(input)); };
   const auto begin = number(2);
@@ -35,8 +35,8 @@ bool slices_all(const Node* node) {
   return from_start && to_end && step && step->isInt() && step->toInt() == 1;
 }
 
-/// Whether the result holds all elements of the first argument, and no others. A part of the tokens may be
-/// smaller numbers than the rest.
+/// Whether the result holds all elements of the first argument, and no others. A part of the tokens is not
+/// enough: the rest may be larger numbers.
 bool only_rearranges(const Node* node) {
   static constexpr std::array kKinds = {c10::aten::view,      c10::aten::reshape,       c10::aten::contiguous,
                                         c10::aten::flatten,   c10::aten::unsqueeze,     c10::aten::squeeze,
@@ -48,7 +48,7 @@ bool only_rearranges(const Node* node) {
   return std::find(kKinds.begin(), kKinds.end(), node->kind()) != kKinds.end();
 }
 
-/// The input by which a node looks up rows of a table, its first input; nothing if it is another node.
+/// The indices by which a node looks up rows of a table, which is its first input. Null for other nodes.
 const Value* index_of(const Node* node) {
   if (node->kind() == c10::aten::embedding) return node->input(1);
   if (node->kind() == c10::aten::index_select) {
@@ -80,7 +80,7 @@ class Follower {
   }
 
   std::optional<std::int64_t> rows;
-  bool changes_tokens = false;  ///< In place, or those of a copy: what is looked up is something else.
+  bool changes_tokens = false;  ///< Tokens, or a copy of them, are changed in place before the lookup.
 
  private:
   using Knowledge = std::unordered_map<const Value*, Known>;
@@ -122,7 +122,7 @@ class Follower {
     }
   }
 
-  /// Tokens come out where every branch gives tokens.
+  /// An output is tokens if it is tokens in every branch.
   static void join_branches(const Node* node, Knowledge& known) {
     for (std::size_t i = 0; i < node->outputs().size(); ++i) {
       known[node->outputs()[i]].is_tokens =
@@ -131,7 +131,7 @@ class Follower {
     }
   }
 
-  /// Only calls that get tokens are followed: all others cannot look them up.
+  /// Follows only calls that get tokens: all others cannot look them up.
   void call(const Node* node, Knowledge& known, bool conditional) {
     std::vector<Known> arguments = of(node->inputs(), known);
     if (std::none_of(arguments.begin(), arguments.end(), [](const Known& one) { return one.is_tokens; }))

@@ -21,7 +21,7 @@ std::string text_of(const ModelStructure& model) {
     text += fmt::format("{}:{}\n", module.name, module.class_name);
   for (const ParameterInfo& parameter : model.parameters) {
     text += fmt::format("{}:{}:{}:{}:{}\n", fmt::join(parameter.fqns, ","), fmt::join(parameter.shape, "x"),
-                        parameter.dtype, parameter.requires_grad, parameter.foreign);
+                        parameter.dtype, parameter.requires_grad, parameter.cross_unit);
   }
   return text;
 }

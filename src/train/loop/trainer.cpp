@@ -231,7 +231,7 @@ class Trainer {
     for (bool reduce = false; !reduce;) {
       const Batch batch = batches_.next();
       reduce = ++done == micro_steps || batches_.last_of_epoch();
-      model_.begin_micro_step(reduce);
+      model_.begin_micro_batch(reduce);
       const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
       backward(micro_steps == 1 ? loss : loss / static_cast<double>(micro_steps));
       model_.finish_backward();

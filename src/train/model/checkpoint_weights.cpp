@@ -19,13 +19,13 @@ namespace accel::train {
 namespace {
 
 constexpr std::size_t kNamed = 5;
-/// What is converted at once.
+/// Bytes that are converted at once.
 constexpr std::size_t kBlockBytes = std::size_t{4} << 20;
 
 ckpt::DType dtype_of(const ParameterInfo& parameter) {
   const auto dtype = ckpt::dtype_of_torch_name(parameter.dtype);
   if (!dtype)
-    throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' is {}, which no checkpoint has",
+    throw Error(ErrorKind::kUsage, fmt::format("parameter '{}' is {}, a dtype that checkpoints do not have",
                                                parameter.fqns.front(), parameter.dtype));
   return *dtype;
 }
@@ -63,8 +63,8 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
         found = &entry->second;
         wanted.name = fqn;
       } else if (entry->second.shape != found->shape || !fits(entry->second.dtype, dtype)) {
-        other.push_back(fmt::format("'{}' is {} {}, but one tensor with '{}' in the model, which is {} {}",
-                                    fqn, ckpt::torch_name(entry->second.dtype),
+        other.push_back(fmt::format("'{}' is {} {}, but it is tied in the model to '{}', which is {} {}", fqn,
+                                    ckpt::torch_name(entry->second.dtype),
                                     ckpt::to_string(entry->second.shape), wanted.name,
                                     ckpt::torch_name(found->dtype), ckpt::to_string(found->shape)));
       } else if (entry->second.source != found->source) {
@@ -110,15 +110,15 @@ std::vector<std::string> CheckpointWeights::warnings() const {
   std::vector<std::string> texts;
   const std::string where = checkpoint_->path().string();
   for (const std::filesystem::path& other : found_.passed_over) {
-    texts.push_back(fmt::format("the weights are those of '{}'; '{}' is not taken", where, other.string()));
+    texts.push_back(fmt::format("the weights are read from '{}'; '{}' is ignored", where, other.string()));
   }
   if (const auto left = unused(); !left.empty()) {
-    texts.push_back(fmt::format("'{}': the model has no place for {} of its tensors: {}", where, left.size(),
-                                shortened(left)));
+    texts.push_back(
+        fmt::format("'{}': {} of its tensors are not in the model: {}", where, left.size(), shortened(left)));
   }
   if (!missing_buffers_.empty()) {
-    texts.push_back(fmt::format("'{}' does not have {} buffers, which keep the model file's values: {}",
-                                where, missing_buffers_.size(), shortened(missing_buffers_)));
+    texts.push_back(fmt::format("'{}' lacks {} buffers, which keep the values of the model file: {}", where,
+                                missing_buffers_.size(), shortened(missing_buffers_)));
   }
   return texts;
 }
@@ -133,12 +133,10 @@ void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, st
       same.resize(std::min(kBlockBytes, out.size() - at));
       read(*tensor, wanted.dtype, begin + static_cast<std::int64_t>(at / item), same);
       if (std::equal(same.begin(), same.end(), out.begin() + static_cast<std::ptrdiff_t>(at))) continue;
-      throw Error(
-          ErrorKind::kUsage,
-          fmt::format(
-              "the weights in '{}' do not fit the model: '{}' and '{}' are one tensor in the model, but "
-              "differ there",
-              checkpoint_->path().string(), wanted.name, name))
+      throw Error(ErrorKind::kUsage, fmt::format("the weights in '{}' do not fit the model: '{}' and '{}' "
+                                                 "are tied in the model, but their values "
+                                                 "differ in the weights",
+                                                 checkpoint_->path().string(), wanted.name, name))
           .hint("export the model without tying them, or leave one of them out of the weights");
     }
   }

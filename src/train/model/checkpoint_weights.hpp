@@ -12,20 +12,20 @@
 
 namespace accel::train {
 
-/// Values from a checkpoint of any kind, by name. A tied parameter is found under any of its names; tensors
-/// of another dtype are converted; what the model has no place for is left out, with one warning.
+/// Values from a checkpoint of any kind, by name. A tied parameter is found under any of its names. Tensors
+/// of another dtype are converted. Tensors that the model does not have are ignored with one warning.
 class CheckpointWeights final : public WeightSource {
  public:
-  /// Throws Error (kUsage) that lists what is missing, with the nearest name there is, and what has another
-  /// shape or a dtype that cannot be converted.
+  /// Throws Error (kUsage) that lists tensors that are missing, with the nearest name in the checkpoint, and
+  /// tensors of another shape or of a dtype that cannot be converted.
   CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path);
 
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override;
   bool read_buffer(const std::string& name, const std::vector<std::int64_t>& shape, ckpt::DType dtype,
                    std::span<std::byte> out) override;
 
-  /// Checkpoints beside the one that was taken, tensors that the model has no place for, and buffers that are
-  /// not there.
+  /// Lists other checkpoints beside the one that was read, tensors that the model does not have, and buffers
+  /// that are not in the checkpoint.
   [[nodiscard]] std::vector<std::string> warnings() const override;
 
  private:
@@ -38,8 +38,8 @@ class CheckpointWeights final : public WeightSource {
   struct Wanted {
     const Tensor* tensor = nullptr;
     ckpt::DType dtype = ckpt::DType::kFloat32;
-    std::string name;  ///< The tensor's.
-    /// What the checkpoint has under the parameter's other names, which has to be the same values.
+    std::string name;  ///< The name of the tensor.
+    /// Tensors under the parameter's other names, which must have the same values.
     std::vector<std::pair<std::string, const Tensor*>> tied;
   };
 
@@ -53,7 +53,7 @@ class CheckpointWeights final : public WeightSource {
   std::vector<Wanted> parameters_;  ///< In the order of the structure.
   std::vector<std::string> missing_buffers_;
   std::optional<std::size_t> located_;
-  ckpt::StoredTensor stored_;  ///< Of located_.
+  ckpt::StoredTensor stored_;  ///< Where the tensor located_ is stored.
 };
 
 }  // namespace accel::train

@@ -35,9 +35,10 @@ void InitialWeights::read_parameter(std::size_t index, std::int64_t begin, std::
   const at::NoGradGuard no_grad;
   const ParameterInfo& parameter = structure_.parameters.at(index);
   if (parameter.dtype != "float32") {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("training.model.init: '{}' is {}; random values are for float32",
-                            parameter.fqns.front(), parameter.dtype));
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("training.model.init: '{}' is {}, but only float32 parameters can have random values",
+                    parameter.fqns.front(), parameter.dtype));
   }
   const auto count = static_cast<std::int64_t>(out.size() / sizeof(float));
   auto* values = reinterpret_cast<float*>(out.data());

@@ -4,16 +4,17 @@
 
 namespace accel::train {
 
-/// Random values for a model without weights: matrices and larger are normal with the given standard
-/// deviation, vectors are 1, those called `bias` 0. An element depends on the seed, the parameter's place in
-/// the structure and its own place in the parameter alone, so that every world size has the same model.
+/// Random values for a model without weights. Parameters of two or more dimensions are normal with the given
+/// standard deviation, vectors called `bias` are 0, and other vectors are 1. An element depends only on the
+/// seed, the index of the parameter in the structure and the index of the element in the parameter, so that
+/// the model is the same at every world size.
 class InitialWeights final : public WeightSource {
  public:
   InitialWeights(const ModelStructure& structure, double std, std::uint64_t seed)
       : structure_(structure), std_(std), seed_(seed) {}
 
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override;
-  /// Buffers have no random values: the model file's own stay.
+  /// Buffers have no random values. They keep the values of the model file.
   bool read_buffer(const std::string& /*name*/, const std::vector<std::int64_t>& /*shape*/,
                    ckpt::DType /*dtype*/, std::span<std::byte> /*out*/) override {
     return false;

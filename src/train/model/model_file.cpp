@@ -32,7 +32,8 @@ void refuse_quantized_attributes(const torch::jit::Module& root) {
   }
 }
 
-/// Whether an object that is no module, in `value`, holds a tensor; nobody can see into one of a C++ class.
+/// Whether `value` contains an object, other than a module, that holds a tensor. Objects of C++ classes are
+/// opaque and count as holding one.
 bool hides_tensor(const c10::IValue& value) {
   if (value.isCustomClass()) return true;
   if (value.isObject()) {
@@ -52,8 +53,8 @@ bool hides_tensor(const c10::IValue& value) {
   return true;
 }
 
-/// Tensors get their values after the model has been made: what the file's own code computes of them while it
-/// is loaded is of no value, and those in an object that is no module are not found.
+/// Tensors get their values after the model has been loaded. What code of the file computes from them during
+/// loading is therefore wrong, and tensors in objects that are not modules are not found.
 void refuse_hidden_tensors(const torch::jit::Module& root) {
   for (const auto& module : root.named_modules()) {
     const c10::ClassTypePtr type = module.value.type();
@@ -70,14 +71,14 @@ void refuse_hidden_tensors(const torch::jit::Module& root) {
       if (value.isModule() || !hides_tensor(value)) continue;
       throw Error(
           ErrorKind::kUsage,
-          fmt::format("attribute '{}' of module '{}' has tensors in an object of a class that is no module",
+          fmt::format("attribute '{}' of module '{}' has tensors in an object whose class is not a module",
                       type->getAttributeName(slot), text_of_module(module.name)))
           .hint("make a module of that class, or keep its tensors as buffers of the module");
     }
   }
 }
 
-/// A whole storage: only a parameter with strides, whose elements are not in order, needs it.
+/// Reads a whole storage, which only a parameter with elements that are not in row-major order needs.
 std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t offset, std::size_t bytes) {
   std::vector<std::byte> storage(bytes);
   reader.read_file(offset, storage);
@@ -93,9 +94,9 @@ void fill(const at::Tensor& tensor, const SkippingReader& reader, std::unordered
   reader.read_file(*offset, {static_cast<std::byte*>(storage.mutable_data()), storage.nbytes()});
 }
 
-/// In the order of Python's named_parameters: modules in pre-order, each one's own parameters before its
-/// children's. libtorch's own recursion mixes the two, and the first name of a tied parameter would differ
-/// from Python's.
+/// The parameters in the order of Python's named_parameters: modules in pre-order, the parameters of a module
+/// before those of its children. libtorch's recursion has another order, in which the first name of a tied
+/// parameter would differ from Python's.
 std::vector<std::pair<std::string, at::Tensor>> parameters_of(const torch::jit::Module& root) {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   for (const auto& module : root.named_modules()) {
@@ -143,8 +144,8 @@ ModelFile ModelFile::load(std::shared_ptr<SkippingReader> reader) {
   ModelFile model;
   torch::jit::ExtraFilesMap extra = {{"accel.json", ""}};
   model.reader_ = std::move(reader);
-  // Wherever it was exported: its storages are to be the buffers that were passed to the reader, with nothing
-  // read yet that would be worth a copy to a device.
+  // Loaded on the CPU, whatever the device of the export: the storages must be the buffers that the reader
+  // got. They hold no values yet that would have to be copied to a device.
   model.module_ = torch::jit::load(
       std::static_pointer_cast<caffe2::serialize::ReadAdapterInterface>(model.reader_), at::kCPU, extra);
   model.accel_json_ = extra.at("accel.json");
@@ -172,7 +173,7 @@ void ModelFile::read_attributes() {
   refuse_quantized_attributes(module_);
   refuse_hidden_tensors(module_);
   std::unordered_set<const at::TensorImpl*> parameters;
-  std::unordered_map<const void*, std::size_t> owners;  // Of storages: a parameter.
+  std::unordered_map<const void*, std::size_t> owners;  // Index of the parameter in each storage.
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i];
     parameters.insert(parameter.unsafeGetTensorImpl());
@@ -214,14 +215,14 @@ c10::Storage ModelFile::copy_of_storage(std::size_t parameter) {
     if (const auto offset = reader_->offset_of(storage.data())) {
       reader_->read_file(*offset, {static_cast<std::byte*>(bytes.mutable_data_ptr()), storage.nbytes()});
       shared_.insert(*offset);
-    } else {  // From an outline, in which it is.
+    } else {  // The outline has the values.
       std::memcpy(bytes.mutable_data_ptr(), storage.data(), storage.nbytes());
     }
   }
   return bytes.storage();
 }
 
-ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& foreign) const {
+ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& cross_unit) const {
   refuse_quantized_attributes(module_);
   ModelStructure result;
   for (const auto& module : module_.named_modules())
@@ -230,7 +231,7 @@ ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImp
     const at::Tensor& tensor = parameters_[i];
     result.parameters.push_back({names_[i], tensor.sizes().vec(),
                                  c10::getDtypeNames(tensor.scalar_type()).first, tensor.requires_grad(),
-                                 foreign.contains(tensor.unsafeGetTensorImpl())});
+                                 cross_unit.contains(tensor.unsafeGetTensorImpl())});
   }
   return result;
 }

@@ -21,35 +21,34 @@ class SkippingReader;
 
 /// A TorchScript file opened without reading its parameters.
 ///
-/// The module's code and attributes are loaded; the parameters' storages have the right sizes but hold no
-/// data, and cost no memory as long as nobody touches them. Their bytes are read later, range by range, with
-/// read_parameter(). Buffers and other tensor attributes are read at once; one that lies in a parameter's
-/// storage gets a storage of its own, as what it shares is cut into shards (an Error of kind kUsage, if it
-/// requires grad).
+/// The module's code and attributes are loaded. The parameters' storages have the right sizes but hold no
+/// data, and take no memory as long as they are not touched. Their bytes are read later, range by range, with
+/// read_parameter(). Buffers and other tensor attributes are read at once. A tensor attribute in a
+/// parameter's storage gets a storage of its own, because the parameter is sharded; if it requires grad, it
+/// is an Error of kind kUsage.
 class ModelFile {
  public:
-  /// A missing file, or one that is no TorchScript archive, is an Error of kind kUsage.
+  /// A missing file, or a file that is not a TorchScript archive, is an Error of kind kUsage.
   static ModelFile open(const std::filesystem::path& path);
 
-  /// A file that another rank sees, from its outline(): read_parameter() must not be called.
+  /// Opens a file that only another rank can read from its outline(). read_parameter() must not be called.
   static ModelFile from_outline(ModelOutline outline);
-  /// All of it but the values of its parameters, except of those that another attribute needs. Not of one
-  /// from an outline.
+  /// The file without the values of its parameters, except those that another attribute shares. Must not be
+  /// called on a file from an outline.
   [[nodiscard]] ModelOutline outline() const;
 
   ModelFile(ModelFile&&) noexcept;
   ModelFile& operator=(ModelFile&&) noexcept;
   ~ModelFile();
 
-  /// Modules in pre-order and parameters in module order, tied ones once.
-  /// `foreign` marks the parameters that graph/foreign_reads.hpp found. A quantized model is an Error of kind
-  /// kUsage.
-  [[nodiscard]] ModelStructure structure(const std::unordered_set<const at::TensorImpl*>& foreign) const;
+  /// The modules in pre-order and the parameters in module order, tied parameters once. `cross_unit` are the
+  /// parameters that cross_unit_reads() found. A quantized model is an Error of kind kUsage.
+  [[nodiscard]] ModelStructure structure(const std::unordered_set<const at::TensorImpl*>& cross_unit) const;
 
   /// The parameters' (empty) tensors, in the order of structure().parameters.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
-  /// A parameter whose values are not in the file, as in a file that was exported from the meta device.
+  /// A parameter whose values are not in the file, because the model was exported from the meta device.
   [[nodiscard]] std::optional<std::size_t> parameter_without_values() const;
 
   /// Fills `out` with elements [begin, begin + out.size() / itemsize) of parameter `index`, row-major. The
@@ -69,9 +68,9 @@ class ModelFile {
   torch::jit::Module module_;
   std::shared_ptr<SkippingReader> reader_;
   std::vector<at::Tensor> parameters_;
-  std::vector<std::vector<std::string>> names_;        ///< Of each parameter.
-  std::vector<std::optional<std::uint64_t>> offsets_;  ///< In the file, of each parameter's storage.
-  std::unordered_set<std::uint64_t> shared_;           ///< Those of them in which another attribute lies.
+  std::vector<std::vector<std::string>> names_;        ///< All names of each parameter.
+  std::vector<std::optional<std::uint64_t>> offsets_;  ///< Of each parameter's storage in the file.
+  std::unordered_set<std::uint64_t> shared_;           ///< Offsets of storages that another attribute shares.
   std::string accel_json_;
 };
 

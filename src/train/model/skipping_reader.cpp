@@ -17,7 +17,7 @@ SkippingReader::SkippingReader(const std::filesystem::path& path)
   for (const std::string& record : index.getAllRecords()) {
     const std::uint64_t bytes = index.getRecordSize(record);
     if (!record.starts_with("data/")) {
-      // libtorch unpacks it into the memory, however large it says it is.
+      // libtorch unpacks the record into memory, however large it claims to be.
       check_metadata_bytes(fmt::format("'{}': record '{}'", path.string(), record), bytes);
       continue;
     }
@@ -35,7 +35,7 @@ void SkippingReader::read_file(std::uint64_t offset, std::span<std::byte> out) c
   const auto& outline = std::get<ModelOutline>(source_);
   if (!outline.has(offset, out.size())) {
     throw Error(ErrorKind::kFailure,
-                "the values of a parameter were asked for where only the outline of the model file is");
+                "cannot read the values of a parameter: this rank has only the outline of the model file");
   }
   outline.read(offset, out);
 }
@@ -58,7 +58,7 @@ std::size_t SkippingReader::read(std::uint64_t position, void* buffer, std::size
     }
   }
   const std::span out(static_cast<std::byte*>(buffer), n);
-  // libtorch looks for the archive's end in a block that may begin in a hole.
+  // libtorch looks for the end of the archive in a block that may begin in a hole.
   if (const auto* outline = std::get_if<ModelOutline>(&source_)) {
     outline->read(position, out);
   } else {

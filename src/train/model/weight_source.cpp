@@ -10,7 +10,7 @@
 namespace accel::train {
 namespace {
 
-/// The model file's own.
+/// The values in the model file.
 class FileWeights final : public WeightSource {
  public:
   explicit FileWeights(const ModelFile& file) : file_(file) {}
@@ -18,7 +18,7 @@ class FileWeights final : public WeightSource {
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override {
     file_.read_parameter(index, begin, out);
   }
-  // They are in the module already.
+  // The values of buffers are in the module already.
   bool read_buffer(const std::string& /*name*/, const std::vector<std::int64_t>& /*shape*/,
                    ckpt::DType /*dtype*/, std::span<std::byte> /*out*/) override {
     return false;
@@ -38,9 +38,8 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
     throw Error(ErrorKind::kUsage, fmt::format("the model file has no values for '{}'",
                                                structure.parameters[*empty].fqns.front()))
         .hint(
-            "training.model.weights names a checkpoint or safetensors to read them from; "
-            "training.model.init.std "
-            "draws random ones");
+            "set training.model.weights to a checkpoint or safetensors file to read them from, or "
+            "training.model.init.std to draw random values");
   }
   return std::make_unique<FileWeights>(file);
 }

@@ -16,16 +16,17 @@ namespace accel::train {
 
 class ModelFile;
 
-/// Where a model's values come from: its file, unless one of these is set.
+/// Where a model's values come from: from the model file, unless `path` or `init_std` is set.
 struct WeightOptions {
   std::filesystem::path
       path;  ///< A model or checkpoint of any kind that ckpt reads, or a directory with one.
-  std::optional<double> init_std;  ///< Drawn anew, with this standard deviation.
-  std::uint64_t seed = 0;          ///< For that.
-  bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters to each what is its own.
+  std::optional<double> init_std;  ///< Draw random values with this standard deviation.
+  std::uint64_t seed = 0;          ///< Seed of the random values.
+  bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters the shards.
 };
 
-/// The values of a model's parameters and buffers, read range by range, so that nobody needs a whole model.
+/// The values of a model's parameters and buffers, read range by range, so that no rank needs the whole
+/// model.
 class WeightSource {
  public:
   WeightSource() = default;
@@ -36,18 +37,18 @@ class WeightSource {
   /// Fills `out` with elements [begin, begin + out.size() / itemsize) of parameter `index` of the structure,
   /// row-major, in the dtype that the structure says.
   virtual void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) = 0;
-  /// Fills `out` with all of a buffer's elements, in `dtype`; false if the source has none of that name.
-  /// Another shape is an Error.
+  /// Fills `out` with all elements of a buffer in `dtype`. Returns false if the source has no buffer of that
+  /// name. Another shape is an Error.
   virtual bool read_buffer(const std::string& name, const std::vector<std::int64_t>& shape, ckpt::DType dtype,
                            std::span<std::byte> out) = 0;
-  /// After all has been read: what a user should know of it.
+  /// Warnings for the user, complete when everything has been read.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
 };
 
-/// The source that `options` asks for. `file` and `structure`, which is the file's, must outlive it; unless
-/// the values are the file's own, the structure says in which dtypes they are wanted. Throws
-/// Error: kUsage if the file has no values and nothing else is asked for, or if tensors are missing or of
-/// another shape, with their names; what ckpt::open_checkpoint throws.
+/// Opens the source that `options` names. `file` and its `structure` must outlive it. The structure names the
+/// dtypes to read; the model file's own values come in the dtypes of the file. Throws Error (kUsage) if the
+/// values are to come from the file and the file has none, or if tensors are missing or have another shape,
+/// with their names; and what ckpt::open_checkpoint() throws.
 std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,
                                            const WeightOptions& options);
 

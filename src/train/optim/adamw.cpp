@@ -43,7 +43,7 @@ void AdamW::step(double lr, const GradientPresence& presence) {
 
 std::vector<AdamW::Run> AdamW::runs_of(const State& state, const std::vector<bool>& has_gradient) const {
   const FlatLayout& layout = state.buffer->layout();
-  const ElementRange shard = layout.shard_range(layout.is_whole() ? 0 : shard_);
+  const ElementRange shard = layout.shard_range(layout.is_replicated() ? 0 : shard_);
   std::vector<Run> runs;
   for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
     if (!has_gradient[i]) continue;

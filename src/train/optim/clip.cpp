@@ -22,7 +22,7 @@ double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards,
                            std::span<const double> norms) {
   double sum = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    sum += norms[i] * norms[i] / (buffers[i]->layout().is_whole() ? shards : 1);
+    sum += norms[i] * norms[i] / (buffers[i]->layout().is_replicated() ? shards : 1);
   return sum;
 }
 

@@ -60,7 +60,7 @@ TEST(AutocastCopiesTest, TablesAndBatchNormsAreLeftAlone) {
 
 TEST(AutocastCopiesTest, ATableThatAnotherModuleReadsIsCopied) {
   ModelStructure read = model();
-  read.parameters[3].foreign = true;
+  read.parameters[3].cross_unit = true;
   EXPECT_THAT(names_without_cast(read), UnorderedElementsAre("tokens.weight", "norm.weight"));
 }
 
@@ -92,7 +92,7 @@ TEST(AutocastCopiesTest, NoneOfWhatHasTheDtypeAlready) {
 TEST(AutocastCopiesTest, OfVersionOneIgnoredParametersAlone) {
   EXPECT_EQ(copied(model(), version_1()), 0U);
   ModelStructure ignored = model();
-  ignored.parameters[4].ignored = true;
+  ignored.parameters[4].replicated = true;
   EXPECT_EQ(copied(ignored, version_1()), 16U);
 }
 

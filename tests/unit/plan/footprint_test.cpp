@@ -86,9 +86,9 @@ TEST(FootprintTest, TrafficFollowsReshardingMicroStepsAndRecomputation) {
   using ::testing::ElementsAre;
   EXPECT_THAT(gathers({}), ElementsAre(2, 2, 2, 2, 1));
   EXPECT_THAT(gathers({.reshard_after_forward = false}), ElementsAre(1, 1, 1, 1, 1));
-  EXPECT_THAT(gathers({.micro_steps = 3}), ElementsAre(6, 6, 6, 6, 3));
+  EXPECT_THAT(gathers({.micro_batches = 3}), ElementsAre(6, 6, 6, 6, 3));
   EXPECT_THAT(gathers({.activation_checkpointing = true}), ElementsAre(2, 3, 2, 2, 1));
-  EXPECT_EQ(footprint(gpt(), {.world_size = 2, .micro_steps = 3}).reduce_bytes, 5U * 64);
+  EXPECT_EQ(footprint(gpt(), {.world_size = 2, .micro_batches = 3}).reduce_bytes, 5U * 64);
 }
 
 TEST(FootprintTest, ReplicasAverageTheirShards) {
@@ -116,11 +116,11 @@ TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
   };
   // 256 bytes: three quarters over all four ranks, half over two.
   EXPECT_EQ(gathers({}), 192U + 128);
-  EXPECT_EQ(gathers({.micro_steps = 3}), 3 * (192U + 128));
+  EXPECT_EQ(gathers({.micro_batches = 3}), 3 * (192U + 128));
   EXPECT_EQ(gathers({.reshard_after_forward = false}), 192U);
   const Footprint four = footprint(gpt(), {.world_size = 4, .reshard_size = 2});
   EXPECT_EQ(four.units.back().gather_bytes, 192U);  // The root stays.
-  EXPECT_EQ(four.memory.kept_bytes, 4U * 128);
+  EXPECT_EQ(four.memory.group_shard_bytes, 4U * 128);
 }
 
 TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {

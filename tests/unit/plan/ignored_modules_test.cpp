@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "plan/buffer_plan.hpp"
-#include "plan/end_units.hpp"
+#include "plan/embedding_and_head_units.hpp"
 #include "plan/footprint.hpp"
 #include "plan/small_gpt.hpp"
 #include "plan/unit_plan.hpp"
@@ -32,7 +32,7 @@ std::vector<std::string> ignored_in(const ModelStructure& model) {
     if (module.ignored) names.push_back(module.name);
   }
   for (const ParameterInfo& parameter : model.parameters) {
-    if (parameter.ignored) names.push_back(parameter.fqns.front());
+    if (parameter.replicated) names.push_back(parameter.fqns.front());
   }
   return names;
 }
@@ -77,7 +77,7 @@ TEST(IgnoredModulesTest, TheWholeModelMayBeIgnored) {
 
 TEST(IgnoredModulesTest, AnUnmatchedPatternNamesModulesNearIt) {
   EXPECT_THAT(error_of(gpt(), "inner"),
-              HasSubstr("no module's whole name matches 'inner' | names near it: blocks.1.inner"));
+              HasSubstr("'inner' matches the full name of no module | names near it: blocks.1.inner"));
   EXPECT_THAT(error_of(gpt(), "haed"), HasSubstr("| names near it: head"));
   EXPECT_THAT(error_of(gpt(), "something_else"), HasSubstr("| names near it: tokens, blocks, blocks.0, "));
   ModelStructure large = gpt();
@@ -93,8 +93,8 @@ TEST(IgnoredModulesTest, TrainedOnesAreWholeWithTheirStateAndAveragedOverAllRank
   };
   const UnitFootprint root = footprint(false).units.back();
   // Four elements, padded to 64 bytes; AdamW has two moments of each.
-  EXPECT_EQ(root.ignored_bytes, 64U);
-  EXPECT_EQ(root.ignored_training_bytes, 3 * 64U);
+  EXPECT_EQ(root.replicated_bytes, 64U);
+  EXPECT_EQ(root.replicated_training_bytes, 3 * 64U);
   EXPECT_EQ(root.average_bytes, 2 * 7 * 8U + 2 * root.shard_bytes / 2);
   EXPECT_EQ(root.gradient_bytes, root.shard_bytes + 64);
   EXPECT_EQ(root.optimizer_bytes, 2 * root.gradient_bytes);
@@ -123,8 +123,9 @@ TEST(IgnoredModulesTest, AreNoUnits) {
   untied.parameters[0].fqns = {"tokens.weight"};
   untied.parameters[0].requires_grad = false;
   untied.parameters.push_back({{"head.weight"}, {8, 4}, "float32"});
-  EXPECT_THAT(end_units(untied, blocks(), {"blocks.0"}).heads, ElementsAre("head"));
-  EXPECT_THAT(end_units(with_ignored(untied, "tokens"), blocks(), {"blocks.0"}).heads, IsEmpty());
+  EXPECT_THAT(embedding_and_head_units(untied, blocks(), {"blocks.0"}).heads, ElementsAre("head"));
+  EXPECT_THAT(embedding_and_head_units(with_ignored(untied, "tokens"), blocks(), {"blocks.0"}).heads,
+              IsEmpty());
 }
 
 TEST(IgnoredModulesTest, HaveABufferThatIsNotCut) {
@@ -144,7 +145,7 @@ TEST(IgnoredModulesTest, AreWholeOnEveryRankAndNeverSent) {
   const Footprint with = footprint("blocks.0.up");
   const Footprint without = footprint("");
   EXPECT_EQ(with.units[0].elements, 16);
-  EXPECT_EQ(with.units[0].ignored_bytes, 64U);
+  EXPECT_EQ(with.units[0].replicated_bytes, 64U);
   EXPECT_EQ(with.units[0].shard_bytes, 0U);
   EXPECT_EQ(with.units[0].unsharded_bytes, 0U);
   EXPECT_EQ(with.memory.replicated_bytes, 164U);

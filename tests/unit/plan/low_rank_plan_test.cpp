@@ -61,9 +61,9 @@ TEST(LowRankPlanTest, MatricesOfOneShapeStandTogether) {
   EXPECT_THAT(qs, ::testing::ElementsAre(0, 64, 128, 160, 192));
   EXPECT_EQ(plan.p_numel, 224);
   EXPECT_EQ(plan.q_numel, 254);
-  ASSERT_EQ(plan.whole.size(), 1U);
-  EXPECT_EQ(plan.whole[0].begin, parameters[2].offset);
-  EXPECT_EQ(plan.whole_numel, 5);
+  ASSERT_EQ(plan.uncompressed.size(), 1U);
+  EXPECT_EQ(plan.uncompressed[0].begin, parameters[2].offset);
+  EXPECT_EQ(plan.uncompressed_numel, 5);
 }
 
 TEST(CommHookPlanTest, CountsWhatIsSentAndHeld) {
@@ -74,7 +74,7 @@ TEST(CommHookPlanTest, CountsWhatIsSentAndHeld) {
                           std::uint64_t copied) {
     const CommHookPlan plan = plan_comm_hook(layout, config);
     EXPECT_EQ(plan.sent_bytes, sent);
-    EXPECT_EQ(plan.kept_bytes, kept);
+    EXPECT_EQ(plan.state_bytes, kept);
     EXPECT_EQ(plan.copied_bytes, copied);
   };
   expect({CommHookType::kBf16}, 2 * n, 0, 2 * n);

@@ -58,11 +58,12 @@ TEST(StepMemoryTest, WithoutReshardingAllAreThereAtTheEndOfForward) {
 TEST(StepMemoryTest, WhatGroupsKeepIsThereUntilBackward) {
   for (const bool recompute : {false, true}) {
     const StepMemory memory = memory_of_step(layers(8), {.reshard_size = 2, .recompute = recompute});
-    EXPECT_EQ(memory.kept_bytes, 8 * kLayer / 2);
+    EXPECT_EQ(memory.group_shard_bytes, 8 * kLayer / 2);
     EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * kLayer);
     EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 4 * kLayer + 8 * kLayer / 2);
   }
-  EXPECT_EQ(memory_of_step(layers(8), {.reshard_after_forward = false, .reshard_size = 2}).kept_bytes, 0U);
+  EXPECT_EQ(memory_of_step(layers(8), {.reshard_after_forward = false, .reshard_size = 2}).group_shard_bytes,
+            0U);
 }
 
 TEST(StepMemoryTest, AccumulatedGradientsWaitUnsharded) {
@@ -160,7 +161,7 @@ TEST(StepMemoryTest, AReducedGradientIsThereTwiceWhileItIsConverted) {
   root.shard_gradient_bytes = kRoot / 2;
   root.arriving_bytes = kLayer;
   EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, 0U);
-  root.settling_bytes = kRoot / 4;
+  root.finalizing_bytes = kRoot / 4;
   EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, kRoot / 4);
 }
 

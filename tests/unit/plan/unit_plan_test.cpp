@@ -34,10 +34,10 @@ TEST(UnitPlanTest, TheInnermostUnitOwns) {
   EXPECT_EQ(units[4].parameters, std::vector<std::size_t>{0});
 }
 
-TEST(UnitPlanTest, SharedAndForeignParametersBelongToTheRoot) {
+TEST(UnitPlanTest, SharedAndCrossUnitParametersBelongToTheRoot) {
   ModelStructure model = gpt();
   model.parameters[1].fqns.push_back("blocks.1.tied.weight");
-  model.parameters[3].foreign = true;
+  model.parameters[3].cross_unit = true;
   const auto units = plan_units(model, wrap({"Block"}));
   EXPECT_EQ(units.back().parameters, (std::vector<std::size_t>{0, 1, 3}));
 }

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "temp_dir.hpp"
-#include "train/graph/foreign_reads.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 #include "train/model/model_file.hpp"
 
 namespace accel::train {
@@ -23,7 +23,7 @@ std::string text_of(const ModelStructure& model) {
     for (const std::string& fqn : parameter.fqns) text += fqn + " ";
     for (const std::int64_t dim : parameter.shape) text += std::to_string(dim) + "x";
     text += " " + parameter.dtype + (parameter.requires_grad ? " trained" : " frozen") +
-            (parameter.foreign ? " foreign\n" : "\n");
+            (parameter.cross_unit ? " cross_unit\n" : "\n");
   }
   return text;
 }
@@ -35,7 +35,7 @@ class ArchiveModelTest : public ::testing::Test {
     const std::string path = (dir_ / "net.pt").string();
     root.save(path, {{"accel.json", "{}"}});
     ModelFile file = ModelFile::open(path);
-    const std::string expected = text_of(file.structure(foreign_reads(file.module(), units)));
+    const std::string expected = text_of(file.structure(cross_unit_reads(file.module(), units)));
     const ArchiveModel archive = ArchiveModel::open(path);
     EXPECT_EQ(archive.accel_json(), "{}");
     EXPECT_EQ(text_of(archive.structure(units)), expected);
@@ -107,19 +107,19 @@ def other(self, x):
   return self.second.deeper.forward(x)
 )");
   const std::string text = structure(root, {"first", "second"});
-  EXPECT_NE(text.find("first.peeked 2x float32 trained foreign"), std::string::npos) << text;
-  EXPECT_NE(text.find("first.in_branch 2x float32 trained foreign"), std::string::npos) << text;
-  EXPECT_NE(text.find("first.in_loop 2x float32 trained foreign"), std::string::npos) << text;
-  EXPECT_NE(text.find("second.joined 2x float32 trained foreign"), std::string::npos) << text;
-  EXPECT_NE(text.find("second.deeper.weight 2x float32 trained foreign"), std::string::npos) << text;
+  EXPECT_NE(text.find("first.peeked 2x float32 trained cross_unit"), std::string::npos) << text;
+  EXPECT_NE(text.find("first.in_branch 2x float32 trained cross_unit"), std::string::npos) << text;
+  EXPECT_NE(text.find("first.in_loop 2x float32 trained cross_unit"), std::string::npos) << text;
+  EXPECT_NE(text.find("second.joined 2x float32 trained cross_unit"), std::string::npos) << text;
+  EXPECT_NE(text.find("second.deeper.weight 2x float32 trained cross_unit"), std::string::npos) << text;
   EXPECT_NE(text.find("first.deeper.weight 2x float32 trained\n"), std::string::npos) << text;
   EXPECT_NE(text.find("second.peeked 2x float32 trained\n"), std::string::npos) << text;
-  EXPECT_EQ(structure(root, {}).find("foreign"), std::string::npos);
-  EXPECT_EQ(structure(root, {"first.inner", "second.inner", ""}).find("foreign"), std::string::npos);
+  EXPECT_EQ(structure(root, {}).find("cross_unit"), std::string::npos);
+  EXPECT_EQ(structure(root, {"first.inner", "second.inner", ""}).find("cross_unit"), std::string::npos);
   // A module of the same class that is no unit has no boundary.
   const std::string one = structure(root, {"second"});
   EXPECT_NE(one.find("first.peeked 2x float32 trained\n"), std::string::npos) << one;
-  EXPECT_NE(one.find("second.joined 2x float32 trained foreign"), std::string::npos) << one;
+  EXPECT_NE(one.find("second.joined 2x float32 trained cross_unit"), std::string::npos) << one;
 }
 
 TEST_F(ArchiveModelTest, BytesOfBuffers) {

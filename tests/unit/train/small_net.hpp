@@ -90,7 +90,7 @@ inline std::map<std::string, at::Tensor> gradients_of(const ShardedModel& model)
 }
 
 inline void step(ShardedModel& model, const at::Tensor& x, bool reduce = true) {
-  model.begin_micro_step(reduce);
+  model.begin_micro_batch(reduce);
   model.forward({x}).toTensor().backward();
   model.finish_backward();
 }

@@ -55,9 +55,9 @@ TEST(GradScalerTest, GivesUpWhereNoScaleHelps) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kFailure);
-    EXPECT_EQ(error.message(),
-              "step 31: gradients are infinite or NaN in float16, though the loss is multiplied by no more "
-              "than 6.1e-05");
+    EXPECT_EQ(
+        error.message(),
+        "step 31: gradients are infinite or NaN in float16, although the loss is multiplied by only 6.1e-05");
   }
 }
 

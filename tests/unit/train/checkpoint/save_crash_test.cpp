@@ -33,7 +33,7 @@ struct Trained {
       : model(ModelFile::open(file), ShardingOptions{}, at::kCPU, group),
         optimizer({}, model.trainable_buffers(), model.groups().place().shard) {
     config.checkpoint.total_limit = 1;
-    model.begin_micro_step(true);
+    model.begin_micro_batch(true);
     model.forward({at::ones({2, 4})}).toTensor().backward();
     model.finish_backward();
     optimizer.step(0.1);

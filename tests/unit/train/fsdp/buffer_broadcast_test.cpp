@@ -44,7 +44,7 @@ TEST(BufferBroadcastTest, RankZerosAreEverybodysBeforeTheFirstForwardAndBehindAS
     EXPECT_TRUE(all_are(module, 10));
     EXPECT_TRUE(module.attr("weight").toTensor().eq(own).all().item<bool>());
 
-    // Behind a micro-step, or an evaluation, each rank has its own.
+    // Behind a micro-batch, or an evaluation, each rank has its own.
     broadcast.after_forward(/*reduces=*/false);
     fill(module, own + 10);
     broadcast.before_forward();

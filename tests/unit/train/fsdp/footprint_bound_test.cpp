@@ -112,7 +112,7 @@ Bytes bytes_of(const Case& tested, const TempDir& dir) {
   ShardedModel model(ModelFile::open(dir / "net.pt"), {config.fsdp, {}}, at::kCPU, lonely_groups(world));
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
-    model.begin_micro_step(/*reduce=*/true);
+    model.begin_micro_batch(/*reduce=*/true);
     model.forward({at::randn({3, kWidth})}).toTensor().backward();
     model.finish_backward();
   }

@@ -73,7 +73,7 @@ struct Case {
   const char* name;
   int world_size = 2;
   bool reshard = true;
-  std::int64_t micro_steps = 1;
+  std::int64_t micro_batches = 1;
   bool recompute = false;
   bool nested = false;
   bool ahead = true;
@@ -109,7 +109,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   config.fsdp.forward_prefetch = tested.ahead;
   config.fsdp.backward_prefetch = tested.ahead;
   config.training.emplace();
-  config.training->gradient_accumulation_steps = tested.micro_steps;
+  config.training->gradient_accumulation_steps = tested.micro_batches;
   config.training->optimizer.no_decay = {"bias"};
   config.training->ddp = tested.ddp;
 
@@ -123,8 +123,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   Group world = Group::over(all, at::kCPU);
   const auto shard = c10::make_intrusive<LonelyBackend>(last.shard, mesh.shards);
   const auto replicate = c10::make_intrusive<LonelyBackend>(last.replica, mesh.replicas);
-  const int keepers = std::max(tested.reshard_size, 1);
-  const auto reshard = c10::make_intrusive<LonelyBackend>(keepers - 1, keepers);
+  const int reshard_group = std::max(tested.reshard_size, 1);
+  const auto reshard = c10::make_intrusive<LonelyBackend>(reshard_group - 1, reshard_group);
   const auto over = [](const c10::intrusive_ptr<LonelyBackend>& backend) {
     return std::make_unique<Group>(Group::over(backend, at::kCPU));
   };
@@ -138,8 +138,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   // Twice: units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
-    for (std::int64_t micro_step = 1; micro_step <= tested.micro_steps; ++micro_step) {
-      model.begin_micro_step(micro_step == tested.micro_steps);
+    for (std::int64_t micro_batch = 1; micro_batch <= tested.micro_batches; ++micro_batch) {
+      model.begin_micro_batch(micro_batch == tested.micro_batches);
       model.forward({at::randn({3, 50})}).toTensor().backward();
       model.finish_backward();
     }
@@ -148,17 +148,17 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   std::size_t shards = 0;
   std::size_t gradients = 0;
   std::size_t states = 0;
-  std::size_t whole_gradients = 0;
+  std::size_t replicated_gradients = 0;
   ASSERT_EQ(model.units().size(), planned.units.size());
   ASSERT_EQ(model.units().size(), 8U + (tested.nested ? 1 : 0) + (tested.ends ? 2 : 0));
   for (std::size_t i = 0; i < model.units().size(); ++i) {
     std::size_t own = 0;
     for (const auto& buffer : model.units()[i]->buffers()) {
       if (ignores && buffer->layout().mesh.shards == 1) {
-        EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].ignored_bytes);
+        EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].replicated_bytes);
         EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // On the last rank as well.
         ASSERT_EQ(buffer->trainable(), tested.trained);
-        if (tested.trained) whole_gradients += buffer->gradient().nbytes();
+        if (tested.trained) replicated_gradients += buffer->gradient().nbytes();
         continue;
       }
       own += buffer->shard().nbytes();
@@ -170,15 +170,15 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   for (const AdamW::State& state : optimizer.states())
     states += state.exp_avg.nbytes() + state.exp_avg_sq.nbytes();
   EXPECT_EQ(shards, planned.memory.shard_bytes);
-  gradients += whole_gradients;
+  gradients += replicated_gradients;
   EXPECT_EQ(gradients, planned.memory.gradient_bytes);
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
   // With one shard gradients are in the pool, and are the shard's.
   const bool mixed = !tested.precision.param_dtype.empty();
   const bool are_views = mesh.shards == 1 && !mixed && !tested.offload;
-  const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes + whole_gradients;
+  const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes + replicated_gradients;
   EXPECT_EQ(planned.memory.host_bytes,
-            tested.offload ? shards + gradients + states - 3 * whole_gradients : 0U);
+            tested.offload ? shards + gradients + states - 3 * replicated_gradients : 0U);
   EXPECT_EQ(planned.memory.total_bytes + planned.memory.host_bytes,
             shards + gradients + states + planned.memory.arriving_gradient_bytes +
                 planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes +
@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
              .reshard_size = 2},
         Case{.name = "ignored_and_trained",
              .world_size = 4,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .ends = true,
              .ignored = "adapt.*",
              .replicas = 2,
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
              .offload = true,
              .trained = true},
         Case{.name = "two_by_two", .world_size = 4, .replicas = 2},
-        Case{.name = "three_by_two_accumulated", .world_size = 6, .micro_steps = 2, .replicas = 3},
+        Case{.name = "three_by_two_accumulated", .world_size = 6, .micro_batches = 2, .replicas = 3},
         Case{.name = "two_by_two_recomputed_kept",
              .world_size = 4,
              .reshard = false,
@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "replicated", .world_size = 3, .replicas = 3},
         Case{.name = "replicated_nested_accumulated",
              .world_size = 2,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .nested = true,
              .replicas = 2},
         Case{.name = "replicated_in_bfloat16",
@@ -252,7 +252,7 @@ INSTANTIATE_TEST_SUITE_P(
              .ddp = {.comm_hook = core::CommHookType::kBf16}},
         Case{.name = "replicated_as_factors",
              .world_size = 2,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .replicas = 2,
              .ddp = {.comm_hook = core::CommHookType::kPowerSgd, .power_sgd = {.start_iter = 0}}},
         Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "resharded_to_four_of_64", .world_size = 64, .reshard_size = 4},
         Case{.name = "resharded_nested_accumulated",
              .world_size = 4,
-             .micro_steps = 3,
+             .micro_batches = 3,
              .nested = true,
              .reshard_size = 2},
         Case{.name = "resharded_nested_recomputed",
@@ -275,12 +275,12 @@ INSTANTIATE_TEST_SUITE_P(
              .reshard_size = 2},
         Case{.name = "mixed", .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "mixed_reduced_in_full",
-             .micro_steps = 2,
+             .micro_batches = 2,
              .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "mixed_alone", .world_size = 1, .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "mixed_alone_reduced_in_full",
              .world_size = 1,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .nested = true,
              .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "mixed_replicated",
@@ -294,7 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
              .precision = {"bfloat16", "float32", "bfloat16"}},
         Case{.name = "offloaded", .offload = true},
         Case{.name = "offloaded_alone", .world_size = 1, .offload = true},
-        Case{.name = "offloaded_alone_accumulated", .world_size = 1, .micro_steps = 2, .offload = true},
+        Case{.name = "offloaded_alone_accumulated", .world_size = 1, .micro_batches = 2, .offload = true},
         Case{.name = "offloaded_ends_recomputed",
              .world_size = 3,
              .recompute = true,
@@ -313,7 +313,7 @@ INSTANTIATE_TEST_SUITE_P(
              .offload = true},
         Case{.name = "offloaded_mixed",
              .world_size = 4,
-             .micro_steps = 2,
+             .micro_batches = 2,
              .precision = {"bfloat16", "float32", "bfloat16"},
              .offload = true}),
     [](const auto& tested) { return std::string(tested.param.name); });

@@ -48,7 +48,7 @@ TEST(LeafArgumentsTest, HaveNoHookMoreAfterEachStep) {
   }
   ASSERT_TRUE(bias.defined());
   for (int step = 0; step < 3; ++step) {
-    model.begin_micro_step(true);
+    model.begin_micro_batch(true);
     const at::Tensor loss = model.forward({at::ones({2, 4})}).toTensor();
     EXPECT_EQ(hooks_of(bias), 1) << step;
     loss.backward();

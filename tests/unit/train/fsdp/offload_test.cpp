@@ -55,7 +55,7 @@ struct Case {
   bool activations = false;
   bool recompute = false;
   bool reshard = true;
-  int micro_steps = 1;
+  int micro_batches = 1;
   core::PrecisionConfig precision = {};
 };
 
@@ -86,8 +86,8 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
   Outcome outcome;
   for (int step = 0; step < 3; ++step) {
     double loss_sum = 0;
-    for (int micro_step = 1; micro_step <= tested.micro_steps; ++micro_step) {
-      model.begin_micro_step(micro_step == tested.micro_steps);
+    for (int micro_batch = 1; micro_batch <= tested.micro_batches; ++micro_batch) {
+      model.begin_micro_batch(micro_batch == tested.micro_batches);
       const at::Tensor loss = model.forward({at::randn({8, 4})}).toTensor();
       loss.backward();
       model.finish_backward();
@@ -132,17 +132,17 @@ TEST_P(OffloadTest, TrainsBitForBitAsWithout) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, OffloadTest,
     ::testing::Values(Case{.name = "params"}, Case{.name = "params_kept", .reshard = false},
-                      Case{.name = "params_accumulated", .micro_steps = 3},
+                      Case{.name = "params_accumulated", .micro_batches = 3},
                       Case{.name = "params_recomputed", .recompute = true},
                       Case{.name = "params_mixed", .precision = {"bfloat16", "bfloat16", "bfloat16"}},
                       Case{.name = "params_mixed_reduced_in_full",
-                           .micro_steps = 2,
+                           .micro_batches = 2,
                            .precision = {"bfloat16", "float32", "bfloat16"}},
                       Case{.name = "activations", .params = false, .activations = true, .recompute = true},
                       Case{.name = "both",
                            .activations = true,
                            .recompute = true,
-                           .micro_steps = 2,
+                           .micro_batches = 2,
                            .precision = {"bfloat16", "bfloat16", "bfloat16"}},
                       Case{.name = "both_kept", .activations = true, .recompute = true, .reshard = false}),
     [](const auto& tested) { return std::string(tested.param.name); });

@@ -80,7 +80,7 @@ struct Case {
   int replicas = 1;
   int reshard_size = 0;
   bool recompute = false;
-  std::int64_t micro_steps = 1;
+  std::int64_t micro_batches = 1;
   core::PrecisionConfig precision = {};
   bool wraps = true;  ///< Blocks are units; or the model is one.
   bool frozen = false;
@@ -99,9 +99,9 @@ core::PrecisionConfig version_1(const char* dtype) {
 core::PrecisionConfig autocast(const char* dtype) { return {.autocast_dtype = dtype}; }
 
 // In the order of a step of the trainer.
-void train_a_step(ShardedModel& model, AdamW& optimizer, std::int64_t micro_steps, double scale) {
-  for (std::int64_t micro_step = 1; micro_step <= micro_steps; ++micro_step) {
-    model.begin_micro_step(micro_step == micro_steps);
+void train_a_step(ShardedModel& model, AdamW& optimizer, std::int64_t micro_batches, double scale) {
+  for (std::int64_t micro_batch = 1; micro_batch <= micro_batches; ++micro_batch) {
+    model.begin_micro_batch(micro_batch == micro_batches);
     const at::Tensor loss = model.forward({at::arange(2)}).toTensor();
     (scale == 1 ? loss : loss.to(at::kFloat) * scale).backward();
     model.finish_backward();
@@ -132,7 +132,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   config.fsdp.backward_prefetch = true;
   config.fsdp.precision = tested.precision;
   config.training.emplace();
-  config.training->gradient_accumulation_steps = tested.micro_steps;
+  config.training->gradient_accumulation_steps = tested.micro_batches;
   const ArchiveModel archive = ArchiveModel::open(dir / "gpt.pt");
   const MemoryFootprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config).memory;
 
@@ -149,7 +149,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   ShardedModel model(std::move(file), {config.fsdp, {}}, at::kCPU, std::move(groups));
   AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
   const double scale = tested.precision.is_float16() ? 65536 : 1;
-  for (int step = 0; step < 3; ++step) train_a_step(model, optimizer, tested.micro_steps, scale);
+  for (int step = 0; step < 3; ++step) train_a_step(model, optimizer, tested.micro_batches, scale);
   const auto total = static_cast<double>(planned.total_bytes);
   const auto peak = static_cast<double>(counter.peak());
   RecordProperty("ratio", std::to_string(peak / total));
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "two_by_three_kept", .world_size = 6, .reshard = false, .replicas = 2},
         Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
         Case{.name = "recomputed", .world_size = 3, .recompute = true},
-        Case{.name = "accumulated", .world_size = 3, .micro_steps = 2},
+        Case{.name = "accumulated", .world_size = 3, .micro_batches = 2},
         Case{.name = "replicated", .replicas = 2},
         Case{.name = "two_in_bfloat16", .precision = {"bfloat16", "bfloat16", "bfloat16"}},
         Case{.name = "three_in_bfloat16", .world_size = 3, .precision = {"bfloat16", "bfloat16", "bfloat16"}},
@@ -196,7 +196,7 @@ std::vector<Case> cases_in(const char* dtype) {
   return {
       {.name = "alone", .world_size = 1, .precision = cast, .wraps = false},
       {.name = "alone_not_tied", .world_size = 1, .tied = false, .precision = cast, .wraps = false},
-      {.name = "alone_accumulated", .world_size = 1, .micro_steps = 2, .precision = cast, .wraps = false},
+      {.name = "alone_accumulated", .world_size = 1, .micro_batches = 2, .precision = cast, .wraps = false},
       {.name = "alone_frozen", .world_size = 1, .precision = cast, .wraps = false, .frozen = true},
       {.name = "alone_recomputed", .world_size = 1, .recompute = true, .precision = cast},
       {.name = "alone_read", .world_size = 1, .precision = cast, .wraps = false, .reads = true},

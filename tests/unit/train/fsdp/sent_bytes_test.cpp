@@ -44,7 +44,7 @@ struct Case {
   int reshard_size = 0;
   bool reshard = true;
   bool recompute = false;
-  std::int64_t micro_steps = 1;
+  std::int64_t micro_batches = 1;
   core::PrecisionConfig precision = {};
 };
 
@@ -68,7 +68,7 @@ core::Config config_of(const Case& tested) {
   config.fsdp.backward_prefetch = true;
   config.fsdp.precision = tested.precision;
   config.training.emplace();
-  config.training->gradient_accumulation_steps = tested.micro_steps;
+  config.training->gradient_accumulation_steps = tested.micro_batches;
   return config;
 }
 
@@ -112,7 +112,7 @@ Sent train(const std::filesystem::path& file, const core::Config& config, const 
   for (int step = 0; step < kSteps; ++step) {
     model.clear_gradients();
     for (std::int64_t i = 1; i <= config.training->gradient_accumulation_steps; ++i) {
-      model.begin_micro_step(i == config.training->gradient_accumulation_steps);
+      model.begin_micro_batch(i == config.training->gradient_accumulation_steps);
       model.forward({at::randn({3, 50})}).toTensor().backward();
       model.finish_backward();
     }
@@ -173,7 +173,7 @@ TEST_P(SentBytesTest, AreThoseOfThePlan) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, SentBytesTest,
     ::testing::Values(Case{"two"}, Case{"three", 3},
-                      Case{.name = "four_accumulated", .world_size = 4, .micro_steps = 3},
+                      Case{.name = "four_accumulated", .world_size = 4, .micro_batches = 3},
                       Case{.name = "kept", .reshard = false}, Case{.name = "recomputed", .recompute = true},
                       Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
                       Case{.name = "replicated", .world_size = 2, .replicas = 2},

@@ -68,7 +68,7 @@ TEST(MixedPrecisionTest, UnitsComputeInItButALossStaysAsItIs) {
 
   witness(/*returns_loss=*/true).save((dir / "loss.pt").string());
   ShardedModel with_loss(ModelFile::open(dir / "loss.pt"), options, at::kCPU, group);
-  with_loss.begin_micro_step(/*reduce=*/true);
+  with_loss.begin_micro_batch(/*reduce=*/true);
   const at::Tensor loss = with_loss.forward({x}).toTensor();
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   EXPECT_FALSE(at::equal(loss, loss.to(at::kBFloat16).to(at::kFloat)));
@@ -145,14 +145,14 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
                      MeshGroups(world, {2, 2}, std::make_unique<Group>(over(1, 2)),
                                 std::make_unique<Group>(over(1, 2)), nullptr));
   ASSERT_EQ(model.trainable_buffers().size(), 2U);
-  const FlatBuffer& cut = *model.trainable_buffers()[0];
-  const FlatBuffer& whole = *model.trainable_buffers()[1];
-  ASSERT_TRUE(whole.layout().is_whole());
-  ASSERT_FALSE(cut.layout().is_whole());
+  const FlatBuffer& sharded = *model.trainable_buffers()[0];
+  const FlatBuffer& replicated = *model.trainable_buffers()[1];
+  ASSERT_TRUE(replicated.layout().is_replicated());
+  ASSERT_FALSE(sharded.layout().is_replicated());
   // What the others' shards would be is this rank's: a net of these parameters.
   const at::NoGradGuard no_grad;
-  for (const FlatParameter& parameter : cut.layout().parameters) {
-    const at::Tensor gathered = at::cat({cut.shard(), cut.shard()});
+  for (const FlatParameter& parameter : sharded.layout().parameters) {
+    const at::Tensor gathered = at::cat({sharded.shard(), sharded.shard()});
     const std::string name = parameter.spec.fqns[0].substr(std::string("first.").size());
     root.attr("first").toModule().attr(name).toTensor().copy_(
         gathered.narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape));
@@ -166,7 +166,7 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
   }
 
   const auto part = [&](const at::Tensor& flat, const char* name) {
-    for (const FlatParameter& parameter : whole.layout().parameters) {
+    for (const FlatParameter& parameter : replicated.layout().parameters) {
       if (parameter.spec.fqns[0] == std::string("adapter.") + name)
         return flat.narrow(0, parameter.offset, parameter.numel).view(parameter.spec.shape).clone();
     }
@@ -174,13 +174,13 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
   };
   for (const char* name : {"weight", "bias"}) {
     const at::Tensor mean = adapter.attr(name).toTensor().grad() / 4;
-    EXPECT_TRUE(at::allclose(part(whole.gradient(), name), mean)) << name;
+    EXPECT_TRUE(at::allclose(part(replicated.gradient(), name), mean)) << name;
   }
   // Over the two ranks of a replica it adds up to one.
-  const double cut_norm = cut.gradient().norm().item<double>();
-  const double whole_norm = whole.gradient().norm().item<double>();
+  const double sharded_norm = sharded.gradient().norm().item<double>();
+  const double replicated_norm = replicated.gradient().norm().item<double>();
   EXPECT_NEAR(gradient_square_sum(model.trainable_buffers(), 2),
-              cut_norm * cut_norm + whole_norm * whole_norm / 2, 1e-3);
+              sharded_norm * sharded_norm + replicated_norm * replicated_norm / 2, 1e-3);
 
   core::OptimizerConfig config;
   config.weight_decay = 0.5;
@@ -190,7 +190,7 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
     const double decay = std::string(name) == "weight" ? 0.5 : 0;
     const at::Tensor before = adapter.attr(name).toTensor();
     const at::Tensor expected = before * (1 - 0.01 * decay) - 0.01 * before.grad().sign();
-    EXPECT_TRUE(at::allclose(part(whole.shard(), name), expected, 1e-5, 1e-5)) << name;
+    EXPECT_TRUE(at::allclose(part(replicated.shard(), name), expected, 1e-5, 1e-5)) << name;
   }
 }
 

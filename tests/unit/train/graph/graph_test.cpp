@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "train/graph/foreign_reads.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/run_unit.hpp"
 #include "train/graph/tensors.hpp"
@@ -120,7 +120,7 @@ TEST(RunUnitTest, OnlyOneModelAtATime) {
   EXPECT_THROW(UnitRegistration({{unit._ivalue().get(), &recorder}}), Error);
 }
 
-TEST(ForeignReadsTest, FindsReadsPastAUnitsBoundary) {
+TEST(CrossUnitReadsTest, FindsReadsPastAUnitsBoundary) {
   Module inner = linear("Inner");
   Module unit("Unit2");
   unit.register_parameter("own", at::ones({2}), false);
@@ -130,13 +130,13 @@ TEST(ForeignReadsTest, FindsReadsPastAUnitsBoundary) {
   Module root("Root2");
   root.register_module("unit", unit);
   root.define("def forward(self, x):\n  return self.unit.forward(x) + self.unit.peeked\n");
-  const auto found = foreign_reads(root, {"unit"});
+  const auto found = cross_unit_reads(root, {"unit"});
   EXPECT_EQ(found.size(), 1u);
   EXPECT_TRUE(found.contains(unit.attr("peeked").toTensor().unsafeGetTensorImpl()));
-  EXPECT_TRUE(foreign_reads(root, {}).empty());
+  EXPECT_TRUE(cross_unit_reads(root, {}).empty());
 }
 
-TEST(ForeignReadsTest, CallingASubmoduleOfAUnitCountsToo) {
+TEST(CrossUnitReadsTest, CallingASubmoduleOfAUnitCountsToo) {
   Module inner = linear("Inner3");
   Module unit("Unit3");
   unit.register_module("inner", inner);
@@ -144,10 +144,10 @@ TEST(ForeignReadsTest, CallingASubmoduleOfAUnitCountsToo) {
   Module root("Root3");
   root.register_module("unit", unit);
   root.define("def forward(self, x):\n  return self.unit.inner.forward(x)\n");
-  const auto found = foreign_reads(root, {"unit"});
+  const auto found = cross_unit_reads(root, {"unit"});
   EXPECT_TRUE(found.contains(inner.attr("weight").toTensor().unsafeGetTensorImpl()));
   // Which hears of it if it is a unit itself.
-  EXPECT_TRUE(foreign_reads(root, {"unit", "unit.inner"}).empty());
+  EXPECT_TRUE(cross_unit_reads(root, {"unit", "unit.inner"}).empty());
 }
 
 }  // namespace

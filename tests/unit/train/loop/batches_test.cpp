@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "report/metrics_log.hpp"
 #include "temp_dir.hpp"
+#include "train/device/memory_use.hpp"
 
 namespace accel::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/graph/mend_traced.hpp"
+#include "train/graph/patch_traced.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -25,11 +25,11 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-/// Of the CPU there is one, with or without a number.
+/// Whether the devices are the same. There is one CPU, with or without an index.
 bool is_same(at::Device a, at::Device b) { return a == b || (a.is_cpu() && b.is_cpu()); }
 
-/// Whether `value`, a tensor of one number, is nothing but a part of arithmetic on numbers of the host:
-/// sizes, as tracing writes it. On another device the host would wait for each result.
+/// Whether `value`, a tensor of one number, is used only in arithmetic on numbers of the host, as tracing
+/// writes the computation of sizes. On another device the host would wait for each result.
 bool is_host_number(const Value* value) {
   static constexpr std::array kToNumber = {c10::aten::Int,           c10::aten::Float,
                                            c10::aten::Bool,          c10::aten::IntImplicit,
@@ -46,7 +46,7 @@ bool is_host_number(const Value* value) {
   });
 }
 
-/// Constants that are tensors, on the device of the model. What several graphs share is moved once.
+/// Moves constant tensors to the device of the model. A tensor that several graphs share is moved once.
 class MovedConstants {
  public:
   explicit MovedConstants(at::Device device) : device_(device) {}
@@ -62,7 +62,7 @@ class MovedConstants {
     const at::NoGradGuard no_grad;
     auto& [original, copy] = moved_[tensor.unsafeGetTensorImpl()];
     if (!copy.defined()) {
-      original = tensor;  // So that nothing else gets its address.
+      original = tensor;  // Kept alive, so that no other tensor gets its address.
       copy = tensor.to(device_);
     }
     return copy;
@@ -83,7 +83,7 @@ bool reads_training(Block* block) {
   return false;
 }
 
-/// Whether a class of torch.nn reads its flag when it is scripted.
+/// Whether the class is one of torch.nn that reads its flag `training` when it is scripted.
 bool has_modes(const c10::ClassType& type) {
   static constexpr std::array kNames = {"torch.nn.modules.dropout.", "torch.nn.modules.batchnorm.",
                                         "torch.nn.modules.instancenorm.", "torch.nn.modules.rnn."};
@@ -92,8 +92,8 @@ bool has_modes(const c10::ClassType& type) {
                      [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
-/// Which classes are scripted, as far as one can tell: those that read their flag, which tracing never does,
-/// and those of several modules, for tracing makes a class for each; but a traced module may have been
+/// Finds the classes that are scripted: those that read their flag, which traced code never does, and those
+/// of several modules, because tracing makes a class for each module. But a traced module may have been
 /// copied.
 class Scripted {
  public:
@@ -124,7 +124,7 @@ class Scripted {
   std::unordered_set<const c10::ClassType*> shared_;
 };
 
-/// The argument `name` of a node; null if it has none.
+/// The argument `name` of a node, or null.
 const Value* argument_of(const Node* node, std::string_view name) {
   const c10::FunctionSchema* schema = node->maybeSchema();
   if (schema == nullptr) return nullptr;
@@ -136,9 +136,10 @@ const Value* argument_of(const Node* node, std::string_view name) {
 
 enum class Origin { kScripted, kTraced, kUnknown };
 
-/// Who wrote a node that makes or moves a tensor. Tracing records the argument `pin_memory` of what makes
-/// tensors, and `layout` of what moves them, where authors give neither; what torch.tensor() makes it records
-/// as a constant; and it records no branches.
+/// Whether tracing or an author wrote a node that makes or moves a tensor. Tracing always records the
+/// argument `pin_memory` of operators that make tensors and `layout` of operators that move them; authors
+/// rarely give either. Tracing records the result of torch.tensor() as a constant, and it records no
+/// branches.
 Origin origin_of(const Node* node) {
   if (node->kind() == c10::aten::tensor || node->kind() == c10::aten::as_tensor ||
       node->kind() == c10::prim::If || node->kind() == c10::prim::Loop) {
@@ -150,7 +151,7 @@ Origin origin_of(const Node* node) {
   return pins->mustBeNone() && layout->mustBeNone() ? Origin::kScripted : Origin::kTraced;
 }
 
-/// The same of a graph: whatever shows that it is traced counts most.
+/// The origin of a whole graph: one traced node makes it traced.
 Origin origin_of(const Block* block) {
   Origin found = Origin::kUnknown;
   for (const Node* node : block->nodes()) {
@@ -166,11 +167,11 @@ Origin origin_of(const Block* block) {
   return found;
 }
 
-/// One graph of a method of `module`.
-class Mender {
+/// Patches one graph of a method of `module`.
+class Patcher {
  public:
-  Mender(Graph& graph, const torch::jit::Module& module, bool is_traced, at::Device device,
-         MovedConstants& constants)
+  Patcher(Graph& graph, const torch::jit::Module& module, bool is_traced, at::Device device,
+          MovedConstants& constants)
       : graph_(graph),
         device_(device),
         constants_(constants),
@@ -181,23 +182,23 @@ class Mender {
     if (has_flag_) training_ = module.is_training();
   }
 
-  void mend(Block* block) {
+  void patch(Block* block) {
     const std::vector<Node*> nodes(block->nodes().begin(), block->nodes().end());
     for (Node* node : nodes) {
-      for (Block* inner : node->blocks()) mend(inner);
+      for (Block* inner : node->blocks()) patch(inner);
       if (node->kind() == c10::prim::Constant) {
-        mend_device(node);
-        mend_tensor(node);
+        patch_device(node);
+        patch_tensor(node);
       }
       if (!has_flag_ || node->kind().ns() != c10::namespaces::aten) continue;
-      mend_training(node);
-      if (node->kind() == c10::aten::batch_norm && !lacks_statistics(node)) mend_count(node);
-      if (node->kind() == c10::aten::scaled_dot_product_attention) mend_attention(node);
+      patch_training(node);
+      if (node->kind() == c10::aten::batch_norm && !lacks_statistics(node)) patch_count(node);
+      if (node->kind() == c10::aten::scaled_dot_product_attention) patch_attention(node);
     }
   }
 
  private:
-  void mend_device(Node* node) const {
+  void patch_device(Node* node) const {
     if (node->output()->type()->kind() != c10::TypeKind::DeviceObjType) return;
     const std::optional<c10::IValue> value = torch::jit::toIValue(node->output());
     if (!value || !value->isDevice() || is_same(value->toDevice(), device_)) return;
@@ -213,7 +214,7 @@ class Mender {
     });
   }
 
-  void mend_tensor(Node* node) {
+  void patch_tensor(Node* node) {
     const std::optional<c10::IValue> value = torch::jit::toIValue(node->output());
     if (!value || constants_.has_all(*value)) return;
     if (value->isTensor()) {
@@ -225,7 +226,7 @@ class Mender {
     }
   }
 
-  void mend_training(Node* node) {
+  void patch_training(Node* node) {
     const c10::FunctionSchema* schema = node->maybeSchema();
     if (schema == nullptr) return;
     for (std::size_t i = 0; i < schema->arguments().size() && i < node->inputs().size(); ++i) {
@@ -238,15 +239,15 @@ class Mender {
     }
   }
 
-  /// Without running statistics a batch norm uses those of the batch, in evaluation, too.
+  /// Without running statistics a norm uses those of the batch, in evaluation, too.
   static bool lacks_statistics(Node* node) {
     const bool is_norm = node->kind() == c10::aten::batch_norm || node->kind() == c10::aten::instance_norm;
     return is_norm && node->input(3)->mustBeNone();
   }
 
-  /// A batch norm counts the batches of training: `num_batches_tracked.add_(1)`, which a trace has for every
-  /// mode or for none.
-  void mend_count(Node* norm) {
+  /// A batch norm counts the batches of training: `num_batches_tracked.add_(1)`. A trace has that for both
+  /// modes or for none.
+  void patch_count(Node* norm) {
     if (!counts_batches_) return;
     const auto counts = [](const torch::jit::Use& use) {
       return use.user->kind() == c10::aten::add_ && use.offset == 0;
@@ -271,7 +272,7 @@ class Mender {
     graph_.insert(c10::aten::add_, {count, as_number});
   }
 
-  void mend_attention(Node* node) {
+  void patch_attention(Node* node) {
     constexpr std::size_t kDropout = 4;
     const std::optional<c10::IValue> p = torch::jit::toIValue(node->input(kDropout));
     if (!training_ || !p || !p->isDouble() || p->toDouble() == 0) return;
@@ -295,7 +296,7 @@ class Mender {
 
 }  // namespace
 
-void mend_traced(const torch::jit::Module& root, at::Device device) {
+void patch_traced(const torch::jit::Module& root, at::Device device) {
   MovedConstants constants(device);
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
   const Scripted scripted(root);
@@ -304,7 +305,7 @@ void mend_traced(const torch::jit::Module& root, at::Device device) {
     for (torch::jit::Function* method : module.value.type()->methods()) {
       if (!done.insert(method).second) continue;
       Graph& graph = *torch::jit::toGraphFunction(*method).graph();
-      Mender(graph, module.value, is_traced, device, constants).mend(graph.block());
+      Patcher(graph, module.value, is_traced, device, constants).patch(graph.block());
     }
   }
 }

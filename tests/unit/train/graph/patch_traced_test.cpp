@@ -1,4 +1,4 @@
-#include "train/graph/mend_traced.hpp"
+#include "train/graph/patch_traced.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -32,40 +32,40 @@ at::Tensor run(Module& module, bool training) {
 
 bool drops(const at::Tensor& result) { return (result == 0).any().item<bool>(); }
 
-TEST(MendTracedTest, AFlagThatTracingFrozeFollowsTheModule) {
+TEST(PatchTracedTest, AFlagThatTracingFrozeFollowsTheModule) {
   for (const bool saved : {true, false}) {
     const std::string flag = saved ? "True" : "False";
     Module module = traced("def forward(self, x):\n  return torch.dropout(x, 0.5, " + flag + ")\n", saved);
-    mend_traced(module, at::kCPU);
+    patch_traced(module, at::kCPU);
     EXPECT_FALSE(drops(run(module, false))) << saved;
     EXPECT_TRUE(drops(run(module, true))) << saved;
   }
 }
 
-TEST(MendTracedTest, AFlagOtherThanTheModulesWasMeantSo) {
+TEST(PatchTracedTest, AFlagOtherThanTheModulesWasMeantSo) {
   Module always = traced("def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n", false);
-  mend_traced(always, at::kCPU);
+  patch_traced(always, at::kCPU);
   EXPECT_TRUE(drops(run(always, false)));
   Module never = traced("def forward(self, x):\n  return torch.dropout(x, 0.5, False)\n", true);
-  mend_traced(never, at::kCPU);
+  patch_traced(never, at::kCPU);
   EXPECT_FALSE(drops(run(never, true)));
 }
 
-TEST(MendTracedTest, BatchNormUsesItsStatisticsInEvaluationIfItHasAny) {
+TEST(PatchTracedTest, BatchNormUsesItsStatisticsInEvaluationIfItHasAny) {
   const std::string with =
       "def forward(self, x):\n"
       "  return torch.batch_norm(x, None, None, self.mean, self.variance, True, 0.1, 1e-5, False)\n";
   const std::string without =
       "def forward(self, x):\n  return torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, False)\n";
   Module module = traced(with, true);
-  mend_traced(module, at::kCPU);
+  patch_traced(module, at::kCPU);
   EXPECT_TRUE(at::allclose(run(module, false), at::ones({8, 4}), 1e-4));  // (1 - 0) / sqrt(1 + eps)
   Module batch = traced(without, true);
-  mend_traced(batch, at::kCPU);
+  patch_traced(batch, at::kCPU);
   EXPECT_TRUE(at::allclose(run(batch, false), at::zeros({8, 4})));
 }
 
-TEST(MendTracedTest, InstanceNormUsesItsStatisticsInEvaluationIfItHasAny) {
+TEST(PatchTracedTest, InstanceNormUsesItsStatisticsInEvaluationIfItHasAny) {
   for (const bool saved : {true, false}) {
     const std::string flag = saved ? "True" : "False";
     Module module = traced(
@@ -73,7 +73,7 @@ TEST(MendTracedTest, InstanceNormUsesItsStatisticsInEvaluationIfItHasAny) {
         "  return torch.instance_norm(x.t()[None], None, None, self.mean, self.variance, " +
             flag + ", 0.5, 1e-5, False)\n",
         saved);
-    mend_traced(module, at::kCPU);
+    patch_traced(module, at::kCPU);
     EXPECT_TRUE(at::allclose(run(module, false), at::ones({1, 4, 8}), 1e-4)) << saved;
     EXPECT_TRUE(at::allclose(module.attr("mean").toTensor(), at::zeros({4}))) << saved;
     EXPECT_TRUE(at::allclose(run(module, true), at::zeros({1, 4, 8}))) << saved;
@@ -81,7 +81,7 @@ TEST(MendTracedTest, InstanceNormUsesItsStatisticsInEvaluationIfItHasAny) {
   }
 }
 
-TEST(MendTracedTest, BatchesAreCountedInTrainingOnly) {
+TEST(PatchTracedTest, BatchesAreCountedInTrainingOnly) {
   for (const bool saved : {true, false}) {
     const std::string flag = saved ? "True" : "False";
     Module module("Traced");
@@ -93,7 +93,7 @@ TEST(MendTracedTest, BatchesAreCountedInTrainingOnly) {
                   (saved ? "  torch.add_(self.num_batches_tracked, 1, alpha=1)\n" : "") +
                   "  return torch.batch_norm(x, None, None, self.mean, self.variance, " + flag +
                   ", 0.1, 1e-5, False)\n");
-    mend_traced(module, at::kCPU);
+    patch_traced(module, at::kCPU);
     const auto count = [&] { return module.attr("num_batches_tracked").toTensor().item<std::int64_t>(); };
     run(module, false);
     EXPECT_EQ(count(), 0) << saved;
@@ -103,7 +103,7 @@ TEST(MendTracedTest, BatchesAreCountedInTrainingOnly) {
   }
 }
 
-TEST(MendTracedTest, WhatIsScriptedStays) {
+TEST(PatchTracedTest, WhatIsScriptedStays) {
   const std::string always = "def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n";
   // Two modules of one class; and one that reads its flag. What is inside of that may have been traced.
   Module block = traced(always, true);
@@ -112,7 +112,7 @@ TEST(MendTracedTest, WhatIsScriptedStays) {
   twice.register_module("first", block);
   twice.register_module("second", block.copy());
   twice.define("def forward(self, x):\n  return self.first.forward(x) + self.second.forward(x)\n");
-  mend_traced(twice, at::kCPU);
+  patch_traced(twice, at::kCPU);
   EXPECT_TRUE(drops(run(twice, false)));
 
   Module reads("Reads");
@@ -120,65 +120,65 @@ TEST(MendTracedTest, WhatIsScriptedStays) {
   reads.register_module("inner", traced(always, true));
   reads.define(
       "def forward(self, x):\n  y = self.inner.forward(x)\n  if self.training:\n    y = y * 2\n  return y\n");
-  mend_traced(reads, at::kCPU);
+  patch_traced(reads, at::kCPU);
   EXPECT_FALSE(drops(run(reads, false)));
   Module inner = traced(
       "def forward(self, x):\n  y = torch.dropout(x, 0.5, True)\n  if self.training:\n"
       "    y = y * 2\n  return y\n",
       true);
-  mend_traced(inner, at::kCPU);
+  patch_traced(inner, at::kCPU);
   EXPECT_TRUE(drops(run(inner, false)));
 }
 
-TEST(MendTracedTest, AttentionDropsOnlyInTraining) {
+TEST(PatchTracedTest, AttentionDropsOnlyInTraining) {
   Module module = traced(
       "def forward(self, x):\n"
       "  y = x.view(1, 1, 8, 4)\n"
       "  return torch.scaled_dot_product_attention(y, y, y, None, 0.9, False)\n",
       true);
-  mend_traced(module, at::kCPU);
+  patch_traced(module, at::kCPU);
   EXPECT_TRUE(at::allclose(run(module, false), at::ones({1, 1, 8, 4})));
   EXPECT_FALSE(at::allclose(run(module, true), at::ones({1, 1, 8, 4})));
 }
 
-TEST(MendTracedTest, AConstantDeviceBecomesTheModels) {
+TEST(PatchTracedTest, AConstantDeviceBecomesTheModels) {
   Module module =
       traced("def forward(self, x):\n  return torch.ones([2], device=torch.device('meta'))\n", true);
-  mend_traced(module, at::kCPU);
+  patch_traced(module, at::kCPU);
   EXPECT_TRUE(run(module, true).is_cpu());
 }
 
 /// The device that is left of a constant one.
-std::string mended(const std::string& constant, at::Device device) {
+std::string patched(const std::string& constant, at::Device device) {
   Module module = traced("def forward(self, x):\n  return torch.device('" + constant + "')\n", true);
-  mend_traced(module, device);
+  patch_traced(module, device);
   return module.forward({at::ones({1})}).toDevice().str();
 }
 
-TEST(MendTracedTest, AConstantDeviceBecomesThisRanks) {
-  EXPECT_EQ(mended("cuda:0", at::Device(at::kCUDA, 1)), "cuda:1");
-  EXPECT_EQ(mended("cuda:1", at::Device(at::kCUDA, 1)), "cuda:1");
-  EXPECT_EQ(mended("cuda", at::Device(at::kCUDA, 1)), "cuda:1");
-  EXPECT_EQ(mended("cpu", at::Device(at::kCUDA, 1)), "cuda:1");
-  EXPECT_EQ(mended("cpu:0", at::kCPU), "cpu:0");
-  EXPECT_EQ(mended("cuda:0", at::kCPU), "cpu");
+TEST(PatchTracedTest, AConstantDeviceBecomesThisRanks) {
+  EXPECT_EQ(patched("cuda:0", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(patched("cuda:1", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(patched("cuda", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(patched("cpu", at::Device(at::kCUDA, 1)), "cuda:1");
+  EXPECT_EQ(patched("cpu:0", at::kCPU), "cpu:0");
+  EXPECT_EQ(patched("cuda:0", at::kCPU), "cpu");
 }
 
 /// The device of what `forward`, a line, makes of a tensor on the CPU, in a model for another device.
 at::Device made_on(const std::string& forward, bool training = true) {
   Module module = traced("def forward(self, x):\n" + forward, training);
-  mend_traced(module, at::kMeta);
+  patch_traced(module, at::kMeta);
   return module.forward({at::ones({1})}).toTensor().device();
 }
 
-TEST(MendTracedTest, TheCpuStaysWhereTheAuthorOfAScriptedModelWroteIt) {
+TEST(PatchTracedTest, TheCpuStaysWhereTheAuthorOfAScriptedModelWroteIt) {
   EXPECT_TRUE(made_on("  return torch.ones([2], device=torch.device('cpu'))\n").is_cpu());
   EXPECT_TRUE(made_on("  return torch.tensor([1.0], device=torch.device('cpu'))\n").is_cpu());
   EXPECT_TRUE(
       made_on("  if x.size(0) == 1:\n    x = x + 1\n  return x.to(torch.device('cpu'), 7)\n").is_cpu());
 }
 
-TEST(MendTracedTest, TheCpuOnWhichAModelWasTracedDoesNotStay) {
+TEST(PatchTracedTest, TheCpuOnWhichAModelWasTracedDoesNotStay) {
   EXPECT_TRUE(made_on("  return torch.ones([2], dtype=None, layout=None, device=torch.device('cpu'), "
                       "pin_memory=False)\n")
                   .is_meta());
@@ -207,21 +207,21 @@ Module with_constant(const std::string& forward, const at::Tensor& value) {
 
 const auto kElsewhere = at::TensorOptions().device(at::kMeta);
 
-TEST(MendTracedTest, AConstantTensorMovesToTheModelsDevice) {
+TEST(PatchTracedTest, AConstantTensorMovesToTheModelsDevice) {
   for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{2, 3}, {}}) {
     Module module = with_constant("def forward(self, x):\n  return torch.ones([1])\n", at::ones(sizes));
-    mend_traced(module, at::kMeta);
+    patch_traced(module, at::kMeta);
     EXPECT_TRUE(module.forward({at::ones({1})}).toTensor().is_meta());
     Module here = with_constant("def forward(self, x):\n  return torch.ones([1])\n", at::ones(sizes));
-    mend_traced(here, at::kCPU);
+    patch_traced(here, at::kCPU);
     EXPECT_TRUE(here.forward({at::ones({1})}).toTensor().equal(at::ones(sizes)));
   }
 }
 
-TEST(MendTracedTest, AConstantTensorThatIsThereTwiceMovesOnce) {
+TEST(PatchTracedTest, AConstantTensorThatIsThereTwiceMovesOnce) {
   Module module =
       with_constant("def forward(self, x):\n  return torch.ones([1]), torch.ones([1])\n", at::ones({2}));
-  mend_traced(module, at::kMeta);
+  patch_traced(module, at::kMeta);
   std::vector<at::Tensor> constants;
   for (const auto* node :
        torch::jit::toGraphFunction(module.get_method("forward").function()).graph()->nodes()) {
@@ -233,35 +233,35 @@ TEST(MendTracedTest, AConstantTensorThatIsThereTwiceMovesOnce) {
   EXPECT_TRUE(constants[0].is_same(constants[1]));
 }
 
-TEST(MendTracedTest, ConstantListsOfTensorsMoveToo) {
+TEST(PatchTracedTest, ConstantListsOfTensorsMoveToo) {
   Module module("Traced");
   module.define("def forward(self):\n  return [torch.ones([1])]\n");
   torch::jit::Graph& graph = *torch::jit::toGraphFunction(module.get_method("forward").function()).graph();
   const torch::jit::WithInsertPoint before(*graph.nodes().begin());
   graph.outputs()[0]->replaceAllUsesWith(graph.insertConstant(c10::List<at::Tensor>({at::ones({2})})));
-  mend_traced(module, at::kMeta);
+  patch_traced(module, at::kMeta);
   EXPECT_TRUE(module.forward({}).toTensorVector().at(0).is_meta());
 }
 
 // Tracing computes with sizes in tensors of one number.
-TEST(MendTracedTest, NumbersInTheArithmeticOfSizesStayOnTheHost) {
+TEST(PatchTracedTest, NumbersInTheArithmeticOfSizesStayOnTheHost) {
   Module module = with_constant(
       "def forward(self, x):\n"
       "  half = torch.floor_divide(torch.tensor(x.size(0)), torch.ones([]))\n"
       "  return torch.zeros([int(half * torch.ones([]))], device=x.device)\n",
       at::scalar_tensor(2, at::kLong));
-  mend_traced(module, at::kMeta);
+  patch_traced(module, at::kMeta);
   EXPECT_EQ(module.forward({at::ones({9}, kElsewhere)}).toTensor().size(0), 8);
 }
 
-TEST(MendTracedTest, BranchesAreMendedToo) {
+TEST(PatchTracedTest, BranchesAreMendedToo) {
   Module module = traced(
       "def forward(self, x):\n"
       "  if x.size(0) > 1:\n"
       "    x = torch.dropout(x, 0.5, True)\n"
       "  return x\n",
       true);
-  mend_traced(module, at::kCPU);
+  patch_traced(module, at::kCPU);
   EXPECT_FALSE(drops(run(module, false)));
 }
 

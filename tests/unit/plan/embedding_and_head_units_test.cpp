@@ -1,4 +1,4 @@
-#include "plan/end_units.hpp"
+#include "plan/embedding_and_head_units.hpp"
 
 #include <gmock/gmock.h>
 
@@ -27,44 +27,45 @@ ModelStructure untied() {
   return model;
 }
 
-EndUnits ends_of(const ModelStructure& model, const std::vector<std::string>& wrapped = {"blocks.0"}) {
-  return end_units(model, blocks(), wrapped);
+EmbeddingAndHeadUnits units_of(const ModelStructure& model,
+                               const std::vector<std::string>& wrapped = {"blocks.0"}) {
+  return embedding_and_head_units(model, blocks(), wrapped);
 }
 
-TEST(EndUnitsTest, AnEmbeddingAndAHeadOfTheSameShape) {
-  EXPECT_THAT(ends_of(untied()).embeddings, ElementsAre("tokens"));
-  EXPECT_THAT(ends_of(untied()).heads, ElementsAre("head"));
+TEST(EmbeddingAndHeadUnitsTest, AnEmbeddingAndAHeadOfTheSameShape) {
+  EXPECT_THAT(units_of(untied()).embeddings, ElementsAre("tokens"));
+  EXPECT_THAT(units_of(untied()).heads, ElementsAre("head"));
 }
 
-TEST(EndUnitsTest, NoneInVersionOneOrWhereNothingIsWrapped) {
-  EXPECT_THAT(end_units(untied(), blocks(1), {"blocks.0"}).embeddings, IsEmpty());
-  EXPECT_THAT(ends_of(untied(), {}).embeddings, IsEmpty());
+TEST(EmbeddingAndHeadUnitsTest, NoneInVersionOneOrWhereNothingIsWrapped) {
+  EXPECT_THAT(embedding_and_head_units(untied(), blocks(1), {"blocks.0"}).embeddings, IsEmpty());
+  EXPECT_THAT(units_of(untied(), {}).embeddings, IsEmpty());
 }
 
-TEST(EndUnitsTest, TiedForeignAndWrappedOnesAreNone) {
-  EXPECT_THAT(ends_of(gpt()).embeddings, IsEmpty());
-  EXPECT_THAT(ends_of(gpt()).heads, IsEmpty());
+TEST(EmbeddingAndHeadUnitsTest, TiedCrossUnitAndWrappedOnesAreNone) {
+  EXPECT_THAT(units_of(gpt()).embeddings, IsEmpty());
+  EXPECT_THAT(units_of(gpt()).heads, IsEmpty());
   ModelStructure shared = untied();
   shared.parameters.front().fqns.emplace_back("blocks.0.tokens.weight");
-  EXPECT_THAT(ends_of(shared).embeddings, IsEmpty());
-  ModelStructure foreign = untied();
-  foreign.parameters.back().foreign = true;
-  EXPECT_THAT(ends_of(foreign).embeddings, IsEmpty());
-  EXPECT_THAT(ends_of(untied(), {"blocks.0", "head"}).embeddings, IsEmpty());
+  EXPECT_THAT(units_of(shared).embeddings, IsEmpty());
+  ModelStructure cross_unit = untied();
+  cross_unit.parameters.back().cross_unit = true;
+  EXPECT_THAT(units_of(cross_unit).embeddings, IsEmpty());
+  EXPECT_THAT(units_of(untied(), {"blocks.0", "head"}).embeddings, IsEmpty());
   ModelStructure inside = untied();
   inside.modules.back().name = "blocks.0.head";
   inside.parameters.back().fqns = {"blocks.0.head.weight"};
-  EXPECT_THAT(ends_of(inside).embeddings, IsEmpty());
+  EXPECT_THAT(units_of(inside).embeddings, IsEmpty());
 }
 
-TEST(EndUnitsTest, ALinearOfAnotherShapeIsNoHead) {
+TEST(EmbeddingAndHeadUnitsTest, ALinearOfAnotherShapeIsNoHead) {
   ModelStructure model = untied();
   model.parameters.back().shape = {4, 8};
-  EXPECT_THAT(ends_of(model).embeddings, IsEmpty());
-  EXPECT_THAT(ends_of(model).heads, IsEmpty());
+  EXPECT_THAT(units_of(model).embeddings, IsEmpty());
+  EXPECT_THAT(units_of(model).heads, IsEmpty());
 }
 
-TEST(EndUnitsTest, TheHeadStaysGatheredAndNeitherRunsAgain) {
+TEST(EmbeddingAndHeadUnitsTest, TheHeadStaysGatheredAndNeitherRunsAgain) {
   const auto units = plan_units(untied(), blocks());
   ASSERT_EQ(units.size(), 7U);
   EXPECT_EQ(units[0].module, "tokens");

@@ -1,4 +1,4 @@
-#include "plan/end_units.hpp"
+#include "plan/embedding_and_head_units.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,30 +8,31 @@
 
 namespace accel {
 
-EndUnits end_units(const ModelStructure& model, const core::FsdpConfig& config,
-                   const std::vector<std::string>& wrapped) {
+EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, const core::FsdpConfig& config,
+                                               const std::vector<std::string>& wrapped) {
   if (config.version == 1 || wrapped.empty()) return {};
   std::unordered_map<std::string_view, const ParameterInfo*> untied;
   for (const ParameterInfo& parameter : model.parameters) {
-    if (parameter.fqns.size() == 1 && !parameter.foreign && !parameter.ignored && parameter.shape.size() == 2)
+    if (parameter.fqns.size() == 1 && !parameter.cross_unit && !parameter.replicated &&
+        parameter.shape.size() == 2)
       untied.emplace(parameter.fqns.front(), &parameter);
   }
-  std::map<std::vector<std::int64_t>, EndUnits> by_shape;
+  std::map<std::vector<std::int64_t>, EmbeddingAndHeadUnits> by_shape;
   for (const ModuleInfo& module : model.modules) {
     const bool is_embedding = module.class_name.ends_with("Embedding");
     if (!is_embedding && module.class_name != "Linear") continue;
     const auto weight = untied.find(module.name + ".weight");
     if (weight == untied.end()) continue;
-    // As many words as features: a layer inside and a table of positions that happen to be of one size.
+    // A square shape is rather that of a layer and of a table of positions that happen to have one size.
     if (weight->second->shape[0] == weight->second->shape[1]) continue;
     if (std::any_of(wrapped.begin(), wrapped.end(),
                     [&](const std::string& unit) { return is_at_or_inside(module.name, unit); })) {
       continue;
     }
-    EndUnits& same = by_shape[weight->second->shape];
+    EmbeddingAndHeadUnits& same = by_shape[weight->second->shape];
     (is_embedding ? same.embeddings : same.heads).push_back(module.name);
   }
-  EndUnits result;
+  EmbeddingAndHeadUnits result;
   for (const auto& [shape, same] : by_shape) {
     if (same.embeddings.empty() || same.heads.empty()) continue;
     result.embeddings.insert(result.embeddings.end(), same.embeddings.begin(), same.embeddings.end());

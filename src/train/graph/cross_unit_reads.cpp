@@ -1,4 +1,4 @@
-#include "train/graph/foreign_reads.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -45,7 +45,7 @@ class Finder {
       path.push_back(value->node()->s(c10::attr::name));
     if (path.size() < 2 || value != node->owningGraph()->inputs().at(0)) return;
 
-    // The graph's own self is inside its boundary, so only a unit that is itself read as an attribute counts.
+    // The code of a unit is inside the unit, so that only a unit that is read as an attribute is crossed.
     bool through_unit = false;
     c10::IValue reached = module._ivalue()->getAttr(path.back());
     for (auto name = path.rbegin() + 1; name != path.rend(); ++name) {
@@ -62,7 +62,7 @@ class Finder {
     }
   }
 
-  /// Units gather their own when somebody calls them, from wherever they are reached.
+  /// Units gather their own parameters when they are called, whoever calls them.
   void add_parameters(const torch::jit::Module& module) {
     if (units_.contains(module._ivalue().get())) return;
     for (const auto& parameter : module.named_parameters(/*recurse=*/false))
@@ -75,8 +75,8 @@ class Finder {
 
 }  // namespace
 
-std::unordered_set<const at::TensorImpl*> foreign_reads(const torch::jit::Module& root,
-                                                        const std::unordered_set<std::string>& units) {
+std::unordered_set<const at::TensorImpl*> cross_unit_reads(const torch::jit::Module& root,
+                                                           const std::unordered_set<std::string>& units) {
   if (units.empty()) return {};
   Finder finder(root, units);
   for (const auto& module : root.named_modules()) {

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <exception>
+#include <vector>
+
+#include "ranks/collective_order.hpp"
+#include "train/c10d/mesh_groups.hpp"
+#include "train/fsdp/prefetch_schedule.hpp"
+#include "train/fsdp/reduce_queue.hpp"
+
+namespace accel::train {
+
+/// What the units of one model share during a step.
+struct StepState {
+  explicit StepState(const MeshGroups& groups) : reduces(groups) {}
+
+  PrefetchSchedule prefetch;
+  /// The units that are being recomputed in backward at this moment, the outermost first.
+  std::vector<const PrefetchUnit*> recomputing;
+  bool expects_backward = false;  ///< The forward under way, or the last one, has grad.
+  bool reduce = true;  ///< Whether this backward ends with the gradients reduced (false while accumulating).
+  ReduceQueue reduces;
+  CollectiveOrder collectives;
+  std::exception_ptr failure;  ///< The first Error of a call, to be rethrown to the caller of the model.
+};
+
+}  // namespace accel::train
