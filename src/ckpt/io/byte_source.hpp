@@ -9,6 +9,14 @@
 
 namespace accel::ckpt {
 
+/// A range of a file that holds a zstd stream.
+struct PackedRange {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const PackedRange&, const PackedRange&) = default;
+};
+
 /// Bytes that can be read at any offset: a file, or what a compressed part of one unpacks to.
 class ByteSource {
  public:

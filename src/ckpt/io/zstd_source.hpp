@@ -10,7 +10,6 @@
 
 #include "base/file.hpp"
 #include "ckpt/io/byte_source.hpp"
-#include "ckpt/tensor/stored_tensor.hpp"
 
 namespace accel::ckpt {
 

@@ -5,18 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/io/byte_source.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
 namespace accel::ckpt {
-
-/// A range of a file that holds a zstd stream.
-struct PackedRange {
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-
-  friend bool operator==(const PackedRange&, const PackedRange&) = default;
-};
 
 /// Where one box of a tensor lies in a file.
 struct Extent {
