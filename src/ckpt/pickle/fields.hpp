@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ckpt/pickle/document.hpp"
+#include "ckpt/pickle/node.hpp"
 
 namespace accel::ckpt::pickle {
 

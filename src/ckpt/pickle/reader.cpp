@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/metadata_limit.hpp"
+#include "ckpt/pickle/document.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "ckpt/pickle/document.hpp"
+#include "ckpt/pickle/node.hpp"
 #include "ckpt/pickle/value.hpp"
 
 namespace accel::ckpt::pickle {
