@@ -14,7 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 #include "ckpt/dcp/record.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/io/endian.hpp"

@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/metadata_limit.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 
 namespace accel::ckpt {
 namespace {

@@ -1,3 +1,5 @@
+#include "ckpt/dcp/metadata_write.hpp"
+
 #include <fmt/format.h>
 
 #include <map>
@@ -8,7 +10,6 @@
 
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
-#include "ckpt/dcp/rank_plan.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/pickle/writer.hpp"
 

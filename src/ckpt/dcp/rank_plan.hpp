@@ -2,14 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "ckpt/io/summed_file.hpp"
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
@@ -18,10 +14,9 @@
 
 namespace accel::ckpt {
 
-/// Writing a DCP checkpoint (docs/formats.md, "DCP"): every rank writes `__{rank}_0.distcp`, then rank 0
-/// writes
-/// `.metadata`. Lengths do not depend on the values of tensors, so rank 0 can plan every rank's file by
-/// itself, and no rank has to tell another where its items ended up.
+/// Writing a DCP checkpoint (docs/formats.md, "DCP"): every rank writes `__{rank}_0.distcp` (rank_write.hpp),
+/// then rank 0 writes `.metadata` (metadata_write.hpp). Lengths do not depend on the values of tensors, so
+/// rank 0 can plan every rank's file by itself, and no rank has to tell another where its items ended up.
 ///
 ///   std::vector<DcpItem> items;
 ///   for (Box& box : boxes_of_range(shape, begin, end))          // this rank's flat range of one parameter
@@ -70,23 +65,5 @@ struct DcpRankPlan {
 
 /// The record of plan.items[index], which goes to its record_offset.
 [[nodiscard]] std::string dcp_item_record(const DcpRankPlan& plan, std::size_t index);
-
-/// Gives the row-major, contiguous, little-endian bytes of plan.items[index]: exactly its payload_bytes.
-/// Called once for each tensor item, in order, never for objects; the bytes must stay valid until the next
-/// call.
-using PayloadSource = std::function<std::span<const std::byte>(std::size_t index)>;
-
-/// Writes the rank's file into `directory`, which must exist and must not hold that file yet, and syncs it.
-/// On an Error the file is removed.
-FileSummary write_dcp_rank(const std::filesystem::path& directory, const DcpRankPlan& plan,
-                           const PayloadSource& payload);
-
-/// Writes `.metadata`, atomically and durably, for files that are already complete: one rank only, after all
-/// others are done. `plans` are those of every rank. Throws Error (kFailure) if the ranks disagree about a
-/// tensor, or if its chunks overlap or leave a hole.
-FileSummary write_dcp_metadata(const std::filesystem::path& directory, std::span<const DcpRankPlan> plans);
-
-/// The bytes of `.metadata`; what write_dcp_metadata writes.
-[[nodiscard]] std::string encode_dcp_metadata(std::span<const DcpRankPlan> plans);
 
 }  // namespace accel::ckpt

@@ -1,4 +1,4 @@
-#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 
 #include <fmt/format.h>
 

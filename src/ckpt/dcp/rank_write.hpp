@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <span>
+
+#include "ckpt/dcp/rank_plan.hpp"
+#include "ckpt/io/summed_file.hpp"
+
+namespace accel::ckpt {
+
+/// Gives the row-major, contiguous, little-endian bytes of plan.items[index]: exactly its payload_bytes.
+/// Called once for each tensor item, in order, never for objects; the bytes must stay valid until the next
+/// call.
+using PayloadSource = std::function<std::span<const std::byte>(std::size_t index)>;
+
+/// Writes the rank's file into `directory`, which must exist and must not hold that file yet, and syncs it.
+/// On an Error the file is removed.
+FileSummary write_dcp_rank(const std::filesystem::path& directory, const DcpRankPlan& plan,
+                           const PayloadSource& payload);
+
+}  // namespace accel::ckpt
