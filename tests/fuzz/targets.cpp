@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +17,7 @@
 #include "ckpt/dcp/record.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/io/endian.hpp"
-#include "ckpt/pickle/document.hpp"
-#include "ckpt/pickle/machine.hpp"
 #include "ckpt/pickle/reader.hpp"
-#include "ckpt/pickle/scan.hpp"
 #include "ckpt/read/inspection.hpp"
 #include "ckpt/safetensors/header.hpp"
 #include "ckpt/torch/tensor.hpp"
@@ -61,54 +57,10 @@ class MemoryFile {
   std::filesystem::path path_;
 };
 
-// What is read, or why not.
-struct Outcome {
-  std::optional<pickle::Value> value;
-  std::string error;
-};
-
-template <class Read>
-Outcome outcome_of(Read read) {
-  try {
-    return {read(), ""};
-  } catch (const Error& e) {
-    return {std::nullopt, e.message()};
-  }
-}
-
-bool same(const Outcome& a, const Outcome& b) {
-  if (a.error != b.error || a.value.has_value() != b.value.has_value()) return false;
-  return !a.value || pickle::same(*a.value, *b.value);
-}
-
-// Nothing if no opcode begins at or soon behind the middle.
-std::optional<pickle::Scan> halves_of(std::span<const std::byte> input) {
-  constexpr std::size_t kTries = 16;
-  for (std::size_t at = input.size() / 2; at < std::min(input.size(), input.size() / 2 + kTries); ++at) {
-    try {
-      if (std::optional<pickle::Scan> found = pickle::scan_halves(input, at)) return found;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-  }
-  return std::nullopt;
-}
-
-// Some of the inputs, as starting threads takes longer than all the rest.
-bool is_run_in_halves(std::span<const std::byte> input) { return crc32(input) % 16 == 0; }
-
-// In two halves at once a pickle must be what it is as one.
 void read_pickle(std::span<const std::byte> input) {
-  const Outcome whole = outcome_of([&] { return pickle::parse(input); });
-  const std::optional<pickle::Scan> halves = is_run_in_halves(input) ? halves_of(input) : std::nullopt;
-  if (halves) {
-    const Outcome joined = outcome_of(
-        [&] { return pickle::tree_of(pickle::Document(pickle::run_machine(input, *halves)).root(), {}); });
-    if (!same(whole, joined)) std::abort();
-  }
-  if (!whole.value) return;
-  (void)pickle::describe(*whole.value);
-  if (!pickle::same(*whole.value, *whole.value)) std::abort();
+  const pickle::Value value = pickle::parse(input);
+  (void)pickle::describe(value);
+  if (!pickle::same(value, value)) std::abort();
 }
 
 void read_record(std::span<const std::byte> input) {

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <span>
-#include <utility>
 
 #include "ckpt/pickle/graph.hpp"
 #include "ckpt/pickle/node.hpp"
@@ -16,7 +15,6 @@ class Document {
   /// `bytes` must outlive the document. Throws Error (kCorrupt) as pickle::parse does, but knows no limit on
   /// depth, and values may contain themselves: who walks it has to keep count.
   explicit Document(std::span<const std::byte> bytes);
-  explicit Document(Graph graph) : graph_(std::move(graph)) {}
 
   [[nodiscard]] NodeRef root() const { return {graph_, graph_.root}; }
 

@@ -23,16 +23,11 @@ class Ref {
     kNode,   ///< Graph::nodes
   };
   static constexpr std::uint32_t kIndexLimit = std::uint32_t{1} << 30;
-  static constexpr std::uint32_t kForeignLimit = kIndexLimit - 5;
 
   /// None, if it is initialized as `Ref()` or `Ref x{}`: arrays of millions are left as they are.
   constexpr Ref() = default;
   static constexpr Ref boolean(bool value) { return Ref(Tag::kConstant, value ? 2 : 1); }
   static constexpr Ref empty_tuple() { return Ref(Tag::kConstant, 3); }
-  /// Two that only the machine knows: a mark among values, and what another part of the pickle has set in the
-  /// memo, as long as it is not known (`index` must be less than kForeignLimit).
-  static constexpr Ref mark() { return Ref(Tag::kConstant, 4); }
-  static constexpr Ref foreign(std::uint32_t index) { return Ref(Tag::kConstant, kFirstForeign + index); }
   static constexpr Ref atom(std::uint32_t index) { return Ref(Tag::kAtom, index); }
   static constexpr Ref node(std::uint32_t index) { return Ref(Tag::kNode, index); }
   /// Nothing if the integer needs more than 30 bits.
@@ -42,8 +37,6 @@ class Ref {
     return Ref(Tag::kSmall, static_cast<std::uint32_t>(value + kHalf));
   }
 
-  [[nodiscard]] constexpr bool is_foreign() const { return bits_ >= kFirstForeign && bits_ < kIndexLimit; }
-  [[nodiscard]] constexpr std::uint32_t foreign_index() const { return bits_ - kFirstForeign; }
   [[nodiscard]] constexpr Tag tag() const { return static_cast<Tag>(bits_ >> 30); }
   [[nodiscard]] constexpr std::uint32_t index() const { return bits_ & (kIndexLimit - 1); }
   [[nodiscard]] constexpr std::int64_t small_value() const {
@@ -53,8 +46,6 @@ class Ref {
   friend constexpr bool operator==(Ref, Ref) = default;
 
  private:
-  static constexpr std::uint32_t kFirstForeign = kIndexLimit - kForeignLimit;
-
   constexpr Ref(Tag tag, std::uint32_t index) : bits_(static_cast<std::uint32_t>(tag) << 30 | index) {}
 
   std::uint32_t bits_;

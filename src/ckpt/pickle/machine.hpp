@@ -4,7 +4,6 @@
 #include <span>
 
 #include "ckpt/pickle/graph.hpp"
-#include "ckpt/pickle/scan.hpp"
 
 namespace accel::ckpt::pickle {
 
@@ -13,8 +12,5 @@ namespace accel::ckpt::pickle {
 /// outlive the graph. Throws Error (kCorrupt) for an unknown opcode, a stack that does not match, and input
 /// that ends early or goes on after STOP.
 [[nodiscard]] Graph run_machine(std::span<const std::byte> bytes);
-
-/// The same with what the scan of the pickle has found; with a middle on two threads.
-[[nodiscard]] Graph run_machine(std::span<const std::byte> bytes, const Scan& scan);
 
 }  // namespace accel::ckpt::pickle

@@ -15,9 +15,8 @@ namespace accel::ckpt::pickle {
 /// those that are ever fetched take 4 bytes, and most of the others are only counted.
 class Memo {
  public:
-  /// `fetched` has a bit for every index that will be fetched; no index may be `limit` or greater. The
-  /// indices less than `first` count as set, by somebody else: they must not be fetched here.
-  Memo(const std::vector<std::uint64_t>& fetched, std::size_t limit, std::uint64_t first = 0);
+  /// `fetched` has a bit for every index that will be fetched; no index may be `limit` or greater.
+  Memo(const std::vector<std::uint64_t>& fetched, std::size_t limit);
 
   /// Sets the index that MEMOIZE sets next. Whether the value will be fetched.
   bool put_next(Ref value) {

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -25,41 +24,22 @@ struct Argument {
 [[nodiscard]] std::uint64_t number_in(std::span<const std::byte> bytes, Argument argument);
 [[nodiscard]] std::string_view text_in(std::span<const std::byte> bytes, Argument argument);
 
-/// What a pickle, or a part of one, will need: about so many
+/// What a pickle will need: at least about so many
 struct ScanCounts {
   std::size_t nodes = 0;   ///< containers and calls,
   std::size_t atoms = 0;   ///< literals that do not fit a reference,
   std::size_t values = 0;  ///< and values that may become part of a container.
-
-  friend ScanCounts operator+(const ScanCounts& a, const ScanCounts& b) {
-    return {a.nodes + b.nodes, a.atoms + b.atoms, a.values + b.values};
-  }
-  friend ScanCounts operator-(const ScanCounts& a, const ScanCounts& b) {
-    return {a.nodes - b.nodes, a.atoms - b.atoms, a.values - b.values};
-  }
-};
-
-/// Where a pickle may be run in two halves: its memo is only added to, by MEMOIZE.
-struct ScanMiddle {
-  std::size_t position = 0;  ///< Of an opcode.
-  std::size_t memoized = 0;  ///< Memo indices that are set before it.
-  ScanCounts before;
 };
 
 /// What is found without building anything.
 struct Scan {
   ScanCounts counts;
   std::vector<std::uint64_t> fetched;  ///< A bit for every memo index that is ever fetched.
-  std::optional<ScanMiddle> middle;
 };
 
-/// Goes over the opcodes up to STOP, from a megabyte on on two threads. Throws Error (kCorrupt) for an
-/// unknown opcode, an argument or a pickle that ends early, and a memo index greater than the pickle is long.
+/// Goes over the opcodes up to STOP. Throws Error (kCorrupt) for an unknown opcode, an argument or a pickle
+/// that ends early, and a memo index greater than the pickle is long.
 [[nodiscard]] Scan scan(std::span<const std::byte> bytes);
-
-/// The same on two threads that begin at byte 0 and at `middle`; nothing if no opcode begins there, or only
-/// after STOP.
-[[nodiscard]] std::optional<Scan> scan_halves(std::span<const std::byte> bytes, std::size_t middle);
 
 /// "byte 7 of the pickle (opcode 0x2e)": where an error was found.
 [[nodiscard]] std::string place_of(std::span<const std::byte> bytes, std::size_t position);
