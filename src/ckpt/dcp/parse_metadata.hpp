@@ -7,10 +7,10 @@
 
 namespace accel::ckpt {
 
-/// Parses `.metadata` as written by torch 2.1 to 2.15 (5 or 6 tensor properties, 3 or 5 fields). Nothing in
-/// it is executed. Checks that shapes and boxes are sound, that boxes lie within their tensor, and that every
-/// chunk has its place in a file; overlap and holes are the reader's concern. Takes time and memory in
-/// proportion to the chunks; from a megabyte on it uses a second thread. Throws Error (kCorrupt).
+/// Parses `.metadata` as torch 2.1 to 2.15 write it (5 or 6 tensor properties, 3 or 5 fields). Nothing in it
+/// is executed. Checks that shapes and boxes are valid, that boxes lie within their tensor, and that every
+/// chunk has a place in a file. It does not check for overlaps and holes. Time and memory grow with the
+/// number of chunks. A second thread reads part of an input of a megabyte or more. Throws Error (kCorrupt).
 [[nodiscard]] DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes);
 
 }  // namespace accel::ckpt

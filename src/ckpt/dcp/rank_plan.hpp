@@ -23,30 +23,30 @@ namespace accel::ckpt {
 ///     items.push_back({{"model", "h.0.weight"}, TensorChunk{DType::kFloat32, shape, std::move(box)}});
 ///   const DcpRankPlan plan = plan_dcp_rank(rank, std::move(items));
 ///   const FileSummary summary = write_dcp_rank(directory, plan, [&](std::size_t i) { return bytes_of(i); });
-///   // all ranks meet; then on rank 0, with the plans of all ranks:
+///   // After a barrier, on rank 0, with the plans of all ranks:
 ///   write_dcp_metadata(directory, plans);
 
 /// One box of a tensor. A tensor without elements is written as one chunk, Box::whole(shape), by one rank.
 struct TensorChunk {
   DType dtype = DType::kFloat32;
-  Dims shape;  ///< Of the whole tensor.
+  Dims shape;  ///< Shape of the whole tensor.
   Box box;
 };
 
-/// One entry of a rank's file: a chunk of a tensor, or a Python object (a "bytes" item), which is part of the
-/// plan.
+/// One entry of a rank's file: a chunk of a tensor, whose elements come later, or a Python object (a "bytes"
+/// item).
 struct DcpItem {
   StatePath path;  ///< Its FQN is fqn_of(path).
   std::variant<TensorChunk, pickle::Value> content;
 };
 
-/// Where one item lies in its rank's file.
+/// An item and its place in the rank's file.
 struct PlannedItem {
   DcpItem item;
-  std::uint64_t record_offset = 0;  ///< Of the record in front of it (dcp_record.hpp); a multiple of 64.
-  std::uint64_t offset = 0;         ///< Of the item's zip archive in the file; a multiple of 64.
-  std::uint64_t length = 0;         ///< Of the archive.
-  std::uint64_t payload_bytes = 0;  ///< What the payload callback must give: 0 for objects.
+  std::uint64_t record_offset = 0;  ///< Offset of its record (record.hpp), before it; a multiple of 64.
+  std::uint64_t offset = 0;         ///< Offset of the item's zip archive; a multiple of 64.
+  std::uint64_t length = 0;         ///< Bytes of the archive.
+  std::uint64_t payload_bytes = 0;  ///< Bytes that the PayloadSource must give; 0 for an object.
 };
 
 struct DcpRankPlan {
@@ -56,14 +56,14 @@ struct DcpRankPlan {
   std::uint64_t total_bytes = 0;
 };
 
-/// Lays out one rank's file, in the order of `items`. Pure: no I/O, no payloads. Throws Error (kFailure) if a
-/// box does not lie within its tensor.
+/// Lays out the file of one rank, in the order of `items`, without any I/O. Throws Error (kFailure) if a box
+/// does not lie within its tensor.
 [[nodiscard]] DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items);
 
-/// The archive that an item is: of a chunk, with one storage.
+/// The archive of an item. The archive of a chunk has one storage.
 [[nodiscard]] TorchArchive dcp_archive(const DcpItem& item);
 
-/// The record of plan.items[index], which goes to its record_offset.
+/// The record of plan.items[index], which is written at its record_offset.
 [[nodiscard]] std::string dcp_item_record(const DcpRankPlan& plan, std::size_t index);
 
 }  // namespace accel::ckpt

@@ -153,7 +153,7 @@ TEST(DcpMetadataTest, RejectsUnknownEntriesAndPaths) {
   sample.planner = Dict{{{"w", Tuple{{1.5}}}}};
   EXPECT_THAT(sample.rejection(), HasSubstr("neither string nor integer"));
   sample.planner = Dict{{{"w", Tuple{{"v"}}}}};
-  EXPECT_THAT(sample.rejection(), HasSubstr("'w': its path in planner_data is another one, 'v'"));
+  EXPECT_THAT(sample.rejection(), HasSubstr("'w': planner_data gives it the path 'v'"));
   sample.planner = Dict{{{"w", Tuple{{"w"}}}, {"h.0", Tuple{{"h", 0}}}}};
   EXPECT_THAT(sample.rejection(),
               HasSubstr("'g.0': planner_data has no path of it, but paths of what is not"));
