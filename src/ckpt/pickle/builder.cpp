@@ -8,7 +8,7 @@
 namespace accel::ckpt::pickle {
 namespace {
 
-// How many there shall be room for, when `needed` more than `count` are wanted.
+// The new size of an array of `count` that must hold `needed` more.
 std::size_t more_of(std::size_t count, std::size_t needed, std::size_t limit, const char* what) {
   if (needed > limit - count) throw Error(ErrorKind::kCorrupt, std::string("too many ") + what);
   return std::min(limit, std::max({count + needed, count + count / 2, std::size_t{64}}));
@@ -61,7 +61,8 @@ NodeExtras& GraphBuilder::extras(Ref object) {
   return found->second;
 }
 
-// The first filling takes what it needs, as most containers are filled once; after that they double.
+// Most containers are filled once, so the first filling takes no more room than it needs. After that the room
+// doubles.
 void GraphBuilder::extend(Ref container, std::span<const Ref> parts) {
   Node& node = nodes_[container.index()];
   const std::size_t count = node.count + parts.size();

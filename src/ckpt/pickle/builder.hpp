@@ -27,7 +27,7 @@ class GraphBuilder {
     return Ref::atom(static_cast<std::uint32_t>(next_.atoms++));
   }
 
-  /// Nodes are used again as soon as nothing can refer to them any more.
+  /// A node that was released is used again.
   [[nodiscard, gnu::always_inline]] Ref add_node(const Node& node) {
     if (!unused_.empty()) {
       const std::uint32_t index = unused_.back();
@@ -48,10 +48,12 @@ class GraphBuilder {
   [[nodiscard]] Node* node_of(Ref ref) const {
     return ref.tag() == Ref::Tag::kNode ? nodes_ + ref.index() : nullptr;
   }
+  /// Sets Node::held: further references to `ref` exist.
   void hold(Ref ref) {
     if (Node* node = node_of(ref)) node->held = true;
   }
-  /// For a node that was just taken off the stack and whose parts have found another place.
+  /// Frees a node that was just taken off the stack and whose parts belong to another node now. A held node
+  /// stays.
   void release(Ref node) {
     if (!nodes_[node.index()].held) unused_.push_back(node.index());
   }
@@ -82,7 +84,7 @@ class GraphBuilder {
   ScanCounts next_;  // How much of the arrays is used.
   ScanCounts end_;   // How long they are.
   std::vector<std::uint32_t> unused_;
-  std::unordered_map<std::uint32_t, std::uint32_t> rooms_;  // By node: parts for which a grown one has room.
+  std::unordered_map<std::uint32_t, std::uint32_t> rooms_;  // By index of a grown node: its room, in parts.
 };
 
 }  // namespace accel::ckpt::pickle

@@ -8,12 +8,12 @@
 
 namespace accel::ckpt::pickle {
 
-/// A pickle of protocol 2 to 5, read without building a tree: 16 bytes a container and 4 a value, whatever is
-/// shared is there once. For pickles of millions of values; for others pickle::parse is handier.
+/// A pickle of protocol 2 to 5 as a graph: a container takes 16 bytes and a value 4, and a shared value is
+/// there once. It is meant for pickles of millions of values. For others pickle::parse is simpler to use.
 class Document {
  public:
-  /// `bytes` must outlive the document. Throws Error (kCorrupt) as pickle::parse does, but knows no limit on
-  /// depth, and values may contain themselves: who walks it has to keep count.
+  /// `bytes` must outlive the document. Throws Error (kCorrupt) as pickle::parse does, but has no limit on
+  /// depth, and values may contain themselves: a walk must limit its own depth.
   explicit Document(std::span<const std::byte> bytes);
 
   [[nodiscard]] NodeRef root() const { return {graph_, graph_.root}; }

@@ -72,7 +72,7 @@ class Machine {
       case Op::kMark:
         return stack_.mark();
       case Op::kPop:
-        // As in Python: a mark counts as an element of the stack.
+        // As in Python, a mark counts as an element of the stack.
         if (stack_.mark_is_top()) return stack_.drop_mark();
         stack_.pop();
         return;
@@ -178,7 +178,8 @@ class Machine {
         if (protocol >= 2 && protocol <= 5) return;
         reject(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
       }
-      case Op::kFrame: {  // A hint for buffering, but Python stops at one that is longer than the rest.
+      case Op::kFrame: {  // A frame is a hint for buffering, but Python rejects one that is longer than the
+                          // rest.
         const auto length = fixed<std::uint64_t>(next);
         if (length > bytes_.size() - next) reject("a frame that is longer than the rest of the pickle");
         return;
@@ -275,8 +276,8 @@ class Machine {
     push_filled(Kind::kGlobal, names);
   }
 
-  // The call shares the parts of the tuple, which cannot change any more; copies would let a small pickle
-  // grow.
+  // The call shares the parts of the tuple, which cannot change any more. With copies, a small pickle could
+  // take much memory.
   [[gnu::always_inline]] void push_call(Kind kind, std::span<const Ref> callable_and_args, Ref kwargs) {
     Node node{.callable = callable_and_args[0], .kind = kind};
     const Ref args = callable_and_args[1];
@@ -313,7 +314,7 @@ class Machine {
     builder_.extras(top).states.push_back(state);
   }
 
-  // A second state comes: the first one has to be a dict again.
+  // A record gets a second state, so its first state becomes a dict again.
   void unmake_record(Ref record) {
     Node dict = *builder_.node_of(record);
     dict.kind = Kind::kDict;
@@ -330,8 +331,8 @@ class Machine {
   GraphBuilder builder_;
   Memo memo_;
   Stack stack_;
-  std::size_t position_ = 0;  // Of the opcode that runs.
-  std::size_t next_ = 0;      // Of the first opcode of the next piece.
+  std::size_t position_ = 0;  // The byte of the opcode that runs.
+  std::size_t next_ = 0;      // The first byte of the next piece.
 };
 
 void check_start(std::span<const std::byte> bytes) {

@@ -19,7 +19,7 @@ struct Literal {
   std::string_view text;
 };
 
-// The literal that an atom stands for; the machine has checked that it is whole.
+// The literal of an atom. The machine has checked that its argument is complete.
 std::optional<Literal> literal_of(const Graph& graph, Ref ref) {
   if (ref.tag() != Ref::Tag::kAtom) return std::nullopt;
   const std::uint64_t at = graph.atoms[ref.index()];
@@ -30,9 +30,9 @@ std::uint64_t number_of(std::string_view bytes) {
   return number_in(std::as_bytes(std::span(bytes)), {0, bytes.size()});
 }
 
-// Of anything but a call.
+// Describes any value but a call.
 std::string describe_plain(NodeRef value) {
-  constexpr std::size_t kEnough = 100;  // More than is shown of a text.
+  constexpr std::size_t kEnough = 100;  // More bytes than describe() shows of a text.
   if (value.is_none()) return describe(None{});
   if (const auto truth = value.boolean()) return describe(*truth);
   if (const auto number = value.integer()) return describe(*number);
@@ -81,7 +81,7 @@ std::optional<std::string_view> NodeRef::big_integer() const {
 std::optional<double> NodeRef::real() const {
   const std::optional<Literal> literal = literal_of(*graph_, ref_);
   if (!literal || literal->op != Op::kBinFloat) return std::nullopt;
-  std::uint64_t bits = 0;  // The one big-endian number of the format.
+  std::uint64_t bits = 0;  // This is the only big-endian number of the format.
   for (const char c : literal->text) bits = bits << 8 | static_cast<unsigned char>(c);
   return std::bit_cast<double>(bits);
 }

@@ -15,21 +15,22 @@ class NodeList;
 class NodePairs;
 class NodeCall;
 
-/// A value of a Document: as cheap to copy as a pointer, and valid as long as the document and its input.
+/// A value of a graph. It is as cheap to copy as a pointer, and valid as long as the graph and its input
+/// exist.
 class NodeRef {
  public:
   NodeRef(const Graph& graph, Ref ref) : graph_(&graph), ref_(ref) {}
 
-  /// Equal ids are the same value; different ids may be equal values all the same.
+  /// Equal ids are the same value. Different ids may be equal values.
   [[nodiscard]] Ref id() const { return ref_; }
   [[nodiscard]] bool is_none() const { return ref_ == Ref(); }
   [[nodiscard]] std::optional<bool> boolean() const;
-  /// An integer of 64 bits.
+  /// The value of an integer that fits 64 bits.
   [[nodiscard]] std::optional<std::int64_t> integer() const {
     if (ref_.tag() == Ref::Tag::kSmall) return ref_.small_value();
     return large_integer();
   }
-  /// An integer that needs more: two's complement, little-endian.
+  /// The bytes of an integer that needs more: two's complement, little-endian.
   [[nodiscard]] std::optional<std::string_view> big_integer() const;
   [[nodiscard]] std::optional<double> real() const;
   [[nodiscard]] std::optional<std::string_view> text() const;
@@ -41,16 +42,16 @@ class NodeRef {
   };
   [[nodiscard]] std::optional<GlobalName> global() const;
 
-  /// The items of a tuple; of a tuple or a list.
+  /// The items of a tuple, and those of a tuple or a list.
   [[nodiscard]] std::optional<NodeList> tuple() const;
   [[nodiscard]] std::optional<NodeList> sequence() const;
-  /// The entries of a dict; of a dict or an OrderedDict.
+  /// The entries of a dict, and those of a dict or an OrderedDict.
   [[nodiscard]] std::optional<NodePairs> dict() const;
   [[nodiscard]] std::optional<NodePairs> mapping() const;
-  /// What a pickle asks to be built by calling something.
+  /// The call that the pickle asks for, to build an object.
   [[nodiscard]] std::optional<NodeCall> call() const;
 
-  /// The container or call itself, or nullptr.
+  /// The node of a container or call, else nullptr.
   [[nodiscard]] const Node* node() const {
     return ref_.tag() == Ref::Tag::kNode ? &graph_->nodes[ref_.index()] : nullptr;
   }
@@ -90,7 +91,7 @@ class NodePairs {
   NodeList refs_;
 };
 
-/// As pickle::ObjectParts, by reference.
+/// A call and its parts, as in pickle::ObjectParts.
 class NodeCall {
  public:
   NodeCall(const Graph& graph, Ref ref) : graph_(&graph), ref_(ref), node_(&graph.nodes[ref.index()]) {}
@@ -100,7 +101,7 @@ class NodeCall {
   [[nodiscard]] NodeList args() const;
   [[nodiscard]] NodeRef kwargs() const { return {*graph_, extras().kwargs}; }  ///< A dict, or None.
   [[nodiscard]] NodeList states() const;
-  /// The entries of the state, if it is one dict that belongs to nothing else; then states() is empty.
+  /// The entries of the state if it is a single dict that nothing else refers to. Then states() is empty.
   [[nodiscard]] std::optional<NodePairs> record() const;
   [[nodiscard]] NodeList items() const { return {*graph_, extras().items}; }
   [[nodiscard]] NodePairs pairs() const { return {*graph_, extras().pairs}; }
@@ -113,7 +114,7 @@ class NodeCall {
   const Node* node_;
 };
 
-// What is asked of every value.
+// Functions that are called for every value.
 
 inline std::optional<NodeList> NodeRef::tuple() const {
   if (ref_ == Ref::empty_tuple()) return NodeList(*graph_, {});
@@ -152,10 +153,10 @@ inline std::optional<NodePairs> NodeCall::record() const {
   return NodePairs(*graph_, parts_of(*graph_, *node_));
 }
 
-/// The integer of a two's complement little-endian number, nothing if it has more than 8 bytes.
+/// The value of a two's complement little-endian integer, or nothing if it has more than 8 bytes.
 [[nodiscard]] std::optional<std::int64_t> integer_of_digits(std::string_view digits);
 
-/// As pickle::describe of a Value.
+/// The text that describe() gives for the same Value.
 [[nodiscard]] std::string describe(NodeRef value);
 
 }  // namespace accel::ckpt::pickle

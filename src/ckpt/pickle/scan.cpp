@@ -15,12 +15,12 @@
 namespace accel::ckpt::pickle {
 namespace {
 
-// What follows an opcode.
+// The form of an opcode's argument.
 enum class Form : std::uint8_t {
   kUnknown,
   kNothing,
-  kFixed,  // `width` bytes.
-  kSized,  // A length of `width` bytes, then that many.
+  kFixed,  // It has `width` bytes.
+  kSized,  // It has a length of `width` bytes, then that many bytes.
   kTwoLines
 };
 
@@ -112,7 +112,7 @@ Argument argument_of(std::span<const std::byte> bytes, std::size_t position, OpI
   return {behind, behind + length};
 }
 
-// Bytes of an opcode with its argument, where that is always the same and the scan need not look at it.
+// The bytes of each opcode with its argument, or 0 if they vary or the scan needs the argument.
 constexpr std::array<std::uint8_t, 256> length_table() {
   std::array<std::uint8_t, 256> lengths{};
   for (std::size_t op = 0; op < lengths.size(); ++op) {
@@ -129,7 +129,7 @@ class Scanner {
  public:
   explicit Scanner(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  // Goes on up to STOP.
+  // Scans all opcodes up to STOP.
   void run() {
     constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // Signals are noticed in between.
     try {

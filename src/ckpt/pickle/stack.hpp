@@ -10,8 +10,8 @@
 
 namespace accel::ckpt::pickle {
 
-/// The values that the opcodes of a pickle work on. What was taken off stays readable until the next push.
-/// Throws Error (kCorrupt) if an opcode asks for more than is there.
+/// The values that the opcodes of a pickle work on. Values that were taken off stay readable until the next
+/// push. Throws Error (kCorrupt) if an opcode asks for more than is there.
 class Stack {
  public:
   [[gnu::always_inline]] void push(Ref value) {
@@ -54,8 +54,8 @@ class Stack {
   [[nodiscard]] bool holds_one() const { return height_ == 1 && marks_.empty(); }
 
  private:
-  // Far more than a pickle has that was not made for it: containers that are open at once, and what lies in
-  // them.
+  // Limits on containers that are open at once, and on the values in them. No pickle comes near that was not
+  // crafted to.
   static constexpr std::size_t kMostMarks = 1'000'000;
   static constexpr std::size_t kMostValues = std::size_t{64} << 20;
 
