@@ -33,7 +33,7 @@ namespace {
 
 using namespace ckpt;
 
-/// A file in memory, the same for all inputs: creating one each time would be most of the time.
+/// A file in memory, the same for all inputs. Creating one for each input would take most of the time.
 class MemoryFile {
  public:
   static MemoryFile& instance() {
@@ -70,7 +70,7 @@ void read_record(std::span<const std::byte> input) {
   if (!std::ranges::equal(std::as_bytes(std::span(again)), input)) std::abort();
 }
 
-// The same under a right checksum, which mutations seldom hit.
+// Sets the right checksum, which mutations seldom hit.
 void read_item_record(std::span<const std::byte> input) {
   constexpr std::size_t kSumAt = 20;
   std::vector<std::byte> summed(input.begin(), input.end());
@@ -84,7 +84,7 @@ void read_item_record(std::span<const std::byte> input) {
 
 void read_metadata(std::span<const std::byte> input) { (void)parse_dcp_metadata(input); }
 
-// The first 8 bytes say how long the buffer behind the header is.
+// The first 8 bytes of the input are the length of the buffer behind the header.
 void read_safetensors(std::span<const std::byte> input) {
   if (input.size() < 8) return;
   std::uint64_t buffer_bytes = 0;
@@ -92,7 +92,7 @@ void read_safetensors(std::span<const std::byte> input) {
   (void)parse_safetensors_header(input.subspan(8), buffer_bytes);
 }
 
-// The code of TorchScript's classes.
+// Reads the input as the code of TorchScript classes.
 void read_script(std::span<const std::byte> input) {
   const std::string_view source(reinterpret_cast<const char*>(input.data()), input.size());
   for (const auto& [name, type] : parse_script_classes(source)) {
@@ -109,8 +109,8 @@ void read_zip(std::span<const std::byte> input) {
   for (const ZipEntry& entry : zip.entries()) (void)read_record(window, entry);
 }
 
-// A whole archive around a pickle, since a changed byte of a whole archive mostly ends at its checksum. The
-// first byte chooses between torch.save and TorchScript, and how large the storages are.
+// Puts an archive around the input, a pickle: a mutation of a whole archive would mostly fail its checksum.
+// The first byte chooses between torch.save and TorchScript, and the size of the storages.
 void read_torch(std::span<const std::byte> input) {
   if (input.empty()) return;
   const auto choice = std::to_integer<unsigned>(input[0]);

@@ -254,7 +254,7 @@ class Machine {
   }
 
   [[noreturn]] static void reject_memo(std::uint64_t index) {
-    reject(fmt::format("memo {} in so short a pickle", index));
+    reject(fmt::format("memo {} is larger than the pickle", index));
   }
 
   void put(std::uint64_t index) {

@@ -21,7 +21,7 @@ std::string rejection(std::string_view pickle) {
   return error_of(ErrorKind::kCorrupt, [&] { (void)read(pickle); });
 }
 
-// What Python's pickle.dumps(value, protocol) gives, byte for byte.
+// The bytes of Python's pickle.dumps(value, protocol).
 const std::string kNested4 =
     "\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01"
     "a\x94K\x01\x8c\x01"
@@ -171,7 +171,7 @@ TEST(PickleReaderTest, RejectsOtherProtocols) {
 }
 
 TEST(PickleReaderTest, RejectsUnknownOpcodes) {
-  // INT, PERSID, INST, OBJ, EXT1, NEXT_BUFFER: text forms, and what reaches outside the pickle.
+  // INT, PERSID, INST, OBJ, EXT1, NEXT_BUFFER: text forms, and opcodes that refer to something outside.
   for (const char* pickle : {"\x80\x02I1\n.", "\x80\x02Px\n.", "\x80\x02(im\nC\n.", "\x80\x02(o.",
                              "\x80\x02\x82\x01.", "\x80\x05\x97."}) {
     EXPECT_THAT(rejection(pickle), HasSubstr("unknown opcode")) << pickle;
