@@ -14,7 +14,7 @@ struct StateVisitor {
   std::function<void(const StatePath& path, const pickle::Value& value)> object;
 };
 
-/// Visits every tensor in a pickled value with its path, and every other value that contains no tensor.
+/// Visits every tensor in a pickled value with its path, and every other value that is not entered.
 ///
 /// As in DCP, mappings with plain keys are always entered, and lists if they contain a tensor or a mapping.
 /// Tuples and instances are entered as well if they contain a tensor, so that no weight is lost. The
