@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/file.hpp"
-#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 #include "ckpt/tensor/box.hpp"
 
 namespace {

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "ckpt/dcp/metadata_write.hpp"
 #include "cli/commands.hpp"
 #include "cli/results.hpp"
 

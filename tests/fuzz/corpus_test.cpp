@@ -1,4 +1,5 @@
-// What the fuzzers started from, and what they found, read by their targets in every run of the tests.
+// The targets read the corpus, which has the seeds of the fuzzers and what they found, in every run of the
+// tests.
 
 #include <gtest/gtest.h>
 
@@ -31,7 +32,7 @@ TEST_P(CorpusTest, IsReadOrRejected) {
     SCOPED_TRACE(file.string());
     const std::string input = testing::read_file(file);
     run_target(GetParam().name, std::as_bytes(std::span(input)));
-    // Halves and single bytes changed, so that this looks a little further than the files themselves.
+    // Prefixes of the file, and the file with single bytes changed, to look a little further than the files.
     for (std::size_t part = 1; part < 8; ++part) {
       std::string changed = input.substr(0, input.size() * part / 8);
       run_target(GetParam().name, std::as_bytes(std::span(changed)));

@@ -1,4 +1,4 @@
-// One libFuzzer program a target; the build says which.
+// The libFuzzer program of one target. The build defines which.
 
 #include <cstddef>
 #include <cstdint>

@@ -8,20 +8,16 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 #include "ckpt/dcp/record.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/io/endian.hpp"
-#include "ckpt/pickle/document.hpp"
-#include "ckpt/pickle/machine.hpp"
 #include "ckpt/pickle/reader.hpp"
-#include "ckpt/pickle/scan.hpp"
 #include "ckpt/read/inspection.hpp"
 #include "ckpt/safetensors/header.hpp"
 #include "ckpt/torch/tensor.hpp"
@@ -37,7 +33,7 @@ namespace {
 
 using namespace ckpt;
 
-/// A file in memory, the same for all inputs: creating one each time would be most of the time.
+/// A file in memory, the same for all inputs. Creating one for each input would take most of the time.
 class MemoryFile {
  public:
   static MemoryFile& instance() {
@@ -61,54 +57,10 @@ class MemoryFile {
   std::filesystem::path path_;
 };
 
-// What is read, or why not.
-struct Outcome {
-  std::optional<pickle::Value> value;
-  std::string error;
-};
-
-template <class Read>
-Outcome outcome_of(Read read) {
-  try {
-    return {read(), ""};
-  } catch (const Error& e) {
-    return {std::nullopt, e.message()};
-  }
-}
-
-bool same(const Outcome& a, const Outcome& b) {
-  if (a.error != b.error || a.value.has_value() != b.value.has_value()) return false;
-  return !a.value || pickle::same(*a.value, *b.value);
-}
-
-// Nothing if no opcode begins at or soon behind the middle.
-std::optional<pickle::Scan> halves_of(std::span<const std::byte> input) {
-  constexpr std::size_t kTries = 16;
-  for (std::size_t at = input.size() / 2; at < std::min(input.size(), input.size() / 2 + kTries); ++at) {
-    try {
-      if (std::optional<pickle::Scan> found = pickle::scan_halves(input, at)) return found;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-  }
-  return std::nullopt;
-}
-
-// Some of the inputs, as starting threads takes longer than all the rest.
-bool is_run_in_halves(std::span<const std::byte> input) { return crc32(input) % 16 == 0; }
-
-// In two halves at once a pickle must be what it is as one.
 void read_pickle(std::span<const std::byte> input) {
-  const Outcome whole = outcome_of([&] { return pickle::parse(input); });
-  const std::optional<pickle::Scan> halves = is_run_in_halves(input) ? halves_of(input) : std::nullopt;
-  if (halves) {
-    const Outcome joined = outcome_of(
-        [&] { return pickle::tree_of(pickle::Document(pickle::run_machine(input, *halves)).root(), {}); });
-    if (!same(whole, joined)) std::abort();
-  }
-  if (!whole.value) return;
-  (void)pickle::describe(*whole.value);
-  if (!pickle::same(*whole.value, *whole.value)) std::abort();
+  const pickle::Value value = pickle::parse(input);
+  (void)pickle::describe(value);
+  if (!pickle::same(value, value)) std::abort();
 }
 
 void read_record(std::span<const std::byte> input) {
@@ -118,7 +70,7 @@ void read_record(std::span<const std::byte> input) {
   if (!std::ranges::equal(std::as_bytes(std::span(again)), input)) std::abort();
 }
 
-// The same under a right checksum, which mutations seldom hit.
+// Sets the right checksum, which mutations seldom hit.
 void read_item_record(std::span<const std::byte> input) {
   constexpr std::size_t kSumAt = 20;
   std::vector<std::byte> summed(input.begin(), input.end());
@@ -132,7 +84,7 @@ void read_item_record(std::span<const std::byte> input) {
 
 void read_metadata(std::span<const std::byte> input) { (void)parse_dcp_metadata(input); }
 
-// The first 8 bytes say how long the buffer behind the header is.
+// The first 8 bytes of the input are the length of the buffer behind the header.
 void read_safetensors(std::span<const std::byte> input) {
   if (input.size() < 8) return;
   std::uint64_t buffer_bytes = 0;
@@ -140,7 +92,7 @@ void read_safetensors(std::span<const std::byte> input) {
   (void)parse_safetensors_header(input.subspan(8), buffer_bytes);
 }
 
-// The code of TorchScript's classes.
+// Reads the input as the code of TorchScript classes.
 void read_script(std::span<const std::byte> input) {
   const std::string_view source(reinterpret_cast<const char*>(input.data()), input.size());
   for (const auto& [name, type] : parse_script_classes(source)) {
@@ -157,8 +109,8 @@ void read_zip(std::span<const std::byte> input) {
   for (const ZipEntry& entry : zip.entries()) (void)read_record(window, entry);
 }
 
-// A whole archive around a pickle, since a changed byte of a whole archive mostly ends at its checksum. The
-// first byte chooses between torch.save and TorchScript, and how large the storages are.
+// Puts an archive around the input, a pickle: a mutation of a whole archive would mostly fail its checksum.
+// The first byte chooses between torch.save and TorchScript, and the size of the storages.
 void read_torch(std::span<const std::byte> input) {
   if (input.empty()) return;
   const auto choice = std::to_integer<unsigned>(input[0]);

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/dcp/rank_plan.hpp"
+#include "ckpt/dcp/rank_write.hpp"
 
 namespace {
 

@@ -107,8 +107,8 @@ def test_every_protocol(accel, forms, tmp_path, protocol):
 
 
 @pytest.mark.parametrize("tensors, chunks", [(1, 12000), (40, 300), (6000, 2)])
-def test_large_metadata_is_read_in_two_halves(accel, tmp_path, tensors, chunks):
-    """From a megabyte on; where the halves meet depends on what there is the most of."""
+def test_large_metadata_is_read_by_two_threads(accel, tmp_path, tensors, chunks):
+    """From a megabyte on, state_dict_metadata and storage_data are read at the same time."""
     state, places = {}, {}
     for i in range(tensors):
         size = torch.Size([4 * chunks, 1000 + i])

@@ -13,10 +13,10 @@
 
 namespace accel::ckpt {
 
-/// A file of the checkpoint's directory, and what was done to the items on their way into it.
+/// A file of the checkpoint's directory, and the transforms that its items were written with.
 struct DcpFile {
   std::string_view name;
-  std::span<const std::string> transforms;  ///< "stream.zstd/1"; then the file has the transformed bytes.
+  std::span<const std::string> transforms;  ///< Such as "stream.zstd/1": the file has the transformed bytes.
 };
 
 /// A byte range of a file.
@@ -29,13 +29,13 @@ struct DcpRange {
   [[nodiscard]] std::span<const std::string> transforms() const { return source->transforms; }
 };
 
-/// The files of a `.metadata`, as many as there are ranks or more. They stay where they are: what refers to
-/// one is good as long as this is.
+/// The files that a `.metadata` names: at least one for each rank. References to a DcpFile are valid as long
+/// as this object lives.
 class DcpFiles {
  public:
   struct Entry {
     std::string_view name;
-    std::uint32_t transforms = 0;  ///< Of the lists.
+    std::uint32_t transforms = 0;  ///< Index in `transform_lists`.
   };
   /// Copies the names.
   DcpFiles(std::span<const Entry> entries, std::vector<std::vector<std::string>> transform_lists);
@@ -51,24 +51,24 @@ class DcpFiles {
   LargeVector<DcpFile> files_;
 };
 
-/// One part of a tensor; a view into DcpChunks.
+/// A chunk of a tensor: a view into DcpChunks.
 struct DcpChunk {
   BoxView box;
   DcpRange where;
 };
 
-/// The chunks of one tensor in two arrays, 24 bytes and 16 for each dimension of a chunk: there may be a
-/// million. Does not own the files.
+/// The chunks of one tensor, in two arrays, as there may be a million: a chunk takes 24 bytes, and 16 for
+/// each dimension. The DcpFiles must outlive it.
 class DcpChunks {
  public:
   class Iterator;
 
   void reserve(std::size_t count, std::size_t dims);
-  /// All boxes must have the same number of dimensions, that of the tensor. The place of this one follows.
+  /// Adds a chunk, whose place set_place() sets. All boxes must have as many dimensions as the tensor.
   void add(BoxView box);
   void add(const DcpChunk& chunk);
   void set_place(std::size_t chunk, const DcpRange& where) { places_[chunk] = where; }
-  /// Makes chunk `to` what `from` is.
+  /// Copies chunk `from` over chunk `to`.
   void copy(std::size_t from, std::size_t to);
   void truncate(std::size_t count);
 
@@ -82,12 +82,12 @@ class DcpChunks {
   [[nodiscard]] DcpChunk operator[](std::size_t chunk) const { return {box(chunk), where(chunk)}; }
   [[nodiscard]] inline Iterator begin() const;
   [[nodiscard]] inline Iterator end() const;
-  /// All of them, for check_tiling and the like.
+  /// The boxes of all chunks, in their order.
   [[nodiscard]] LargeVector<BoxView> boxes() const;
 
  private:
   std::size_t dims_ = 0;
-  LargeVector<std::int64_t> numbers_;  // Offsets, then sizes, of one chunk after another.
+  LargeVector<std::int64_t> numbers_;  // For each chunk its offsets, then its sizes.
   LargeVector<DcpRange> places_;
 };
 

@@ -61,7 +61,7 @@ class EntriesReader {
     }
   }
 
-  // From places among all entries to places among the tensors.
+  // Makes DcpTensor::position, so far the position among all entries, the position among the tensors.
   void number() {
     std::vector<std::size_t> before(names_.size() + 1, 0);
     for (const DcpTensor& tensor : entries_.tensors) before[tensor.position + 1] = 1;
@@ -93,7 +93,7 @@ class EntriesReader {
     return tensor;
   }
 
-  // TensorProperties pickles as a tuple of 5 (torch 2.15: 6) whose first is the dtype.
+  // The state of TensorProperties is a tuple of 5 (torch 2.15: 6) items; the first is the dtype.
   DType dtype_of(NodeRef properties) {
     const auto call = properties.call();
     const auto state = call && !call->states().empty() ? call->states()[0].sequence() : std::nullopt;
@@ -110,9 +110,11 @@ class EntriesReader {
 
   StatePath path_of(std::size_t id) {
     if (paths_[id] == pickle::Ref()) {
-      // A planner may add entries without paths. But next to a path without an entry, a name is damaged.
+      // A planner may add entries without paths. But if there is a path without an entry, too, a name is
+      // damaged.
       if (has_lost_paths_)
-        throw Error(ErrorKind::kCorrupt, "planner_data has no path of it, but paths of what is not there");
+        throw Error(ErrorKind::kCorrupt,
+                    "planner_data has no path for it, but one for a name that is not in state_dict_metadata");
       return {std::string(names_[id].fqn)};
     }
     const NodeRef value(graph(), paths_[id]);
@@ -132,20 +134,20 @@ class EntriesReader {
         reject("a path of planner_data has a key that is neither string nor integer", key);
       }
     }
-    // The name is the path joined with dots; else one of the two is damaged.
+    // If the name is not the path joined with dots, one of the two is damaged.
     if (const std::string fqn = fqn_of(path); fqn != names_[id].fqn)
-      throw Error(ErrorKind::kCorrupt, fmt::format("its path in planner_data is another one, '{}'", fqn));
+      throw Error(ErrorKind::kCorrupt, fmt::format("planner_data gives it the path '{}'", fqn));
     return path;
   }
 
-  // Of any name there is; called only if there is one.
+  // The graph of the document. There must be a name.
   [[nodiscard]] const pickle::Graph& graph() const { return state_dict_.key(0).graph(); }
 
   const NodePairs& state_dict_;
   const DcpNames& names_;
   DcpBudget budget_;
-  bool has_lost_paths_ = false;     // Of names that state_dict_metadata does not have.
-  std::vector<pickle::Ref> paths_;  // By id; None where planner_data has no such key.
+  bool has_lost_paths_ = false;     // planner_data has names that state_dict_metadata does not have.
+  std::vector<pickle::Ref> paths_;  // By id; None if planner_data has no such key.
   DcpEntries entries_;
   DcpDimsReader dims_;
   std::optional<DType> dtype_;

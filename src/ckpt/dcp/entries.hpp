@@ -10,16 +10,16 @@
 
 namespace accel::ckpt {
 
-/// state_dict_metadata: what there is, without its places in files.
+/// The entries of state_dict_metadata, without their places in files.
 struct DcpEntries {
-  std::vector<DcpTensor> tensors;         ///< In the order of the ids, their chunks without `where`.
-  std::vector<std::uint32_t> tensor_ids;  ///< Of each.
-  std::vector<DcpObject> objects;         ///< In the order of the ids, without `where`.
-  std::vector<std::uint32_t> object_ids;  ///< Of each.
+  std::vector<DcpTensor> tensors;         ///< Sorted by id; the chunks have no `where`.
+  std::vector<std::uint32_t> tensor_ids;  ///< Ids of `tensors`.
+  std::vector<DcpObject> objects;         ///< Sorted by id, without `where`.
+  std::vector<std::uint32_t> object_ids;  ///< Ids of `objects`.
 };
 
-/// Takes the entries apart. `planner_data` says under which keys each lay in the state dict; it may be
-/// missing. Throws Error (kCorrupt) also for a chunk that is not within its tensor.
+/// Reads the entries. `planner_data` has the path of each entry in the state dict; it may be absent. Throws
+/// Error (kCorrupt), also for a chunk that does not lie within its tensor.
 [[nodiscard]] DcpEntries read_dcp_entries(const pickle::NodePairs& state_dict,
                                           const std::optional<pickle::NodeRef>& planner_data,
                                           const DcpNames& names, std::size_t input_bytes);

@@ -14,13 +14,14 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/metadata_limit.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The rank in "__12{rest}"; `rest` is what must follow the digits.
+// The rank in a name such as "__12{rest}". Sets `rest` to what follows the digits.
 std::optional<std::uint32_t> rank_in(std::string_view name, std::string_view& rest) {
   if (!name.starts_with("__")) return std::nullopt;
   std::uint32_t rank = 0;
@@ -53,21 +54,21 @@ DcpMetadata read_file(const fs::path& path) {
   try {
     return parse_dcp_metadata_file(path);
   } catch (Error& e) {
-    // What cannot be opened names itself.
+    // The error of a file that cannot be opened names the file.
     if (e.message().find(path.string()) == std::string::npos)
       e.add_context(fmt::format("'{}'", path.string()));
     throw;
   }
 }
 
-// Every rank up to the last that has left any file.
+// Checks that every rank up to the last one with a file has a metadata file.
 void check_complete(const fs::path& directory, const RankFiles& files) {
   const std::uint32_t last =
       std::max(*files.metadata.rbegin(), files.data.empty() ? 0 : *files.data.rbegin());
   for (std::uint32_t rank = 0; rank <= last; ++rank) {
     if (files.metadata.contains(rank)) continue;
     throw Error(ErrorKind::kMissing,
-                fmt::format("'{}' was saved by rank {} and others, each for itself, but has no __{}.metadata",
+                fmt::format("'{}' was saved by ranks 0 to {}, each on its own, but has no __{}.metadata",
                             directory.string(), last, rank))
         .hint("the save did not finish, or not all of its files were copied");
   }
@@ -133,7 +134,7 @@ class RankMerger {
   [[noreturn]] void reject_kind(std::string_view fqn) const {
     throw Error(
         ErrorKind::kCorrupt,
-        fmt::format("'{}' is a tensor on one rank, an object on another, as rank {} says", fqn, ranks_));
+        fmt::format("'{}' is a tensor on one rank and an object on another, found on rank {}", fqn, ranks_));
   }
 
   DcpMetadata result_;
@@ -169,7 +170,7 @@ DcpMetadata read_dcp_metadata(const fs::path& directory) {
   if (files.metadata.empty()) {
     throw Error(ErrorKind::kMissing,
                 fmt::format("'{}' is not a DCP checkpoint: it has no .metadata", directory.string()))
-        .hint("a save that did not finish leaves none");
+        .hint("a save that did not finish has no .metadata");
   }
   check_complete(directory, files);
   std::vector<DcpMetadata> ranks;

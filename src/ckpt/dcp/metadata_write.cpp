@@ -1,3 +1,5 @@
+#include "ckpt/dcp/metadata_write.hpp"
+
 #include <fmt/format.h>
 
 #include <map>
@@ -8,7 +10,6 @@
 
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
-#include "ckpt/dcp/rank_plan.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/pickle/writer.hpp"
 
@@ -27,7 +28,7 @@ using pickle::Values;
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
 constexpr std::string_view kVersion = "1.0.0";
 
-// Where an item is: plan and index in it.
+// Where an item is: its plan, and the item there.
 struct Place {
   const DcpRankPlan* plan;
   const PlannedItem* item;
@@ -36,7 +37,7 @@ struct Place {
 struct Entry {
   std::string fqn;
   const StatePath* path = nullptr;
-  const TensorChunk* tensor = nullptr;  // nullptr: an object.
+  const TensorChunk* tensor = nullptr;  // nullptr for an object.
   std::vector<Place> places;
 };
 
@@ -48,7 +49,7 @@ Value size_of(const Dims& dims) {
 
 Value fields(std::initializer_list<std::pair<Value, Value>> pairs) { return Dict{pairs}; }
 
-// Five properties, as torch up to 2.14 insists; the sixth of 2.15 (strides) is optional there.
+// torch up to 2.14 requires five properties. The sixth of torch 2.15 (strides) is optional.
 Value properties_of(DType dtype) {
   Tuple state{{Value(Global("torch", torch_name(dtype))),
                pickle::reduce(Global("torch.serialization", "_get_layout"), {Value("torch.strided")}),
@@ -87,7 +88,7 @@ void check_entry(const Entry& entry) {
   for (const Place& place : entry.places) {
     const TensorChunk* chunk = chunk_in(place);
     if ((chunk == nullptr) != (entry.tensor == nullptr))
-      reject("it is a tensor on one rank, an object on another");
+      reject("it is a tensor on one rank and an object on another");
     if (place.item->item.path != *entry.path) reject("two paths have this name");
     if (chunk == nullptr) continue;
     if (chunk->dtype != entry.tensor->dtype || chunk->shape != entry.tensor->shape) {
@@ -106,7 +107,7 @@ void check_entry(const Entry& entry) {
   }
 }
 
-// In the order in which the plans name them first: the order of the state dict, as torch has it.
+// Entries are in the order in which the plans first name them: the order of the state dict, as in torch.
 std::vector<Entry> gather_entries(std::span<const DcpRankPlan> plans) {
   std::vector<Entry> entries;
   std::map<std::string, std::size_t> known;
@@ -123,7 +124,7 @@ std::vector<Entry> gather_entries(std::span<const DcpRankPlan> plans) {
   return entries;
 }
 
-// A value of state_dict_metadata.
+// Writes a value of state_dict_metadata.
 void put_contents(const Entry& entry, pickle::Writer& writer) {
   if (entry.tensor == nullptr) {
     writer.put(instance(Global(kModule, "BytesStorageMetadata"), Dict{}));
@@ -143,11 +144,11 @@ void put_contents(const Entry& entry, pickle::Writer& writer) {
   writer.end_instance();
 }
 
-// The entries of storage_data.
+// Writes the entries of storage_data.
 void put_places(const Entry& entry, pickle::Writer& writer) {
   std::int64_t chunks = 0;
   for (const Place& place : entry.places) {
-    // Identity is (fqn, offset); the index is a hint where in `chunks` to look.
+    // (fqn, offset) identifies a chunk; the index is a hint where to look in `chunks`.
     Dict index{{{"fqn", entry.fqn}, {"index", None{}}}};
     if (const TensorChunk* chunk = chunk_in(place)) {
       index.items.back().second = chunks++;
@@ -161,7 +162,7 @@ void put_places(const Entry& entry, pickle::Writer& writer) {
 }  // namespace
 
 std::string encode_dcp_metadata(std::span<const DcpRankPlan> plans) {
-  // A dict at a time, and never as a tree: of a million chunks that would be gigabytes.
+  // Entries are pickled one by one: the tree of a million chunks would take gigabytes.
   const std::vector<Entry> entries = gather_entries(plans);
   pickle::Writer writer;
   writer.begin_instance(Global(kModule, "Metadata"));

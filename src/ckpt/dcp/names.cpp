@@ -24,12 +24,12 @@ DcpNames::DcpNames(const pickle::NodePairs& state_dict) {
   for (std::size_t id = 0; id < names_.size(); ++id) ids_[names_[id].entry] = static_cast<std::uint32_t>(id);
 }
 
-// The other dicts mostly name the entries in the order of state_dict_metadata, some times over; only if one
-// does not, a table is made.
+// Most other dicts name the entries in the order of state_dict_metadata, perhaps several times over. A table
+// is made only if a dict does not.
 std::optional<std::uint32_t> DcpNameFinder::find(pickle::NodeRef name, std::string_view what) {
   const DcpNames& names = *names_;
   const std::array<std::size_t, 3> guesses{last_entry_, last_entry_ + 1, std::size_t{0}};
-  // Equal references are equal texts, which need not be fetched then.
+  // Equal references are equal texts, which then need not be compared.
   for (const std::size_t guess : guesses) {
     if (guess < names.size() && names[names.id_of(guess)].ref == name.id()) return found_at(guess);
   }

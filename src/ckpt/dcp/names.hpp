@@ -11,17 +11,17 @@
 
 namespace accel::ckpt {
 
-/// What a `.metadata` lists, by FQN. A name's place in the order of the FQNs is its id. Refers to the input
-/// of the document.
+/// The FQNs of a `.metadata`. The id of a name is its place in the order of all FQNs. The input of the
+/// document must outlive it.
 class DcpNames {
  public:
   struct Name {
     std::string_view fqn;
-    pickle::Ref ref{};        ///< Of the text.
-    std::uint32_t entry = 0;  ///< Of state_dict_metadata.
+    pickle::Ref ref{};        ///< The text in the document.
+    std::uint32_t entry = 0;  ///< Index in state_dict_metadata.
   };
 
-  /// The keys of state_dict_metadata. One that comes twice is an Error (kCorrupt).
+  /// Reads the keys of state_dict_metadata. Throws Error (kCorrupt) for a key that comes twice.
   explicit DcpNames(const pickle::NodePairs& state_dict);
 
   [[nodiscard]] std::size_t size() const { return names_.size(); }
@@ -34,12 +34,13 @@ class DcpNames {
   std::vector<std::uint32_t> ids_;
 };
 
-/// Finds the ids of names as another dict of the metadata has them, one after another. One is for one thread.
+/// Finds the ids of the names in another dict of the metadata, one after another. Each thread needs its own.
 class DcpNameFinder {
  public:
   explicit DcpNameFinder(const DcpNames& names) : names_(&names) {}
 
-  /// Nothing if state_dict_metadata has no such name. What is no string is an Error (kCorrupt) about `what`.
+  /// The id of `name`, or nothing if state_dict_metadata does not have it. Throws Error (kCorrupt), which
+  /// names `what`, if `name` is not a string.
   [[nodiscard]] std::optional<std::uint32_t> find(pickle::NodeRef name, std::string_view what);
 
  private:

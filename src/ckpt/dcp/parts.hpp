@@ -15,9 +15,9 @@
 
 namespace accel::ckpt {
 
-/// What may be built from a `.metadata`, in bytes: some times the memory of the input, which is more than any
-/// real one needs, as a chunk has 150 bytes or more of its own there. Parts that are shared can only be meant
-/// to exhaust it.
+/// A limit on the bytes that are built from a `.metadata`: several times the size of the input. No real file
+/// needs as much, as each chunk has 150 bytes or more of its own in the input. Only a crafted one, whose
+/// chunks share their parts, does.
 class DcpBudget {
  public:
   explicit DcpBudget(std::uint64_t input_bytes)
@@ -28,7 +28,7 @@ class DcpBudget {
     check_interrupted();
     if (bytes > left_) {
       throw Error(ErrorKind::kCorrupt,
-                  fmt::format("what it says, with shared parts written out, would fill the memory ({})",
+                  fmt::format("its entries share parts, and written out they would fill the memory ({})",
                               kMetadataLimitVariable));
     }
     left_ -= bytes;
@@ -41,17 +41,17 @@ class DcpBudget {
   std::uint64_t left_;
 };
 
-/// Reads shapes and offsets: a torch.Size, or any sequence of integers that are not negative.
+/// Reads shapes and offsets: a torch.Size, or any sequence of non-negative integers.
 class DcpDimsReader {
  public:
-  /// Throws Error (kCorrupt).
+  /// Sets `dims`. Throws Error (kCorrupt) for any other value.
   void read(pickle::NodeRef value, Dims& dims, DcpBudget& budget) {
     std::optional<pickle::NodeList> items = value.sequence();
     if (!items && torch_size_.is(value)) {
       const pickle::NodeList args = value.call()->args();
       items = args.empty() ? args : args[0].sequence();
     }
-    if (!items) pickle::reject("a tensor whose shape is", value);
+    if (!items) pickle::reject("a shape is not a torch.Size", value);
     budget.spend(items->size());
     dims.clear();
     dims.reserve(items->size());
@@ -66,7 +66,7 @@ class DcpDimsReader {
   pickle::Type torch_size_{"torch", "Size"};
 };
 
-/// Metadata and all that it holds are dataclasses of torch; their modules have moved between its versions.
+/// The classes of a `.metadata` are dataclasses of torch. Their modules differ between versions of torch.
 inline constexpr std::string_view kDcpModule = "torch.";
 
 }  // namespace accel::ckpt

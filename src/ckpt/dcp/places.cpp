@@ -57,7 +57,7 @@ std::optional<std::uint32_t> DcpPlaces::find_chunk(std::span<const std::int64_t>
   const auto is_wanted = [&](std::size_t i) {
     return selected_[i].is_chunk && std::ranges::equal(offset_of(selected_[i]), offset);
   };
-  // The last of those with this offset; mostly the next one.
+  // The last place with this offset, which is mostly the next one.
   if (next_ >= selected_.size() || !is_wanted(next_)) {
     const auto beyond = std::ranges::upper_bound(
         selected_, offset,

@@ -11,8 +11,9 @@
 
 namespace accel::ckpt {
 
-/// storage_data by (fqn, offset), the identity of a chunk, for millions of them: 40 bytes for a chunk of two
-/// dimensions. An fqn is a number here, and so is a value. As in a dict of Python, what is added last counts.
+/// A map from (fqn, offset), which identifies a chunk, to a value, for the millions of entries of
+/// storage_data: a chunk of two dimensions takes 40 bytes. FQNs and values are numbers here. As in a dict of
+/// Python, the value that is added last counts.
 ///
 ///   DcpPlaces places(fqns);
 ///   places.add_chunk(fqn, offset, value);   // and others
@@ -28,17 +29,17 @@ class DcpPlaces {
   void add_chunk(std::uint32_t fqn, std::span<const std::int64_t> offset, std::uint32_t value);
   void add_object(std::uint32_t fqn, std::uint32_t value);
 
-  /// Once, after all have been added.
+  /// Must be called once, after the last add and before the first find.
   void sort();
 
   [[nodiscard]] std::optional<std::uint32_t> find_object(std::size_t fqn) const;
-  /// Makes find_chunk look among the chunks of that fqn. It is fastest if asked in the order of the offsets.
+  /// Makes find_chunk search the chunks of `fqn`. Searching in the order of the offsets is fastest.
   void select(std::size_t fqn);
   [[nodiscard]] std::optional<std::uint32_t> find_chunk(std::span<const std::int64_t> offset);
 
  private:
   struct Place {
-    std::uint64_t offset = 0;  // Where it begins in offsets_.
+    std::uint64_t offset = 0;  // Index of its first number in offsets_.
     std::uint32_t fqn = 0;
     std::uint32_t rank = 0;
     std::uint32_t value;
@@ -54,9 +55,9 @@ class DcpPlaces {
   std::size_t fqns_ = 0;
   LargeVector<Place> places_;
   LargeVector<std::int64_t> offsets_;
-  std::vector<std::size_t> begins_;  // By fqn: the first of its places.
+  std::vector<std::size_t> begins_;  // By fqn: the index of its first place.
   std::span<const Place> selected_;
-  std::size_t next_ = 0;  // In selected_.
+  std::size_t next_ = 0;  // The index in selected_ to look at first.
 };
 
 }  // namespace accel::ckpt

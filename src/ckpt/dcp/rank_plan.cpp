@@ -13,7 +13,7 @@
 namespace accel::ckpt {
 namespace {
 
-// But for what plan_dcp_rank knows only at the end, and which does not change its length.
+// The record, without the numbers that plan_dcp_rank knows only at its end. They do not change its length.
 ItemRecord record_of(const PlannedItem& planned) {
   ItemRecord record;
   record.path = planned.item.path;
@@ -50,7 +50,7 @@ DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items) {
     }
     planned.length = dcp_archive(item).total_bytes();
     planned.item = std::move(item);
-    // Payloads are aligned within their archive, so an aligned archive has an aligned payload in the file.
+    // A payload is aligned within its archive, so in an aligned archive it is aligned in the file.
     planned.record_offset = round_up(plan.total_bytes, kDcpAlignment);
     const std::uint64_t record_end =
         checked_add<std::uint64_t>(planned.record_offset, encode_item_record(record_of(planned)).size());
@@ -70,24 +70,6 @@ std::string dcp_item_record(const DcpRankPlan& plan, std::size_t index) {
   record.offset = planned.offset;
   record.length = planned.length;
   return encode_item_record(record);
-}
-
-FileSummary write_dcp_rank(const std::filesystem::path& directory, const DcpRankPlan& plan,
-                           const PayloadSource& payload) {
-  SummedFile file(directory / plan.file);
-  for (std::size_t i = 0; i < plan.items.size(); ++i) {
-    const PlannedItem& planned = plan.items[i];
-    file.append_zeros(planned.record_offset - file.size());
-    file.append(dcp_item_record(plan, i));
-    file.append_zeros(planned.offset - file.size());
-    try {
-      dcp_archive(planned.item).write(file, [&](std::size_t) { return payload(i); });
-    } catch (Error& e) {
-      e.add_context(fmt::format("'{}' in {}", fqn_of(planned.item.path), plan.file));
-      throw;
-    }
-  }
-  return file.finish();
 }
 
 }  // namespace accel::ckpt

@@ -2,14 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "ckpt/io/summed_file.hpp"
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
@@ -18,40 +14,39 @@
 
 namespace accel::ckpt {
 
-/// Writing a DCP checkpoint (docs/formats.md, "DCP"): every rank writes `__{rank}_0.distcp`, then rank 0
-/// writes
-/// `.metadata`. Lengths do not depend on the values of tensors, so rank 0 can plan every rank's file by
-/// itself, and no rank has to tell another where its items ended up.
+/// Writing a DCP checkpoint (docs/formats.md, "DCP"): every rank writes `__{rank}_0.distcp` (rank_write.hpp),
+/// then rank 0 writes `.metadata` (metadata_write.hpp). Lengths do not depend on the values of tensors, so
+/// rank 0 can plan every rank's file by itself, and no rank has to tell another where its items ended up.
 ///
 ///   std::vector<DcpItem> items;
 ///   for (Box& box : boxes_of_range(shape, begin, end))          // this rank's flat range of one parameter
 ///     items.push_back({{"model", "h.0.weight"}, TensorChunk{DType::kFloat32, shape, std::move(box)}});
 ///   const DcpRankPlan plan = plan_dcp_rank(rank, std::move(items));
 ///   const FileSummary summary = write_dcp_rank(directory, plan, [&](std::size_t i) { return bytes_of(i); });
-///   // all ranks meet; then on rank 0, with the plans of all ranks:
+///   // After a barrier, on rank 0, with the plans of all ranks:
 ///   write_dcp_metadata(directory, plans);
 
 /// One box of a tensor. A tensor without elements is written as one chunk, Box::whole(shape), by one rank.
 struct TensorChunk {
   DType dtype = DType::kFloat32;
-  Dims shape;  ///< Of the whole tensor.
+  Dims shape;  ///< Shape of the whole tensor.
   Box box;
 };
 
-/// One entry of a rank's file: a chunk of a tensor, or a Python object (a "bytes" item), which is part of the
-/// plan.
+/// One entry of a rank's file: a chunk of a tensor, whose elements come later, or a Python object (a "bytes"
+/// item).
 struct DcpItem {
   StatePath path;  ///< Its FQN is fqn_of(path).
   std::variant<TensorChunk, pickle::Value> content;
 };
 
-/// Where one item lies in its rank's file.
+/// An item and its place in the rank's file.
 struct PlannedItem {
   DcpItem item;
-  std::uint64_t record_offset = 0;  ///< Of the record in front of it (dcp_record.hpp); a multiple of 64.
-  std::uint64_t offset = 0;         ///< Of the item's zip archive in the file; a multiple of 64.
-  std::uint64_t length = 0;         ///< Of the archive.
-  std::uint64_t payload_bytes = 0;  ///< What the payload callback must give: 0 for objects.
+  std::uint64_t record_offset = 0;  ///< Offset of its record (record.hpp), before it; a multiple of 64.
+  std::uint64_t offset = 0;         ///< Offset of the item's zip archive; a multiple of 64.
+  std::uint64_t length = 0;         ///< Bytes of the archive.
+  std::uint64_t payload_bytes = 0;  ///< Bytes that the PayloadSource must give; 0 for an object.
 };
 
 struct DcpRankPlan {
@@ -61,32 +56,14 @@ struct DcpRankPlan {
   std::uint64_t total_bytes = 0;
 };
 
-/// Lays out one rank's file, in the order of `items`. Pure: no I/O, no payloads. Throws Error (kFailure) if a
-/// box does not lie within its tensor.
+/// Lays out the file of one rank, in the order of `items`, without any I/O. Throws Error (kFailure) if a box
+/// does not lie within its tensor.
 [[nodiscard]] DcpRankPlan plan_dcp_rank(int rank, std::vector<DcpItem> items);
 
-/// The archive that an item is: of a chunk, with one storage.
+/// The archive of an item. The archive of a chunk has one storage.
 [[nodiscard]] TorchArchive dcp_archive(const DcpItem& item);
 
-/// The record of plan.items[index], which goes to its record_offset.
+/// The record of plan.items[index], which is written at its record_offset.
 [[nodiscard]] std::string dcp_item_record(const DcpRankPlan& plan, std::size_t index);
-
-/// Gives the row-major, contiguous, little-endian bytes of plan.items[index]: exactly its payload_bytes.
-/// Called once for each tensor item, in order, never for objects; the bytes must stay valid until the next
-/// call.
-using PayloadSource = std::function<std::span<const std::byte>(std::size_t index)>;
-
-/// Writes the rank's file into `directory`, which must exist and must not hold that file yet, and syncs it.
-/// On an Error the file is removed.
-FileSummary write_dcp_rank(const std::filesystem::path& directory, const DcpRankPlan& plan,
-                           const PayloadSource& payload);
-
-/// Writes `.metadata`, atomically and durably, for files that are already complete: one rank only, after all
-/// others are done. `plans` are those of every rank. Throws Error (kFailure) if the ranks disagree about a
-/// tensor, or if its chunks overlap or leave a hole.
-FileSummary write_dcp_metadata(const std::filesystem::path& directory, std::span<const DcpRankPlan> plans);
-
-/// The bytes of `.metadata`; what write_dcp_metadata writes.
-[[nodiscard]] std::string encode_dcp_metadata(std::span<const DcpRankPlan> plans);
 
 }  // namespace accel::ckpt

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kMagic = "ACCELREC";
 constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kSumAt = 20;  // The CRC is of all that follows it.
+constexpr std::size_t kSumAt = 20;  // The CRC covers all bytes behind it.
 constexpr std::uint64_t kLimitBytes = std::uint64_t{16} << 20;
 
 enum : std::uint8_t { kObject = 0, kTensor = 1 };
@@ -39,7 +39,7 @@ void put_key(std::string& out, const PathKey& key) {
   }
 }
 
-// Takes a record apart from front to back.
+// Reads a record from front to back.
 class Parser {
  public:
   explicit Parser(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -54,7 +54,7 @@ class Parser {
   }
 
   void expect_end() const {
-    if (at_ != bytes_.size()) reject("goes on after its end");
+    if (at_ != bytes_.size()) reject("has bytes behind its end");
   }
 
  private:
@@ -84,7 +84,7 @@ ItemRecord::Chunk take_chunk(Parser& parser) {
   ItemRecord::Chunk chunk;
   const std::string dtype = parser.text(1);
   const std::optional<DType> known = dtype_of_torch_name(dtype);
-  if (!known) reject(fmt::format("names the type '{}', which is unknown", dtype));
+  if (!known) reject(fmt::format("has the unknown dtype '{}'", dtype));
   chunk.dtype = *known;
   const std::uint64_t dims = parser.number(1);
   for (std::uint64_t d = 0; d < dims; ++d) {
@@ -140,11 +140,11 @@ std::optional<std::uint64_t> item_record_bytes(std::span<const std::byte> head) 
 
 ItemRecord decode_item_record(std::span<const std::byte> bytes) {
   const std::optional<std::uint64_t> size = item_record_bytes(bytes);
-  if (!size || *size != bytes.size()) reject("does not begin as one");
+  if (!size || *size != bytes.size()) reject("has a broken head");
   const std::uint64_t version = get_uint(bytes, kMagic.size(), 4);
-  if (version != kVersion) reject(fmt::format("is of version {}, which is unknown", version));
+  if (version != kVersion) reject(fmt::format("has the unknown version {}", version));
   const std::span<const std::byte> body = bytes.subspan(kItemRecordHead);
-  if (crc32(body) != get_uint(bytes, kSumAt, 4)) reject("has another checksum than it says");
+  if (crc32(body) != get_uint(bytes, kSumAt, 4)) reject("has the wrong checksum");
 
   Parser parser(body);
   ItemRecord record;
@@ -162,7 +162,7 @@ ItemRecord decode_item_record(std::span<const std::byte> bytes) {
     case kObject:
       break;
     default:
-      reject("is of neither a tensor nor an object");
+      reject("describes neither a tensor nor an object");
   }
   parser.expect_end();
   if (record.path.empty() || record.index >= record.count) reject("contradicts itself");

@@ -14,14 +14,14 @@ using pickle::Type;
 
 namespace {
 
-// The files as they are met.
+// Collects the files of the entries.
 class FileList {
  public:
   explicit FileList(DcpBudget& budget) : budget_(budget) {}
 
   std::uint32_t file_of(NodeRef path, std::uint32_t transforms) {
-    // Mostly one string for all items of a file, or one after another for those of a rank. Otherwise its name
-    // is kept for each, which is cheaper than to look for it.
+    // The items of a file mostly have one string, and the items of a rank have the strings of its files in
+    // turn. Otherwise a file is kept for each item, which is cheaper than a search for its name.
     for (const std::uint32_t file : {last_, last_ + 1, 0U}) {
       if (file < refs_.size() && refs_[file] == path.id() && entries_[file].transforms == transforms)
         return last_ = file;
@@ -35,7 +35,7 @@ class FileList {
     return last_ = static_cast<std::uint32_t>(entries_.size() - 1);
   }
 
-  // Few checkpoints have any.
+  // Few checkpoints have transforms.
   std::uint32_t transforms_of(const std::optional<NodeRef>& transforms) {
     if (!transforms || transforms->is_none()) return 0;
     const std::optional<NodeList> names = transforms->sequence();
@@ -56,7 +56,7 @@ class FileList {
  private:
   DcpBudget& budget_;
   LargeVector<DcpFiles::Entry> entries_;
-  LargeVector<pickle::Ref> refs_;  // Of their names' texts.
+  LargeVector<pickle::Ref> refs_;  // The texts of their names.
   std::uint32_t last_ = 0;
   std::vector<std::vector<std::string>> transform_lists_{{}};
 };
@@ -102,8 +102,8 @@ DcpStorageData::DcpStorageData(const NodePairs& storage_data, const DcpNames& na
   files_ = reading.files.finish();
 }
 
-// Taken apart in the order in which the pickle has them, as going back to each from its chunk would wait for
-// memory again and again.
+// Infos are read in the order of the pickle. Reading each when its chunk asks for it would wait for memory
+// every time.
 std::uint32_t DcpStorageData::info_of(std::string_view fqn, NodeRef info, Reading& reading) {
   try {
     const NodePairs found = reading.storage_info.require(info);

@@ -15,17 +15,17 @@
 
 namespace accel::ckpt {
 
-/// storage_data of a `.metadata`: in which range of which file everything is. It refers neither to the input
-/// nor to the document. One is for one thread.
+/// The storage_data of a `.metadata`: the file and the range of every item. It refers neither to the input
+/// nor to the document. Several threads must not use one at the same time.
 class DcpStorageData {
  public:
-  /// What is in storage_data but not among the names is left out. Throws Error (kCorrupt).
+  /// Reads the entries whose name is one of `names`. Throws Error (kCorrupt).
   DcpStorageData(const pickle::NodePairs& storage_data, const DcpNames& names, std::size_t input_bytes);
 
-  /// What the ranges that are found refer to.
+  /// The files that the ranges refer to.
   [[nodiscard]] std::shared_ptr<const DcpFiles> files() const { return files_; }
   [[nodiscard]] std::optional<DcpRange> find_object(std::size_t id) const;
-  /// Makes find_chunk look among the chunks of that name. It is fastest if asked in the order of the offsets.
+  /// Makes find_chunk search the chunks of that name. Searching in the order of the offsets is fastest.
   void select(std::size_t id) { places_.select(id); }
   [[nodiscard]] std::optional<DcpRange> find_chunk(std::span<const std::int64_t> offset) {
     const std::optional<std::uint32_t> place = places_.find_chunk(offset);
@@ -47,7 +47,7 @@ class DcpStorageData {
   }
 
   DcpBudget budget_;
-  DcpPlaces places_;  // Their values are indices into infos_.
+  DcpPlaces places_;  // The values are indices of infos_.
   LargeVector<Info> infos_;
   std::shared_ptr<const DcpFiles> files_;
 };

@@ -9,7 +9,16 @@
 
 namespace accel::ckpt {
 
-/// Bytes that can be read at any offset: a file, or what a compressed part of one unpacks to.
+/// A range of a file that holds a zstd stream.
+struct PackedRange {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const PackedRange&, const PackedRange&) = default;
+};
+
+/// Bytes that can be read at any offset: those of a file, or those that a compressed range of a file unpacks
+/// to.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -17,16 +26,17 @@ class ByteSource {
   ByteSource& operator=(const ByteSource&) = delete;
 
   [[nodiscard]] virtual std::uint64_t size() = 0;
-  /// Fills `out` from `offset`; the end before that is an Error (kCorrupt). Cheapest from front to back.
+  /// Fills `out` with the bytes from `offset` on. Throws Error (kCorrupt) if the source ends before that.
+  /// Reading from front to back is the cheapest order.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> out) = 0;
-  /// What messages call it.
+  /// The name of the source in messages.
   [[nodiscard]] virtual std::string name() const = 0;
 
  protected:
   ByteSource() = default;
 };
 
-/// All of a file, borrowed.
+/// All bytes of a file, which must outlive the source.
 class FileSource final : public ByteSource {
  public:
   explicit FileSource(const File& file) : file_(file) {}

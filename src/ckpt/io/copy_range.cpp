@@ -21,7 +21,7 @@ void RangeCopier::copy(const File& source, std::uint64_t from, std::uint64_t to,
   while (count > 0) {
     std::uint64_t done = in_kernel_ ? copy_in_kernel(source, from, to, std::min(count, kPieceBytes)) : 0;
     if (done == 0) {
-      // Also where the source ends: reading says so properly.
+      // The kernel copies nothing at the end of the source, too; there read_at throws an Error.
       const std::span<std::byte> piece = buffer_.first(std::min<std::uint64_t>(count, buffer_.size()));
       source.read_at(from, piece);
       target_.write_at(to, piece);

@@ -9,11 +9,10 @@
 
 namespace accel::ckpt {
 
-/// Copies byte ranges between files: within the kernel where that works, else through `buffer`. One object a
-/// target.
+/// Copies byte ranges into one target file: within the kernel where that works, else through `buffer`.
 class RangeCopier {
  public:
-  /// `progress` is told of the bytes written, piece by piece.
+  /// `progress` is called with the bytes of each piece that was written.
   RangeCopier(File& target, std::span<std::byte> buffer, std::function<void(std::uint64_t)> progress);
 
   /// Copies `count` bytes from `from` in `source` to `to` in the target. Throws Error (kCorrupt) if the

@@ -12,18 +12,18 @@
 
 namespace accel::ckpt {
 
-/// Files of one directory, opened for reading on demand; the least recently used one is closed when there are
-/// too many.
+/// Opens files of one directory for reading on demand, and closes the least recently used one when more than
+/// `most_open` would be open.
 class FileCache {
  public:
   explicit FileCache(std::filesystem::path directory, std::size_t most_open = 64)
       : directory_(std::move(directory)), most_open_(most_open) {}
 
-  /// The file of that name, which may have no "..", and may not be absolute. The reference holds until the
-  /// next call. Throws Error: kMissing if it is not there, kCorrupt for such a name.
+  /// The file `name`, relative to the directory. The reference is valid until the next call. Throws Error:
+  /// kMissing if the file does not exist, kCorrupt if `name` is absolute or contains "..".
   const File& open(const std::string& name);
 
-  /// As open, but a File of the caller's own.
+  /// Opens the file as open() does, outside the cache: the caller owns it.
   [[nodiscard]] File open_own(const std::string& name) const;
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }

@@ -12,18 +12,19 @@
 
 namespace accel::ckpt {
 
-/// What was written, for a manifest.
+/// What a manifest says of a file that was written.
 struct FileSummary {
   std::string name;
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
 };
 
-/// A new file that is written from front to back while its CRC is kept. Small pieces are gathered; large ones
-/// go to the kernel from where they are. Without finish() the destructor removes the file.
+/// A new file that is written from front to back, with the CRC of all its bytes. Small pieces are collected
+/// in a buffer; large ones are written from the caller's memory. The destructor removes the file unless
+/// finish() was called.
 class SummedFile {
  public:
-  /// Creates the file, which must not be there yet.
+  /// Creates the file. Throws Error if it exists.
   explicit SummedFile(const std::filesystem::path& path);
   SummedFile(const SummedFile&) = delete;
   SummedFile& operator=(const SummedFile&) = delete;
@@ -31,12 +32,12 @@ class SummedFile {
 
   void append(std::span<const std::byte> bytes);
   void append(std::string_view text);
-  /// As append, for bytes whose CRC is known already.
+  /// Appends bytes whose CRC is known.
   void append(std::span<const std::byte> bytes, std::uint32_t crc);
   void append_zeros(std::uint64_t count);
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  /// Writes what is left and syncs the file.
+  /// Writes what is still in the buffer, syncs the file and closes it.
   FileSummary finish();
 
  private:

@@ -14,7 +14,7 @@
 namespace accel::ckpt {
 namespace {
 
-// Enough for the directory of an archive and what follows it.
+// Bytes kept from the end: enough for the central directory of a zip archive and what follows it.
 constexpr std::size_t kTailBytes = std::size_t{64} << 10;
 
 }  // namespace
@@ -62,7 +62,7 @@ bool ZstdSource::next_block() {
   while (out.pos == 0) {
     if (packed_at_ == packed_end_) {
       const std::uint64_t left = range_.bytes - packed_read_;
-      // What the decoder still holds comes out without input.
+      // Within a frame the decoder may still hold output, which needs no further input.
       if (left == 0 && !frame_open_) break;
       packed_at_ = 0;
       packed_end_ = static_cast<std::size_t>(std::min<std::uint64_t>(left, packed_.size()));

@@ -10,21 +10,20 @@
 
 #include "base/file.hpp"
 #include "ckpt/io/byte_source.hpp"
-#include "ckpt/tensor/stored_tensor.hpp"
 
 namespace accel::ckpt {
 
-/// What a zstd stream in a file unpacks to; one frame or several. Memory is that of a decoder, whatever the
-/// stream's size. Reading on from where the last read ended is cheap; going back unpacks from the start
-/// again, except within the last block or, once size() is known, near the end. Throws Error (kCorrupt) for a
-/// stream that is broken or ends early.
+/// The unpacked bytes of a zstd stream in a file, of one frame or several. It takes the memory of a decoder,
+/// whatever the stream's size. Reading on from where the last read ended is cheap. Going back unpacks from
+/// the start again, except within the last block and, after size() was called, near the end. Throws Error
+/// (kCorrupt) for a stream that is broken or ends early.
 class ZstdSource final : public ByteSource {
  public:
   /// Throws Error (kCorrupt) if the range reaches beyond the file.
   ZstdSource(File file, PackedRange range);
   ~ZstdSource() override;
 
-  /// Unpacks everything the first time.
+  /// Bytes of the unpacked stream. The first call unpacks all of it.
   [[nodiscard]] std::uint64_t size() override;
   void read_at(std::uint64_t offset, std::span<std::byte> out) override;
   [[nodiscard]] std::string name() const override;
@@ -41,15 +40,15 @@ class ZstdSource final : public ByteSource {
   File file_;
   PackedRange range_;
   std::unique_ptr<Decoder> decoder_;
-  std::vector<std::byte> packed_;  ///< Read, of which [packed_at_, packed_end_) is not yet unpacked.
+  std::vector<std::byte> packed_;  ///< Input; [packed_at_, packed_end_) is not yet unpacked.
   std::size_t packed_at_ = 0;
   std::size_t packed_end_ = 0;
   std::uint64_t packed_read_ = 0;  ///< Bytes of the range that have been read.
-  bool frame_open_ = false;        ///< The stream may not end here.
-  std::vector<std::byte> block_;   ///< What was unpacked last ...
-  std::uint64_t block_begin_ = 0;  ///< ... which is this part of the whole.
+  bool frame_open_ = false;        ///< The stream must not end here.
+  std::vector<std::byte> block_;   ///< The output that was unpacked last,
+  std::uint64_t block_begin_ = 0;  ///< which is this part of all output.
   std::uint64_t block_end_ = 0;
-  std::vector<std::byte> tail_;  ///< The last bytes of the whole, once the size is known.
+  std::vector<std::byte> tail_;  ///< The last bytes of all output, when the size is known.
   std::optional<std::uint64_t> size_;
 };
 

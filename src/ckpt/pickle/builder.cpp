@@ -8,37 +8,25 @@
 namespace accel::ckpt::pickle {
 namespace {
 
-// Some more than there are, of those that have no room.
+// The new size of an array of `count` that must hold `needed` more.
 std::size_t more_of(std::size_t count, std::size_t needed, std::size_t limit, const char* what) {
   if (needed > limit - count) throw Error(ErrorKind::kCorrupt, std::string("too many ") + what);
   return std::min(limit, std::max({count + needed, count + count / 2, std::size_t{64}}));
 }
 
-// A reference has no room for more. A part that begins behind that has none.
-ScanCounts within_limits(const ScanCounts& counts) {
-  return {std::min<std::size_t>(counts.nodes, Ref::kIndexLimit),
-          std::min<std::size_t>(counts.atoms, Ref::kIndexLimit),
-          std::min<std::size_t>(counts.values, UINT32_MAX)};
-}
-
 }  // namespace
 
-void GraphBuilder::reserve(Graph& graph, const ScanCounts& counts) {
+GraphBuilder::GraphBuilder(Graph& graph, const ScanCounts& counts)
+    : graph_(graph),
+      end_{.nodes = std::min<std::size_t>(counts.nodes, Ref::kIndexLimit),
+           .atoms = std::min<std::size_t>(counts.atoms, Ref::kIndexLimit),
+           .values = std::min<std::size_t>(counts.values, UINT32_MAX)} {
   check_metadata_bytes(
       "what the pickle builds",
       counts.nodes * sizeof(Node) + counts.atoms * sizeof(std::uint64_t) + counts.values * sizeof(Ref));
-  const ScanCounts most = within_limits(counts);
-  graph.nodes.resize(most.nodes);
-  graph.atoms.resize(most.atoms);
-  graph.children.resize(most.values);
-}
-
-GraphBuilder::GraphBuilder(Graph& graph, const ScanCounts& begin, const ScanCounts& counts, bool alone)
-    : graph_(graph),
-      begin_(within_limits(begin)),
-      next_(begin_),
-      end_(within_limits(begin + counts)),
-      alone_(alone) {
+  graph.nodes.resize(end_.nodes);
+  graph.atoms.resize(end_.atoms);
+  graph.children.resize(end_.values);
   point();
 }
 
@@ -49,43 +37,32 @@ void GraphBuilder::point() {
 }
 
 void GraphBuilder::grow_atoms() {
-  if (!alone_) throw Full();
   end_.atoms = more_of(end_.atoms, 1, Ref::kIndexLimit, "literals");
-  graph_.atoms.resize(std::max(graph_.atoms.size(), end_.atoms));
+  graph_.atoms.resize(end_.atoms);
   point();
 }
 
 void GraphBuilder::grow_nodes() {
-  if (!alone_) throw Full();
   end_.nodes = more_of(end_.nodes, 1, Ref::kIndexLimit, "containers");
-  graph_.nodes.resize(std::max(graph_.nodes.size(), end_.nodes));
+  graph_.nodes.resize(end_.nodes);
   point();
 }
 
 void GraphBuilder::grow_children(std::size_t count) {
-  if (!alone_) throw Full();
   end_.values = more_of(end_.values, count, UINT32_MAX, "values");
-  graph_.children.resize(std::max(graph_.children.size(), end_.values));
+  graph_.children.resize(end_.values);
   point();
 }
 
 NodeExtras& GraphBuilder::extras(Ref object) {
-  constexpr std::uint64_t kBytes = 256;  // Of one, with its vectors and the allocator's share.
-  const auto [found, is_new] = extras_.try_emplace(object.index());
-  if (is_new) check_metadata_bytes("what the pickle builds", extras_.size() * kBytes);
+  constexpr std::uint64_t kBytes = 256;  // One NodeExtras, with its vectors and the allocator's share.
+  const auto [found, is_new] = graph_.extras.try_emplace(object.index());
+  if (is_new) check_metadata_bytes("what the pickle builds", graph_.extras.size() * kBytes);
   return found->second;
 }
 
-void GraphBuilder::go_on_after(GraphBuilder& next) {
-  next_ = next.next_;
-  end_ = next.end_;
-  alone_ = true;
-  unused_.insert(unused_.end(), next.unused_.begin(), next.unused_.end());
-  rooms_.merge(next.rooms_);
-  extras_.merge(next.extras_);
-}
-
-// The first filling takes what it needs, as most containers are filled once; after that they double.
+// Most containers are filled once, so the first filling takes no more room than it needs. After that the room
+// doubles.
 void GraphBuilder::extend(Ref container, std::span<const Ref> parts) {
   Node& node = nodes_[container.index()];
   const std::size_t count = node.count + parts.size();

@@ -1,177 +1,25 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <utility>
 
 #include "ckpt/pickle/graph.hpp"
+#include "ckpt/pickle/node.hpp"
 
 namespace accel::ckpt::pickle {
 
-class NodeList;
-class NodePairs;
-class NodeCall;
-
-/// A value of a Document: as cheap to copy as a pointer, and valid as long as the document and its input.
-class NodeRef {
- public:
-  NodeRef(const Graph& graph, Ref ref) : graph_(&graph), ref_(ref) {}
-
-  /// Equal ids are the same value; different ids may be equal values all the same.
-  [[nodiscard]] Ref id() const { return ref_; }
-  [[nodiscard]] bool is_none() const { return ref_ == Ref(); }
-  [[nodiscard]] std::optional<bool> boolean() const;
-  /// An integer of 64 bits.
-  [[nodiscard]] std::optional<std::int64_t> integer() const {
-    if (ref_.tag() == Ref::Tag::kSmall) return ref_.small_value();
-    return large_integer();
-  }
-  /// An integer that needs more: two's complement, little-endian.
-  [[nodiscard]] std::optional<std::string_view> big_integer() const;
-  [[nodiscard]] std::optional<double> real() const;
-  [[nodiscard]] std::optional<std::string_view> text() const;
-  [[nodiscard]] std::optional<std::string_view> bytes() const;
-
-  struct GlobalName {
-    std::string_view module;
-    std::string_view name;
-  };
-  [[nodiscard]] std::optional<GlobalName> global() const;
-
-  /// The items of a tuple; of a tuple or a list.
-  [[nodiscard]] std::optional<NodeList> tuple() const;
-  [[nodiscard]] std::optional<NodeList> sequence() const;
-  /// The entries of a dict; of a dict or an OrderedDict.
-  [[nodiscard]] std::optional<NodePairs> dict() const;
-  [[nodiscard]] std::optional<NodePairs> mapping() const;
-  /// What a pickle asks to be built by calling something.
-  [[nodiscard]] std::optional<NodeCall> call() const;
-
-  /// The container or call itself, or nullptr.
-  [[nodiscard]] const Node* node() const {
-    return ref_.tag() == Ref::Tag::kNode ? &graph_->nodes[ref_.index()] : nullptr;
-  }
-  [[nodiscard]] const Graph& graph() const { return *graph_; }
-
- private:
-  [[nodiscard]] std::optional<std::int64_t> large_integer() const;
-
-  const Graph* graph_;
-  Ref ref_;
-};
-
-class NodeList {
- public:
-  NodeList(const Graph& graph, std::span<const Ref> refs) : graph_(&graph), refs_(refs) {}
-
-  [[nodiscard]] std::size_t size() const { return refs_.size(); }
-  [[nodiscard]] bool empty() const { return refs_.empty(); }
-  [[nodiscard]] NodeRef operator[](std::size_t i) const { return {*graph_, refs_[i]}; }
-  [[nodiscard]] std::span<const Ref> ids() const { return refs_; }
-
- private:
-  const Graph* graph_;
-  std::span<const Ref> refs_;
-};
-
-/// Keys and values in the order of the pickle. A key may come twice; the last one counts.
-class NodePairs {
- public:
-  NodePairs(const Graph& graph, std::span<const Ref> refs) : refs_(graph, refs) {}
-
-  [[nodiscard]] std::size_t size() const { return refs_.size() / 2; }
-  [[nodiscard]] NodeRef key(std::size_t i) const { return refs_[2 * i]; }
-  [[nodiscard]] NodeRef value(std::size_t i) const { return refs_[2 * i + 1]; }
-
- private:
-  NodeList refs_;
-};
-
-/// As pickle::ObjectParts, by reference.
-class NodeCall {
- public:
-  NodeCall(const Graph& graph, Ref ref) : graph_(&graph), ref_(ref), node_(&graph.nodes[ref.index()]) {}
-
-  [[nodiscard]] bool is_new() const { return node_->kind != Node::Kind::kReduced; }
-  [[nodiscard]] NodeRef callable() const { return {*graph_, node_->callable}; }
-  [[nodiscard]] NodeList args() const;
-  [[nodiscard]] NodeRef kwargs() const { return {*graph_, extras().kwargs}; }  ///< A dict, or None.
-  [[nodiscard]] NodeList states() const;
-  /// The entries of the state, if it is one dict that belongs to nothing else; then states() is empty.
-  [[nodiscard]] std::optional<NodePairs> record() const;
-  [[nodiscard]] NodeList items() const { return {*graph_, extras().items}; }
-  [[nodiscard]] NodePairs pairs() const { return {*graph_, extras().pairs}; }
-
- private:
-  [[nodiscard]] const NodeExtras& extras() const;
-
-  const Graph* graph_;
-  Ref ref_;
-  const Node* node_;
-};
-
-// What is asked of every value.
-
-inline std::optional<NodeList> NodeRef::tuple() const {
-  if (ref_ == Ref::empty_tuple()) return NodeList(*graph_, {});
-  const Node* found = node();
-  if (found == nullptr || found->kind != Node::Kind::kTuple) return std::nullopt;
-  return NodeList(*graph_, parts_of(*graph_, *found));
-}
-
-inline std::optional<NodeList> NodeRef::sequence() const {
-  const Node* found = node();
-  if (found == nullptr || found->kind != Node::Kind::kList) return tuple();
-  return NodeList(*graph_, parts_of(*graph_, *found));
-}
-
-inline std::optional<NodeCall> NodeRef::call() const {
-  const Node* found = node();
-  if (found == nullptr) return std::nullopt;
-  switch (found->kind) {
-    case Node::Kind::kReduced:
-    case Node::Kind::kNewObject:
-    case Node::Kind::kInstance:
-    case Node::Kind::kRecord:
-      return NodeCall(*graph_, ref_);
-    default:
-      return std::nullopt;
-  }
-}
-
-inline NodeList NodeCall::args() const {
-  if (node_->kind == Node::Kind::kInstance || node_->kind == Node::Kind::kRecord) return {*graph_, {}};
-  return {*graph_, parts_of(*graph_, *node_)};
-}
-
-inline std::optional<NodePairs> NodeCall::record() const {
-  if (node_->kind != Node::Kind::kRecord) return std::nullopt;
-  return NodePairs(*graph_, parts_of(*graph_, *node_));
-}
-
-/// A pickle of protocol 2 to 5, read without building a tree: 16 bytes a container and 4 a value, whatever is
-/// shared is there once. For pickles of millions of values; for others pickle::parse is handier.
+/// A pickle of protocol 2 to 5 as a graph: a container takes 16 bytes and a value 4, and a shared value is
+/// there once. It is meant for pickles of millions of values. For others pickle::parse is simpler to use.
 class Document {
  public:
-  /// `bytes` must outlive the document. Throws Error (kCorrupt) as pickle::parse does, but knows no limit on
-  /// depth, and values may contain themselves: who walks it has to keep count.
+  /// `bytes` must outlive the document. Throws Error (kCorrupt) as pickle::parse does, but has no limit on
+  /// depth, and values may contain themselves: a walk must limit its own depth.
   explicit Document(std::span<const std::byte> bytes);
-  explicit Document(Graph graph) : graph_(std::move(graph)) {}
 
   [[nodiscard]] NodeRef root() const { return {graph_, graph_.root}; }
 
  private:
   Graph graph_;
 };
-
-/// The integer of a two's complement little-endian number, nothing if it has more than 8 bytes.
-[[nodiscard]] std::optional<std::int64_t> integer_of_digits(std::string_view digits);
-
-/// As pickle::describe of a Value.
-[[nodiscard]] std::string describe(NodeRef value);
 
 }  // namespace accel::ckpt::pickle

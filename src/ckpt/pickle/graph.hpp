@@ -12,8 +12,8 @@
 
 namespace accel::ckpt::pickle {
 
-/// A value in 32 bits: a number that fits, a constant, or where the rest of it is. Equal references are the
-/// same value; different ones may be equal all the same.
+/// A value in 32 bits: a constant, a small integer, or an index of an atom or a node. Equal references are
+/// the same value. Different references may be equal values.
 class Ref {
  public:
   enum class Tag : std::uint32_t {
@@ -23,27 +23,20 @@ class Ref {
     kNode,   ///< Graph::nodes
   };
   static constexpr std::uint32_t kIndexLimit = std::uint32_t{1} << 30;
-  static constexpr std::uint32_t kForeignLimit = kIndexLimit - 5;
 
-  /// None, if it is initialized as `Ref()` or `Ref x{}`: arrays of millions are left as they are.
+  /// None if it is initialized as `Ref()` or `Ref x{}`. Arrays of millions are left uninitialized.
   constexpr Ref() = default;
   static constexpr Ref boolean(bool value) { return Ref(Tag::kConstant, value ? 2 : 1); }
   static constexpr Ref empty_tuple() { return Ref(Tag::kConstant, 3); }
-  /// Two that only the machine knows: a mark among values, and what another part of the pickle has set in the
-  /// memo, as long as it is not known (`index` must be less than kForeignLimit).
-  static constexpr Ref mark() { return Ref(Tag::kConstant, 4); }
-  static constexpr Ref foreign(std::uint32_t index) { return Ref(Tag::kConstant, kFirstForeign + index); }
   static constexpr Ref atom(std::uint32_t index) { return Ref(Tag::kAtom, index); }
   static constexpr Ref node(std::uint32_t index) { return Ref(Tag::kNode, index); }
-  /// Nothing if the integer needs more than 30 bits.
+  /// The reference to a small integer, or nothing if it needs more than 30 bits.
   static constexpr std::optional<Ref> small(std::int64_t value) {
     constexpr std::int64_t kHalf = kIndexLimit / 2;
     if (value < -kHalf || value >= kHalf) return std::nullopt;
     return Ref(Tag::kSmall, static_cast<std::uint32_t>(value + kHalf));
   }
 
-  [[nodiscard]] constexpr bool is_foreign() const { return bits_ >= kFirstForeign && bits_ < kIndexLimit; }
-  [[nodiscard]] constexpr std::uint32_t foreign_index() const { return bits_ - kFirstForeign; }
   [[nodiscard]] constexpr Tag tag() const { return static_cast<Tag>(bits_ >> 30); }
   [[nodiscard]] constexpr std::uint32_t index() const { return bits_ & (kIndexLimit - 1); }
   [[nodiscard]] constexpr std::int64_t small_value() const {
@@ -53,14 +46,12 @@ class Ref {
   friend constexpr bool operator==(Ref, Ref) = default;
 
  private:
-  static constexpr std::uint32_t kFirstForeign = kIndexLimit - kForeignLimit;
-
   constexpr Ref(Tag tag, std::uint32_t index) : bits_(static_cast<std::uint32_t>(tag) << 30 | index) {}
 
   std::uint32_t bits_;
 };
 
-/// A container or a call, in 16 bytes. Its parts are graph.children[start, start + count). Must be
+/// A container or a call, in 16 bytes. Its parts are graph.children[start, start + count). It must be
 /// initialized with braces.
 struct Node {
   enum class Kind : std::uint8_t {
@@ -72,8 +63,8 @@ struct Node {
     kGlobal,
     kReduced,     ///< callable(*parts)
     kNewObject,   ///< callable.__new__(callable, *parts)
-    kInstance,    ///< callable.__new__(callable) with the parts as states, one after another.
-    kRecord,      ///< The same with one state, a dict: the parts are its keys and values.
+    kInstance,    ///< callable.__new__(callable); the parts are its states.
+    kRecord,      ///< An instance whose one state is a dict; the parts are its keys and values.
     kPersistent,  ///< One part.
   };
 
@@ -81,28 +72,28 @@ struct Node {
   std::uint32_t count;
   Ref callable;
   Kind kind;
-  bool held;   ///< By the memo, or twice on the stack, and so by who knows how many.
-  bool grown;  ///< Filled more than once; only while it is built.
+  bool held;   ///< In the memo, or twice on the stack: there may be any number of references.
+  bool grown;  ///< The node was filled more than once. Used only while the graph is built.
 };
 
 static_assert(sizeof(Node) == 16);
 
-/// What few objects have.
+/// Parts that only few objects have.
 struct NodeExtras {
   Ref kwargs{};             ///< A dict, or None.
-  std::vector<Ref> states;  ///< Those of any object but a kInstance and a kRecord.
+  std::vector<Ref> states;  ///< The states of an object that is neither a kInstance nor a kRecord.
   std::vector<Ref> items;
   std::vector<Ref> pairs;
 };
 
-/// What a pickle builds, as one graph: containers refer to each other freely, even to themselves. Strings,
-/// bytes and large numbers stay in the input. Not all of the arrays need be used.
+/// The values of a pickle as one graph. Containers may refer to each other in any way, even to themselves.
+/// Strings, bytes and large numbers stay in the input. The ends of the arrays may be unused.
 struct Graph {
   std::span<const std::byte> bytes;
   LargeVector<Node> nodes;
   LargeVector<Ref> children;
-  LargeVector<std::uint64_t> atoms;                      ///< Where the opcode of a literal is in `bytes`.
-  std::unordered_map<std::uint32_t, NodeExtras> extras;  ///< By node.
+  LargeVector<std::uint64_t> atoms;                      ///< Offset in `bytes` of the opcode of each literal.
+  std::unordered_map<std::uint32_t, NodeExtras> extras;  ///< By index of the node.
   Ref root{};
 };
 

@@ -4,8 +4,7 @@
 
 namespace accel::ckpt::pickle {
 
-Memo::Memo(const std::vector<std::uint64_t>& fetched, std::size_t limit, std::uint64_t first)
-    : limit_(limit), count_(first) {
+Memo::Memo(const std::vector<std::uint64_t>& fetched, std::size_t limit) : limit_(limit) {
   words_.reserve(fetched.size());
   std::uint32_t rank = 0;
   for (const std::uint64_t bits : fetched) {
@@ -13,7 +12,7 @@ Memo::Memo(const std::vector<std::uint64_t>& fetched, std::size_t limit, std::ui
     rank += static_cast<std::uint32_t>(std::popcount(bits));
   }
   values_.resize(rank);
-  next_fetched_ = fetched_from(first);
+  next_fetched_ = fetched_from(0);
 }
 
 std::uint64_t Memo::fetched_from(std::uint64_t index) const {

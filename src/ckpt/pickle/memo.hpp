@@ -11,15 +11,14 @@
 
 namespace accel::ckpt::pickle {
 
-/// The memo of a pickle machine. Pickles set an index for nearly every value and fetch few of them, so only
-/// those that are ever fetched take 4 bytes, and most of the others are only counted.
+/// The memo of a pickle machine. Pickles set an index for nearly every value and fetch few of them. So an
+/// index takes 4 bytes only if it is ever fetched, and most others are only counted.
 class Memo {
  public:
-  /// `fetched` has a bit for every index that will be fetched; no index may be `limit` or greater. The
-  /// indices less than `first` count as set, by somebody else: they must not be fetched here.
-  Memo(const std::vector<std::uint64_t>& fetched, std::size_t limit, std::uint64_t first = 0);
+  /// `fetched` has a bit for every index that will be fetched; no index may be `limit` or greater.
+  Memo(const std::vector<std::uint64_t>& fetched, std::size_t limit);
 
-  /// Sets the index that MEMOIZE sets next. Whether the value will be fetched.
+  /// Sets the index that MEMOIZE sets next. Returns whether the value will be fetched.
   bool put_next(Ref value) {
     if (!counting_) return put(count_, value);
     if (count_ != next_fetched_) {
@@ -29,27 +28,27 @@ class Memo {
     keep_next(value);
     return true;
   }
-  /// The same for any `index` less than limit().
+  /// Sets `index`, which must be less than limit(). Returns whether the value will be fetched.
   bool put(std::uint64_t index, Ref value);
 
-  /// Nothing if the index was never set, or is not one of `fetched`.
+  /// The value, or nothing if the index was never set or is not one of `fetched`.
   [[nodiscard]] std::optional<Ref> get(std::uint64_t index) {
     const Recent& recent = recent_[index % kRecent];
     if (recent.index == index) [[likely]]
       return recent.value;
     return find(index);
   }
-  /// How many indices were set: the one that MEMOIZE sets next.
+  /// The number of indices that were set, which is the index that MEMOIZE sets next.
   [[nodiscard]] std::uint64_t count() const { return count_; }
   [[nodiscard]] std::size_t limit() const { return limit_; }
 
  private:
   struct Word {
     std::uint64_t fetched = 0;
-    std::uint64_t set = 0;   // Of those that are not fetched only since counting_ ended.
-    std::uint32_t rank = 0;  // Bits of `fetched` in the words before.
+    std::uint64_t set = 0;   // While counting_, only of indices that are fetched.
+    std::uint32_t rank = 0;  // Number of bits of `fetched` in earlier words.
   };
-  // A few indices, those of class names and attributes, are fetched all the time.
+  // A few indices, those of class names and attributes, are fetched again and again.
   struct Recent {
     std::uint64_t index = UINT64_MAX;
     Ref value{};
@@ -66,13 +65,13 @@ class Memo {
   [[nodiscard]] std::optional<Ref> find(std::uint64_t index);
 
   LargeVector<Word> words_;
-  LargeVector<Ref> values_;  // In the order of the bits.
+  LargeVector<Ref> values_;  // The values of fetched indices, in the order of the indices.
   std::array<Recent, kRecent> recent_{};
   std::size_t limit_;
   std::uint64_t count_ = 0;
-  // As long as the indices come one after another, all that are less than count_ are set.
+  // While indices are set one after another, exactly those less than count_ are set.
   bool counting_ = true;
-  std::uint64_t next_fetched_ = 0;  // The least one that is not less than count_.
+  std::uint64_t next_fetched_ = 0;  // The next index, from count_ on, that will be fetched.
 };
 
 }  // namespace accel::ckpt::pickle

@@ -4,7 +4,8 @@
 
 namespace accel::ckpt::pickle {
 
-/// The opcodes of pickle protocols 2 to 5 that a checkpoint may hold; names as in Python's pickletools.
+/// The opcodes of pickle protocols 2 to 5 that a checkpoint may contain, with the names of Python's
+/// pickletools.
 enum class Op : std::uint8_t {
   kMark = '(',
   kStop = '.',

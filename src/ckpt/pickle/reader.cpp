@@ -10,11 +10,12 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/metadata_limit.hpp"
+#include "ckpt/pickle/document.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
 
-// The text of _codecs.encode(text, 'latin1') as the bytes it stands for.
+// The bytes of _codecs.encode(text, 'latin1').
 std::optional<std::string> latin1_bytes(std::string_view text) {
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -30,7 +31,7 @@ std::optional<std::string> latin1_bytes(std::string_view text) {
   return bytes;
 }
 
-// What protocol 2 has no opcode for, and therefore spells as a call.
+// A value that protocol 2 writes as a call, as it has no opcode for it.
 std::optional<Value> plain_value_of(const ObjectParts& parts) {
   const auto* callable = parts.callable.get<Global>();
   if (callable == nullptr || !parts.states.empty() || !parts.pairs.empty() || !parts.items.empty())
@@ -52,8 +53,7 @@ std::optional<Value> plain_value_of(const ObjectParts& parts) {
   return std::nullopt;
 }
 
-// Copies the graph into a tree. A node that contains itself would be infinitely deep, so the limit on depth
-// finds it.
+// Copies the graph into a tree. The limit on depth also catches a node that contains itself.
 class TreeBuilder {
  public:
   TreeBuilder(const Limits& limits, const Graph& graph)
@@ -77,7 +77,7 @@ class TreeBuilder {
   }
 
  private:
-  // One value more.
+  // Counts a value.
   void enter(std::size_t depth) {
     check_interrupted();
     if (depth > limits_.depth) {

@@ -6,27 +6,21 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <exception>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
-#include "base/threads.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
 
-// A second thread is worth its start from about here.
-constexpr std::size_t kManyBytes = std::size_t{1} << 20;
-
-// What follows an opcode.
+// The form of an opcode's argument.
 enum class Form : std::uint8_t {
   kUnknown,
   kNothing,
-  kFixed,  // `width` bytes.
-  kSized,  // A length of `width` bytes, then that many.
+  kFixed,  // It has `width` bytes.
+  kSized,  // It has a length of `width` bytes, then that many bytes.
   kTwoLines
 };
 
@@ -118,7 +112,7 @@ Argument argument_of(std::span<const std::byte> bytes, std::size_t position, OpI
   return {behind, behind + length};
 }
 
-// Bytes of an opcode with its argument, where that is always the same and the scan need not look at it.
+// The bytes of each opcode with its argument, or 0 if they vary or the scan needs the argument.
 constexpr std::array<std::uint8_t, 256> length_table() {
   std::array<std::uint8_t, 256> lengths{};
   for (std::size_t op = 0; op < lengths.size(); ++op) {
@@ -131,55 +125,54 @@ constexpr std::array<std::uint8_t, 256> length_table() {
 
 constexpr std::array<std::uint8_t, 256> kLengths = length_table();
 
-// A part of the input, from one opcode to another.
 class Scanner {
  public:
-  Scanner(std::span<const std::byte> bytes, std::size_t begin, std::size_t end)
-      : bytes_(bytes), at_(begin), end_(end) {}
+  explicit Scanner(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  // Up to STOP, or to the first opcode that does not begin before the end.
+  // Scans all opcodes up to STOP.
   void run() {
-    constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-    std::size_t next_look = at_;
+    constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // Signals are noticed in between.
     try {
-      while (at_ < end_) {
-        if (at_ >= next_look) [[unlikely]] {
-          check_interrupted();
-          next_look = at_ + kPieceBytes;
-        }
-        const auto code = std::to_integer<std::uint8_t>(bytes_[at_]);
-        ++seen_[code];
-        if (kLengths[code] != 0) {
-          at_ += kLengths[code];
-          continue;
-        }
-        const Argument argument = argument_of(bytes_, at_, kOps[code]);
-        const auto op = static_cast<Op>(code);
-        if (op == Op::kStop) {
-          stopped_ = true;
-          return;
-        }
-        if (op == Op::kBinGet || op == Op::kLongBinGet) fetch(number_in(bytes_, argument));
-        at_ = argument.end;
+      while (!stopped_) {
+        check_interrupted();
+        run_piece(std::min(bytes_.size(), at_ + kPieceBytes));
       }
-      if (end_ == bytes_.size()) reject_end();
     } catch (Error& e) {
       if (at_ < bytes_.size()) e.add_context(place_of(bytes_, at_));
       throw;
     }
   }
 
-  [[nodiscard]] bool stopped() const { return stopped_; }
-  [[nodiscard]] std::size_t reached() const { return at_; }
+  Scan result() { return {counts(), std::move(fetched_)}; }
 
-  // What the part that follows has too.
-  void add(const Scanner& next) {
-    for (std::size_t op = 0; op < seen_.size(); ++op) seen_[op] += next.seen_[op];
-    fetched_.resize(std::max(fetched_.size(), next.fetched_.size()));
-    for (std::size_t word = 0; word < next.fetched_.size(); ++word) fetched_[word] |= next.fetched_[word];
+ private:
+  void run_piece(std::size_t end) {
+    if (at_ >= bytes_.size()) reject_end();
+    while (at_ < end) {
+      const auto code = std::to_integer<std::uint8_t>(bytes_[at_]);
+      ++seen_[code];
+      if (kLengths[code] != 0) {
+        at_ += kLengths[code];
+        continue;
+      }
+      const Argument argument = argument_of(bytes_, at_, kOps[code]);
+      const auto op = static_cast<Op>(code);
+      if (op == Op::kStop) {
+        stopped_ = true;
+        return;
+      }
+      if (op == Op::kBinGet || op == Op::kLongBinGet) fetch(number_in(bytes_, argument));
+      at_ = argument.end;
+    }
   }
 
-  [[nodiscard]] std::size_t seen(Op op) const { return seen_[static_cast<std::uint8_t>(op)]; }
+  // Memo indices count up, so none can be greater than the number of bytes.
+  void fetch(std::uint64_t index) {
+    if (index >= bytes_.size()) reject(fmt::format("memo {} was never set", index));
+    if (index / 64 >= fetched_.size()) fetched_.resize(index / 64 + 1);
+    fetched_[index / 64] |= std::uint64_t{1} << index % 64;
+  }
+
   [[nodiscard]] ScanCounts counts() const {
     ScanCounts counts;
     for (std::size_t op = 0; op < seen_.size(); ++op) {
@@ -189,38 +182,13 @@ class Scanner {
     }
     return counts;
   }
-  Scan result() { return {counts(), std::move(fetched_), std::nullopt}; }
-
- private:
-  // Memo indices count up, so none can be greater than the number of bytes.
-  void fetch(std::uint64_t index) {
-    if (index >= bytes_.size()) reject(fmt::format("memo {} was never set", index));
-    if (index / 64 >= fetched_.size()) fetched_.resize(index / 64 + 1);
-    fetched_[index / 64] |= std::uint64_t{1} << index % 64;
-  }
 
   std::span<const std::byte> bytes_;
-  std::size_t at_;
-  std::size_t end_;
+  std::size_t at_ = 0;
   bool stopped_ = false;
   std::array<std::uint64_t, 256> seen_{};
   std::vector<std::uint64_t> fetched_;
 };
-
-// Where a frame in the middle begins, if what the frames say of their lengths is true.
-std::optional<std::size_t> middle_frame(std::span<const std::byte> bytes) {
-  constexpr std::size_t kProtoBytes = 2;
-  constexpr std::size_t kFrameBytes = 1 + sizeof(std::uint64_t);
-  std::size_t at = kProtoBytes;
-  while (at < bytes.size() && static_cast<Op>(bytes[at]) == Op::kFrame) {
-    if (at >= bytes.size() / 2) return at;
-    if (bytes.size() - at < kFrameBytes) break;
-    const std::uint64_t length = number(bytes, at + 1, sizeof(std::uint64_t));
-    if (length > bytes.size() - at - kFrameBytes) break;
-    at += kFrameBytes + length;
-  }
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -237,36 +205,8 @@ std::string_view text_in(std::span<const std::byte> bytes, Argument argument) {
   return {reinterpret_cast<const char*>(bytes.data()) + argument.begin, argument.end - argument.begin};
 }
 
-std::optional<Scan> scan_halves(std::span<const std::byte> bytes, std::size_t middle) {
-  Scanner first(bytes, 0, middle);
-  Scanner second(bytes, middle, bytes.size());
-  // What is wrong with the second half is so only if it begins where the first one ends.
-  std::exception_ptr wrong;
-  const auto run_second = [&] {
-    try {
-      second.run();
-    } catch (const Error&) {
-      wrong = std::current_exception();
-    }
-  };
-  run_both([&] { first.run(); }, run_second);
-  if (first.stopped() || first.reached() != middle) return std::nullopt;
-  if (wrong) std::rethrow_exception(wrong);
-  const ScanMiddle found{middle, first.seen(Op::kMemoize), first.counts()};
-  first.add(second);
-  Scan result = first.result();
-  if (first.seen(Op::kBinPut) == 0 && first.seen(Op::kLongBinPut) == 0) result.middle = found;
-  return result;
-}
-
 Scan scan(std::span<const std::byte> bytes) {
-  if (bytes.size() >= kManyBytes) {
-    const std::optional<std::size_t> middle = middle_frame(bytes);
-    if (middle) {
-      if (std::optional<Scan> found = scan_halves(bytes, *middle)) return std::move(*found);
-    }
-  }
-  Scanner scanner(bytes, 0, bytes.size());
+  Scanner scanner(bytes);
   scanner.run();
   return scanner.result();
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,57 +10,38 @@
 
 namespace accel::ckpt::pickle {
 
-/// The argument of an opcode, by its place in the input.
+/// The place of an opcode's argument in the input.
 struct Argument {
-  std::size_t begin = 0;  ///< Behind the length, if it has one.
-  std::size_t end = 0;    ///< Where the next opcode is.
+  std::size_t begin = 0;  ///< The first byte, behind the length if there is one.
+  std::size_t end = 0;    ///< The byte of the next opcode.
 };
 
-/// The argument of the opcode at `position`, which may be anything: throws Error (kCorrupt) for an unknown
-/// opcode, and if the argument does not end within `bytes`. For GLOBAL, two lines.
+/// The argument of the opcode at `position`. That of GLOBAL is two lines. Throws Error (kCorrupt) for an
+/// unknown opcode, and if the argument does not end within `bytes`.
 [[nodiscard]] Argument argument_at(std::span<const std::byte> bytes, std::size_t position);
 
-/// The little-endian number of those bytes, at most 8.
+/// The little-endian number in an argument of at most 8 bytes.
 [[nodiscard]] std::uint64_t number_in(std::span<const std::byte> bytes, Argument argument);
 [[nodiscard]] std::string_view text_in(std::span<const std::byte> bytes, Argument argument);
 
-/// What a pickle, or a part of one, will need: about so many
+/// Approximate lengths of the arrays of a pickle's graph.
 struct ScanCounts {
-  std::size_t nodes = 0;   ///< containers and calls,
-  std::size_t atoms = 0;   ///< literals that do not fit a reference,
-  std::size_t values = 0;  ///< and values that may become part of a container.
-
-  friend ScanCounts operator+(const ScanCounts& a, const ScanCounts& b) {
-    return {a.nodes + b.nodes, a.atoms + b.atoms, a.values + b.values};
-  }
-  friend ScanCounts operator-(const ScanCounts& a, const ScanCounts& b) {
-    return {a.nodes - b.nodes, a.atoms - b.atoms, a.values - b.values};
-  }
+  std::size_t nodes = 0;   ///< Containers and calls.
+  std::size_t atoms = 0;   ///< Literals that do not fit a reference.
+  std::size_t values = 0;  ///< Values that may become part of a container.
 };
 
-/// Where a pickle may be run in two halves: its memo is only added to, by MEMOIZE.
-struct ScanMiddle {
-  std::size_t position = 0;  ///< Of an opcode.
-  std::size_t memoized = 0;  ///< Memo indices that are set before it.
-  ScanCounts before;
-};
-
-/// What is found without building anything.
+/// What is known of a pickle before it is run.
 struct Scan {
   ScanCounts counts;
   std::vector<std::uint64_t> fetched;  ///< A bit for every memo index that is ever fetched.
-  std::optional<ScanMiddle> middle;
 };
 
-/// Goes over the opcodes up to STOP, from a megabyte on on two threads. Throws Error (kCorrupt) for an
-/// unknown opcode, an argument or a pickle that ends early, and a memo index greater than the pickle is long.
+/// Goes over the opcodes up to STOP. Throws Error (kCorrupt) for an unknown opcode, an argument or a pickle
+/// that ends early, and a memo index greater than the pickle is long.
 [[nodiscard]] Scan scan(std::span<const std::byte> bytes);
 
-/// The same on two threads that begin at byte 0 and at `middle`; nothing if no opcode begins there, or only
-/// after STOP.
-[[nodiscard]] std::optional<Scan> scan_halves(std::span<const std::byte> bytes, std::size_t middle);
-
-/// "byte 7 of the pickle (opcode 0x2e)": where an error was found.
+/// The place of an error, such as "byte 7 of the pickle (opcode 0x2e)".
 [[nodiscard]] std::string place_of(std::span<const std::byte> bytes, std::size_t position);
 
 }  // namespace accel::ckpt::pickle

@@ -19,7 +19,7 @@ using Pairs = std::vector<std::pair<Value, Value>>;
 
 struct None {};
 
-/// An integer that does not fit 64 bits: two's complement, little-endian.
+/// An integer that does not fit 64 bits, as little-endian two's complement.
 struct BigInt {
   std::string bytes;
 };
@@ -45,27 +45,27 @@ struct Dict {
   Pairs items;
 };
 
-/// A name that a pickle refers to: a class or a function. It is never looked up and never called.
+/// The name of a class or function that a pickle refers to. It is never looked up and never called.
 class Global {
  public:
   Global(std::string_view module, std::string_view name);
 
   [[nodiscard]] std::string_view module() const { return std::string_view(text_).substr(0, module_size_); }
   [[nodiscard]] std::string_view name() const { return std::string_view(text_).substr(module_size_ + 1); }
-  /// "torch.storage.UntypedStorage".
+  /// Module and name, such as "torch.storage.UntypedStorage".
   [[nodiscard]] const std::string& qualified() const { return text_; }
 
   friend bool operator==(const Global&, const Global&) = default;
 
  private:
-  std::string
-      text_;  // One string, as a tree has many of these and Value is as large as its largest alternative.
+  // Both in one string: a tree has many values, and each is as large as the largest alternative.
+  std::string text_;
   std::size_t module_size_;
 };
 
 struct ObjectParts;
 
-/// What a pickle asks to be built by calling something; kept as data.
+/// An object that a pickle builds with a call. The call is kept as data.
 class Object {
  public:
   explicit Object(ObjectParts parts);
@@ -77,12 +77,12 @@ class Object {
   std::shared_ptr<const ObjectParts> parts_;
 };
 
-/// A reference to something outside the pickle; torch uses it for storages.
+/// A reference to something outside the pickle. torch refers to storages in this way.
 struct Persistent {
-  Values id;  ///< Always one value.
+  Values id;  ///< It has one value.
 };
 
-/// A pickle as a tree of plain values. Shared parts are copied, and nothing has been executed.
+/// A pickle as a tree of plain values. Shared parts are copied, and nothing is executed.
 class Value {
  public:
   using Variant = std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, Tuple, List, Set,
@@ -130,11 +130,11 @@ struct ObjectParts {
   Values args;
   Pairs kwargs;
   Values states;  ///< Arguments of __setstate__, in order; usually none or one.
-  Values items;   ///< Appended afterwards, as to a list.
-  Pairs pairs;    ///< Set afterwards, as in a dict.
+  Values items;   ///< Items that are appended afterwards, as to a list.
+  Pairs pairs;    ///< Entries that are set afterwards, as in a dict.
 };
 
-/// callable(*args), as __reduce__ gives it.
+/// The object that callable(*args) builds, as __reduce__ says.
 [[nodiscard]] Value reduce(Global callable, Values args);
 /// An instance whose __setstate__, or __dict__, gets `state`.
 [[nodiscard]] Value instance(Global type, Value state);
@@ -148,10 +148,11 @@ struct ObjectParts {
 /// The items of a tuple or a list, else nullptr.
 [[nodiscard]] const Values* sequence_of(const Value& value);
 
-/// The value of the string key `key`, the last one as in Python, or nullptr.
+/// The value of the string key `key`, or nullptr. If the key comes twice, the last value counts, as in
+/// Python.
 [[nodiscard]] const Value* find(const Pairs& pairs, std::string_view key);
 
-/// "dict of 3", "torch.Size(...)": for messages.
+/// A short text for messages: "a dict of 3", "torch.Size(...)".
 [[nodiscard]] std::string describe(const Value& value);
 
 /// Whether two trees are the same; NaN equals NaN, and -0.0 does not equal 0.0.

@@ -17,8 +17,8 @@
 namespace accel::ckpt::pickle {
 namespace {
 
-// The bytes of the UTF-8 sequence that begins at `at`, 0 if none does. A lone surrogate is one, as it is for
-// Python's pickle ("surrogatepass").
+// The length of the UTF-8 sequence that begins at `at`, or 0 if none does. A lone surrogate is accepted, as
+// in Python's pickle ("surrogatepass").
 std::size_t utf8_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
@@ -31,7 +31,7 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(at + i) & 0xc0U) != 0x80) return 0;
   }
-  // Longer than need be, or beyond U+10FFFF.
+  // An overlong sequence, or one beyond U+10FFFF.
   if ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90) ||
       (first == 0xf4 && byte(at + 1) > 0x8f)) {
     return 0;
@@ -39,7 +39,7 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
   return length;
 }
 
-// Python decodes every string of a pickle, and refuses the whole pickle if one is something else.
+// Python decodes every string of a pickle, and rejects the whole pickle if one is not UTF-8.
 void check_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = utf8_length(text, at);
@@ -102,7 +102,7 @@ class Writer::Emitter {
     }
   }
 
-  // The fewest bytes that keep the sign, as Python writes them.
+  // Writes the fewest bytes that keep the sign, as Python does.
   void emit_long(std::int64_t v) {
     std::size_t width = 8;
     while (width > 1 && (v >> (8 * (width - 1) - 1) == 0 || v >> (8 * (width - 1) - 1) == -1)) --width;
@@ -134,7 +134,7 @@ class Writer::Emitter {
     remember("s" + v);
   }
 
-  // Protocol 2 has no opcode for bytes; this is the spelling of Python 3.
+  // Protocol 2 has no opcode for bytes. This is the call that Python 3 writes.
   void emit_one(const Bytes& v, std::size_t depth) {
     std::string text;
     for (const char c : v.data) {

@@ -8,12 +8,12 @@
 namespace accel::ckpt::pickle {
 
 /// Writes `value` with protocol 2, in the opcodes that torch.save uses and torch.load(weights_only=True)
-/// accepts. The length depends on the tree alone. Strings and names are written once and referred to
-/// afterwards. Throws Error (kFailure) if the tree is deeper than a reader would accept, or if a string is
-/// not UTF-8, which Python would refuse to read.
+/// accepts. The length depends on the tree alone. Strings and names are written once and then referred to.
+/// Throws Error (kFailure) if the tree is deeper than Limits::depth, or if a string is not UTF-8, which
+/// Python rejects.
 [[nodiscard]] std::string write(const Value& value);
 
-/// As write(), piece by piece, so that a dict of a million entries never has to be there as a Value:
+/// Writes a pickle as write() does, piece by piece: a dict of a million entries need not exist as a Value.
 ///
 ///   Writer writer;
 ///   writer.begin_dict();
@@ -35,10 +35,10 @@ class Writer {
   void end_dict();
   void begin_list();
   void end_list();
-  /// An instance of `type`, whose __setstate__, or __dict__, gets the value that comes next.
+  /// Begins an instance of `type`, whose __setstate__ or __dict__ gets the next value.
   void begin_instance(const Global& type);
   void end_instance();
-  /// The pickle; nothing may be put afterwards.
+  /// Returns the pickle. Nothing may be put afterwards.
   [[nodiscard]] std::string finish();
 
  private:

@@ -8,6 +8,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/dcp/rank_plan.hpp"
 #include "ckpt/plan/torch.hpp"
 

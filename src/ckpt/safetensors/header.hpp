@@ -13,7 +13,7 @@
 
 namespace accel::ckpt {
 
-/// The `__metadata__` of a safetensors file.
+/// The type of `__metadata__` in a safetensors file.
 using StringMap = std::map<std::string, std::string>;
 
 /// One tensor of a safetensors file: dense, row-major, little-endian.
@@ -45,17 +45,16 @@ inline constexpr std::uint64_t kSafetensorsHeaderLimit = 100'000'000;
 /// Reads and parses the header of a file.
 [[nodiscard]] SafetensorsHeader read_safetensors_header(const File& file);
 
-/// A file to be written: the entries ordered and placed as the official writer does, and the first bytes of
-/// the file.
+/// A file to be written. Its entries have the order and the offsets that the official writer gives them.
 struct SafetensorsLayout {
   SafetensorsHeader header;
-  std::string prefix;  ///< Length, JSON and padding: what stands in front of the buffer.
+  std::string prefix;  ///< The bytes before the buffer: length, JSON and padding.
 
   [[nodiscard]] std::uint64_t total_bytes() const { return header.buffer_offset + header.buffer_bytes; }
 };
 
-/// Lays out a file; of each entry only name, dtype and shape are read. Throws Error (kFailure) for an element
-/// type that safetensors does not have, a name that comes twice, or a header beyond the limit.
+/// Lays out a file. Only the name, dtype and shape of each entry are read. Throws Error (kFailure) for an
+/// element type that safetensors does not have, a name that comes twice, or a header beyond the limit.
 [[nodiscard]] SafetensorsLayout plan_safetensors(std::vector<SafetensorsEntry> entries, StringMap metadata);
 
 }  // namespace accel::ckpt

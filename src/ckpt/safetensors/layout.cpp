@@ -38,7 +38,7 @@ void check_entries(const std::vector<SafetensorsEntry>& entries) {
 std::string encode(const SafetensorsHeader& header) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   if (!header.metadata.empty()) root["__metadata__"] = header.metadata;
-  // Names are unique, so they need not be looked for: in an ordered_json that takes linear time, each.
+  // Names are unique, so entries are appended. A search in an ordered_json takes linear time for each.
   auto& members = root.get_ref<nlohmann::ordered_json::object_t&>();
   members.reserve(members.size() + header.entries.size());
   for (const SafetensorsEntry& entry : header.entries) {

@@ -24,8 +24,8 @@ constexpr std::uint64_t kLengthBytes = 8;
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 
-// Refuses a name that comes twice: a parser of JSON keeps one of the two, which one differs between parsers.
-// A pass of its own, as the parser's callbacks look through all that was there before, at every entry.
+// Rejects a name that comes twice: JSON parsers keep one of the two, and differ in which. This is a pass of
+// its own, as a callback of the parser would search all earlier entries at every entry.
 class NameChecker final : public nlohmann::json_sax<json> {
  public:
   bool key(string_t& name) override {
@@ -44,7 +44,7 @@ class NameChecker final : public nlohmann::json_sax<json> {
   bool number_float(number_float_t, const string_t&) override { return true; }
   bool string(string_t&) override { return true; }
   bool binary(binary_t&) override { return true; }
-  // The parse that follows says what is wrong.
+  // The parse that follows reports the error.
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
     return false;
   }

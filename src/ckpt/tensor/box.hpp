@@ -18,7 +18,7 @@ struct Box {
   Dims offsets;
   Dims sizes;
 
-  /// The box that is all of `shape`.
+  /// The box that covers a tensor of `shape`.
   static Box whole(const Dims& shape);
   /// Elements in the box. Throws Error (kCorrupt) on overflow or a negative size.
   [[nodiscard]] std::int64_t numel() const;
@@ -26,7 +26,7 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-/// A box whose numbers lie elsewhere, as those of a million chunks in one array. Any Box is one.
+/// A box whose numbers belong to somebody else, such as an array of a million chunks. A Box converts to it.
 struct BoxView {
   std::span<const std::int64_t> offsets;
   std::span<const std::int64_t> sizes;
@@ -36,7 +36,7 @@ struct BoxView {
       : offsets(box_offsets), sizes(box_sizes) {}
   BoxView(const Box& box) : offsets(box.offsets), sizes(box.sizes) {}  // NOLINT(google-explicit-constructor)
 
-  /// As Box::numel.
+  /// Elements in the box. Throws Error (kCorrupt) on overflow or a negative size.
   [[nodiscard]] std::int64_t numel() const;
   [[nodiscard]] Box copy() const;
 
@@ -51,7 +51,7 @@ struct BoxView {
 /// unless 0 <= begin <= end <= numel.
 [[nodiscard]] std::vector<Box> boxes_of_range(const Dims& shape, std::int64_t begin, std::int64_t end);
 
-/// What two boxes of the same tensor share; nothing if that has no element.
+/// The box that two boxes of the same tensor share, or nothing if they share no element.
 [[nodiscard]] std::optional<Box> intersect(const Box& a, const Box& b);
 
 /// Whether two boxes of the same tensor share an element.
@@ -66,9 +66,9 @@ struct BoxView {
 /// Throws Error (kCorrupt) unless `box` has the rank of `shape`, and lies within it.
 void check_within(BoxView box, std::span<const std::int64_t> shape);
 
-/// Throws Error (kCorrupt) if two of `boxes` share an element; the message names both. Takes n log n for n
-/// boxes that any sharding makes: slices of dimensions, grids of them, flat ranges. Boxes by the hundred
-/// thousand without any such order are refused, as they could take forever.
+/// Throws Error (kCorrupt) if two of `boxes` share an element; the message names both. Takes time n log n for
+/// n boxes that a sharding makes: slices of dimensions, grids of them, flat ranges. Hundreds of thousands of
+/// boxes without such an order are an Error (kCorrupt) as well, as the check could take forever.
 void check_disjoint(std::span<const Box> boxes);
 void check_disjoint(std::span<const BoxView> boxes);
 
@@ -76,9 +76,9 @@ void check_disjoint(std::span<const BoxView> boxes);
 void check_tiling(std::span<const Box> boxes, const Dims& shape);
 void check_tiling(std::span<const BoxView> boxes, const Dims& shape);
 
-/// "[2, 3]".
+/// The text "[2, 3]".
 [[nodiscard]] std::string to_string(std::span<const std::int64_t> dims);
-/// "[0:2, 4:8]".
+/// The text "[0:2, 4:8]".
 [[nodiscard]] std::string to_string(BoxView box);
 
 }  // namespace accel::ckpt

@@ -14,13 +14,13 @@
 namespace accel::ckpt {
 namespace {
 
-// Looks for two boxes that share an element. Boxes fall into groups that a plane keeps apart, along one
-// dimension after another, until each is alone: a grid takes one round for each of its dimensions. Where no
-// plane passes between boxes, one is put through them, and what it cuts is looked at on both sides.
+// Looks for two boxes that share an element. Planes between boxes split them into groups, along one dimension
+// after another, until each box is alone: a grid takes one round for each of its dimensions. Where no plane
+// passes between the boxes of a group, one is put through them, and a box that it cuts belongs to both sides.
 class OverlapFinder {
  public:
   OverlapFinder(std::span<const BoxView> boxes, std::size_t dims) : boxes_(boxes), dims_(dims) {
-    // Some hundred rounds; what shardings make takes a few.
+    // Some hundred rounds. The boxes of a sharding take a few.
     work_left_ = kFreeWork + kWorkPerBox * boxes.size() * (dims + 1);
   }
 
@@ -47,14 +47,14 @@ class OverlapFinder {
   static constexpr std::uint64_t kWorkPerBox = 24;
   static constexpr std::size_t kFewBoxes = 8;
 
-  // Boxes, as far as they lie in a region.
+  // Some of the boxes, cut to a region.
   struct Group {
     LargeVector<std::uint32_t> boxes;
     Dims begin;
     Dims end;
   };
 
-  // What a box takes of one dimension.
+  // The range of a box in one dimension.
   struct Interval {
     std::int64_t begin;
     std::int64_t end;
@@ -99,11 +99,11 @@ class OverlapFinder {
     return intervals;
   }
 
-  // Along the first dimension that has planes between boxes.
+  // Splits along the first dimension that has planes between boxes.
   bool split(const Group& group) {
     for (std::size_t dim = 0; dim < dims_; ++dim) {
       const LargeVector<Interval> intervals = sorted_along(group, dim);
-      std::size_t first = 0;  // Of the boxes that hang together.
+      std::size_t first = 0;  // The first box since the last plane.
       std::int64_t end = intervals.front().end;
       for (std::size_t i = 1; i < intervals.size(); ++i) {
         if (intervals[i].begin >= end) {
@@ -127,7 +127,7 @@ class OverlapFinder {
     groups_.push_back(std::move(part));
   }
 
-  // Through the middle of the dimension in which the most of them begin at different places.
+  // Splits at the median begin, in the dimension in which the most boxes begin at different places.
   void cut(const Group& group) {
     std::size_t best = 0;
     std::vector<std::int64_t> best_begins;
@@ -140,7 +140,7 @@ class OverlapFinder {
       best = dim;
       best_begins = std::move(begins);
     }
-    // All begin in one corner, so all have the element there.
+    // All boxes begin in one corner, so they share the element there.
     if (best_begins.size() < 2) reject(group.boxes[0], group.boxes[1]);
     const std::int64_t plane = best_begins[best_begins.size() / 2];
     Group below{{}, group.begin, group.end};

@@ -18,7 +18,7 @@ namespace {
 
 // Both sides of a block stay in the processor's cache while they are compared.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{256} << 10;
-// What is not the same bytes is looked at element by element, in pieces of this many.
+// Where the bytes differ, elements are compared one by one, in pieces of this many.
 constexpr std::size_t kPieceElems = 1024;
 
 std::int64_t block_elems(DType a, DType b) {
@@ -29,7 +29,7 @@ bool is_complex(DType dtype) {
   return dtype == DType::kComplex32 || dtype == DType::kComplex64 || dtype == DType::kComplex128;
 }
 
-// Numbers of one piece: of complex elements the real and the imaginary parts in turn.
+// The numbers of one piece. A complex element is two numbers: its real and its imaginary part.
 using Numbers = std::array<double, 2 * kPieceElems>;
 
 template <class T>
@@ -73,9 +73,9 @@ void load(DType dtype, std::span<const std::byte> bytes, Numbers& numbers) {
   convert_dtype(real, bytes, DType::kFloat64, std::as_writable_bytes(target));
 }
 
-// What decides about a pair of elements.
+// How far apart two elements are.
 struct Pair {
-  double distance;     // |a - b|; 0 for the same infinity.
+  double distance;     // |a - b|; 0 for two infinities of one sign.
   double magnitude_b;  // |b|
   bool both_nan;
 };
@@ -110,7 +110,7 @@ class Pairs {
   Numbers b_;
 };
 
-// In float64, neighbours beyond 2^53 would look the same.
+// Integers of 64 bits are subtracted as integers: in float64, neighbours beyond 2^53 are equal.
 template <class T>
 class ExactPairs {
  public:
@@ -136,7 +136,7 @@ bool close(const Pair& pair, const Tolerance& tolerance) {
   return std::isfinite(pair.distance) && pair.distance <= tolerance.atol + tolerance.rtol * pair.magnitude_b;
 }
 
-// The larger one; NaN is larger than all.
+// The larger of the two. NaN is larger than any number.
 double larger(double a, double b) { return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b); }
 
 struct Piece {

@@ -11,9 +11,9 @@
 
 namespace accel::ckpt {
 
-/// What counts as the same. Both 0: the same bits. Otherwise a pair is the same if
-/// |a - b| <= atol + rtol * |b|, if both are NaN, or the same infinity, as torch.allclose(equal_nan=True)
-/// says.
+/// When two elements are the same. If both numbers are 0, they must have the same bits. Otherwise they are
+/// the same if |a - b| <= atol + rtol * |b|, if both are NaN, or if both are the same infinity, as for
+/// torch.allclose(equal_nan=True).
 struct Tolerance {
   double rtol = 0;
   double atol = 0;
@@ -23,37 +23,37 @@ struct Tolerance {
 
 /// How the elements of two tensors of one shape differ.
 struct Difference {
-  std::int64_t elements = 0;  ///< That are not the same; 0: the tensors are the same.
-  double largest = 0;         ///< |a - b| among them; infinite or NaN if one of a pair is not finite.
-  std::int64_t first = -1;    ///< Flat index of the first.
+  std::int64_t elements = 0;  ///< Elements that differ; 0 if the tensors are the same.
+  double largest = 0;         ///< The largest |a - b|; infinite or NaN if an element is not finite.
+  std::int64_t first = -1;    ///< Flat index of the first element that differs.
 
-  /// Takes in what was found in other elements of the same tensors, in any order.
+  /// Adds the differences of other elements of the same tensors, in any order.
   void add(const Difference& other);
 
   friend bool operator==(const Difference&, const Difference&) = default;
 };
 
-/// Compares blocks of elements of dtypes `type_a` and `type_b`, of as many elements each; `at` is the flat
-/// index of the first. Of two different dtypes the values are compared, in float64; |a - b| of 64-bit
-/// integers of one dtype is exact.
+/// Compares two blocks with the same number of elements, of dtypes `type_a` and `type_b`; `at` is the flat
+/// index of the first element. Elements of different dtypes are compared as values of float64. |a - b| of
+/// 64-bit integers of one dtype is exact.
 void compare_elements(DType type_a, std::span<const std::byte> a, DType type_b, std::span<const std::byte> b,
                       const Tolerance& tolerance, std::int64_t at, Difference& difference);
 
-/// Compares tensors that are stored in any way, block by block in constant memory. Not for use by several
-/// threads at once.
+/// Compares stored tensors block by block, in constant memory. Several threads must not use one at the same
+/// time.
 class TensorComparer {
  public:
-  /// The directories that the extents of either side are relative to. `progress` is told of the bytes of A
-  /// that have been compared.
+  /// Extents of A are relative to `directory_a`, those of B to `directory_b`. `progress` is called with the
+  /// bytes of A that have been compared since its last call.
   TensorComparer(std::filesystem::path directory_a, std::filesystem::path directory_b,
                  std::function<void(std::uint64_t)> progress);
 
-  /// Both must have the same shape.
+  /// Compares all elements. Both tensors must have the same shape.
   [[nodiscard]] Difference compare(const StoredTensor& a, const StoredTensor& b, const Tolerance& tolerance);
-  /// As compare, of elements [begin, end) alone; `first` still counts from the beginning of the tensor.
+  /// Compares elements [begin, end). Difference::first counts from the beginning of the tensor.
   [[nodiscard]] Difference compare_range(const StoredTensor& a, const StoredTensor& b, std::int64_t begin,
                                          std::int64_t end, const Tolerance& tolerance);
-  /// As compare, after A has been converted to B's dtype: whether B is what writing A as that dtype gives.
+  /// Converts A to B's dtype and compares the result with B: whether B is A, written with that dtype.
   [[nodiscard]] Difference compare_converted(const StoredTensor& a, const StoredTensor& b);
 
  private:
@@ -68,8 +68,8 @@ class TensorComparer {
   std::vector<std::byte> converted_;
 };
 
-/// Throws Error (kCorrupt) if one of the tensor's copies differs from what it is a copy of; `reader` reads
-/// from the checkpoint's directory.
+/// Throws Error (kCorrupt) if one of StoredTensor::copies differs from the tensor. `reader` reads from the
+/// checkpoint's directory.
 void check_copies(const StoredTensor& tensor, TensorReader& reader);
 
 }  // namespace accel::ckpt

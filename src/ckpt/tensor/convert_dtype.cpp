@@ -17,12 +17,12 @@ namespace {
 
 constexpr std::size_t kBlockElems = 4096;
 
-// The parameters of the 8-bit types: OCP 8-bit floating point, and their "finite, unsigned zero" variants.
+// The parameters of an 8-bit type: of OCP 8-bit floating point, or its "finite, unsigned zero" variants.
 struct Float8 {
   int mantissa_bits;
   int bias;
   bool infinities;     // The largest exponent is infinity and NaN, as in IEEE 754.
-  bool unsigned_zero;  // 0x80 is the only NaN; otherwise 0x7f and 0xff are, without infinities.
+  bool unsigned_zero;  // 0x80 is the only NaN. Without this and without infinities, 0x7f and 0xff are.
 };
 
 float float_of_float8(std::uint8_t value, const Float8& form) {
@@ -49,7 +49,7 @@ Table table_of(const Float8& form) {
   return table;
 }
 
-// A power of two; 0xff is NaN.
+// Float8E8M0: an exponent of two alone; 0xff is NaN.
 Table table_of_e8m0() {
   Table table{};
   for (int i = 0; i < 255; ++i) table[static_cast<std::size_t>(i)] = std::ldexp(1.0F, i - 127);

@@ -7,8 +7,8 @@
 namespace accel::ckpt {
 namespace {
 
-// safetensors_rank follows the order of its own enum (safetensors 0.8); its F4 and F6 types have no place in
-// torch's whole-byte elements.
+// safetensors_rank follows the enum of safetensors 0.8. Its F4 and F6 types are not here: torch has no
+// elements of less than a byte.
 constexpr std::array<DTypeInfo, 21> kDTypes = {{
     {DType::kBool, 1, "bool", "BoolStorage", "BOOL", 0},
     {DType::kUInt8, 1, "uint8", "ByteStorage", "U8", 1},

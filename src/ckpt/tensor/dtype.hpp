@@ -32,14 +32,14 @@ enum class DType : std::uint8_t {
   kFloat8E8M0FNU,
 };
 
-/// What the formats call an element type.
+/// The size of an element type, and its names in the formats.
 struct DTypeInfo {
   DType dtype;
   std::uint64_t item_bytes;
   std::string_view torch_name;        ///< "float32", as in `torch.float32`.
-  std::string_view torch_storage;     ///< "FloatStorage"; empty: torch pickles it as an UntypedStorage.
-  std::string_view safetensors_name;  ///< "F32"; empty: safetensors has no such type.
-  int safetensors_rank;               ///< Place in safetensors' own order; tensors of higher rank come first.
+  std::string_view torch_storage;     ///< "FloatStorage"; empty if torch pickles an UntypedStorage.
+  std::string_view safetensors_name;  ///< "F32"; empty if safetensors has no such type.
+  int safetensors_rank;               ///< Order in safetensors: tensors of higher rank come first.
 };
 
 [[nodiscard]] const DTypeInfo& info_of(DType dtype);

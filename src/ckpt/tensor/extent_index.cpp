@@ -46,7 +46,7 @@ ExtentIndex::ExtentIndex(std::span<const Extent> extents) : data_(extents.data()
 }
 
 std::span<const std::size_t> ExtentIndex::candidates(const Box& box) const {
-  // Of a 0-dim tensor, or none; or of another tensor than this box, one of more dimensions.
+  // There is nothing to sort by: a 0-dim tensor, no extents, or a box with fewer dimensions than the tensor.
   if (begins_.empty() || dim_ >= box.offsets.size()) return order_;
   const std::int64_t begin = box.offsets[dim_];
   const std::int64_t end = begin + box.sizes[dim_];

@@ -14,8 +14,8 @@ using PathKey = std::variant<std::string, std::int64_t>;
 /// {"optimizer", "param_groups", 0, "lr"}.
 using StatePath = std::vector<PathKey>;
 
-/// The flat name of a path: its keys joined with dots. A key may hold dots itself, so this cannot be inverted
-/// by splitting; that is what planner_data is for.
+/// The flat name of a path: its keys joined with dots. A key may hold dots itself, so the
+/// path cannot be found by splitting the name; planner_data records it.
 [[nodiscard]] std::string fqn_of(const StatePath& path);
 
 }  // namespace accel::ckpt

@@ -6,8 +6,8 @@
 namespace accel::ckpt {
 namespace {
 
-// Reading a gap is cheaper than a second call up to about this size, and never worth more than kWaste times
-// the bytes wanted.
+// Up to about this size, reading a gap is cheaper than a second call. At most kWaste times the wanted bytes
+// are read.
 constexpr std::uint64_t kGapBytes = 4096;
 constexpr std::uint64_t kWaste = 4;
 
@@ -22,7 +22,7 @@ void scatter(const StridedCopy& copy, std::size_t depth, const std::byte* source
   }
 }
 
-// The loop with the longest steps in the source: halving it keeps what is read together close together.
+// The loop with the longest steps in the source. Each half of it reads from a shorter range of the source.
 CopyLoop& widest_loop(StridedCopy& copy) {
   return *std::max_element(copy.loops.begin(), copy.loops.end(), [](const CopyLoop& a, const CopyLoop& b) {
     return (a.count > 1 ? a.source_step : -1) < (b.count > 1 ? b.source_step : -1);

@@ -15,10 +15,10 @@ namespace accel::ckpt {
 namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{4} << 20;
-// Decoders that are kept where they are, for tensors whose rows come from several streams in turn; each takes
-// a few megabytes.
+// Decoders that stay open, each at its position, for tensors whose rows come from several streams in turn.
+// Each takes a few megabytes.
 constexpr std::size_t kMostUnpackers = 8;
-// Fewer extents are looked at one by one.
+// A tensor with fewer extents gets no index.
 constexpr std::size_t kIndexedExtents = 16;
 
 // The byte offset of the tensor's element at `position` in the file of `extent`.
@@ -34,7 +34,7 @@ void shift(Dims& position, const Dims& by, std::int64_t sign) {
   for (std::size_t d = 0; d < position.size(); ++d) position[d] += sign * by[d];
 }
 
-// Brings `part` of the tensor, in coordinates of `frame`, behind element `begin` of it.
+// The copy of `part` of the tensor to its place in `frame`, counted from element `begin` of `frame`.
 StridedCopy copy_of(const Extent& extent, const Box& part, const Box& frame, std::int64_t begin,
                     std::uint64_t item) {
   Dims in_frame = part.offsets;
@@ -112,7 +112,7 @@ void TensorReader::for_each_part(const StoredTensor& tensor, const Box& box, std
   if (many && !known) index_.emplace(tensor.extents);
   find_parts();
   if (covered != end - begin && known) {
-    // Another tensor may have come to lie where the last one was.
+    // The index may be of another tensor that was at the same address.
     index_.emplace(tensor.extents);
     find_parts();
   }

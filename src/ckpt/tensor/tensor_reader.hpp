@@ -21,16 +21,16 @@
 
 namespace accel::ckpt {
 
-/// Bytes that lie together in a file and belong together in a tensor.
+/// Bytes that are contiguous both in a file and in the elements that were asked for.
 struct FileRun {
-  const std::string* file = nullptr;  ///< Borrowed from the tensor's extent.
-  std::uint64_t offset = 0;           ///< In the file.
-  std::uint64_t target = 0;           ///< In the elements asked for.
+  const std::string* file = nullptr;  ///< The name in the tensor's extent.
+  std::uint64_t offset = 0;           ///< Offset in the file.
+  std::uint64_t target = 0;           ///< Offset in the elements that were asked for.
   std::uint64_t bytes = 0;
 };
 
-/// Reads stored tensors of one directory. Not for use by several threads at once. Fastest if one tensor is
-/// read to its end before the next one begins.
+/// Reads stored tensors of one directory. Several threads must not use one at the same time. Reading one
+/// tensor to its end before the next is fastest.
 class TensorReader {
  public:
   explicit TensorReader(std::filesystem::path directory) : files_(std::move(directory)) {}
@@ -40,13 +40,13 @@ class TensorReader {
   /// if they leave a hole in the range.
   void read_range(const StoredTensor& tensor, std::int64_t begin, std::int64_t end, std::span<std::byte> out);
 
-  /// As read_range, of elements [begin, end) of the row-major contents of `box`, which must lie within the
-  /// tensor.
+  /// Copies elements [begin, end) of the row-major contents of `box`, which must lie within the tensor, as
+  /// read_range does.
   void read_box(const StoredTensor& tensor, const Box& box, std::int64_t begin, std::int64_t end,
                 std::span<std::byte> out);
 
-  /// Where read_box would read from, if every piece is a single run in its file and in the result; nothing if
-  /// one is scattered, or packed. Throws what read_box does.
+  /// The runs that read_box would read, or nothing if a piece is not one run in its file and in the result,
+  /// or is packed. Throws what read_box throws.
   [[nodiscard]] std::optional<std::vector<FileRun>> runs_of(const StoredTensor& tensor, const Box& box,
                                                             std::int64_t begin, std::int64_t end);
 
@@ -55,17 +55,17 @@ class TensorReader {
  private:
   using Visitor = std::function<void(const Extent&, const StridedCopy&)>;
 
-  /// Visits all parts of elements [begin, end) of `box`, with the copy that brings each into place. Throws if
-  /// they do not cover the elements.
+  /// Calls `visitor` for each extent that has some of elements [begin, end) of `box`, with their copy to the
+  /// result. Throws Error (kCorrupt) if the extents do not cover the elements.
   void for_each_part(const StoredTensor& tensor, const Box& box, std::int64_t begin, std::int64_t end,
                      const Visitor& visitor);
 
   ZstdSource& unpacker_of(const Extent& extent);
 
   FileCache files_;
-  std::unique_ptr<std::byte[]> scratch_;  ///< Not initialised: what is never used takes no memory.
-  std::list<std::pair<std::string, ZstdSource>> unpackers_;  ///< By file; most recently used first.
-  std::optional<ExtentIndex> index_;  ///< Of the tensor that was read last, if it has many extents.
+  std::unique_ptr<std::byte[]> scratch_;  ///< Not initialized: pages that are never used take no memory.
+  std::list<std::pair<std::string, ZstdSource>> unpackers_;  ///< With their files; most recently used first.
+  std::optional<ExtentIndex> index_;  ///< The index of the tensor that was read last, if it has many extents.
 };
 
 }  // namespace accel::ckpt

@@ -16,7 +16,7 @@ struct Constant {
   std::string_view data;
 };
 
-// In the order of torch.save: these, the storages, `version`, the id.
+// The order of torch.save: these records, the storages, `version`, the id.
 constexpr std::array<Constant, 3> kConstants = {{
     {".format_version", "1"},
     {".storage_alignment", "64"},
@@ -40,8 +40,9 @@ ZipLayout make_layout(std::uint64_t pickle_bytes, std::span<const std::uint64_t>
   return ZipLayout(std::move(records));
 }
 
-// 20 digits for the names, 20 for the contents, as torch has it; nobody compares them with anything, so any
-// good hash does, and one that does not depend on the values of tensors lets the whole archive be planned.
+// 20 digits for the names and 20 for the contents, as in torch. Nothing compares the id, so any good hash
+// will do. This one does not depend on the values of tensors, so the whole archive can be planned without
+// them.
 std::string serialization_id(const ZipLayout& layout, std::string_view pickle) {
   constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325U;
   constexpr std::uint64_t kFnvPrime = 0x100000001b3U;

@@ -15,7 +15,7 @@
 namespace accel::ckpt {
 
 /// A torch.save archive to be written (docs/formats.md, "torch zip"): a pickle and the storages it refers to.
-/// All but the storages' bytes is known from the beginning.
+/// Everything but the bytes of the storages is known before it is written.
 class TorchArchive {
  public:
   /// `pickle` is the contents of data.pkl; it refers to the storages as '0', '1', ...
@@ -26,15 +26,15 @@ class TorchArchive {
   [[nodiscard]] std::uint64_t total_bytes() const { return layout_.total_bytes(); }
   /// Where the storage's bytes begin in the archive; a multiple of 64.
   [[nodiscard]] std::uint64_t storage_offset(std::size_t storage) const;
-  /// The storage that a record of the layout holds; nothing if it is one of the others.
+  /// The storage that a record of the layout holds, or nothing if the record holds something else.
   [[nodiscard]] std::optional<std::size_t> storage_of(std::size_t record) const;
   /// The contents of a record that holds no storage.
   [[nodiscard]] std::string_view text_of(std::size_t record) const;
 
-  /// Gives a storage's bytes; called once for each, in order.
+  /// Gives the bytes of a storage. It is called once for each storage, in order.
   using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
 
-  /// Appends the archive to `out`. Alignment holds relative to where the archive begins.
+  /// Appends the archive to `out`. Storages are aligned relative to where the archive begins.
   void write(SummedFile& out, const StorageSource& source) const;
 
  private:

@@ -38,7 +38,7 @@ std::int64_t int_of(const Value& value, std::string_view what) {
   return *number;
 }
 
-// The attributes of an instance, and the name of its class, whatever the module was in that version.
+// The attributes of an instance and the name of its class. The module differs between versions of torch.
 struct Instance {
   std::string_view type;
   const Pairs* state = nullptr;
@@ -60,8 +60,8 @@ Instance require_instance(const Value& value, std::string_view what) {
   return *instance;
 }
 
-// The product of an integer or of a nested tuple of them: a dimension of a mesh that several were flattened
-// to.
+// The size of a mesh dimension: an integer, or a nested tuple of integers if several dimensions were
+// flattened to one.
 std::int64_t product_of(const Value& value, int depth = 0) {
   const Values* items = pickle::sequence_of(value);
   if (items == nullptr) return int_of(value, "the size of its mesh");
@@ -79,14 +79,14 @@ Dims sizes_of(const Value& value) {
   return sizes;
 }
 
-// Torch up to 2.9 has the mesh as a tensor; 2.11 as a layout with `shape`; 2.15 as one with an axis for each
-// dimension.
+// torch up to 2.9 pickles the mesh as a tensor, 2.11 as a layout with `shape`, and 2.15 as a layout with an
+// axis for each dimension.
 Dims mesh_shape_of(const Pairs& mesh) {
   if (const Value* layout = pickle::find(mesh, "_layout")) {
     const Instance instance = require_instance(*layout, "the layout of its mesh");
     if (const Value* axes = pickle::find(*instance.state, "axes")) {
       const Values* items = pickle::sequence_of(*axes);
-      if (items == nullptr) reject("the axes of its mesh are no tuple");
+      if (items == nullptr) reject("the axes of its mesh are not a tuple");
       Dims shape;
       for (const Value& axis : *items) {
         const Instance flat = require_instance(axis, "an axis of its mesh");
@@ -164,7 +164,7 @@ struct Run {
 };
 using Runs = std::vector<Run>;
 
-// Elements [begin, end) of what `runs` are one after another.
+// Elements [begin, end) of the concatenation of `runs`.
 Runs slice_of(const Runs& runs, std::int64_t begin, std::int64_t end) {
   Runs sliced;
   std::int64_t at = 0;
@@ -183,11 +183,11 @@ std::int64_t total_of(const Runs& runs) {
   return total;
 }
 
-// torch.chunk(runs, count)[index].
+// The runs of torch.chunk(runs, count)[index].
 Runs chunk_of(const Runs& runs, std::int64_t count, std::int64_t index) {
   const std::int64_t total = total_of(runs);
   const std::int64_t size = total / count + (total % count != 0 ? 1 : 0);
-  // An index beyond the last chunk would begin beyond the end; it may not overflow either.
+  // A chunk beyond the last one is empty. The product is checked, as `index` comes from a file.
   const std::int64_t begin = std::min(total, checked_mul(size, index));
   return slice_of(runs, begin, std::min(total, begin + size));
 }
@@ -204,7 +204,7 @@ Runs shard_of(const Runs& runs, const Placement& placement, std::int64_t count, 
   return shard;
 }
 
-// A class with slots has them second, behind its dict.
+// The state of a class with slots is a tuple of its __dict__ and its slots.
 const Pairs* attributes_of(const Value& state) {
   const auto* both = state.get<pickle::Tuple>();
   return pickle::mapping_of(both != nullptr && both->items.size() == 2 ? both->items[1] : state);

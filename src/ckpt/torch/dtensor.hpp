@@ -12,9 +12,10 @@ namespace accel::ckpt {
 
 /// How a tensor lies along one dimension of the mesh of ranks.
 struct Placement {
-  std::int64_t dim = -1;  ///< The tensor's dimension that is cut; -1: every rank has all of it.
-  std::int64_t split_factor =
-      1;  ///< Above 1: cut into that many parts first, of which each rank has a piece.
+  /// The dimension of the tensor that is sharded, or -1 if the tensor is replicated.
+  std::int64_t dim = -1;
+  /// If greater than 1, the dimension is first split into that many parts, and each rank has a shard of each.
+  std::int64_t split_factor = 1;
 
   friend bool operator==(const Placement&, const Placement&) = default;
 };
@@ -22,29 +23,29 @@ struct Placement {
 /// A torch.distributed.tensor.DTensor as one rank pickles it.
 struct DTensor {
   TorchTensor local;
-  Dims shape;                          ///< Of the whole tensor.
+  Dims shape;                          ///< Shape of the whole tensor.
   Dims mesh;                           ///< Ranks along each dimension of the mesh.
-  std::vector<std::int64_t> position;  ///< This rank's in the mesh; empty if it is not part of it.
+  std::vector<std::int64_t> position;  ///< This rank's position in the mesh; empty if it has none.
   std::vector<Placement> placements;   ///< One for each dimension of the mesh.
-  std::vector<std::int64_t> ranks;     ///< All of the mesh.
+  std::vector<std::int64_t> ranks;     ///< All ranks of the mesh.
 };
 
-/// The DTensor that `value` stands for, as torch 2.4 to 2.15 write it; nothing if it is something else.
-/// Throws Error: kCorrupt if its description contradicts itself, kFailure for placements without a place, as
-/// partial sums.
+/// The DTensor that `value` describes, as torch 2.4 to 2.15 write it, or nothing if it is something else.
+/// Throws Error: kCorrupt if the description contradicts itself, kFailure for a placement that is neither a
+/// shard nor a replica, such as a partial sum.
 [[nodiscard]] std::optional<DTensor> dtensor_of(const pickle::Value& value);
 
 /// A box of a DTensor's local tensor, and where it is in the whole one.
 struct LocalPart {
-  Box box;            ///< In the whole tensor.
-  Dims local_offset;  ///< In the local one.
+  Box box;            ///< The box in the whole tensor.
+  Dims local_offset;  ///< Its position in the local tensor.
 
   friend bool operator==(const LocalPart&, const LocalPart&) = default;
 };
 
-/// What the local tensor is made of: one part, or several if a split factor takes it from several places;
-/// none if it is empty. Cuts are torch.chunk's: all pieces but the last ones are of the same size. Throws
-/// Error (kCorrupt) if the local tensor has not the shape that follows.
+/// The parts of the local tensor: one, several if a split factor takes them from several places, or none if
+/// it is empty. Dimensions are split as torch.chunk does: all shards but the last ones have the same size.
+/// Throws Error (kCorrupt) if the local tensor does not have the shape that follows from the placements.
 [[nodiscard]] std::vector<LocalPart> parts_of(const DTensor& tensor);
 
 }  // namespace accel::ckpt

@@ -10,8 +10,8 @@
 
 namespace accel::ckpt {
 
-/// What torch.save or TorchScript wrote, open for reading: its pickle, and where the storages are that the
-/// pickle refers to. Borrows what the window borrows.
+/// An archive of torch.save or TorchScript, open for reading: its pickle, and where the storages are that the
+/// pickle refers to. What the window refers to must outlive it.
 class TorchFile {
  public:
   explicit TorchFile(FileWindow window);
@@ -21,11 +21,11 @@ class TorchFile {
 
   /// The bytes of `data.pkl`. Throws Error as read_pickle() does.
   [[nodiscard]] std::vector<std::byte> read_pickle_bytes() const;
-  /// `data.pkl` as a value. Throws Error: kCorrupt without one; kFailure for a big-endian archive.
+  /// `data.pkl` as a value. Throws Error: kCorrupt if there is none, kFailure for a big-endian archive.
   [[nodiscard]] pickle::Value read_pickle() const;
 
-  /// Where the tensor's first element is in the window; its storage's record must be as large as it needs.
-  /// Throws Error (kCorrupt), and kFailure for a tensor that is more than a view of its storage.
+  /// The offset of the tensor's first element in the window. Throws Error: kCorrupt if the record of its
+  /// storage is missing or too small, kFailure for a tensor with an obstacle.
   [[nodiscard]] std::uint64_t offset_of(const TorchTensor& tensor) const;
 
  private:

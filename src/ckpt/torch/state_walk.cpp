@@ -44,7 +44,8 @@ std::string repr_of(const std::string& text) {
   return repr + quote;
 }
 
-// Python's repr() of a key that is a string, a number, None, a bool or a tuple of these; nothing of others.
+// Python's repr() of a key that is a string, a number, None, a bool or a tuple of these, or nothing for
+// others.
 std::optional<std::string> repr_of(const Value& key) {
   if (const auto* text = key.get<std::string>()) return repr_of(*text);
   if (key.get<std::int64_t>() != nullptr || key.get<bool>() != nullptr || key.is_none())
@@ -66,7 +67,7 @@ std::optional<std::string> repr_of(const Value& key) {
 
 bool holds_tensor(const Value& value);
 
-// What torch.distributed.checkpoint makes of the key of `item`: itself, or str() of it.
+// The key of `item` in a path of torch.distributed.checkpoint: the key itself, or its str().
 PathKey path_key_of(const Value& key, const Value& item) {
   if (std::optional<PathKey> plain = key_of(key)) return *std::move(plain);
   if (std::optional<std::string> repr = repr_of(key)) return *std::move(repr);
@@ -102,7 +103,7 @@ bool holds_tensor(const Value& value) {
          std::any_of(parts.kwargs.begin(), parts.kwargs.end(), in_pairs);
 }
 
-// Whether DCP would enter a list of it.
+// Whether a list that contains `value` is entered.
 bool is_structure(const Value& value) {
   if (const Pairs* pairs = pickle::mapping_of(value)) return has_plain_keys(*pairs) || holds_tensor(value);
   if (const auto* list = value.get<pickle::List>()) return any_of(list->items, is_structure);
@@ -120,7 +121,7 @@ const Pairs* module_state_of(const Value& state) {
   return pairs;
 }
 
-// FSDP1 saves one flat tensor for many parameters, and nowhere says where in it each of them is.
+// FSDP1 saves one flat tensor for many parameters and does not record where each of them lies in it.
 void refuse_flat_shards(const Value& value) {
   const auto* object = value.get<Object>();
   const auto* type = object != nullptr ? (*object)->callable.get<pickle::Global>() : nullptr;

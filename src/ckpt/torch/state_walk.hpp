@@ -8,19 +8,20 @@
 
 namespace accel::ckpt {
 
-/// What walk_state calls for the leaves of a state dict, in its order.
+/// The functions that walk_state calls for the leaves of a state dict, in its order.
 struct StateVisitor {
   std::function<void(const StatePath& path, const TorchTensor& tensor, const pickle::Value& value)> tensor;
   std::function<void(const StatePath& path, const pickle::Value& value)> object;
 };
 
-/// Visits every tensor in a pickled value by its path, and everything else that is no container of tensors.
-/// As in DCP, mappings with plain keys are always entered, lists if they hold a tensor or a mapping; besides,
-/// so that no weight is lost, tuples and instances if there is a tensor in them. Of a whole pickled module,
-/// parameters and buffers have the names that its state_dict() gives. A key that is neither a string nor an
-/// integer is its str() in a path, as in DCP; one that has no simple str() is an Error (kFailure). Empty
-/// containers vanish. A root that is itself a tensor has an empty path. Throws what torch_tensor_of throws,
-/// with the path.
+/// Visits every tensor in a pickled value with its path, and every other value that is not entered.
+///
+/// As in DCP, mappings with plain keys are always entered, and lists if they contain a tensor or a mapping.
+/// Tuples and instances are entered as well if they contain a tensor, so that no weight is lost. The
+/// parameters and buffers of a pickled module have the names that its state_dict() gives. A key that is
+/// neither a string nor an integer becomes its str() in a path, as in DCP; a key without a simple str() above
+/// a tensor is an Error (kFailure). Empty containers are not visited. A root that is a tensor has an empty
+/// path. Throws what torch_tensor_of throws, with the path.
 void walk_state(const pickle::Value& root, const StateVisitor& visitor);
 
 }  // namespace accel::ckpt

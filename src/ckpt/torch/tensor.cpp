@@ -36,7 +36,7 @@ std::int64_t int_of(const Value& value, std::string_view what) {
   return *number;
 }
 
-// TorchScript names the storage after the element type also where Python has no class for it.
+// TorchScript names a storage after its element type even if Python has no such class.
 std::optional<DType> script_dtype_of(std::string_view storage) {
   constexpr std::pair<std::string_view, DType> kNames[] = {
       {"UInt16Storage", DType::kUInt16},
@@ -55,7 +55,7 @@ std::optional<DType> script_dtype_of(std::string_view storage) {
   return std::nullopt;
 }
 
-// Quantized elements, by what holds them.
+// The dtype of the integers in a storage of quantized elements.
 std::optional<DType> quantized_dtype_of(std::string_view storage) {
   if (storage == "QInt8Storage") return DType::kInt8;
   if (storage == "QInt32Storage") return DType::kInt32;
@@ -64,7 +64,7 @@ std::optional<DType> quantized_dtype_of(std::string_view storage) {
   return std::nullopt;
 }
 
-// ('storage', torch.FloatStorage, '0', 'cpu', numel); the numel of an UntypedStorage is in bytes.
+// The id is ('storage', torch.FloatStorage, '0', 'cpu', numel). The numel of an UntypedStorage is in bytes.
 void read_storage(const Value& value, bool has_dtype, TorchTensor& tensor) {
   const auto* reference = value.get<pickle::Persistent>();
   const auto* id = reference != nullptr ? reference->id.at(0).get<Tuple>() : nullptr;
@@ -103,7 +103,7 @@ std::optional<Call> call_of(const Value& value) {
   const Values& args = (*object)->args;
   if (function->qualified() == "torch._tensor._rebuild_from_type_v2" ||
       function->qualified() == "torch._tensor._rebuild_from_type") {
-    // (function, class, arguments, state)
+    // The arguments are (function, class, arguments, state).
     const auto* inner = args.size() == 4 ? args[0].get<Global>() : nullptr;
     const auto* inner_args = inner != nullptr ? args[2].get<Tuple>() : nullptr;
     if (inner_args == nullptr || inner->module() != "torch._utils") return std::nullopt;
@@ -124,7 +124,7 @@ TorchTensor without_data(std::string_view obstacle, DType dtype, const Value& sh
   return tensor;
 }
 
-// (layout, (indices, values, size[, is_coalesced])), or with two tensors of indices.
+// The arguments are (layout, (indices, values, size[, is_coalesced])); some layouts have two index tensors.
 TorchTensor sparse_of(const Values& args, const Value& value) {
   const auto* data = args.size() == 2 ? args[1].get<Tuple>() : nullptr;
   if (data == nullptr || data->items.size() < 3) reject("description", value);
@@ -134,7 +134,7 @@ TorchTensor sparse_of(const Values& args, const Value& value) {
   return without_data("a sparse tensor", values->dtype, data->items[compressed ? 3 : 2]);
 }
 
-// (storage, offset, size, stride, requires_grad, hooks[, dtype in v3][, metadata])
+// The arguments are (storage, offset, size, stride, requires_grad, hooks[, dtype in v3][, metadata]).
 TorchTensor dense_of(const Values& args, bool v3, const Value& value) {
   if (args.size() < (v3 ? 7U : 6U)) reject("description", value);
   TorchTensor tensor;
@@ -201,14 +201,14 @@ std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
   const bool quantized = call.function == "_rebuild_qtensor";
   const bool v3 = call.function == "_rebuild_tensor_v3";
   if (!quantized && !v3 && call.function != "_rebuild_tensor_v2") {
-    // What other devices are saved with; losing it silently would be worse than to refuse it.
+    // torch saves tensors of other devices with this. An error is better than to lose them silently.
     if (!call.function.starts_with("_rebuild_")) return std::nullopt;
     throw Error(ErrorKind::kFailure,
                 fmt::format("a tensor saved with torch._utils.{}, which accel does not read", call.function));
   }
   TorchTensor tensor;
   if (quantized) {
-    // (storage, offset, size, stride, quantizer, requires_grad, hooks)
+    // The arguments are (storage, offset, size, stride, quantizer, requires_grad, hooks).
     if (args.size() < 7) reject("description", value);
     read_storage(args[0], false, tensor);
     return without_data(kQuantized, tensor.dtype, args[2]);

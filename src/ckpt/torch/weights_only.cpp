@@ -16,8 +16,8 @@ using pickle::ObjectParts;
 using pickle::Persistent;
 using pickle::Value;
 
-// Of torch._weights_only_unpickler, what can stand in an object that holds no tensor. Its Python 2 names are
-// mapped by Python itself.
+// The names that torch._weights_only_unpickler allows and that can be in an object without tensors. Python
+// itself maps the names of Python 2.
 constexpr std::array<std::string_view, 12> kAllowed = {
     "__builtin__.bytearray",   "__builtin__.complex", "__builtin__.set", "_codecs.encode",
     "builtins.bytearray",      "builtins.complex",    "builtins.set",    "collections.Counter",
@@ -49,7 +49,7 @@ std::string unsafe_object(const ObjectParts& parts) {
   if (!is_allowed(*callable)) return callable->qualified();
   const bool ordered = callable->qualified() == "collections.OrderedDict";
   const bool mapping = ordered || callable->qualified() == "collections.Counter";
-  // Elements may be appended to lists only, attributes and pairs set on few classes only.
+  // Only lists may be appended to, and only a few classes may get attributes and pairs.
   if (!parts.items.empty() || !parts.kwargs.empty() || (!parts.states.empty() && !ordered) ||
       (!parts.pairs.empty() && !mapping)) {
     return callable->qualified();

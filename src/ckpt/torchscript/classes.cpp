@@ -14,7 +14,7 @@ std::string_view next_line(std::string_view& source) {
   return line;
 }
 
-// The strings of `["a", "b", ]`.
+// The strings in a list such as `["a", "b", ]`.
 std::vector<std::string> strings_of(std::string_view text) {
   std::vector<std::string> strings;
   while (true) {
@@ -40,7 +40,7 @@ std::optional<std::string_view> after(std::string_view line, std::string_view st
   return line.substr(start.size());
 }
 
-// `name : type`, or `__annotations__["0"] = type` for a name that is no identifier.
+// Reads `name : type`, or `__annotations__["0"] = type` for a name that is not an identifier.
 void add_type(std::string_view line, ScriptClass& type) {
   if (const auto quoted = after(line, "  __annotations__[\"")) {
     const std::size_t end = quoted->find("\"] = ");

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::uint64_t kSourceLimitBytes = std::uint64_t{256} << 20;
 constexpr std::size_t kDepthLimit = 200;
-// A module under several names is visited under each; a few that contain each other would be without end.
+// A module is visited under each of its names, so a few modules that contain each other would never end.
 constexpr std::size_t kVisitLimit = 10'000'000;
-// The description of a tensor is small, whatever else the pickle holds.
+// The description of a tensor is small, whatever else the pickle contains.
 constexpr pickle::Limits kTensorLimits{
     .depth = 20, .values = 10'000, .tree_bytes_per_byte = 0, .tree_bytes_at_least = std::size_t{1} << 20};
 
@@ -56,7 +56,7 @@ class Reader {
   // The class of a module object, or nullptr if it is something else.
   const ScriptClass* class_at(pickle::NodeRef value) {
     const auto name = class_of(value);
-    // Objects of C++ classes, as packed weights are, have no code.
+    // Objects of C++ classes, such as packed weights, have no code.
     if (!name || !is_within(name->module, "__torch__") || is_within(name->module, "__torch__.torch.classes"))
       return nullptr;
     const auto& classes = classes_of(std::string(name->module));
@@ -112,7 +112,7 @@ class Reader {
     if (name->module.starts_with("torch.")) {
       const ScriptModule& module = model_.modules[owner];
       const bool named = module.is_parameter(attribute) || module.is_buffer(attribute);
-      // What is no part of the state need not be understood.
+      // An attribute that is not part of the state may have any form.
       if (!named && name->name != "_rebuild_tensor_v2") return;
       if (const auto tensor = tensor_at(value)) {
         attribute.kind = ScriptAttribute::Kind::kTensor;

@@ -10,15 +10,15 @@
 namespace accel::ckpt {
 namespace {
 
-// Torch writes one pair of brackets around what it calls, and models are a dozen modules deep; text that
-// somebody made up must not cost more than its length.
+// A limit on nested brackets. torch writes one pair around a call, and models are about a dozen modules deep;
+// crafted text must not take more time than its length justifies.
 constexpr int kDeepestBrackets = 8;
 constexpr std::size_t kLongestChain = 200;
 
 struct Token {
   enum class Kind { kName, kString, kOther };
   Kind kind = Kind::kOther;
-  std::string_view text;  // Of a string, what is between its quotes.
+  std::string_view text;  // For a string, the text between the quotes.
 
   [[nodiscard]] bool is(std::string_view other) const { return kind == Kind::kOther && text == other; }
   [[nodiscard]] bool is_name() const { return kind == Kind::kName; }
@@ -42,7 +42,7 @@ std::vector<Token> tokens_of(std::string_view text) {
       while (end < text.size() && (is_letter(text[end]) || is_digit(text[end]))) ++end;
       tokens.push_back({Token::Kind::kName, text.substr(i, end - i)});
     } else if (is_digit(c)) {
-      // With its point and exponent, so that no attribute is seen behind the point.
+      // A number includes its point and exponent, so that no attribute is seen behind the point.
       while (end < text.size() && (is_letter(text[end]) || is_digit(text[end]) || text[end] == '.')) ++end;
       tokens.push_back({Token::Kind::kOther, text.substr(i, end - i)});
     } else if (c != ' ') {
@@ -54,14 +54,14 @@ std::vector<Token> tokens_of(std::string_view text) {
   return tokens;
 }
 
-// Reads a line of a body: which chains it has, with what is known of the variables.
+// Finds the chains in one line of a method, with the chains that variables stand for.
 class LineReader {
  public:
   LineReader(const std::vector<Token>& tokens, const std::map<std::string_view, AttributePath>& variables,
              std::set<AttributePath>& seen, std::vector<AttributePath>& reads)
       : tokens_(tokens), variables_(variables), seen_(seen), reads_(reads) {}
 
-  // All expressions from token `at` on; the path of the only one, if there is no more than a chain.
+  // Reads all expressions from token `at` on. Gives the path if they are nothing but one chain.
   std::optional<AttributePath> read_all(std::size_t at) {
     std::optional<AttributePath> whole;
     const std::size_t begin = at;
@@ -82,13 +82,13 @@ class LineReader {
   }
   [[nodiscard]] bool is_name(std::size_t at) const { return at < tokens_.size() && tokens_[at].is_name(); }
 
-  // A chain that begins at token `at`, which is moved behind it; nothing, and `at` as it was, if none does.
+  // Reads the chain that begins at token `at` and moves `at` behind it, or gives nothing and leaves `at`.
   std::optional<AttributePath> read_chain(std::size_t& at, int depth = 0) {
     if (depth > kDeepestBrackets) return std::nullopt;
     std::size_t next = at;
     std::optional<AttributePath> path = read_start(next, depth);
     if (!path) return std::nullopt;
-    // `.name(` calls a method of what the chain gives.
+    // `.name(` calls a method of the chain's value.
     while (path->size() < kLongestChain && is(next, ".") && is_name(next + 1) && !is(next + 2, "(")) {
       add_step(*path, tokens_[next + 1].text);
       next += 2;
@@ -156,7 +156,7 @@ class MethodReader {
   void read_line(std::string_view line) {
     const std::size_t indent = line.find_first_not_of(' ');
     if (indent == std::string_view::npos) return;
-    // What a branch or a loop has set is one of several values behind it.
+    // Behind a branch or a loop, a variable that it sets has one of several values.
     while (!blocks_.empty() && blocks_.back().indent > indent) {
       for (const std::string_view name : blocks_.back().set) variables_.erase(name);
       blocks_.pop_back();
@@ -198,7 +198,7 @@ class MethodReader {
 
   struct Block {
     std::size_t indent = 0;
-    std::vector<std::string_view> set;  // Variables.
+    std::vector<std::string_view> set;  // The variables that the block sets.
   };
 
   std::map<std::string_view, AttributePath> variables_;

@@ -26,8 +26,8 @@ constexpr std::uint64_t kBlockBytes = 4096;
 constexpr std::uint64_t kSmallBytes = 4 * kBlockBytes;  // Read at once.
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
-constexpr std::uint64_t kKnownFlags = 0x080e;        // UTF-8 names, a descriptor, how hard it was deflated.
-constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that heed it find such a record empty.
+constexpr std::uint64_t kKnownFlags = 0x080e;        // UTF-8 names, a descriptor, the level of deflate.
+constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that honour it find the record empty.
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 
@@ -37,7 +37,7 @@ struct Directory {
   std::uint64_t entries = 0;
 };
 
-// Where the end record begins; it may be followed by a comment of up to 65535 bytes.
+// Where the end record begins. A comment of up to 65535 bytes may follow it.
 std::optional<std::uint64_t> find_end(const FileWindow& window, std::uint64_t search_bytes) {
   const std::uint64_t searched = std::min(window.size(), search_bytes);
   const std::vector<std::byte> tail = window.read(window.size() - searched, searched);
@@ -108,7 +108,7 @@ FileWindow::FileWindow(const File& file, std::uint64_t offset, std::uint64_t len
     : file_(&file), offset_(offset), length_(length) {
   const std::uint64_t end = checked_add(offset, length);
   try {
-    fill_blocks();  // Its last bytes included.
+    fill_blocks();  // It reads the last bytes, so it fails for a truncated file.
   } catch (const Error&) {
     const std::uint64_t file_bytes = file.size();
     if (end <= file_bytes) throw;
@@ -186,8 +186,7 @@ ZipIndex::ZipIndex(const FileWindow& window) {
     if ((get_uint(bytes, at + 38, 4) & kDirectoryAttribute) != 0 && !entry.name.ends_with('/')) {
       reject(fmt::format("record '{}' is marked as a directory", entry.name));
     }
-    // What a record takes is checked against the directory here, so that data_offset_of cannot be led beyond
-    // it.
+    // A record must end before the directory begins, so that data_offset_of cannot be led beyond it.
     const std::uint64_t least = checked_add<std::uint64_t>(zip::kLocalHeaderBytes, entry.stored_size);
     if (checked_add(entry.header_offset, least) > directory.offset) {
       reject(fmt::format("record '{}' reaches into the directory", entry.name));
@@ -247,7 +246,7 @@ std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry
   const std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
   if (!decompressor) throw std::bad_alloc();
   std::vector<std::byte> data(entry.size);
-  // Without a place for the size, anything but exactly that many bytes is an error.
+  // libdeflate gets no place for the size: then any other number of bytes is an error.
   const auto result = libdeflate_deflate_decompress(decompressor.get(), packed.data(), packed.size(),
                                                     data.data(), data.size(), nullptr);
   if (result != LIBDEFLATE_SUCCESS) reject(fmt::format("record '{}' cannot be unpacked", entry.name));
@@ -272,7 +271,7 @@ std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& ent
   }
   std::vector<std::byte> data;
   if (entry.method == zip::kDeflated) {
-    // Deflate makes nothing more than about a thousand times smaller.
+    // Deflate packs at most about a thousand bytes into one.
     if (entry.size / kMostInflation > entry.stored_size)
       reject(fmt::format("record '{}' has {} bytes packed in {}", entry.name, entry.size, entry.stored_size));
     data = inflate(window.read(stored_offset_of(window, entry), entry.stored_size), entry);

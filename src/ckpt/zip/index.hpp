@@ -12,19 +12,19 @@
 
 namespace accel::ckpt {
 
-/// A record of an archive, as its central directory describes it. The local headers of torch's own archives
-/// carry neither sizes nor CRCs.
+/// A record of an archive, as the central directory describes it. The local headers of archives by torch have
+/// neither sizes nor CRCs.
 struct ZipEntry {
   std::string name;
   std::uint64_t size = 0;
   std::uint64_t stored_size = 0;
   std::uint64_t header_offset = 0;  ///< Within the archive.
   std::uint32_t crc32 = 0;
-  std::uint16_t method = 0;  ///< 0: stored as it is.
+  std::uint16_t method = 0;  ///< 0 for a record that is stored uncompressed.
 };
 
-/// Part of a file, or all of a source, read through two cached blocks at its ends: small archives lie in them
-/// entirely, and of a large one they hold all but the data. Borrows what it reads.
+/// Part of a file, or all of a source, which must outlive the window. A block at each end is cached: a small
+/// archive lies in them entirely, and the ends of a large one hold most of what is not data.
 class FileWindow {
  public:
   FileWindow(const File& file, std::uint64_t offset, std::uint64_t length);
@@ -39,7 +39,7 @@ class FileWindow {
   void fetch(std::uint64_t at, std::span<std::byte> out) const;
 
   const File* file_ = nullptr;
-  ByteSource* source_ = nullptr;  ///< Instead of file_.
+  ByteSource* source_ = nullptr;  ///< Set if file_ is not.
   std::uint64_t offset_ = 0;
   std::uint64_t length_ = 0;
   std::vector<std::byte> head_;
@@ -53,7 +53,7 @@ class ZipIndex {
   explicit ZipIndex(const FileWindow& window);
 
   [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
-  /// What all names begin with, up to the first slash: "archive". Empty if they do not agree.
+  /// The folder that all names begin with, such as "archive". Empty if the names differ in it.
   [[nodiscard]] const std::string& root() const { return root_; }
   /// The record `root/name`, or nullptr.
   [[nodiscard]] const ZipEntry* find(std::string_view name) const;
@@ -67,12 +67,12 @@ class ZipIndex {
 /// Whether the window begins like a zip archive.
 [[nodiscard]] bool looks_like_zip(const FileWindow& window);
 
-/// Where a record's data begins in the window; reads its local header. Throws Error (kCorrupt) if the record
-/// is compressed, or reaches beyond the directory.
+/// Where a record's data begins in the window, after its local header, which is read. Throws Error (kCorrupt)
+/// if the record is compressed, or reaches beyond the directory.
 [[nodiscard]] std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry);
 
-/// A small record's data, unpacked if it is deflated, as TorchScript's code is, with its CRC checked. Throws
-/// Error (kCorrupt) above `limit_bytes` or metadata_limit().
+/// The data of a small record, whose CRC is checked. Deflated records, such as TorchScript's code, are
+/// unpacked. Throws Error (kCorrupt) for a record of more than `limit_bytes` or metadata_limit().
 [[nodiscard]] std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,
                                                  std::uint64_t limit_bytes = UINT64_MAX);
 

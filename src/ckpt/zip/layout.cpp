@@ -16,7 +16,7 @@ constexpr std::uint64_t kExtraHeader = 4;  // Id and length of an extra field.
 bool large(const ZipRecord& record) { return record.size >= zip::kMax32; }
 bool far(const ZipRecord& record) { return record.header_offset >= zip::kMax32; }
 
-// miniz leaves out the descriptor of an empty record, and says so in the flags.
+// miniz writes no descriptor for an empty record, and clears the flag for it.
 std::uint16_t flags_of(const ZipRecord& record) {
   return record.size == 0 ? zip::kUtf8Names : std::uint16_t{zip::kUtf8Names | zip::kHasDescriptor};
 }

@@ -17,13 +17,13 @@ struct ZipRecord {
 };
 
 /// The byte layout of a torch.save archive (docs/formats.md, "torch zip"), from names and sizes alone: stored
-/// records, data descriptors, padding to 64 bytes, zip64 where needed. The CRCs come later and change no
-/// length.
+/// records, data descriptors, padding to 64 bytes, zip64 where needed. The CRCs are given later; they do not
+/// change any length.
 ///
 /// The archive is, for each record: header(i), its data, descriptor(i, crc); then directory(crcs).
 class ZipLayout {
  public:
-  /// Lays out the records in this order; only name and size of each are read.
+  /// Lays out the records in their order. Only the name and size of each are read.
   explicit ZipLayout(std::vector<ZipRecord> records);
 
   [[nodiscard]] const std::vector<ZipRecord>& records() const { return records_; }

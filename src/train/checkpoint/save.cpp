@@ -14,6 +14,7 @@
 #include "base/atomic_file.hpp"
 #include "base/directory.hpp"
 #include "base/error.hpp"
+#include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "train/checkpoint/state_items.hpp"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/dcp/rank_write.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
 namespace accel::train {

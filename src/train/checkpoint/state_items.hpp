@@ -2,11 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/dcp/rank_plan.hpp"
+#include "ckpt/io/summed_file.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"
 

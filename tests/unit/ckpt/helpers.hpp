@@ -11,7 +11,9 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/dcp/rank_plan.hpp"
+#include "ckpt/dcp/rank_write.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "temp_dir.hpp"

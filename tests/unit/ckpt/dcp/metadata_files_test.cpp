@@ -17,7 +17,7 @@ using testing::TempDir;
 using testing::Truth;
 using testing::write_file;
 
-// What a rank says that has rows [rank, rank + 1) of `w`, all of `all`, and an object.
+// The metadata of a rank that has rows [rank, rank + 1) of `w`, all of `all`, and an object.
 DcpMetadata rank_metadata(int rank) {
   const std::string name = "__" + std::to_string(rank) + "_0.distcp";
   const std::vector<DcpFiles::Entry> files{{name, 0}};

@@ -24,7 +24,7 @@ const ItemRecord kTensor{3,
 const ItemRecord kObject{0, 0, 1, 128, 700, {"lr"}, std::nullopt};
 const ItemRecord kScalar{0, 0, 1, 128, 700, {"s"}, ItemRecord::Chunk{DType::kBool, {}, {{}, {}}}};
 
-// The record with its body changed and its checksum made right again.
+// The record with a changed body and the checksum of that body.
 std::string resummed(std::string record, std::size_t at, std::string_view text) {
   record.replace(at, text.size(), text);
   std::string sum;

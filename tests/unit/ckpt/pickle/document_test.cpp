@@ -57,7 +57,7 @@ TEST(PickleDocumentTest, SharedValuesHaveOneId) {
 }
 
 TEST(PickleDocumentTest, ContainersThatAreFilledInPartsAreWhole) {
-  // Two lists that take turns, so that each has to move.
+  // Two lists are filled in turn, so that each has to move.
   std::string pickle = "\x80\x02]q\x00]q\x01"s;
   for (int i = 0; i < 200; ++i)
     pickle += std::string(i % 2 == 0 ? "h\x00"s : "h\x01"s) + "(K"s + static_cast<char>(i) + "Ne0"s;
@@ -80,7 +80,7 @@ TEST(PickleDocumentTest, InstancesAreRecordsWhileTheirDictIsTheirs) {
   ASSERT_TRUE(own.root().call()->record());
   EXPECT_EQ(own.root().call()->record()->key(0).text(), "z");
   EXPECT_TRUE(own.root().call()->states().empty());
-  // The dict comes a second time, so it must stay a dict.
+  // The pickle refers to the dict again, so it must stay a dict.
   const std::string shared = "\x80\x02"s + "cm\nC\n)\x81}q\x05X\x01\x00\x00\x00zK\x01sbh\x05\x86."s;
   const Document both(bytes_of(shared));
   const NodeList items = *both.root().tuple();

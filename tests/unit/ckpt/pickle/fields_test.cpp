@@ -43,7 +43,7 @@ TEST(PickleFieldsTest, TheLastFieldOfANameCounts) {
               HasSubstr("T without 'c'"));
 }
 
-// A name that was another one before is not taken for what is looked for, however many there are.
+// Field remembers names that are not its own; they must not be taken for it, however many there are.
 TEST(PickleFieldsTest, KnownNamesDoNotHideLaterOnes) {
   const std::string pickle =
       write(List{{Dict{{{"x", 1}, {"p", 0}, {"q", 0}}}, Dict{{{"r", 0}, {"x", 2}, {"s", 0}}},

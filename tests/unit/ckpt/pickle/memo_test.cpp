@@ -46,7 +46,7 @@ TEST(PickleMemoTest, TheNextIndexIsTheNumberOfThoseThatAreSet) {
   EXPECT_EQ(memo.get(2), number(2));
   EXPECT_EQ(memo.get(66), number(66));
   EXPECT_EQ(memo.get(70), std::nullopt);
-  // One that leaves a gap, one that was set before, and on from their number.
+  // An index that leaves a gap, and indices that were set before. Counting goes on from their number.
   EXPECT_TRUE(memo.put(70, number(-1)));
   EXPECT_FALSE(memo.put(5, number(-2)));
   EXPECT_TRUE(memo.put(2, number(-3)));

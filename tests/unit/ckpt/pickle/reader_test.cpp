@@ -21,7 +21,7 @@ std::string rejection(std::string_view pickle) {
   return error_of(ErrorKind::kCorrupt, [&] { (void)read(pickle); });
 }
 
-// What Python's pickle.dumps(value, protocol) gives, byte for byte.
+// The bytes of Python's pickle.dumps(value, protocol).
 const std::string kNested4 =
     "\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01"
     "a\x94K\x01\x8c\x01"
@@ -77,6 +77,10 @@ TEST(PickleReaderTest, ReadsContainers) {
                         "a."s),
                    List{{1}}));
   EXPECT_TRUE(same(read("\x80\x02}K\x01K\x02s."s), Dict{{{1, 2}}}));
+  EXPECT_TRUE(same(read("\x80\x02(K\x01K\x02l."s), List{{1, 2}}));
+  EXPECT_TRUE(same(read("\x80\x02(K\x01K\x02"
+                        "d."s),
+                   Dict{{{1, 2}}}));
   EXPECT_TRUE(same(read("\x80\x04\x8f(K\x01K\x02\x90."s), Set{{1, 2}, false}));
   EXPECT_TRUE(same(read("\x80\x04(K\x01\x91."s), Set{{1}, true}));
 }
@@ -167,7 +171,7 @@ TEST(PickleReaderTest, RejectsOtherProtocols) {
 }
 
 TEST(PickleReaderTest, RejectsUnknownOpcodes) {
-  // INT, PERSID, INST, OBJ, EXT1, NEXT_BUFFER: text forms, and what reaches outside the pickle.
+  // INT, PERSID, INST, OBJ, EXT1, NEXT_BUFFER: text forms, and opcodes that refer to something outside.
   for (const char* pickle : {"\x80\x02I1\n.", "\x80\x02Px\n.", "\x80\x02(im\nC\n.", "\x80\x02(o.",
                              "\x80\x02\x82\x01.", "\x80\x05\x97."}) {
     EXPECT_THAT(rejection(pickle), HasSubstr("unknown opcode")) << pickle;
@@ -188,6 +192,12 @@ TEST(PickleReaderTest, RejectsAStackThatDoesNotMatch) {
   EXPECT_THAT(rejection("\x80\x02]K\x01K\x02s."s), HasSubstr("not a dict"));
   EXPECT_THAT(rejection("\x80\x02NK\x01R."s), HasSubstr("not a tuple"));
   EXPECT_THAT(rejection("\x80\x02N}b."s), HasSubstr("without state"));
+  EXPECT_THAT(rejection("\x80\x04}\x94h\x00K\x01"
+                        "a."s),
+              HasSubstr("not a list"));
+  EXPECT_THAT(rejection("\x80\x04K\x05\x94h\x00K\x01Ns."s), HasSubstr("not a dict"));
+  EXPECT_THAT(rejection("\x80\x04N\x94)h\x00R."s), HasSubstr("not a tuple"));
+  EXPECT_THAT(rejection("\x80\x04N0\x94."s), HasSubstr("the stack is empty"));
   EXPECT_THAT(rejection("\x80\x02h\x07."s), HasSubstr("memo 7 was never set"));
   EXPECT_THAT(rejection("\x80\x04K\x01K\x02\x93."s), HasSubstr("not a string"));
 }

@@ -53,65 +53,20 @@ TEST(PickleScanTest, StopsAtStopOrFails) {
               HasSubstr("memo 4294967295 was never set"));
 }
 
-// From a megabyte on, the halves are scanned at once if there are frames.
-class LargePickleScanTest : public ::testing::Test {
- protected:
-  static std::string number_of_bytes(std::size_t size) {
-    std::string bytes(8, '\0');
-    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(size >> 8 * i);
-    return bytes;
-  }
-  static std::string frame(const std::string& content) {
-    return "\x95" + number_of_bytes(content.size()) + content;
-  }
-  // Opcodes of `size` bytes: None, pushed and taken off.
-  static std::string filler(std::size_t size) {
-    std::string opcodes;
-    while (opcodes.size() < size) opcodes += "N0";
-    return opcodes;
-  }
-  static constexpr std::size_t kHalf = 600'000;
-  const std::string start_ = "\x80\x04"s;
-};
-
-TEST_F(LargePickleScanTest, AddsUpWhatTheHalvesNeed) {
-  const std::string first = "]K\x07h\x01\x8c\x01z"s;
-  const std::string second = "}]h\x02j\x00\x01\x00\x00\x8c\x01zG12345678."s;
-  const Scan small = scan(bytes_of(start_ + first + filler(400) + second));
-  const Scan large =
-      scan(bytes_of(start_ + frame(first + filler(kHalf)) + frame(filler(kHalf)) + frame(second)));
-  EXPECT_EQ(small.counts.nodes, 3U);
-  EXPECT_EQ(large.counts.nodes, small.counts.nodes);
-  EXPECT_EQ(large.counts.atoms, small.counts.atoms);
-  EXPECT_EQ(large.counts.values, small.counts.values - 200 + kHalf);
-  EXPECT_EQ(large.fetched, small.fetched);
-}
-
-TEST_F(LargePickleScanTest, FindsErrorsInEitherHalf) {
-  const std::string good = filler(kHalf);
-  const auto error = [&](const std::string& pickle) {
-    return error_of(ErrorKind::kCorrupt, [&] { (void)scan(bytes_of(pickle)); });
-  };
-  EXPECT_THAT(error(start_ + frame(good + "\xff") + frame(good + ".")),
-              HasSubstr("byte 600011 of the pickle (opcode 0xff): unknown opcode"));
-  EXPECT_THAT(error(start_ + frame(good) + frame(good + "\xff.")),
-              HasSubstr("byte 1200020 of the pickle (opcode 0xff): unknown opcode"));
-  EXPECT_THAT(error(start_ + frame(good + "\xfe") + frame(good + "\xff")), HasSubstr("opcode 0xfe"));
-  EXPECT_THAT(error(start_ + frame(good) + frame(good)), HasSubstr("the pickle ends early"));
-  EXPECT_NO_THROW((void)scan(bytes_of(start_ + frame(good + ".") + frame(good + "\xff"))));
-}
-
-// The length of a frame is only a claim. Here one leads into a string that looks like a frame.
-TEST_F(LargePickleScanTest, DoesNotBelieveFrames) {
-  const std::string lie = "\x95" + number_of_bytes(2 * kHalf - 100) + "\xff";
-  const std::string text = "X" + number_of_bytes(lie.size()).substr(0, 4) + lie;
-  const std::string before = filler(kHalf);
-  const std::string after = filler(kHalf) + ".";
-  // Up to the string's content, 5 bytes behind the opcode.
-  const std::string pickle = start_ + "\x95" + number_of_bytes(before.size() + 5) + before + text + after;
-  const Scan found = scan(bytes_of(pickle));
-  EXPECT_EQ(found.counts.atoms, 1U);
-  EXPECT_EQ(found.counts.values, kHalf + 1);
+TEST(PickleScanTest, GoesOnBeyondItsFirstPiece) {
+  std::string filler;  // None, pushed and taken off: more than a megabyte.
+  while (filler.size() < 1'200'000) filler += "N0";
+  const std::string start = "\x80\x04]K\x07h\x01\x8c\x01z"s + filler;
+  const Scan found = scan(bytes_of(start + "}]h\x02j\x00\x01\x00\x00\x8c\x01zG12345678."s));
+  EXPECT_EQ(found.counts.nodes, 3U);
+  EXPECT_EQ(found.counts.atoms, 3U);
+  EXPECT_EQ(found.counts.values, 10U + 600'000U);
+  EXPECT_THAT(found.fetched, ElementsAre(0b110U, 0U, 0U, 0U, 1U));
+  EXPECT_NO_THROW((void)scan(bytes_of(start + ".\xff")));
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)scan(bytes_of(start + "\xff.")); }),
+              HasSubstr("byte 1200010 of the pickle (opcode 0xff): unknown opcode"));
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)scan(bytes_of(start)); }),
+              HasSubstr("the pickle ends early"));
 }
 
 }  // namespace

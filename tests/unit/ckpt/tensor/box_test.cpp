@@ -82,7 +82,7 @@ RC_GTEST_PROP(BoxPropertyTest, SplitsOfAnyWorldSizeTile, ()) {
       boxes.push_back(std::move(box));
   }
   check_tiling(boxes, shape);
-  // Without any one of them there is a hole, with any one of them twice an overlap.
+  // Without any one of the boxes there is a hole, and with any one of them twice an overlap.
   const auto victim = *rc::gen::inRange<std::size_t>(0, boxes.size());
   std::vector<Box> twice = boxes;
   twice.push_back(boxes[victim]);

@@ -12,7 +12,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
-// A grid of n x m boxes of 3 x 2 elements, in an order of no use.
+// A grid of n x m boxes of 3 x 2 elements, shuffled.
 std::vector<Box> grid(std::int64_t rows, std::int64_t columns) {
   std::vector<Box> boxes;
   for (std::int64_t c = 0; c < columns; ++c) {
@@ -32,7 +32,7 @@ std::vector<Box> pinwheel(std::int64_t row, std::int64_t column) {
           {{row + 2, column + 1}, {1, 2}}};
 }
 
-// What check_disjoint is for, the slow way.
+// The check of check_disjoint for every pair of boxes.
 bool any_overlap(const std::vector<Box>& boxes) {
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -53,7 +53,7 @@ RC_GTEST_PROP(BoxTilingPropertyTest, FindsExactlyTheOverlapsThatThereAre, ()) {
       box.offsets.push_back(*rc::gen::inRange<std::int64_t>(0, side));
       box.sizes.push_back(*rc::gen::inRange<std::int64_t>(0, 4));
     }
-    // Mostly without overlap, so that it is not only the first pair that decides.
+    // Most boxes do not overlap, so that not only the first pair decides.
     boxes.push_back(box);
     if (*rc::gen::inRange(0, 20) != 0 && any_overlap(boxes)) boxes.pop_back();
   }
@@ -99,7 +99,7 @@ TEST(BoxTilingTest, BoxesWithinEachOtherAreRefusedAtOnce) {
 }
 
 TEST(BoxTilingTest, IrregularBoxesByTheHundredThousandAreRefused) {
-  // Each round takes one box off: a row, then a column, and so on, which is quadratic.
+  // Each round separates only one box: a row, then a column, and so on. This takes quadratic time.
   std::vector<Box> boxes;
   constexpr std::int64_t kSide = 60'000;
   for (std::int64_t i = 0; i < kSide; ++i) {

@@ -84,7 +84,7 @@ TEST(CompareElementsTest, WhatIsNotFinite) {
     EXPECT_EQ(difference.elements, 1);
     EXPECT_TRUE(std::isnan(difference.largest)) << a << " " << b;
   }
-  // NaN stays the largest, before and behind a number.
+  // NaN is the largest, whether it comes before or after a number.
   EXPECT_TRUE(std::isnan(doubles({1, kNan, 3}, {2, 1, 4}).largest));
 }
 
@@ -124,7 +124,7 @@ TEST(CompareElementsTest, ComplexNumbersDifferByTheirDistance) {
   EXPECT_EQ(difference_of(DType::kComplex32, std::vector<std::uint16_t>{0x3c00, 0xc000}, DType::kComplex128,
                           std::vector<double>{1, -2}),
             Difference{});
-  // As torch has it, a number is NaN if either part is.
+  // As in torch, a complex number is NaN if either part is.
   const auto nan = static_cast<float>(kNan);
   EXPECT_EQ(difference_of(DType::kComplex64, Floats{nan, 1}, DType::kComplex64, Floats{1, nan}, {.atol = 1}),
             Difference{});
@@ -157,7 +157,7 @@ TEST(CompareElementsTest, RejectsDifferentCounts) {
   });
 }
 
-// Every type against a double of the same value: what load() and the table of types say.
+// Compares a value of every type with a double of the same value.
 TEST(CompareElementsTest, EveryTypeAgainstDouble) {
   for (const DTypeInfo& info : all_dtypes()) {
     const bool complex = info.torch_name.starts_with("complex");
@@ -192,7 +192,7 @@ TEST(CompareElementsTest, EveryTypeAgainstDouble) {
   }
 }
 
-// Blocks and pieces make no difference: against one element at a time.
+// The result does not depend on blocks and pieces: it is that of one element at a time.
 RC_GTEST_PROP(ComparePropertyTest, ManyAreComparedAsOne, ()) {
   const DType type_a = *rc::gen::element(DType::kFloat32, DType::kInt8, DType::kComplex64, DType::kBFloat16);
   const DType type_b = *rc::gen::element(type_a, DType::kFloat32);
@@ -275,7 +275,7 @@ TEST_F(TensorComparerTest, AsConverted) {
   const StoredTensor a = scatter("a", truth, 1);
   const StoredTensor b = scatter("b", half, 1);
   EXPECT_EQ(comparer_.compare_converted(a, b), Difference{});
-  EXPECT_GT(comparer_.compare(a, b, {}).elements, 39'000);  // The values are other ones.
+  EXPECT_GT(comparer_.compare(a, b, {}).elements, 39'000);  // The values differ.
   half.data[79'998] = static_cast<char>(half.data[79'998] ^ 1);
   EXPECT_EQ(comparer_.compare_converted(a, scatter("b", half, 2)).first, 39'999);
   EXPECT_EQ(comparer_.compare_converted(a, scatter("b", truth, 2)), Difference{});

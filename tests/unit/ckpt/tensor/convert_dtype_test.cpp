@@ -32,7 +32,7 @@ Target converted(DType from, Source value, DType to) {
   return converted<Target>(from, std::vector<Source>{value}, to).front();
 }
 
-// A binary floating-point format by its definition, in double, which holds every value of these exactly.
+// A binary floating-point format by its definition. A double represents every value of these formats exactly.
 struct Format {
   int exponent_bits;
   int mantissa_bits;
@@ -54,8 +54,8 @@ struct Wide {
   [[nodiscard]] std::uint16_t infinity() const {
     return static_cast<std::uint16_t>(((1U << format.exponent_bits) - 1) << format.mantissa_bits);
   }
-  // To nearest, ties to even, found by halving the range of all values: infinity takes the place that the
-  // next finite value would have.
+  // Rounds to nearest, ties to even, by bisection of all values. Infinity has the place of the next finite
+  // value.
   [[nodiscard]] std::uint16_t rounded(float x) const {
     const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
     const double magnitude = std::abs(static_cast<double>(x));
@@ -101,7 +101,7 @@ TEST_P(WideTest, EveryValueToFloatAndBack) {
   }
 }
 
-// Between any two neighbours: just below the middle, the middle, and just above.
+// The points between two neighbours: just below the middle, the middle, and just above it.
 TEST_P(WideTest, RoundsToNearestAtEveryBoundary) {
   const Wide& wide = GetParam();
   std::vector<float> floats;

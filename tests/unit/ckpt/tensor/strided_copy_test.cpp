@@ -32,7 +32,7 @@ TEST(StridedCopyTest, RowsOfAColumnShardAreOneLoop) {
 
 TEST(StridedCopyTest, ScalarsAreOneItem) { EXPECT_EQ(plan_strided_copy({}, {}, {}, 0, 0, 8).bytes(), 8U); }
 
-// Strides of a dense layout with its dimensions in any order, with gaps.
+// Strides of a layout with its dimensions in any order and with gaps.
 Dims any_strides(const Dims& sizes) {
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -91,7 +91,7 @@ TEST_F(TensorReaderTest, RejectsABoxBeyondTheTensor) {
   EXPECT_THROW(reader_.read_box(tensor_, {{1, 1}, {2, 2}}, 0, 4, out), Error);
 }
 
-// Enough pieces that they are looked up by an index, which must not outlive the tensor it was made of.
+// There are so many pieces that an index is made of them. It must not be used for another tensor.
 TEST_F(TensorReaderTest, ManyPiecesOfTensorsThatComeAfterEachOtherInMemory) {
   std::string letters;
   for (int i = 0; i < 40; ++i) letters += static_cast<char>('A' + i);
@@ -107,7 +107,7 @@ TEST_F(TensorReaderTest, ManyPiecesOfTensorsThatComeAfterEachOtherInMemory) {
   EXPECT_EQ(read(3, 5), letters.substr(36, 1) + letters.substr(35, 1));
 }
 
-// The same place in memory and as many pieces, but of one dimension less than the index was made for.
+// The tensor has the address and the number of pieces of the indexed one, but a dimension less.
 TEST_F(TensorReaderTest, TheNextTensorInMemoryMayHaveFewerDimensions) {
   write_file(dir_ / "letters", testing::pattern(40, 1));
   tensor_.shape = {1, 40};
@@ -152,7 +152,7 @@ TEST_F(TensorReaderTest, RunsOfAHoleAreAnError) {
   (void)error_of(ErrorKind::kCorrupt, [&] { (void)reader_.runs_of(tensor_, {{1, 1}, {2, 2}}, 0, 4); });
 }
 
-// Where there are runs, they are what read_box would give.
+// If there are runs, they have the bytes that read_box gives.
 RC_GTEST_PROP(TensorReaderPropertyTest, RunsAreWhatIsRead, ()) {
   const Dims shape = *rc::gen::resize(3, rc::gen::container<Dims>(rc::gen::inRange<std::int64_t>(1, 6)));
   const testing::Truth truth = testing::Truth::make({"t"}, DType::kInt16, shape, 3);

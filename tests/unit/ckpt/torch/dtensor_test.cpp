@@ -70,7 +70,7 @@ TEST(DTensorTest, RejectsWhatContradictsItself) {
               HasSubstr("overflows"));
 }
 
-// Along one dimension: all ranks together have every element once, and sizes are torch.chunk's.
+// Along one dimension, all ranks together have every element once, and the sizes are those of torch.chunk.
 RC_GTEST_PROP(DTensorPropertyTest, TheRanksOfAMeshTileTheTensor, ()) {
   const auto size = *rc::gen::inRange<std::int64_t>(0, 40);
   const auto outer = *rc::gen::inRange<std::int64_t>(1, 6);
@@ -107,7 +107,7 @@ RC_GTEST_PROP(DTensorPropertyTest, TheRanksOfAMeshTileTheTensor, ()) {
   for (const auto& [element, count] : times) RC_ASSERT(count == 1);
 }
 
-// As FSDP2 over tensor parallelism: torch's own example.
+// FSDP2 over tensor parallelism, from an example of torch.
 TEST(DTensorTest, AStridedShardComesFromSeveralPlaces) {
   DTensor tensor;
   tensor.shape = {9};

@@ -41,7 +41,7 @@ TEST(TorchFileTest, RefusesOtherByteOrders) {
   EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { read("big"); }), HasSubstr("big-endian"));
 }
 
-// Sizes and offsets that do not fit 32 bits; the file has a hole, and takes no space.
+// Sizes and offsets do not fit 32 bits. The file is sparse and takes no space.
 TEST(TorchFileTest, RecordsBeyondFourGigabytes) {
   constexpr std::int64_t kElements = std::int64_t{5} << 28;
   const TempDir dir;

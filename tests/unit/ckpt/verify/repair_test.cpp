@@ -103,7 +103,7 @@ TEST_F(RepairTest, ADamagedRecord) {
   change("__0_0.distcp", 30, "\x7f");
   EXPECT_THAT(findings(),
               ::testing::Contains(HasSubstr("broken: __0_0.distcp, bytes 0 to 128: an item record has "
-                                            "another checksum than it says")));
+                                            "the wrong checksum")));
 }
 
 TEST_F(RepairTest, ATruncatedFile) {

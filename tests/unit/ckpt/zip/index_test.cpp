@@ -25,7 +25,7 @@ std::string small_archive() {
   return read_file(dir / "a");
 }
 
-// Everything a reader does with an archive.
+// Does everything that a reader does with an archive.
 void read_all(const std::filesystem::path& path) {
   const File file = File::open_read(path);
   const FileWindow window(file, 0, file.size());
@@ -35,7 +35,7 @@ void read_all(const std::filesystem::path& path) {
 
 class ZipIndexTest : public ::testing::Test {
  protected:
-  // What reading the archive with `text` at `at` in place of what was there complains about.
+  // The error of reading the archive with its bytes at `at` replaced by `text`.
   std::string rejection(std::size_t at, std::string_view text) {
     std::string broken = archive_;
     broken.replace(at, text.size(), text);

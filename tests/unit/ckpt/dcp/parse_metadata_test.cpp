@@ -1,4 +1,4 @@
-#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 
 #include <gmock/gmock.h>
 
@@ -35,7 +35,7 @@ struct Sample {
   Dict storage{
       {place("w", size(Tuple{{0, 0}}), 0), place("w", size(Tuple{{1, 0}}), 100), place("g.0", None{}, 200)}};
   Value version = "1.0.0";
-  Value whole_properties = None{};  // If given, instead of `properties`.
+  Value whole_properties = None{};  // Replaces `properties` if it is not None.
   Value storage_meta = None{};
   pickle::Pairs extra = {};
   Value object = instance(Global(kModule, "BytesStorageMetadata"), Dict{});
@@ -153,7 +153,7 @@ TEST(DcpMetadataTest, RejectsUnknownEntriesAndPaths) {
   sample.planner = Dict{{{"w", Tuple{{1.5}}}}};
   EXPECT_THAT(sample.rejection(), HasSubstr("neither string nor integer"));
   sample.planner = Dict{{{"w", Tuple{{"v"}}}}};
-  EXPECT_THAT(sample.rejection(), HasSubstr("'w': its path in planner_data is another one, 'v'"));
+  EXPECT_THAT(sample.rejection(), HasSubstr("'w': planner_data gives it the path 'v'"));
   sample.planner = Dict{{{"w", Tuple{{"w"}}}, {"h.0", Tuple{{"h", 0}}}}};
   EXPECT_THAT(sample.rejection(),
               HasSubstr("'g.0': planner_data has no path of it, but paths of what is not"));
@@ -165,14 +165,14 @@ TEST(DcpMetadataTest, RejectsUnknownEntriesAndPaths) {
 }
 
 TEST(DcpMetadataTest, ReadsTheClassesOfOldVersions) {
-  // torch 2.1 and 2.2: properties of sharded tensors, whose memory format is an enum by value.
+  // torch 2.1 and 2.2 write properties of sharded tensors, whose memory format is an enum by value.
   const char* kOld = "torch.distributed._shard.sharded_tensor.metadata";
   const Value properties =
       instance(Global(kOld, "TensorProperties"),
                Tuple{{Global("torch", "float16"),
                       pickle::reduce(Global("torch.serialization", "_get_layout"), {"torch.strided"}), false,
                       pickle::reduce(Global(kOld, "MEM_FORMAT_ENCODING"), {0}), false}});
-  // And an enum by name: getattr(getattr(module, ...)), as some Pythons have it.
+  // Some versions of Python write an enum by name: getattr(getattr(module, ...)).
   const Value by_name =
       instance(Global(kModule, "TensorProperties"),
                Tuple{{Global("torch", "int8"), None{}, true,
@@ -197,7 +197,7 @@ TEST(DcpMetadataTest, WhatOnlyPythonNeedsMayBeAnything) {
       EXPECT_EQ(sample.parse().tensors.size(), 1U);
     }
   }
-  // Classes that are nobody's, more attributes, more planner data than there are entries, dangling places.
+  // Unknown classes, more attributes, more planner data than entries, and places without entries.
   sample.extra = {
       {"mcore_data", instance(Global("megatron.core", "Thing"), Dict{{{"a", Tuple{{1, None{}}}}}})}};
   sample.storage.items.push_back(Sample::place("gone", size(Tuple{{7}}), 0));
@@ -225,7 +225,7 @@ TEST(DcpMetadataTest, PlacesMayComeInAnyOrderAndTheLastCounts) {
 }
 
 TEST(DcpMetadataTest, RejectsSharedPartsThatWouldFillTheMemory) {
-  // 2,000 tensors that share one list of 20,000 chunks: 40 million of them from a megabyte or two.
+  // 2,000 tensors share one list of 20,000 chunks: 40 million chunks from a megabyte or two.
   std::string p = "\x80\x02"s;
   const auto text = [](const std::string& t) {
     return "X"s + static_cast<char>(t.size() & 0xff) + static_cast<char>(t.size() >> 8) + "\0\0"s + t;
@@ -252,9 +252,9 @@ TEST(DcpMetadataTest, RejectsSharedPartsThatWouldFillTheMemory) {
 }
 
 TEST(DcpMetadataTest, ReadsWhatProtocolFourSpellsOtherwise) {
-  // Of Python: pickle.dumps(Metadata({"w": TensorStorageMetadata(TensorProperties(torch.int8),
+  // The bytes of pickle.dumps(Metadata({"w": TensorStorageMetadata(TensorProperties(torch.int8),
   // torch.Size([2]), [ChunkStorageMetadata(torch.Size([0]), torch.Size([2]))])}, None, {MetadataIndex("w",
-  // [0], 0): _StorageInfo("f", 0, 9)}), 4), its last two fields left out.
+  // [0], 0): _StorageInfo("f", 0, 9)}), 4) in Python, without its last two fields.
   std::string p = "\x80\x04"s;
   const auto text = [](const std::string& t) { return "\x8c"s + static_cast<char>(t.size()) + t + "\x94"; };
   const auto global = [&](const std::string& module, const std::string& name) {
@@ -280,7 +280,7 @@ TEST(DcpMetadataTest, ReadsWhatProtocolFourSpellsOtherwise) {
   EXPECT_EQ(found.tensors[0].chunks[0].where.length, 9U);
 }
 
-// From a megabyte on, two threads read it.
+// Two threads read a `.metadata` of a megabyte or more.
 class LargeDcpMetadataTest : public ::testing::Test {
  protected:
   static constexpr int kRows = 500;

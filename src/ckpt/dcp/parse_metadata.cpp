@@ -1,4 +1,4 @@
-#include "ckpt/dcp/metadata.hpp"
+#include "ckpt/dcp/parse_metadata.hpp"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ using pickle::Field;
 using pickle::NodePairs;
 using pickle::NodeRef;
 
-// A second thread is worth its start from about here.
+// Smaller inputs are read by one thread: a second one would not be worth its start.
 constexpr std::size_t kFewBytes = std::size_t{1} << 20;
 
 void place_chunks(DcpTensor& tensor, DcpStorageData& places) {
@@ -35,8 +35,8 @@ void place_chunks(DcpTensor& tensor, DcpStorageData& places) {
       throw Error(ErrorKind::kCorrupt,
                   fmt::format("storage_data has no place for the chunk at {}", to_string(box.offsets)));
     }
-    // Several ranks may have an empty shard at one offset; then storage_data keeps the place of only one of
-    // them, or of a real chunk there.
+    // Several ranks may have an empty shard at one offset. Then storage_data keeps the place of only one of
+    // them, or of a chunk with elements there.
     if (!is_empty && box.numel() == 0) continue;
     chunks.set_place(i, *where);
     chunks.copy(i, kept++);
@@ -100,7 +100,7 @@ DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes) {
   } else {
     run_both(read_places, read_entries);
   }
-  document.reset();  // The largest part; what follows needs only the input.
+  document.reset();  // The document takes the most memory, and only its input is still needed.
 
   place_all(entries, *places, names);
   metadata.files.push_back(places->files());
