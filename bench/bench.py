@@ -6,7 +6,7 @@
     tools/dev bench ranks   (ranks.py: what a rank pays to build its part, against the number of ranks)
 
 Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
-RESULTS.md by hand, with hardware and commit.
+journal.md by hand, with hardware and commit; RESULTS.md has the current ones.
 """
 
 import argparse

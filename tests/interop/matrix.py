@@ -20,9 +20,11 @@ WRITES = "accel writes, Python reads"
 
 HEAD = f"""# Interop matrix
 
-Made by `tools/dev python tests/interop/matrix.py` from a run of the tests: each entry names the torch versions with which the tests of
-that cell passed, bit for bit. `FAILED` marks those with which they did not; an empty cell was not tried, or cannot be
-(safetensors has no complex32 and complex128). accelerate, safetensors and transformers are those of `tools/requirements.txt`.
+`tools/dev python tests/interop/matrix.py` runs the tests of the matrix and writes this file. Each
+cell names the torch versions with which its tests passed, with equal bits. `FAILED` marks the
+versions with which they did not pass. An empty cell was not tried, or is impossible: safetensors
+has no complex32 and complex128. The versions of accelerate, safetensors and transformers are those
+of `tools/requirements.txt`.
 """
 
 

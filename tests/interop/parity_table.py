@@ -172,18 +172,25 @@ def rounding(directory, name):
 
 HEAD = f"""# Parity with fully_shard
 
-Made by `tools/dev parity`: each model of the tests' zoo (small random ones from the real packages) is trained for {JOB['steps']}
-steps by accel and by Python with `fully_shard`, `torch.optim.AdamW` and Gloo, on the same batches, in fp32. An entry is the
-largest difference between the two losses in any step. It has to be below {BOUND:g}; `!` marks what is not, with in brackets by how
-much fully_shard differs from itself there if every weight is first multiplied by 1 + 2^-24 or 1 + 2^-23. An empty entry was not
-tried: accel refuses activation checkpointing for a unit that changes its argument in place.
+`tools/dev parity` makes this file. Each model of the tests' zoo (small random models from the real
+packages) is trained for {JOB['steps']} steps by accel and by Python, on the same batches, in fp32. Python
+uses `fully_shard`, `torch.optim.AdamW` and Gloo. A cell is the largest difference between the two
+losses in any step. It has to be below {BOUND:g}.
 
-"Rounding" is what one rounding error does to the model itself: by how much the losses of eager Python, in one process, differ at
-most if every weight is first multiplied by 1 + 2^-24. AdamW's first steps multiply it by thousands where BatchNorms have few
-values to go by and ReLUs are crossed. So the two kinds of ResNet have smaller learning rates than the 3e-3 of the others.
-ResNet18's is 1e-6: with 3e-3 its "rounding" is 9e-2. ResNet's is 1e-4: with 3e-3 on 3 ranks and with accumulation accel's losses
-differed by 4.3e-4, fully_shard's own by 4.3e-4 in the same steps if the weights were multiplied by 1 + 2^-23, and by 1.6e-3 if by
-1 + 2^-24.
+`!` marks a difference that is not below the bound. The number in brackets is the largest difference
+between `fully_shard` and itself if every weight is first multiplied by 1 + 2^-24 or 1 + 2^-23. An
+empty cell was not tried: accel refuses activation checkpointing for a unit that changes its
+argument in place.
+
+"Rounding" is the effect of one rounding error on the model itself: the largest difference of the
+losses of eager Python, in one process, if every weight is first multiplied by 1 + 2^-24. The first
+steps of AdamW multiply this error by thousands where BatchNorms have few values and ReLUs are
+crossed. So the two kinds of ResNet have smaller learning rates than the 3e-3 of the others:
+
+- ResNet18 has 1e-6. With 3e-3 its "rounding" is 9e-2.
+- ResNet has 1e-4. With 3e-3, on 3 ranks and with accumulation, accel's losses differed by 4.3e-4.
+  In the same steps `fully_shard` differed from itself by 4.3e-4 if the weights were multiplied by
+  1 + 2^-23, and by 1.6e-3 if they were multiplied by 1 + 2^-24.
 """
 
 
