@@ -60,7 +60,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
 bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
 
 /// What a backend is made of.
-struct Meeting {
+struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;
   Rank rank;                 ///< Within the group.
   std::vector<int> members;  ///< The ranks' numbers in the job, for messages.
@@ -69,13 +69,13 @@ struct Meeting {
   std::chrono::milliseconds timeout;
 };
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const Meeting& meeting) {
-  const Rank& rank = meeting.rank;
-  const auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
+c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request) {
+  const Rank& rank = request.rank;
+  const auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
   options->devices.push_back(is_loopback(rank.master_addr)
                                  ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                  : c10d::ProcessGroupGloo::createDefaultDevice());
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, rank.rank, rank.world_size, options);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(request.store, rank.rank, rank.world_size, options);
 }
 
 /// Memory is shared by ranks of one machine.
@@ -94,45 +94,45 @@ void require_shm_fits(const Rank& rank, at::Device device) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
+c10::intrusive_ptr<c10d::Backend> make_shm(const BackendRequest& request) {
   const auto options = c10::make_intrusive<ShmBackend::Options>();
-  options->timeout = meeting.timeout;
-  options->global_ranks_in_group.assign(meeting.members.begin(), meeting.members.end());
-  return ShmBackend::connect(meeting.store, meeting.rank.rank, meeting.rank.world_size, options);
+  options->timeout = request.timeout;
+  options->global_ranks_in_group.assign(request.members.begin(), request.members.end());
+  return ShmBackend::connect(request.store, request.rank.rank, request.rank.world_size, options);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const Meeting& meeting) {
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request) {
   return make_nccl(
-      {meeting.store, meeting.rank.rank, meeting.members, meeting.name, meeting.device, meeting.timeout});
+      {request.store, request.rank.rank, request.members, request.name, request.device, request.timeout});
 }
 
 /// The fastest that there is for the device: what a configuration without a backend gets.
-c10::intrusive_ptr<c10d::Backend> make_best(const Meeting& meeting) {
-  if (meeting.device.is_cuda()) return make_nccl_backend(meeting);
-  if (!is_one_machine(meeting.rank)) return make_gloo(meeting);
+c10::intrusive_ptr<c10d::Backend> make_best(const BackendRequest& request) {
+  if (request.device.is_cuda()) return make_nccl_backend(request);
+  if (!is_one_machine(request.rank)) return make_gloo(request);
   try {
-    return make_shm(meeting);
+    return make_shm(request);
   } catch (const Error& error) {
     // The same on every rank, so all go on with Gloo.
-    if (meeting.rank.rank == 0)
+    if (request.rank.rank == 0)
       log::warn(fmt::format("{}; the ranks use Gloo, which is slower", error.message()));
-    return make_gloo(meeting);
+    return make_gloo(request);
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend, const Meeting& meeting) {
+c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend, const BackendRequest& request) {
   switch (backend) {
     case core::Backend::kNccl:
-      return make_nccl_backend(meeting);
+      return make_nccl_backend(request);
     case core::Backend::kGloo:
-      if (meeting.device.is_cpu()) return make_gloo(meeting);
-      return c10::make_intrusive<HostStagedBackend>(make_gloo(meeting));
+      if (request.device.is_cpu()) return make_gloo(request);
+      return c10::make_intrusive<HostStagedBackend>(make_gloo(request));
     case core::Backend::kShm:
-      return make_shm(meeting);
+      return make_shm(request);
     case core::Backend::kAuto:
       break;
   }
-  return make_best(meeting);
+  return make_best(request);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "train/c10d/shm_meeting.hpp"
+#include "train/c10d/shm_rendezvous.hpp"
 
 namespace accel::train {
 namespace {
@@ -171,9 +171,10 @@ class ShmBackend::ShmWork : public c10d::Work {
 c10::intrusive_ptr<ShmBackend> ShmBackend::connect(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                    int size, const c10::intrusive_ptr<Options>& options) {
   auto used = options ? options : c10::make_intrusive<Options>();
-  ShmMeeting meeting = meet_on_this_machine(*store, rank, size, Lockstep::shared_bytes(size, used->geometry));
-  return c10::make_intrusive<ShmBackend>(rank, size, std::move(used), std::move(meeting.segment),
-                                         std::move(meeting.peers));
+  ShmRendezvous rendezvous =
+      rendezvous_on_this_machine(*store, rank, size, Lockstep::shared_bytes(size, used->geometry));
+  return c10::make_intrusive<ShmBackend>(rank, size, std::move(used), std::move(rendezvous.segment),
+                                         std::move(rendezvous.peers));
 }
 
 ShmBackend::ShmBackend(int rank, int size, c10::intrusive_ptr<Options> options, SharedSegment segment,

@@ -15,7 +15,7 @@
 
 #include "base/error.hpp"
 #include "ranks_as_threads.hpp"
-#include "train/c10d/shm_meeting.hpp"
+#include "train/c10d/shm_rendezvous.hpp"
 
 namespace accel::train {
 namespace {
@@ -405,7 +405,7 @@ TEST(ShmBackendTest, RefusesWhatItCannotDo) {
   });
 }
 
-TEST(ShmMeetingTest, IfOneCannotAllThrowTheSame) {
+TEST(ShmRendezvousTest, IfOneCannotAllThrowTheSame) {
   // Rank 1 says what a rank on another machine would.
   const Store store = c10::make_intrusive<c10d::HashStore>();
   ProcessIdentity elsewhere = ProcessIdentity::self();
@@ -415,7 +415,7 @@ TEST(ShmMeetingTest, IfOneCannotAllThrowTheSame) {
   const std::string refusal = "!rank 0 is on another machine";
   store->set("shm/found/1", std::vector<std::uint8_t>(refusal.begin(), refusal.end()));
   try {
-    meet_on_this_machine(*store, 0, 2, 4096);
+    rendezvous_on_this_machine(*store, 0, 2, 4096);
     ADD_FAILURE() << "rank 1 is elsewhere";
   } catch (const Error& error) {
     EXPECT_EQ(error.message(), "rank 0 cannot share memory with the others: rank 1 is on another machine");

@@ -1,4 +1,4 @@
-#include "train/c10d/shm_meeting.hpp"
+#include "train/c10d/shm_rendezvous.hpp"
 
 #include <fmt/format.h>
 
@@ -49,10 +49,10 @@ std::string said_by(Say say) {
 
 }  // namespace
 
-ShmMeeting meet_on_this_machine(c10d::Store& store, int rank, int size, std::size_t bytes) {
+ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size, std::size_t bytes) {
   std::optional<SharedSegment> segment;
   // First who everyone is; from rank 0 also where the memory is.
-  const std::vector<std::string> introductions =
+  const std::vector<std::string> identities =
       exchange(store, "identity", rank, size, said_by([&]() -> std::string {
                  std::string text = ProcessIdentity::self().text();
                  if (rank == 0) text += '\n' + segment.emplace(SharedSegment::create(bytes)).address();
@@ -62,10 +62,10 @@ ShmMeeting meet_on_this_machine(c10d::Store& store, int rank, int size, std::siz
   // Then whether all have found each other. The address stays open until they have.
   exchange(store, "found", rank, size, said_by([&]() -> std::string {
              std::vector<ProcessIdentity> processes;
-             for (const std::string& introduction : introductions)
-               processes.push_back(ProcessIdentity::from(introduction));
+             for (const std::string& identity : identities)
+               processes.push_back(ProcessIdentity::from(identity));
              peers = PeerWatch(processes, rank);
-             const std::string& first = introductions.front();
+             const std::string& first = identities.front();
              if (rank != 0) segment = SharedSegment::open(first.substr(first.find('\n') + 1));
              return "";
            }));

@@ -8,7 +8,7 @@
 namespace accel::train {
 
 /// What a rank needs to pass data to the others of its machine.
-struct ShmMeeting {
+struct ShmRendezvous {
   SharedSegment segment;
   PeerWatch peers;
 };
@@ -16,6 +16,6 @@ struct ShmMeeting {
 /// Meets the other ranks through `store`, shares `bytes` of memory with them and watches their processes.
 /// Collective. If one rank cannot, every rank throws the same Error of kind kFailure, so that all may take
 /// another way.
-ShmMeeting meet_on_this_machine(c10d::Store& store, int rank, int size, std::size_t bytes);
+ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size, std::size_t bytes);
 
 }  // namespace accel::train
