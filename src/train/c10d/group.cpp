@@ -206,7 +206,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
   // Ranks of one machine have neighbouring numbers, so its first one names it.
   const std::string machine =
       place_.local_world_size == 0 ? "" : std::to_string(place_.rank - place_.local_rank);
-  const std::vector<std::string> machines = group.exchange(machine);
+  const std::vector<std::string> machines = group.all_gather_object(machine);
   Rank rank = place_;
   rank.rank = group.rank_;
   rank.world_size = group.size_;
@@ -333,10 +333,10 @@ void Group::shut_down() {
   }
 }
 
-std::vector<std::string> Group::exchange(const std::string& text) {
+std::vector<std::string> Group::all_gather_object(const std::string& text) {
   if (size_ == 1) return {text};
-  const std::int64_t round = exchanges_++;
-  const auto key = [&](int rank) { return fmt::format("accel/exchange/{}/{}", round, rank); };
+  const std::int64_t round = object_gathers_++;
+  const auto key = [&](int rank) { return fmt::format("accel/all_gather_object/{}/{}", round, rank); };
   store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
   std::vector<std::string> all;
   for (int rank = 0; rank < size_; ++rank) {

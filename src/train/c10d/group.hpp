@@ -63,12 +63,12 @@ class Group {
  public:
   /// Meets the other ranks; rank 0 hosts the store on the master port. A backend that does not suit the
   /// device or the machines is an Error of kind kUsage. `timeout` is how long a rank waits for the others
-  /// afterwards, be it in a collective of any backend or in exchange(); to meet it waits 5 minutes.
+  /// afterwards, be it in a collective of any backend or in all_gather_object(); to meet it waits 5 minutes.
   static Group connect(const Rank& rank, core::Backend backend, at::Device device,
                        std::chrono::milliseconds timeout = kCollectiveTimeout);
 
   /// A group over a backend that somebody else made, whose rank and size it has; without a store, so
-  /// exchange() must not be called.
+  /// all_gather_object() must not be called.
   static Group over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device);
 
   Group(Group&&) noexcept;
@@ -109,9 +109,10 @@ class Group {
   /// way. NCCL says good-bye here; a group that is only destroyed tears its connections down, as after an
   /// error. What goes wrong in it is a warning, for all is done. Collective; no other function follows.
   void shut_down();
-  /// Every rank gets every rank's `text`, in rank order. Through the store, so for small texts at few
-  /// moments. A rank whose text does not come within the time-out is an Error that names it.
-  std::vector<std::string> exchange(const std::string& text);
+  /// Every rank gets every rank's `text`, in rank order: torch's all_gather_object, whose objects are strings
+  /// here. The strings go through the store, so they should be small and few. A rank whose string does not
+  /// arrive within the time-out is an Error that names it. Collective.
+  std::vector<std::string> all_gather_object(const std::string& text);
 
  private:
   Group();
@@ -125,7 +126,7 @@ class Group {
   std::chrono::milliseconds timeout_ = kCollectiveTimeout;
   std::vector<int> members_;  ///< Their ranks in the job.
   bool has_average_ = false;
-  std::int64_t exchanges_ = 0;
+  std::int64_t object_gathers_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::Backend> backend_;
 };

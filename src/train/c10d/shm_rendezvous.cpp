@@ -17,8 +17,8 @@ namespace {
 constexpr char kRefusal = '!';
 
 /// Every rank's `text`, by rank. Throws if one is a refusal.
-std::vector<std::string> exchange(c10d::Store& store, const char* round, int rank, int size,
-                                  const std::string& text) {
+std::vector<std::string> all_gather_object(c10d::Store& store, const char* round, int rank, int size,
+                                           const std::string& text) {
   const auto key = [&](int of) { return fmt::format("shm/{}/{}", round, of); };
   store.set(key(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
   std::vector<std::string> all;
@@ -53,22 +53,23 @@ ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size,
   std::optional<SharedSegment> segment;
   // First who everyone is; from rank 0 also where the memory is.
   const std::vector<std::string> identities =
-      exchange(store, "identity", rank, size, said_by([&]() -> std::string {
-                 std::string text = ProcessIdentity::self().text();
-                 if (rank == 0) text += '\n' + segment.emplace(SharedSegment::create(bytes)).address();
-                 return text;
-               }));
+      all_gather_object(store, "identity", rank, size, said_by([&]() -> std::string {
+                          std::string text = ProcessIdentity::self().text();
+                          if (rank == 0)
+                            text += '\n' + segment.emplace(SharedSegment::create(bytes)).address();
+                          return text;
+                        }));
   PeerWatch peers;
   // Then whether all have found each other. The address stays open until they have.
-  exchange(store, "found", rank, size, said_by([&]() -> std::string {
-             std::vector<ProcessIdentity> processes;
-             for (const std::string& identity : identities)
-               processes.push_back(ProcessIdentity::from(identity));
-             peers = PeerWatch(processes, rank);
-             const std::string& first = identities.front();
-             if (rank != 0) segment = SharedSegment::open(first.substr(first.find('\n') + 1));
-             return "";
-           }));
+  all_gather_object(store, "found", rank, size, said_by([&]() -> std::string {
+                      std::vector<ProcessIdentity> processes;
+                      for (const std::string& identity : identities)
+                        processes.push_back(ProcessIdentity::from(identity));
+                      peers = PeerWatch(processes, rank);
+                      const std::string& first = identities.front();
+                      if (rank != 0) segment = SharedSegment::open(first.substr(first.find('\n') + 1));
+                      return "";
+                    }));
   segment->close_address();
   return {std::move(*segment), std::move(peers)};
 }

@@ -132,7 +132,7 @@ class SaveParts {
 
   /// What `part` returns on each rank, in rank order.
   std::vector<json> on_every_rank(const std::function<json()>& part) {
-    return finish(group_.exchange(run(part)));
+    return finish(group_.all_gather_object(run(part)));
   }
 
   /// `part` runs on rank 0 alone, and the others wait for it.

@@ -69,8 +69,8 @@ void expect_collectives(Group& group) {
   EXPECT_EQ(group.broadcast_bytes(bytes), std::vector<std::byte>(1000, std::byte{1}));
   EXPECT_TRUE(group.broadcast_bytes({}).empty());
 
-  EXPECT_EQ(group.exchange(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(group.exchange(""), (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(group.all_gather_object(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(group.all_gather_object(""), (std::vector<std::string>{"", ""}));
 }
 
 TEST(GroupTest, CollectivesOverGloo) {
@@ -157,7 +157,7 @@ TEST(GroupTest, OneRankNeedsNoBackend) {
   at::Tensor out = at::empty({2});
   group.all_gather(out, at::ones({2})).wait();
   EXPECT_TRUE(at::equal(out, at::ones({2})));
-  EXPECT_EQ(group.exchange("x"), std::vector<std::string>{"x"});
+  EXPECT_EQ(group.all_gather_object("x"), std::vector<std::string>{"x"});
 }
 
 TEST(RankTest, ComesFromTorchrunsVariables) {
@@ -217,7 +217,7 @@ std::string error_of_waiting(core::Backend backend, const std::function<void(Gro
 TEST(GroupTest, OneTimeoutIsForStringsAndForCollectivesOfEveryBackend) {
   const auto start = std::chrono::steady_clock::now();
   const std::string strings =
-      error_of_waiting(core::Backend::kShm, [](Group& group) { (void)group.exchange("x"); });
+      error_of_waiting(core::Backend::kShm, [](Group& group) { (void)group.all_gather_object("x"); });
   EXPECT_TRUE(strings.starts_with("rank 0 heard nothing from rank 1 within 2 s: ")) << strings;
   const std::string shm = error_of_waiting(core::Backend::kShm, [](Group& group) { group.barrier(); });
   EXPECT_NE(shm.find("rank 1 did not come within 2 s"), std::string::npos) << shm;
