@@ -15,7 +15,7 @@
 #include "plan/unit_plan.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/c10d/mesh_groups.hpp"
-#include "train/device/kept_tensors.hpp"
+#include "train/device/saved_activations.hpp"
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 #include "train/graph/autocast.hpp"
@@ -89,7 +89,7 @@ class Unit final : public UnitHooks {
   /// The outermost call only: a method that the module calls on itself runs again with it.
   [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
   /// Inside a unit that runs again backward follows at once.
-  [[nodiscard]] KeptOfUnit* kept() override {
+  [[nodiscard]] UnitActivations* kept() override {
     return options_.kept != nullptr && step_.recomputing.empty() ? &kept_ : nullptr;
   }
   [[nodiscard]] std::shared_ptr<const ModuleState> state() const override { return state_; }
@@ -152,7 +152,7 @@ class Unit final : public UnitHooks {
   std::optional<std::size_t> place_;      ///< In StepState::order.
   std::optional<std::size_t> end_place_;  ///< In StepState::ends.
   std::size_t inner_end_ = 0;  ///< Behind the units that are called inside it, which follow it in the order.
-  KeptOfUnit kept_;
+  UnitActivations kept_;
   std::optional<WithoutAutocast> without_autocast_;
   using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
   std::vector<std::pair<WeakTensor, unsigned>> leaf_hooks_;  ///< Of this micro-step, by their places.

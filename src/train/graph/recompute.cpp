@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "train/device/kept_tensors.hpp"
+#include "train/device/saved_activations.hpp"
 #include "train/graph/autocast.hpp"
 #include "train/graph/executor.hpp"
 #include "train/graph/module_state.hpp"
@@ -55,7 +55,8 @@ struct Call final : torch::CustomClassHolder {
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
   AutocastState autocast;
-  std::shared_ptr<KeptTensors> kept;  ///< The tensors of the arguments, if autograd does not save them.
+  std::shared_ptr<OffloadedActivations>
+      kept;  ///< The tensors of the arguments, if autograd does not save them.
 
   /// After backward: what the state holds of this call must not lead back here any more.
   void let_go() {
@@ -214,7 +215,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
 
     const at::Device device = call->hooks->device();
     call->random = RandomState::now(device);
-    if (KeptOfUnit* kept = call->hooks->kept()) call->kept = kept->keep(inputs);
+    if (UnitActivations* kept = call->hooks->kept()) call->kept = kept->offload(inputs);
     call->autocast = AutocastState::now(device.type());
     const ModuleState& state = *call->state;
     call->before.emplace(state);
@@ -241,7 +242,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     call->result = map_tensors(result, add_output);
     for (const std::size_t slot : call->kept_slots) add_output(state.slots()[slot].value().toTensor());
     if (call->kept != nullptr) {
-      call->kept->let_go();  // Copied while the body ran.
+      call->kept->release();  // Copied while the body ran.
     } else {
       context->save_for_backward(variable_list(inputs.begin(), inputs.end()));
     }

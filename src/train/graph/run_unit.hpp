@@ -11,7 +11,7 @@
 
 namespace accel::train {
 
-class KeptOfUnit;
+class UnitActivations;
 class ModuleState;
 
 /// What happens around each call of a wrapped unit's method. Both run on the thread that runs the graph.
@@ -31,7 +31,7 @@ class UnitHooks {
   /// Whether calls keep only their arguments, and run once more in backward (graph/recompute.hpp).
   [[nodiscard]] virtual bool recomputes() const { return false; }
   /// Where such a call keeps them in between; null: where they are.
-  [[nodiscard]] virtual KeptOfUnit* kept() { return nullptr; }
+  [[nodiscard]] virtual UnitActivations* kept() { return nullptr; }
   /// On which the module computes: whose random numbers and autocast the second run sets.
   [[nodiscard]] virtual c10::Device device() const { return c10::kCPU; }
   /// What its methods may change of the module; null: not known.
