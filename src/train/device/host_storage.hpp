@@ -15,7 +15,7 @@ class HostStorage : public StorageDevice {
   /// `compute` must be of a kind that has streams, and be the current device.
   explicit HostStorage(at::Device compute);
 
-  [[nodiscard]] bool is_apart() const override { return true; }
+  [[nodiscard]] bool is_offloaded() const override { return true; }
   using StorageDevice::empty;
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override;
   std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override;

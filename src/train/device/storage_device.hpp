@@ -42,8 +42,8 @@ class StorageDevice {
   virtual ~StorageDevice() = default;
 
   [[nodiscard]] at::Device compute() const { return compute_; }
-  /// Whether what lies here must be copied before it can be computed with.
-  [[nodiscard]] virtual bool is_apart() const = 0;
+  /// Whether tensors of this storage must be copied to the computing device before they are used there.
+  [[nodiscard]] virtual bool is_offloaded() const = 0;
   /// An uninitialised tensor here. No memory left is an Error of kind kFailure.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) = 0;
   at::Tensor empty(std::int64_t numel, at::ScalarType dtype) { return empty({numel}, {1}, dtype); }

@@ -18,7 +18,7 @@ FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
       trainable_(trainable),
       pool_(std::move(pool)),
       storage_(std::move(storage)),
-      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
+      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
   shard_ = storage_->empty(layout_.shard_numel, dtypes_.shard).zero_();
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
   const c10::Storage memory = is_alias_ ? shard_.storage()
@@ -51,7 +51,7 @@ void FlatBuffer::start_unshard(const MeshGroups& groups) {
 // In the dtype of the unsharded parameters, so that half of the bytes travel if it has half of them: the
 // shard is cast to where it belongs, and gathered from there. So it is if it comes from elsewhere.
 void FlatBuffer::gather_shard(Group& group) {
-  if (dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
+  if (dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
     gather_ = group.all_gather(full_, shard_);
     return;
   }
@@ -174,7 +174,7 @@ void FlatBuffer::finish_average() {
 void FlatBuffer::settle_gradient() {
   const at::NoGradGuard no_grad;
   mean_.end(gradient_);
-  if (!storage_->is_apart()) {
+  if (!storage_->is_offloaded()) {
     gradient_ = gradient_.to(dtypes_.shard);
     return;
   }

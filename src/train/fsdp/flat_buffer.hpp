@@ -83,7 +83,7 @@ class FlatBuffer {
   /// let_go_of_reduced() must follow, and StorageDevice::synchronize() before the gradient is read.
   void settle_gradient();
   void let_go_of_reduced();
-  [[nodiscard]] bool is_stored_apart() const { return storage_->is_apart(); }
+  [[nodiscard]] bool is_stored_apart() const { return storage_->is_offloaded(); }
   [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
   /// The gradient of this rank's shard after all these, until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }

@@ -14,14 +14,14 @@
 
 namespace accel::train::testing {
 
-/// A storage apart on the CPU whose copies happen as late as those of a GPU may: the target holds garbage
-/// until somebody joins or waits, and what was stored is there for the host's eyes not before it has waited.
-/// A source that the host changes before it has waited is an error.
+/// An offloaded storage on the CPU whose copies happen as late as those of a GPU may: the target holds
+/// garbage until somebody joins or waits, and what was stored is there for the host's eyes not before it has
+/// waited. A source that the host changes before it has waited is an error.
 class LateStorage final : public StorageDevice {
  public:
   LateStorage() : StorageDevice(at::kCPU) {}
 
-  [[nodiscard]] bool is_apart() const override { return true; }
+  [[nodiscard]] bool is_offloaded() const override { return true; }
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override {
     at::Tensor tensor = at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype));
     spoil(tensor);
