@@ -32,8 +32,8 @@ class StreamCopy final : public Copy {
     done_.record(lane_);
   }
 
-  void join() override { done_.block(current_stream(lane_.device())); }
-  void wait() override { done_.synchronize(); }
+  void wait_on_stream() override { done_.block(current_stream(lane_.device())); }
+  void synchronize() override { done_.synchronize(); }
   void then(const std::function<void()>& work) override {
     const c10::StreamGuard guard(lane_);
     work();

@@ -57,7 +57,7 @@ OffloadedActivations::OffloadedActivations(std::shared_ptr<StorageDevice> storag
 OffloadedActivations::~OffloadedActivations() {
   try {
     for (const Entry& entry : entries_) {
-      if (entry.copy != nullptr) entry.copy->join();
+      if (entry.copy != nullptr) entry.copy->wait_on_stream();
     }
   } catch (const std::exception&) {  // The device has failed, which whoever waits for it is told.
   }
@@ -66,7 +66,7 @@ OffloadedActivations::~OffloadedActivations() {
 void OffloadedActivations::release() {
   for (Entry& entry : entries_) {
     if (entry.copy == nullptr) continue;
-    std::exchange(entry.copy, nullptr)->join();
+    std::exchange(entry.copy, nullptr)->wait_on_stream();
     entry.original.reset();
   }
 }
@@ -97,7 +97,7 @@ std::vector<at::Tensor> OffloadedActivations::take() {
       tensors.push_back(first.original.detach());
       continue;
     }
-    if (entry.copy != nullptr) std::exchange(entry.copy, nullptr)->join();
+    if (entry.copy != nullptr) std::exchange(entry.copy, nullptr)->wait_on_stream();
     tensors.push_back(first.back.expand(first.sizes).detach());
   }
   for (Entry& entry : entries_) entry.back.reset();

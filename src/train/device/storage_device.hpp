@@ -7,8 +7,9 @@
 
 namespace accel::train {
 
-/// A copy between the device that computes and the storage, perhaps still under way. Until one of join() and
-/// wait() has been called both its tensors must stay as they are, memory and values.
+/// A copy between the computing device and the storage, which may still be in progress. Until
+/// wait_on_stream() or synchronize() has been called, the memory and the values of both tensors must not
+/// change.
 class Copy {
  public:
   Copy() = default;
@@ -16,12 +17,12 @@ class Copy {
   Copy& operator=(const Copy&) = delete;
   virtual ~Copy() = default;
 
-  /// What the current stream is given from now on happens after the copy. The host does not wait.
-  virtual void join() {}
-  /// Returns when the copy is done: before the host reads what was copied, or changes where it came from.
-  virtual void wait() {}
-  /// Calls `work`, what it gives to the device, a collective for example, happens after the copy, and not
-  /// after what else the current stream has to do.
+  /// Orders later work of the current stream after the copy. Does not block the host.
+  virtual void wait_on_stream() {}
+  /// Blocks the host until the copy is done. Needed before the host reads the target or changes the source.
+  virtual void synchronize() {}
+  /// Calls `work`. What `work` gives to the device, for example a collective, is ordered after the copy and
+  /// not after other work of the current stream.
   virtual void then(const std::function<void()>& work) { work(); }
 };
 

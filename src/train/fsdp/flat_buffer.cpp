@@ -63,7 +63,7 @@ void FlatBuffer::gather_shard(Group& group) {
 
 void FlatBuffer::wait_for_gather() {
   gather_.wait();
-  if (fetch_ != nullptr) std::exchange(fetch_, nullptr)->join();
+  if (fetch_ != nullptr) std::exchange(fetch_, nullptr)->wait_on_stream();
 }
 
 void FlatBuffer::finish_unshard() {
@@ -184,7 +184,7 @@ void FlatBuffer::settle_gradient() {
 }
 
 void FlatBuffer::let_go_of_reduced() {
-  if (store_ != nullptr) std::exchange(store_, nullptr)->join();
+  if (store_ != nullptr) std::exchange(store_, nullptr)->wait_on_stream();
   reduced_.reset();
 }
 

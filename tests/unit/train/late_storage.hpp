@@ -14,9 +14,9 @@
 
 namespace accel::train::testing {
 
-/// An offloaded storage on the CPU whose copies happen as late as those of a GPU may: the target holds
-/// garbage until somebody joins or waits, and what was stored is there for the host's eyes not before it has
-/// waited. A source that the host changes before it has waited is an error.
+/// An offloaded storage on the CPU whose copies happen as late as a GPU's may: the target holds garbage until
+/// wait_on_stream() or synchronize(), and the host sees what was stored only after synchronize(). A source
+/// that the host changes before synchronize() is an error.
 class LateStorage final : public StorageDevice {
  public:
   LateStorage() : StorageDevice(at::kCPU) {}
@@ -55,8 +55,8 @@ class LateStorage final : public StorageDevice {
   class LateCopy final : public Copy {
    public:
     LateCopy(LateStorage& storage, Pending state) : storage_(storage), state_(std::move(state)) {}
-    void join() override { storage_.pass(state_); }
-    void wait() override { storage_.finish(state_); }
+    void wait_on_stream() override { storage_.pass(state_); }
+    void synchronize() override { storage_.finish(state_); }
     void then(const std::function<void()>& work) override {
       storage_.pass(state_);
       work();

@@ -92,10 +92,10 @@ TEST_F(HostStorageTest, CopiesBehindTheCurrentStreamOnAStreamForEachDirection) {
   const auto store = storage.store(host, device);
   EXPECT_THAT(told, ElementsAre("event 3 on 0", "2 waits for 3", "on 2", "event 4 on 2", "on 0"));
   told.clear();
-  fetch->join();
+  fetch->wait_on_stream();
   EXPECT_THAT(told, ElementsAre("0 waits for 2"));
   told.clear();
-  store->wait();
+  store->synchronize();
   EXPECT_THAT(told, ElementsAre("host waits for 4"));
 }
 

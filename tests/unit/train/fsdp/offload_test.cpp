@@ -214,7 +214,7 @@ TEST(StorageDeviceTest, OnCpuRanksTheHostIsWhereEverythingIs) {
   const auto host = StorageDevice::on_host(at::kCPU);
   EXPECT_FALSE(host->is_offloaded());
   const at::Tensor target = at::zeros({3}, at::kBFloat16);
-  host->fetch(target, at::full({3}, 1.5))->join();
+  host->fetch(target, at::full({3}, 1.5))->wait_on_stream();
   EXPECT_TRUE(target.equal(at::full({3}, 1.5, at::kBFloat16)));
 }
 
