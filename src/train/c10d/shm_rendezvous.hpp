@@ -7,15 +7,15 @@
 
 namespace accel::train {
 
-/// What a rank needs to pass data to the others of its machine.
+/// What the rendezvous gives a rank: the shared memory, and a watch on the other ranks' processes.
 struct ShmRendezvous {
   SharedSegment segment;
   PeerWatch peers;
 };
 
-/// Meets the other ranks through `store`, shares `bytes` of memory with them and watches their processes.
-/// Collective. If one rank cannot, every rank throws the same Error of kind kFailure, so that all may take
-/// another way.
+/// Rendezvous of the ranks of one machine through `store`. They share `bytes` of memory and watch each
+/// other's processes afterwards. If one rank fails, every rank throws the same Error of kind kFailure, so
+/// that all can use another backend. Collective.
 ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size, std::size_t bytes);
 
 }  // namespace accel::train

@@ -26,16 +26,18 @@ class Copy {
   virtual void then(const std::function<void()>& work) { work(); }
 };
 
-/// Where tensors lie while nothing is computed with them: shards, their gradients, the optimizer's state,
-/// and what units that run again keep for backward. The device that computes, or the memory of the host.
+/// The place of tensors while nothing is computed with them: shards, their gradients, the optimizer's state,
+/// and the saved activations of activation checkpointing. It is the computing device or the memory of the
+/// host.
 ///
-/// Copies begin when what the current stream has been given so far is done; those in one direction follow
-/// each other. Used by one thread at a time.
+/// A copy begins when the work that the current stream has been given so far is done. Copies in one direction
+/// run in order. Used by one thread at a time.
 class StorageDevice {
  public:
-  /// On `compute` itself: nothing needs to be copied, and copies are ordinary ones.
+  /// Returns storage on `compute` itself. Nothing is offloaded, and copies are ordinary ones.
   static std::shared_ptr<StorageDevice> beside(at::Device compute);
-  /// In pinned memory of the host. Where `compute` is the CPU that is where everything is: beside(compute).
+  /// Returns storage in pinned memory of the host. If `compute` is the CPU, this is beside(compute), because
+  /// its tensors are in the host's memory already.
   static std::shared_ptr<StorageDevice> on_host(at::Device compute);
 
   StorageDevice(const StorageDevice&) = delete;
@@ -45,14 +47,17 @@ class StorageDevice {
   [[nodiscard]] at::Device compute() const { return compute_; }
   /// Whether tensors of this storage must be copied to the computing device before they are used there.
   [[nodiscard]] virtual bool is_offloaded() const = 0;
-  /// An uninitialised tensor here. No memory left is an Error of kind kFailure.
+  /// Returns an uninitialised tensor in this storage. Lack of memory is an Error of kind kFailure.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) = 0;
   at::Tensor empty(std::int64_t numel, at::ScalarType dtype) { return empty({numel}, {1}, dtype); }
 
-  /// From here to `to` on the computing device, and the other way; converts if the dtypes differ.
+  /// Starts to copy `from`, which is in this storage, to `to` on the computing device. Converts if the dtypes
+  /// differ.
   virtual std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) = 0;
+  /// Starts to copy `from`, which is on the computing device, to `to` in this storage. Converts if the dtypes
+  /// differ.
   virtual std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) = 0;
-  /// Returns when all copies are done.
+  /// Blocks the host until all copies are done.
   virtual void synchronize() = 0;
 
  protected:
