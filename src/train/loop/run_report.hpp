@@ -15,27 +15,28 @@
 
 namespace accel::train {
 
-/// What a run says of itself: lines of the log and of metrics.jsonl. Rank 0 writes; the other ranks call the
-/// same functions, and nothing is written there.
+/// Writes what happens in a run to the log and to metrics.jsonl. All ranks call the same functions, but only
+/// rank 0 writes.
 class RunReport {
  public:
   RunReport(const core::Config& config, int rank, int world_size, at::Device device);
 
-  /// A line of the log.
+  /// Writes a line to the log.
   void say(const std::string& text) const;
-  /// The size of the model, of each rank's part, and where the parts lie.
+  /// Reports the size of the model and of each rank's part, and what is offloaded.
   void model(const ShardedModel& model) const;
-  /// The units that never ran and the trainable parameters that never had a gradient. A run in which no step
-  /// changed a weight is a warning.
+  /// Reports the units that never ran and the trainable parameters that never had a gradient. A run in which
+  /// no step changed a weight is a warning.
   void end_of_run(const ShardedModel& model, const AdamW& optimizer) const;
 
-  /// From here on time is counted.
+  /// Starts to count time.
   void start();
-  /// Counts a step; every training.log_every steps, and after the last, a line is written.
+  /// Counts a step. Writes a line after every training.log_every steps and after the last step.
   void step(std::int64_t step, const StepResult& result, double epoch,
             const std::optional<GradScaler>& scaler);
-  /// An evaluation has yielded `loss` and taken `seconds`, which count neither as time of a step.
+  /// Reports an evaluation that yielded `loss` and took `seconds`. These do not count as time of a step.
   void evaluation(std::int64_t step, double loss, double seconds);
+  /// Reports a checkpoint whose save took `seconds`. These do not count as time of a step.
   void saved(std::int64_t step, const std::filesystem::path& checkpoint, double seconds);
 
  private:
