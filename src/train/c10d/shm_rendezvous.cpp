@@ -13,10 +13,10 @@
 namespace accel::train {
 namespace {
 
-/// In front of what a rank says when it cannot take part.
+/// The first character of what a rank says when it cannot take part.
 constexpr char kRefusal = '!';
 
-/// Every rank's `text`, by rank. Throws if one is a refusal.
+/// Returns every rank's `text` in rank order. Throws if one of them is a refusal.
 std::vector<std::string> all_gather_object(c10d::Store& store, const char* round, int rank, int size,
                                            const std::string& text) {
   const auto key = [&](int of) { return fmt::format("shm/{}/{}", round, of); };
@@ -37,7 +37,7 @@ std::vector<std::string> all_gather_object(c10d::Store& store, const char* round
   return all;
 }
 
-/// What `say` returns, or the refusal for what it throws.
+/// Returns what `say` returns, or a refusal with the message of the Error that it throws.
 template <class Say>
 std::string said_by(Say say) {
   try {
@@ -51,7 +51,7 @@ std::string said_by(Say say) {
 
 ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size, std::size_t bytes) {
   std::optional<SharedSegment> segment;
-  // First who everyone is; from rank 0 also where the memory is.
+  // First round: the identity of every rank's process, and from rank 0 the address of the memory.
   const std::vector<std::string> identities =
       all_gather_object(store, "identity", rank, size, said_by([&]() -> std::string {
                           std::string text = ProcessIdentity::self().text();
@@ -60,7 +60,7 @@ ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size,
                           return text;
                         }));
   PeerWatch peers;
-  // Then whether all have found each other. The address stays open until they have.
+  // Second round: whether every rank has found the others. The address stays open until then.
   all_gather_object(store, "found", rank, size, said_by([&]() -> std::string {
                       std::vector<ProcessIdentity> processes;
                       for (const std::string& identity : identities)

@@ -18,7 +18,7 @@ bool can_move(const at::Tensor& tensor, const StorageDevice& storage) {
          !tensor.is_conj() && !tensor.is_neg() && tensor.numel() > 0;
 }
 
-/// Without what expand() repeats.
+/// Returns the part of `tensor` that expand() does not repeat.
 at::Tensor once(at::Tensor tensor) {
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
     if (tensor.stride(dim) == 0) tensor = tensor.narrow(dim, 0, 1);
@@ -59,7 +59,8 @@ OffloadedActivations::~OffloadedActivations() {
     for (const Entry& entry : entries_) {
       if (entry.copy != nullptr) entry.copy->wait_on_stream();
     }
-  } catch (const std::exception&) {  // The device has failed, which whoever waits for it is told.
+  } catch (const std::exception&) {
+    // The device has failed. Whoever waits for it gets the error.
   }
 }
 
@@ -92,8 +93,7 @@ std::vector<at::Tensor> OffloadedActivations::take() {
     const Entry& first = entries_[entry.same_as];
     if (!first.stored.defined()) {
       if (first.original._version() != first.version)
-        throw Error(ErrorKind::kUsage,
-                    "a tensor that is needed in backward was changed in place after forward");
+        throw Error(ErrorKind::kUsage, "a tensor that backward needs was changed in place after forward");
       tensors.push_back(first.original.detach());
       continue;
     }

@@ -116,7 +116,7 @@ TEST(GroupTest, SharedMemoryIsRefusedWhereItCannotBe) {
     return std::string("nothing");
   };
   EXPECT_EQ(refusal(testing::test_port(), 1, at::kCPU),
-            "backend: shm needs all 2 ranks on one machine, and 1 are on this");
+            "backend: shm needs all 2 ranks on one machine, found 1 on this one");
   EXPECT_EQ(refusal(testing::test_port(), 2, {at::kCUDA, 0}),
             "backend: shm is for CPU ranks, and this one has a GPU");
 }
@@ -218,7 +218,7 @@ TEST(GroupTest, OneTimeoutIsForStringsAndForCollectivesOfEveryBackend) {
   const auto start = std::chrono::steady_clock::now();
   const std::string strings =
       error_of_waiting(core::Backend::kShm, [](Group& group) { (void)group.all_gather_object("x"); });
-  EXPECT_TRUE(strings.starts_with("rank 0 heard nothing from rank 1 within 2 s: ")) << strings;
+  EXPECT_TRUE(strings.starts_with("rank 0 received nothing from rank 1 within 2 s: ")) << strings;
   const std::string shm = error_of_waiting(core::Backend::kShm, [](Group& group) { group.barrier(); });
   EXPECT_NE(shm.find("rank 1 did not come within 2 s"), std::string::npos) << shm;
   EXPECT_NE(error_of_waiting(core::Backend::kGloo, [](Group& group) { group.barrier(); }), "");

@@ -396,7 +396,7 @@ TEST(ShmBackendTest, RefusesWhatItCannotDo) {
               "shm: scatter: there is no rank 1 among 1");
     std::vector<std::vector<at::Tensor>> none;
     EXPECT_EQ(refusal([&] { ours.scatter(one, none, {})->wait(); }),
-              "shm: scatter: takes one list of 1 input tensors, from rank 0 alone");
+              "shm: scatter: takes one list of 1 input tensors, from rank 0 only");
     parts = {{at::ones({3})}};
     EXPECT_EQ(refusal([&] { ours.scatter(one, parts, {})->wait(); }),
               "shm: scatter: 2 elements are not 1 ranks' parts of 3");
