@@ -27,10 +27,11 @@ struct LlmcKind {
 };
 constexpr std::array<LlmcKind, 2> kLlmcKinds = {{{20240520, 1, 2}, {20240801, 7, 4}}};
 
-/// First bytes that only files of one format have, and names that such files carry.
+/// A format that is not tokens or text: the first bytes that only its files have, and the names of such
+/// files.
 struct KnownFormat {
   std::string_view title;
-  std::size_t offset;  ///< Where the magic stands.
+  std::size_t offset;  ///< The position of the magic bytes in the file.
   std::string_view magic;
   std::array<std::string_view, 4> extensions;
 };
@@ -72,7 +73,8 @@ bool is_safetensors(std::span<const std::byte> bytes) {
   return header >= 2 && header <= bytes.size() - 8 && text_of(bytes)[8] == '{';
 }
 
-/// Protocols 2 to 5: the opcode PROTO, then FRAME with its length, or the magic number of torch's old format.
+/// Whether this is a pickle of protocol 2 to 5: the opcode PROTO, then FRAME with its length, or the magic
+/// number of torch's old format.
 bool is_pickle(std::string_view text) {
   if (text.size() < 11 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
   if (text.substr(2).starts_with("\x8a\x0a\x6c\xfc\x9c\x46\xf9")) return true;
@@ -81,7 +83,7 @@ bool is_pickle(std::string_view text) {
   return text[2] == '\x95' && frame > 0 && frame <= text.size() - 11;
 }
 
-/// What the first bytes claim.
+/// Returns the format that the first bytes claim.
 std::optional<std::string_view> claimed_by_head(std::span<const std::byte> bytes) {
   const std::string_view text = text_of(bytes);
   for (const KnownFormat& format : kKnownFormats) {
@@ -95,7 +97,7 @@ std::optional<std::string_view> claimed_by_head(std::span<const std::byte> bytes
   return std::nullopt;
 }
 
-/// What the name claims.
+/// Returns the format that the name claims.
 std::optional<std::string_view> claimed_by_name(const std::string& extension) {
   for (const KnownFormat& format : kKnownFormats) {
     for (const std::string_view known : format.extensions) {
@@ -107,13 +109,13 @@ std::optional<std::string_view> claimed_by_name(const std::string& extension) {
 }
 
 /// Whether the first bytes are UTF-8 without control characters. Tokens of two or four bytes practically
-/// never are: small ones have bytes of zero.
+/// never are, because small tokens have zero bytes.
 bool looks_like_text(std::span<const std::byte> bytes) {
   constexpr std::size_t kExamined = 4096;
   constexpr std::size_t kFewest = 16;
   if (bytes.size() < kFewest) return false;
   const std::string_view text = text_of(bytes).substr(0, kExamined);
-  std::size_t follow = 0;  // Bytes that the character at hand still needs.
+  std::size_t follow = 0;  // Bytes that the current character still needs.
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (follow > 0) {
@@ -172,7 +174,8 @@ std::uint32_t byte_swapped(std::uint32_t word) {
   return (word >> 24) | ((word >> 8) & 0xff00U) | ((word << 8) & 0xff0000U) | (word << 24);
 }
 
-/// The encoding of llm.c's token file; nothing if the file does not begin with one of its magic numbers.
+/// Returns the encoding of llm.c's token file, or nullopt if the file does not begin with one of its magic
+/// numbers.
 std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
   if (bytes.size() < 4) return std::nullopt;
   const std::uint32_t magic = word_at(bytes, 0);
@@ -204,16 +207,17 @@ std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
   return TokenEncoding{kLlmcHeaderBytes, kind->token_bytes};
 }
 
-/// Token ids of uint32 are small numbers at every second place if they are read as uint16: zeros below 65536.
+/// Whether this looks like token ids of type uint32. Read as uint16, they have a small number at every second
+/// place, which is zero for ids below 65536.
 bool looks_like_u32(std::span<const std::byte> bytes) {
   constexpr std::uint32_t kFewHigh = 32;        // No vocabulary has 2 million tokens.
-  constexpr std::uint32_t kLeastLow = 1 << 15;  // With ids beyond 65535 the low halves are of all sizes.
+  constexpr std::uint32_t kLeastLow = 1 << 15;  // If ids exceed 65535, the low halves have all sizes.
   constexpr std::size_t kExamined = 4096;
   const std::size_t words = bytes.size() / 4;
   if (words < 16 || bytes.size() % 4 != 0) return false;
   std::uint32_t most_high = 0;
   std::uint32_t most_low = 0;
-  // Over the whole file, since it may begin with padding.
+  // The whole file is sampled, because it may begin with padding.
   const std::size_t step = std::max<std::size_t>(words / kExamined, 1);
   for (std::size_t i = 0; i < words; i += step) {
     most_high = std::max(most_high, word_at(bytes, i) >> 16);
@@ -234,7 +238,7 @@ TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<con
   return {0, 1};
 }
 
-/// Tokens without a header, which `dtype` asks for.
+/// Returns the encoding of tokens without a header, which `dtype` asks for.
 TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_view> claim,
                            const std::filesystem::path& path, std::span<const std::byte> bytes) {
   const std::string extension = path.extension().string();
@@ -262,7 +266,7 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
   const std::string extension = path.extension().string();
   const auto by_name = claimed_by_name(extension);
   const auto by_head = claimed_by_head(bytes);
-  // Text may have any name: in parallel corpora `.pt` is Portuguese.
+  // Text may have any name: in parallel corpora `.pt` means Portuguese.
   if (format != "text" && by_name && by_head != by_name) {
     const std::string found =
         by_head ? fmt::format("it begins as {}", *by_head) : "its first bytes are not those of one";
