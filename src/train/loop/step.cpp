@@ -27,7 +27,7 @@ constexpr std::int64_t kMostSkipped = 100;
 std::string hook_hint(const core::DdpConfig& ddp) {
   using core::CommHookType;
   if (ddp.comm_hook == CommHookType::kFp16 || ddp.comm_wrapper == CommHookType::kFp16)
-    return "training.ddp makes gradients float16, which ends at 65504: bf16 does not; ";
+    return "training.ddp casts gradients to float16, whose largest value is 65504; bf16 has a larger range; ";
   if (ddp.comm_hook == CommHookType::kPowerSgd && ddp.power_sgd.orthogonalization_epsilon == 0) {
     return "a parameter whose gradient is all 0 needs "
            "training.ddp.comm_state_option.orthogonalization_epsilon; ";
@@ -50,7 +50,7 @@ StepResult StepRunner::run(std::int64_t step) {
 StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
   const std::int64_t most = config_.gradient_accumulation_steps;
   MicroBatches done;
-  // The last group of an epoch may be shorter; the optimizer steps after it, too.
+  // The last step of an epoch may have fewer micro-batches.
   for (bool reduce = false; !reduce;) {
     const Batch batch = batches_.next();
     reduce = ++done.count == most || batches_.last_of_epoch();
@@ -90,7 +90,7 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
   result.loss = without_sign_of_nan(sums[0] / group_.size());
   // Every replica adds the same squares. The sum is over all ranks nevertheless, so that every rank has the
-  // same bits and clips alike.
+  // same bits and clips by the same factor.
   const double unscale = scaler_ ? scaler_->inverse() : 1;
   result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas) * unscale);
   return presence;
@@ -132,7 +132,7 @@ void StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) c
     throw Error(ErrorKind::kFailure,
                 fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
         .hint(
-            "is there a NaN in the data, or in what the model keeps in buffers? a smaller learning rate "
+            "is there a NaN in the data, or in a buffer of the model? a smaller learning rate "
             "may help");
   }
   if (group_.rank() == 0) log::warn(what + "; no weight is changed");

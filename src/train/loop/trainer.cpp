@@ -45,14 +45,15 @@ ShardingOptions sharding_options(const core::Config& config) {
   options.weights = {training.model.weights, training.model.init_std, training.seed,
                      training.model.broadcast_from_rank0};
   options.poison = std::getenv("ACCEL_POISON") != nullptr;
-  // What Accelerate runs with DistributedDataParallel.
+  // For these types Accelerate uses DistributedDataParallel, which broadcasts buffers.
   options.broadcast_buffers = config.distributed_type == core::DistributedType::kMultiCpu ||
                               config.distributed_type == core::DistributedType::kMultiGpu;
   options.ddp = training.ddp;
   return options;
 }
 
-/// The vocabulary by which the tokens of the data are checked; nothing if the model's graph does not show it.
+/// Returns the number of tokens that the model knows, for checks of the data, or nullopt if the model's graph
+/// does not show it.
 std::optional<std::int64_t> known_tokens(ModelFile& file, const core::ModelConfig& config) {
   const auto input = std::find(config.inputs.begin(), config.inputs.end(), "input_ids");
   if (input == config.inputs.end()) return std::nullopt;
@@ -110,7 +111,8 @@ class Trainer {
   }
 
  private:
-  /// Every device fails in its own way on a token that the model does not know, and no device names the file.
+  /// Makes the data refuse tokens that the model does not know. Without this check each device fails in its
+  /// own way, and none names the file.
   void check_tokens() {
     if (!vocabulary_) {
       log::debug("the model's graph does not show its vocabulary; tokens are not compared with it");
@@ -150,8 +152,8 @@ class Trainer {
   std::optional<TokenStream> eval_data_;
 };
 
-/// Rank 0 makes the run's directory ready before anyone writes into it. It is this run's alone: the launcher
-/// holds a lock.
+/// Prepares the run's directory on rank 0 before any rank writes into it. No other run uses it, because the
+/// launcher holds a lock.
 void prepare_output(const core::TrainingConfig& config) {
   make_directories(config.output_dir);
   ckpt::RunCheckpoints(config.output_dir / "checkpoints").sweep();
@@ -165,7 +167,7 @@ void train(const core::Config& config, const Rank& rank, at::Device device, Grou
   at::manual_seed(config.training->seed + static_cast<std::uint64_t>(rank.rank));
   if (group.rank() == 0) prepare_output(*config.training);
   group.barrier();
-  // Both are outside, so that nothing that ranks share ends before `guarded` has the error.
+  // Both are declared outside of the call, so that `guarded` gets an error before they are destroyed.
   std::optional<MeshGroups> groups;
   std::optional<Trainer> trainer;
   guarded([&] {
