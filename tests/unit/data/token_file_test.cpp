@@ -36,14 +36,14 @@ std::string npy(const std::string& descr, const std::string& payload, char versi
   return "\x93NUMPY"s + version + "\0\x76\0"s + header + payload;
 }
 
-/// Tokens as a vocabulary of 50,000 has them.
+/// Returns tokens of a vocabulary of 50,000.
 std::string tokens() {
   std::vector<std::uint16_t> values;
   for (std::uint32_t i = 0; i < 2000; ++i) values.push_back(static_cast<std::uint16_t>(i * 7919 % 50000));
   return bytes_of(values);
 }
 
-/// What the error says; empty if the file is taken.
+/// Returns the message of the error, or an empty text if the file is accepted.
 std::string refusal(const std::string& format, const std::string& dtype, const std::string& name,
                     std::string_view content) {
   try {

@@ -41,13 +41,13 @@ class LateStorage final : public StorageDevice {
 
   int fetched = 0;
   int stored = 0;
-  int overlapped = 0;  ///< Fetches behind which another one was under way already when they were needed.
+  int overlapped = 0;  ///< Fetches that were needed while a later fetch was in progress.
 
  private:
   struct State {
     at::Tensor to;
     at::Tensor from;
-    at::Tensor values;  ///< Of the source, once the device has passed the copy.
+    at::Tensor values;  ///< The source's values, once the device has passed the copy.
     bool to_host = false;
   };
   using Pending = std::shared_ptr<State>;
@@ -82,14 +82,14 @@ class LateStorage final : public StorageDevice {
     return std::make_unique<LateCopy>(*this, under_way_.back());
   }
 
-  /// The device has come past the copy.
+  /// Lets the device pass the copy.
   void pass(const Pending& state) {
     const at::NoGradGuard no_grad;
     if (state->values.defined()) return;
     state->values = state->from.clone();
     if (state->to_host) return state->from.reset();  // Its memory may be used for something else.
     for (const Pending& other : under_way_) {
-      // Stored there as far as the device knows.
+      // For the device the stored values are there already.
       if (other->to_host && other->values.defined() && other->to.is_same(state->from))
         state->values = other->values.clone();
     }
@@ -99,7 +99,7 @@ class LateStorage final : public StorageDevice {
     overlapped += std::any_of(under_way_.begin(), under_way_.end(), is_later) ? 1 : 0;
   }
 
-  /// The host knows that the copy is done, and so is what came before it in that direction.
+  /// Tells the host that the copy is done, and with it the earlier copies in that direction.
   void finish(const Pending last) {
     const at::NoGradGuard no_grad;
     if (std::find(under_way_.begin(), under_way_.end(), last) == under_way_.end()) return;

@@ -22,7 +22,7 @@
 namespace accel::train {
 namespace {
 
-/// Runs `body` as two ranks, each on a thread of its own; `local` of them are said to be on this machine.
+/// Runs `body` as two ranks, each on a thread of its own. `local` of them count as ranks of this machine.
 void on_two_ranks(int port, const std::function<void(Group&)>& body,
                   core::Backend backend = core::Backend::kGloo, int local = 2) {
   const auto run = [&](int number) {
@@ -137,7 +137,7 @@ TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
   });
 }
 
-// libtorch would ask DNS, which may take seconds, for every rank that connects.
+// libtorch would ask DNS for every rank that connects, which may take seconds.
 TEST(GroupTest, AddressesStayNumbers) {
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
@@ -184,7 +184,7 @@ TEST(RankTest, ComesFromTorchrunsVariables) {
   EXPECT_THROW(Rank::from_environment(), Error);
 }
 
-/// What rank 0 throws in `wait`, to which rank 1 does not come. The time-out is that of everything.
+/// Returns what rank 0 throws in `wait`, to which rank 1 does not come. All time-outs are the same.
 std::string error_of_waiting(core::Backend backend, const std::function<void(Group&)>& wait) {
   const int port = testing::test_port();
   std::atomic<bool> done = false;

@@ -1,4 +1,4 @@
-// The order of streams and events in which HostStorage copies, on a device that only writes it down.
+// The order of streams and events in which HostStorage copies, on a device that only records it.
 
 #include "train/device/host_storage.hpp"
 
@@ -27,7 +27,7 @@ void tell(std::string text) { told.push_back(std::move(text)); }
 
 c10::Stream stream_of(int id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
 
-/// A device with streams 1, 2, ... beside its default stream 0. There is none of it as far as libtorch asks.
+/// A device with streams 1, 2, ... beside its default stream 0. libtorch sees no device of this type.
 class Recorder final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kType; }
@@ -127,7 +127,7 @@ TEST_F(HostStorageTest, ConvertsOnTheWay) {
 TEST_F(HostStorageTest, WithoutPinnedMemorySaysSo) {
   HostStorage storage(kDevice);
   try {
-    (void)storage.empty(512, at::kFloat);  // There is no driver that could pin it.
+    (void)storage.empty(512, at::kFloat);  // No driver can pin memory here.
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(error.message().find("cannot get 2.05 kB of pinned host memory"), std::string::npos)
