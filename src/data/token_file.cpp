@@ -137,7 +137,7 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   if (bytes.size() < 12) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
   if (byte_at(6) < 1 || byte_at(6) > 3) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("the .npy format has version {}, known are 1 to 3", byte_at(6)));
+                fmt::format("the .npy format has version {}, supported are 1 to 3", byte_at(6)));
   }
   const bool wide = byte_at(6) >= 2;
   const std::size_t length = wide ? word_at(bytes, 2) : byte_at(8) + 256 * byte_at(9);
@@ -147,8 +147,8 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   const bool u16 = header.find("'descr': '<u2'") != std::string_view::npos;
   const bool u32 = header.find("'descr': '<u4'") != std::string_view::npos;
   if (!u16 && !u32) {
-    refuse(fmt::format("the .npy array is not of little-endian uint16 or uint32: {}", header),
-           "numpy.save(path, tokens.astype('<u4')) writes one that is");
+    refuse(fmt::format("the .npy array is not of type little-endian uint16 or uint32: {}", header),
+           "numpy.save(path, tokens.astype('<u4')) writes such an array");
   }
   const std::size_t shape = header.find("'shape': (");
   const std::size_t close = header.find(')', shape == std::string_view::npos ? 0 : shape);
@@ -163,7 +163,7 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   const bool parsed =
       std::from_chars(header.data() + digits, header.data() + header.size(), tokens).ec == std::errc();
   if (!parsed || tokens > payload || tokens * encoding.token_bytes != payload) {
-    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {}, the file holds {} bytes behind it",
+    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {}, but {} bytes follow it",
                                                header.substr(shape, close + 1 - shape), payload))
         .hint("the file may be truncated");
   }
@@ -184,24 +184,25 @@ std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
   });
   if (kind == kLlmcKinds.end()) return std::nullopt;
   if (kind->magic != magic)
-    throw Error(ErrorKind::kUsage, "llm.c's header is big-endian, and little-endian is read");
+    throw Error(ErrorKind::kUsage, "llm.c's header is big-endian, but only little-endian is supported");
   if (bytes.size() < kLlmcHeaderBytes) {
     throw Error(ErrorKind::kUsage, fmt::format("llm.c's header of {} bytes is truncated, the file has {}",
                                                kLlmcHeaderBytes, bytes.size()));
   }
   const std::uint32_t version = word_at(bytes, 1);
   if (version != kind->version) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("llm.c's header has magic {} and version {}, known are {} with version {} and "
-                            "{} with version {}",
-                            magic, version, kLlmcKinds[0].magic, kLlmcKinds[0].version, kLlmcKinds[1].magic,
-                            kLlmcKinds[1].version));
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("llm.c's header has magic {} and version {}, supported are {} with version {} and "
+                    "{} with version {}",
+                    magic, version, kLlmcKinds[0].magic, kLlmcKinds[0].version, kLlmcKinds[1].magic,
+                    kLlmcKinds[1].version));
   }
   const std::size_t said = word_at(bytes, 2);
   const std::size_t payload = bytes.size() - kLlmcHeaderBytes;
   if (said * kind->token_bytes != payload) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("its header says {} tokens of {} bytes, the file holds {} bytes behind it", said,
+                fmt::format("its header says {} tokens of {} bytes, but {} bytes follow it", said,
                             kind->token_bytes, payload));
   }
   return TokenEncoding{kLlmcHeaderBytes, kind->token_bytes};
@@ -229,11 +230,11 @@ bool looks_like_u32(std::span<const std::byte> bytes) {
 
 TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<const std::byte> bytes) {
   if (claim) {
-    refuse(fmt::format("'format: text' takes every byte for a token, but this is {}", *claim),
-           "give the text itself; tokens are read with format: tokens");
+    refuse(fmt::format("'format: text' reads every byte as a token, but this is {}", *claim),
+           "use a file of plain text; format: tokens reads tokens");
   }
   if (llmc_encoding(bytes))
-    refuse("'format: text' takes every byte for a token, but this is llm.c's token file",
+    refuse("'format: text' reads every byte as a token, but this is llm.c's token file",
            "use format: tokens");
   return {0, 1};
 }
@@ -245,17 +246,17 @@ TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_v
   const std::string asked = fmt::format("'dtype: {}' asks for tokens without a header", dtype);
   if (claim) {
     refuse(fmt::format("{}, but this is {}", asked, *claim),
-           "leave dtype out for .npy; convert files of other formats");
+           "omit dtype for .npy; convert files of other formats");
   }
   if (llmc_encoding(bytes))
-    refuse(fmt::format("{}, but this is llm.c's token file", asked), "leave dtype out: the header says it");
+    refuse(fmt::format("{}, but this is llm.c's token file", asked), "omit dtype: the header has it");
   const bool has_text_name =
       std::find(kTextExtensions.begin(), kTextExtensions.end(), extension) != kTextExtensions.end();
   if (has_text_name || looks_like_text(bytes))
     refuse(fmt::format("{}, but this is text", asked), "use format: text, or a tokenizer's output");
   if (dtype == "uint16" && looks_like_u32(bytes))
     refuse(fmt::format("{}, but this file looks like uint32", asked),
-           "set dtype: uint32, or save it as .npy, which says its type");
+           "set dtype: uint32, or save it as .npy, which stores the type");
   return {0, dtype == "uint32" ? 4U : 2U};
 }
 
@@ -268,10 +269,10 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
   const auto by_head = claimed_by_head(bytes);
   // Text may have any name: in parallel corpora `.pt` means Portuguese.
   if (format != "text" && by_name && by_head != by_name) {
-    const std::string found =
-        by_head ? fmt::format("it begins as {}", *by_head) : "its first bytes are not those of one";
+    const std::string found = by_head ? fmt::format("its first bytes are those of {}", *by_head)
+                                      : "its first bytes are not those of one";
     refuse(fmt::format("its name says that it is {}, but {}", *by_name, found),
-           "name the file after what it holds");
+           "give the file a name that fits its content");
   }
   if (format == "text") return text_encoding(by_head, bytes);
   if (format != "tokens") throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", format));
@@ -280,7 +281,7 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
   if (const auto encoding = llmc_encoding(bytes)) return *encoding;
   refuse(fmt::format("this is {}, neither .npy nor llm.c's token file",
                      by_head ? *by_head : "a file without a known header"),
-         "set dtype: uint16 or dtype: uint32 beside format: tokens if it holds tokens without a header");
+         "set dtype: uint16 or dtype: uint32 with format: tokens if it holds tokens without a header");
 }
 
 }  // namespace accel

@@ -121,12 +121,12 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
 
 void StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {
   const std::string what =
-      fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm);
+      fmt::format("step {}: the loss is {} and the gradient norm is {}", step, result.loss, result.grad_norm);
   if (!config_.skip_nonfinite) {
     throw Error(ErrorKind::kFailure, what)
         .hint(hook_hint(config_.ddp) +
               "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
-              "true goes on without such steps");
+              "true skips such steps");
   }
   if (skipped_in_a_row_ >= kMostSkipped) {
     throw Error(ErrorKind::kFailure,

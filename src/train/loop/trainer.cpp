@@ -115,7 +115,7 @@ class Trainer {
   /// own way, and none names the file.
   void check_tokens() {
     if (!vocabulary_) {
-      log::debug("the model's graph does not show its vocabulary; tokens are not compared with it");
+      log::debug("the model's graph does not show its vocabulary; tokens are not checked against it");
       return;
     }
     batches_.set_vocabulary(*vocabulary_);
