@@ -5,20 +5,20 @@
 
 namespace accel {
 
-/// Which samples of an epoch make up the batch of each rank at each micro-step.
+/// Which samples of an epoch make up the micro-batches of each rank.
 ///
-/// The epoch's samples, in order, are cut into batches; micro-step s on rank r takes batch s * world_size +
-/// r, as Accelerate's BatchSamplerShard does. With drop_last, batches that are short or that not every rank
-/// gets are dropped; without, they are completed from the epoch's start (Accelerate's even_batches).
+/// The epoch's samples, in order, are cut into batches. Micro-batch s of rank r is batch s * world_size + r,
+/// as in Accelerate's BatchSamplerShard. With drop_last, batches that are short or that not every rank gets
+/// are dropped. Without it, they are completed from the epoch's start (Accelerate's even_batches).
 struct BatchPlan {
   std::int64_t samples = 0;
-  std::int64_t batch_size = 1;  ///< Samples a rank and micro-step.
+  std::int64_t batch_size = 1;  ///< Samples in a rank's micro-batch.
   int world_size = 1;
   bool drop_last = true;
 
-  /// Micro-steps in an epoch; 0 if there are too few samples for one.
+  /// The micro-batches of each rank in an epoch, or 0 if there are too few samples for one.
   [[nodiscard]] std::int64_t steps() const;
-  /// Positions in the epoch's order (SampleOrder) of the batch of `rank` at micro-step `step`.
+  /// Positions in the epoch's order (SampleOrder) of the samples in micro-batch `step` of `rank`.
   [[nodiscard]] std::vector<std::int64_t> positions(std::int64_t step, int rank) const;
 };
 

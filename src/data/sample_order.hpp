@@ -13,10 +13,10 @@ namespace accel {
 /// cycle until it falls below `size` (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
 class SampleOrder {
  public:
-  /// shuffle false: the identity.
+  /// Without `shuffle` the order is the identity.
   SampleOrder(std::int64_t size, bool shuffle, std::uint64_t seed, std::int64_t epoch);
 
-  /// The sample at `position` of the epoch; position is in [0, size).
+  /// Returns the sample at `position` of the epoch. `position` is in [0, size).
   [[nodiscard]] std::int64_t at(std::int64_t position) const;
 
  private:

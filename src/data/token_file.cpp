@@ -27,10 +27,11 @@ struct LlmcKind {
 };
 constexpr std::array<LlmcKind, 2> kLlmcKinds = {{{20240520, 1, 2}, {20240801, 7, 4}}};
 
-/// First bytes that only files of one format have, and names that such files carry.
+/// A format that is not tokens or text: the first bytes that only its files have, and the names of such
+/// files.
 struct KnownFormat {
   std::string_view title;
-  std::size_t offset;  ///< Where the magic stands.
+  std::size_t offset;  ///< The position of the magic bytes in the file.
   std::string_view magic;
   std::array<std::string_view, 4> extensions;
 };
@@ -72,7 +73,8 @@ bool is_safetensors(std::span<const std::byte> bytes) {
   return header >= 2 && header <= bytes.size() - 8 && text_of(bytes)[8] == '{';
 }
 
-/// Protocols 2 to 5: the opcode PROTO, then FRAME with its length, or the magic number of torch's old format.
+/// Whether this is a pickle of protocol 2 to 5: the opcode PROTO, then FRAME with its length, or the magic
+/// number of torch's old format.
 bool is_pickle(std::string_view text) {
   if (text.size() < 11 || text[0] != '\x80' || text[1] < 2 || text[1] > 5) return false;
   if (text.substr(2).starts_with("\x8a\x0a\x6c\xfc\x9c\x46\xf9")) return true;
@@ -81,7 +83,7 @@ bool is_pickle(std::string_view text) {
   return text[2] == '\x95' && frame > 0 && frame <= text.size() - 11;
 }
 
-/// What the first bytes claim.
+/// Returns the format that the first bytes claim.
 std::optional<std::string_view> claimed_by_head(std::span<const std::byte> bytes) {
   const std::string_view text = text_of(bytes);
   for (const KnownFormat& format : kKnownFormats) {
@@ -95,7 +97,7 @@ std::optional<std::string_view> claimed_by_head(std::span<const std::byte> bytes
   return std::nullopt;
 }
 
-/// What the name claims.
+/// Returns the format that the name claims.
 std::optional<std::string_view> claimed_by_name(const std::string& extension) {
   for (const KnownFormat& format : kKnownFormats) {
     for (const std::string_view known : format.extensions) {
@@ -107,13 +109,13 @@ std::optional<std::string_view> claimed_by_name(const std::string& extension) {
 }
 
 /// Whether the first bytes are UTF-8 without control characters. Tokens of two or four bytes practically
-/// never are: small ones have bytes of zero.
+/// never are, because small tokens have zero bytes.
 bool looks_like_text(std::span<const std::byte> bytes) {
   constexpr std::size_t kExamined = 4096;
   constexpr std::size_t kFewest = 16;
   if (bytes.size() < kFewest) return false;
   const std::string_view text = text_of(bytes).substr(0, kExamined);
-  std::size_t follow = 0;  // Bytes that the character at hand still needs.
+  std::size_t follow = 0;  // Bytes that the current character still needs.
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (follow > 0) {
@@ -135,7 +137,7 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   if (bytes.size() < 12) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
   if (byte_at(6) < 1 || byte_at(6) > 3) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("the .npy format has version {}, known are 1 to 3", byte_at(6)));
+                fmt::format("the .npy format has version {}, supported are 1 to 3", byte_at(6)));
   }
   const bool wide = byte_at(6) >= 2;
   const std::size_t length = wide ? word_at(bytes, 2) : byte_at(8) + 256 * byte_at(9);
@@ -145,8 +147,8 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   const bool u16 = header.find("'descr': '<u2'") != std::string_view::npos;
   const bool u32 = header.find("'descr': '<u4'") != std::string_view::npos;
   if (!u16 && !u32) {
-    refuse(fmt::format("the .npy array is not of little-endian uint16 or uint32: {}", header),
-           "numpy.save(path, tokens.astype('<u4')) writes one that is");
+    refuse(fmt::format("the .npy array is not of type little-endian uint16 or uint32: {}", header),
+           "numpy.save(path, tokens.astype('<u4')) writes such an array");
   }
   const std::size_t shape = header.find("'shape': (");
   const std::size_t close = header.find(')', shape == std::string_view::npos ? 0 : shape);
@@ -161,7 +163,7 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   const bool parsed =
       std::from_chars(header.data() + digits, header.data() + header.size(), tokens).ec == std::errc();
   if (!parsed || tokens > payload || tokens * encoding.token_bytes != payload) {
-    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {}, the file holds {} bytes behind it",
+    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {}, but {} bytes follow it",
                                                header.substr(shape, close + 1 - shape), payload))
         .hint("the file may be truncated");
   }
@@ -172,7 +174,8 @@ std::uint32_t byte_swapped(std::uint32_t word) {
   return (word >> 24) | ((word >> 8) & 0xff00U) | ((word << 8) & 0xff0000U) | (word << 24);
 }
 
-/// The encoding of llm.c's token file; nothing if the file does not begin with one of its magic numbers.
+/// Returns the encoding of llm.c's token file, or nullopt if the file does not begin with one of its magic
+/// numbers.
 std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
   if (bytes.size() < 4) return std::nullopt;
   const std::uint32_t magic = word_at(bytes, 0);
@@ -181,39 +184,41 @@ std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
   });
   if (kind == kLlmcKinds.end()) return std::nullopt;
   if (kind->magic != magic)
-    throw Error(ErrorKind::kUsage, "llm.c's header is big-endian, and little-endian is read");
+    throw Error(ErrorKind::kUsage, "llm.c's header is big-endian, but only little-endian is supported");
   if (bytes.size() < kLlmcHeaderBytes) {
     throw Error(ErrorKind::kUsage, fmt::format("llm.c's header of {} bytes is truncated, the file has {}",
                                                kLlmcHeaderBytes, bytes.size()));
   }
   const std::uint32_t version = word_at(bytes, 1);
   if (version != kind->version) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("llm.c's header has magic {} and version {}, known are {} with version {} and "
-                            "{} with version {}",
-                            magic, version, kLlmcKinds[0].magic, kLlmcKinds[0].version, kLlmcKinds[1].magic,
-                            kLlmcKinds[1].version));
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("llm.c's header has magic {} and version {}, supported are {} with version {} and "
+                    "{} with version {}",
+                    magic, version, kLlmcKinds[0].magic, kLlmcKinds[0].version, kLlmcKinds[1].magic,
+                    kLlmcKinds[1].version));
   }
   const std::size_t said = word_at(bytes, 2);
   const std::size_t payload = bytes.size() - kLlmcHeaderBytes;
   if (said * kind->token_bytes != payload) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("its header says {} tokens of {} bytes, the file holds {} bytes behind it", said,
+                fmt::format("its header says {} tokens of {} bytes, but {} bytes follow it", said,
                             kind->token_bytes, payload));
   }
   return TokenEncoding{kLlmcHeaderBytes, kind->token_bytes};
 }
 
-/// Token ids of uint32 are small numbers at every second place if they are read as uint16: zeros below 65536.
+/// Whether this looks like token ids of type uint32. Read as uint16, they have a small number at every second
+/// place, which is zero for ids below 65536.
 bool looks_like_u32(std::span<const std::byte> bytes) {
   constexpr std::uint32_t kFewHigh = 32;        // No vocabulary has 2 million tokens.
-  constexpr std::uint32_t kLeastLow = 1 << 15;  // With ids beyond 65535 the low halves are of all sizes.
+  constexpr std::uint32_t kLeastLow = 1 << 15;  // If ids exceed 65535, the low halves have all sizes.
   constexpr std::size_t kExamined = 4096;
   const std::size_t words = bytes.size() / 4;
   if (words < 16 || bytes.size() % 4 != 0) return false;
   std::uint32_t most_high = 0;
   std::uint32_t most_low = 0;
-  // Over the whole file, since it may begin with padding.
+  // The whole file is sampled, because it may begin with padding.
   const std::size_t step = std::max<std::size_t>(words / kExamined, 1);
   for (std::size_t i = 0; i < words; i += step) {
     most_high = std::max(most_high, word_at(bytes, i) >> 16);
@@ -225,33 +230,33 @@ bool looks_like_u32(std::span<const std::byte> bytes) {
 
 TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<const std::byte> bytes) {
   if (claim) {
-    refuse(fmt::format("'format: text' takes every byte for a token, but this is {}", *claim),
-           "give the text itself; tokens are read with format: tokens");
+    refuse(fmt::format("'format: text' reads every byte as a token, but this is {}", *claim),
+           "use a file of plain text; format: tokens reads tokens");
   }
   if (llmc_encoding(bytes))
-    refuse("'format: text' takes every byte for a token, but this is llm.c's token file",
+    refuse("'format: text' reads every byte as a token, but this is llm.c's token file",
            "use format: tokens");
   return {0, 1};
 }
 
-/// Tokens without a header, which `dtype` asks for.
+/// Returns the encoding of tokens without a header, which `dtype` asks for.
 TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_view> claim,
                            const std::filesystem::path& path, std::span<const std::byte> bytes) {
   const std::string extension = path.extension().string();
   const std::string asked = fmt::format("'dtype: {}' asks for tokens without a header", dtype);
   if (claim) {
     refuse(fmt::format("{}, but this is {}", asked, *claim),
-           "leave dtype out for .npy; convert files of other formats");
+           "omit dtype for .npy; convert files of other formats");
   }
   if (llmc_encoding(bytes))
-    refuse(fmt::format("{}, but this is llm.c's token file", asked), "leave dtype out: the header says it");
+    refuse(fmt::format("{}, but this is llm.c's token file", asked), "omit dtype: the header has it");
   const bool has_text_name =
       std::find(kTextExtensions.begin(), kTextExtensions.end(), extension) != kTextExtensions.end();
   if (has_text_name || looks_like_text(bytes))
     refuse(fmt::format("{}, but this is text", asked), "use format: text, or a tokenizer's output");
   if (dtype == "uint16" && looks_like_u32(bytes))
     refuse(fmt::format("{}, but this file looks like uint32", asked),
-           "set dtype: uint32, or save it as .npy, which says its type");
+           "set dtype: uint32, or save it as .npy, which stores the type");
   return {0, dtype == "uint32" ? 4U : 2U};
 }
 
@@ -262,12 +267,12 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
   const std::string extension = path.extension().string();
   const auto by_name = claimed_by_name(extension);
   const auto by_head = claimed_by_head(bytes);
-  // Text may have any name: in parallel corpora `.pt` is Portuguese.
+  // Text may have any name: in parallel corpora `.pt` means Portuguese.
   if (format != "text" && by_name && by_head != by_name) {
-    const std::string found =
-        by_head ? fmt::format("it begins as {}", *by_head) : "its first bytes are not those of one";
+    const std::string found = by_head ? fmt::format("its first bytes are those of {}", *by_head)
+                                      : "its first bytes are not those of one";
     refuse(fmt::format("its name says that it is {}, but {}", *by_name, found),
-           "name the file after what it holds");
+           "give the file a name that fits its content");
   }
   if (format == "text") return text_encoding(by_head, bytes);
   if (format != "tokens") throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", format));
@@ -276,7 +281,7 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
   if (const auto encoding = llmc_encoding(bytes)) return *encoding;
   refuse(fmt::format("this is {}, neither .npy nor llm.c's token file",
                      by_head ? *by_head : "a file without a known header"),
-         "set dtype: uint16 or dtype: uint32 beside format: tokens if it holds tokens without a header");
+         "set dtype: uint16 or dtype: uint32 with format: tokens if it holds tokens without a header");
 }
 
 }  // namespace accel

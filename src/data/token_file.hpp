@@ -13,14 +13,15 @@ struct TokenEncoding {
   unsigned token_bytes = 1;
 };
 
-/// The encoding of the file `path`, whose content is `bytes`.
+/// Returns the encoding of the file `path`, whose content is `bytes`.
 ///
-/// `format` "text": each byte is a token. `format` "tokens" without `dtype`: NumPy's `.npy` (one dimension of
-/// uint16 or uint32) or llm.c's token file (a header of 1024 bytes; magic 20240520 with version 1 is uint16,
-/// magic 20240801 with version 7 is uint32). With `dtype` "uint16" or "uint32": tokens without a header.
+/// With `format` "text", each byte is a token. `format` "tokens" without `dtype` reads NumPy's `.npy` (one
+/// dimension of uint16 or uint32) or llm.c's token file (a header of 1024 bytes; magic 20240520 with version
+/// 1 is uint16, magic 20240801 with version 7 is uint32). With `dtype` "uint16" or "uint32" the file holds
+/// tokens without a header.
 ///
-/// A file must hold to the format that its name or its first bytes claim. A file that claims a format which
-/// is not asked for, or whose header does not fit its size, is an Error of kind kUsage.
+/// A file must have the format that its name or its first bytes claim. A file that claims a format which is
+/// not asked for, or whose header does not fit its size, is an Error of kind kUsage.
 TokenEncoding token_encoding(const std::string& format, const std::string& dtype,
                              const std::filesystem::path& path, std::span<const std::byte> bytes);
 

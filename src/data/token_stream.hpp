@@ -11,23 +11,25 @@
 
 namespace accel {
 
-/// The tokens of one or more files as one stream, memory-mapped. data/token_file.hpp says which files
-/// there are.
+/// The tokens of one or more files as one stream, memory-mapped. data/token_file.hpp lists the formats of
+/// files.
 class TokenStream {
  public:
-  /// `source.path` is a path or a glob; its matches are concatenated in sorted order. No match, an empty file
-  /// or a wrong format is an Error of kind kUsage.
+  /// `source.path` is a path or a glob, whose matches are concatenated in sorted order. No match, an empty
+  /// file and a wrong format are Errors of kind kUsage.
   static TokenStream open(const core::DataSource& source);
 
+  /// The number of tokens.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Windows of `length` + 1 tokens that start every `length` tokens; an incomplete last one does not count.
+  /// The number of windows of `length` + 1 tokens that start every `length` tokens. An incomplete last one
+  /// does not count.
   [[nodiscard]] std::int64_t windows(std::int64_t length) const {
     return size_ <= 0 ? 0 : (size_ - 1) / length;
   }
-  /// From now on read() refuses tokens that are not below `tokens`.
+  /// Makes read() refuse tokens that are not below `tokens`.
   void set_vocabulary(std::int64_t tokens) { vocabulary_ = tokens; }
-  /// Copies tokens [begin, begin + out.size()) of the stream. One that is not in the vocabulary is an Error
-  /// of kind kUsage that names the file, the position in it, the token and the size of the vocabulary.
+  /// Copies tokens [begin, begin + out.size()) of the stream. A token that is not in the vocabulary is an
+  /// Error of kind kUsage that names the file, the position in it, the token and the size of the vocabulary.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:
@@ -36,8 +38,8 @@ class TokenStream {
     MappedFile file;
     std::size_t header_bytes = 0;
     unsigned token_bytes = 1;
-    std::int64_t begin = 0;  ///< Of its first token in the stream.
-    std::int64_t size = 0;   ///< In tokens.
+    std::int64_t begin = 0;  ///< The position of the first token in the stream.
+    std::int64_t size = 0;   ///< The number of tokens.
   };
 
   void require_known(const Part& part, std::int64_t first, std::span<const std::int64_t> tokens) const;

@@ -14,7 +14,7 @@ void require_one_order(double sum, double square_sum, int count, std::string_vie
                   "their weights or gradients: a unit runs, or gets a gradient, on some ranks only",
                   when))
       .hint(
-          "every rank has to run the same units in each step: draw what is skipped alike on all ranks, and "
+          "every rank has to run the same units in each step: make the same random choices on all ranks, and "
           "let a branch that is not taken add 0 times its output");
 }
 

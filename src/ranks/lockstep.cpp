@@ -19,14 +19,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A cache line: what one rank writes is apart from what another does.
+/// A cache line. What different ranks write lies in different lines.
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
-/// Between looks at the other ranks' processes while asleep.
+/// The time between two looks at the other ranks' processes while this rank sleeps.
 constexpr std::chrono::milliseconds kLook{50};
 /// A longer time-out would overflow the clock's arithmetic.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
-/// Looks at a counter before sleeping; ranks may outnumber cores, and a rank that spins holds one up.
+/// How often a rank looks at a counter before it sleeps. Ranks may outnumber cores, and a rank that spins
+/// holds up another one.
 constexpr int kSpins = 200;
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -76,8 +77,8 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-// What lies in the shared memory: Shared, a RankState for each rank, from the next page on the slots, rank by
-// rank. A slot is a line with the header, and slot_bytes. Zeros are the initial state of all.
+// The shared memory has a Shared, a RankState for each rank, and from the next page on the slots, rank by
+// rank. A slot is a line with the header, and slot_bytes. Zeros are the initial state of everything.
 
 struct Lockstep::Counter {
   std::atomic<std::uint32_t> value;
@@ -87,7 +88,7 @@ struct Lockstep::Counter {
 struct alignas(kLine) Lockstep::RankState {
   Counter posted;
   alignas(kLine) Counter released;
-  alignas(kLine) std::atomic<std::uint32_t> collectives;  ///< Begun.
+  alignas(kLine) std::atomic<std::uint32_t> collectives;  ///< The number of collectives begun.
   std::atomic<std::uint32_t> closed;
 };
 
@@ -126,7 +127,7 @@ Lockstep::Lockstep(SharedSegment segment, PeerWatch peers, int rank, int size, c
       names_(std::move(names)) {
   if (geometry.slot_bytes % kLine != 0 || geometry.slot_bytes / kLine < static_cast<std::size_t>(size) ||
       geometry.slots == 0 || segment_.bytes().size() < shared_bytes(size, geometry)) {
-    throw Error(ErrorKind::kFailure, fmt::format("{} slots of {} bytes do not serve {} ranks", geometry.slots,
+    throw Error(ErrorKind::kFailure, fmt::format("{} slots of {} bytes do not suit {} ranks", geometry.slots,
                                                  geometry.slot_bytes, size));
   }
   for (int i = static_cast<int>(names_.size()); i < size; ++i) names_.push_back(fmt::format("rank {}", i));
@@ -153,11 +154,11 @@ void Lockstep::begin(const CollectiveHeader& header, std::chrono::milliseconds t
   ++collectives_;
   if (!failure_.empty()) {
     throw Error(ErrorKind::kFailure,
-                fmt::format("{} (collective {}): not tried, because an earlier one failed: {}",
+                fmt::format("{} (collective {}): not started, because an earlier one failed: {}",
                             header_.text(), collectives_, failure_));
   }
   state(rank_).collectives.store(collectives_, std::memory_order_relaxed);
-  // Who has given up cannot have completed this one: it takes all.
+  // A collective needs all ranks, so it cannot complete after one has given up.
   if (const std::optional<std::string> cause = trouble(false, rank_)) fail(*cause);
 }
 
@@ -195,7 +196,7 @@ std::span<const std::byte> Lockstep::slot_of(int peer) {
 void Lockstep::release() { publish(state(rank_).released, ++released_); }
 
 void Lockstep::publish(Counter& counter, std::uint32_t value) {
-  // In one order with await(): either it sees the value, or this sees that it sleeps.
+  // Sequentially consistent with await(): either await() sees the value, or this sees the sleeper.
   counter.value.store(value, std::memory_order_seq_cst);
   if (counter.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(counter.value);
 }
@@ -209,7 +210,8 @@ void Lockstep::await(Counter& counter, std::uint32_t target, int peer) {
   std::optional<std::string> cause;
   Clock::time_point next_look = Clock::now() + kLook;
   for (;;) {
-    // Trouble first: a rank that finished its part and ended well has let us go on before.
+    // Trouble is read before the counter. A rank that ends after it has done its part has counted up before,
+    // so the counter shows that its end is not a failure.
     const Clock::time_point now = Clock::now();
     const bool look = now >= next_look;
     if (look) next_look = now + kLook;

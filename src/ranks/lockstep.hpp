@@ -24,19 +24,19 @@ enum class CollectiveKind : std::uint32_t {
   kScatter
 };
 
-/// What a rank says about the collective that it is in. It stands in front of everything that it passes to
-/// the others, who compare it with their own: ranks that disagree get an error, never a wrong number.
+/// Describes the collective that a rank is in. Everything that the rank posts begins with this header, and
+/// the other ranks compare it with their own. Ranks that disagree get an error, never a wrong number.
 struct CollectiveHeader {
   CollectiveKind kind = CollectiveKind::kBarrier;
   std::uint32_t reduction = 0;
   std::int32_t root = 0;
   std::uint32_t reserved = 0;
-  std::uint64_t elements = 0;  ///< Of this rank's input.
-  char element[24] = {};       ///< The name of the type of one.
+  std::uint64_t elements = 0;  ///< The number of elements of this rank's input.
+  char element[24] = {};       ///< The name of the elements' type.
 
   bool operator==(const CollectiveHeader&) const = default;
   void set_element(std::string_view name);
-  /// "all-gather of 1024 float32".
+  /// Returns a text for messages, such as "all-gather of 1024 float32".
   [[nodiscard]] std::string text() const;
 };
 
@@ -46,29 +46,31 @@ struct SlotGeometry {
   std::size_t slots = 4;
 };
 
-/// The ranks of one machine passing data to each other, step by step, through shared memory.
+/// Passes data between the ranks of one machine, step by step, through shared memory.
 ///
 /// In each step every rank fills one of its slots and posts it, reads the slots that the others posted for
 /// that step, and releases them. A rank may post a few steps ahead (as many as it has slots), so that neither
-/// filling nor reading waits for the other. All ranks make the same steps, whatever a collective needs of
+/// filling nor reading waits for the other. All ranks take the same steps, whatever a collective needs of
 /// each.
 ///
-/// Every wait ends: with the step, with an Error if the collective takes longer than its time-out, a rank's
-/// process has ended, a rank has closed its side or failed itself, or in another thread close() was called.
-/// The first failure is recorded in the shared memory, wakes every rank, and is all that comes after.
+/// Every wait ends, either with the step or with an Error. An Error comes if the collective takes longer than
+/// its time-out, if a rank's process has ended, if a rank has closed its side or has failed, and if another
+/// thread calls close(). The first failure is recorded in the shared memory and wakes every rank. All later
+/// collectives fail with it.
 ///
-/// For one thread at a time, close() apart.
+/// Used by one thread at a time, except for close().
 class Lockstep {
  public:
+  /// Returns the bytes of shared memory that `size` ranks need.
   [[nodiscard]] static std::size_t shared_bytes(int size, const SlotGeometry& geometry);
 
-  /// `segment` has shared_bytes() and is zero at first; all ranks give the same geometry. `names` says what
-  /// messages call each rank; empty: its number.
+  /// `segment` has at least shared_bytes() bytes, which are zero. All ranks pass the same geometry. `names`
+  /// are the names of the ranks in messages; if it is empty, messages have their numbers.
   Lockstep(SharedSegment segment, PeerWatch peers, int rank, int size, const SlotGeometry& geometry,
            std::vector<std::string> names = {});
   Lockstep(const Lockstep&) = delete;
   Lockstep& operator=(const Lockstep&) = delete;
-  /// Closes.
+  /// Calls close().
   ~Lockstep();
 
   [[nodiscard]] int rank() const { return rank_; }
@@ -76,19 +78,20 @@ class Lockstep {
   [[nodiscard]] std::size_t slot_bytes() const { return geometry_.slot_bytes; }
   [[nodiscard]] std::size_t slots() const { return geometry_.slots; }
 
-  /// Begins a collective; the time-out is for all of it. Throws at once after a failure.
+  /// Begins a collective. `timeout` limits all of it. Throws at once after a failure.
   void begin(const CollectiveHeader& header, std::chrono::milliseconds timeout);
-  /// Whether slot() would not wait.
+  /// Whether slot() would return without waiting.
   [[nodiscard]] bool can_post() const;
-  /// This rank's slot of the next step to post: waits until the others have released what was in it.
+  /// Returns this rank's slot for the next step to post. Waits until the others have released what was in it.
   [[nodiscard]] std::span<std::byte> slot();
+  /// Posts the slot to the other ranks.
   void post();
-  /// What `peer` posted in the step to be read next; waits for it.
+  /// Returns what `peer` posted in the step to be read next. Waits for it.
   [[nodiscard]] std::span<const std::byte> slot_of(int peer);
-  /// Ends the step that was read.
+  /// Ends the step that was read, so that its slots can be filled again.
   void release();
 
-  /// Gives up waiting, here and, for this rank, everywhere. From any thread.
+  /// Ends all waits of this rank, and the other ranks' waits for it. May be called from any thread.
   void close();
 
  private:
@@ -115,7 +118,7 @@ class Lockstep {
   std::vector<std::string> names_;
   Shared* shared_ = nullptr;
 
-  std::uint32_t posted_ = 0;  ///< Steps; they wrap around, so compare differences.
+  std::uint32_t posted_ = 0;  ///< Steps posted. The number wraps around, so compare differences.
   std::uint32_t released_ = 0;
   CollectiveHeader header_;
   std::uint32_t collectives_ = 0;

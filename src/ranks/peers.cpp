@@ -59,7 +59,7 @@ PeerWatch::PeerWatch(std::span<const ProcessIdentity> processes, int own_rank) {
 std::optional<int> PeerWatch::ended() const {
   std::vector<pollfd> polls;
   polls.reserve(fds_.size());
-  // poll passes over a descriptor of -1.
+  // poll ignores a descriptor of -1.
   for (const Fd& fd : fds_) polls.push_back({fd.get(), POLLIN, 0});
   if (::poll(polls.data(), polls.size(), 0) <= 0) return std::nullopt;
   for (std::size_t rank = 0; rank < polls.size(); ++rank) {

@@ -10,34 +10,35 @@
 
 namespace accel {
 
-/// A process, as others on its machine can know it.
+/// Identifies a process to the other processes of its machine.
 struct ProcessIdentity {
   int pid = 0;
   std::uint64_t pid_namespace = 0;
   std::string boot;  ///< Differs between machines, and between boots of one.
 
-  /// This process.
+  /// Returns the identity of this process.
   static ProcessIdentity self();
   [[nodiscard]] std::string text() const;
-  /// An Error of kind kFailure for what text() did not write.
+  /// Parses the result of text(). Any other text is an Error of kind kFailure.
   static ProcessIdentity from(const std::string& text);
 };
 
-/// Notices the end of the processes that the other ranks are, at once and whatever its cause.
+/// Notices at once when the process of another rank ends, whatever the cause.
 class PeerWatch {
  public:
   PeerWatch() = default;
-  /// `processes` by rank; this one's own rank is not watched. An Error of kind kFailure that names the rank
-  /// if one is not in this process's PID namespace on this machine, or has ended already.
+  /// `processes` are in rank order. The own rank's process is not watched. A process that is not in this
+  /// process's PID namespace on this machine, or that has ended already, is an Error of kind kFailure that
+  /// names the rank.
   PeerWatch(std::span<const ProcessIdentity> processes, int own_rank);
 
-  /// A rank whose process has ended.
+  /// Returns a rank whose process has ended, or nullopt.
   [[nodiscard]] std::optional<int> ended() const;
   [[nodiscard]] int pid(int rank) const { return pids_[static_cast<std::size_t>(rank)]; }
 
  private:
   std::vector<int> pids_;
-  std::vector<Fd> fds_;  ///< By rank; of the own rank none.
+  std::vector<Fd> fds_;  ///< A descriptor of each rank's process, but for the own rank.
 };
 
 }  // namespace accel

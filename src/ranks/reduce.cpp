@@ -11,11 +11,11 @@
 namespace accel {
 namespace {
 
-/// Elements at a time: small enough to stay in the first-level cache, and a constant, so that the compiler
-/// makes vector code of the loops.
+/// The elements that are reduced at a time. They stay in the first-level cache, and their number is a
+/// constant, so that the compiler vectorizes the loops.
 constexpr std::size_t kBlock = 512;
 
-// How a stored type T is added up as Sum.
+// A stored type T, whose values are added up in type S.
 template <class T, class S = T>
 struct Plain {
   using Stored = T;
@@ -29,13 +29,13 @@ struct BFloat16 {
   static Sum load(Stored value) { return float_of_bfloat(value); }
   static Stored store(Sum value) { return bfloat_of_float(value); }
 };
-/// Converted a block at a time, as no compiler makes vector code of it.
+/// float16 is converted a block at a time, because no compiler vectorizes the conversion.
 struct Float16 {
   using Stored = std::uint16_t;
   using Sum = float;
 };
 
-// Wraps without being undefined.
+// Integers are added without sign, where overflow wraps and is defined.
 template <class T>
 T add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -54,7 +54,7 @@ bool is_nan(T value) {
     return false;
 }
 
-// A NaN in a stays; an unordered comparison keeps b's.
+// If a is NaN it is returned; if b is NaN the comparison is false and b is returned.
 template <class T>
 T greater(T a, T b) {
   return a >= b || is_nan(a) ? a : b;
@@ -64,7 +64,7 @@ T less(T a, T b) {
   return a <= b || is_nan(a) ? a : b;
 }
 
-/// body(0) to body(count - 1).
+/// Calls body(0) to body(count - 1).
 template <class Body>
 void each_of(std::size_t count, Body body) {
   if (count == kBlock) {

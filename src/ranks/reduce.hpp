@@ -11,14 +11,14 @@ enum class Element { kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kI
 enum class Reduction : std::uint32_t { kSum, kMean, kMax, kMin };
 
 [[nodiscard]] std::size_t bytes_of(Element element);
-/// Integers have no mean.
+/// Whether `reduction` exists for `element`: integers have no mean.
 [[nodiscard]] bool can_reduce(Element element, Reduction reduction);
 
-/// out[i] is the reduction of sources[0][i], sources[1][i], ...
+/// Sets out[i] to the reduction of sources[0][i], sources[1][i], and so on.
 ///
-/// Always taken in the order of the sources, so that who computes it does not change a bit. 16-bit floats are
-/// added up in float32 and rounded once. Integers wrap. A maximum or minimum with a NaN is a NaN. `out` may
-/// be one of the sources, and must not overlap them otherwise. can_reduce() must hold.
+/// The sources are always taken in their order, so that the result has the same bits whoever computes it.
+/// 16-bit floats are added up in float32 and rounded once. Integers wrap. A maximum or minimum with a NaN is
+/// a NaN. `out` may be one of the sources, and must not overlap them otherwise. can_reduce() must hold.
 void reduce_in_order(Element element, Reduction reduction, std::span<const std::byte* const> sources,
                      std::byte* out, std::size_t elements);
 

@@ -8,11 +8,11 @@ namespace accel {
 namespace {
 
 std::size_t pieces(std::size_t bytes, std::size_t piece) {
-  // One at least: it carries the header, and makes the ranks meet.
+  // At least one piece: it carries the header and synchronizes the ranks.
   return std::max<std::size_t>(1, (bytes + piece - 1) / piece);
 }
 
-/// memcpy, which takes no null pointer even for nothing.
+/// Copies like memcpy, which does not allow null pointers even for no bytes.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -32,13 +32,13 @@ struct SharedCollectives::Range {
   std::size_t end = 0;
 
   [[nodiscard]] std::size_t size() const { return end - begin; }
-  /// Piece `index` of those with `length`; empty past the end.
+  /// Returns piece `index` of those with `length`, which is empty past the end.
   [[nodiscard]] Range piece(std::size_t index, std::size_t length) const {
     return {std::min(end, begin + index * length), std::min(end, begin + (index + 1) * length)};
   }
 };
 
-/// The ranks' parts of a tensor; they differ by one element at most.
+/// Returns the part of `rank` in a tensor. The ranks' parts differ by one element at most.
 SharedCollectives::Range SharedCollectives::part_of(std::size_t elements, int rank) const {
   const auto size = static_cast<std::size_t>(ranks_.size());
   const auto number = static_cast<std::size_t>(rank);
@@ -48,7 +48,7 @@ SharedCollectives::Range SharedCollectives::part_of(std::size_t elements, int ra
   return {begin, begin + least + (number < longer ? 1 : 0)};
 }
 
-/// Fills and posts each step's slot, ahead of reading as far as there are free slots.
+/// Fills and posts each step's slot, as far ahead of reading as there are free slots.
 template <class Fill, class Read>
 void SharedCollectives::run_steps(std::size_t steps, Fill fill, Read read) {
   std::size_t posted = 0;
@@ -63,7 +63,8 @@ void SharedCollectives::run_steps(std::size_t steps, Fill fill, Read read) {
   }
 }
 
-/// place(rank) is where the part of `rank` is, or belongs: bytes, `longest_bytes` at most.
+/// `place(rank)` returns the bytes of the part of `rank`, or where they belong. A part has at most
+/// `longest_bytes`.
 template <class Place>
 void SharedCollectives::gather_parts(std::size_t longest_bytes, Place place) {
   const std::size_t piece_bytes = ranks_.slot_bytes();
@@ -79,7 +80,7 @@ void SharedCollectives::gather_parts(std::size_t longest_bytes, Place place) {
         copy_bytes(slot, piece.data(), piece.size());
       },
       [&](std::size_t step) {
-        // Each begins with the next rank, so that not all read one slot at a time.
+        // Each rank begins with the next one, so that not all of them read the same slot.
         for (int i = 1; i < ranks_.size(); ++i) {
           const int rank = (ranks_.rank() + i) % ranks_.size();
           const std::byte* slot = ranks_.slot_of(rank).data();
@@ -93,7 +94,7 @@ void SharedCollectives::scatter_parts(const std::byte* in, std::byte* out, std::
                                       Element element, Reduction reduction) {
   const std::size_t element_bytes = bytes_of(element);
   const auto size = static_cast<std::size_t>(ranks_.size());
-  // A slot holds a piece of each rank's part. Whole cache lines of each.
+  // A slot holds a piece of each rank's part, in whole cache lines.
   const std::size_t piece_bytes = ranks_.slot_bytes() / size / 64 * 64;
   const std::size_t piece_elements = piece_bytes / element_bytes;
   const Range own = part_of(elements, ranks_.rank());
@@ -147,8 +148,8 @@ void SharedCollectives::all_reduce(std::span<std::byte> data, Element element, R
   ranks_.begin(header, timeout);
   const std::size_t piece_bytes = ranks_.slot_bytes();
   if (ranks_.size() > 2 && data.size() > piece_bytes) {
-    // Every rank adds up a part, and hands it out: reading all of what each of many ranks has would take
-    // longer.
+    // Every rank adds up one part and hands it out. This takes less time than if every rank reads everything
+    // of all ranks.
     scatter_parts(data.data(), data.data() + part_of(elements, ranks_.rank()).begin * element_bytes, elements,
                   element, reduction);
     gather_parts(part_of(elements, 0).size() * element_bytes, [&](int rank) {
@@ -206,7 +207,7 @@ void SharedCollectives::scatter(std::span<const std::byte* const> ins, std::span
   const auto size = static_cast<std::size_t>(ranks_.size());
   const auto own = static_cast<std::size_t>(ranks_.rank());
   const bool is_root = ranks_.rank() == root;
-  // As in a reduce-scatter, a slot holds a piece of each rank's part; only the root's is filled.
+  // As in a reduce-scatter, a slot holds a piece of each rank's part. Only the root's slot is filled.
   const std::size_t piece_bytes = ranks_.slot_bytes() / size / 64 * 64;
   const Range all = {0, out.size()};
   if (is_root && out.data() != ins[own]) copy_bytes(out.data(), ins[own], out.size());

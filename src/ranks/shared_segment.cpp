@@ -18,8 +18,8 @@
 namespace accel {
 namespace {
 
-/// Before the shared bytes, a page that says which segment this is: a process id and a descriptor number may
-/// mean something else in another container.
+/// The shared bytes follow a page that identifies the segment: in another container a process id and a
+/// descriptor number may mean something else.
 constexpr std::size_t kHeaderBytes = 4096;
 
 std::uint64_t new_token() {
@@ -56,10 +56,10 @@ SharedSegment SharedSegment::create(std::size_t bytes) {
   const std::size_t total = round_up<std::size_t>(bytes, kHeaderBytes) + kHeaderBytes;
   Fd fd(::memfd_create("accel-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw system_error("create", "shared memory", errno);
-  // Not ftruncate: the memory is to be there.
+  // ftruncate would not allocate the memory.
   if (const int failed = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(total)); failed != 0)
     throw system_error(fmt::format("get {} bytes of", total), "shared memory", failed);
-  // Of a constant size: nobody can turn another's access into a SIGBUS.
+  // With a sealed size no process can turn another's access into a SIGBUS.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     throw system_error("seal", "shared memory", errno);
   SharedSegment segment(std::move(fd), total);
@@ -81,7 +81,7 @@ SharedSegment SharedSegment::open(const std::string& address) {
   std::uint64_t token = 0;
   unsigned long long token_word = 0;
   if (std::sscanf(address.c_str(), "%d %d %zu %llx", &pid, &number, &bytes, &token_word) != 4)
-    throw Error(ErrorKind::kFailure, fmt::format("'{}' is no address of shared memory", address));
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is not an address of shared memory", address));
   token = token_word;
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));

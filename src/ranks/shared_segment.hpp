@@ -12,21 +12,22 @@ namespace accel {
 /// Memory that processes of one machine share. It has no name in any file system: it is gone with the last
 /// process that has it mapped, however that process ends, so nothing can be left behind.
 ///
-/// One process creates it and hands its address() to the others, which open() it while the creator keeps
-/// the address open. Its size is fixed, and its memory is there from the start: a full machine is an error
-/// of create(), not a SIGBUS later.
+/// One process creates the segment and hands its address() to the others, which open() it while the creator
+/// keeps the address open. The size is fixed, and the memory is allocated from the start: a machine without
+/// free memory is an error of create(), not a SIGBUS later.
 class SharedSegment {
  public:
-  /// Zeros, aligned to a page.
+  /// Creates a segment of at least `bytes` zeros, aligned to a page.
   static SharedSegment create(std::size_t bytes);
-  /// An Error of kind kFailure if the address is of another machine or container, or is closed.
+  /// Maps the segment at `address`. An address of another machine or container, or one that is closed, is an
+  /// Error of kind kFailure.
   static SharedSegment open(const std::string& address);
 
   SharedSegment(SharedSegment&&) noexcept;
   SharedSegment& operator=(SharedSegment&&) noexcept;
   ~SharedSegment();
 
-  /// What open() takes; for the creator, until close_address().
+  /// Returns what open() takes. Only the creator has an address, until close_address().
   [[nodiscard]] std::string address() const;
   void close_address() { fd_.reset(); }
 

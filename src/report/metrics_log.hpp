@@ -6,11 +6,10 @@
 
 namespace accel {
 
-/// `metrics.jsonl`: one JSON object a line, flushed line by line. Only rank 0 writes; elsewhere it does
-/// nothing.
+/// Writes `metrics.jsonl`: one JSON object per line, flushed line by line.
 class MetricsLog {
  public:
-  /// Starts the file anew; `path` empty: writes nothing.
+  /// Replaces the file. With an empty `path`, as on all ranks but rank 0, nothing is written.
   explicit MetricsLog(const std::filesystem::path& path);
   void write(const nlohmann::ordered_json& line);
 

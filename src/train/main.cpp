@@ -29,7 +29,7 @@ namespace {
 
 using namespace accel;
 
-/// Tells the launcher what went wrong, in the file and shape that torchelastic uses.
+/// Writes the error for the launcher, in the file and format that torchelastic uses.
 void write_error_file(const Error& error, const std::string& backtrace) {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0') return;
@@ -46,9 +46,9 @@ void write_error_file(const Error& error, const std::string& backtrace) {
   std::ofstream(path) << document.dump() << '\n';
 }
 
-/// `backtrace` goes into the error file alone: on the terminal it would bury the message.
+/// Reports an error. `backtrace` goes into the error file only: on the terminal it would hide the message.
 ExitCode fail(const Error& error, const std::string& backtrace = {}) {
-  // First, since somebody may not read what we print, and the first of these files names the cause.
+  // The file comes first: printing may block, and the rank whose file is the first is taken for the cause.
   write_error_file(error, backtrace);
   log::error(error.message());
   if (!error.advice().empty()) log::info("hint: " + error.advice());
@@ -77,7 +77,7 @@ at::Device device_of(const core::Config& config, const train::Rank& rank) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)};
 }
 
-/// The first line of a run, for what it says is easily not what was meant.
+/// Logs the first line of a run: ranks, device and backend, which are easily other than intended.
 void report_device(const core::Config& config, const train::Rank& rank, at::Device device,
                    const train::Group& group) {
   const auto count = [](std::size_t number, const char* what) {
@@ -89,7 +89,7 @@ void report_device(const core::Config& config, const train::Rank& rank, at::Devi
                         group.backend_name()));
 }
 
-/// libtorch's own threads do not all end; there is nothing left to flush.
+/// Ends the process without destructors: libtorch's threads do not all end, and nothing is left to flush.
 [[noreturn]] void leave(ExitCode code) {
   std::fflush(nullptr);
   std::_Exit(to_int(code));
@@ -121,9 +121,9 @@ ExitCode run() {
   train::Group group = train::Group::connect(rank, config.launch.backend, device,
                                              std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
   if (rank.rank == 0) report_device(config, rank, device, group);
-  // An error is written down while all groups are still there, and then the process leaves as it is: the
-  // other ranks see that a group is gone, and the launcher takes the error that was written first for the
-  // cause. NCCL ends its communicators when a group is destroyed, which may take long.
+  // An error is written while all groups still exist, and then the process ends without destroying them. The
+  // other ranks fail when a group ends, and the launcher takes the error that was written first for the
+  // cause. Destroying a group ends NCCL's communicators, which may take long.
   const auto guarded = [](const std::function<void()>& work) {
     if (const ExitCode code = reported(work); code != ExitCode::kSuccess) leave(code);
   };

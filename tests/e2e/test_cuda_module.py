@@ -60,4 +60,4 @@ def test_a_gpu_rank_without_a_gpu_says_so(accel, accel_path, module, tmp_path):
                    "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     result = subprocess.run([worker], env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 1, result.stderr
-    assert "this rank is to run on GPU 0, but libtorch sees 0 GPUs" in result.stderr
+    assert "this rank runs on GPU 0, but libtorch sees 0 GPUs" in result.stderr

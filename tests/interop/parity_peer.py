@@ -61,8 +61,8 @@ def run_case(job, case, mesh):
     used, losses, norms = 0, [], []
     for _ in range(job["steps"]):
         loss_sum = 0.0
-        for micro_step in range(case["accumulate"]):
-            model.set_requires_gradient_sync(micro_step == case["accumulate"] - 1)
+        for micro_batch in range(case["accumulate"]):
+            model.set_requires_gradient_sync(micro_batch == case["accumulate"] - 1)
             loss = model(*batches[used % len(batches)]) / case["accumulate"]
             used += 1
             loss.backward()

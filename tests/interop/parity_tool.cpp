@@ -85,15 +85,15 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
   AdamW optimizer(config, model.trainable_buffers(), model.groups().place().shard);
   const auto batches = batches_of(spec.at("inputs"), spec.at("arguments"), group.rank());
 
-  const int micro_steps = spec.at("accumulate");
+  const int micro_batches = spec.at("accumulate");
   std::size_t used = 0;
   nlohmann::json losses;
   nlohmann::json norms;
   for (int step = 0; step < job.at("steps"); ++step) {
     double loss_sum = 0;
-    for (int micro_step = 1; micro_step <= micro_steps; ++micro_step) {
-      model.begin_micro_batch(/*reduce=*/micro_step == micro_steps);
-      const at::Tensor loss = model.forward(batches[used++ % batches.size()]).toTensor() / micro_steps;
+    for (int micro_batch = 1; micro_batch <= micro_batches; ++micro_batch) {
+      model.begin_micro_batch(/*reduce=*/micro_batch == micro_batches);
+      const at::Tensor loss = model.forward(batches[used++ % batches.size()]).toTensor() / micro_batches;
       loss.backward();
       model.finish_backward();
       loss_sum += loss.item<double>();

@@ -126,4 +126,4 @@ def test_a_loss_that_is_not_finite_is_an_error(accel, tmp_path):
         model.blocks[0].down.weight.fill_(1.0)
     torch.jit.script(model).save(str(tmp_path / "gpt.pt"))
     stderr = accel("launch", train_runs.config(tmp_path, 2), "--mixed-precision", "fp16", code=None).stderr
-    assert "step 1: the loss is nan and the gradient norm nan" in stderr
+    assert "step 1: the loss is nan and the gradient norm is nan" in stderr

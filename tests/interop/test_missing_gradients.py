@@ -62,4 +62,4 @@ def test_parameters_without_a_gradient_stay_as_they_are(accel, peer, tmp_path, p
         assert steps == sum(ranks > 0 for ranks in theirs["ranks_with"])
     else:
         assert steps == (STEPS // 2 if accumulate == 1 else STEPS)
-    assert "3 trainable parameters had no gradient in any step and are as before: " in run.stderr
+    assert "3 trainable parameters had no gradient in any step and are unchanged: " in run.stderr

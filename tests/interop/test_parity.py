@@ -137,9 +137,9 @@ PARAMS = "shards, gradients and optimizer state"
     "processes, options, said, theirs",
     [(2, OFFLOAD, PARAMS, {"offload": True}),
      (1, {**OFFLOAD, "fsdp_config.fsdp_version": 1}, PARAMS, {"offload": True}),
-     (2, OFFLOAD_ALL, PARAMS + ", and what checkpointed modules keep", {"offload": True, "activation_checkpointing": True}),
+     (2, OFFLOAD_ALL, PARAMS + ", and saved activations of checkpointed modules", {"offload": True, "activation_checkpointing": True}),
      (2, {**OFFLOAD_ALL, "fsdp_config.fsdp_offload_params": False, "fsdp_config.fsdp_version": 1},
-      "what checkpointed modules keep", {"activation_checkpointing": True})],
+      "saved activations of checkpointed modules", {"activation_checkpointing": True})],
     ids=["2 ranks", "1 rank, version 1", "2 ranks, activations too", "2 ranks, activations alone, version 1"])
 def test_offloading_on_cpu_ranks_changes_no_loss(accel, peer, tmp_path, processes, options, said, theirs):
     """Nor does it in Python: fully_shard takes CPUOffloadPolicy on the CPU."""
@@ -148,7 +148,7 @@ def test_offloading_on_cpu_ranks_changes_no_loss(accel, peer, tmp_path, processe
     plain = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
     (tmp_path / "out/metrics.jsonl").unlink()
     run = accel("launch", train_runs.config(tmp_path, processes, **options))
-    assert f"offload: {said} lie where the ranks compute, in the host's memory" in run.stderr
+    assert f"offload: {said} are in the host's memory" in run.stderr
     ours = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
     if "activation_checkpointing" not in theirs:
         assert ours == plain

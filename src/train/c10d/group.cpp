@@ -49,8 +49,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
   } catch (const std::exception& error) {
     const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
     throw Error(ErrorKind::kFailure,
-                fmt::format("rank {} of {} cannot meet the others at {}:{}: {}", rank.rank, rank.world_size,
-                            rank.master_addr, rank.master_port, reason))
+                fmt::format("rank {} of {} cannot reach the rendezvous at {}:{}: {}", rank.rank,
+                            rank.world_size, rank.master_addr, rank.master_port, reason))
         .hint(rank.rank == 0
                   ? "is the port in use? choose another with --main_process_port, or 0 for a free one"
                   : "did rank 0 start, and is its port reachable?");
@@ -59,26 +59,26 @@ c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
 
 bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
 
-/// What a backend is made of.
-struct Meeting {
+/// What is needed to create a backend.
+struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;
-  Rank rank;                 ///< Within the group.
+  Rank rank;                 ///< This rank's place in the group.
   std::vector<int> members;  ///< The ranks' numbers in the job, for messages.
   std::string name;
   at::Device device;
   std::chrono::milliseconds timeout;
 };
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const Meeting& meeting) {
-  const Rank& rank = meeting.rank;
-  const auto options = c10d::ProcessGroupGloo::Options::create(meeting.timeout);
+c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request) {
+  const Rank& rank = request.rank;
+  const auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
   options->devices.push_back(is_loopback(rank.master_addr)
                                  ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                  : c10d::ProcessGroupGloo::createDefaultDevice());
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.store, rank.rank, rank.world_size, options);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(request.store, rank.rank, rank.world_size, options);
 }
 
-/// Memory is shared by ranks of one machine.
+/// Whether all ranks are on one machine, so that they can share memory.
 bool is_one_machine(const Rank& rank) { return rank.local_world_size == rank.world_size; }
 
 void require_shm_fits(const Rank& rank, at::Device device) {
@@ -88,51 +88,51 @@ void require_shm_fits(const Rank& rank, at::Device device) {
   }
   if (!is_one_machine(rank)) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("backend: shm needs all {} ranks on one machine, and {} are on this",
+                fmt::format("backend: shm needs all {} ranks on one machine, found {} on this one",
                             rank.world_size, rank.local_world_size))
         .hint("use backend: gloo");
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_shm(const Meeting& meeting) {
+c10::intrusive_ptr<c10d::Backend> make_shm(const BackendRequest& request) {
   const auto options = c10::make_intrusive<ShmBackend::Options>();
-  options->timeout = meeting.timeout;
-  options->global_ranks_in_group.assign(meeting.members.begin(), meeting.members.end());
-  return ShmBackend::connect(meeting.store, meeting.rank.rank, meeting.rank.world_size, options);
+  options->timeout = request.timeout;
+  options->global_ranks_in_group.assign(request.members.begin(), request.members.end());
+  return ShmBackend::connect(request.store, request.rank.rank, request.rank.world_size, options);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const Meeting& meeting) {
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request) {
   return make_nccl(
-      {meeting.store, meeting.rank.rank, meeting.members, meeting.name, meeting.device, meeting.timeout});
+      {request.store, request.rank.rank, request.members, request.name, request.device, request.timeout});
 }
 
-/// The fastest that there is for the device: what a configuration without a backend gets.
-c10::intrusive_ptr<c10d::Backend> make_best(const Meeting& meeting) {
-  if (meeting.device.is_cuda()) return make_nccl_backend(meeting);
-  if (!is_one_machine(meeting.rank)) return make_gloo(meeting);
+/// Creates the fastest backend for the device, which a configuration without a backend gets.
+c10::intrusive_ptr<c10d::Backend> make_best(const BackendRequest& request) {
+  if (request.device.is_cuda()) return make_nccl_backend(request);
+  if (!is_one_machine(request.rank)) return make_gloo(request);
   try {
-    return make_shm(meeting);
+    return make_shm(request);
   } catch (const Error& error) {
-    // The same on every rank, so all go on with Gloo.
-    if (meeting.rank.rank == 0)
+    // Every rank gets this error, so all of them go on with Gloo.
+    if (request.rank.rank == 0)
       log::warn(fmt::format("{}; the ranks use Gloo, which is slower", error.message()));
-    return make_gloo(meeting);
+    return make_gloo(request);
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend, const Meeting& meeting) {
+c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend, const BackendRequest& request) {
   switch (backend) {
     case core::Backend::kNccl:
-      return make_nccl_backend(meeting);
+      return make_nccl_backend(request);
     case core::Backend::kGloo:
-      if (meeting.device.is_cpu()) return make_gloo(meeting);
-      return c10::make_intrusive<HostStagedBackend>(make_gloo(meeting));
+      if (request.device.is_cpu()) return make_gloo(request);
+      return c10::make_intrusive<HostStagedBackend>(make_gloo(request));
     case core::Backend::kShm:
-      return make_shm(meeting);
+      return make_shm(request);
     case core::Backend::kAuto:
       break;
   }
-  return make_best(meeting);
+  return make_best(request);
 }
 
 }  // namespace
@@ -179,9 +179,9 @@ Group Group::connect(const Rank& rank, core::Backend backend, at::Device device,
   group.place_ = rank;
   group.asked_ = backend;
   for (int member = 0; member < rank.world_size; ++member) group.members_.push_back(member);
-  // A single rank needs nobody, but that NCCL works there may be asked for.
+  // A single rank needs no backend, but the user may ask for NCCL to see that it works.
   if (rank.world_size == 1 && backend != core::Backend::kNccl) return group;
-  // Before the ranks meet: they would wait for one that is refused.
+  // Checked before the rendezvous, where the others would wait for a rank that is refused.
   if (backend == core::Backend::kShm) require_shm_fits(rank, device);
   group.store_ = connect_store(rank);
   group.store_->setTimeout(timeout);
@@ -203,10 +203,10 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
   if (group.size_ == 1) return group;
   const std::string own_name = fmt::format("{}/{}", name, group.members_.front());
   group.store_ = c10::make_intrusive<c10d::PrefixStore>("accel/" + own_name, store_);
-  // Ranks of one machine have neighbouring numbers, so its first one names it.
+  // Ranks of one machine have consecutive numbers, so the first of them identifies the machine.
   const std::string machine =
       place_.local_world_size == 0 ? "" : std::to_string(place_.rank - place_.local_rank);
-  const std::vector<std::string> machines = group.exchange(machine);
+  const std::vector<std::string> machines = group.all_gather_object(machine);
   Rank rank = place_;
   rank.rank = group.rank_;
   rank.world_size = group.size_;
@@ -287,7 +287,7 @@ void Group::all_reduce_sum(std::span<double> values) {
   at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).copy_(tensor);
 }
 
-// As bytes, since not every backend has every dtype.
+// The tensor is sent as bytes, because not every backend supports every dtype.
 void Group::broadcast(at::Tensor tensor) {
   if (size_ == 1 || tensor.numel() == 0) return;
   const at::Tensor there = tensor.to(device_).contiguous();
@@ -328,15 +328,15 @@ void Group::shut_down() {
   try {
     backend_->shutdown();
   } catch (const std::exception& error) {
-    log::warn(fmt::format("rank {} could not end its group of {} ranks in good order: {}", rank_, size_,
-                          error.what()));
+    log::warn(
+        fmt::format("rank {} could not shut down its group of {} ranks: {}", rank_, size_, error.what()));
   }
 }
 
-std::vector<std::string> Group::exchange(const std::string& text) {
+std::vector<std::string> Group::all_gather_object(const std::string& text) {
   if (size_ == 1) return {text};
-  const std::int64_t round = exchanges_++;
-  const auto key = [&](int rank) { return fmt::format("accel/exchange/{}/{}", round, rank); };
+  const std::int64_t round = object_gathers_++;
+  const auto key = [&](int rank) { return fmt::format("accel/all_gather_object/{}/{}", round, rank); };
   store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
   std::vector<std::string> all;
   for (int rank = 0; rank < size_; ++rank) {
@@ -345,11 +345,12 @@ std::vector<std::string> Group::exchange(const std::string& text) {
       all.emplace_back(bytes.begin(), bytes.end());
     } catch (const std::exception& error) {
       const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
-      throw Error(ErrorKind::kFailure, fmt::format("rank {} heard nothing from rank {} within {:.0f} s: {}",
-                                                   members_.at(static_cast<std::size_t>(rank_)),
-                                                   members_.at(static_cast<std::size_t>(rank)),
-                                                   std::chrono::duration<double>(timeout_).count(), reason))
-          .hint("if the rank is slow and not stuck, raise launch.collective_timeout");
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("rank {} received nothing from rank {} within {:.0f} s: {}",
+                              members_.at(static_cast<std::size_t>(rank_)),
+                              members_.at(static_cast<std::size_t>(rank)),
+                              std::chrono::duration<double>(timeout_).count(), reason))
+          .hint("if the rank is slow and does not hang, raise launch.collective_timeout");
     }
   }
   return all;

@@ -19,7 +19,7 @@ at::Tensor copied_to_host(const at::Tensor& tensor) {
   return copy;
 }
 
-/// Copies what comes out to where it belongs.
+/// A collective of host tensors, whose output wait() copies to `output`.
 class StagedWork final : public c10d::Work {
  public:
   StagedWork(c10::intrusive_ptr<c10d::Work> inner, at::Tensor host, at::Tensor output)
@@ -40,7 +40,7 @@ class StagedWork final : public c10d::Work {
 
  private:
   c10::intrusive_ptr<c10d::Work> inner_;
-  at::Tensor host_;  ///< Until it is copied.
+  at::Tensor host_;  ///< The collective's output, until it is copied.
   at::Tensor output_;
 };
 

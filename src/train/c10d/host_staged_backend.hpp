@@ -7,12 +7,12 @@
 
 namespace accel::train {
 
-/// Collectives of tensors on any device by a backend for CPU tensors: each is copied to the host's memory,
-/// which waits for what the device was given so far, and what comes out is copied back by Work::wait(). So
-/// ranks with Gloo can compute on GPUs, and several of them on one GPU, where NCCL allows one a GPU.
+/// Runs collectives of tensors on any device through a backend for CPU tensors. Each input is copied to the
+/// host's memory, which waits for what the device was given so far. Work::wait() copies the output back. So
+/// ranks with Gloo can compute on GPUs, and several of them on one GPU, where NCCL allows one rank per GPU.
 ///
-/// Has the name of the backend within, takes the collectives that Group uses, and refuses others as c10d's
-/// base class does. An output is not touched before wait(), which must be called.
+/// This backend has the name of the inner one. It supports the collectives that Group uses, and refuses
+/// others as c10d's base class does. An output does not change before wait(), which must be called.
 class HostStagedBackend final : public c10d::Backend {
  public:
   explicit HostStagedBackend(c10::intrusive_ptr<c10d::Backend> inner);

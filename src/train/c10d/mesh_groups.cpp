@@ -21,10 +21,10 @@ std::unique_ptr<Group> part_of(Group& world, const std::vector<int>& ranks, cons
 MeshGroups MeshGroups::split(Group& world, const Mesh& mesh, int reshard_size) {
   if (mesh.size() != world.size() || (reshard_size > 0 && mesh.shards % reshard_size != 0)) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("{} ranks are no mesh of {} replicas of {}, kept by groups of {}", world.size(),
-                            mesh.replicas, mesh.shards, reshard_size));
+                fmt::format("{} ranks are not a mesh of {} replicas of {} shards with reshard groups of {}",
+                            world.size(), mesh.replicas, mesh.shards, reshard_size));
   }
-  // Every rank makes them in this order.
+  // Every rank creates the groups in this order.
   auto shard = part_of(world, mesh.shard_group(world.rank()), "dp_shard");
   auto replicate = part_of(world, mesh.replicate_group(world.rank()), "dp_replicate");
   std::unique_ptr<Group> reshard;
@@ -45,7 +45,7 @@ MeshGroups::MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> sh
       replicate_(std::move(replicate)),
       reshard_(std::move(reshard)) {}
 
-// The last one made goes first, as everywhere.
+// The groups are shut down in the reverse order of their creation.
 void MeshGroups::shut_down() const {
   for (Group* group : {reshard_.get(), replicate_.get(), shard_.get()}) {
     if (group != nullptr) group->shut_down();

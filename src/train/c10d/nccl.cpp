@@ -11,7 +11,7 @@ namespace accel::train {
 c10::intrusive_ptr<c10d::Backend> make_nccl(const NcclRequest& request) {
   void* const get_versions = cuda_symbol(kNcclVersionsSymbol);
   if (get_versions == nullptr)
-    throw Error(ErrorKind::kUsage, "backend: nccl needs a GPU a rank").hint("use backend: gloo");
+    throw Error(ErrorKind::kUsage, "backend: nccl needs a GPU for each rank").hint("use backend: gloo");
   NcclVersions versions;
   reinterpret_cast<GetNcclVersions*>(get_versions)(versions);
   if (const auto mismatch = nccl_mismatch(versions)) {

@@ -6,8 +6,8 @@
 
 namespace accel::train {
 
-/// The NCCL backend for this rank's device; load_cuda() must have been called. Collective. An Error if NCCL's
-/// versions do not fit together (nccl_version.hpp).
+/// Returns the NCCL backend for this rank's device. load_cuda() must have been called. Collective. Versions
+/// of NCCL that do not fit together are an Error of kind kFailure (nccl_version.hpp).
 c10::intrusive_ptr<c10d::Backend> make_nccl(const NcclRequest& request);
 
 }  // namespace accel::train

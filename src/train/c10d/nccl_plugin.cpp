@@ -8,7 +8,8 @@
 extern "C" __attribute__((visibility("default"))) void accel_nccl_versions(
     accel::train::NcclVersions& versions) {
   versions.header = {NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH};
-  // Three numbers of 16 bits, the first of 32, as torch.cuda.nccl.version() takes them apart.
+  // The major version is in the upper 32 bits, minor and patch in 16 bits each, as in
+  // torch.cuda.nccl.version().
   const std::uint64_t torch = torch::cuda::nccl::version();
   versions.libtorch = {static_cast<int>(torch >> 32), static_cast<int>((torch >> 16) & 0xffff),
                        static_cast<int>(torch & 0xffff)};
@@ -19,10 +20,10 @@ extern "C" __attribute__((visibility("default"))) void accel_nccl_versions(
 
 extern "C" __attribute__((visibility("default"))) void accel_make_nccl(
     const accel::train::NcclRequest& request, c10::intrusive_ptr<c10d::Backend>& backend) {
-  // What a rank waits for goes before what it computes meanwhile.
+  // A rank waits for collectives, so they go before what it computes meanwhile.
   const auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   options->timeout = request.timeout;
-  // By these libtorch's log, and what it writes when a collective does not end, tell groups and ranks apart.
+  // libtorch's log, and its report of a collective that does not end, show the group's name and ranks.
   options->group_name = request.name;
   options->global_ranks_in_group.assign(request.members.begin(), request.members.end());
   const auto size = static_cast<int>(request.members.size());

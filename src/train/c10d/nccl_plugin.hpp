@@ -16,14 +16,14 @@ class Store;
 
 namespace accel::train {
 
-/// What a group over NCCL is made of.
+/// What is needed to create a group over NCCL.
 struct NcclRequest {
   c10::intrusive_ptr<c10d::Store> store;
-  int rank = 0;              ///< Within the group.
-  std::vector<int> members;  ///< The group's ranks by their numbers in the job.
+  int rank = 0;              ///< This rank's number in the group.
+  std::vector<int> members;  ///< The numbers in the job of the group's ranks.
   std::string name;
   c10::Device device;
-  std::chrono::milliseconds timeout;  ///< Of a collective.
+  std::chrono::milliseconds timeout;  ///< The time-out of a collective.
 };
 
 /// The two functions of accel-cuda.so (device/cuda.hpp), the module that links libtorch_cuda and NCCL.

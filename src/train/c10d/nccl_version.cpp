@@ -5,7 +5,7 @@
 namespace accel::train {
 
 NcclVersion NcclVersion::of_code(int code) {
-  // nccl.h: NCCL_VERSION(X, Y, Z).
+  // The codes are those of NCCL_VERSION(X, Y, Z) in nccl.h.
   if (code < 10000) return {code / 1000, code / 100 % 10, code % 100};
   return {code / 10000, code / 100 % 100, code % 100};
 }
@@ -19,9 +19,8 @@ std::optional<std::string> nccl_mismatch(const NcclVersions& versions) {
                        libtorch.text());
   }
   if (library.major != header.major || library.minor < header.minor) {
-    return fmt::format(
-        "accel and libtorch were compiled with NCCL {}, but the library that is loaded is NCCL {}",
-        header.text(), library.text());
+    return fmt::format("accel and libtorch were compiled with NCCL {}, but the loaded library is NCCL {}",
+                       header.text(), library.text());
   }
   return std::nullopt;
 }

@@ -1,6 +1,7 @@
-// libtorch names every socket of its TCPStore in messages that nobody sees, and asks DNS for that: for each
-// rank that connects, while all the others wait, and for seconds where no server answers. Here addresses stay
-// numbers: this definition comes before the C library's for everything in the process.
+// libtorch puts the host name of every socket of its TCPStore into messages that nobody sees. For each rank
+// that connects, it asks DNS for that name while all the others wait, and for seconds where no server
+// answers. With this definition addresses stay numbers: it comes before the C library's for everything in the
+// process.
 
 #include <dlfcn.h>
 #include <netdb.h>

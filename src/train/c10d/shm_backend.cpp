@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "train/c10d/shm_meeting.hpp"
+#include "train/c10d/shm_rendezvous.hpp"
 
 namespace accel::train {
 namespace {
 
-/// How the collectives' messages and headers call a dtype: as Python does, without "torch.".
+/// Returns the dtype's name in headers and messages: as in Python, without "torch.".
 std::string_view name_of_dtype(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat:
@@ -138,7 +138,7 @@ class ShmBackend::ShmWork : public c10d::Work {
         body_(std::move(body)),
         future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
-  /// Returns whether it succeeded. On the backend's thread.
+  /// Runs the collective on the backend's thread. Returns whether it succeeded.
   bool run() {
     std::exception_ptr failure;
     try {
@@ -146,7 +146,7 @@ class ShmBackend::ShmWork : public c10d::Work {
     } catch (...) {
       failure = std::current_exception();
     }
-    // The caller may free its tensors as soon as it knows.
+    // The caller may free its tensors as soon as the work is finished.
     body_ = nullptr;
     inputs_.clear();
     if (failure == nullptr) {
@@ -171,9 +171,10 @@ class ShmBackend::ShmWork : public c10d::Work {
 c10::intrusive_ptr<ShmBackend> ShmBackend::connect(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                    int size, const c10::intrusive_ptr<Options>& options) {
   auto used = options ? options : c10::make_intrusive<Options>();
-  ShmMeeting meeting = meet_on_this_machine(*store, rank, size, Lockstep::shared_bytes(size, used->geometry));
-  return c10::make_intrusive<ShmBackend>(rank, size, std::move(used), std::move(meeting.segment),
-                                         std::move(meeting.peers));
+  ShmRendezvous rendezvous =
+      rendezvous_on_this_machine(*store, rank, size, Lockstep::shared_bytes(size, used->geometry));
+  return c10::make_intrusive<ShmBackend>(rank, size, std::move(used), std::move(rendezvous.segment),
+                                         std::move(rendezvous.peers));
 }
 
 ShmBackend::ShmBackend(int rank, int size, c10::intrusive_ptr<Options> options, SharedSegment segment,
@@ -214,7 +215,7 @@ void ShmBackend::run_queue() {
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    // Half a collective leaves the ranks out of step: no other can follow.
+    // After half a collective the ranks are out of step, so no other collective can follow.
     if (!work->run()) ranks_.close();
     lock.lock();
     busy_ = false;
@@ -321,7 +322,7 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::scatter(std::vector<at::Tensor>& outp
   const std::size_t expected = getRank() == root ? static_cast<std::size_t>(getSize()) : 0;
   if (parts.size() != expected || (expected == 0 && !inputs.empty()))
     throw refusal(kThis,
-                  fmt::format("takes one list of {} input tensors, from rank {} alone", getSize(), root));
+                  fmt::format("takes one list of {} input tensors, from rank {} only", getSize(), root));
   std::vector<const std::byte*> ins;
   for (const at::Tensor& part : parts) {
     require_parts(kThis, output, part, 1);

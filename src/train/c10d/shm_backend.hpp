@@ -19,13 +19,14 @@ namespace accel::train {
 
 /// A c10d backend for CPU tensors of ranks on one machine, through memory that they share.
 ///
-/// Collectives run on a thread of their own, in the order in which they are called; their Work's wait()
-/// really waits, and throws what went wrong: an Error that names the collective, the rank and the seconds.
-/// After one has failed, all later ones fail at once. Tensors must be contiguous; they are in use until the
-/// Work is done. Supported are all-gather of any dtype, reduce-scatter and all-reduce (SUM, AVG, MAX, MIN),
-/// broadcast, scatter and barrier; SharedCollectives says what is promised of the results.
+/// Collectives run on a thread of their own, in the order in which they are called. A Work's wait() blocks
+/// the host until the collective is done, and throws what went wrong: an Error that names the collective, the
+/// rank and the seconds. After a collective has failed, all later ones fail at once. Tensors must be
+/// contiguous, and are in use until the Work is done. Supported are all-gather of any dtype, reduce-scatter
+/// and all-reduce (SUM, AVG, MAX, MIN), broadcast, scatter and barrier. SharedCollectives says what is
+/// promised of the results.
 ///
-/// Destroying it gives up what is still under way, here and on the other ranks.
+/// Destroying the backend gives up the collectives in progress, on this rank and on the others.
 class ShmBackend : public c10d::Backend {
  public:
   static constexpr const char* kName = "shm";
@@ -35,9 +36,10 @@ class ShmBackend : public c10d::Backend {
     SlotGeometry geometry;
   };
 
-  /// Collective: the ranks meet through `store`, of which they use the keys below "shm/", once for each
-  /// backend (a PrefixStore tells several apart). If one rank cannot take part, because it is on another
-  /// machine or shared memory is refused, every rank gets the same Error of kind kFailure.
+  /// Creates the backend by a rendezvous of the ranks through `store`, in which they use the keys below
+  /// "shm/". Each backend needs a store of its own; a PrefixStore tells several apart. If one rank cannot
+  /// take part, because it is on another machine or shared memory is refused, every rank throws the same
+  /// Error of kind kFailure. Collective.
   static c10::intrusive_ptr<ShmBackend> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                 int size, const c10::intrusive_ptr<Options>& options = {});
   ~ShmBackend() override;
@@ -65,7 +67,7 @@ class ShmBackend : public c10d::Backend {
   void abort() override { ranks_.close(); }
   void shutdown() override { stop(); }
 
-  /// For intrusive_ptr alone: connect() makes one.
+  /// Public for intrusive_ptr only: connect() creates backends.
   ShmBackend(int rank, int size, c10::intrusive_ptr<Options> options, SharedSegment segment, PeerWatch peers);
 
  private:

@@ -29,7 +29,7 @@ using nlohmann::json;
 constexpr const char* kModelDirectory = "pytorch_model_fsdp_0";
 constexpr const char* kOptimizerDirectory = "optimizer_0";
 
-// nlohmann's numbers.
+// Values of nlohmann::json::dump()'s indent.
 constexpr int kOneLine = -1;
 constexpr int kIndented = 2;
 
@@ -44,7 +44,7 @@ std::string hex_of(const at::Tensor& bytes) {
   return text;
 }
 
-/// Returns what the manifest says of it.
+/// Writes a JSON file and returns its entry in the manifest.
 json write_json(const fs::path& directory, const std::string& name, const json& document, int indent) {
   const std::string text = document.dump(indent) + "\n";
   write_file_atomically(directory / name, text);
@@ -57,7 +57,7 @@ json write_random_state(const fs::path& directory, int rank, const RandomState& 
   return write_json(directory, fmt::format("random_states_{}.json", rank), document, kOneLine);
 }
 
-/// With the keys of torch's GradScaler.state_dict().
+/// Writes the loss scale with the keys of torch's GradScaler.state_dict().
 json write_scaler(const fs::path& directory, const GradScaler& scaler) {
   const core::GradScalerConfig& config = scaler.config();
   const json document = {{"version", 1},
@@ -82,10 +82,10 @@ json tensors_of(const std::vector<ckpt::DcpRankPlan>& plans) {
   return tensors;
 }
 
-/// Rank 0's part: metadata, trainer state and manifest, then the commit.
-class Finisher {
+/// Writes what rank 0 adds to the ranks' files: metadata, trainer state and manifest.
+class ManifestWriter {
  public:
-  Finisher(const fs::path& directory, const Group& group)
+  ManifestWriter(const fs::path& directory, const Group& group)
       : directory_(directory), world_size_(group.size()) {}
 
   void add_files(const std::vector<json>& from_ranks) {
@@ -123,20 +123,20 @@ class Finisher {
   json tensors_ = json::object();
 };
 
-/// The parts of a save, which all ranks leave alike: if one fails on a rank, every rank throws, that one its
-/// own Error and the others one that names it. Before that, what was written is removed, since nobody writes
-/// any more. Collective.
+/// Runs the parts of a save so that all ranks succeed or fail together. If a part fails on a rank, every rank
+/// throws: that rank its own Error, the others an Error that names it. What was written is removed before,
+/// when no rank writes any more. Collective.
 class SaveParts {
  public:
   SaveParts(ckpt::RunCheckpoints& store, std::int64_t step, Group& group)
       : store_(store), step_(step), group_(group) {}
 
-  /// What `part` returns on each rank, in rank order.
+  /// Returns what `part` returns on each rank, in rank order.
   std::vector<json> on_every_rank(const std::function<json()>& part) {
-    return finish(group_.exchange(run(part)));
+    return finish(group_.all_gather_object(run(part)));
   }
 
-  /// `part` runs on rank 0 alone, and the others wait for it.
+  /// Runs `part` on rank 0 alone, while the others wait.
   void on_first_rank(const std::function<void()>& part) {
     std::string said;
     if (group_.rank() == 0) {
@@ -173,12 +173,12 @@ class SaveParts {
     return results;
   }
 
-  /// A rank that is gone keeps nobody.
+  /// Waits for the other ranks. A rank that has ended does not hold this one up.
   void wait_for_all() {
     try {
       group_.barrier();
     } catch (const std::exception&) {
-      // The failure that has ended it is what counts.
+      // The error that ended the rank is reported, and not this one.
     }
   }
 
@@ -187,8 +187,8 @@ class SaveParts {
     // The launcher ends all ranks as soon as one has failed, and rank 0 must be done by then.
     wait_for_all();
     if (failure_ != nullptr) std::rethrow_exception(failure_);
-    // Until the rank that failed has said so and is gone: whoever says something first is taken for the
-    // cause.
+    // Waits until the rank that failed has reported its error and has ended, because the first report counts
+    // as the cause.
     wait_for_all();
     throw Error(ErrorKind::kFailure,
                 fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step_, why));
@@ -197,7 +197,7 @@ class SaveParts {
   ckpt::RunCheckpoints& store_;
   std::int64_t step_;
   Group& group_;
-  std::exception_ptr failure_;  ///< This rank's.
+  std::exception_ptr failure_;  ///< This rank's error.
 };
 
 }  // namespace
@@ -225,16 +225,16 @@ fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model,
   });
 
   parts.on_first_rank([&] {
-    Finisher finisher(directory, group);
-    finisher.add_files(files);
-    finisher.write_metadata(kModelDirectory, [&](int r) { return model_state(model, r); });
-    finisher.write_metadata(kOptimizerDirectory, [&](int r) {
+    ManifestWriter writer(directory, group);
+    writer.add_files(files);
+    writer.write_metadata(kModelDirectory, [&](int r) { return model_state(model, r); });
+    writer.write_metadata(kOptimizerDirectory, [&](int r) {
       return optimizer_state(optimizer, mesh, config.optimizer, state.lr, r);
     });
-    finisher.write_manifest(state);
+    writer.write_manifest(state);
     store.commit(state.step);
   });
-  // Only now, so that the time it takes is not added to that of the commit: the others go on meanwhile.
+  // Done after the commit, so that the other ranks do not wait for it.
   if (rank == 0) store.prune(config.checkpoint.total_limit);
   return store.path_of(state.step);
 }

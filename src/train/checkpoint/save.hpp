@@ -14,21 +14,21 @@
 
 namespace accel::train {
 
-/// What a checkpoint is of, beside tensors.
+/// The state of a run that a checkpoint holds beside tensors.
 struct TrainerState {
   std::int64_t step = 0;
   double epoch = 0;
   double lr = 0;
   std::uint64_t seed = 0;
-  std::optional<GradScaler> scaler;                 ///< None but in float16.
-  RandomState random = RandomState::now(at::kCPU);  ///< This rank's.
+  std::optional<GradScaler> scaler;                 ///< Only float16 has a loss scale.
+  RandomState random = RandomState::now(at::kCPU);  ///< This rank's random state.
 };
 
 /// Saves a sharded checkpoint of model and optimizer under Accelerate's names, with trainer_state.json,
-/// random_states_<rank>.json, in float16 scaler.json, and accel_manifest.json, and prunes old ones. When it
-/// returns, the checkpoint is complete and durable under its name; if it throws, it does so on every rank,
-/// the earlier checkpoints are as they were, and what was written is removed. That an old checkpoint cannot
-/// be removed is a warning. Collective. Returns the checkpoint's path.
+/// random_states_<rank>.json, in float16 scaler.json, and accel_manifest.json, and prunes old checkpoints.
+/// When it returns, the checkpoint is complete and durable under its name. If it throws, it throws on every
+/// rank, the earlier checkpoints are unchanged, and what was written is removed. An old checkpoint that
+/// cannot be removed is a warning. Collective. Returns the checkpoint's path.
 std::filesystem::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model,
                                       const AdamW& optimizer, const core::TrainingConfig& config,
                                       const TrainerState& state, Group& group);

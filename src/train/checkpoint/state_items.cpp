@@ -19,7 +19,7 @@ ckpt::DType dtype_of(at::ScalarType type) {
   throw Error(ErrorKind::kUsage, fmt::format("checkpoints cannot hold tensors of dtype {}", name));
 }
 
-/// One parameter's range as chunks, and where in `flat` each chunk's elements are.
+/// Adds a parameter's range as chunks, with the place of each chunk's elements in `flat`.
 void add_range(RankState& state, const ckpt::StatePath& path, ckpt::DType dtype,
                const std::vector<std::int64_t>& shape, const ElementRange& range, const at::Tensor& flat,
                std::int64_t flat_begin) {
@@ -43,7 +43,7 @@ void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value valu
   state.sources.emplace_back();
 }
 
-/// Torch's AdamW param_groups: one for the parameters with weight decay, one for those without.
+/// Adds the param_groups of torch's AdamW: one for the parameters with weight decay, one for those without.
 void add_param_groups(RankState& state, const AdamW& optimizer, const core::OptimizerConfig& config,
                       double lr) {
   std::int64_t group = 0;

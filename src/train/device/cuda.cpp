@@ -23,7 +23,7 @@ void load_cuda(int device_index) {
   const std::filesystem::path path = module_path();
   if (!std::filesystem::exists(path)) {
     throw Error(ErrorKind::kFailure,
-                fmt::format("this rank is to run on a GPU, but '{}' is not there", path.string()))
+                fmt::format("this rank runs on a GPU, but '{}' does not exist", path.string()))
         .hint(
             "accel was built without the CUDA and NCCL headers; install them and build again, or use "
             "use_cpu: true");
@@ -35,8 +35,8 @@ void load_cuda(int device_index) {
   }
   const int visible = at::detail::getCUDAHooks().deviceCount();
   if (device_index >= visible) {
-    throw Error(ErrorKind::kFailure, fmt::format("this rank is to run on GPU {}, but libtorch sees {} GPUs",
-                                                 device_index, visible))
+    throw Error(ErrorKind::kFailure,
+                fmt::format("this rank runs on GPU {}, but libtorch sees {} GPUs", device_index, visible))
         .hint(
             "is the NVIDIA driver recent enough for this libtorch (nvidia-smi says)? use_cpu: true runs on "
             "the CPU");

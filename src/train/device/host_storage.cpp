@@ -32,8 +32,8 @@ class StreamCopy final : public Copy {
     done_.record(lane_);
   }
 
-  void join() override { done_.block(current_stream(lane_.device())); }
-  void wait() override { done_.synchronize(); }
+  void wait_on_stream() override { done_.block(current_stream(lane_.device())); }
+  void synchronize() override { done_.synchronize(); }
   void then(const std::function<void()>& work) override {
     const c10::StreamGuard guard(lane_);
     work();
@@ -57,14 +57,14 @@ at::Tensor HostStorage::empty(at::IntArrayRef sizes, at::IntArrayRef strides, at
     const std::size_t bytes =
         c10::elementSize(dtype) * static_cast<std::size_t>(c10::multiply_integers(sizes));
     throw Error(ErrorKind::kFailure,
-                fmt::format("cannot get {} of pinned host memory for what is offloaded: {}",
+                fmt::format("cannot get {} of pinned host memory for offloaded tensors: {}",
                             format_bytes(bytes), error.what_without_backtrace()))
         .hint("pinned memory is never swapped out: train on more ranks, or without fsdp_offload_params");
   }
 }
 
-// The memory of a target may be what the current stream still works with under another name, and a source
-// what it is yet to compute: both wait for it.
+// The copy waits for the work that the current stream has been given: that work may still use the memory of
+// the target under another name, or may still have to compute the source.
 std::unique_ptr<Copy> HostStorage::run_on(const c10::Stream& lane, const std::function<void()>& copy) const {
   c10::Event ready(lane.device_type());
   ready.record(current_stream(lane.device()));
@@ -75,8 +75,8 @@ std::unique_ptr<Copy> HostStorage::run_on(const c10::Stream& lane, const std::fu
   return std::make_unique<StreamCopy>(lane);
 }
 
-// Values are converted on the device, as in fully_shard; the temporary is the stream's own, which has read
-// it before anything else can get its memory.
+// Values are converted on the device, as in fully_shard. The temporary belongs to the copy's stream, which
+// has read it before other work of the stream can get its memory.
 std::unique_ptr<Copy> HostStorage::fetch(const at::Tensor& to, const at::Tensor& from) {
   return run_on(to_device_, [&] {
     at::Tensor target = to;

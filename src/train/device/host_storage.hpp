@@ -6,16 +6,16 @@
 
 namespace accel::train {
 
-/// Pinned memory of the host beside a GPU. Copies run on two streams of their own, one in each direction, so
-/// that they overlap with each other, with what is computed, and with collectives.
+/// Storage in pinned memory of the host, for a GPU. Copies run on two streams of their own, one for each
+/// direction, so that they overlap with each other, with computation and with collectives.
 ///
-/// Written against c10's devices in general, since a worker that runs on CPUs has no CUDA loaded.
+/// It uses c10's generic device interface, because a worker on CPU ranks has no CUDA loaded.
 class HostStorage : public StorageDevice {
  public:
-  /// `compute` must be of a kind that has streams, and be the current device.
+  /// `compute` must be of a device type that has streams, and must be the current device.
   explicit HostStorage(at::Device compute);
 
-  [[nodiscard]] bool is_apart() const override { return true; }
+  [[nodiscard]] bool is_offloaded() const override { return true; }
   using StorageDevice::empty;
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override;
   std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) override;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
 
-/// Never destroyed, as tensors may outlive main.
+/// The cache is never destroyed, because tensors may outlive main.
 BlockCache& cache() {
   static auto* const blocks = new BlockCache;
   return *blocks;
@@ -36,13 +36,13 @@ class LargeTensorAllocator final : public c10::Allocator {
         c10::profiledCPUMemoryReporter().New(memory, bytes);
         return {memory, memory, &give_back, c10::DeviceType::CPU};
       } catch (const std::bad_alloc&) {
-        // Below, where libtorch says in its own words how much it could not have.
+        // libtorch's allocator below reports in its own words how much memory it could not get.
       }
     }
     return c10::GetDefaultCPUAllocator()->allocate(bytes);
   }
 
-  /// Of either, for who allocates without a DataPtr.
+  /// Frees memory of either allocator, for callers that allocate without a DataPtr.
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
 
   void copy_data(void* target, const void* source, std::size_t bytes) const override {

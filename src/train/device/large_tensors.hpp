@@ -2,9 +2,9 @@
 
 namespace accel::train {
 
-/// From now on memory of the CPU's tensors from 1 MiB on is kept when they are gone, for those of the next
-/// step (base/block_cache); smaller ones are malloc's, as before. For the whole process: called once, before
-/// the first tensor is made.
+/// Makes libtorch keep the memory of CPU tensors of 1 MiB and more when they are freed, and use it again for
+/// later tensors (base/block_cache). Smaller tensors come from malloc as before. Affects the whole process:
+/// call it once, before the first tensor is made.
 void keep_memory_of_large_tensors();
 
 }  // namespace accel::train

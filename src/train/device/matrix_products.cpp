@@ -9,8 +9,9 @@
 
 namespace at::native {
 
-// Exported by libtorch, without a header in the wheel: result = beta * result + alpha * (mat1 @ mat2). Weak:
-// a libtorch without it goes on with MKL. Source: pytorch, aten/src/ATen/native/mkldnn/Matmul.h.
+// libtorch exports this function, but the wheel has no header for it: result = beta * result + alpha * (mat1
+// @ mat2). The symbol is weak, so that a libtorch without it goes on with MKL. Source: pytorch,
+// aten/src/ATen/native/mkldnn/Matmul.h.
 __attribute__((weak)) void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result,
                                          float beta, float alpha);
 
@@ -19,10 +20,10 @@ __attribute__((weak)) void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2,
 namespace accel::train {
 namespace {
 
-/// Multiplications from which on what oneDNN needs to begin is nothing.
+/// From this number of multiplications on, oneDNN's time to start does not matter.
 constexpr std::int64_t kLargeProduct = std::int64_t{1} << 20;
 
-/// What is left to libtorch has its errors from there, too.
+/// Whether oneDNN computes this product. Wrong operands do not suit, so that libtorch reports them.
 bool suits(const at::Tensor& a, const at::Tensor& b) {
   return a.dim() == 2 && b.dim() == 2 && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat &&
          a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0 && a.numel() >= kLargeProduct / b.size(1);
@@ -49,7 +50,7 @@ at::Tensor addmm(const at::Tensor& bias, const at::Tensor& a, const at::Tensor& 
   return result;
 }
 
-/// libtorch warns of every operator that gets another kernel; here that is meant.
+/// Drops libtorch's warning that an operator gets another kernel, which is intended here.
 class Quiet final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}
@@ -78,7 +79,7 @@ bool onednn_multiplies_faster() {
 void multiply_with_onednn() {
   Quiet quiet;
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-  // Its destructor would take the kernels back.
+  // The library is never destroyed: its destructor would remove the kernels.
   static auto* const library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
   library->impl("mm", TORCH_FN(mm));

@@ -2,17 +2,18 @@
 
 namespace accel::train {
 
-/// Whether libtorch has oneDNN's product and the processor has what it asks for: AVX-512 F, BW, DQ and VL.
+/// Whether libtorch has oneDNN's product and the processor supports what it needs: AVX-512 F, BW, DQ and VL.
 /// On other processors that product throws.
 [[nodiscard]] bool onednn_can_multiply();
 
-/// Whether oneDNN multiplies float32 matrices faster than MKL, which libtorch asks for it: MKL takes its AVX2
-/// code on processors of other makers than Intel, also where they have AVX-512, which oneDNN uses.
+/// Whether oneDNN multiplies float32 matrices faster than MKL, which libtorch uses by default. MKL takes its
+/// AVX2 code on processors of other makers than Intel, even if they have AVX-512. oneDNN uses AVX-512 on
+/// them.
 [[nodiscard]] bool onednn_multiplies_faster();
 
-/// From now on the CPU's products of two large float32 matrices (aten::mm and aten::addmm, what linear layers
-/// are made of, forward and backward) are oneDNN's, all others stay libtorch's. The results differ from MKL's
-/// by rounding. For the whole process: called at most once, before the first product, and only if
+/// Makes oneDNN compute the CPU's products of two large float32 matrices: aten::mm and aten::addmm, which
+/// linear layers call in forward and backward. All other products stay libtorch's. The results differ from
+/// MKL's by rounding. Affects the whole process: call it at most once, before the first product, and only if
 /// onednn_can_multiply().
 void multiply_with_onednn();
 

@@ -7,11 +7,11 @@
 
 namespace accel::train {
 
-/// The peak resident memory of this process, in bytes.
+/// Returns the peak resident memory of this process, in bytes.
 std::uint64_t max_rss_bytes();
 
-/// The most bytes that tensors have had at once on `device` so far (torch.cuda.max_memory_allocated), or none
-/// on the CPU.
+/// Returns the peak of the bytes that tensors on `device` have occupied so far
+/// (torch.cuda.max_memory_allocated), or nullopt for the CPU.
 std::optional<std::uint64_t> max_memory_allocated_bytes(c10::Device device);
 
 }  // namespace accel::train

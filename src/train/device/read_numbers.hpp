@@ -8,17 +8,17 @@
 
 namespace accel::train {
 
-/// Some numbers of a list, which lie on one device.
+/// The numbers of a list that lie on one device.
 struct NumbersOfDevice {
-  at::Tensor values;                ///< float64 [n], there.
-  std::vector<std::size_t> places;  ///< Where in the list each of them stands.
+  at::Tensor values;                ///< float64 [n], on that device.
+  std::vector<std::size_t> places;  ///< The index in the list of each of the values.
 };
 
-/// Puts scalar tensors of any devices together by devices, in the order in which these first come.
+/// Groups scalar tensors by device, in the order in which the devices first occur.
 [[nodiscard]] std::vector<NumbersOfDevice> by_device(std::span<const at::Tensor> numbers);
 
-/// The values of scalar tensors of any devices and dtypes. The host waits for each device once, however many
-/// numbers lie there, and not as often as it asks for one.
+/// Returns the values of scalar tensors of any devices and dtypes. The host waits for each device once, not
+/// once for each number.
 [[nodiscard]] std::vector<double> read_numbers(std::span<const at::Tensor> numbers);
 
 }  // namespace accel::train

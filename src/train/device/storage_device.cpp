@@ -12,7 +12,7 @@ class SameDevice final : public StorageDevice {
  public:
   explicit SameDevice(at::Device compute) : StorageDevice(compute) {}
 
-  [[nodiscard]] bool is_apart() const override { return false; }
+  [[nodiscard]] bool is_offloaded() const override { return false; }
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override {
     return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype).device(compute()));
   }

@@ -7,8 +7,9 @@
 
 namespace accel::train {
 
-/// A copy between the device that computes and the storage, perhaps still under way. Until one of join() and
-/// wait() has been called both its tensors must stay as they are, memory and values.
+/// A copy between the computing device and the storage, which may still be in progress. Until
+/// wait_on_stream() or synchronize() has been called, the memory and the values of both tensors must not
+/// change.
 class Copy {
  public:
   Copy() = default;
@@ -16,25 +17,27 @@ class Copy {
   Copy& operator=(const Copy&) = delete;
   virtual ~Copy() = default;
 
-  /// What the current stream is given from now on happens after the copy. The host does not wait.
-  virtual void join() {}
-  /// Returns when the copy is done: before the host reads what was copied, or changes where it came from.
-  virtual void wait() {}
-  /// Calls `work`, what it gives to the device, a collective for example, happens after the copy, and not
-  /// after what else the current stream has to do.
+  /// Orders later work of the current stream after the copy. Does not block the host.
+  virtual void wait_on_stream() {}
+  /// Blocks the host until the copy is done. Needed before the host reads the target or changes the source.
+  virtual void synchronize() {}
+  /// Calls `work`. What `work` gives to the device, for example a collective, is ordered after the copy and
+  /// not after other work of the current stream.
   virtual void then(const std::function<void()>& work) { work(); }
 };
 
-/// Where tensors lie while nothing is computed with them: shards, their gradients, the optimizer's state,
-/// and what units that run again keep for backward. The device that computes, or the memory of the host.
+/// The place of tensors while nothing is computed with them: shards, their gradients, the optimizer's state,
+/// and the saved activations of activation checkpointing. It is the computing device or the memory of the
+/// host.
 ///
-/// Copies begin when what the current stream has been given so far is done; those in one direction follow
-/// each other. Used by one thread at a time.
+/// A copy begins when the work that the current stream has been given so far is done. Copies in one direction
+/// run in order. Used by one thread at a time.
 class StorageDevice {
  public:
-  /// On `compute` itself: nothing needs to be copied, and copies are ordinary ones.
+  /// Returns storage on `compute` itself. Nothing is offloaded, and copies are ordinary ones.
   static std::shared_ptr<StorageDevice> beside(at::Device compute);
-  /// In pinned memory of the host. Where `compute` is the CPU that is where everything is: beside(compute).
+  /// Returns storage in pinned memory of the host. If `compute` is the CPU, this is beside(compute), because
+  /// its tensors are in the host's memory already.
   static std::shared_ptr<StorageDevice> on_host(at::Device compute);
 
   StorageDevice(const StorageDevice&) = delete;
@@ -42,16 +45,19 @@ class StorageDevice {
   virtual ~StorageDevice() = default;
 
   [[nodiscard]] at::Device compute() const { return compute_; }
-  /// Whether what lies here must be copied before it can be computed with.
-  [[nodiscard]] virtual bool is_apart() const = 0;
-  /// An uninitialised tensor here. No memory left is an Error of kind kFailure.
+  /// Whether tensors of this storage must be copied to the computing device before they are used there.
+  [[nodiscard]] virtual bool is_offloaded() const = 0;
+  /// Returns an uninitialised tensor in this storage. Lack of memory is an Error of kind kFailure.
   virtual at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) = 0;
   at::Tensor empty(std::int64_t numel, at::ScalarType dtype) { return empty({numel}, {1}, dtype); }
 
-  /// From here to `to` on the computing device, and the other way; converts if the dtypes differ.
+  /// Starts to copy `from`, which is in this storage, to `to` on the computing device. Converts if the dtypes
+  /// differ.
   virtual std::unique_ptr<Copy> fetch(const at::Tensor& to, const at::Tensor& from) = 0;
+  /// Starts to copy `from`, which is on the computing device, to `to` in this storage. Converts if the dtypes
+  /// differ.
   virtual std::unique_ptr<Copy> store(const at::Tensor& to, const at::Tensor& from) = 0;
-  /// Returns when all copies are done.
+  /// Blocks the host until all copies are done.
   virtual void synchronize() = 0;
 
  protected:

@@ -18,7 +18,7 @@ FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
       trainable_(trainable),
       pool_(std::move(pool)),
       storage_(std::move(storage)),
-      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
+      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
   shard_ = storage_->empty(layout_.shard_numel, dtypes_.shard).zero_();
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
   const c10::Storage memory = is_alias_ ? shard_.storage()
@@ -52,7 +52,7 @@ void FlatBuffer::start_unshard(const MeshGroups& groups) {
 // the shard is cast into its place in the flat buffer and gathered from there. An offloaded shard is copied
 // there.
 void FlatBuffer::gather_shard(Group& group) {
-  if (dtypes_.compute == dtypes_.shard && !storage_->is_apart()) {
+  if (dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
     gather_ = group.all_gather(full_, shard_);
     return;
   }
@@ -64,7 +64,7 @@ void FlatBuffer::gather_shard(Group& group) {
 
 void FlatBuffer::wait_for_gather() {
   gather_.wait();
-  if (fetch_ != nullptr) std::exchange(fetch_, nullptr)->join();
+  if (fetch_ != nullptr) std::exchange(fetch_, nullptr)->wait_on_stream();
 }
 
 void FlatBuffer::finish_unshard() {
@@ -174,7 +174,7 @@ void FlatBuffer::finish_average() {
 void FlatBuffer::finalize_gradient() {
   const at::NoGradGuard no_grad;
   mean_.end(gradient_);
-  if (!storage_->is_apart()) {
+  if (!storage_->is_offloaded()) {
     gradient_ = gradient_.to(dtypes_.shard);
     return;
   }
@@ -184,7 +184,7 @@ void FlatBuffer::finalize_gradient() {
 }
 
 void FlatBuffer::release_reduced() {
-  if (store_ != nullptr) std::exchange(store_, nullptr)->join();
+  if (store_ != nullptr) std::exchange(store_, nullptr)->wait_on_stream();
   reduced_.reset();
 }
 

@@ -86,7 +86,7 @@ class FlatBuffer {
   /// StorageDevice::synchronize() before the gradient is read.
   void finalize_gradient();
   void release_reduced();
-  [[nodiscard]] bool is_offloaded() const { return storage_->is_apart(); }
+  [[nodiscard]] bool is_offloaded() const { return storage_->is_offloaded(); }
   [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
   /// The gradient of this rank's shard, from finalize_gradient() until clear_gradient().
   [[nodiscard]] const at::Tensor& gradient() const { return gradient_; }

@@ -149,7 +149,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
         .argument_dtype = plan.is_root() && !io_dtype ? dtype_if_named(precision.buffer_dtype) : io_dtype,
         .result_dtype = io_dtype,
         .recompute = options.fsdp.activation_checkpointing,
-        .activation_storage = activation_storage->is_apart() ? activation_storage : nullptr,
+        .activation_storage = activation_storage->is_offloaded() ? activation_storage : nullptr,
         // Recomputed units may read the root's parameters, each in a backward of its own.
         .reduce_late = options.fsdp.activation_checkpointing && plan.is_root(),
         .device = device_,

@@ -12,7 +12,7 @@
 
 #include "plan/unit_plan.hpp"
 #include "train/c10d/mesh_groups.hpp"
-#include "train/device/kept_tensors.hpp"
+#include "train/device/saved_activations.hpp"
 #include "train/fsdp/backward_tracker.hpp"
 #include "train/fsdp/call_outputs.hpp"
 #include "train/fsdp/flat_buffer.hpp"
@@ -64,7 +64,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   /// Only the outermost call is recomputed; it includes the methods that the module calls on itself.
   [[nodiscard]] bool recomputes() const override { return options_.recompute && depth_ == 1; }
   /// Inside a recomputation backward follows at once, so that nothing is offloaded.
-  [[nodiscard]] KeptOfUnit* saved_activations() override {
+  [[nodiscard]] UnitActivations* saved_activations() override {
     return options_.activation_storage != nullptr && step_.recomputing.empty() ? &activations_ : nullptr;
   }
   [[nodiscard]] std::shared_ptr<const ModuleState> state() const override { return state_; }
@@ -111,7 +111,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   Options options_;
   const MeshGroups& groups_;
   StepState& step_;
-  KeptOfUnit activations_;
+  UnitActivations activations_;
   std::optional<WithoutAutocast> without_autocast_;
 
   std::int64_t calls_ = 0;

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "train/device/kept_tensors.hpp"
+#include "train/device/saved_activations.hpp"
 #include "train/graph/autocast.hpp"
 #include "train/graph/executor.hpp"
 #include "train/graph/module_state.hpp"
@@ -54,7 +54,7 @@ struct Call final : torch::CustomClassHolder {
   std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
   RandomState random;
   AutocastState autocast;
-  std::shared_ptr<KeptTensors> activations;  ///< Of the arguments, if autograd does not save them.
+  std::shared_ptr<OffloadedActivations> activations;  ///< Of the arguments, if autograd does not save them.
 
   /// After backward: detaches the results in the state, so that they no longer refer to this call.
   void release() {
@@ -216,7 +216,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
 
     const at::Device device = call->hooks->device();
     call->random = RandomState::now(device);
-    if (KeptOfUnit* unit = call->hooks->saved_activations()) call->activations = unit->keep(inputs);
+    if (UnitActivations* unit = call->hooks->saved_activations()) call->activations = unit->offload(inputs);
     call->autocast = AutocastState::now(device.type());
     const ModuleState& state = *call->state;
     call->snapshot.emplace(state);
@@ -243,7 +243,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     call->result = map_tensors(result, add_output);
     for (const std::size_t slot : call->result_slots) add_output(state.slots()[slot].value().toTensor());
     if (call->activations != nullptr) {
-      call->activations->let_go();  // Copied while the body ran.
+      call->activations->release();  // Copied while the body ran.
     } else {
       context->save_for_backward(variable_list(inputs.begin(), inputs.end()));
     }

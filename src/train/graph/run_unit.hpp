@@ -11,7 +11,7 @@
 
 namespace accel::train {
 
-class KeptOfUnit;
+class UnitActivations;
 class ModuleState;
 
 /// Hooks around each call of a wrapped unit's method. They run on the thread that runs the graph.
@@ -31,7 +31,7 @@ class UnitHooks {
   /// Whether calls save only their arguments and are recomputed in backward (graph/recompute.hpp).
   [[nodiscard]] virtual bool recomputes() const { return false; }
   /// Where such a call saves them in between. Null leaves them in place.
-  [[nodiscard]] virtual KeptOfUnit* saved_activations() { return nullptr; }
+  [[nodiscard]] virtual UnitActivations* saved_activations() { return nullptr; }
   /// The device on which the module computes. Recomputation sets the random numbers and the autocast of it.
   [[nodiscard]] virtual c10::Device device() const { return c10::kCPU; }
   /// The state that the module's methods may change; null if it is not known.

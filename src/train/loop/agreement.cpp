@@ -33,8 +33,8 @@ std::uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-/// Whether all ranks have rank 0's `text`. Unlike an exchange, in which every rank gets every other's, this
-/// costs a rank hardly more among a thousand than among two.
+/// Whether all ranks have rank 0's `text`. Unlike all_gather_object(), in which every rank gets every other
+/// rank's text, this costs a rank hardly more among a thousand ranks than among two.
 bool is_the_same(Group& group, const std::string& text) {
   const auto own = std::as_bytes(std::span(text));
   const std::vector<std::byte> first = group.broadcast_bytes({own.begin(), own.end()});
@@ -51,7 +51,7 @@ void require_agreement(Group& group, const core::Config& config, const ModelStru
                                {"structure of the model file", hash_of(text_of(model))},
                                {"number of training tokens", data_tokens}};
   if (is_the_same(group, mine.dump())) return;
-  const std::vector<std::string> all = group.exchange(mine.dump());
+  const std::vector<std::string> all = group.all_gather_object(mine.dump());
   const auto first = nlohmann::json::parse(all.front());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     const auto other = nlohmann::json::parse(all[rank]);

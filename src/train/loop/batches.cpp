@@ -18,8 +18,8 @@ const at::Tensor& Batch::field(const std::string& name) const {
 Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
                  at::Device device) {
   const auto rows = static_cast<std::int64_t>(samples.size());
-  // From pinned memory, which libtorch does not use again before it is copied, the host need not wait for the
-  // one copy of both.
+  // One copy moves inputs and labels to the device. It is from pinned memory, which libtorch does not use
+  // again before the copy is done, so that the host does not wait.
   const auto options = at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda());
   const at::Tensor windows = at::empty({rows, length + 1}, options);
   auto* data = windows.mutable_data_ptr<std::int64_t>();

@@ -17,7 +17,7 @@ struct Batch {
   at::Tensor input_ids;
   at::Tensor labels;
 
-  /// The field of that name. An Error of kind kUsage names the fields there are.
+  /// Returns the field `name`. For another name the Error of kind kUsage names the fields that exist.
   [[nodiscard]] const at::Tensor& field(const std::string& name) const;
 };
 
@@ -29,16 +29,16 @@ Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vect
 /// The training batches of one rank, epoch after epoch without end.
 class TrainingBatches {
  public:
-  /// Too few samples for one step is an Error of kind kUsage.
+  /// Fewer samples than one step needs are an Error of kind kUsage.
   TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
                   at::Device device);
 
-  /// From now on next() refuses tokens that are not below `tokens`: see TokenStream.
+  /// Makes next() refuse tokens that are not below `tokens`, as TokenStream does.
   void set_vocabulary(std::int64_t tokens) { stream_.set_vocabulary(tokens); }
-  /// The next micro-step's batch. last_of_epoch() then says whether an epoch ends with it.
+  /// Returns the next micro-batch. Afterwards last_of_epoch() says whether an epoch ends with it.
   Batch next();
   [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }
-  /// The epoch of the last batch, and its part that is done, as one number.
+  /// The epoch of the last micro-batch plus the part of it that is done, as one number.
   [[nodiscard]] double epoch() const;
   [[nodiscard]] const TokenStream& stream() const { return stream_; }
 
@@ -50,7 +50,7 @@ class TrainingBatches {
   int rank_;
   at::Device device_;
   std::int64_t epoch_ = 0;
-  std::int64_t step_ = 0;  ///< Micro-steps of this epoch that are done.
+  std::int64_t step_ = 0;  ///< Micro-batches of this epoch that are done.
 };
 
 }  // namespace accel::train

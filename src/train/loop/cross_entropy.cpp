@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::int64_t kIgnored = -100;  // torch's default.
 
-/// Of the logits of some rows, in float32. On the CPU, what a core's cache holds, for each thread; on CUDA so
-/// much that a kernel is worth its launch.
+/// Returns the bytes of the float32 logits that are processed at a time. On the CPU they fit a core's cache,
+/// for each thread. On CUDA they are enough to be worth a kernel's launch.
 std::int64_t chunk_bytes(const at::Tensor& logits) {
   if (!logits.device().is_cpu()) return std::int64_t{64} << 20;
   return at::get_num_threads() * (std::int64_t{256} << 10);
 }
 
-/// Some rows of the logits, and where their logarithms go.
+/// Goes through the logits some rows at a time, with a buffer for their log-probabilities.
 class Chunks {
  public:
   explicit Chunks(const at::Tensor& logits)
@@ -31,13 +31,13 @@ class Chunks {
                                        std::max<std::int64_t>(1, logits.size(0)))),
         log_probabilities_(at::empty({rows_, logits.size(1)}, logits.options().dtype(dtype_))) {}
 
-  /// Calls `use` with the first row, the number of rows and the logarithms of the probabilities in each.
+  /// Calls `use` with the first row, the number of rows and the log-probabilities of these rows.
   template <class Use>
   void for_each(Use&& use) {
     for (std::int64_t first = 0; first < logits_.size(0); first += rows_) {
       const std::int64_t rows = std::min(rows_, logits_.size(0) - first);
       at::Tensor logarithms = log_probabilities_.narrow(0, 0, rows);
-      // A conversion from 16 bits is a tensor of its own, of these rows.
+      // Logits in 16 bits are converted into a temporary tensor of these rows.
       at::_log_softmax_out(logarithms, logits_.narrow(0, first, rows).to(dtype_), 1, /*half_to_float=*/false);
       use(first, rows, logarithms);
     }
@@ -57,8 +57,9 @@ void require_classes(const at::Tensor& targets, std::int64_t classes) {
   if (!targets.device().is_cpu() || targets.numel() == 0) return;
   const at::Tensor wrong = targets.ne(kIgnored).logical_and_(targets.lt(0).logical_or_(targets.ge(classes)));
   if (!wrong.any().item<bool>()) return;
-  throw Error(ErrorKind::kUsage, fmt::format("cross_entropy: the target {} is no class, the logits have {}",
-                                             targets.masked_select(wrong)[0].item<std::int64_t>(), classes))
+  throw Error(ErrorKind::kUsage,
+              fmt::format("cross_entropy: the target {} is not a class, the logits have {}",
+                          targets.masked_select(wrong)[0].item<std::int64_t>(), classes))
       .hint(
           "were the tokens made with another vocabulary than the model's? -100 is a target that does not "
           "count");
@@ -69,7 +70,7 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& targets) {
     Chunks chunks(logits);
-    // Each row's logarithm for its target, as logits of a single class.
+    // The log-probability of each row's target, as logits of a single class.
     const at::Tensor ignored = targets.eq(kIgnored);
     const at::Tensor columns = targets.masked_fill(ignored, 0).unsqueeze(1);
     const at::Tensor picked = at::empty({logits.size(0), 1}, logits.options().dtype(chunks.dtype()));

@@ -4,15 +4,15 @@
 
 namespace accel::train {
 
-/// The mean over all targets but those that are -100 of the cross entropy between `logits` [n, classes], of
-/// any floating type, and int64 `targets` [n], as a float32 scalar (float64 for such logits): bit for bit
-/// what at::cross_entropy_loss yields for logits in float32, gradient included, which has the type of the
-/// logits. NaN if no target counts.
+/// Returns the cross entropy between `logits` [n, classes], of any floating type, and int64 `targets` [n]:
+/// the mean over all targets that are not -100, and NaN if there are none. The result is a float32 scalar
+/// (float64 for float64 logits), bit for bit what at::cross_entropy_loss yields for logits in float32. So is
+/// the gradient, which has the type of the logits.
 ///
-/// Rows go through it a few at a time, so that of what it computes on the way nothing is as large as the
-/// logits but their gradient, where at::cross_entropy_loss keeps their logarithms and makes the gradient of
-/// those as well, and a copy in float32 of logits in 16 bits. A target that is no class is an Error of
-/// kind kUsage on the CPU; on CUDA it is found by the kernels, as in torch.
+/// The rows are processed a few at a time, so that no intermediate tensor is as large as the logits, except
+/// for their gradient. at::cross_entropy_loss keeps the logarithms of the probabilities, makes the gradient
+/// of those as well, and makes a float32 copy of logits in 16 bits. A target that is not a class is an Error
+/// of kind kUsage on the CPU. On CUDA the kernels find it, as in torch.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace accel::train

@@ -21,7 +21,7 @@ double evaluate(ShardedModel& model, const core::TrainingConfig& config, const T
   const std::int64_t windows = data.windows(length);
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t rounds = (windows + batch * group.size() - 1) / (batch * group.size());
-  at::Tensor loss_sum;  // float64, times windows; read once, so that the host runs ahead of a GPU.
+  at::Tensor loss_sum;  // float64, weighted by windows. Read once, so that the host runs ahead of a GPU.
   double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = (round * group.size() + group.rank()) * batch;

@@ -7,9 +7,9 @@
 
 namespace accel::train {
 
-/// The mean loss over every window of the held-out data, each counted once, in nats a token (or as the
-/// model's own loss). Runs without gradients and in evaluation mode. Collective: a rank that has run out of
-/// batches takes part in the others' gathers with a batch that does not count.
+/// Returns the mean loss over every window of the held-out data, each counted once, in nats per token (or as
+/// the model's own loss). Runs without gradients and in evaluation mode. Collective: a rank that has run out
+/// of batches takes part in the others' gathers with a batch that does not count.
 double evaluate(ShardedModel& model, const core::TrainingConfig& config, const TokenStream& data,
                 at::Device device, Group& group);
 

@@ -19,7 +19,7 @@ at::Tensor output_of(const core::ModelConfig& config, const c10::IValue& result)
     throw Error(ErrorKind::kUsage,
                 fmt::format("training.model.output is {}, but forward returns a tuple of {} elements{}",
                             config.output, elements.size(),
-                            index < elements.size() ? ", of which that one is no tensor" : ""));
+                            index < elements.size() ? ", and that element is not a tensor" : ""));
   }
   throw Error(ErrorKind::kUsage,
               fmt::format("the model's forward returns {}; a tensor or a tuple of tensors is needed",

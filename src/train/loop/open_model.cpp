@@ -12,7 +12,8 @@
 namespace accel::train {
 namespace {
 
-/// Of rank 0, which has to have the file in any case, nobody asks this: what opens it says more.
+/// Throws if this rank does not see the file `path`. Rank 0 needs the file in any case and is not checked
+/// here: opening the file gives a more detailed error.
 void require_file(const std::filesystem::path& path, int rank) {
   std::error_code error;
   if (rank == 0 || path.empty() || std::filesystem::exists(path, error)) return;

@@ -6,11 +6,11 @@
 
 namespace accel::train {
 
-/// The model file of a run: each rank's own view of it, or with `broadcast_from_rank0` rank 0's, which sends
-/// the others all but the parameters' values. Collective.
+/// Opens the model file of a run. Each rank opens it, or with `broadcast_from_rank0` rank 0 alone, which
+/// sends the other ranks everything but the parameters' values. Collective.
 ///
-/// A rank other than 0 that does not see the file, or the weights, and would have to read them: Error
-/// (kUsage) whose hint names that setting.
+/// A rank other than 0 that does not see the file or the weights, and would have to read them, is an Error of
+/// kind kUsage whose hint names that setting.
 ModelFile open_model(const core::ModelConfig& config, Group& group);
 
 }  // namespace accel::train

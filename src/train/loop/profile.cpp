@@ -57,7 +57,7 @@ std::optional<std::filesystem::path> StepProfiler::end_step(std::int64_t step) {
 
 void StepProfiler::write(const std::filesystem::path& path) {
   recording_ = false;
-  // The last kernels of the step may still be under way, and would be missing.
+  // The last kernels of the step may still be running, and would be missing in the trace.
   if (device_.is_cuda()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   const auto result = profiler::disableProfiler();
   const std::filesystem::path unfinished = path.string() + ".incomplete";

@@ -10,25 +10,25 @@
 
 namespace accel::train {
 
-/// Records what a rank does in some of its steps with libtorch's profiler, and writes it as a trace that
-/// chrome://tracing and ui.perfetto.dev open: the operators of forward and backward, the units around them,
-/// and the collectives with the time from their issue to their end, so that what overlaps can be seen.
+/// Records what a rank does in some of its steps with libtorch's profiler, and writes a trace that
+/// chrome://tracing and ui.perfetto.dev open. The trace has the operators of forward and backward, the units
+/// around them, and the collectives from their issue to their end, so that overlap can be seen.
 ///
-/// Recording slows the steps down; without a configuration it does nothing. One of them at a time in a
-/// process.
+/// Recording slows the steps down. Without a configuration nothing is recorded. A process has one profiler at
+/// a time.
 class StepProfiler {
  public:
-  /// `directory` gets `rank_<rank>.json`; it is made when the first recorded step begins.
+  /// The trace is `directory`/rank_<rank>.json. The directory is created when the first recorded step begins.
   StepProfiler(const std::optional<core::ProfileConfig>& config, std::filesystem::path directory, int rank,
                at::Device device);
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
-  /// What was recorded of steps that did not end is dropped.
+  /// Drops what was recorded if the last recorded step did not end.
   ~StepProfiler();
 
   void begin_step(std::int64_t step);
-  /// Writes the trace after the last step to be recorded, and returns its path then. A disk that is full is
-  /// an Error (kFailure).
+  /// Writes the trace after the last step to be recorded, and returns its path then. A full disk is an Error
+  /// of kind kFailure.
   std::optional<std::filesystem::path> end_step(std::int64_t step);
 
  private:

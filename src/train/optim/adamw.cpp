@@ -9,11 +9,11 @@
 
 namespace accel::train {
 
-/// Parameters one behind another, with the padding behind them, in elements of this rank's shard.
+/// Neighbouring parameters and the padding behind them, in elements of this rank's shard.
 struct AdamW::Run {
   ElementRange range;
   bool decays = false;
-  std::int64_t steps = 0;  ///< With this one.
+  std::int64_t steps = 0;  ///< The number of steps, including this one.
 };
 
 AdamW::AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard)

@@ -12,29 +12,31 @@
 namespace accel::train {
 
 /// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019) as torch.optim.AdamW computes
-/// it, on flat shards: one fused call for each run of parameters with equal weight decay and as many steps,
-/// which are two where every parameter has a gradient in every step. State exists only for the shard.
+/// it, on flat shards. There is one fused call for each run of parameters with equal weight decay and an
+/// equal number of steps, so two if every parameter has a gradient in every step. State exists only for the
+/// shard.
 class AdamW {
  public:
   struct State {
     FlatBuffer* buffer = nullptr;
     at::Tensor exp_avg;     ///< [shard_numel]
     at::Tensor exp_avg_sq;  ///< [shard_numel]
-    /// Of each parameter of the layout, on whatever rank it lies: in how many steps it had a gradient.
+    /// The number of steps in which each parameter of the layout had a gradient, including parameters of
+    /// which this rank has no part.
     std::vector<std::int64_t> steps;
   };
 
-  /// `shard` is the number of this rank's shard of each buffer that is cut.
+  /// `shard` is the number of this rank's shard in each buffer that is sharded.
   AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard);
 
-  /// One step with the gradients that the buffers hold. Parameters that `presence`, which is of the same
-  /// buffers, has as without one stay as they are, and so does their state.
+  /// Makes one step with the gradients that the buffers hold. `presence` is for the same buffers. Parameters
+  /// that have no gradient according to it keep their values and their state.
   void step(double lr, const GradientPresence& presence);
-  /// With what this rank's backward left; right where that is all ranks'.
+  /// Makes one step with the presence of gradients on this rank, which must be the same on all ranks.
   void step(double lr);
 
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
-  /// Those of the optimizer: a parameter may have had fewer.
+  /// The number of steps of the optimizer. A parameter may have had fewer.
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
  private:

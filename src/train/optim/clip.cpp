@@ -26,7 +26,7 @@ double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards,
   return sum;
 }
 
-// The gradients of what is offloaded lie on the host, those of ignored modules on the device.
+// Offloaded gradients are on the host, gradients of replicated parameters on the device.
 double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards) {
   return gradient_square_sum(buffers, shards, read_numbers(gradient_norms(buffers)));
 }

@@ -9,20 +9,22 @@
 
 namespace accel::train {
 
-/// The norms of this rank's gradient shards: scalars where the gradients are, for read_numbers().
+/// Returns the norms of this rank's gradient shards, as scalars on the gradients' devices, for
+/// read_numbers().
 std::vector<at::Tensor> gradient_norms(const std::vector<FlatBuffer*>& buffers);
 
-/// The sum of squares of this rank's gradient shards, of `shards` there are; summed over their ranks, the
-/// square of the global norm. What every rank has whole counts as one part of so many. `norms` are the values
-/// of gradient_norms(); without them the host waits for the device.
+/// Returns the sum of squares of this rank's gradient shards. The sum of the results over the `shards` ranks
+/// is the square of the global norm: each rank counts 1/`shards` of the squares of a replicated gradient.
+/// `norms` are the values of gradient_norms(). Without them the host waits for the device.
 double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards,
                            std::span<const double> norms);
 double gradient_square_sum(const std::vector<FlatBuffer*>& buffers, int shards);
 
-/// min(1, max_norm / (norm + 1e-6)): by what torch.nn.utils.clip_grad_norm_ multiplies the gradients.
+/// Returns min(1, max_norm / (norm + 1e-6)), the factor by which torch.nn.utils.clip_grad_norm_ multiplies
+/// gradients.
 [[nodiscard]] double clip_factor(double norm, double max_norm);
 
-/// Multiplies this rank's gradient shards.
+/// Multiplies this rank's gradient shards by `factor`.
 void scale_gradients(const std::vector<FlatBuffer*>& buffers, double factor);
 
 }  // namespace accel::train

@@ -19,7 +19,7 @@ std::int64_t count_missing(const GradientPresence& presence) {
 }
 
 GradientPresence on_any_rank(GradientPresence own, Group& group) {
-  std::vector<double> ranks;  // On how many.
+  std::vector<double> ranks;  // The number of ranks with the gradient.
   for (const std::vector<bool>& buffer : own) {
     for (const bool is_there : buffer) ranks.push_back(is_there ? 1 : 0);
   }

@@ -36,14 +36,14 @@ std::string npy(const std::string& descr, const std::string& payload, char versi
   return "\x93NUMPY"s + version + "\0\x76\0"s + header + payload;
 }
 
-/// Tokens as a vocabulary of 50,000 has them.
+/// Returns tokens of a vocabulary of 50,000.
 std::string tokens() {
   std::vector<std::uint16_t> values;
   for (std::uint32_t i = 0; i < 2000; ++i) values.push_back(static_cast<std::uint16_t>(i * 7919 % 50000));
   return bytes_of(values);
 }
 
-/// What the error says; empty if the file is taken.
+/// Returns the message of the error, or an empty text if the file is accepted.
 std::string refusal(const std::string& format, const std::string& dtype, const std::string& name,
                     std::string_view content) {
   try {
@@ -74,7 +74,7 @@ TEST(TokenFileTest, AnNpyFileHoldsToItsFormat) {
         HasSubstr("its name says that it is a NumPy array, but its first bytes are not those of one"));
   }
   EXPECT_THAT(refusal("tokens", "", "a.npy", npy("<u2", "\1\0\2\0"s, 9)),
-              HasSubstr("version 9, known are 1 to 3"));
+              HasSubstr("version 9, supported are 1 to 3"));
   for (const std::string descr : {"<f4", ">u2", ">u4", "<i4", "|u1", "<u8", "|O"})
     EXPECT_THAT(refusal("tokens", "", "a.npy", npy(descr, "\1\0\2\0"s)), HasSubstr("little-endian uint16"));
   EXPECT_THAT(refusal("tokens", "uint16", "a.bin", good),
@@ -85,8 +85,10 @@ TEST(TokenFileTest, AnLlmcFileHoldsToItsFormat) {
   const std::string four = "\1\0\2\0\3\0\4\0"s;
   EXPECT_EQ(refusal("tokens", "", "t.bin", llmc(20240520, 1, 4, four)), "");
   EXPECT_EQ(refusal("tokens", "", "t.bin", llmc(20240801, 7, 2, four)), "");
-  EXPECT_THAT(refusal("tokens", "", "t.bin", llmc(20240520, 2, 4, four)), HasSubstr("version 2, known are"));
-  EXPECT_THAT(refusal("tokens", "", "t.bin", llmc(20240801, 1, 2, four)), HasSubstr("version 1, known are"));
+  EXPECT_THAT(refusal("tokens", "", "t.bin", llmc(20240520, 2, 4, four)),
+              HasSubstr("version 2, supported are"));
+  EXPECT_THAT(refusal("tokens", "", "t.bin", llmc(20240801, 1, 2, four)),
+              HasSubstr("version 1, supported are"));
   EXPECT_THAT(refusal("tokens", "", "t.bin", llmc(20240520, 1, 5, four)), HasSubstr("says 5 tokens"));
   EXPECT_THAT(refusal("tokens", "", "t.bin", llmc(20240520, 1, 4, four + "\5")), HasSubstr("says 4 tokens"));
   EXPECT_THAT(refusal("tokens", "", "t.bin", llmc(20240520, 1, 4, "").substr(0, 900)),

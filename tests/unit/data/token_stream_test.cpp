@@ -43,7 +43,7 @@ TEST(TokenStreamTest, TextIsBytesOfAllMatchesInOrder) {
   const TokenStream stream = open("text", (dir / "*.txt").string());
   EXPECT_EQ(all_of(stream), (std::vector<std::int64_t>{'a', 'b', 'c', 'd', 255}));
   std::vector<std::int64_t> middle(2);
-  stream.read(1, middle);  // Across the files.
+  stream.read(1, middle);  // The range crosses the files.
   EXPECT_EQ(middle, (std::vector<std::int64_t>{'b', 'c'}));
 }
 
@@ -117,7 +117,7 @@ TEST(TokenStreamTest, RefusesUint32ThatIsToBeReadAsUint16) {
   for (std::uint32_t i = 0; i < 100; ++i) llama.push_back(i * 1283);
   write_file(dir / "t.bin", bytes_of(llama));
   EXPECT_THROW(open("tokens", (dir / "t.bin").string(), "uint16"), Error);
-  // A vocabulary of four, as of DNA, and one of which each second token happens to be small.
+  // A vocabulary of four tokens, as for DNA, and one in which every second token happens to be small.
   std::vector<std::uint16_t> bases;
   for (int i = 0; i < 100; ++i) bases.push_back(static_cast<std::uint16_t>(i * 7 % 4));
   write_file(dir / "t.bin", bytes_of(bases));

@@ -23,8 +23,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kLong = 600s;
 
-/// What stands in /dev/shm under a name of accel's; others come and go there. Not the folders in which other
-/// tests, running at the same time, work.
+/// Returns accel's names in /dev/shm, without the folders of other tests, which run at the same time.
 std::set<std::string> names_in_shm() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
@@ -34,7 +33,7 @@ std::set<std::string> names_in_shm() {
   return names;
 }
 
-/// Waits until a thread of this process sleeps, as one does that waits for other ranks.
+/// Waits until a thread of this process sleeps, as a thread does that waits for other ranks.
 void await_sleep_of(pid_t thread) {
   for (;;) {
     std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
@@ -69,7 +68,7 @@ TEST(LockstepTest, ATimeoutNamesTheRankTheCollectiveAndTheSeconds) {
     collectives.barrier(kLong);
     if (ranks.rank() == 2) {
       while (!failed) std::this_thread::sleep_for(1ms);
-      // Who comes too late learns what happened, at once.
+      // A rank that comes too late gets the error at once.
       EXPECT_NE(error_of([&] { collectives.barrier(kLong); }).find("rank 2 did not come within 0.2 s"),
                 std::string::npos);
       return;
@@ -78,7 +77,7 @@ TEST(LockstepTest, ATimeoutNamesTheRankTheCollectiveAndTheSeconds) {
     const std::string error = error_of([&] { collectives.barrier(200ms); });
     EXPECT_GE(Clock::now() - start, 190ms);
     EXPECT_LT(Clock::now() - start, 5s);
-    // How long it took depends on what else the machine does.
+    // The time depends on the load of the machine.
     EXPECT_TRUE(error.starts_with("barrier (collective 2) failed after ")) << error;
     EXPECT_NE(error.find(" s: rank 2 did not come within 0.2 s: it is at collective 1, this is rank "),
               std::string::npos)
@@ -115,7 +114,7 @@ TEST(LockstepTest, CloseEndsAWaitInAnotherThread) {
   on_ranks(2, kSmallSlots, [&](Lockstep& ranks) {
     SharedCollectives collectives(ranks);
     if (ranks.rank() == 1) {
-      // Says nothing until the other has given up.
+      // Posts nothing until the other rank has given up.
       for (int i = 0; i < 10'000 && !given_up; ++i) std::this_thread::sleep_for(1ms);
       EXPECT_NE(error_of([&] { collectives.barrier(kLong); }).find("rank 0 closed the group"),
                 std::string::npos);
@@ -156,7 +155,7 @@ TEST(LockstepTest, RefusesSlotsThatCannotServe) {
   }
 }
 
-// Rank 0 is this process, the others are its children; rank 1 is killed in the middle of a run of
+// Rank 0 is this process, the others are its children. Rank 1 is killed in the middle of a run of
 // collectives.
 TEST(LockstepTest, AKilledRankIsReportedInSecondsAndNothingIsLeft) {
   constexpr int kRanks = 3;
@@ -184,7 +183,7 @@ TEST(LockstepTest, AKilledRankIsReportedInSecondsAndNothingIsLeft) {
       const pid_t child = ::fork();
       ASSERT_GE(child, 0);
       if (child == 0) {
-        // Who the others are comes through the pipe, when they are all there.
+        // The identities of the others come through the pipe when all of them run.
         std::array<int, kRanks> pids{};
         if (::read(go[0], pids.data(), sizeof pids) != sizeof pids) ::_exit(1);
         for (std::size_t i = 0; i < kRanks; ++i) processes[i].pid = pids[i];

@@ -14,7 +14,7 @@
 namespace accel {
 namespace {
 
-/// Lengths around the block of 512 in which sums are taken.
+/// Lengths around the block of 512 elements that is reduced at a time.
 constexpr std::size_t kLengths[] = {0, 1, 3, 511, 512, 513, 2000};
 
 template <class T>
@@ -35,7 +35,7 @@ std::vector<std::vector<T>> random_floats(std::size_t ranks, std::size_t length)
   std::normal_distribution<double> normal;
   std::vector<std::vector<T>> values(ranks, std::vector<T>(length));
   for (auto& rank : values) {
-    // Of different sizes, so that the order of a sum shows in its bits.
+    // The values differ in size, so that the order of a sum shows in its bits.
     for (T& value : rank) value = static_cast<T>(normal(random) * std::pow(10.0, random() % 4));
   }
   return values;

@@ -15,12 +15,12 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kTimeout = 60s;
 
-/// Elements of one rank's part: none, one, within a piece, exactly one, one more, many rounds through all
-/// slots.
+/// The numbers of elements of one rank's part: none, one, within a piece, exactly a piece, one more, many
+/// rounds through all slots.
 constexpr std::size_t kLengths[] = {0, 1, 7, 64, 65, 1000, 5001};
 constexpr SlotGeometry kGeometries[] = {{256, 1}, {256, 2}, {320, 3}, {4096, 4}};
 
-/// What rank `rank` has at `i`: of sizes that differ, so that the order of sums shows.
+/// Returns the value of rank `rank` at `i`. The values differ in size, so that the order of sums shows.
 float value_of(int rank, std::size_t i) {
   std::minstd_rand random(static_cast<unsigned>(i * 31 + static_cast<std::size_t>(rank) * 7919 + 1));
   random.discard(2);
@@ -42,7 +42,7 @@ float sum_at(int ranks, std::size_t i) {
 
 std::span<std::byte> bytes(std::vector<float>& values) { return std::as_writable_bytes(std::span(values)); }
 
-/// Every world size and every geometry.
+/// Runs the test with every world size and every geometry.
 void everywhere(const std::function<void(Lockstep&, SharedCollectives&)>& body) {
   for (const SlotGeometry& geometry : kGeometries) {
     for (const int size : {1, 2, 3, 4}) {
@@ -88,7 +88,7 @@ TEST(SharedCollectivesTest, ReduceScatterAddsInRankOrder) {
       collectives.reduce_scatter(bytes(in), bytes(sum), Element::kFloat32, Reduction::kSum, kTimeout);
       EXPECT_EQ(in, all) << "the input is to be left alone";
       for (std::size_t i = 0; i < length; ++i) ASSERT_EQ(sum[i], sum_at(ranks.size(), own + i)) << i;
-      // In place, as the mean.
+      // The mean is taken in place.
       collectives.reduce_scatter(bytes(in), bytes(in).subspan(own * 4, length * 4), Element::kFloat32,
                                  Reduction::kMean, kTimeout);
       for (std::size_t i = 0; i < length; ++i)
@@ -151,7 +151,7 @@ TEST(SharedCollectivesTest, NoRankPassesABarrierBeforeAllHaveCome) {
       ++come;
       collectives.barrier(kTimeout);
       EXPECT_GE(come, 4 * round);
-      // The next round's first may be here already, the one after it not.
+      // Other ranks may have begun the next round, but not the one after it.
       EXPECT_LE(come, 4 * round + 3);
     }
   });
@@ -180,7 +180,7 @@ TEST(SharedCollectivesTest, AnyMixOfCollectivesStaysInStep) {
   });
 }
 
-/// What each of two ranks that call different things throws.
+/// Returns what each of two ranks throws that call different collectives.
 std::vector<std::string> disagreement(const std::function<void(SharedCollectives&)>& one,
                                       const std::function<void(SharedCollectives&)>& other) {
   std::vector<std::string> errors(2);
@@ -223,7 +223,7 @@ TEST(SharedCollectivesTest, RanksThatDisagreeGetAnErrorNotANumber) {
     std::string part;
   };
   for (const auto& [found, part] : {
-           // The longer one has more pieces than slots.
+           // The longer tensor has more pieces than there are slots.
            Case{disagreement(gather(10, "float32"), gather(1000, "float32")),
                 "all-gather of 10 float32 on rank 0"},
            Case{disagreement(gather(10, "float32"), gather(10, "int32")), "all-gather of 10 int32 on rank 1"},

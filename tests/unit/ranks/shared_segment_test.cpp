@@ -81,7 +81,8 @@ TEST(SharedSegmentTest, RefusesWhatIsNotTheSegmentMeant) {
               SharedSegment::open(fmt::format("{} {} 8192 0", ::getpid(), longer.get()));
             }).find("is not the memory that process"),
             std::string::npos);
-  EXPECT_EQ(error_of([&] { SharedSegment::open("nonsense"); }), "'nonsense' is no address of shared memory");
+  EXPECT_EQ(error_of([&] { SharedSegment::open("nonsense"); }),
+            "'nonsense' is not an address of shared memory");
 }
 
 TEST(SharedSegmentTest, CannotBeMadeShorterByAnyone) {

@@ -13,11 +13,11 @@
 
 namespace accel {
 
-/// Small, so that small tensors need many pieces.
+/// Slots so small that small tensors need many pieces.
 inline constexpr SlotGeometry kSmallSlots = {.slot_bytes = 256, .slots = 2};
 
-/// Runs `body` as `size` ranks, each on a thread of its own; throws what the first of them threw, when all
-/// are done.
+/// Runs `body` as `size` ranks, each on a thread of its own. When all are done, throws what the first of them
+/// threw.
 inline void on_ranks(int size, const SlotGeometry& geometry, const std::function<void(Lockstep&)>& body) {
   SharedSegment first = SharedSegment::create(Lockstep::shared_bytes(size, geometry));
   const std::string address = first.address();
@@ -40,7 +40,7 @@ inline void on_ranks(int size, const SlotGeometry& geometry, const std::function
   }
 }
 
-/// What `action` throws, or "nothing".
+/// Returns what `action` throws, or "nothing".
 inline std::string error_of(const std::function<void()>& action) {
   try {
     action();

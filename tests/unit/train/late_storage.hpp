@@ -14,14 +14,14 @@
 
 namespace accel::train::testing {
 
-/// A storage apart on the CPU whose copies happen as late as those of a GPU may: the target holds garbage
-/// until somebody joins or waits, and what was stored is there for the host's eyes not before it has waited.
-/// A source that the host changes before it has waited is an error.
+/// An offloaded storage on the CPU whose copies happen as late as a GPU's may: the target holds garbage until
+/// wait_on_stream() or synchronize(), and the host sees what was stored only after synchronize(). A source
+/// that the host changes before synchronize() is an error.
 class LateStorage final : public StorageDevice {
  public:
   LateStorage() : StorageDevice(at::kCPU) {}
 
-  [[nodiscard]] bool is_apart() const override { return true; }
+  [[nodiscard]] bool is_offloaded() const override { return true; }
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) override {
     at::Tensor tensor = at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype));
     spoil(tensor);
@@ -41,13 +41,13 @@ class LateStorage final : public StorageDevice {
 
   int fetched = 0;
   int stored = 0;
-  int overlapped = 0;  ///< Fetches behind which another one was under way already when they were needed.
+  int overlapped = 0;  ///< Fetches that were needed while a later fetch was in progress.
 
  private:
   struct State {
     at::Tensor to;
     at::Tensor from;
-    at::Tensor values;  ///< Of the source, once the device has passed the copy.
+    at::Tensor values;  ///< The source's values, once the device has passed the copy.
     bool to_host = false;
   };
   using Pending = std::shared_ptr<State>;
@@ -55,8 +55,8 @@ class LateStorage final : public StorageDevice {
   class LateCopy final : public Copy {
    public:
     LateCopy(LateStorage& storage, Pending state) : storage_(storage), state_(std::move(state)) {}
-    void join() override { storage_.pass(state_); }
-    void wait() override { storage_.finish(state_); }
+    void wait_on_stream() override { storage_.pass(state_); }
+    void synchronize() override { storage_.finish(state_); }
     void then(const std::function<void()>& work) override {
       storage_.pass(state_);
       work();
@@ -82,14 +82,14 @@ class LateStorage final : public StorageDevice {
     return std::make_unique<LateCopy>(*this, under_way_.back());
   }
 
-  /// The device has come past the copy.
+  /// Lets the device pass the copy.
   void pass(const Pending& state) {
     const at::NoGradGuard no_grad;
     if (state->values.defined()) return;
     state->values = state->from.clone();
     if (state->to_host) return state->from.reset();  // Its memory may be used for something else.
     for (const Pending& other : under_way_) {
-      // Stored there as far as the device knows.
+      // For the device the stored values are there already.
       if (other->to_host && other->values.defined() && other->to.is_same(state->from))
         state->values = other->values.clone();
     }
@@ -99,7 +99,7 @@ class LateStorage final : public StorageDevice {
     overlapped += std::any_of(under_way_.begin(), under_way_.end(), is_later) ? 1 : 0;
   }
 
-  /// The host knows that the copy is done, and so is what came before it in that direction.
+  /// Tells the host that the copy is done, and with it the earlier copies in that direction.
   void finish(const Pending last) {
     const at::NoGradGuard no_grad;
     if (std::find(under_way_.begin(), under_way_.end(), last) == under_way_.end()) return;

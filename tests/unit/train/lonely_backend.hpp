@@ -13,8 +13,8 @@
 
 namespace accel::train {
 
-/// One rank of a group whose other ranks are not there: what they would send is what this one has. Counts
-/// what a ring would make it send; sent_bytes_test.cpp has real ones beside it.
+/// One rank of a group whose other ranks do not exist: they seem to send what this rank has. Counts the bytes
+/// that this rank would send in a ring. sent_bytes_test.cpp compares it with real rings.
 class LonelyBackend : public c10d::Backend {
  public:
   LonelyBackend(int rank, int size) : Backend(rank, size) {}
@@ -47,7 +47,7 @@ class LonelyBackend : public c10d::Backend {
   [[nodiscard]] std::size_t others() const { return static_cast<std::size_t>(getSize() - 1); }
 };
 
-/// The last of `world`'s ranks, over all of which a model is cut once.
+/// Returns the last of `world` ranks, over all of which a model is sharded once.
 inline MeshGroups lonely_groups(Group& world) {
   auto alone = std::make_unique<Group>(Group::over(c10::make_intrusive<LonelyBackend>(0, 1), at::kCPU));
   return {world, {1, world.size()}, nullptr, std::move(alone), nullptr};

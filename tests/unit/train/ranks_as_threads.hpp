@@ -12,12 +12,13 @@
 
 namespace accel::train::testing {
 
-/// Included where ranks are threads of one process. c10d has one flight recorder a process, and Gloo's groups
-/// write into it without a lock between them: two at once crash now and then. Without a buffer it is off.
+/// For tests whose ranks are threads of one process. c10d has one flight recorder per process, and Gloo's
+/// groups write into it without a lock between them, so that two at once crash now and then. Without a buffer
+/// the recorder is off.
 inline const bool kFlightRecorderIsOff = ::setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1) == 0;
 
 /// Runs `body` as `size` ranks, each on a thread of its own, `local` of them on each machine. Returns what
-/// each has thrown, or null. `port` is free; rank 0 listens on it.
+/// each rank has thrown, or null. `port` is free; rank 0 listens on it.
 inline std::vector<std::exception_ptr> failures_of_ranks(int size, int local, int port,
                                                          const std::function<void(Group&)>& body,
                                                          core::Backend backend = core::Backend::kAuto) {
@@ -45,7 +46,7 @@ inline std::vector<std::exception_ptr> failures_of_ranks(int size, int local, in
   return failures;
 }
 
-/// Throws what the first of them has thrown.
+/// Throws what the first rank with an error has thrown.
 inline void on_ranks(int size, int local, int port, const std::function<void(Group&)>& body,
                      core::Backend backend = core::Backend::kAuto) {
   for (const std::exception_ptr& failure : failures_of_ranks(size, local, port, body, backend)) {

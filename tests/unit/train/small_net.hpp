@@ -56,7 +56,7 @@ struct Net {
   }
 };
 
-/// Fails unless `first` gets and gives bfloat16; returns float32, as a loss or not.
+/// A module that fails unless `first` gets and returns bfloat16. It returns float32, as a loss or not.
 inline Module witness(bool returns_loss) {
   Module root("Witness");
   root.register_module("first", block(/*frozen=*/false));

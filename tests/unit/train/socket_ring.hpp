@@ -14,9 +14,9 @@
 
 namespace accel::train {
 
-/// A rank of a ring of processes, each of which sends to the next over a socket: the textbook's ring
-/// all-gather, reduce-scatter and all-reduce, as NCCL has them for large tensors. Counts the bytes that
-/// write(2) took. For tensors that a socket's buffer holds, since every rank writes before it reads.
+/// A rank in a ring of processes, each of which sends to the next one over a socket. It has the textbook's
+/// ring all-gather, reduce-scatter and all-reduce, which NCCL uses for large tensors. Counts the bytes that
+/// write(2) took. The tensors must fit a socket's buffer, because every rank writes before it reads.
 class SocketRing : public c10d::Backend {
  public:
   struct Ends {
@@ -27,7 +27,8 @@ class SocketRing : public c10d::Backend {
   SocketRing(int rank, int size, Ends ends) : Backend(rank, size), ends_(ends) {}
   const std::string getBackendName() const override { return "ring"; }
 
-  /// The ends of a ring of `members`, by member. All of them are open in every process that is forked later.
+  /// The sockets of a ring of `members`, by member. All of them are open in every process that is forked
+  /// later.
   static std::map<int, Ends> connect(const std::vector<int>& members) {
     std::map<int, Ends> ring;
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -77,7 +78,8 @@ class SocketRing : public c10d::Backend {
     return parts[static_cast<std::size_t>((number % getSize() + getSize()) % getSize())];
   }
 
-  /// Part r is rank r's at first, and all are there in the end. Returns the bytes sent.
+  /// All-gather: part r is rank r's at first, and every rank has all parts in the end. Returns the bytes
+  /// sent.
   std::size_t gather(std::vector<at::Tensor>& parts) const {
     std::size_t sent = 0;
     for (int step = 0; step < getSize() - 1; ++step) {
@@ -87,7 +89,7 @@ class SocketRing : public c10d::Backend {
     return sent;
   }
 
-  /// Part r is the sum of all ranks' on rank r in the end.
+  /// Reduce-scatter: on rank r, part r is the sum of all ranks' parts r in the end. Returns the bytes sent.
   std::size_t reduce(std::vector<at::Tensor>& parts) const {
     std::size_t sent = 0;
     for (int step = 0; step < getSize() - 1; ++step) {

@@ -10,11 +10,11 @@
 
 namespace accel::train::testing {
 
-/// Counts the bytes of the CPU tensors that come and go on this thread, and on those that autograd works on
-/// for it, as libtorch's allocator reports them.
+/// Counts the bytes of the CPU tensors that are allocated and freed on this thread, and on the threads on
+/// which autograd works for it, as libtorch's allocator reports them.
 class TensorCounter {
  public:
-  /// The most there were at once since the start, or since restart(), beyond those that were there then.
+  /// The peak of the bytes since the start or the last restart(), beyond those that existed then.
   [[nodiscard]] std::int64_t peak() const { return counts_->peak(); }
   void restart() { counts_->restart(); }
 

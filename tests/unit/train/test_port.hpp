@@ -11,16 +11,17 @@
 
 namespace accel::train::testing {
 
-/// A port that is free, another at each call, on which rank 0 listens. Not one of those that the kernel gives
-/// to outgoing connections (net.ipv4.ip_local_port_range): any of them may be taken at any moment.
+/// Returns a free port, another one at each call, on which rank 0 listens. It is not one of the ports that
+/// the kernel gives to outgoing connections (net.ipv4.ip_local_port_range), because any of them may be taken
+/// at any moment.
 inline int test_port() {
   static std::atomic<int> calls{0};
   constexpr int kFirst = 10000;
-  int outgoing = 32768;  // The first of them.
+  int outgoing = 32768;  // The first port for outgoing connections.
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> outgoing;
   const int ports = outgoing - kFirst;
   for (int tried = 0; tried < ports; ++tried) {
-    // Tests run at the same time in processes whose numbers are near each other.
+    // Tests run at the same time, in processes with similar numbers.
     const int port = kFirst + (::getpid() * 97 + calls++) % ports;
     const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in6 address{};

@@ -22,7 +22,7 @@
 namespace accel::train {
 namespace {
 
-/// Runs `body` as two ranks, each on a thread of its own; `local` of them are said to be on this machine.
+/// Runs `body` as two ranks, each on a thread of its own. `local` of them count as ranks of this machine.
 void on_two_ranks(int port, const std::function<void(Group&)>& body,
                   core::Backend backend = core::Backend::kGloo, int local = 2) {
   const auto run = [&](int number) {
@@ -69,8 +69,8 @@ void expect_collectives(Group& group) {
   EXPECT_EQ(group.broadcast_bytes(bytes), std::vector<std::byte>(1000, std::byte{1}));
   EXPECT_TRUE(group.broadcast_bytes({}).empty());
 
-  EXPECT_EQ(group.exchange(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(group.exchange(""), (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(group.all_gather_object(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(group.all_gather_object(""), (std::vector<std::string>{"", ""}));
 }
 
 TEST(GroupTest, CollectivesOverGloo) {
@@ -116,7 +116,7 @@ TEST(GroupTest, SharedMemoryIsRefusedWhereItCannotBe) {
     return std::string("nothing");
   };
   EXPECT_EQ(refusal(testing::test_port(), 1, at::kCPU),
-            "backend: shm needs all 2 ranks on one machine, and 1 are on this");
+            "backend: shm needs all 2 ranks on one machine, found 1 on this one");
   EXPECT_EQ(refusal(testing::test_port(), 2, {at::kCUDA, 0}),
             "backend: shm is for CPU ranks, and this one has a GPU");
 }
@@ -137,7 +137,7 @@ TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
   });
 }
 
-// libtorch would ask DNS, which may take seconds, for every rank that connects.
+// libtorch would ask DNS for every rank that connects, which may take seconds.
 TEST(GroupTest, AddressesStayNumbers) {
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
@@ -157,7 +157,7 @@ TEST(GroupTest, OneRankNeedsNoBackend) {
   at::Tensor out = at::empty({2});
   group.all_gather(out, at::ones({2})).wait();
   EXPECT_TRUE(at::equal(out, at::ones({2})));
-  EXPECT_EQ(group.exchange("x"), std::vector<std::string>{"x"});
+  EXPECT_EQ(group.all_gather_object("x"), std::vector<std::string>{"x"});
 }
 
 TEST(RankTest, ComesFromTorchrunsVariables) {
@@ -184,7 +184,7 @@ TEST(RankTest, ComesFromTorchrunsVariables) {
   EXPECT_THROW(Rank::from_environment(), Error);
 }
 
-/// What rank 0 throws in `wait`, to which rank 1 does not come. The time-out is that of everything.
+/// Returns what rank 0 throws in `wait`, to which rank 1 does not come. All time-outs are the same.
 std::string error_of_waiting(core::Backend backend, const std::function<void(Group&)>& wait) {
   const int port = testing::test_port();
   std::atomic<bool> done = false;
@@ -217,8 +217,8 @@ std::string error_of_waiting(core::Backend backend, const std::function<void(Gro
 TEST(GroupTest, OneTimeoutIsForStringsAndForCollectivesOfEveryBackend) {
   const auto start = std::chrono::steady_clock::now();
   const std::string strings =
-      error_of_waiting(core::Backend::kShm, [](Group& group) { (void)group.exchange("x"); });
-  EXPECT_TRUE(strings.starts_with("rank 0 heard nothing from rank 1 within 2 s: ")) << strings;
+      error_of_waiting(core::Backend::kShm, [](Group& group) { (void)group.all_gather_object("x"); });
+  EXPECT_TRUE(strings.starts_with("rank 0 received nothing from rank 1 within 2 s: ")) << strings;
   const std::string shm = error_of_waiting(core::Backend::kShm, [](Group& group) { group.barrier(); });
   EXPECT_NE(shm.find("rank 1 did not come within 2 s"), std::string::npos) << shm;
   EXPECT_NE(error_of_waiting(core::Backend::kGloo, [](Group& group) { group.barrier(); }), "");

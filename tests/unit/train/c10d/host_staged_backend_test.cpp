@@ -1,4 +1,4 @@
-// On CPU tensors, which are copied just as those of a GPU are.
+// These tests use CPU tensors, which the backend copies like those of a GPU.
 
 #include "train/c10d/host_staged_backend.hpp"
 
@@ -16,7 +16,7 @@
 namespace accel::train {
 namespace {
 
-/// Runs `body` as `size` ranks, each on a thread of its own; throws what the first of them threw.
+/// Runs `body` as `size` ranks, each on a thread of its own. Throws what the first of them threw.
 void on_staged_ranks(int size, const std::function<void(c10d::Backend&)>& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
@@ -39,7 +39,7 @@ void on_staged_ranks(int size, const std::function<void(c10d::Backend&)>& body) 
 
 constexpr float kUntouched = -7;
 
-/// 1, 2, ... of rank 0, 101, 102, ... of rank 1.
+/// Returns 1, 2, ... for rank 0 and 101, 102, ... for rank 1.
 at::Tensor numbers(int rank, std::int64_t count) {
   return at::arange(1, count + 1).to(at::kFloat) + 100 * rank;
 }
@@ -60,7 +60,7 @@ TEST(HostStagedBackendTest, GathersWhatWasThereWhenItWasCalled) {
   }
 }
 
-// As the engine does: a rank's part is cast into its place, and gathered from there.
+// The engine casts a rank's part into its place in the output, and gathers from there.
 TEST(HostStagedBackendTest, GathersInPlace) {
   on_staged_ranks(2, [](c10d::Backend& backend) {
     at::Tensor out = at::full({6}, kUntouched);
@@ -83,7 +83,7 @@ TEST(HostStagedBackendTest, ReducesAndScatters) {
     work->wait();
     EXPECT_TRUE(at::equal(out, numbers(1, 6).narrow(0, 2 * rank, 2)));
     out.fill_(kUntouched);
-    work->wait();  // Once is enough.
+    work->wait();  // A second wait does nothing.
     EXPECT_EQ(out[0].item<float>(), kUntouched);
 
     std::vector<at::Tensor> tensors = {numbers(rank, 4).t()};

@@ -35,9 +35,9 @@ TEST(MeshGroupsTest, EachGroupHasItsOwnRanks) {
     EXPECT_EQ(mean_over(groups.shard(), mine), rank < 3 ? 1.0F : 4.0F);
     EXPECT_EQ(mean_over(groups.replicate(), mine), static_cast<float>(rank % 3) + 1.5F);
     EXPECT_EQ(mean_over(groups.world(), mine), 2.5F);
-    EXPECT_EQ(groups.shard().exchange(std::to_string(rank)), rank < 3
-                                                                 ? (std::vector<std::string>{"0", "1", "2"})
-                                                                 : (std::vector<std::string>{"3", "4", "5"}));
+    EXPECT_EQ(
+        groups.shard().all_gather_object(std::to_string(rank)),
+        rank < 3 ? (std::vector<std::string>{"0", "1", "2"}) : (std::vector<std::string>{"3", "4", "5"}));
   });
 }
 
@@ -105,7 +105,7 @@ TEST(MeshGroupsTest, EndInTheSameOrderOnEveryRankAndBeforeTheWorld) {
     groups.shut_down();
   }
   world->shut_down();
-  // Of which one could not.
+  // All groups are shut down, although one of them fails.
   EXPECT_EQ(ended, (std::vector<std::string>{"reshard", "replicate", "shard", "world"}));
   MeshGroups(*world, {1, 2}, nullptr, nullptr, nullptr).shut_down();
   EXPECT_EQ(ended.size(), 4u);
@@ -125,14 +125,14 @@ TEST(MeshGroupsTest, EveryBackendCanEnd) {
   }
 }
 
-/// Each element is its own position.
+/// Returns a tensor whose elements are their own positions.
 void fill_shard(FlatBuffer& buffer, int shard) {
   const ElementRange range = buffer.layout().shard_range(shard);
   at::Tensor(buffer.shard()).copy_(at::arange(range.begin, range.end, at::kFloat));
 }
 
-std::shared_ptr<StorageDevice> beside_or_apart(bool apart) {
-  if (apart) return std::make_shared<testing::LateStorage>();
+std::shared_ptr<StorageDevice> storage_of(bool offloaded) {
+  if (offloaded) return std::make_shared<testing::LateStorage>();
   return StorageDevice::beside(at::kCPU);
 }
 
@@ -143,7 +143,7 @@ TEST_P(MeshOfBuffersTest, GradientsAreTheMeanOverAllRanks) {
   on_ranks(mesh.size(), mesh.size(), testing::test_port(), [&](Group& world) {
     const MeshGroups groups = MeshGroups::split(world, mesh, 0);
     ReduceQueue queue(groups);
-    const auto storage = beside_or_apart(std::get<1>(GetParam()));
+    const auto storage = storage_of(std::get<1>(GetParam()));
     std::vector<std::unique_ptr<FlatBuffer>> buffers;
     for (const std::int64_t numel : {100, 30, 7, 300}) {
       FlatLayout layout = make_flat_layout({{{"w"}, {numel}}}, 4, mesh);
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshOfBuffersTest,
                          [](const auto& tested) {
                            const Mesh& mesh = std::get<0>(tested.param);
                            return std::to_string(mesh.replicas) + "x" + std::to_string(mesh.shards) +
-                                  (std::get<1>(tested.param) ? "_stored_apart" : "");
+                                  (std::get<1>(tested.param) ? "_offloaded" : "");
                          });
 
 class ReshardGroupTest : public ::testing::TestWithParam<bool> {};
@@ -186,7 +186,7 @@ TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
     ASSERT_NE(groups.reshard(), nullptr);
     EXPECT_EQ(groups.reshard()->size(), 2);
     FlatLayout layout = make_flat_layout({{{"w"}, {100}}}, 4, groups.mesh());
-    const auto storage = beside_or_apart(GetParam());
+    const auto storage = storage_of(GetParam());
     FlatBuffer buffer(std::move(layout), BufferDtypes::all(at::kFloat), true, BufferPool::make(at::kCPU),
                       storage);
     fill_shard(buffer, world.rank());
@@ -194,13 +194,13 @@ TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
     buffer.finish_unshard();
     buffer.reshard_to(*groups.reshard());
     EXPECT_FALSE(buffer.is_unsharded());
-    // Other shards show from where the second gather takes its parts.
+    // Changed shards show from where the second gather takes its parts.
     storage->synchronize();
     at::Tensor(buffer.shard()).zero_();
     buffer.start_unshard(groups);
     buffer.finish_unshard();
     EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::arange(100, at::kFloat)));
-    // And once only.
+    // The reshard group's shard is used only once.
     buffer.reshard();
     buffer.start_unshard(groups);
     buffer.finish_unshard();
@@ -216,7 +216,7 @@ TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stored, ReshardGroupTest, ::testing::Bool(),
-                         [](const auto& tested) { return tested.param ? "apart" : "beside"; });
+                         [](const auto& tested) { return tested.param ? "offloaded" : "beside"; });
 
 }  // namespace
 }  // namespace accel::train

@@ -29,9 +29,8 @@ TEST(NcclVersionTest, AnotherHeaderThanLibtorchsIsRefused) {
 }
 
 TEST(NcclVersionTest, AnOlderLibraryOrOneOfAnotherMajorVersionIsRefused) {
-  EXPECT_EQ(
-      nccl_mismatch({kNew, kNew, kOld}),
-      "accel and libtorch were compiled with NCCL 2.27.3, but the library that is loaded is NCCL 2.21.5");
+  EXPECT_EQ(nccl_mismatch({kNew, kNew, kOld}),
+            "accel and libtorch were compiled with NCCL 2.27.3, but the loaded library is NCCL 2.21.5");
   EXPECT_NE(nccl_mismatch({kNew, kNew, {3, 27, 3}}), std::nullopt);
   EXPECT_NE(nccl_mismatch({kNew, kNew, {}}), std::nullopt) << "a library that does not tell its version";
 }

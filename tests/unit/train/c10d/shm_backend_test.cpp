@@ -15,7 +15,7 @@
 
 #include "base/error.hpp"
 #include "ranks_as_threads.hpp"
-#include "train/c10d/shm_meeting.hpp"
+#include "train/c10d/shm_rendezvous.hpp"
 
 namespace accel::train {
 namespace {
@@ -24,12 +24,12 @@ using namespace std::chrono_literals;
 using Store = c10::intrusive_ptr<c10d::Store>;
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 
-/// Elements of a rank's part: none, one, odd, and more than all slots of a rank hold together.
+/// The numbers of elements of a rank's part: none, one, odd, and more than all slots of a rank hold.
 const std::vector<std::int64_t> kLengths = {0, 1, 37, 5003};
 const std::vector<at::ScalarType> kReduced = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong,
                                               at::kInt,   at::kShort,  at::kChar,     at::kByte};
 
-/// Runs `body` as `size` ranks, each on a thread of its own, with a store; throws what the first of them
+/// Runs `body` as `size` ranks with a store, each on a thread of its own. Throws what the first of them
 /// threw.
 void on_store(int size, const std::function<void(int rank, const Store&)>& body) {
   const Store store = c10::make_intrusive<c10d::HashStore>();
@@ -61,7 +61,7 @@ void on_ranks(int size, const std::function<void(c10d::Backend&)>& body) {
   on_store(size, [&](int rank, const Store& store) { body(*shm(store, rank, size)); });
 }
 
-/// `body` with our backend and Gloo, at 1 to 4 ranks.
+/// Runs `body` with our backend and with Gloo, for 1 to 4 ranks.
 void beside_gloo(const std::function<void(c10d::Backend& ours, c10d::Backend& gloo)>& body) {
   for (const int size : {1, 2, 3, 4}) {
     on_store(size, [&](int rank, const Store& store) {
@@ -77,7 +77,7 @@ void beside_gloo(const std::function<void(c10d::Backend& ours, c10d::Backend& gl
   }
 }
 
-/// The same on every rank for the same `of`.
+/// Returns random values that are the same on every rank for the same `of`.
 at::Tensor random_of(int of, std::int64_t length, at::ScalarType dtype) {
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(of) * 100 + 5);
   if (at::isFloatingType(dtype)) {
@@ -87,7 +87,7 @@ at::Tensor random_of(int of, std::int64_t length, at::ScalarType dtype) {
   return at::randint(0, 30, {length}, generator, at::kLong).to(dtype);
 }
 
-/// The sum of random_of(0), random_of(1), ... in that order; 16-bit floats added up in float32.
+/// Returns the sum of random_of(0), random_of(1), ... in that order. 16-bit floats are added up in float32.
 at::Tensor sum_in_rank_order(int size, std::int64_t length, at::ScalarType dtype) {
   const bool half = dtype == at::kHalf || dtype == at::kBFloat16;
   at::Tensor sum = random_of(0, length, dtype).to(half ? at::kFloat : dtype);
@@ -120,7 +120,7 @@ TEST(ShmBackendTest, AllGatherEqualsGloo) {
         std::vector<at::Tensor> parts;
         for (int rank = 0; rank < ours.getSize(); ++rank) parts.push_back(random_of(rank, length, dtype));
         EXPECT_TRUE(at::equal(out, at::cat(parts)));
-        if (length == 0) continue;  // Which Gloo refuses.
+        if (length == 0) continue;  // Gloo refuses empty tensors.
         at::Tensor theirs = at::zeros_like(out);
         gloo._allgather_base(theirs, in, {})->wait();
         EXPECT_TRUE(at::equal(out, theirs));
@@ -227,7 +227,7 @@ TEST(ShmBackendTest, BroadcastEqualsGloo) {
 TEST(ShmBackendTest, ScatterEqualsGloo) {
   beside_gloo([](c10d::Backend& ours, c10d::Backend& gloo) {
     for (const std::int64_t length : kLengths) {
-      if (length == 0) continue;  // Gloo takes none of that.
+      if (length == 0) continue;  // Gloo refuses empty tensors.
       for (int root = 0; root < ours.getSize(); ++root) {
         c10d::ScatterOptions options;
         options.rootRank = root;
@@ -261,7 +261,7 @@ TEST(ShmBackendTest, CollectivesAreIssuedAheadAndDoneInOrder) {
       at::Tensor in = at::full({3000}, ours.getRank() * 100 + i, at::kFloat);
       outs.push_back(at::zeros({6000}));
       works.push_back(ours._allgather_base(outs.back(), in, {}));
-      // The work alone keeps `in`.
+      // Only the work holds `in`.
     }
     if (ours.getRank() == 0) {
       std::this_thread::sleep_for(20ms);
@@ -396,17 +396,17 @@ TEST(ShmBackendTest, RefusesWhatItCannotDo) {
               "shm: scatter: there is no rank 1 among 1");
     std::vector<std::vector<at::Tensor>> none;
     EXPECT_EQ(refusal([&] { ours.scatter(one, none, {})->wait(); }),
-              "shm: scatter: takes one list of 1 input tensors, from rank 0 alone");
+              "shm: scatter: takes one list of 1 input tensors, from rank 0 only");
     parts = {{at::ones({3})}};
     EXPECT_EQ(refusal([&] { ours.scatter(one, parts, {})->wait(); }),
               "shm: scatter: 2 elements are not 1 ranks' parts of 3");
-    // None of it has broken anything.
+    // The backend still works after the errors.
     EXPECT_EQ(gather(at::zeros({4}), at::ones({4})), "nothing");
   });
 }
 
-TEST(ShmMeetingTest, IfOneCannotAllThrowTheSame) {
-  // Rank 1 says what a rank on another machine would.
+TEST(ShmRendezvousTest, IfOneCannotAllThrowTheSame) {
+  // Rank 1 writes what a rank on another machine would write.
   const Store store = c10::make_intrusive<c10d::HashStore>();
   ProcessIdentity elsewhere = ProcessIdentity::self();
   elsewhere.boot = "another-boot";
@@ -415,7 +415,7 @@ TEST(ShmMeetingTest, IfOneCannotAllThrowTheSame) {
   const std::string refusal = "!rank 0 is on another machine";
   store->set("shm/found/1", std::vector<std::uint8_t>(refusal.begin(), refusal.end()));
   try {
-    meet_on_this_machine(*store, 0, 2, 4096);
+    rendezvous_on_this_machine(*store, 0, 2, 4096);
     ADD_FAILURE() << "rank 1 is elsewhere";
   } catch (const Error& error) {
     EXPECT_EQ(error.message(), "rank 0 cannot share memory with the others: rank 1 is on another machine");

@@ -27,7 +27,7 @@ void write_model(const path& file) {
   root.save(file.string());
 }
 
-/// A model and its optimizer after a step.
+/// Returns a model and its optimizer after a step.
 struct Trained {
   Trained(const path& file, Group& group)
       : model(ModelFile::open(file), ShardingOptions{}, at::kCPU, group),
@@ -55,7 +55,7 @@ void expect_whole(const path& checkpoint) {
   const ckpt::VerifyReport report = ckpt::verify(checkpoint, {.threads = 1});
   for (const ckpt::Verified& verified : report.checkpoints)
     EXPECT_TRUE(verified.findings.empty()) << verified.path;
-  // Model, optimizer, and the manifest of both.
+  // The checkpoint has model, optimizer, and the manifest of both.
   EXPECT_GE(report.checkpoints.size(), 3U) << checkpoint;
 }
 
@@ -64,7 +64,7 @@ class SaveCrashTest : public ::testing::Test {
  protected:
   void SetUp() override { ACCEL_NEEDS_FAULTS(); }
 
-  /// What must hold after any end of the save of step 2.
+  /// Checks what must hold after any end of the save of step 2.
   void check(const CrashRun& run) {
     ckpt::RunCheckpoints store(run.dir / "checkpoints");
     const std::vector<std::int64_t> steps = store.steps();
@@ -73,7 +73,7 @@ class SaveCrashTest : public ::testing::Test {
     if (run.ending == Ending::kSucceeded) {
       EXPECT_EQ(steps.back(), 2);
     }
-    // What failed has been removed, unless the removal is what failed.
+    // A failed checkpoint is removed, unless the removal failed.
     if (run.ending == Ending::kFailed) {
       for (const std::string& name : names_in(run.dir / "checkpoints"))
         EXPECT_FALSE(name.ends_with(".incomplete")) << name;

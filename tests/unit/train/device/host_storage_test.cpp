@@ -1,4 +1,4 @@
-// The order of streams and events in which HostStorage copies, on a device that only writes it down.
+// The order of streams and events in which HostStorage copies, on a device that only records it.
 
 #include "train/device/host_storage.hpp"
 
@@ -27,7 +27,7 @@ void tell(std::string text) { told.push_back(std::move(text)); }
 
 c10::Stream stream_of(int id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
 
-/// A device with streams 1, 2, ... beside its default stream 0. There is none of it as far as libtorch asks.
+/// A device with streams 1, 2, ... beside its default stream 0. libtorch sees no device of this type.
 class Recorder final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kType; }
@@ -92,10 +92,10 @@ TEST_F(HostStorageTest, CopiesBehindTheCurrentStreamOnAStreamForEachDirection) {
   const auto store = storage.store(host, device);
   EXPECT_THAT(told, ElementsAre("event 3 on 0", "2 waits for 3", "on 2", "event 4 on 2", "on 0"));
   told.clear();
-  fetch->join();
+  fetch->wait_on_stream();
   EXPECT_THAT(told, ElementsAre("0 waits for 2"));
   told.clear();
-  store->wait();
+  store->synchronize();
   EXPECT_THAT(told, ElementsAre("host waits for 4"));
 }
 
@@ -127,7 +127,7 @@ TEST_F(HostStorageTest, ConvertsOnTheWay) {
 TEST_F(HostStorageTest, WithoutPinnedMemorySaysSo) {
   HostStorage storage(kDevice);
   try {
-    (void)storage.empty(512, at::kFloat);  // There is no driver that could pin it.
+    (void)storage.empty(512, at::kFloat);  // No driver can pin memory here.
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(error.message().find("cannot get 2.05 kB of pinned host memory"), std::string::npos)

@@ -1,4 +1,4 @@
-// A program of its own: the products of the whole process change.
+// This test is a program of its own, because it changes the products of the whole process.
 
 #include "train/device/matrix_products.hpp"
 

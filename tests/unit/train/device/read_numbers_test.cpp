@@ -25,7 +25,7 @@ TEST(ReadNumbersTest, OfALossWithAHistoryToo) {
   EXPECT_THAT(read_numbers(numbers), ElementsAre(3.0));
 }
 
-// As with offloaded parameters and an ignored module that trains: one is on the host, the other is not.
+// Offloaded parameters are on the host, and replicated parameters are not.
 TEST(ReadNumbersTest, NumbersOfTwoDevicesAreTwoReads) {
   const at::Tensor elsewhere = at::empty({}, at::TensorOptions().device(at::kMeta));
   const std::vector<NumbersOfDevice> devices =

@@ -10,7 +10,7 @@
 
 #include "late_storage.hpp"
 #include "temp_dir.hpp"
-#include "train/device/kept_tensors.hpp"
+#include "train/device/saved_activations.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
@@ -158,7 +158,7 @@ TEST(OffloadActivationsTest, FetchesWhatTheNextUnitKeepsAheadOfIt) {
   EXPECT_EQ(storage->overlapped, 3 * (3 * 2 - 1));
 }
 
-TEST(KeptTensorsTest, ComeBackAsTheyWere) {
+TEST(OffloadedActivationsTest, ComeBackAsTheyWere) {
   at::manual_seed(3);
   const at::Tensor plain = at::randn({3, 4});
   const at::Tensor transposed = at::randn({5, 2}).t();
@@ -170,8 +170,8 @@ TEST(KeptTensorsTest, ComeBackAsTheyWere) {
   std::vector<at::Tensor> expected;
   for (const at::Tensor& tensor : tensors) expected.push_back(tensor.clone());
   const auto storage = std::make_shared<LateStorage>();
-  KeptTensors kept(storage, tensors);
-  kept.let_go();
+  OffloadedActivations kept(storage, tensors);
+  kept.release();
   EXPECT_EQ(storage->stored, 5);  // One comes twice, one is empty.
   for (const at::Tensor& tensor : {plain, transposed, part, scalar}) at::Tensor(tensor).fill_(-1);
   const std::vector<at::Tensor> back = kept.take();
@@ -188,14 +188,14 @@ TEST(KeptTensorsTest, ComeBackAsTheyWere) {
   EXPECT_EQ(back[2].storage().nbytes(), 3 * sizeof(std::int64_t));
 }
 
-TEST(KeptTensorsTest, TheLastCallWithoutABackwardIsFetchedFirst) {
+TEST(OffloadedActivationsTest, TheLastCallWithoutABackwardIsFetchedFirst) {
   const auto storage = std::make_shared<LateStorage>();
-  KeptOfUnit unit(storage);
+  UnitActivations unit(storage);
   const std::vector<at::Tensor> tensors = {at::ones({2})};
-  const auto first = unit.keep(tensors);
-  auto forgotten = unit.keep(tensors);
-  const auto last = unit.keep(tensors);
-  for (const auto& kept : {first, forgotten, last}) kept->let_go();
+  const auto first = unit.offload(tensors);
+  auto forgotten = unit.offload(tensors);
+  const auto last = unit.offload(tensors);
+  for (const auto& kept : {first, forgotten, last}) kept->release();
   forgotten.reset();
   unit.fetch_next();
   unit.fetch_next();
@@ -212,9 +212,9 @@ TEST(KeptTensorsTest, TheLastCallWithoutABackwardIsFetchedFirst) {
 
 TEST(StorageDeviceTest, OnCpuRanksTheHostIsWhereEverythingIs) {
   const auto host = StorageDevice::on_host(at::kCPU);
-  EXPECT_FALSE(host->is_apart());
+  EXPECT_FALSE(host->is_offloaded());
   const at::Tensor target = at::zeros({3}, at::kBFloat16);
-  host->fetch(target, at::full({3}, 1.5))->join();
+  host->fetch(target, at::full({3}, 1.5))->wait_on_stream();
   EXPECT_TRUE(target.equal(at::full({3}, 1.5, at::kBFloat16)));
 }
 

@@ -18,7 +18,7 @@ TEST(StepProfilerTest, AProfilerThatCannotBeStoppedIsAWarningInTheDestructor) {
     {
       StepProfiler profiler(core::ProfileConfig{1, 2}, dir.path(), 0, at::kCPU);
       profiler.begin_step(1);
-      // It does not run any more then, so to stop it is an error.
+      // The profiler has stopped already, so that stopping it is an error.
       (void)torch::autograd::profiler::disableProfiler();
     }
     std::exit(0);

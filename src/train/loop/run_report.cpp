@@ -1,0 +1,164 @@
+#include "train/loop/run_report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "train/device/memory_use.hpp"
+
+namespace accel::train {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string text_of(const Mesh& mesh) {
+  const std::string ranks = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "rank" : "ranks");
+  return mesh.replicas == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas);
+}
+
+}  // namespace
+
+RunReport::RunReport(const core::Config& config, int rank, int world_size, at::Device device)
+    : config_(*config.training),
+      fsdp_(config.fsdp),
+      rank_(rank),
+      world_size_(world_size),
+      device_(device),
+      metrics_(rank == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()) {}
+
+void RunReport::say(const std::string& text) const {
+  if (rank_ == 0) log::info(text);
+}
+
+void RunReport::model(const ShardedModel& model) const {
+  std::int64_t parameters = 0;
+  std::int64_t trainable = 0;
+  for (const ParameterInfo& parameter : model.structure().parameters) {
+    const std::int64_t numel = checked_numel(parameter.shape);
+    parameters += numel;
+    if (parameter.requires_grad) trainable += numel;
+  }
+  std::int64_t shard = 0;
+  for (const FlatBuffer* buffer : model.trainable_buffers()) shard += buffer->layout().shard_numel;
+  // The parameter, its gradient and the two moments of AdamW are float32.
+  constexpr std::int64_t kBytesPerParameter = 16;
+  say(fmt::format(
+      "{} parameters, {} trainable, in {} units over {}; the trainable ones with gradients and optimizer "
+      "state take {} in total, {} per rank",
+      parameters, trainable, model.units().size(), text_of(model.groups().mesh()),
+      format_bytes(static_cast<std::uint64_t>(trainable * kBytesPerParameter)),
+      format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
+  offload();
+}
+
+void RunReport::offload() const {
+  std::vector<std::string> what;
+  if (fsdp_.offload_params) what.emplace_back("shards, gradients and optimizer state");
+  if (fsdp_.activation_offload) what.emplace_back("saved activations of checkpointed modules");
+  if (what.empty()) return;
+  say(fmt::format(
+      "offload: {} are {}", fmt::join(what, ", and "),
+      device_.is_cpu() ? "in the host's memory, where the ranks compute" : "in the host's memory"));
+}
+
+void RunReport::end_of_run(const ShardedModel& model, const AdamW& optimizer) const {
+  for (const auto& unit : model.units()) {
+    if (unit->calls() == 0) say(fmt::format("the wrapped module '{}' never ran", unit->plan().module));
+  }
+  if (optimizer.steps() == 0) {
+    if (rank_ != 0) return;
+    log::warn(fmt::format(
+        "none of the {} steps changed a weight: in each the loss or a gradient was infinite or NaN",
+        config_.max_steps));
+    return;
+  }
+  std::vector<std::string> unused;
+  for (const AdamW::State& state : optimizer.states()) {
+    for (std::size_t i = 0; i < state.steps.size(); ++i) {
+      if (state.steps[i] == 0) unused.push_back(state.buffer->layout().parameters[i].spec.fqns.front());
+    }
+  }
+  if (unused.empty()) return;
+  const std::size_t shown = std::min<std::size_t>(unused.size(), 5);
+  const bool one = unused.size() == 1;
+  say(fmt::format("{} trainable {} no gradient in any step and {} unchanged: {}{}", unused.size(),
+                  one ? "parameter had" : "parameters had", one ? "is" : "are",
+                  fmt::join(unused.begin(), unused.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                  unused.size() > shown ? ", ..." : ""));
+}
+
+void RunReport::start() {
+  start_ = Clock::now();
+  since_log_ = start_;
+}
+
+void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
+                     const std::optional<GradScaler>& scaler) {
+  tokens_ += result.tokens;
+  samples_ += result.samples;
+  skipped_ += result.skipped ? 1 : 0;
+  if (step % config_.log_every != 0 && step != config_.max_steps) return;
+  write_step(step, result, epoch, scaler);
+  since_log_ = Clock::now();
+  pause_s_ = 0;
+  tokens_ = 0;
+  samples_ = 0;
+  skipped_ = 0;
+  logged_step_ = step;
+}
+
+void RunReport::write_step(std::int64_t step, const StepResult& result, double epoch,
+                           const std::optional<GradScaler>& scaler) {
+  const double seconds = seconds_since(since_log_) - pause_s_;
+  const double tokens_per_s = static_cast<double>(tokens_) * world_size_ / seconds;
+  nlohmann::ordered_json line = {{"step", step},
+                                 {"loss", result.loss},
+                                 {"lr", result.lr},
+                                 {"grad_norm", result.grad_norm},
+                                 {"samples_per_s", static_cast<double>(samples_) * world_size_ / seconds},
+                                 {"tokens_per_s", tokens_per_s},
+                                 {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
+                                 {"epoch", epoch},
+                                 {"max_rss_bytes", max_rss_bytes()}};
+  if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
+  if (scaler) line["scale"] = scaler->scale();
+  if (scaler || config_.skip_nonfinite) line["skipped"] = skipped_;
+  metrics_.write(line);
+  const double left =
+      seconds_since(start_) / static_cast<double>(step) * static_cast<double>(config_.max_steps - step);
+  const std::string end = step == config_.max_steps ? "done" : format_duration(left) + " left";
+  say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {}{:.0f} tokens/s  {}", step,
+                  fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
+                  result.grad_norm, scaling(scaler), tokens_per_s, end));
+}
+
+std::string RunReport::scaling(const std::optional<GradScaler>& scaler) const {
+  if (!scaler) return "";
+  const std::string scale = fmt::format("scale {:g}  ", scaler->scale());
+  if (skipped_ == 0) return scale;
+  return fmt::format("{}{} {} skipped  ", scale, skipped_, skipped_ == 1 ? "step" : "steps");
+}
+
+void RunReport::evaluation(std::int64_t step, double loss, double seconds) {
+  metrics_.write({{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}});
+  say(fmt::format("step {}  held-out loss {:.6f}  ({})", step, loss, format_duration(seconds)));
+  pause_s_ += seconds;
+}
+
+void RunReport::saved(std::int64_t step, const std::filesystem::path& checkpoint, double seconds) {
+  metrics_.write(
+      {{"step", step}, {"checkpoint", checkpoint.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});
+  say(fmt::format("saved {}  ({})", checkpoint.string(), format_duration(seconds)));
+  pause_s_ += seconds;
+}
+
+}  // namespace accel::train

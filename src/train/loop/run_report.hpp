@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/config/config.hpp"
+#include "plan/schedule/grad_scaler.hpp"
+#include "report/metrics_log.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/loop/step.hpp"
+#include "train/optim/adamw.hpp"
+
+namespace accel::train {
+
+/// Writes what happens in a run to the log and to metrics.jsonl. All ranks call the same functions, but only
+/// rank 0 writes.
+class RunReport {
+ public:
+  RunReport(const core::Config& config, int rank, int world_size, at::Device device);
+
+  /// Writes a line to the log.
+  void say(const std::string& text) const;
+  /// Reports the size of the model and of each rank's part, and what is offloaded.
+  void model(const ShardedModel& model) const;
+  /// Reports the units that never ran and the trainable parameters that never had a gradient. A run in which
+  /// no step changed a weight is a warning.
+  void end_of_run(const ShardedModel& model, const AdamW& optimizer) const;
+
+  /// Starts to count time.
+  void start();
+  /// Counts a step. Writes a line after every training.log_every steps and after the last step.
+  void step(std::int64_t step, const StepResult& result, double epoch,
+            const std::optional<GradScaler>& scaler);
+  /// Reports an evaluation that yielded `loss` and took `seconds`. These do not count as time of a step.
+  void evaluation(std::int64_t step, double loss, double seconds);
+  /// Reports a checkpoint whose save took `seconds`. These do not count as time of a step.
+  void saved(std::int64_t step, const std::filesystem::path& checkpoint, double seconds);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void write_step(std::int64_t step, const StepResult& result, double epoch,
+                  const std::optional<GradScaler>& scaler);
+  [[nodiscard]] std::string scaling(const std::optional<GradScaler>& scaler) const;
+  void offload() const;
+
+  const core::TrainingConfig& config_;
+  const core::FsdpConfig& fsdp_;
+  int rank_;
+  int world_size_;
+  at::Device device_;
+  MetricsLog metrics_;
+
+  Clock::time_point start_;
+  Clock::time_point since_log_;  ///< When the last line of a step was written.
+  double pause_s_ = 0;           ///< Seconds of evaluations and saves since that line.
+  std::int64_t tokens_ = 0;      ///< Tokens of this rank since that line.
+  std::int64_t samples_ = 0;     ///< Samples of this rank since that line.
+  std::int64_t skipped_ = 0;     ///< Steps that were skipped since that line.
+  std::int64_t logged_step_ = 0;
+};
+
+}  // namespace accel::train

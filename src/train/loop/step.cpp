@@ -1,0 +1,141 @@
+#include "train/loop/step.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "plan/schedule/learning_rate.hpp"
+#include "ranks/collective_order.hpp"
+#include "train/device/read_numbers.hpp"
+#include "train/loop/loss.hpp"
+#include "train/optim/clip.hpp"
+
+namespace accel::train {
+namespace {
+
+/// The number of steps that may be skipped one after another. If the weights are NaN, every later step is.
+constexpr std::int64_t kMostSkipped = 100;
+
+/// How a communication hook makes a finite gradient infinite or NaN, for a hint.
+std::string hook_hint(const core::DdpConfig& ddp) {
+  using core::CommHookType;
+  if (ddp.comm_hook == CommHookType::kFp16 || ddp.comm_wrapper == CommHookType::kFp16)
+    return "training.ddp casts gradients to float16, whose largest value is 65504; bf16 has a larger range; ";
+  if (ddp.comm_hook == CommHookType::kPowerSgd && ddp.power_sgd.orthogonalization_epsilon == 0) {
+    return "a parameter whose gradient is all 0 needs "
+           "training.ddp.comm_state_option.orthogonalization_epsilon; ";
+  }
+  return "";
+}
+
+}  // namespace
+
+double without_sign_of_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
+StepResult StepRunner::run(std::int64_t step) {
+  StepResult result;
+  const MicroBatches micro_batches = forward_and_backward(result);
+  const GradientPresence presence = reduce(micro_batches, step, result);
+  update(step, presence, result);
+  return result;
+}
+
+StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
+  const std::int64_t most = config_.gradient_accumulation_steps;
+  MicroBatches done;
+  // The last step of an epoch may have fewer micro-batches.
+  for (bool reduce = false; !reduce;) {
+    const Batch batch = batches_.next();
+    reduce = ++done.count == most || batches_.last_of_epoch();
+    model_.begin_micro_batch(reduce);
+    const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
+    backward(most == 1 ? loss : loss / static_cast<double>(most));
+    model_.finish_backward();
+    // The sum stays on the device, so that the host does not wait for each micro-batch.
+    const at::Tensor value = loss.detach().to(at::kDouble);
+    done.loss_sum = done.loss_sum.defined() ? done.loss_sum + value : value;
+    result.tokens += batch.input_ids.numel();
+    result.samples += batch.input_ids.size(0);
+  }
+  return done;
+}
+
+void StepRunner::backward(const at::Tensor& loss) const {
+  // The scale is multiplied in float32: a model's own loss may be float16, which cannot hold 65536.
+  (scaler_ ? loss.to(at::kFloat) * scaler_->scale() : loss).backward();
+}
+
+GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int64_t step,
+                                    StepResult& result) {
+  const std::vector<FlatBuffer*> buffers = model_.trainable_buffers();
+  const Mesh& mesh = model_.groups().mesh();
+  // The host waits for the device once, and the ranks all-reduce once, for the loss and the norm together.
+  std::vector<at::Tensor> numbers = gradient_norms(buffers);
+  numbers.push_back(micro_batches.loss_sum);
+  const std::vector<double> values = read_numbers(numbers);
+  const double order = model_.take_collective_order();
+  GradientPresence presence = gradient_presence(buffers);
+  std::array<double, 5> sums = {values.back() / static_cast<double>(micro_batches.count),
+                                gradient_square_sum(buffers, mesh.shards, values), order, order * order,
+                                static_cast<double>(count_missing(presence))};
+  group_.all_reduce_sum(sums);
+  require_one_order(sums[2], sums[3], group_.size(), fmt::format("step {}", step));
+  if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
+  result.loss = without_sign_of_nan(sums[0] / group_.size());
+  // Every replica adds the same squares. The sum is over all ranks nevertheless, so that every rank has the
+  // same bits and clips by the same factor.
+  const double unscale = scaler_ ? scaler_->inverse() : 1;
+  result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas) * unscale);
+  return presence;
+}
+
+void StepRunner::update(std::int64_t step, const GradientPresence& presence, StepResult& result) {
+  // The loss and the norm are the same on all ranks, so all ranks skip the step, or none.
+  const bool finite_loss = std::isfinite(result.loss);
+  result.skipped = !finite_loss || !std::isfinite(result.grad_norm);
+  const bool overflowed = scaler_ && finite_loss && result.skipped;
+  if (result.skipped && !overflowed) report_nonfinite(step, result);
+  if (!overflowed) skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
+  const std::int64_t total =
+      config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
+  result.lr = config_.optimizer.lr * lr_factor(config_.lr_scheduler, optimizer_.steps(), total);
+  if (!result.skipped) {
+    const double unscale = scaler_ ? scaler_->inverse() : 1;
+    const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
+    scale_gradients(model_.trainable_buffers(), unscale * clip);
+    optimizer_.step(result.lr, presence);
+  } else {
+    model_.forget_hook_state();
+  }
+  model_.clear_gradients();
+  // A NaN loss does not show that the scale is too large.
+  if (scaler_ && finite_loss) scaler_->update(overflowed, step);
+}
+
+void StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {
+  const std::string what =
+      fmt::format("step {}: the loss is {} and the gradient norm is {}", step, result.loss, result.grad_norm);
+  if (!config_.skip_nonfinite) {
+    throw Error(ErrorKind::kFailure, what)
+        .hint(hook_hint(config_.ddp) +
+              "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
+              "true skips such steps");
+  }
+  if (skipped_in_a_row_ >= kMostSkipped) {
+    throw Error(ErrorKind::kFailure,
+                fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
+        .hint(
+            "is there a NaN in the data, or in a buffer of the model? a smaller learning rate "
+            "may help");
+  }
+  if (group_.rank() == 0) log::warn(what + "; no weight is changed");
+}
+
+}  // namespace accel::train

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/config/config.hpp"
+#include "plan/schedule/grad_scaler.hpp"
+#include "train/c10d/group.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/loop/batches.hpp"
+#include "train/optim/adamw.hpp"
+
+namespace accel::train {
+
+/// What one optimizer step yields. Every rank has the same values, except for the two counts.
+struct StepResult {
+  double loss = 0;       ///< The mean over ranks and micro-batches.
+  double grad_norm = 0;  ///< The global norm before clipping.
+  double lr = 0;
+  /// The loss or a gradient was infinite or NaN, so the optimizer changed nothing.
+  bool skipped = false;
+  std::int64_t tokens = 0;   ///< Tokens that this rank has trained on in the step.
+  std::int64_t samples = 0;  ///< Samples that this rank has trained on in the step.
+};
+
+/// Executes optimizer steps: the micro-batches, one all-reduce for the loss and the gradient norm, clipping,
+/// the loss scale, and the update or its omission.
+///
+/// It refers to the parts of a run and owns none of them.
+class StepRunner {
+ public:
+  StepRunner(const core::TrainingConfig& config, TrainingBatches& batches, ShardedModel& model,
+             AdamW& optimizer, std::optional<GradScaler>& scaler, Group& group)
+      : config_(config),
+        batches_(batches),
+        model_(model),
+        optimizer_(optimizer),
+        scaler_(scaler),
+        group_(group) {}
+
+  /// Runs step number `step`, counted from 1. Collective. A loss or gradient that is infinite or NaN is an
+  /// Error of kind kFailure unless training.skip_nonfinite or the loss scale allows the step to be skipped.
+  StepResult run(std::int64_t step);
+
+ private:
+  /// Losses and counts of this rank's micro-batches.
+  struct MicroBatches {
+    at::Tensor loss_sum;  ///< float64 scalar on the device of the loss.
+    std::int64_t count = 0;
+  };
+
+  MicroBatches forward_and_backward(StepResult& result);
+  /// Fills in the loss and the norm, and returns which parameters have a gradient on any rank.
+  GradientPresence reduce(const MicroBatches& micro_batches, std::int64_t step, StepResult& result);
+  void update(std::int64_t step, const GradientPresence& presence, StepResult& result);
+  void backward(const at::Tensor& loss) const;
+  void report_nonfinite(std::int64_t step, const StepResult& result) const;
+
+  const core::TrainingConfig& config_;
+  TrainingBatches& batches_;
+  ShardedModel& model_;
+  AdamW& optimizer_;
+  std::optional<GradScaler>& scaler_;  ///< Only float16 has a loss scale.
+  Group& group_;
+  std::int64_t skipped_in_a_row_ = 0;
+};
+
+/// The absolute value of a NaN, and any other value as it is: the sign of a NaN depends on the processor, and
+/// would be printed.
+[[nodiscard]] double without_sign_of_nan(double value);
+
+}  // namespace accel::train
