@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/pickle/writer.hpp"
 #include "ckpt/plan/dcp.hpp"
 #include "ckpt/plan/local.hpp"
 #include "ckpt/plan/torch.hpp"
+#include "ckpt/read/state_root.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/torch/weights_only.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/convert/select_tensors.hpp"
+#include "ckpt/read/state_root.hpp"
 
 namespace accel::ckpt {
 namespace {
