@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +11,8 @@
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/read/kind.hpp"
-#include "ckpt/safetensors/header.hpp"
+#include "ckpt/tensor/box.hpp"
+#include "ckpt/tensor/dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
 #include "ckpt/tensor/stored_tensor.hpp"
 
@@ -22,11 +24,17 @@ struct TensorEntry {
   StatePath path;    ///< In the nested state dict, with the root key, if the checkpoint has one.
   DType dtype = DType::kFloat32;
   Dims shape;
-  std::size_t pieces = 1;  ///< In how many pieces it is stored ...
-  std::size_t copies = 0;  ///< ... and how many of these other ranks have written again.
+  std::size_t pieces = 1;  ///< The number of pieces in which it is stored.
+  std::size_t copies = 0;  ///< The number of pieces that another rank has written once more.
 };
 
-/// Anything in a checkpoint that is no tensor.
+/// The names of the files that hold a tensor, each list sorted.
+struct TensorFiles {
+  std::vector<std::string> pieces;
+  std::vector<std::string> copies;
+};
+
+/// Anything in a checkpoint that is not a tensor.
 struct ObjectEntry {
   std::string name;
   StatePath path;
@@ -56,7 +64,9 @@ class Checkpoint {
   [[nodiscard]] const std::vector<TensorEntry>& tensors() const { return contents_.tensors; }
   [[nodiscard]] const std::vector<ObjectEntry>& objects() const { return contents_.objects; }
   /// The `__metadata__` of safetensors; empty for other kinds.
-  [[nodiscard]] const StringMap& metadata() const { return contents_.metadata; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return contents_.metadata; }
+  /// The version that the `.metadata` of a DCP checkpoint states; empty for other kinds.
+  [[nodiscard]] const std::string& version() const { return contents_.version; }
 
   /// Where tensors()[tensor] lies; reads what is needed to know. Not cached. Throws Error (kCorrupt) if the
   /// files contradict the entry.
@@ -67,6 +77,10 @@ class Checkpoint {
   }
   /// Throws Error (kCorrupt) unless the pieces of tensors()[tensor] cover it, once each.
   virtual void check_coverage(std::size_t tensor);
+  /// The files that hold tensors()[tensor], whether they are there or not. Throws what locate() throws.
+  [[nodiscard]] virtual TensorFiles files_of(std::size_t tensor);
+  /// The name of the file that holds objects()[object]; empty where the format keeps objects beside tensors.
+  [[nodiscard]] virtual std::string file_of_object(std::size_t object) const;
   /// objects()[object] as a value; tensors inside are Objects.
   [[nodiscard]] virtual pickle::Value read_object(std::size_t object) = 0;
 
@@ -77,7 +91,8 @@ class Checkpoint {
     std::filesystem::path directory;
     std::vector<TensorEntry> tensors;
     std::vector<ObjectEntry> objects;
-    StringMap metadata;
+    std::map<std::string, std::string> metadata;
+    std::string version;
   };
 
   Checkpoint() = default;

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/search.hpp"
-#include "ckpt/safetensors/header.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
@@ -44,7 +44,8 @@ struct Inspection {
   std::vector<InspectedTensor> tensors;  ///< Sorted by name.
   std::vector<InspectedObject> objects;  ///< Sorted by name.
   std::vector<InspectedFile> files;      ///< Sorted by name.
-  StringMap metadata;                    ///< Of safetensors; the version of a DCP checkpoint.
+  /// The `__metadata__` of safetensors, or the version of a DCP checkpoint as "version".
+  std::map<std::string, std::string> metadata;
 
   [[nodiscard]] std::uint64_t tensor_bytes() const;
 };

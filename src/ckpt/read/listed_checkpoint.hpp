@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +36,7 @@ struct Listing {
   std::filesystem::path directory;
   std::vector<ListedTensor> tensors;
   std::vector<ListedObject> objects;
-  StringMap metadata;
+  std::map<std::string, std::string> metadata;
 };
 
 /// A Checkpoint over a Listing: what most readers make.

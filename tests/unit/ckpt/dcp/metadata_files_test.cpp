@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/dcp_read.hpp"
 #include "ckpt/read/kind.hpp"
-#include "helpers.hpp"
+#include "ckpt/read/openers.hpp"
+#include "opened.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -108,11 +108,9 @@ TEST_F(DcpRankFilesTest, AreADcpCheckpoint) {
   save(3);
   EXPECT_TRUE(has_dcp_metadata(directory_.path()));
   EXPECT_EQ(kind_of(directory_.path()), Kind::kDcp);
-  DcpReader reader(directory_.path());
-  std::string bytes(truth_.data.size(), '\0');
-  reader.read_range(reader.tensor("w"), 0, 6, std::as_writable_bytes(std::span(bytes)));
-  EXPECT_EQ(bytes, truth_.data);
-  const StoredTensor stored = reader.locate(reader.tensor("w"));
+  const auto checkpoint = open_dcp(directory_.path());
+  EXPECT_EQ(testing::read_tensor(*checkpoint, "w"), truth_.data);
+  const StoredTensor stored = checkpoint->locate(0);
   ASSERT_EQ(stored.copies.size(), 2U);
   EXPECT_EQ(stored.copies[0].file, "__1_0.distcp");
 }
