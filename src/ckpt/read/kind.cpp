@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
@@ -11,6 +10,7 @@
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/safetensors/header.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/weight_index.hpp"
 #include "ckpt/zip/index.hpp"
 
@@ -54,7 +54,7 @@ bool is_shard(const std::string& name) {
 
 // An optimizer's file is of a set only if all are shards of it: it is no part of a model beside it.
 bool may_be_one_set(const std::vector<std::string>& names) {
-  const auto is_optimizer = [](const std::string& name) { return name.starts_with("optimizer"); };
+  const auto is_optimizer = [](const std::string& name) { return name.starts_with(kOptimizerStem); };
   if (std::none_of(names.begin(), names.end(), is_optimizer)) return true;
   const std::optional<WeightShard> first = parse_weight_shard(names.front());
   return first && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -116,22 +116,6 @@ Kind kind_of(const fs::path& path) {
       e.add_context(fmt::format("'{}'", path.string()));
     throw;
   }
-}
-
-std::optional<RankFileName> parse_rank_file_name(std::string_view name) {
-  constexpr std::string_view kMark = "_rank";
-  constexpr std::string_view kEnding = ".bin";
-  if (!name.ends_with(kEnding)) return std::nullopt;
-  name.remove_suffix(kEnding.size());
-  const std::size_t mark = name.rfind(kMark);
-  if (mark == std::string_view::npos) return std::nullopt;
-  const std::string_view stem = name.substr(0, mark);
-  const std::string_view digits = name.substr(mark + kMark.size());
-  if (!stem.starts_with("pytorch_model_fsdp") && !stem.starts_with("optimizer")) return std::nullopt;
-  int rank = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) return std::nullopt;
-  return RankFileName{std::string(stem), rank};
 }
 
 }  // namespace accel::ckpt

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <string>
 #include <string_view>
 
 namespace accel::ckpt {
@@ -28,15 +26,5 @@ enum class Kind {
 
 /// Of a rank's own file, the kind of the set that it belongs to. Throws Error (kMissing) if nothing is there.
 [[nodiscard]] Kind kind_of(const std::filesystem::path& path);
-
-/// The name of a file that one rank wrote for itself: `pytorch_model_fsdp[_{i}]_rank{R}.bin` or
-/// `optimizer[_{i}]_rank{R}.bin`.
-struct RankFileName {
-  std::string stem;  ///< What stands before `_rank`.
-  int rank = 0;
-};
-
-/// Nothing if the name is not of that form.
-[[nodiscard]] std::optional<RankFileName> parse_rank_file_name(std::string_view name);
 
 }  // namespace accel::ckpt

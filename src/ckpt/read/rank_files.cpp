@@ -9,6 +9,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 
 namespace accel::ckpt {
 namespace {

@@ -15,6 +15,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/leftover.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/weight_index.hpp"
 
 namespace accel::ckpt {
@@ -23,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSearchDepth = 3;
-constexpr std::string_view kModelDirectory = "pytorch_model_fsdp";
 
 enum class Role { kModel, kOptimizer, kOther };
 
@@ -49,7 +49,7 @@ Role role_of(const fs::path& path) {
   constexpr std::array<std::string_view, 7> kOthers = {"scheduler", "sampler",   "dl_state_dict",    "scaler",
                                                        "rng_state", "training_", "custom_checkpoint"};
   const std::string name = path.filename().string();
-  if (name.starts_with("optimizer")) return Role::kOptimizer;
+  if (name.starts_with(kOptimizerStem)) return Role::kOptimizer;
   const bool other = std::any_of(kOthers.begin(), kOthers.end(),
                                  [&](std::string_view prefix) { return name.starts_with(prefix); });
   return other ? Role::kOther : Role::kModel;
@@ -57,7 +57,7 @@ Role role_of(const fs::path& path) {
 
 // A save that has not finished, of the training or of `accel save`.
 bool is_unfinished(const std::string& name) {
-  return name.ends_with(".incomplete") || (name.starts_with(kModelDirectory) && is_leftover_name(name) &&
+  return name.ends_with(".incomplete") || (name.starts_with(kModelStem) && is_leftover_name(name) &&
                                            name.find(".incomplete-") != std::string::npos);
 }
 
@@ -72,7 +72,7 @@ bool is_directory_of_a_save(std::string_view name) {
 }
 
 bool names_a_save(const std::string& name) {
-  return is_directory_of_a_save(name) || name.starts_with(kModelDirectory);
+  return is_directory_of_a_save(name) || name.starts_with(kModelStem);
 }
 
 bool is_abandoned(const std::string& name) { return name.ends_with(".deleting") || is_leftover_name(name); }
@@ -182,7 +182,7 @@ void search_in(const fs::path& directory, int depth, Search& search) {
   }
   const std::string name = directory.filename().string();
   const bool is_empty = search.found.size() == found_before && search.damaged.size() == damaged_before;
-  if (is_empty && name.starts_with(kModelDirectory))
+  if (is_empty && name.starts_with(kModelStem))
     search.damaged.push_back({{directory, "holds no checkpoint"}, role});
   const auto is_model = [](const auto& one) { return one.role == Role::kModel; };
   const bool has_model = std::any_of(search.found.begin() + static_cast<std::ptrdiff_t>(found_before),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -7,10 +8,21 @@
 #include <vector>
 
 #include "ckpt/read/kind.hpp"
+#include "ckpt/verify/finding.hpp"
 #include "ckpt/verify/sums.hpp"
-#include "ckpt/verify/verify.hpp"
 
 namespace accel::ckpt {
+
+/// What was found of one checkpoint, or model file.
+struct Verified {
+  std::filesystem::path path;
+  std::string kind;  ///< As name_of(Kind), or "manifest".
+  std::uint64_t tensors = 0;
+  std::uint64_t files = 0;         ///< Those that belong to it and are there.
+  std::uint64_t bytes = 0;         ///< Of those.
+  std::vector<Finding> findings;   ///< Sorted.
+  std::vector<std::string> notes;  ///< What could not be looked into, which is no defect.
+};
 
 /// A checksum that is still to be compared. The finding, if it does not hold: its text is what has the
 /// checksum ("record 'data/0'"), and what was found is put behind.
@@ -24,6 +36,10 @@ struct VerifyJob {
   Verified result;
   std::vector<PendingSum> sums;
 };
+
+/// An empty job for one file of `bytes` bytes. `kind` is name_of(Kind).
+[[nodiscard]] VerifyJob job_for(const std::filesystem::path& file, std::string_view kind,
+                                std::uint64_t bytes);
 
 /// A DCP directory. `times_matter`: nothing else says that its files belong together.
 [[nodiscard]] VerifyJob verify_dcp(const std::filesystem::path& directory, unsigned threads,
@@ -44,7 +60,5 @@ struct VerifyJob {
 /// Several files that make one checkpoint, each verified by itself elsewhere: whether they belong together,
 /// and have all of every tensor. `path` is a directory, or the first rank's file.
 [[nodiscard]] VerifyJob verify_set(const std::filesystem::path& path, Kind kind);
-
-inline constexpr const char* kManifestName = "accel_manifest.json";
 
 }  // namespace accel::ckpt

@@ -19,6 +19,7 @@
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/dcp/record.hpp"
 #include "ckpt/read/search.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/verify/archive.hpp"
 #include "ckpt/verify/job.hpp"
 #include "ckpt/verify/sums.hpp"

@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/safetensors/header.hpp"
 #include "ckpt/verify/archive.hpp"
 #include "ckpt/verify/job.hpp"
 
@@ -16,15 +15,6 @@ namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-VerifyJob job_for(const fs::path& file, std::string_view kind, std::uint64_t bytes) {
-  VerifyJob job;
-  job.result.path = file;
-  job.result.kind = kind;
-  job.result.files = 1;
-  job.result.bytes = bytes;
-  return job;
-}
 
 // Every tensor that a pickle describes, wherever it is in it.
 class TensorWalk {
@@ -116,19 +106,6 @@ VerifyJob verify_torch(const fs::path& path, std::string_view kind) {
                          fmt::format("record '{}'", sum.name)}});
   }
   job.result.findings = std::move(archive.findings);
-  return job;
-}
-
-VerifyJob verify_safetensors(const fs::path& path) {
-  const File file = File::open_read(path);
-  VerifyJob job = job_for(path, "safetensors", file.size());
-  job.result.notes.emplace_back("safetensors has no checksums: the numbers themselves cannot be verified");
-  try {
-    job.result.tensors = read_safetensors_header(file).entries.size();
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-    job.result.findings.push_back({FindingKind::kBroken, path.filename().string(), "", 0, 0, e.message()});
-  }
   return job;
 }
 

@@ -16,6 +16,8 @@
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/rank_files.hpp"
 #include "ckpt/read/search.hpp"
+#include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/weight_index.hpp"
 #include "ckpt/verify/job.hpp"
 #include "ckpt/verify/sums.hpp"

@@ -2,24 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include "base/progress.hpp"
-#include "ckpt/verify/finding.hpp"
+#include "ckpt/verify/job.hpp"
 
 namespace accel::ckpt {
-
-/// What was found of one checkpoint, or model file.
-struct Verified {
-  std::filesystem::path path;
-  std::string kind;  ///< As name_of(Kind), or "manifest".
-  std::uint64_t tensors = 0;
-  std::uint64_t files = 0;         ///< Those that belong to it and are there.
-  std::uint64_t bytes = 0;         ///< Of those.
-  std::vector<Finding> findings;   ///< Sorted.
-  std::vector<std::string> notes;  ///< What could not be looked into, which is no defect.
-};
 
 struct VerifyReport {
   std::vector<Verified> checkpoints;  ///< Sorted by path.
