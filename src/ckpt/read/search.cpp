@@ -14,7 +14,7 @@
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/leftover.hpp"
+#include "ckpt/read/folders.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/weight_index.hpp"
 
@@ -22,8 +22,6 @@ namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kSearchDepth = 3;
 
 enum class Role { kModel, kOptimizer, kOther };
 
@@ -55,12 +53,6 @@ Role role_of(const fs::path& path) {
   return other ? Role::kOther : Role::kModel;
 }
 
-// A save that has not finished, of the training or of `accel save`.
-bool is_unfinished(const std::string& name) {
-  return name.ends_with(".incomplete") || (name.starts_with(kModelStem) && is_leftover_name(name) &&
-                                           name.find(".incomplete-") != std::string::npos);
-}
-
 // `checkpoint_12` of Accelerate and the training, `checkpoint-12` of transformers.
 bool is_directory_of_a_save(std::string_view name) {
   constexpr std::string_view kStart = "checkpoint";
@@ -73,21 +65,6 @@ bool is_directory_of_a_save(std::string_view name) {
 
 bool names_a_save(const std::string& name) {
   return is_directory_of_a_save(name) || name.starts_with(kModelStem);
-}
-
-bool is_abandoned(const std::string& name) { return name.ends_with(".deleting") || is_leftover_name(name); }
-
-std::vector<fs::path> directories_in(const fs::path& directory) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
-    std::error_code unreadable;
-    const bool hidden = entry.path().filename().string().starts_with('.');
-    if (!hidden && entry.is_directory(unreadable)) found.push_back(entry.path());
-  }
-  if (error) throw system_error("list", directory.string(), error.value());
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 // What a set of shards lacks that has no index, which would say so.
@@ -167,14 +144,16 @@ void search_in(const fs::path& directory, int depth, Search& search) {
   add_unreadable(directory, search);
   if (kind == Kind::kDirectory && !files_in(directory, "", ".distcp").empty())
     search.damaged.push_back({{directory, "has .distcp files but no .metadata"}, role});
-  const std::vector<fs::path> directories = depth == 0 ? std::vector<fs::path>{} : directories_in(directory);
-  for (const fs::path& below : directories) {
-    const std::string name = below.filename().string();
+  const std::vector<Folder> folders = depth == 0 ? std::vector<Folder>{} : folders_in(directory);
+  for (const Folder& folder : folders) {
+    const fs::path& below = folder.path;
+    if (folder.hidden) continue;
     if (!is_readable(below)) {
-      if (names_a_save(name)) search.damaged.push_back({{below, "must not be read"}, role_of(below)});
-    } else if (is_unfinished(name)) {
+      if (names_a_save(below.filename().string()))
+        search.damaged.push_back({{below, "must not be read"}, role_of(below)});
+    } else if (folder.state == Folder::State::kUnfinished) {
       search.damaged.push_back({{below, "is a save that has not finished"}, role_of(below)});
-    } else if (is_abandoned(name)) {
+    } else if (folder.state == Folder::State::kLeftOver) {
       search.removed.push_back(below);
     } else {
       search_in(below, depth - 1, search);

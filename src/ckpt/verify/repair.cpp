@@ -13,11 +13,11 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "base/leftover.hpp"
 #include "base/threads.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/dcp/record.hpp"
+#include "ckpt/read/folders.hpp"
 #include "ckpt/read/search.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/verify/archive.hpp"
@@ -28,8 +28,6 @@ namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kSearchDepth = 3;
 
 // R of "__R_0.distcp".
 std::optional<int> rank_of(const std::string& name) {
@@ -58,20 +56,15 @@ bool has_sound_metadata(const fs::path& directory) {
   }
 }
 
-// What a save that has not finished, or a removal, works on: nothing is written there unless it is named.
-bool is_abandoned(const fs::path& directory) {
-  const std::string name = directory.filename().string();
-  return name.ends_with(".incomplete") || name.ends_with(".deleting") || is_leftover_name(name);
-}
-
+// Nothing is written into an unfinished save or what is left over, unless it is named.
 void find_data(const fs::path& directory, int depth, std::vector<fs::path>& found) {
   const std::vector<fs::path> entries = entries_in(directory);
   const bool has_data = std::any_of(entries.begin(), entries.end(),
                                     [](const fs::path& path) { return path.extension() == ".distcp"; });
   if (has_data) found.push_back(directory);
   if (has_data || depth == 0) return;
-  for (const fs::path& entry : entries) {
-    if (fs::is_directory(entry) && !is_abandoned(entry)) find_data(entry, depth - 1, found);
+  for (const Folder& folder : folders_in(directory)) {
+    if (folder.state == Folder::State::kOpen) find_data(folder.path, depth - 1, found);
   }
 }
 
