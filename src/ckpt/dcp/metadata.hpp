@@ -29,6 +29,7 @@ struct DcpObject {
   std::string fqn;
   StatePath path;
   DcpRange where;
+  std::vector<DcpRange> copies = {};  ///< Of other ranks that saved without each other.
 };
 
 /// What `.metadata` says, without the parts that only Python needs. Tensors and objects refer to the files:

@@ -25,8 +25,8 @@ namespace accel::ckpt {
 [[nodiscard]] DcpMetadata read_dcp_metadata(const std::filesystem::path& directory);
 
 /// One checkpoint from what every rank, in their order, says of its own part. What several ranks hold, torch
-/// reads on each from its own file; here the first of them has it, and for tensors the others are
-/// DcpTensor::copies. Throws Error (kCorrupt) if ranks disagree about a dtype, a shape, or what is a tensor.
+/// reads on each from its own file; here the first of them has it, and the others are copies. Throws Error
+/// (kCorrupt) if ranks disagree about a dtype, a shape, or what is a tensor.
 [[nodiscard]] DcpMetadata merge_rank_metadata(std::vector<DcpMetadata> ranks);
 
 }  // namespace accel::ckpt

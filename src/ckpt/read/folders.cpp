@@ -1,5 +1,6 @@
 #include "ckpt/read/folders.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -32,6 +33,12 @@ std::vector<Folder> folders_in(const std::filesystem::path& directory) {
     folders.push_back({std::move(path), state, name.starts_with('.')});
   }
   return folders;
+}
+
+bool has_data_files(const std::filesystem::path& directory) {
+  const std::vector<std::filesystem::path> entries = entries_in(directory);
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const std::filesystem::path& path) { return path.extension() == ".distcp"; });
 }
 
 }  // namespace accel::ckpt

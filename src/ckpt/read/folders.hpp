@@ -25,4 +25,7 @@ struct Folder {
 /// kOpen. Throws Error if `directory` cannot be listed.
 [[nodiscard]] std::vector<Folder> folders_in(const std::filesystem::path& directory);
 
+/// Whether `directory` has an entry that is called as a data file of DCP: `*.distcp`.
+[[nodiscard]] bool has_data_files(const std::filesystem::path& directory);
+
 }  // namespace accel::ckpt

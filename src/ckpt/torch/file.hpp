@@ -10,6 +10,10 @@
 
 namespace accel::ckpt {
 
+/// The record that holds the storage of `tensor`. Throws Error (kCorrupt) if the archive has none, or if it
+/// has fewer bytes than the pickle says.
+[[nodiscard]] const ZipEntry& storage_of(const ZipIndex& zip, const TorchTensor& tensor);
+
 /// What torch.save or TorchScript wrote, open for reading: its pickle, and where the storages are that the
 /// pickle refers to. Borrows what the window borrows.
 class TorchFile {

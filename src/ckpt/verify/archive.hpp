@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/file.hpp"
@@ -12,6 +11,7 @@
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/torch/tensor.hpp"
 #include "ckpt/verify/finding.hpp"
+#include "ckpt/verify/sums.hpp"
 #include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
@@ -24,24 +24,12 @@ struct ArchivePlace {
   std::uint64_t length = 0;
 };
 
-/// A record whose data is still to be summed; `begin` is in the file.
-struct RecordSum {
-  std::string name;
-  std::uint64_t begin = 0;
-  std::uint64_t length = 0;
-  std::uint32_t crc32 = 0;
-};
-
 /// What check_archive found out.
 struct ArchiveCheck {
   std::vector<Finding> findings;
-  std::vector<RecordSum> sums;          ///< Of records too large to be read at once.
-  std::vector<ZipEntry> entries;        ///< Empty if the directory cannot be read.
-  std::string root;                     ///< What the names of all entries begin with.
+  std::vector<PendingSum> sums;         ///< Of records too large to be read at once.
+  std::optional<ZipIndex> zip;          ///< Nothing if the directory cannot be read.
   std::optional<pickle::Value> pickle;  ///< data.pkl, if it is there and sound.
-
-  /// The record `root/name`, or nullptr.
-  [[nodiscard]] const ZipEntry* find(std::string_view name) const;
 };
 
 /// Checks a torch zip: its directory, every record's local header and data descriptor against it, the CRC of

@@ -19,6 +19,7 @@
 #include "base/threads.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/dcp/transform.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/io/zstd_source.hpp"
@@ -41,15 +42,13 @@ constexpr double kSlowestBytesPerSecond = 50e6;
 struct Item {
   DcpRange where;
   const DcpTensor* tensor = nullptr;
-  std::size_t chunk = 0;  // Of the tensor.
+  BoxView box;  // The chunk's, if it is one.
   const DcpObject* object = nullptr;
 
   [[nodiscard]] std::string file() const { return std::string(where.file()); }
   [[nodiscard]] const std::string& fqn() const { return tensor != nullptr ? tensor->fqn : object->fqn; }
   // What several chunks at one place have in common: an empty one may stand for another rank's.
-  [[nodiscard]] bool has_elements() const {
-    return tensor == nullptr || tensor->chunks.box(chunk).numel() != 0;
-  }
+  [[nodiscard]] bool has_elements() const { return tensor == nullptr || box.numel() != 0; }
 };
 
 struct FileState {
@@ -66,11 +65,13 @@ std::optional<FileState> state_of(const fs::path& path) {
 std::vector<Item> items_of(const DcpMetadata& metadata) {
   std::vector<Item> items;
   for (const DcpTensor& tensor : metadata.tensors) {
-    for (std::size_t i = 0; i < tensor.chunks.size(); ++i)
-      items.push_back({tensor.chunks.where(i), &tensor, i, nullptr});
+    for (const DcpChunks* chunks : {&tensor.chunks, &tensor.copies}) {
+      for (const DcpChunk chunk : *chunks) items.push_back({chunk.where, &tensor, chunk.box, nullptr});
+    }
   }
   for (const DcpObject& object : metadata.objects) {
-    items.push_back({object.where, nullptr, 0, &object});
+    items.push_back({object.where, nullptr, {}, &object});
+    for (const DcpRange& copy : object.copies) items.push_back({copy, nullptr, {}, &object});
   }
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
     const int order = a.where.source == b.where.source ? 0 : a.where.file().compare(b.where.file());
@@ -135,70 +136,46 @@ class DcpVerifier {
     job_.result.findings.push_back({kind, std::move(file), std::move(tensor), begin, end, std::move(text)});
   }
 
-  // `.metadata`, or where a save without communication left one of each rank's own, all of those.
+  // `.metadata`, or the files that the ranks of a save without communication left, merged.
   bool read_metadata() {
-    std::vector<std::string> names{".metadata"};
-    if (!state_of(directory_ / ".metadata")) names = files_in(directory_, "__", ".metadata");
-    if (names.empty() && fs::exists(directory_ / ".metadata")) {
-      report(FindingKind::kBroken, ".metadata", "", 0, 0, "is not a regular file");
-    } else if (names.empty()) {
+    const std::vector<std::string> names = dcp_metadata_names(directory_);
+    if (names.empty()) {
       report(
           FindingKind::kMissingFile, ".metadata", "", 0, 0,
           "is not there, so nothing says what is in the data files; the save did not finish, or it was lost "
           "('accel repair' rebuilds that of a checkpoint that accel wrote)");
     }
-    for (const std::string& name : names) {
-      const FileState state = state_of(directory_ / name).value();
-      metadata_modified_s_ = std::max(metadata_modified_s_, state.modified_s);
-      ++job_.result.files;
-      job_.result.bytes += state.bytes;
-      try {
-        merge(parse_dcp_metadata_file(directory_ / name));
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::kCorrupt) throw;
-        report(FindingKind::kBroken, name, "", 0, 0, e.message());
-      }
+    std::vector<DcpMetadata> parts;
+    for (const std::string& name : names) read_metadata_file(name, parts);
+    if (!job_.result.findings.empty()) return false;
+    try {
+      const bool of_ranks = names.front() != ".metadata";
+      metadata_ = of_ranks ? merge_rank_metadata(std::move(parts)) : std::move(parts.front());
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      report(FindingKind::kMismatch, "", "", 0, 0, e.message());
     }
-    const auto before = [](const auto& a, const auto& b) { return a.fqn < b.fqn; };
-    std::sort(metadata_.tensors.begin(), metadata_.tensors.end(), before);
-    return !names.empty() && job_.result.findings.empty();
+    return job_.result.findings.empty();
   }
 
-  // Ranks that each described a tensor by themselves may have the same part of it.
-  void merge(DcpMetadata part) {
-    if (metadata_.tensors.empty() && metadata_.objects.empty()) {
-      metadata_ = std::move(part);
-      return;
+  void read_metadata_file(const std::string& name, std::vector<DcpMetadata>& parts) {
+    const std::optional<FileState> state = state_of(directory_ / name);
+    if (!state) return report(FindingKind::kBroken, name, "", 0, 0, "is not a regular file");
+    metadata_modified_s_ = std::max(metadata_modified_s_, state->modified_s);
+    ++job_.result.files;
+    job_.result.bytes += state->bytes;
+    try {
+      parts.push_back(parse_dcp_metadata_file(directory_ / name));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      report(FindingKind::kBroken, name, "", 0, 0, e.message());
     }
-    std::map<std::string, DcpTensor*> known;
-    for (DcpTensor& tensor : metadata_.tensors) known[tensor.fqn] = &tensor;
-    std::vector<DcpTensor> added;
-    for (DcpTensor& tensor : part.tensors) {
-      const auto found = known.find(tensor.fqn);
-      if (found == known.end()) {
-        added.push_back(std::move(tensor));
-      } else if (found->second->dtype != tensor.dtype || found->second->shape != tensor.shape) {
-        report(FindingKind::kMismatch, "", tensor.fqn, 0, 0,
-               "the ranks do not agree about its type or shape");
-      } else {
-        for (const DcpChunk chunk : tensor.chunks) found->second->chunks.add(chunk);
-      }
-    }
-    std::move(added.begin(), added.end(), std::back_inserter(metadata_.tensors));
-    std::move(part.objects.begin(), part.objects.end(), std::back_inserter(metadata_.objects));
-    std::move(part.files.begin(), part.files.end(), std::back_inserter(metadata_.files));
-    copies_allowed_ = true;
   }
 
   void check_coverage(const DcpTensor& tensor) {
-    std::vector<BoxView> boxes;
+    const auto boxes = tensor.chunks.boxes();
     std::int64_t covered = 0;
-    for (const DcpChunk chunk : tensor.chunks) {
-      if (chunk.box.numel() == 0) continue;
-      if (copies_allowed_ && std::find(boxes.begin(), boxes.end(), chunk.box) != boxes.end()) continue;
-      boxes.push_back(chunk.box);
-      covered = checked_add(covered, chunk.box.numel());
-    }
+    for (const BoxView& box : boxes) covered = checked_add(covered, box.numel());
     try {
       check_disjoint(boxes);
     } catch (const Error& e) {
@@ -342,32 +319,21 @@ class DcpVerifier {
     const DcpRange& where = item.where;
     const std::string file = item.file();
     const ArchivePlace place{file, item.fqn(), where.offset, where.length};
-    if (!is_known(where)) {
+    if (!has_known_transform(where)) {
       ++unknown_transforms_;
       return;
     }
     ArchiveCheck archive;
-    if (where.transforms().empty()) {
+    if (!is_zstd(where)) {
       archive = check_archive(files.open(file), place);
     } else {
       ZstdSource source(files.open_own(file), {where.offset, where.length});
       archive = check_archive(source, place);
     }
-    if (item.tensor != nullptr)
-      check_chunk(item.tensor->dtype, item.tensor->chunks.box(item.chunk).sizes, place, archive);
+    if (item.tensor != nullptr) check_chunk(item.tensor->dtype, item.box.sizes, place, archive);
     if (item.tensor == nullptr) check_has_pickle(place, archive);
     std::move(archive.findings.begin(), archive.findings.end(), std::back_inserter(part.result.findings));
-    for (RecordSum& sum : archive.sums) {
-      part.sums.push_back({{directory_ / file, sum.begin, sum.length, sum.crc32},
-                           {FindingKind::kChecksum, file, item.fqn(), sum.begin, sum.begin + sum.length,
-                            fmt::format("record '{}'", sum.name)}});
-    }
-  }
-
-  static bool is_known(const DcpRange& where) {
-    if (where.transforms().empty()) return true;
-    return where.transforms().size() == 1 && (where.transforms().front() == "stream.zstd/1" ||
-                                              where.transforms().front().starts_with("stream.zstd/1."));
+    std::move(archive.sums.begin(), archive.sums.end(), std::back_inserter(part.sums));
   }
 
   fs::path directory_;
@@ -375,7 +341,6 @@ class DcpVerifier {
   bool times_matter_;
   VerifyJob job_;
   DcpMetadata metadata_;
-  bool copies_allowed_ = false;
   std::int64_t metadata_modified_s_ = 0;
   std::vector<Item> items_;  // By file and offset.
   std::map<std::string, std::optional<FileState>, std::less<>>

@@ -24,13 +24,6 @@ struct Verified {
   std::vector<std::string> notes;  ///< What could not be looked into, which is no defect.
 };
 
-/// A checksum that is still to be compared. The finding, if it does not hold: its text is what has the
-/// checksum ("record 'data/0'"), and what was found is put behind.
-struct PendingSum {
-  SumClaim claim;
-  Finding finding;
-};
-
 /// What could be said of one checkpoint without reading its data, and what that is to be compared with.
 struct VerifyJob {
   Verified result;

@@ -58,11 +58,8 @@ bool has_sound_metadata(const fs::path& directory) {
 
 // Nothing is written into an unfinished save or what is left over, unless it is named.
 void find_data(const fs::path& directory, int depth, std::vector<fs::path>& found) {
-  const std::vector<fs::path> entries = entries_in(directory);
-  const bool has_data = std::any_of(entries.begin(), entries.end(),
-                                    [](const fs::path& path) { return path.extension() == ".distcp"; });
-  if (has_data) found.push_back(directory);
-  if (has_data || depth == 0) return;
+  if (has_data_files(directory)) return found.push_back(directory);
+  if (depth == 0) return;
   for (const Folder& folder : folders_in(directory)) {
     if (folder.state == Folder::State::kOpen) find_data(folder.path, depth - 1, found);
   }
@@ -191,11 +188,7 @@ class Scanner {
       check_has_pickle(place, archive);
     }
     for (Finding& finding : archive.findings) result_.findings.push_back(std::move(finding));
-    for (const RecordSum& sum : archive.sums) {
-      claims_.push_back({directory_ / name, sum.begin, sum.length, sum.crc32});
-      claimed_.push_back({FindingKind::kChecksum, name, place.tensor, sum.begin, sum.begin + sum.length,
-                          fmt::format("record '{}'", sum.name)});
-    }
+    for (PendingSum& sum : archive.sums) sums_.push_back(std::move(sum));
   }
 
   // The data files against the manifest of the directory above, where there is one: a sound file may be of
@@ -212,9 +205,7 @@ class Scanner {
       if (is_data(finding)) result_.findings.push_back(std::move(finding));
     }
     for (PendingSum& sum : job.sums) {
-      if (!is_data(sum.finding)) continue;
-      claims_.push_back(std::move(sum.claim));
-      claimed_.push_back(std::move(sum.finding));
+      if (is_data(sum.finding)) sums_.push_back(std::move(sum));
     }
   }
 
@@ -234,13 +225,10 @@ class Scanner {
 
   void check_sums_of_data() {
     const unsigned threads = options_.threads != 0 ? options_.threads : default_threads();
-    Progress progress("checking", bytes_of_claims(claims_), options_.progress);
-    const auto results = check_sums(claims_, threads, [&](std::uint64_t bytes) { progress.add(bytes); });
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      if (!results[i]) continue;
-      claimed_[i].text += " " + *results[i];
-      result_.findings.push_back(std::move(claimed_[i]));
-    }
+    const std::vector<SumClaim> claims = claims_of(sums_);
+    Progress progress("checking", bytes_of_claims(claims), options_.progress);
+    const auto results = check_sums(claims, threads, [&](std::uint64_t bytes) { progress.add(bytes); });
+    add_wrong_sums(std::move(sums_), results, result_.findings);
   }
 
   // That the ranks agree about each tensor, and have all of it between them.
@@ -281,8 +269,7 @@ class Scanner {
   fs::path directory_;
   const RepairOptions& options_;
   RepairScan result_;
-  std::vector<SumClaim> claims_;
-  std::vector<Finding> claimed_;  // Parallel: what it would be if the claim did not hold.
+  std::vector<PendingSum> sums_;
 };
 
 }  // namespace

@@ -165,4 +165,20 @@ std::vector<std::optional<std::string>> check_sums(std::span<const SumClaim> cla
   return results;
 }
 
+std::vector<SumClaim> claims_of(std::span<const PendingSum> sums) {
+  std::vector<SumClaim> claims;
+  claims.reserve(sums.size());
+  for (const PendingSum& sum : sums) claims.push_back(sum.claim);
+  return claims;
+}
+
+void add_wrong_sums(std::vector<PendingSum> sums, std::span<const std::optional<std::string>> results,
+                    std::vector<Finding>& findings) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!results[i]) continue;
+    sums[i].finding.text += " " + *results[i];
+    findings.push_back(std::move(sums[i].finding));
+  }
+}
+
 }  // namespace accel::ckpt

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/verify/finding.hpp"
+
 namespace accel::ckpt {
 
 /// A claim that bytes [begin, begin + length) of a file have this CRC.
@@ -16,6 +18,13 @@ struct SumClaim {
   std::uint64_t begin = 0;
   std::uint64_t length = 0;
   std::uint32_t crc32 = 0;
+};
+
+/// A checksum that is still to be compared. The finding, if it does not hold: its text is what has the
+/// checksum ("record 'data/0'"), and what was found is put behind.
+struct PendingSum {
+  SumClaim claim;
+  Finding finding;
 };
 
 /// The bytes that checking `claims` reads: those that several claim count once.
@@ -28,5 +37,12 @@ struct SumClaim {
 /// that the bytes cannot be read.
 [[nodiscard]] std::vector<std::optional<std::string>> check_sums(
     std::span<const SumClaim> claims, unsigned threads, const std::function<void(std::uint64_t)>& on_bytes);
+
+/// The claims of `sums`, in their order.
+[[nodiscard]] std::vector<SumClaim> claims_of(std::span<const PendingSum> sums);
+
+/// Adds to `findings` those of `sums` that do not hold; `results` is what check_sums gave for them.
+void add_wrong_sums(std::vector<PendingSum> sums, std::span<const std::optional<std::string>> results,
+                    std::vector<Finding>& findings);
 
 }  // namespace accel::ckpt

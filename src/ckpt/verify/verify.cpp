@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/threads.hpp"
+#include "ckpt/read/folders.hpp"
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/rank_files.hpp"
 #include "ckpt/read/search.hpp"
@@ -31,10 +32,7 @@ bool has_manifest(const fs::path& directory) { return fs::exists(directory / kMa
 
 // With data files but without `.metadata`, it is one all the same: a broken one.
 bool is_dcp(const fs::path& directory) {
-  if (fs::exists(directory / ".metadata")) return true;
-  const std::vector<fs::path> entries = entries_in(directory);
-  return std::any_of(entries.begin(), entries.end(),
-                     [](const fs::path& path) { return path.extension() == ".distcp"; });
+  return fs::exists(directory / ".metadata") || has_data_files(directory);
 }
 
 // Files that only by chance lie beside each other are no set.
@@ -216,7 +214,8 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
 
   std::vector<SumClaim> claims;
   for (const VerifyJob& job : jobs) {
-    for (const PendingSum& sum : job.sums) claims.push_back(sum.claim);
+    const std::vector<SumClaim> of_job = claims_of(job.sums);
+    claims.insert(claims.end(), of_job.begin(), of_job.end());
   }
   VerifyReport report;
   report.summed_bytes = bytes_of_claims(claims);
@@ -227,12 +226,9 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
 
   std::size_t next = 0;
   for (VerifyJob& job : jobs) {
-    for (PendingSum& sum : job.sums) {
-      const std::optional<std::string>& wrong = results[next++];
-      if (!wrong) continue;
-      sum.finding.text += " " + *wrong;
-      job.result.findings.push_back(std::move(sum.finding));
-    }
+    const std::size_t count = job.sums.size();
+    add_wrong_sums(std::move(job.sums), std::span(results).subspan(next, count), job.result.findings);
+    next += count;
     sort_findings(job.result.findings);
     report.checkpoints.push_back(std::move(job.result));
   }

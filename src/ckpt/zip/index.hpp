@@ -71,6 +71,9 @@ class ZipIndex {
 /// is compressed, or reaches beyond the directory.
 [[nodiscard]] std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry);
 
+/// What the bytes of a deflated record unpack to. Throws Error (kCorrupt) unless these are entry.size bytes.
+[[nodiscard]] std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry& entry);
+
 /// A small record's data, unpacked if it is deflated, as TorchScript's code is, with its CRC checked. Throws
 /// Error (kCorrupt) above `limit_bytes` or metadata_limit().
 [[nodiscard]] std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,

@@ -49,6 +49,8 @@ TEST(DcpMetadataFilesTest, RanksAreMerged) {
   EXPECT_TRUE(w.copies.empty());
   ASSERT_EQ(found.objects.size(), 1U);
   EXPECT_EQ(found.objects[0].where.file(), "__0_0.distcp");
+  ASSERT_EQ(found.objects[0].copies.size(), 2U);
+  EXPECT_EQ(found.objects[0].copies[1].file(), "__2_0.distcp");
   EXPECT_EQ(found.version, "1.0.0");
 }
 
