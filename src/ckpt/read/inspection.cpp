@@ -33,7 +33,7 @@ InspectedFile file_in(const fs::path& directory, const std::string& name) {
   return {name, error ? 0 : std::uint64_t{bytes}, static_cast<bool>(error)};
 }
 
-// A pickle that cannot be read should not hide the rest of the checkpoint.
+// A pickle that cannot be read does not hide the rest of the checkpoint.
 std::string value_of(Checkpoint& checkpoint, std::size_t object) {
   check_interrupted();
   try {
@@ -43,7 +43,7 @@ std::string value_of(Checkpoint& checkpoint, std::size_t object) {
   }
 }
 
-// A tensor that cannot be read, as a sparse one, is listed all the same.
+// Nothing for a tensor that accel does not read, such as a sparse one: it is listed all the same.
 std::optional<TensorFiles> files_if_possible(Checkpoint& checkpoint, std::size_t tensor) {
   try {
     return checkpoint.files_of(tensor);

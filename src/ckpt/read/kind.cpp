@@ -52,7 +52,8 @@ bool is_shard(const std::string& name) {
   return shard && shard->count > 1;
 }
 
-// An optimizer's file is of a set only if all are shards of it: it is no part of a model beside it.
+// Whether the files can be one model or one optimizer. An optimizer's file is not part of a model beside it,
+// so with one among them all must be shards of one set.
 bool may_be_one_set(const std::vector<std::string>& names) {
   const auto is_optimizer = [](const std::string& name) { return name.starts_with(kOptimizerStem); };
   if (std::none_of(names.begin(), names.end(), is_optimizer)) return true;
@@ -68,7 +69,7 @@ Kind kind_of_directory(const fs::path& path) {
   if (!index_names_in(path, ".safetensors").empty()) return Kind::kSafetensorsSharded;
   if (!files_in(path, "shard-", ".safetensors").empty()) return Kind::kDcpSafetensors;
   const std::vector<std::string> safetensors = files_in(path, "", ".safetensors");
-  // One shard alone is a set that has lost the others.
+  // A single shard is a set whose other shards are lost.
   const bool several = (safetensors.size() > 1 && may_be_one_set(safetensors)) ||
                        (safetensors.size() == 1 && is_shard(safetensors.front()));
   if (several && !fs::exists(path / "model.safetensors")) return Kind::kSafetensorsSharded;

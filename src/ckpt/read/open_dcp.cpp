@@ -20,7 +20,7 @@
 namespace accel::ckpt {
 namespace {
 
-// Calls `read` with the item's archive.
+// Calls `read` with the TorchFile of the item.
 template <class Read>
 auto with_archive(const DcpRange& range, FileCache& files, Read read) {
   if (!is_zstd(range)) {
@@ -31,7 +31,7 @@ auto with_archive(const DcpRange& range, FileCache& files, Read read) {
   return read(TorchFile(FileWindow(source)));
 }
 
-// Where the chunk's elements are, after its archive has been checked against what the metadata says.
+// Says where the chunk's elements are, after a check of its archive against the metadata.
 Extent locate_chunk(const DcpTensor& tensor, const DcpChunk& chunk, const TorchFile& archive) {
   std::optional<TorchTensor> found = torch_tensor_of(archive.read_pickle());
   if (!found) throw Error(ErrorKind::kCorrupt, "its archive does not hold a tensor");
@@ -86,7 +86,7 @@ class DcpCheckpoint final : public Checkpoint {
     for (const DcpObject& object : metadata_.objects) contents_.objects.push_back({object.fqn, object.path});
   }
 
-  // From the metadata alone: opening every chunk's archive costs more than all the rest of a plan.
+  // The metadata alone is read: to open the archive of every chunk costs more than all the rest of a plan.
   void check_coverage(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
     try {
@@ -97,7 +97,7 @@ class DcpCheckpoint final : public Checkpoint {
     }
   }
 
-  // From the metadata alone, too.
+  // The metadata alone is read.
   TensorFiles files_of(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
     return {files_of_chunks(entry.chunks), files_of_chunks(entry.copies)};

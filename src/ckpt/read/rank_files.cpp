@@ -14,7 +14,7 @@
 namespace accel::ckpt {
 namespace {
 
-// Pieces whose box came before become copies. The order stays as it is.
+// Makes pieces whose box came before copies. The order stays as it is.
 void part_copies(ListedTensor& tensor) {
   std::set<std::pair<Dims, Dims>> seen;
   std::vector<Extent> pieces;

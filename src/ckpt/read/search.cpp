@@ -37,10 +37,10 @@ struct Damaged {
 
 struct Search {
   std::vector<Candidate> found;
-  std::vector<Candidate> doubles;  ///< The same models again, in another format.
+  std::vector<Candidate> doubles;  ///< Models that are also there in another format.
   std::vector<Damaged> damaged;
   std::vector<DamagedCheckpoint> without_model;  ///< Directories of a save that have lost their model.
-  std::vector<fs::path> removed;                 ///< What a removal or a writer that died has left.
+  std::vector<fs::path> left_over;               ///< Directories of an interrupted removal or writer.
 };
 
 Role role_of(const fs::path& path) {
@@ -67,16 +67,16 @@ bool names_a_save(const std::string& name) {
   return is_directory_of_a_save(name) || name.starts_with(kModelStem);
 }
 
-// What a set of shards lacks that has no index, which would say so.
+// The name of a shard that is missing from a set without an index. An index would name it.
 std::optional<std::string> lost_shard(const fs::path& directory, const std::string& name) {
   const std::optional<WeightShard> shard = parse_weight_shard(name);
   if (!shard || fs::exists(directory / (shard->stem + shard->extension + ".index.json"))) return std::nullopt;
   return missing_shard(directory, name);
 }
 
-// The files that are checkpoints by themselves; of a set of rank files the one of the lowest rank.
+// Adds the files that are checkpoints by themselves. Of a set of rank files it adds the lowest rank's.
 void add_files(const fs::path& directory, Search& search) {
-  std::set<std::string> missing;  // Named once for all shards of a set.
+  std::set<std::string> missing;  // Each is named once for all shards of its set.
   const auto add = [&](const std::string& name) {
     const Role role = role_of(directory / name);
     const std::optional<std::string> lost = lost_shard(directory, name);
@@ -112,7 +112,7 @@ void add_files(const fs::path& directory, Search& search) {
   }
 }
 
-// What is called as a checkpoint or a file of one, and cannot be opened.
+// Adds entries that are named like a checkpoint or one of its files, but cannot be opened.
 void add_unreadable(const fs::path& directory, Search& search) {
   constexpr std::array<std::string_view, 5> kEndings = {".safetensors", ".bin", ".pt", ".pth", ".index.json"};
   for (const std::string& name : names_in(directory)) {
@@ -137,7 +137,7 @@ void search_in(const fs::path& directory, int depth, Search& search) {
   const std::size_t damaged_before = search.damaged.size();
   if (kind != Kind::kDirectory) {
     search.found.push_back({directory, role});
-    // Beside a model in several files there may be checkpoints, as beside one in one file.
+    // There may be checkpoints beside a model, whether it is in one file or in several.
     if (kind == Kind::kDcp || depth < kSearchDepth) return;
   }
   if (kind == Kind::kDirectory) add_files(directory, search);
@@ -154,7 +154,7 @@ void search_in(const fs::path& directory, int depth, Search& search) {
     } else if (folder.state == Folder::State::kUnfinished) {
       search.damaged.push_back({{below, "is a save that has not finished"}, role_of(below)});
     } else if (folder.state == Folder::State::kLeftOver) {
-      search.removed.push_back(below);
+      search.left_over.push_back(below);
     } else {
       search_in(below, depth - 1, search);
     }
@@ -168,12 +168,12 @@ void search_in(const fs::path& directory, int depth, Search& search) {
                                      search.found.end(), is_model) ||
                          std::any_of(search.damaged.begin() + static_cast<std::ptrdiff_t>(damaged_before),
                                      search.damaged.end(), is_model);
-  // On the last level it was not looked into.
+  // Directories on the last level have not been searched.
   if (!has_model && depth > 0 && depth < kSearchDepth && is_directory_of_a_save(name))
     search.without_model.push_back({directory, "holds no checkpoint of a model"});
 }
 
-// `path` without a slash at its end, behind which there would be no file name.
+// `path` without a slash at its end: with one, filename() is empty.
 fs::path directory_named(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
 Search search_all(const fs::path& directory) {
@@ -246,9 +246,9 @@ std::vector<DamagedCheckpoint> damaged_in(const Search& search, Want want) {
                 fmt::format("{}, but an optimizer's: '{}'", text, optimizer->path.string()))
         .hint("an optimizer is taken only if it is named itself");
   }
-  if (!search.removed.empty()) {
+  if (!search.left_over.empty()) {
     throw Error(ErrorKind::kMissing,
-                fmt::format("{}: '{}' is left over", text, search.removed.front().string()))
+                fmt::format("{}: '{}' is left over", text, search.left_over.front().string()))
         .hint("a removal or a command was interrupted there; use another checkpoint");
   }
   throw Error(ErrorKind::kMissing, text)
@@ -277,7 +277,8 @@ FoundCheckpoint find_checkpoint(const fs::path& path, Want want) {
   if (!damaged.empty()) refuse_damaged(path, damaged, chosen);
   if (chosen.empty() && kind == Kind::kDirectory) refuse_none(path, search, want);
 
-  // What lies in the directory itself goes before what lies deeper: a finished model beside its checkpoints.
+  // A model in the directory itself is preferred to deeper ones: a finished model lies beside its
+  // checkpoints.
   Search here;
   if (want != Want::kAny) add_files(directory, here);
   std::erase_if(here.found, [&](const Candidate& c) { return !fits(c.role, want); });

@@ -34,8 +34,8 @@ bool is_optimizer(const Checkpoint& checkpoint) {
   bool state = false;
   bool groups = false;
   const auto look = [&](const StatePath& path) {
-    if (path.size() <= depth || (depth == 1 && path.front() != *root))
-      return;  // Beside a model is no matter.
+    // What stands beside the root does not count.
+    if (path.size() <= depth || (depth == 1 && path.front() != *root)) return;
     state = state || path[depth] == PathKey("state");
     groups = groups || path[depth] == PathKey("param_groups");
   };

@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Vocabularies come as .txt (WordPiece, merges), .model (SentencePiece) and .tiktoken; templates as .jinja;
-// the code of models that are not in transformers as .py.
+// Vocabularies are .txt (WordPiece, merges), .model (SentencePiece) and .tiktoken files, templates are
+// .jinja, and the code of models that are not in transformers is .py.
 constexpr std::array<std::string_view, 6> kExtensions = {".json",  ".txt",      ".model",
                                                          ".jinja", ".tiktoken", ".py"};
-// Of training, not of the model.
+// Files that belong to the training, not to the model.
 constexpr std::array<std::string_view, 6> kTrainingState = {kManifestName,      "trainer_state.json",
                                                             "scaler.json",      "optimizer.json",
                                                             "all_results.json", "train_results.json"};

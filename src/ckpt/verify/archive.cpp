@@ -53,7 +53,7 @@ class ArchiveChecker {
     result_.findings.push_back({kind, place_.file, place_.tensor, at, end, std::move(text)});
   }
 
-  // What the reading functions reject is a finding of the record.
+  // An Error (kCorrupt) of `action` becomes a finding about the record.
   template <class Action>
   void guarded(const ZipEntry& entry, Action action) {
     try {
@@ -66,7 +66,7 @@ class ArchiveChecker {
     }
   }
 
-  // The end records repeat themselves; other readers insist on parts that ours has no need of.
+  // The end records state some numbers twice. Other readers check parts of them that ours does not need.
   void check_end() {
     const std::uint64_t at = window_.size() - zip::kEndBytes;
     const auto end = window_.read(at, zip::kEndBytes);
@@ -88,7 +88,7 @@ class ArchiveChecker {
     }
   }
 
-  // No record may begin before the data of the one before it has ended.
+  // Checks that no record begins before the data of the one before it ends.
   void check_order() {
     std::vector<const ZipEntry*> sorted;
     for (const ZipEntry& entry : result_.zip->entries()) sorted.push_back(&entry);
@@ -104,11 +104,11 @@ class ArchiveChecker {
   }
 
   struct LocalHeader {
-    std::uint64_t data = 0;  // Where the record's data begins.
+    std::uint64_t data = 0;  // The offset at which the record's data begins.
     bool has_descriptor = false;
   };
 
-  // Nothing if where the data begins cannot be told.
+  // Nothing if the header does not tell where the data begins.
   std::optional<LocalHeader> check_local_header(const ZipEntry& entry) {
     const auto header = window_.read(entry.header_offset, zip::kLocalHeaderBytes);
     const auto reject = [&](const std::string& why) {
@@ -204,7 +204,7 @@ class ArchiveChecker {
   }
 
   FileWindow window_;
-  // Nothing if the window is of what a stream unpacks to, which is cheapest to read from front to back.
+  // Nothing if the archive is packed. A packed archive is cheapest to read from front to back.
   std::optional<std::filesystem::path> path_;
   const ArchivePlace& place_;
   ArchiveCheck result_;
@@ -266,7 +266,7 @@ void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const Archive
       check_storage(*found, place, archive);
     }
   } catch (const Error& e) {
-    // Of another kind: a tensor that accel cannot read, which says nothing against it.
+    // An Error of another kind is about a tensor that accel does not read: that is not a defect.
     if (e.kind() == ErrorKind::kCorrupt) report(FindingKind::kBroken, e.message());
   }
 }

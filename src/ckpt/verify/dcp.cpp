@@ -33,8 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kItemsAtATime = 32;
-// Files of one save are as far apart in time as writing, or copying, them takes; this allows for slow disks
-// and clocks that disagree.
+// The times of one save's files differ by as much as it takes to write or copy them. This allows for slow
+// disks and for clocks that disagree.
 constexpr double kTimeToleranceSeconds = 60;
 constexpr double kSlowestBytesPerSecond = 50e6;
 
@@ -42,12 +42,12 @@ constexpr double kSlowestBytesPerSecond = 50e6;
 struct Item {
   DcpRange where;
   const DcpTensor* tensor = nullptr;
-  BoxView box;  // The chunk's, if it is one.
+  BoxView box;  // The box of the chunk, if the item is one.
   const DcpObject* object = nullptr;
 
   [[nodiscard]] std::string file() const { return std::string(where.file()); }
   [[nodiscard]] const std::string& fqn() const { return tensor != nullptr ? tensor->fqn : object->fqn; }
-  // What several chunks at one place have in common: an empty one may stand for another rank's.
+  // Several empty chunks may share one place, since `.metadata` keeps the place of only one of them.
   [[nodiscard]] bool has_elements() const { return tensor == nullptr || box.numel() != 0; }
 };
 
@@ -81,9 +81,9 @@ std::vector<Item> items_of(const DcpMetadata& metadata) {
   return items;
 }
 
-// Whether a data file has nothing but empty shards: torch writes those of each rank, but they are all at the
-// tensor's end, where `.metadata` has a place for one of them only. Goes from archive to archive, backwards,
-// as each one's end says how long it is.
+// Whether a data file holds nothing but empty shards. torch writes those of every rank, but as they all lie
+// at the tensor's end, `.metadata` has a place for only one of them. The function goes from archive to
+// archive backwards, as the end of an archive says how long it is.
 bool holds_no_elements(const fs::path& path) {
   constexpr std::uint64_t kTailBytes = zip::kZip64LocatorBytes + zip::kEndBytes;
   constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
@@ -136,7 +136,7 @@ class DcpVerifier {
     job_.result.findings.push_back({kind, std::move(file), std::move(tensor), begin, end, std::move(text)});
   }
 
-  // `.metadata`, or the files that the ranks of a save without communication left, merged.
+  // Reads `.metadata`, or merges the files that the ranks wrote in a save without communication.
   bool read_metadata() {
     const std::vector<std::string> names = dcp_metadata_names(directory_);
     if (names.empty()) {
@@ -188,7 +188,7 @@ class DcpVerifier {
            fmt::format("its chunks cover {} of {} elements", covered, numel));
   }
 
-  // That the files are there, and no others; and what their times say.
+  // Checks that the files are there and no others, and that their times agree.
   void check_files() {
     FileCache names(directory_);
     for (const Item& item : items_) {
@@ -228,8 +228,8 @@ class DcpVerifier {
     return fmt::format("is not there; .metadata puts {} item{} into it", count, count == 1 ? "" : "s");
   }
 
-  // Data files that nothing refers to: of a save by more ranks, or of one that a crash cut off. A rank
-  // without items leaves an empty file, one without elements a file of empty shards.
+  // Reports data files that nothing refers to: they are left of a save by more ranks, or of one that a crash
+  // cut off. A rank without items leaves an empty file, and one without elements a file of empty shards.
   void check_stale() {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
       const std::string name = entry.path().filename().string();
@@ -263,7 +263,7 @@ class DcpVerifier {
     }
   }
 
-  // That items lie within their file, and do not overlap.
+  // Checks that items lie within their file and do not overlap.
   void check_places() {
     const Item* before = nullptr;
     std::uint64_t reached = 0;
@@ -342,11 +342,11 @@ class DcpVerifier {
   VerifyJob job_;
   DcpMetadata metadata_;
   std::int64_t metadata_modified_s_ = 0;
-  std::vector<Item> items_;  // By file and offset.
-  std::map<std::string, std::optional<FileState>, std::less<>>
-      files_;  // Those referred to; nothing: not there.
+  std::vector<Item> items_;  // Sorted by file and offset.
+  // The files that `.metadata` refers to; nothing for one that is not there.
+  std::map<std::string, std::optional<FileState>, std::less<>> files_;
   std::atomic<std::size_t> unknown_transforms_ = 0;
-  std::vector<const Item*> sound_;  // Items that lie within their files.
+  std::vector<const Item*> sound_;  // The items that lie within their files.
 };
 
 }  // namespace

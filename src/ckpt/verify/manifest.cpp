@@ -69,7 +69,8 @@ class ManifestVerifier {
                          {FindingKind::kChecksum, name, "", 0, 0, "is not the file that was saved: it"}});
   }
 
-  // A directory of data files that the manifest knows nothing of: nothing says that they are of one save.
+  // Reports a directory that the user named but the manifest does not list: nothing says that its files are
+  // of one save.
   void check_unknown() {
     for (const std::string& wanted : only_) {
       if (!fs::is_directory(directory_ / wanted)) continue;
@@ -80,7 +81,7 @@ class ManifestVerifier {
     }
   }
 
-  // Data files beside those that the manifest lists.
+  // Reports data files beside those that the manifest lists.
   void check_unlisted() {
     std::set<std::string> folders;
     for (const auto& [name, file] : manifest_.files) {
@@ -96,7 +97,7 @@ class ManifestVerifier {
     }
   }
 
-  // The tensors that the listed `.metadata` describe, against the manifest's own list.
+  // Compares the tensors that the listed `.metadata` files describe with the manifest's list.
   void check_tensors() {
     std::map<std::string, ManifestTensor> found;
     for (const auto& [name, file] : manifest_.files) {

@@ -56,7 +56,7 @@ bool has_sound_metadata(const fs::path& directory) {
   }
 }
 
-// Nothing is written into an unfinished save or what is left over, unless it is named.
+// Repair writes nothing into an unfinished save, or into what is left over, unless the user names it.
 void find_data(const fs::path& directory, int depth, std::vector<fs::path>& found) {
   if (has_data_files(directory)) return found.push_back(directory);
   if (depth == 0) return;
@@ -103,7 +103,7 @@ class Scanner {
     result_.findings.push_back({kind, file, tensor, begin, end, std::move(text)});
   }
 
-  // From record to record, each of which says where its item is.
+  // Goes from record to record: each says where its item lies, and the next record follows that.
   void scan_file(int rank, const std::string& name) {
     const File file = File::open_read(directory_ / name);
     const std::uint64_t bytes = file.size();
@@ -129,7 +129,7 @@ class Scanner {
     result_.plans.push_back(std::move(plan));
   }
 
-  // The record at `at`, if it is what should be there.
+  // The record at `at`; nothing, and a finding, if it is not the one that should be there.
   std::optional<ItemRecord> read_record(const File& file, const std::string& name, std::uint64_t at,
                                         const DcpRankPlan& plan) {
     const std::uint64_t left = file.size() - at;
@@ -191,8 +191,8 @@ class Scanner {
     for (PendingSum& sum : archive.sums) sums_.push_back(std::move(sum));
   }
 
-  // The data files against the manifest of the directory above, where there is one: a sound file may be of
-  // another save. What the manifest says of `.metadata` does not matter, since that is what was lost.
+  // Compares the data files with the manifest of the directory above, if there is one: a sound file may be of
+  // another save. What the manifest says of `.metadata` does not count, since that file was lost.
   void check_manifest() {
     const fs::path directory = fs::canonical(directory_);
     if (!fs::exists(directory.parent_path() / kManifestName)) return;
@@ -231,7 +231,7 @@ class Scanner {
     add_wrong_sums(std::move(sums_), results, result_.findings);
   }
 
-  // That the ranks agree about each tensor, and have all of it between them.
+  // Checks that the ranks agree about each tensor and have all of it together.
   void check_tensors() {
     std::map<std::string, std::vector<const PlannedItem*>> by_fqn;
     for (const DcpRankPlan& plan : result_.plans) {

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every tensor that a pickle describes, wherever it is in it.
+// Checks every tensor that a pickle describes, wherever it stands in the pickle.
 class TensorWalk {
  public:
   TensorWalk(const ArchivePlace& place, ArchiveCheck& archive) : place_(place), archive_(archive) {}
@@ -48,7 +48,7 @@ class TensorWalk {
       const bool stored = !tensor->storage_key.empty() && !tensor->on_meta;
       if (stored && checked_.insert(tensor->storage_key).second) check_storage(*tensor, place_, archive_);
     } catch (const Error& e) {
-      // Of another kind: a tensor that accel cannot read, which says nothing against it.
+      // An Error of another kind is about a tensor that accel does not read: that is not a defect.
       if (e.kind() != ErrorKind::kCorrupt) return true;
       archive_.findings.push_back({FindingKind::kBroken, place_.file, place_.tensor, 0, 0, e.message()});
     }
