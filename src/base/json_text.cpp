@@ -8,7 +8,7 @@
 #include "base/file.hpp"
 #include "base/metadata_limit.hpp"
 
-namespace accel::ckpt {
+namespace accel {
 namespace {
 
 using nlohmann::json;
@@ -59,4 +59,4 @@ json read_json_file(const std::filesystem::path& path) {
   return parse_json_or_discard(read_text_file(path, bytes));
 }
 
-}  // namespace accel::ckpt
+}  // namespace accel

@@ -9,7 +9,7 @@
 
 #include "base/interrupt.hpp"
 
-namespace accel::ckpt {
+namespace accel {
 
 /// A place in a text that is being parsed; every 64 kB it notices a signal (base/interrupt.hpp), as a parser
 /// knows nothing of signals.
@@ -46,4 +46,4 @@ void check_json_bytes(std::string_view text);
 /// The document in a file, read within metadata_limit(), or a discarded value.
 [[nodiscard]] nlohmann::json read_json_file(const std::filesystem::path& path);
 
-}  // namespace accel::ckpt
+}  // namespace accel

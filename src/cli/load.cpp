@@ -11,6 +11,7 @@
 #include "ckpt/convert/merge_check.hpp"
 #include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/state_root.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_source.hpp"

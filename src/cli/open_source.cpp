@@ -6,8 +6,8 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/read/search.hpp"
+#include "ckpt/read/state_root.hpp"
 
 namespace accel::cli {
 

@@ -9,6 +9,7 @@
 #include "ckpt/convert/objects_json.hpp"
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/plan/torch.hpp"
+#include "ckpt/read/state_root.hpp"
 #include "ckpt/tensor/compare.hpp"
 #include "ckpt/tensor/tensor_reader.hpp"
 

@@ -10,7 +10,7 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
-#include "ckpt/verify/job.hpp"
+#include "ckpt/store/manifest.hpp"
 
 namespace accel::ckpt {
 

@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/pickle/writer.hpp"
 #include "ckpt/plan/dcp.hpp"
 #include "ckpt/plan/local.hpp"
 #include "ckpt/plan/torch.hpp"
+#include "ckpt/read/state_root.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/torch/weights_only.hpp"
 
@@ -141,8 +142,8 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
   check_options(options, plan.optimizer);
   plan.state = state_of(source, options, plan);
   if (options.dtype) convert(plan.state, *options.dtype);
-  const std::string stem = plan.optimizer ? "optimizer" : "pytorch_model_fsdp";
-  const std::string base = options.index == 0 ? stem : fmt::format("{}_{}", stem, options.index);
+  const std::string_view stem = plan.optimizer ? kOptimizerStem : kModelStem;
+  const std::string base = file_stem(stem, options.index);
   switch (options.type) {
     case SaveType::kFull:
       mark_shared(source, plan.state);
@@ -162,7 +163,7 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
       break;
     case SaveType::kSharded:
       add_root(plan.state, plan.optimizer ? "optimizer" : "model");
-      plan.folder = fmt::format("{}_{}", stem, options.index);
+      plan.folder = sharded_directory(stem, options.index);
       plan.output = plan_dcp(plan.state, options.ranks);
       // What is in the directory of a checkpoint belongs to that checkpoint.
       plan.belongs = [](std::string_view) { return true; };

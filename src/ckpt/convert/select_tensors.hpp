@@ -22,17 +22,6 @@ struct Selection {
   std::optional<DType> dtype;  ///< What floating-point tensors become.
 };
 
-/// The key of the nested state dict under which its tensors are: the first key of all paths if all entries
-/// agree in it and go on behind it, as Accelerate's `model` and `optimizer`; else `model`, if that key is
-/// there among others, such as `epoch`; else none.
-[[nodiscard]] std::optional<PathKey> state_root(const Checkpoint& checkpoint);
-
-/// `path` without `root`; nothing if it does not begin with it.
-[[nodiscard]] std::optional<StatePath> below_root(const StatePath& path, const std::optional<PathKey>& root);
-
-/// Whether the checkpoint is an optimizer's: its root key says so, or it has `state` and `param_groups`.
-[[nodiscard]] bool is_optimizer(const Checkpoint& checkpoint);
-
 /// What select_tensors chose.
 struct SelectedTensors {
   OutputState state;                 ///< Tensors only.

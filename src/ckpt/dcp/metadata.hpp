@@ -30,6 +30,7 @@ struct DcpObject {
   std::string fqn;
   StatePath path;
   DcpRange where;
+  std::vector<DcpRange> copies = {};  ///< Of other ranks that saved without each other.
 };
 
 /// The contents of a `.metadata`, without the parts that only Python needs. Tensors and objects refer to

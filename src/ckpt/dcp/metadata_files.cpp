@@ -90,9 +90,10 @@ class RankMerger {
     std::sort(rank.tensors.begin(), rank.tensors.end(),
               [](const DcpTensor& a, const DcpTensor& b) { return a.position < b.position; });
     for (DcpTensor& tensor : rank.tensors) add_tensor(std::move(tensor));
-    for (DcpObject& object : rank.objects) {
+    for (const DcpObject& object : rank.objects) {
       if (tensors_.contains(object.fqn)) reject_kind(object.fqn);
-      objects_.try_emplace(object.fqn, std::move(object));
+      const auto [first, is_new] = objects_.try_emplace(object.fqn, object);
+      if (!is_new) first->second.copies.push_back(object.where);
     }
     ++ranks_;
   }

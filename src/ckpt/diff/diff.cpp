@@ -15,10 +15,11 @@
 namespace accel::ckpt {
 namespace {
 
-// A thread takes this much of a tensor at a time: threads end at about the same time, and a lock is cheap.
+// A thread takes this much of a tensor at a time. It is small enough for all threads to end at about the same
+// time, and large enough for the lock to cost little.
 constexpr std::uint64_t kTaskBytes = std::uint64_t{32} << 20;
 
-// Elements [begin, end) of a pair of tensors.
+// Elements [begin, end) of a pair of tensors, to be compared by one thread.
 struct Task {
   std::size_t pair = 0;
   std::int64_t begin = 0;
@@ -27,14 +28,14 @@ struct Task {
   std::shared_ptr<const StoredTensor> b;
 };
 
-// Hands out the work to the threads, and takes in what they find.
+// Compares the pairs of a plan on several threads.
 class Comparison {
  public:
   Comparison(Checkpoint& a, Checkpoint& b, const DiffPlan& plan, const DiffOptions& options,
              Progress& progress)
       : a_(a), b_(b), plan_(plan), options_(options), progress_(progress), found_(plan.tensors.size()) {}
 
-  // By the pairs of the plan.
+  // The differences, parallel to the tensors of the plan.
   std::vector<Difference> run() {
     {
       std::vector<std::jthread> others;
@@ -74,8 +75,7 @@ class Comparison {
     return Task{pair_, std::exchange(element_, end), end, stored_a_, stored_b_};
   }
 
-  // Goes on to the next pair that has elements to be compared. Checkpoints may be used by one thread at a
-  // time only, so this is done under the lock.
+  // Goes on to the next pair; the caller holds mutex_, since one thread at a time may use a Checkpoint.
   void open_next() {
     pair_ = opened_++;
     element_ = numel_ = 0;
@@ -96,10 +96,10 @@ class Comparison {
   std::mutex mutex_;
   std::vector<Difference> found_;
   std::exception_ptr failure_;
-  std::size_t opened_ = 0;    // Pairs that have been opened.
-  std::size_t pair_ = 0;      // The last one of them ...
-  std::int64_t numel_ = 0;    // ... its elements ...
-  std::int64_t element_ = 0;  // ... and how many of them have been handed out.
+  std::size_t opened_ = 0;    // The number of pairs that have been opened.
+  std::size_t pair_ = 0;      // The pair that was opened last.
+  std::int64_t numel_ = 0;    // The number of elements of that pair.
+  std::int64_t element_ = 0;  // How many of these have been handed out.
   std::shared_ptr<const StoredTensor> stored_a_;
   std::shared_ptr<const StoredTensor> stored_b_;
 };

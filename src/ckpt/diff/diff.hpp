@@ -20,40 +20,41 @@ struct UnpairedTensor {
   Dims shape;
 };
 
-/// A tensor that both have, but not the same.
+/// A tensor that both checkpoints have, with differences.
 struct TensorDifference {
   std::string name;
   DType dtype_a = DType::kFloat32;
   DType dtype_b = DType::kFloat32;
   Dims shape_a;
   Dims shape_b;
-  Difference values;  ///< Of tensors of one shape; others are not compared.
+  Difference values;  ///< Empty if the shapes differ: then values are not compared.
 
   [[nodiscard]] bool other_shape() const { return shape_a != shape_b; }
   [[nodiscard]] bool other_dtype() const { return dtype_a != dtype_b; }
-  /// Where the first of `values` is.
+  /// The position of the first element that differs.
   [[nodiscard]] Dims first_position() const;
 };
 
-/// An object that both have with different values, or only one. Each side's value in words.
+/// An object that has different values in the two checkpoints, or that only one of them has. The values are
+/// given as text.
 struct ObjectDifference {
   std::string name;
-  std::optional<std::string> a;  ///< Nothing: it is not there.
-  std::optional<std::string> b;
+  std::optional<std::string> a;  ///< Nothing if A does not have it.
+  std::optional<std::string> b;  ///< Nothing if B does not have it.
 };
 
-/// What a comparison of two checkpoints has found.
+/// The result of a comparison of two checkpoints.
 struct DiffResult {
   std::vector<UnpairedTensor> only_a;
   std::vector<UnpairedTensor> only_b;
-  std::vector<TensorDifference> tensors;  ///< In A's order.
+  std::vector<TensorDifference> tensors;  ///< In the order of A.
   std::vector<ObjectDifference> objects;
-  std::vector<std::string> left_out_a;  ///< Not compared, as they are not under the root key.
-  std::vector<std::string> left_out_b;
-  std::size_t paired_tensors = 0;    ///< That both have.
-  std::size_t compared_tensors = 0;  ///< Whose values were compared, as their shapes agree,
-  std::uint64_t compared_bytes = 0;  ///< with these bytes in A.
-  std::size_t compared_objects = 0;
+  std::vector<std::string> left_out_a;  ///< Entries of A that are not under the root key: not compared.
+  std::vector<std::string> left_out_b;  ///< The same of B.
+  std::size_t paired_tensors = 0;       ///< The number of tensors that both have.
+  std::size_t compared_tensors = 0;  ///< The number of those whose shapes agree: their values were compared.
+  std::uint64_t compared_bytes = 0;  ///< The bytes of the compared tensors in A.
+  std::size_t compared_objects = 0;  ///< The number of objects that both have.
 
   [[nodiscard]] bool same() const {
     return only_a.empty() && only_b.empty() && tensors.empty() && objects.empty();
@@ -65,15 +66,15 @@ struct DiffResult {
 
 struct DiffOptions {
   Tolerance tolerance;
-  bool ignore_dtype = false;  ///< Another dtype with the same values is no difference.
+  bool ignore_dtype = false;  ///< Tensors with the same values in different dtypes count as equal.
   unsigned threads = 2;
 };
 
-/// The bytes of A that diff_checkpoints will read.
+/// The number of bytes that diff_checkpoints reads of A.
 [[nodiscard]] std::uint64_t bytes_to_compare(const Checkpoint& a, const Checkpoint& b, const DiffPlan& plan);
 
-/// Compares what `plan` has paired. Memory does not grow with the tensors; large ones are shared between the
-/// threads. Tensors of different dtypes are compared by value. `progress` counts bytes of A. Throws Error,
+/// Compares the pairs of `plan`. Memory does not grow with the tensors. Several threads work on a large
+/// tensor together. Tensors of different dtypes are compared by value. `progress` counts bytes of A. Throws
 /// what the readers throw.
 [[nodiscard]] DiffResult diff_checkpoints(Checkpoint& a, Checkpoint& b, const DiffPlan& plan,
                                           const DiffOptions& options, Progress& progress);

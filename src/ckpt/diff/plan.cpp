@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/convert/select_tensors.hpp"
+#include "ckpt/read/state_root.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -54,7 +54,8 @@ bool can_hold_objects(Kind kind) {
 struct Side {
   std::vector<DiffEntry> tensors;
   std::vector<DiffEntry> objects;
-  std::map<std::string, std::size_t> tied;  // Names that are there only as a note, and what they are tied to.
+  // Names that a safetensors file only records as tied, and the tensor that each is tied to.
+  std::map<std::string, std::size_t> tied;
   std::vector<std::string> left_out;
 };
 
@@ -82,7 +83,7 @@ class SideMaker {
   template <class Entries>
   std::vector<DiffEntry> entries_of(const Entries& entries) {
     std::vector<DiffEntry> named;
-    std::map<std::string, std::string> sources;  // By the new name.
+    std::map<std::string, std::string> sources;  // By new name: the entry's own name.
     for (std::size_t i = 0; i < entries.size(); ++i) {
       const std::optional<StatePath> path = below_root(entries[i].path, root_);
       if (!path) {
@@ -122,7 +123,7 @@ class SideMaker {
   Side side_;
 };
 
-// Leaves of a side what include and exclude choose.
+// Removes from a side what include and exclude do not choose.
 class Filter {
  public:
   explicit Filter(const DiffSelection& selection)

@@ -10,28 +10,29 @@
 
 namespace accel::ckpt {
 
-/// What of two checkpoints is compared, and under which names.
+/// Which entries of two checkpoints are compared, and under which names.
 struct DiffSelection {
-  /// The key of the nested state dict that is compared, on each side that has it; empty: as plan_diff says.
+  /// The key of the nested state dict that is compared, in each checkpoint that has it. If it is empty,
+  /// plan_diff chooses the keys.
   std::string root;
-  std::vector<Rename> rename;        ///< Of A's names, in this order.
-  std::vector<std::string> include;  ///< Globs on the names without the root, renamed; none: all.
-  std::vector<std::string> exclude;
+  std::vector<Rename> rename;        ///< Rules for the names of A, applied in this order.
+  std::vector<std::string> include;  ///< Globs on names without the root, after renaming; empty means all.
+  std::vector<std::string> exclude;  ///< Globs on the same names.
 };
 
-/// An entry of one checkpoint: index into its tensors() or objects().
+/// An entry of one checkpoint.
 struct DiffEntry {
-  std::string name;
-  std::size_t index = 0;
+  std::string name;       ///< The name under which it is compared.
+  std::size_t index = 0;  ///< Its place in tensors() or objects().
 
   friend bool operator==(const DiffEntry&, const DiffEntry&) = default;
 };
 
-/// The same entry in both.
+/// An entry that both checkpoints have.
 struct DiffPair {
   std::string name;
-  std::size_t a = 0;
-  std::size_t b = 0;
+  std::size_t a = 0;  ///< Its index in A.
+  std::size_t b = 0;  ///< Its index in B.
 
   friend bool operator==(const DiffPair&, const DiffPair&) = default;
 };
@@ -48,12 +49,13 @@ struct DiffPlan {
   std::vector<std::string> left_out_b;
 };
 
-/// Pairs the entries of two checkpoints of any kinds by their names. A root key that one of them has and the
-/// other has not, as Accelerate's `model`, is left out of the names, and what is not under it is not
-/// compared; of two checkpoints with the same root key everything is. Objects are compared only if both kinds
-/// can hold them. A name that a safetensors file records as tied to another one counts as there, if the other
-/// side asks for it. Throws Error (kUsage) if neither has the root, a glob or a rule of renaming changes
-/// nothing, or two entries get one name.
+/// Pairs the entries of two checkpoints of any kinds by their names.
+///
+/// If only one of them has a root key, such as Accelerate's `model`, that key is left out of the names, and
+/// what is not under it is not compared. If both have the same root key, everything is compared. Objects are
+/// compared only if both kinds can hold them. If a safetensors file records a name as tied to another tensor,
+/// the name counts as present when the other checkpoint has it. Throws Error (kUsage) if neither has the
+/// root, if a glob or a renaming rule matches nothing, or if two entries get the same name.
 [[nodiscard]] DiffPlan plan_diff(const Checkpoint& a, const Checkpoint& b, const DiffSelection& selection);
 
 }  // namespace accel::ckpt

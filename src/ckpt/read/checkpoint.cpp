@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "base/error.hpp"
 #include "ckpt/tensor/box.hpp"
 
@@ -11,6 +13,18 @@ StoredTensor Checkpoint::locate(std::size_t tensor) {
   if (!files_) files_.emplace(directory());
   return locate_in(tensor, *files_);
 }
+
+TensorFiles Checkpoint::files_of(std::size_t tensor) {
+  const auto names_of = [](const std::vector<Extent>& extents) {
+    std::set<std::string> names;
+    for (const Extent& extent : extents) names.insert(extent.file);
+    return std::vector<std::string>(names.begin(), names.end());
+  };
+  const StoredTensor stored = locate(tensor);
+  return {names_of(stored.extents), names_of(stored.copies)};
+}
+
+std::string Checkpoint::file_of_object(std::size_t) const { return {}; }
 
 void Checkpoint::check_coverage(std::size_t tensor) {
   const StoredTensor stored = locate(tensor);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,32 +11,41 @@
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/read/kind.hpp"
-#include "ckpt/safetensors/header.hpp"
+#include "ckpt/tensor/box.hpp"
+#include "ckpt/tensor/dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
 #include "ckpt/tensor/stored_tensor.hpp"
 
 namespace accel::ckpt {
 
-/// A tensor of a checkpoint: what it is, not yet where it lies.
+/// A tensor of a checkpoint: its name, type and shape. locate() says where it lies.
 struct TensorEntry {
   std::string name;  ///< fqn_of(path): unique in the checkpoint.
-  StatePath path;    ///< In the nested state dict, with the root key, if the checkpoint has one.
+  StatePath path;    ///< Its place in the nested state dict, the root key included.
   DType dtype = DType::kFloat32;
   Dims shape;
-  std::size_t pieces = 1;  ///< In how many pieces it is stored ...
-  std::size_t copies = 0;  ///< ... and how many of these other ranks have written again.
+  std::size_t pieces = 1;  ///< The number of pieces in which it is stored.
+  std::size_t copies = 0;  ///< The number of pieces that another rank has written once more.
 };
 
-/// Anything in a checkpoint that is no tensor.
+/// The names of the files that hold a tensor, each list sorted.
+struct TensorFiles {
+  std::vector<std::string> pieces;
+  std::vector<std::string> copies;
+};
+
+/// Anything in a checkpoint that is not a tensor.
 struct ObjectEntry {
   std::string name;
   StatePath path;
 };
 
-/// A checkpoint of any kind, open for reading: a list of tensors, and where each one's bytes are. Every
-/// reader gives this, and everything that reads checkpoints works on it. Nothing in the files is trusted, and
-/// nothing in them is executed. Not for use by several threads at once, but for locate() with files of the
-/// thread's own; StoredTensors may be read by any thread, with a TensorReader of its own.
+/// A checkpoint of any kind, open for reading: a list of tensors, and where the bytes of each one are. Every
+/// reader makes one, and all code that reads checkpoints works on it. Nothing in the files is trusted, and
+/// nothing in them is executed.
+///
+/// One thread at a time may use it, except for locate() with a FileCache of the thread's own. Any thread may
+/// read a StoredTensor with a TensorReader of its own.
 ///
 ///   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(path);
 ///   TensorReader reader(checkpoint->directory());
@@ -50,24 +60,30 @@ class Checkpoint {
   [[nodiscard]] Kind kind() const { return contents_.kind; }
   /// The file, or the directory, that was opened.
   [[nodiscard]] const std::filesystem::path& path() const { return contents_.path; }
-  /// What the file names of StoredTensors are relative to.
+  /// The directory that the file names of StoredTensors are relative to.
   [[nodiscard]] const std::filesystem::path& directory() const { return contents_.directory; }
-  /// In the order of the state dict as far as the format keeps it.
+  /// All tensors, in the order of the state dict as far as the format keeps it.
   [[nodiscard]] const std::vector<TensorEntry>& tensors() const { return contents_.tensors; }
   [[nodiscard]] const std::vector<ObjectEntry>& objects() const { return contents_.objects; }
   /// The `__metadata__` of safetensors; empty for other kinds.
-  [[nodiscard]] const StringMap& metadata() const { return contents_.metadata; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return contents_.metadata; }
+  /// The version that the `.metadata` of a DCP checkpoint states; empty for other kinds.
+  [[nodiscard]] const std::string& version() const { return contents_.version; }
 
-  /// Where tensors()[tensor] lies; reads what is needed to know. Not cached. Throws Error (kCorrupt) if the
-  /// files contradict the entry.
+  /// Says where tensors()[tensor] lies. It reads what is needed for that and caches nothing. Throws Error
+  /// (kCorrupt) if the files contradict the entry.
   [[nodiscard]] StoredTensor locate(std::size_t tensor);
-  /// The same, for several threads at once, each with `files` of its own, which are of directory().
+  /// As above, for several threads at once. Each needs its own `files`, opened on directory().
   [[nodiscard]] StoredTensor locate(std::size_t tensor, FileCache& files) const {
     return locate_in(tensor, files);
   }
-  /// Throws Error (kCorrupt) unless the pieces of tensors()[tensor] cover it, once each.
+  /// Throws Error (kCorrupt) unless the pieces of tensors()[tensor] cover each of its elements once.
   virtual void check_coverage(std::size_t tensor);
-  /// objects()[object] as a value; tensors inside are Objects.
+  /// The files that hold tensors()[tensor], whether they are there or not. Throws what locate() throws.
+  [[nodiscard]] virtual TensorFiles files_of(std::size_t tensor);
+  /// The name of the file that holds objects()[object]; empty where the format keeps objects beside tensors.
+  [[nodiscard]] virtual std::string file_of_object(std::size_t object) const;
+  /// objects()[object] as a value; tensors inside it are Objects.
   [[nodiscard]] virtual pickle::Value read_object(std::size_t object) = 0;
 
  protected:
@@ -77,7 +93,8 @@ class Checkpoint {
     std::filesystem::path directory;
     std::vector<TensorEntry> tensors;
     std::vector<ObjectEntry> objects;
-    StringMap metadata;
+    std::map<std::string, std::string> metadata;
+    std::string version;
   };
 
   Checkpoint() = default;
@@ -90,8 +107,8 @@ class Checkpoint {
   std::optional<FileCache> files_;
 };
 
-/// Opens one checkpoint, or model file, of any kind; `path` is what find_checkpoint gave, or a file or
-/// directory that is a checkpoint itself. Throws Error: kMissing, kCorrupt, and kFailure for what is no
+/// Opens one checkpoint or model file of any kind. `path` is what find_checkpoint returned, or a file or
+/// directory that is a checkpoint itself. Throws Error: kMissing, kCorrupt, or kFailure if it is not a
 /// checkpoint.
 [[nodiscard]] std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -10,7 +11,6 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/interrupt.hpp"
-#include "ckpt/dcp_read.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/zip/index.hpp"
 
@@ -33,57 +33,27 @@ InspectedFile file_in(const fs::path& directory, const std::string& name) {
   return {name, error ? 0 : std::uint64_t{bytes}, static_cast<bool>(error)};
 }
 
-// A pickle that cannot be read should not hide the rest of the checkpoint.
-std::string value_of(DcpReader& reader, const DcpObject& object) {
+// A pickle that cannot be read does not hide the rest of the checkpoint.
+std::string value_of(Checkpoint& checkpoint, std::size_t object) {
   check_interrupted();
   try {
-    return pickle::describe(reader.read_object(object));
+    return pickle::describe(checkpoint.read_object(object));
   } catch (const Error& e) {
     return fmt::format("unreadable: {}", e.message());
   }
 }
 
-void inspect_dcp(Inspection& result) {
-  DcpReader reader(result.path);
-  std::set<std::string> files;
-  for (const DcpTensor& tensor : reader.metadata().tensors) {
-    check_interrupted();
-    std::set<std::string> own;
-    for (const DcpChunk chunk : tensor.chunks) own.emplace(chunk.where.file());
-    files.insert(own.begin(), own.end());
-    result.tensors.push_back({tensor.fqn,
-                              tensor.dtype,
-                              tensor.shape,
-                              checked_nbytes(tensor.shape, item_bytes(tensor.dtype)),
-                              tensor.chunks.size(),
-                              0,
-                              {own.begin(), own.end()}});
-  }
-  for (const DcpObject& object : reader.metadata().objects) {
-    files.emplace(object.where.file());
-    result.objects.push_back({object.fqn, value_of(reader, object)});
-  }
-  for (const std::string& file : files) result.files.push_back(file_in(result.path, file));
-  if (!reader.metadata().version.empty()) result.metadata["version"] = reader.metadata().version;
-}
-
-std::vector<std::string> file_names_of(const std::vector<Extent>& extents) {
-  std::set<std::string> names;
-  for (const Extent& extent : extents) names.insert(extent.file);
-  return {names.begin(), names.end()};
-}
-
-// A tensor that cannot be read, as a sparse one, is listed all the same.
-StoredTensor locate_if_possible(Checkpoint& checkpoint, std::size_t tensor) {
+// Nothing for a tensor that accel does not read, such as a sparse one: it is listed all the same.
+std::optional<TensorFiles> files_if_possible(Checkpoint& checkpoint, std::size_t tensor) {
   try {
-    return checkpoint.locate(tensor);
+    return checkpoint.files_of(tensor);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kFailure) throw;
-    return {};
+    return std::nullopt;
   }
 }
 
-void inspect_any(Inspection& result) {
+void inspect_contents(Inspection& result) {
   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(result.path);
   const bool one_file = has_one_file(result.kind);
   std::set<std::string> files;
@@ -92,20 +62,21 @@ void inspect_any(Inspection& result) {
     const TensorEntry& entry = checkpoint->tensors()[i];
     const std::uint64_t bytes = checked_nbytes(entry.shape, item_bytes(entry.dtype));
     InspectedTensor tensor{entry.name, entry.dtype, entry.shape, bytes, entry.pieces, 0, {}};
-    if (!one_file) {
-      const StoredTensor stored = locate_if_possible(*checkpoint, i);
-      tensor.files = file_names_of(stored.extents);
-      tensor.copies = stored.copies.size();
-      files.insert(tensor.files.begin(), tensor.files.end());
-      for (const Extent& copy : stored.copies) files.insert(copy.file);
+    if (std::optional<TensorFiles> own = one_file ? std::nullopt : files_if_possible(*checkpoint, i)) {
+      tensor.copies = entry.copies;
+      files.insert(own->pieces.begin(), own->pieces.end());
+      files.insert(own->copies.begin(), own->copies.end());
+      tensor.files = std::move(own->pieces);
     }
     result.tensors.push_back(std::move(tensor));
   }
   for (std::size_t i = 0; i < checkpoint->objects().size(); ++i) {
-    result.objects.push_back({checkpoint->objects()[i].name, pickle::describe(checkpoint->read_object(i))});
+    result.objects.push_back({checkpoint->objects()[i].name, value_of(*checkpoint, i)});
+    if (std::string file = checkpoint->file_of_object(i); !file.empty()) files.insert(std::move(file));
   }
   for (const std::string& file : files) result.files.push_back(file_in(checkpoint->directory(), file));
   result.metadata = checkpoint->metadata();
+  if (!checkpoint->version().empty()) result.metadata["version"] = checkpoint->version();
 }
 
 void list_records(Inspection& result) {
@@ -131,11 +102,7 @@ Inspection inspect(const fs::path& path) {
   result.path = path;
   result.kind = kind_of(path);
   try {
-    if (result.kind == Kind::kDcp) {
-      inspect_dcp(result);
-    } else {
-      inspect_any(result);
-    }
+    inspect_contents(result);
     if (result.kind == Kind::kTorch || result.kind == Kind::kTorchScript) list_records(result);
   } catch (Error& e) {
     if (e.message().find(path.string()) == std::string::npos)

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/search.hpp"
-#include "ckpt/safetensors/header.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
@@ -20,21 +20,21 @@ struct InspectedTensor {
   Dims shape;
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 1;
-  std::uint64_t copies = 0;        ///< Places that hold parts of it once more.
-  std::vector<std::string> files;  ///< Those that hold a part of it, sorted; of one file, none.
+  std::uint64_t copies = 0;        ///< Chunks that another rank has written once more.
+  std::vector<std::string> files;  ///< The files that hold a part of it, sorted; empty if has_one_file(kind).
 };
 
 /// Anything in a checkpoint that is not a tensor.
 struct InspectedObject {
   std::string name;
-  std::string value;  ///< Short, for people.
+  std::string value;  ///< A short text for people.
 };
 
 /// A file that belongs to the checkpoint, or a record of an archive.
 struct InspectedFile {
   std::string name;
   std::uint64_t bytes = 0;
-  bool missing = false;  ///< Referred to, but not there.
+  bool missing = false;  ///< The checkpoint refers to it, but it is not there.
 };
 
 /// What a path holds.
@@ -44,7 +44,8 @@ struct Inspection {
   std::vector<InspectedTensor> tensors;  ///< Sorted by name.
   std::vector<InspectedObject> objects;  ///< Sorted by name.
   std::vector<InspectedFile> files;      ///< Sorted by name.
-  StringMap metadata;                    ///< Of safetensors; the version of a DCP checkpoint.
+  /// The `__metadata__` of safetensors, or the version of a DCP checkpoint as "version".
+  std::map<std::string, std::string> metadata;
 
   [[nodiscard]] std::uint64_t tensor_bytes() const;
 };
@@ -52,17 +53,17 @@ struct Inspection {
 /// Whether a checkpoint of this kind is a single file.
 [[nodiscard]] bool has_one_file(Kind kind);
 
-/// Looks at one checkpoint or model file. Reads no tensor data, and runs nothing. Throws Error: kMissing,
-/// kCorrupt, and kFailure for something that is no checkpoint.
+/// Describes one checkpoint or model file. It reads no tensor data and executes nothing. Throws Error:
+/// kMissing, kCorrupt, or kFailure if `path` is not a checkpoint.
 [[nodiscard]] Inspection inspect(const std::filesystem::path& path);
 
 /// What inspect_all found in a directory.
 struct InspectedDirectory {
   std::vector<Inspection> checkpoints;
-  std::vector<DamagedCheckpoint> damaged;  ///< What looks like a checkpoint and cannot be opened as one.
+  std::vector<DamagedCheckpoint> damaged;  ///< Looks like a checkpoint, but cannot be opened.
 };
 
-/// As inspect, but a directory that is no checkpoint itself gives each of those that list_checkpoints finds.
+/// As inspect; for a directory that is not a checkpoint itself, all that list_checkpoints finds in it.
 [[nodiscard]] InspectedDirectory inspect_all(const std::filesystem::path& path);
 
 }  // namespace accel::ckpt

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
@@ -11,6 +10,7 @@
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/safetensors/header.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/weight_index.hpp"
 #include "ckpt/zip/index.hpp"
 
@@ -52,9 +52,10 @@ bool is_shard(const std::string& name) {
   return shard && shard->count > 1;
 }
 
-// An optimizer's file is of a set only if all are shards of it: it is no part of a model beside it.
+// Whether the files can be one model or one optimizer. An optimizer's file is not part of a model beside it,
+// so with one among them all must be shards of one set.
 bool may_be_one_set(const std::vector<std::string>& names) {
-  const auto is_optimizer = [](const std::string& name) { return name.starts_with("optimizer"); };
+  const auto is_optimizer = [](const std::string& name) { return name.starts_with(kOptimizerStem); };
   if (std::none_of(names.begin(), names.end(), is_optimizer)) return true;
   const std::optional<WeightShard> first = parse_weight_shard(names.front());
   return first && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -68,7 +69,7 @@ Kind kind_of_directory(const fs::path& path) {
   if (!index_names_in(path, ".safetensors").empty()) return Kind::kSafetensorsSharded;
   if (!files_in(path, "shard-", ".safetensors").empty()) return Kind::kDcpSafetensors;
   const std::vector<std::string> safetensors = files_in(path, "", ".safetensors");
-  // One shard alone is a set that has lost the others.
+  // A single shard is a set whose other shards are lost.
   const bool several = (safetensors.size() > 1 && may_be_one_set(safetensors)) ||
                        (safetensors.size() == 1 && is_shard(safetensors.front()));
   if (several && !fs::exists(path / "model.safetensors")) return Kind::kSafetensorsSharded;
@@ -116,22 +117,6 @@ Kind kind_of(const fs::path& path) {
       e.add_context(fmt::format("'{}'", path.string()));
     throw;
   }
-}
-
-std::optional<RankFileName> parse_rank_file_name(std::string_view name) {
-  constexpr std::string_view kMark = "_rank";
-  constexpr std::string_view kEnding = ".bin";
-  if (!name.ends_with(kEnding)) return std::nullopt;
-  name.remove_suffix(kEnding.size());
-  const std::size_t mark = name.rfind(kMark);
-  if (mark == std::string_view::npos) return std::nullopt;
-  const std::string_view stem = name.substr(0, mark);
-  const std::string_view digits = name.substr(mark + kMark.size());
-  if (!stem.starts_with("pytorch_model_fsdp") && !stem.starts_with("optimizer")) return std::nullopt;
-  int rank = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  if (error != std::errc() || end != digits.data() + digits.size() || rank < 0) return std::nullopt;
-  return RankFileName{std::string(stem), rank};
 }
 
 }  // namespace accel::ckpt

@@ -1,24 +1,22 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <string>
 #include <string_view>
 
 namespace accel::ckpt {
 
-/// What sort of thing a path holds, judged by names and first bytes.
+/// What a path holds, as file names and first bytes tell.
 enum class Kind {
   kDcp,                 ///< A directory with `.metadata`: a sharded checkpoint.
-  kDcpSafetensors,      ///< A directory of `shard-*.safetensors`: DCP's other form.
+  kDcpSafetensors,      ///< A directory of `shard-*.safetensors`: the form that DCP writes in safetensors.
   kSafetensors,         ///< A safetensors file.
-  kSafetensorsSharded,  ///< A directory of several, with or without an index.
+  kSafetensorsSharded,  ///< A directory of several safetensors files, with or without an index.
   kTorch,               ///< A torch.save archive.
-  kTorchSharded,        ///< A directory of several, with an index.
+  kTorchSharded,        ///< A directory of several torch.save archives, with an index.
   kTorchScript,         ///< A torch.save archive with code.
-  kLocal,               ///< Files of flat shards, one a rank, each with its `.json`.
-  kDtensor,             ///< Files of torch.save, one a rank, with DTensors.
-  kDirectory,           ///< None of these, but there may be checkpoints in it.
+  kLocal,               ///< A file of flat shards per rank, each with a `.json` beside it.
+  kDtensor,             ///< A torch.save archive with DTensors per rank.
+  kDirectory,           ///< A directory that is none of these, but may hold checkpoints.
   kUnknown,
 };
 
@@ -26,17 +24,8 @@ enum class Kind {
 /// "local", "dtensor", "directory", "unknown".
 [[nodiscard]] std::string_view name_of(Kind kind);
 
-/// Of a rank's own file, the kind of the set that it belongs to. Throws Error (kMissing) if nothing is there.
+/// The kind of what `path` holds. For a file that one rank wrote it is the kind of the whole set. Throws
+/// Error (kMissing) if nothing is there.
 [[nodiscard]] Kind kind_of(const std::filesystem::path& path);
-
-/// The name of a file that one rank wrote for itself: `pytorch_model_fsdp[_{i}]_rank{R}.bin` or
-/// `optimizer[_{i}]_rank{R}.bin`.
-struct RankFileName {
-  std::string stem;  ///< What stands before `_rank`.
-  int rank = 0;
-};
-
-/// Nothing if the name is not of that form.
-[[nodiscard]] std::optional<RankFileName> parse_rank_file_name(std::string_view name);
 
 }  // namespace accel::ckpt

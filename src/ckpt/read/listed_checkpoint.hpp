@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ struct ListedTensor {
   Dims shape;
   std::vector<Extent> extents;
   std::vector<Extent> copies = {};
-  /// Why it cannot be read ("a sparse tensor"); it is listed, but locate() refuses it.
+  /// Why accel does not read it ("a sparse tensor"), or empty. Such a tensor is listed, but locate() throws.
   std::string obstacle = {};
 };
 
@@ -28,17 +29,17 @@ struct ListedObject {
   pickle::Value value;
 };
 
-/// A checkpoint of which everything but the data of tensors has been read.
+/// The contents of a checkpoint, read completely except for the data of tensors.
 struct Listing {
   Kind kind = Kind::kUnknown;
   std::filesystem::path path;
   std::filesystem::path directory;
   std::vector<ListedTensor> tensors;
   std::vector<ListedObject> objects;
-  StringMap metadata;
+  std::map<std::string, std::string> metadata;
 };
 
-/// A Checkpoint over a Listing: what most readers make.
+/// A Checkpoint over a Listing. Most readers make one.
 class ListedCheckpoint final : public Checkpoint {
  public:
   /// Throws Error (kFailure) if two entries have the same name.

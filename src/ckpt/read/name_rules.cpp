@@ -11,8 +11,8 @@
 namespace accel::ckpt {
 namespace {
 
-// FROM where a component of the name begins, once: at the front if it is there, else behind the first dot
-// that has it.
+// Replaces FROM once where a component of the name begins: at the front, or else behind the first dot that it
+// follows.
 std::string renamed(const std::string& name, const Rename& rule) {
   for (std::size_t at = 0; at != std::string::npos && at < name.size();) {
     if (name.compare(at, rule.first.size(), rule.first) == 0) {

@@ -7,18 +7,19 @@
 
 namespace accel::ckpt {
 
-/// FROM and TO: FROM at the start of a name, or behind one of its dots, becomes TO, once in a name.
+/// A pair FROM, TO. It replaces FROM by TO once in a name: at its start, or else behind the first dot that
+/// FROM follows.
 using Rename = std::pair<std::string, std::string>;
 
 /// "FROM=TO" as a pair. Throws Error (kUsage).
 [[nodiscard]] Rename parse_rename(const std::string& text);
 
-/// Renaming rules, with a note of which of them have changed a name. Borrows the rules.
+/// Applies renaming rules and keeps track of which of them have changed a name. Borrows the rules.
 class Renames {
  public:
   explicit Renames(const std::vector<Rename>& rules) : rules_(rules), hit_(rules.size(), false) {}
 
-  /// Applies all rules in their order, each to what the one before gave.
+  /// Applies all rules in their order, each to the result of the one before.
   [[nodiscard]] std::string apply(std::string name);
 
   /// Throws Error (kUsage) for a rule that has changed no name.
@@ -29,10 +30,11 @@ class Renames {
   std::vector<bool> hit_;
 };
 
-/// Globs (`*`, `?`, `[...]`) on names, with a note of which of them have matched. Borrows them.
+/// Matches names against globs (`*`, `?`, `[...]`) and keeps track of which of them have matched. Borrows the
+/// globs.
 class Globs {
  public:
-  /// `flag` is where they come from, for the message.
+  /// `flag` is the option that the globs come from, for the message.
   Globs(std::string_view flag, const std::vector<std::string>& globs)
       : flag_(flag), globs_(globs), hit_(globs.size(), false) {}
 

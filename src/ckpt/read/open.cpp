@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What torch.save wrote before torch 1.6: not an archive, but pickles one after another, of which the first
-// is a magic number.
+// Whether torch.save wrote the file before torch 1.6. Such a file is not an archive but a row of pickles, the
+// first of which is a magic number.
 bool is_legacy_torch(const fs::path& path) {
   constexpr std::array<unsigned char, 14> kMagic = {0x80, 2,    0x8a, 10,   0x6c, 0xfc, 0x9c,
                                                     0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};

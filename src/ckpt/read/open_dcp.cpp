@@ -1,39 +1,92 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
-#include <vector>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
-#include "ckpt/dcp_read.hpp"
+#include "base/file.hpp"
+#include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/dcp/transform.hpp"
+#include "ckpt/io/zstd_source.hpp"
 #include "ckpt/read/openers.hpp"
-#include "ckpt/tensor/box.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torch/tensor.hpp"
 
 namespace accel::ckpt {
 namespace {
 
+// Calls `read` with the TorchFile of the item.
+template <class Read>
+auto with_archive(const DcpRange& range, FileCache& files, Read read) {
+  if (!is_zstd(range)) {
+    const File& file = files.open(std::string(range.file()));
+    return read(TorchFile(FileWindow(file, range.offset, range.length)));
+  }
+  ZstdSource source(files.open_own(std::string(range.file())), {range.offset, range.length});
+  return read(TorchFile(FileWindow(source)));
+}
+
+// Says where the chunk's elements are, after a check of its archive against the metadata.
+Extent locate_chunk(const DcpTensor& tensor, const DcpChunk& chunk, const TorchFile& archive) {
+  std::optional<TorchTensor> found = torch_tensor_of(archive.read_pickle());
+  if (!found) throw Error(ErrorKind::kCorrupt, "its archive does not hold a tensor");
+  if (found->dtype != tensor.dtype || !std::ranges::equal(found->shape, chunk.box.sizes)) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("its archive holds {} {}, the metadata says {} {}", torch_name(found->dtype),
+                            to_string(found->shape), torch_name(tensor.dtype), to_string(chunk.box.sizes)));
+  }
+  const std::uint64_t at = archive.offset_of(*found);
+  Extent extent{std::string(chunk.where.file()), at, chunk.box.copy(), std::move(found->strides)};
+  if (is_zstd(chunk.where)) {
+    extent.packed = PackedRange{chunk.where.offset, chunk.where.length};
+  } else {
+    extent.offset = checked_add(extent.offset, chunk.where.offset);
+  }
+  return extent;
+}
+
+Extent open_chunk(const DcpTensor& tensor, const DcpChunk& chunk, FileCache& files) {
+  try {
+    return with_archive(chunk.where, files,
+                        [&](const TorchFile& archive) { return locate_chunk(tensor, chunk, archive); });
+  } catch (Error& e) {
+    e.add_context(fmt::format("chunk {} at byte {} of {}", to_string(chunk.box), chunk.where.offset,
+                              chunk.where.file()));
+    throw;
+  }
+}
+
+std::vector<std::string> files_of_chunks(const DcpChunks& chunks) {
+  std::set<std::string_view> names;
+  for (const DcpChunk chunk : chunks) names.insert(chunk.where.file());
+  return {names.begin(), names.end()};
+}
+
 class DcpCheckpoint final : public Checkpoint {
  public:
-  explicit DcpCheckpoint(const std::filesystem::path& directory) : reader_(directory) {
+  explicit DcpCheckpoint(const std::filesystem::path& directory)
+      : metadata_(read_dcp_metadata(directory)), object_files_(directory) {
     contents_.kind = Kind::kDcp;
     contents_.path = directory;
     contents_.directory = directory;
-    const DcpMetadata& metadata = reader_.metadata();
-    for (const DcpTensor& tensor : metadata.tensors) tensors_.push_back(&tensor);
+    contents_.version = metadata_.version;
+    for (const DcpTensor& tensor : metadata_.tensors) tensors_.push_back(&tensor);
     std::stable_sort(tensors_.begin(), tensors_.end(),
                      [](const DcpTensor* a, const DcpTensor* b) { return a->position < b->position; });
     contents_.tensors.reserve(tensors_.size());
     for (const DcpTensor* tensor : tensors_) {
-      const auto pieces = std::count_if(tensor->chunks.begin(), tensor->chunks.end(),
-                                        [](const DcpChunk& chunk) { return chunk.box.numel() != 0; });
       contents_.tensors.push_back({tensor->fqn, tensor->path, tensor->dtype, tensor->shape,
-                                   static_cast<std::size_t>(pieces), tensor->copies.size()});
+                                   tensor->chunks.size(), tensor->copies.size()});
     }
-    for (const DcpObject& object : metadata.objects) contents_.objects.push_back({object.fqn, object.path});
+    for (const DcpObject& object : metadata_.objects) contents_.objects.push_back({object.fqn, object.path});
   }
 
-  // From the metadata alone: opening every chunk's archive costs more than all the rest of a plan.
+  // The metadata alone is read: to open the archive of every chunk costs more than all the rest of a plan.
   void check_coverage(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
     try {
@@ -44,17 +97,57 @@ class DcpCheckpoint final : public Checkpoint {
     }
   }
 
+  // The metadata alone is read.
+  TensorFiles files_of(std::size_t tensor) override {
+    const DcpTensor& entry = *tensors_.at(tensor);
+    return {files_of_chunks(entry.chunks), files_of_chunks(entry.copies)};
+  }
+
+  std::string file_of_object(std::size_t object) const override {
+    return std::string(metadata_.objects.at(object).where.file());
+  }
+
   pickle::Value read_object(std::size_t object) override {
-    return reader_.read_object(reader_.metadata().objects.at(object));
+    const DcpObject& entry = metadata_.objects.at(object);
+    try {
+      return with_archive(entry.where, object_files_,
+                          [](const TorchFile& archive) { return archive.read_pickle(); });
+    } catch (Error& e) {
+      e.add_context(fmt::format("object '{}'", entry.fqn));
+      throw;
+    }
   }
 
  private:
-  StoredTensor locate_in(std::size_t tensor, FileCache& files) const override {
-    return reader_.locate(*tensors_.at(tensor), files);
+  StoredTensor locate_in(std::size_t index, FileCache& files) const override {
+    const DcpTensor& tensor = *tensors_.at(index);
+    StoredTensor stored{tensor.fqn, tensor.dtype, tensor.shape, {}};
+    try {
+      check_overlap(tensor);
+      for (const DcpChunk chunk : tensor.chunks) {
+        if (chunk.box.numel() != 0) stored.extents.push_back(open_chunk(tensor, chunk, files));
+      }
+      for (const DcpChunk copy : tensor.copies) stored.copies.push_back(open_chunk(tensor, copy, files));
+    } catch (Error& e) {
+      e.add_context(fmt::format("tensor '{}'", tensor.fqn));
+      throw;
+    }
+    return stored;
   }
 
-  DcpReader reader_;
+  void check_overlap(const DcpTensor& tensor) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!checked_.insert(&tensor).second) return;
+    }
+    check_disjoint(tensor.chunks.boxes());
+  }
+
+  DcpMetadata metadata_;
   std::vector<const DcpTensor*> tensors_;  // In the order of contents_.tensors.
+  FileCache object_files_;
+  mutable std::mutex mutex_;                    // Guards checked_.
+  mutable std::set<const DcpTensor*> checked_;  // Tensors whose chunks have been checked for overlap.
 };
 
 }  // namespace

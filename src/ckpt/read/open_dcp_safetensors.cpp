@@ -33,7 +33,7 @@ json sharding_of(const SafetensorsHeader& header) {
   return sharding;
 }
 
-// Which part of its tensor a file has.
+// The part of its tensor that the file has.
 Box box_of(const SafetensorsEntry& entry, const json& sharding) {
   const auto found = sharding.find(entry.name);
   const auto offsets = found != sharding.end() && found->is_object() ? found->find("saved_offsets") : found;
@@ -96,7 +96,7 @@ class Gatherer {
       reject(fmt::format("it is {} {} here, and {} of {} dimensions in another file", torch_name(entry.dtype),
                          to_string(entry.shape), torch_name(tensor.dtype), tensor.shape.size()));
     }
-    // The format has no global shape: the parts together are the tensor.
+    // The format does not state the shape of a tensor: it is what its parts cover together.
     for (std::size_t d = 0; d < box.sizes.size(); ++d) {
       tensor.shape[d] = std::max(tensor.shape[d], checked_add(box.offsets[d], box.sizes[d]));
     }

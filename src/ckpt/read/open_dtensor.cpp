@@ -20,14 +20,14 @@
 namespace accel::ckpt {
 namespace {
 
-// Where the parts of a rank's local tensor are in its file.
+// Where the parts of a rank's local tensor lie in its file.
 std::vector<Extent> extents_of(const std::string& file, const TorchFile& archive, const DTensor& tensor) {
   std::vector<Extent> extents;
   const std::vector<LocalPart> parts = parts_of(tensor);
   if (parts.empty()) return extents;
   const std::uint64_t first = archive.offset_of(tensor.local);
   for (const LocalPart& part : parts) {
-    // Within the local tensor, whose bounds have been checked.
+    // The sum cannot overflow: it lies within the local tensor, whose bounds have been checked.
     std::int64_t elems = 0;
     for (std::size_t d = 0; d < part.local_offset.size(); ++d)
       elems += part.local_offset[d] * tensor.local.strides[d];
@@ -54,7 +54,7 @@ class Reader {
           throw;
         }
       };
-      // The ranks have the same objects; what a rank alone has should not be lost.
+      // The ranks have the same objects. One that a single rank has is kept, too.
       visitor.object = [&](const StatePath& path, const pickle::Value& value) {
         if (object_names_.insert(fqn_of(path)).second) objects_.push_back({path, value});
       };
@@ -65,7 +65,7 @@ class Reader {
     }
   }
 
-  // Every rank of every mesh must have been read: what it holds may be missing otherwise.
+  // Throws Error (kMissing) unless the file of every rank of every mesh was read.
   void check_ranks() const {
     for (const std::int64_t rank : ranks_) require_rank(set_, rank, static_cast<std::int64_t>(ranks_.size()));
   }

@@ -40,7 +40,7 @@ std::int64_t require_int(const json& object, const char* key) {
   return value.get<std::int64_t>();
 }
 
-// Which elements of a tensor a rank has.
+// The elements of a tensor that a rank has: a range of the flat tensor.
 struct Share {
   DType dtype = DType::kFloat32;
   Dims shape;
@@ -107,7 +107,7 @@ Description read_description(const std::filesystem::path& path) {
   }
 }
 
-// The share's elements lie one after another; as boxes of the whole tensor.
+// Adds the share, whose elements lie one after another in the file, as boxes of the whole tensor.
 void add_pieces(ListedTensor& tensor, const Share& share, const std::string& file, std::uint64_t offset,
                 std::int64_t stride) {
   const std::uint64_t item = item_bytes(share.dtype);
@@ -175,7 +175,7 @@ class Reader {
       add_pieces(listed, said, file, archive.offset_of(tensor), tensor.strides.at(0));
   }
 
-  // Ranges of several ranks are the same, or have nothing in common; together they are everything.
+  // Throws Error (kCorrupt) if the ranges of two ranks overlap without being the same.
   void check_ranges() {
     for (auto& [name, ranges] : ranges_) {
       std::sort(ranges.begin(), ranges.end());

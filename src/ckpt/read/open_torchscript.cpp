@@ -13,8 +13,8 @@
 namespace accel::ckpt {
 namespace {
 
-// The tensors of an archive in the order of state_dict(): a module's parameters, its buffers, then its
-// submodules, each as the attributes come.
+// Lists the tensors of an archive in the order of state_dict(): a module's parameters, then its buffers, then
+// those of its submodules, each in the order of the attributes.
 class Lister {
  public:
   Lister(Listing& listing, std::string file, const TorchFile& archive)
@@ -34,7 +34,7 @@ class Lister {
   }
 
  private:
-  // The state dict is flat: one key, with dots.
+  // The state dict is flat: a path has one key, with dots in it.
   void add_tensor(std::string name, const TorchTensor& tensor) {
     ListedTensor listed{{std::move(name)}, tensor.dtype, tensor.shape, {}};
     listed.obstacle = tensor.obstacle;

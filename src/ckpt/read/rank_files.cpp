@@ -9,11 +9,12 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 
 namespace accel::ckpt {
 namespace {
 
-// Pieces whose box came before become copies. The order stays as it is.
+// Makes pieces whose box came before copies. The order stays as it is.
 void part_copies(ListedTensor& tensor) {
   std::set<std::pair<Dims, Dims>> seen;
   std::vector<Extent> pieces;

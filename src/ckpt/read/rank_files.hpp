@@ -11,11 +11,11 @@
 
 namespace accel::ckpt {
 
-/// The files that each rank of a set wrote for itself.
+/// A set of files, one of which each rank wrote for itself.
 struct RankFiles {
   std::filesystem::path directory;
   std::string stem;                  ///< "pytorch_model_fsdp_0".
-  std::map<int, std::string> files;  ///< Names in the directory, by rank.
+  std::map<int, std::string> files;  ///< The names in the directory, by rank.
 };
 
 /// The set that `file` belongs to. Throws Error (kCorrupt) if a rank has two.
@@ -24,14 +24,15 @@ struct RankFiles {
 /// Throws Error (kMissing) that names the rank, one of `count`, unless its file is there.
 void require_rank(const RankFiles& set, std::int64_t rank, std::int64_t count);
 
-/// Tensors that are put together from what each rank has of them, in the order in which they come first.
+/// Puts tensors together from the parts that each rank has, in the order in which each tensor comes first.
 class RankGatherer {
  public:
-  /// The tensor of that path, new if no rank before had it. Append to its extents what the rank has. Throws
-  /// Error (kCorrupt) if another rank says otherwise. The reference holds until the next call.
+  /// The tensor of that path, which is new if no rank before had it. The caller appends the rank's extents to
+  /// it. The reference is valid until the next call. Throws Error (kCorrupt) if another rank gave the tensor
+  /// another path, dtype or shape.
   ListedTensor& tensor(const StatePath& path, DType dtype, const Dims& shape);
 
-  /// All of them; of pieces with the same box, all but the first are copies.
+  /// All tensors. Of several pieces with the same box, all but the first become copies.
   [[nodiscard]] std::vector<ListedTensor> take() &&;
 
  private:

@@ -14,16 +14,14 @@
 
 #include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/leftover.hpp"
+#include "ckpt/read/folders.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/weight_index.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kSearchDepth = 3;
-constexpr std::string_view kModelDirectory = "pytorch_model_fsdp";
 
 enum class Role { kModel, kOptimizer, kOther };
 
@@ -39,26 +37,20 @@ struct Damaged {
 
 struct Search {
   std::vector<Candidate> found;
-  std::vector<Candidate> doubles;  ///< The same models again, in another format.
+  std::vector<Candidate> doubles;  ///< Models that are also there in another format.
   std::vector<Damaged> damaged;
   std::vector<DamagedCheckpoint> without_model;  ///< Directories of a save that have lost their model.
-  std::vector<fs::path> removed;                 ///< What a removal or a writer that died has left.
+  std::vector<fs::path> left_over;               ///< Directories of an interrupted removal or writer.
 };
 
 Role role_of(const fs::path& path) {
   constexpr std::array<std::string_view, 7> kOthers = {"scheduler", "sampler",   "dl_state_dict",    "scaler",
                                                        "rng_state", "training_", "custom_checkpoint"};
   const std::string name = path.filename().string();
-  if (name.starts_with("optimizer")) return Role::kOptimizer;
+  if (name.starts_with(kOptimizerStem)) return Role::kOptimizer;
   const bool other = std::any_of(kOthers.begin(), kOthers.end(),
                                  [&](std::string_view prefix) { return name.starts_with(prefix); });
   return other ? Role::kOther : Role::kModel;
-}
-
-// A save that has not finished, of the training or of `accel save`.
-bool is_unfinished(const std::string& name) {
-  return name.ends_with(".incomplete") || (name.starts_with(kModelDirectory) && is_leftover_name(name) &&
-                                           name.find(".incomplete-") != std::string::npos);
 }
 
 // `checkpoint_12` of Accelerate and the training, `checkpoint-12` of transformers.
@@ -72,34 +64,19 @@ bool is_directory_of_a_save(std::string_view name) {
 }
 
 bool names_a_save(const std::string& name) {
-  return is_directory_of_a_save(name) || name.starts_with(kModelDirectory);
+  return is_directory_of_a_save(name) || name.starts_with(kModelStem);
 }
 
-bool is_abandoned(const std::string& name) { return name.ends_with(".deleting") || is_leftover_name(name); }
-
-std::vector<fs::path> directories_in(const fs::path& directory) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
-    std::error_code unreadable;
-    const bool hidden = entry.path().filename().string().starts_with('.');
-    if (!hidden && entry.is_directory(unreadable)) found.push_back(entry.path());
-  }
-  if (error) throw system_error("list", directory.string(), error.value());
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-// What a set of shards lacks that has no index, which would say so.
+// The name of a shard that is missing from a set without an index. An index would name it.
 std::optional<std::string> lost_shard(const fs::path& directory, const std::string& name) {
   const std::optional<WeightShard> shard = parse_weight_shard(name);
   if (!shard || fs::exists(directory / (shard->stem + shard->extension + ".index.json"))) return std::nullopt;
   return missing_shard(directory, name);
 }
 
-// The files that are checkpoints by themselves; of a set of rank files the one of the lowest rank.
+// Adds the files that are checkpoints by themselves. Of a set of rank files it adds the lowest rank's.
 void add_files(const fs::path& directory, Search& search) {
-  std::set<std::string> missing;  // Named once for all shards of a set.
+  std::set<std::string> missing;  // Each is named once for all shards of its set.
   const auto add = [&](const std::string& name) {
     const Role role = role_of(directory / name);
     const std::optional<std::string> lost = lost_shard(directory, name);
@@ -135,7 +112,7 @@ void add_files(const fs::path& directory, Search& search) {
   }
 }
 
-// What is called as a checkpoint or a file of one, and cannot be opened.
+// Adds entries that are named like a checkpoint or one of its files, but cannot be opened.
 void add_unreadable(const fs::path& directory, Search& search) {
   constexpr std::array<std::string_view, 5> kEndings = {".safetensors", ".bin", ".pt", ".pth", ".index.json"};
   for (const std::string& name : names_in(directory)) {
@@ -160,41 +137,43 @@ void search_in(const fs::path& directory, int depth, Search& search) {
   const std::size_t damaged_before = search.damaged.size();
   if (kind != Kind::kDirectory) {
     search.found.push_back({directory, role});
-    // Beside a model in several files there may be checkpoints, as beside one in one file.
+    // There may be checkpoints beside a model, whether it is in one file or in several.
     if (kind == Kind::kDcp || depth < kSearchDepth) return;
   }
   if (kind == Kind::kDirectory) add_files(directory, search);
   add_unreadable(directory, search);
   if (kind == Kind::kDirectory && !files_in(directory, "", ".distcp").empty())
     search.damaged.push_back({{directory, "has .distcp files but no .metadata"}, role});
-  const std::vector<fs::path> directories = depth == 0 ? std::vector<fs::path>{} : directories_in(directory);
-  for (const fs::path& below : directories) {
-    const std::string name = below.filename().string();
+  const std::vector<Folder> folders = depth == 0 ? std::vector<Folder>{} : folders_in(directory);
+  for (const Folder& folder : folders) {
+    const fs::path& below = folder.path;
+    if (folder.hidden) continue;
     if (!is_readable(below)) {
-      if (names_a_save(name)) search.damaged.push_back({{below, "must not be read"}, role_of(below)});
-    } else if (is_unfinished(name)) {
+      if (names_a_save(below.filename().string()))
+        search.damaged.push_back({{below, "must not be read"}, role_of(below)});
+    } else if (folder.state == Folder::State::kUnfinished) {
       search.damaged.push_back({{below, "is a save that has not finished"}, role_of(below)});
-    } else if (is_abandoned(name)) {
-      search.removed.push_back(below);
+    } else if (folder.state == Folder::State::kLeftOver) {
+      search.left_over.push_back(below);
     } else {
       search_in(below, depth - 1, search);
     }
   }
   const std::string name = directory.filename().string();
   const bool is_empty = search.found.size() == found_before && search.damaged.size() == damaged_before;
-  if (is_empty && name.starts_with(kModelDirectory))
+  if (is_empty && name.starts_with(kModelStem))
     search.damaged.push_back({{directory, "holds no checkpoint"}, role});
   const auto is_model = [](const auto& one) { return one.role == Role::kModel; };
   const bool has_model = std::any_of(search.found.begin() + static_cast<std::ptrdiff_t>(found_before),
                                      search.found.end(), is_model) ||
                          std::any_of(search.damaged.begin() + static_cast<std::ptrdiff_t>(damaged_before),
                                      search.damaged.end(), is_model);
-  // On the last level it was not looked into.
+  // Directories on the last level have not been searched.
   if (!has_model && depth > 0 && depth < kSearchDepth && is_directory_of_a_save(name))
     search.without_model.push_back({directory, "holds no checkpoint of a model"});
 }
 
-// `path` without a slash at its end, behind which there would be no file name.
+// `path` without a slash at its end: with one, filename() is empty.
 fs::path directory_named(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
 Search search_all(const fs::path& directory) {
@@ -267,9 +246,9 @@ std::vector<DamagedCheckpoint> damaged_in(const Search& search, Want want) {
                 fmt::format("{}, but an optimizer's: '{}'", text, optimizer->path.string()))
         .hint("an optimizer is taken only if it is named itself");
   }
-  if (!search.removed.empty()) {
+  if (!search.left_over.empty()) {
     throw Error(ErrorKind::kMissing,
-                fmt::format("{}: '{}' is left over", text, search.removed.front().string()))
+                fmt::format("{}: '{}' is left over", text, search.left_over.front().string()))
         .hint("a removal or a command was interrupted there; use another checkpoint");
   }
   throw Error(ErrorKind::kMissing, text)
@@ -298,7 +277,8 @@ FoundCheckpoint find_checkpoint(const fs::path& path, Want want) {
   if (!damaged.empty()) refuse_damaged(path, damaged, chosen);
   if (chosen.empty() && kind == Kind::kDirectory) refuse_none(path, search, want);
 
-  // What lies in the directory itself goes before what lies deeper: a finished model beside its checkpoints.
+  // A model in the directory itself is preferred to deeper ones: a finished model lies beside its
+  // checkpoints.
   Search here;
   if (want != Want::kAny) add_files(directory, here);
   std::erase_if(here.found, [&](const Candidate& c) { return !fits(c.role, want); });

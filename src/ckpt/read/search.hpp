@@ -10,39 +10,43 @@ namespace accel::ckpt {
 
 enum class Want { kModel, kOptimizer, kAny };
 
-/// What find_checkpoint chose.
+/// The checkpoint that find_checkpoint chose.
 struct FoundCheckpoint {
   std::filesystem::path path;
-  /// Other checkpoints that would have fitted: the caller says that they were not taken. Sorted.
+  /// Other checkpoints that would have fitted, sorted. The caller reports that they were not taken.
   std::vector<std::filesystem::path> passed_over;
 };
 
-/// Something that looks like a checkpoint and cannot be one: a directory of data files without `.metadata`,
-/// an empty `pytorch_model_fsdp_0`, `checkpoint_5.incomplete`, some of several shards, a link to nothing.
+/// A path that looks like a checkpoint but cannot be opened as one: a directory of data files without
+/// `.metadata`, an empty `pytorch_model_fsdp_0`, `checkpoint_5.incomplete`, a set that lacks shards, a link
+/// to nothing.
 struct DamagedCheckpoint {
   std::filesystem::path path;
   std::string why;  ///< "has .distcp files but no .metadata".
 };
 
-/// What a directory holds, down to three levels below it; both sorted by path.
+/// The checkpoints that a directory holds, down to three levels below it. Both lists are sorted by path.
 struct CheckpointList {
   std::vector<std::filesystem::path> checkpoints;
   std::vector<DamagedCheckpoint> damaged;
 };
 
-/// The one checkpoint that `path` is, or that the directory `path` holds: itself, or down to three levels
-/// below. Of a set of rank files it is the first one's path. What is called `optimizer*` is an optimizer and
-/// never stands for a model; Accelerate's files of schedulers, samplers and the like count only under kAny,
-/// if nothing else is there. A model in the directory itself goes before those below it, and safetensors go
-/// before the same model in `.bin`: these are in passed_over.
+/// Finds the one checkpoint that `path` is, or that the directory `path` holds, down to three levels below
+/// it. For a set of rank files, the result is the path of the lowest rank's file.
 ///
-/// Directories called `*.incomplete` and `*.deleting` are never entered, and those that must not be read are
-/// passed over unless they are called as a checkpoint. Throws Error: kMissing if nothing is there, or if
-/// anything in the directory is damaged or incomplete, with its name; kUsage if several checkpoints are
-/// there, with their names.
+/// What is named `optimizer*` is an optimizer and is never taken for a model. Accelerate's files of
+/// schedulers, samplers and the like count only under kAny, if nothing else is there. A model in the
+/// directory itself is preferred to those below it, and safetensors to the same model in `.bin`; the others
+/// are in passed_over.
+///
+/// Unfinished saves and what is left over (read/folders.hpp) are never entered. Directories without
+/// permission to read are passed over unless they are named like a checkpoint. Throws Error: kMissing, with
+/// the name, if nothing is there or if anything in the directory is damaged or incomplete; kUsage, with the
+/// names, if several checkpoints are there.
 [[nodiscard]] FoundCheckpoint find_checkpoint(const std::filesystem::path& path, Want want);
 
-/// Everything that find_checkpoint would choose from in a directory, of any kind, and what is damaged.
+/// Lists all checkpoints of any kind that find_checkpoint would choose from in a directory, and what is
+/// damaged.
 [[nodiscard]] CheckpointList list_checkpoints(const std::filesystem::path& directory);
 
 /// "'x/checkpoint_5' has .distcp files but no .metadata; 'x/checkpoint_6.incomplete' is ...".

@@ -11,7 +11,7 @@ namespace accel::ckpt {
 /// Throws Error (kCorrupt) for a tensor that does not lie in its storage.
 void add_torch_file(Listing& listing, const std::string& file, const TorchFile& archive);
 
-/// Where a tensor of an archive is, as all of a tensor; none if it has no elements.
+/// Where a whole tensor of an archive lies; empty if it has no elements.
 [[nodiscard]] std::vector<Extent> extents_of(const std::string& file, const TorchFile& archive,
                                              const TorchTensor& tensor);
 

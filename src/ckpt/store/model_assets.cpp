@@ -7,26 +7,28 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/manifest.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Vocabularies come as .txt (WordPiece, merges), .model (SentencePiece) and .tiktoken; templates as .jinja;
-// the code of models that are not in transformers as .py.
+// Vocabularies are .txt (WordPiece, merges), .model (SentencePiece) and .tiktoken files, templates are
+// .jinja, and the code of models that are not in transformers is .py.
 constexpr std::array<std::string_view, 6> kExtensions = {".json",  ".txt",      ".model",
                                                          ".jinja", ".tiktoken", ".py"};
-// Of training, not of the model.
-constexpr std::array<std::string_view, 6> kTrainingState = {"accel_manifest.json", "trainer_state.json",
-                                                            "scaler.json",         "optimizer.json",
-                                                            "all_results.json",    "train_results.json"};
+// Files that belong to the training, not to the model.
+constexpr std::array<std::string_view, 6> kTrainingState = {kManifestName,      "trainer_state.json",
+                                                            "scaler.json",      "optimizer.json",
+                                                            "all_results.json", "train_results.json"};
 
 bool is_asset(const fs::path& path) {
   const std::string name = path.filename().string();
   const std::string extension = path.extension().string();
   return !name.starts_with(".") && !name.ends_with(".index.json") && !name.starts_with("random_states_") &&
-         !name.starts_with("pytorch_model_fsdp") &&
+         !name.starts_with(kModelStem) &&
          std::find(kTrainingState.begin(), kTrainingState.end(), name) == kTrainingState.end() &&
          std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
 }

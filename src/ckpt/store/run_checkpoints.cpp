@@ -105,7 +105,7 @@ void RunCheckpoints::prune(std::int64_t limit) {
       const fs::path path = path_of(all[i]);
       rename_durably(path, path.string() + std::string(kDeleting));
     }
-    // Also what an earlier attempt has left.
+    // The loop also removes what an earlier attempt has left.
     for (const std::string& name : names_in(root_)) {
       if (name.starts_with(kPrefix) && name.ends_with(kDeleting)) remove_tree(root_ / name);
     }

@@ -8,11 +8,12 @@
 
 namespace accel::ckpt {
 
-/// The checkpoints of one run: `<root>/checkpoint_<step>`, each complete and durable, or not there.
+/// The checkpoints of one run: `<root>/checkpoint_<step>`. Each is complete and durable, or not there.
 ///
 /// A checkpoint is written into `checkpoint_<step>.incomplete` and renamed when all of it is on stable
-/// storage. An old one is renamed to `checkpoint_<step>.deleting` before it is removed. For one process only;
-/// other ranks write into the directory that begin() made, and tell it when they are done.
+/// storage. An old one is renamed to `checkpoint_<step>.deleting` before it is removed. One process alone may
+/// use this class; other ranks write into the directory that begin() made, and tell that process when they
+/// are done.
 class RunCheckpoints {
  public:
   explicit RunCheckpoints(std::filesystem::path root);
@@ -28,16 +29,16 @@ class RunCheckpoints {
   /// Where the checkpoint of `step` is written before it is complete.
   [[nodiscard]] std::filesystem::path incomplete_path_of(std::int64_t step) const;
 
-  /// Makes an empty incomplete directory. An existing checkpoint of that step is an Error.
+  /// Makes an empty incomplete directory. Throws Error (kFailure) if there is a checkpoint of that step.
   void begin(std::int64_t step);
-  /// Syncs every directory of the incomplete checkpoint, renames it, and syncs the root. The files in it must
-  /// have been synced by whoever wrote them.
+  /// Syncs every directory of the incomplete checkpoint, renames it, and syncs the root. Whoever wrote the
+  /// files in it must have synced them.
   void commit(std::int64_t step);
   /// Removes the incomplete checkpoint of `step` after a failed save. What cannot be removed is a warning,
   /// and sweep() tries again.
   void discard(std::int64_t step) noexcept;
-  /// Removes the oldest checkpoints until `limit` are left; 0 keeps all. One that cannot be removed is a
-  /// warning: the newest is complete, and the run goes on.
+  /// Removes the oldest checkpoints until `limit` are left; 0 keeps all. What cannot be removed is a warning,
+  /// as the newest checkpoint is complete and the run can go on.
   void prune(std::int64_t limit);
 
  private:

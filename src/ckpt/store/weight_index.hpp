@@ -9,7 +9,7 @@
 
 namespace accel::ckpt {
 
-/// The index beside a model in several files, as transformers writes it: which file has which tensor.
+/// The index beside a model in several files, as transformers writes it. It says which file has which tensor.
 struct WeightIndex {
   std::filesystem::path path;
   std::map<std::string, std::string> files;  ///< Tensor name to file name.
@@ -18,11 +18,11 @@ struct WeightIndex {
   [[nodiscard]] std::vector<std::string> file_names() const;
 };
 
-/// Parses `{"metadata": ..., "weight_map": {name: file}}`. Throws Error (kCorrupt) if it is not that.
+/// Parses `{"metadata": ..., "weight_map": {name: file}}`. Throws Error (kCorrupt) for anything else.
 [[nodiscard]] WeightIndex read_weight_index(const std::filesystem::path& path);
 
-/// Throws Error (kCorrupt) unless `file` has the tensors that the index says, and no others. `names` must be
-/// sorted.
+/// Throws Error (kCorrupt) unless `names`, the tensors in `file`, are those that the index puts there.
+/// `names` must be sorted.
 void check_weight_index(const WeightIndex& index, const std::string& file,
                         const std::vector<std::string>& names);
 
@@ -33,8 +33,8 @@ struct WeightShard {
   int number = 0;    ///< From 1.
   int count = 0;
   std::string extension;  ///< ".safetensors".
-  int number_digits = 5;  ///< With leading zeros.
-  int count_digits = 5;
+  int number_digits = 5;  ///< The width of `number` with its leading zeros.
+  int count_digits = 5;   ///< The width of `count` with its leading zeros.
 };
 
 /// The names of the indexes `*{extension}.index.json` in `directory`, sorted, whether they can be read or
@@ -42,14 +42,14 @@ struct WeightShard {
 [[nodiscard]] std::vector<std::string> index_names_in(const std::filesystem::path& directory,
                                                       std::string_view extension);
 
-/// Nothing if the name is not of that form.
+/// Parses a name such as "model-00002-of-00003.safetensors"; nothing if it is not of that form.
 [[nodiscard]] std::optional<WeightShard> parse_weight_shard(std::string_view name);
 
-/// The opposite of parse_weight_shard.
+/// The file name of the shard: the inverse of parse_weight_shard.
 [[nodiscard]] std::string to_string(const WeightShard& shard);
 
-/// The name of the first file that `directory` lacks of the set that `name` belongs to; nothing if the set is
-/// complete, or `name` is not one of several.
+/// The name of the first file that is missing in `directory` from the set that `name` belongs to. Nothing if
+/// the set is complete, or if `name` is not the name of a shard.
 [[nodiscard]] std::optional<std::string> missing_shard(const std::filesystem::path& directory,
                                                        std::string_view name);
 

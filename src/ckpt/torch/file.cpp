@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -20,6 +21,16 @@ const ZipEntry& require_record(const ZipIndex& zip, std::string_view name) {
 }
 
 }  // namespace
+
+const ZipEntry& storage_of(const ZipIndex& zip, const TorchTensor& tensor) {
+  const std::string name = "data/" + tensor.storage_key;
+  const ZipEntry& storage = require_record(zip, name);
+  if (storage.size < tensor.storage_bytes) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("record '{}' has {} bytes, its pickle says {}", name,
+                                                 storage.size, tensor.storage_bytes));
+  }
+  return storage;
+}
 
 TorchFile::TorchFile(FileWindow window) : window_(std::move(window)), zip_(window_) {}
 
@@ -40,11 +51,7 @@ std::uint64_t TorchFile::offset_of(const TorchTensor& tensor) const {
   if (!tensor.obstacle.empty()) {
     throw Error(ErrorKind::kFailure, fmt::format("it is {}, which accel does not read", tensor.obstacle));
   }
-  const ZipEntry& storage = require_record(zip_, "data/" + tensor.storage_key);
-  if (storage.size < tensor.storage_bytes) {
-    throw Error(ErrorKind::kCorrupt,
-                fmt::format("its storage has {} bytes, {} are needed", storage.size, tensor.storage_bytes));
-  }
+  const ZipEntry& storage = storage_of(zip_, tensor);
   const auto skipped =
       checked_mul(static_cast<std::uint64_t>(tensor.storage_offset), item_bytes(tensor.dtype));
   return checked_add(data_offset_of(window_, storage), skipped);

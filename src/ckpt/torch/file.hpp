@@ -10,6 +10,10 @@
 
 namespace accel::ckpt {
 
+/// The record that holds the storage of `tensor`. Throws Error (kCorrupt) if the archive has none, or if it
+/// has fewer bytes than the pickle says.
+[[nodiscard]] const ZipEntry& storage_of(const ZipIndex& zip, const TorchTensor& tensor);
+
 /// An archive of torch.save or TorchScript, open for reading: its pickle, and where the storages are that the
 /// pickle refers to. What the window refers to must outlive it.
 class TorchFile {

@@ -1,10 +1,8 @@
 #include "ckpt/verify/archive.hpp"
 
 #include <fmt/format.h>
-#include <libdeflate.h>
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -12,6 +10,7 @@
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/pickle/reader.hpp"
+#include "ckpt/torch/file.hpp"
 #include "ckpt/zip/format.hpp"
 
 namespace accel::ckpt {
@@ -20,83 +19,61 @@ namespace {
 constexpr std::uint64_t kInlineBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPickleLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kCompressedLimitBytes = std::uint64_t{256} << 20;
-constexpr std::uint64_t kMaxDeflateRatio = 1032;  // What the format can reach.
-constexpr std::uint16_t kDeflated = 8;
-constexpr std::uint64_t kKnownFlags = 0x080e;  // UTF-8 names, a descriptor, how hard it was deflated.
-constexpr std::uint64_t kDescriptor32 = 16;    // With signature, CRC and two sizes.
+constexpr std::uint64_t kDescriptor32 = 16;  // With signature, CRC and two sizes.
 constexpr std::uint64_t kDescriptor64 = 24;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::vector<std::byte> inflate(std::span<const std::byte> stored, std::uint64_t size) {
-  if (size > kCompressedLimitBytes || size / kMaxDeflateRatio > stored.size()) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("says that {} bytes inflate to {}", stored.size(), size));
-  }
-  std::vector<std::byte> data(size);
-  const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> decompressor(
-      libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
-  if (libdeflate_deflate_decompress(decompressor.get(), stored.data(), stored.size(), data.data(),
-                                    data.size(), nullptr) != LIBDEFLATE_SUCCESS) {
-    throw Error(ErrorKind::kCorrupt, "cannot be inflated");
-  }
-  return data;
-}
-
 class ArchiveChecker {
  public:
-  ArchiveChecker(FileWindow window, bool packed, const ArchivePlace& place)
-      : window_(std::move(window)), packed_(packed), place_(place) {}
+  /// `path` is the file of an archive that is not packed.
+  ArchiveChecker(FileWindow window, std::optional<std::filesystem::path> path, const ArchivePlace& place)
+      : window_(std::move(window)), path_(std::move(path)), place_(place) {}
 
   ArchiveCheck run() {
-    const ZipIndex zip(window_);
-    result_.root = zip.root();
-    result_.entries = zip.entries();
+    const ZipIndex& zip = result_.zip.emplace(window_);
     check_end();
     check_order();
-    for (const ZipEntry& entry : result_.entries) guarded(entry, [&] { check_record(entry); });
+    for (const ZipEntry& entry : zip.entries()) guarded(entry, [&] { check_record(entry); });
     return std::move(result_);
   }
 
  private:
   void report(FindingKind kind, const ZipEntry& entry, std::uint64_t begin, std::uint64_t length,
               const std::string& text) {
-    const std::uint64_t at = place_.offset + begin;
-    result_.findings.push_back(
-        {kind, place_.file, place_.tensor, at, at + length, fmt::format("record '{}' {}", entry.name, text)});
+    add(kind, begin, length, fmt::format("record '{}' {}", entry.name, text));
   }
 
-  // What the reading functions reject is a finding of the record.
+  // A part of what is packed has no place in the file: the finding is about the whole stream.
+  void add(FindingKind kind, std::uint64_t begin, std::uint64_t length, std::string text) {
+    const std::uint64_t at = path_ ? place_.offset + begin : place_.offset;
+    const std::uint64_t end = path_ ? at + length : place_.offset + place_.length;
+    result_.findings.push_back({kind, place_.file, place_.tensor, at, end, std::move(text)});
+  }
+
+  // An Error (kCorrupt) of `action` becomes a finding about the record.
   template <class Action>
   void guarded(const ZipEntry& entry, Action action) {
     try {
       action();
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kCorrupt) throw;
-      report(FindingKind::kBroken, entry, entry.header_offset, entry.stored_size, "- " + e.message());
+      const bool names_record = e.message().starts_with("record '");
+      add(FindingKind::kBroken, entry.header_offset, entry.stored_size,
+          names_record ? e.message() : fmt::format("record '{}' - {}", entry.name, e.message()));
     }
   }
 
-  void report_end(std::uint64_t begin, std::uint64_t length, std::string text) {
-    add(FindingKind::kBroken, begin, length, std::move(text));
-  }
-
-  // Of what is packed, no part has a place in the file.
-  void add(FindingKind kind, std::uint64_t begin, std::uint64_t length, std::string text) {
-    const std::uint64_t at = packed_ ? place_.offset : place_.offset + begin;
-    const std::uint64_t end = packed_ ? place_.offset + place_.length : at + length;
-    result_.findings.push_back({kind, place_.file, place_.tensor, at, end, std::move(text)});
-  }
-
-  // The end records repeat themselves; other readers insist on parts that ours has no need of.
+  // The end records state some numbers twice. Other readers check parts of them that ours does not need.
   void check_end() {
     const std::uint64_t at = window_.size() - zip::kEndBytes;
     const auto end = window_.read(at, zip::kEndBytes);
     if (get_uint(end, 0, 4) != zip::kEnd) return;  // Followed by a comment, which torch never writes.
-    const std::uint64_t count16 = std::min<std::uint64_t>(result_.entries.size(), zip::kMax16);
+    const std::uint64_t count16 = std::min<std::uint64_t>(result_.zip->entries().size(), zip::kMax16);
     if (get_uint(end, 4, 4) != 0 || get_uint(end, 8, 2) != count16 || get_uint(end, 10, 2) != count16) {
-      report_end(at, zip::kEndBytes, "the archive's end record contradicts its directory");
+      add(FindingKind::kBroken, at, zip::kEndBytes, "the archive's end record contradicts its directory");
     }
     if (at < zip::kZip64LocatorBytes) return;
     const auto locator = window_.read(at - zip::kZip64LocatorBytes, zip::kZip64LocatorBytes);
@@ -106,14 +83,15 @@ class ArchiveChecker {
     const bool one_disk = get_uint(locator, 4, 4) == 0 && get_uint(locator, 16, 4) == 1 &&
                           get_uint(end64, 16, 8) == 0 && get_uint(end64, 24, 8) == get_uint(end64, 32, 8);
     if (!one_disk || get_uint(end64, 4, 8) != zip::kZip64EndBytes - 12) {
-      report_end(end64_at, zip::kZip64EndBytes, "the archive's zip64 end record contradicts itself");
+      add(FindingKind::kBroken, end64_at, zip::kZip64EndBytes,
+          "the archive's zip64 end record contradicts itself");
     }
   }
 
-  // No record may begin before the data of the one before it has ended.
+  // Checks that no record begins before the data of the one before it ends.
   void check_order() {
     std::vector<const ZipEntry*> sorted;
-    for (const ZipEntry& entry : result_.entries) sorted.push_back(&entry);
+    for (const ZipEntry& entry : result_.zip->entries()) sorted.push_back(&entry);
     std::sort(sorted.begin(), sorted.end(),
               [](const ZipEntry* a, const ZipEntry* b) { return a->header_offset < b->header_offset; });
     for (std::size_t i = 1; i < sorted.size(); ++i) {
@@ -126,11 +104,11 @@ class ArchiveChecker {
   }
 
   struct LocalHeader {
-    std::uint64_t data = 0;  // Where the record's data begins.
+    std::uint64_t data = 0;  // The offset at which the record's data begins.
     bool has_descriptor = false;
   };
 
-  // Nothing if where the data begins cannot be told.
+  // Nothing if the header does not tell where the data begins.
   std::optional<LocalHeader> check_local_header(const ZipEntry& entry) {
     const auto header = window_.read(entry.header_offset, zip::kLocalHeaderBytes);
     const auto reject = [&](const std::string& why) {
@@ -146,7 +124,7 @@ class ArchiveChecker {
       return reject(fmt::format("is called '{}' in its local header", text_of(name)));
     }
     const std::uint64_t flags = get_uint(header, 6, 2);
-    if (get_uint(header, 8, 2) != entry.method || (flags & ~kKnownFlags) != 0) {
+    if (get_uint(header, 8, 2) != entry.method || (flags & ~zip::kKnownFlags) != 0) {
       return reject("has other flags, or another method, in its local header than it should");
     }
     const std::uint64_t data = entry.header_offset + zip::kLocalHeaderBytes + name_bytes + extra_bytes;
@@ -181,27 +159,31 @@ class ArchiveChecker {
     const auto broken = [&](const std::string& text) {
       report(FindingKind::kBroken, entry, begin, entry.stored_size, text);
     };
-    const bool is_pickle = entry.name == result_.root + "/data.pkl";
+    const bool is_pickle = &entry == result_.zip->find("data.pkl");
     if (entry.method == 0 && entry.size != entry.stored_size) {
       return broken(fmt::format("is stored as it is, but has {} bytes of {}", entry.stored_size, entry.size));
     }
-    if (entry.method != 0 && entry.method != kDeflated) {
+    if (entry.method != 0 && entry.method != zip::kDeflated) {
       return broken(fmt::format("is compressed by a method, {}, that nobody uses here", entry.method));
     }
     if (entry.method == 0 && entry.size > kInlineBytes && !is_pickle) {
-      if (packed_) {
+      if (!path_) {
         compare(entry, begin, sum_of(begin, entry.size));
       } else {
-        result_.sums.push_back({entry.name, place_.offset + begin, entry.size, entry.crc32});
+        const std::uint64_t at = place_.offset + begin;
+        result_.sums.push_back({{*path_, at, entry.size, entry.crc32},
+                                {FindingKind::kChecksum, place_.file, place_.tensor, at, at + entry.size,
+                                 fmt::format("record '{}'", entry.name)}});
       }
       return;
     }
-    if (entry.stored_size > kPickleLimitBytes) return broken("is larger than any real one");
+    if (entry.stored_size > kPickleLimitBytes || (entry.method != 0 && entry.size > kCompressedLimitBytes))
+      return broken("is larger than any real one");
     std::vector<std::byte> data = window_.read(begin, entry.stored_size);
-    if (entry.method == kDeflated) data = inflate(data, entry.size);
+    if (entry.method == zip::kDeflated) data = inflate(data, entry);
     if (!compare(entry, begin, crc32(data))) return;
     if (is_pickle) result_.pickle = pickle::parse(data);
-    if (entry.name == result_.root + "/byteorder" && text_of(data) != "little") {
+    if (&entry == result_.zip->find("byteorder") && text_of(data) != "little") {
       broken(fmt::format("says '{}', only little-endian files can be read", text_of(data)));
     }
   }
@@ -222,28 +204,23 @@ class ArchiveChecker {
   }
 
   FileWindow window_;
-  bool packed_;  // The window is of what a stream unpacks to: from front to back is cheapest.
+  // Nothing if the archive is packed. A packed archive is cheapest to read from front to back.
+  std::optional<std::filesystem::path> path_;
   const ArchivePlace& place_;
   ArchiveCheck result_;
 };
 
-}  // namespace
-
-const ZipEntry* ArchiveCheck::find(std::string_view name) const {
-  const auto found = std::find_if(entries.begin(), entries.end(), [&](const ZipEntry& entry) {
-    const std::string_view full = entry.name;
-    return full.size() == root.size() + 1 + name.size() && full.starts_with(root) && full.ends_with(name) &&
-           full[root.size()] == '/';
-  });
-  return found == entries.end() ? nullptr : &*found;
+// A finding of the whole archive. One that is a file by itself needs no range.
+Finding finding_at(const ArchivePlace& place, FindingKind kind, std::string text) {
+  const std::uint64_t end = place.tensor.empty() ? 0 : place.offset + place.length;
+  return {kind, place.file, place.tensor, place.offset, end, std::move(text)};
 }
 
-namespace {
-
 template <class MakeWindow>
-ArchiveCheck check_window(MakeWindow make_window, bool packed, const ArchivePlace& place) {
+ArchiveCheck check_window(MakeWindow make_window, std::optional<std::filesystem::path> path,
+                          const ArchivePlace& place) {
   try {
-    return ArchiveChecker(make_window(), packed, place).run();
+    return ArchiveChecker(make_window(), std::move(path), place).run();
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kCorrupt) throw;
     ArchiveCheck result;
@@ -256,17 +233,17 @@ ArchiveCheck check_window(MakeWindow make_window, bool packed, const ArchivePlac
 }  // namespace
 
 ArchiveCheck check_archive(const File& file, const ArchivePlace& place) {
-  return check_window([&] { return FileWindow(file, place.offset, place.length); }, false, place);
+  return check_window([&] { return FileWindow(file, place.offset, place.length); }, file.path(), place);
 }
 
 ArchiveCheck check_archive(ByteSource& source, const ArchivePlace& place) {
-  return check_window([&] { return FileWindow(source); }, true, place);
+  return check_window([&] { return FileWindow(source); }, std::nullopt, place);
 }
 
 void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive) {
-  if (archive.entries.empty() || archive.find("data.pkl") != nullptr) return;
-  archive.findings.push_back({FindingKind::kMismatch, place.file, place.tensor, place.offset,
-                              place.offset + place.length, "its archive has no record 'data.pkl'"});
+  if (!archive.zip || archive.zip->entries().empty() || archive.zip->find("data.pkl") != nullptr) return;
+  archive.findings.push_back(
+      finding_at(place, FindingKind::kMismatch, "its archive has no record 'data.pkl'"));
 }
 
 void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const ArchivePlace& place,
@@ -274,8 +251,7 @@ void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const Archive
   check_has_pickle(place, archive);
   if (!archive.pickle) return;
   const auto report = [&](FindingKind kind, std::string text) {
-    archive.findings.push_back(
-        {kind, place.file, place.tensor, place.offset, place.offset + place.length, std::move(text)});
+    archive.findings.push_back(finding_at(place, kind, std::move(text)));
   };
   try {
     const std::optional<TorchTensor> found = torch_tensor_of(*archive.pickle);
@@ -290,22 +266,17 @@ void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const Archive
       check_storage(*found, place, archive);
     }
   } catch (const Error& e) {
-    // Of another kind: a tensor that accel cannot read, which says nothing against it.
+    // An Error of another kind is about a tensor that accel does not read: that is not a defect.
     if (e.kind() == ErrorKind::kCorrupt) report(FindingKind::kBroken, e.message());
   }
 }
 
 void check_storage(const TorchTensor& tensor, const ArchivePlace& place, ArchiveCheck& archive) {
-  const ZipEntry* storage = archive.find("data/" + tensor.storage_key);
-  const auto report = [&](const std::string& text) {
-    archive.findings.push_back(
-        {FindingKind::kMismatch, place.file, place.tensor, place.offset, place.offset + place.length, text});
-  };
-  if (storage == nullptr) {
-    report(fmt::format("its archive has no record 'data/{}', which holds its elements", tensor.storage_key));
-  } else if (storage->size < tensor.storage_bytes) {
-    report(fmt::format("record 'data/{}' has {} bytes, its pickle says {}", tensor.storage_key, storage->size,
-                       tensor.storage_bytes));
+  try {
+    (void)storage_of(*archive.zip, tensor);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kCorrupt) throw;
+    archive.findings.push_back(finding_at(place, FindingKind::kMismatch, e.message()));
   }
 }
 

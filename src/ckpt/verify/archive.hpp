@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/file.hpp"
@@ -12,11 +11,12 @@
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/torch/tensor.hpp"
 #include "ckpt/verify/finding.hpp"
+#include "ckpt/verify/sums.hpp"
 #include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
 
-/// The archive to check: `length` bytes at `offset` of `file`. Names go into the findings.
+/// Where the archive to check lies: `length` bytes at `offset` of `file`. The names go into the findings.
 struct ArchivePlace {
   std::string file;    ///< As findings name it.
   std::string tensor;  ///< The tensor or object in it; empty for an archive of many.
@@ -24,39 +24,27 @@ struct ArchivePlace {
   std::uint64_t length = 0;
 };
 
-/// A record whose data is still to be summed; `begin` is in the file.
-struct RecordSum {
-  std::string name;
-  std::uint64_t begin = 0;
-  std::uint64_t length = 0;
-  std::uint32_t crc32 = 0;
-};
-
-/// What check_archive found out.
+/// The result of check_archive.
 struct ArchiveCheck {
   std::vector<Finding> findings;
-  std::vector<RecordSum> sums;          ///< Of records too large to be read at once.
-  std::vector<ZipEntry> entries;        ///< Empty if the directory cannot be read.
-  std::string root;                     ///< What the names of all entries begin with.
+  std::vector<PendingSum> sums;         ///< The checksums of records too large to be read at once.
+  std::optional<ZipIndex> zip;          ///< Nothing if the directory cannot be read.
   std::optional<pickle::Value> pickle;  ///< data.pkl, if it is there and sound.
-
-  /// The record `root/name`, or nullptr.
-  [[nodiscard]] const ZipEntry* find(std::string_view name) const;
 };
 
-/// Checks a torch zip: its directory, every record's local header and data descriptor against it, the CRC of
-/// small and of compressed records, that records do not overlap, and that data.pkl can be parsed. All
-/// that is wrong becomes a finding; only failures of the system are thrown.
+/// Checks an archive of torch: its directory; the local header and data descriptor of every record against
+/// the directory; the CRC of small and of compressed records; that records do not overlap; that data.pkl can
+/// be parsed. Every defect becomes a finding. Throws Error only if the system fails.
 [[nodiscard]] ArchiveCheck check_archive(const File& file, const ArchivePlace& place);
 
-/// The same of an archive that `source`, a compressed stream, unpacks to; all of it is summed here. `place`
-/// is that of the stream.
+/// As above, for the archive that the compressed stream `source` unpacks to. All of its records are summed at
+/// once. `place` is where the stream lies.
 [[nodiscard]] ArchiveCheck check_archive(ByteSource& source, const ArchivePlace& place);
 
 /// Checks that the archive, if it could be read, has a data.pkl.
 void check_has_pickle(const ArchivePlace& place, ArchiveCheck& archive);
 
-/// Checks that the archive, if it could be read, holds a tensor of this type and shape, all of it.
+/// Checks that the archive, if it could be read, holds a tensor of this dtype and shape with its storage.
 void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const ArchivePlace& place,
                  ArchiveCheck& archive);
 

@@ -19,6 +19,7 @@
 #include "base/threads.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/dcp/transform.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/io/zstd_source.hpp"
@@ -32,8 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kItemsAtATime = 32;
-// Files of one save are as far apart in time as writing, or copying, them takes; this allows for slow disks
-// and clocks that disagree.
+// The times of one save's files differ by as much as it takes to write or copy them. This allows for slow
+// disks and for clocks that disagree.
 constexpr double kTimeToleranceSeconds = 60;
 constexpr double kSlowestBytesPerSecond = 50e6;
 
@@ -41,15 +42,13 @@ constexpr double kSlowestBytesPerSecond = 50e6;
 struct Item {
   DcpRange where;
   const DcpTensor* tensor = nullptr;
-  std::size_t chunk = 0;  // Of the tensor.
+  BoxView box;  // The box of the chunk, if the item is one.
   const DcpObject* object = nullptr;
 
   [[nodiscard]] std::string file() const { return std::string(where.file()); }
   [[nodiscard]] const std::string& fqn() const { return tensor != nullptr ? tensor->fqn : object->fqn; }
-  // What several chunks at one place have in common: an empty one may stand for another rank's.
-  [[nodiscard]] bool has_elements() const {
-    return tensor == nullptr || tensor->chunks.box(chunk).numel() != 0;
-  }
+  // Several empty chunks may share one place, since `.metadata` keeps the place of only one of them.
+  [[nodiscard]] bool has_elements() const { return tensor == nullptr || box.numel() != 0; }
 };
 
 struct FileState {
@@ -66,11 +65,13 @@ std::optional<FileState> state_of(const fs::path& path) {
 std::vector<Item> items_of(const DcpMetadata& metadata) {
   std::vector<Item> items;
   for (const DcpTensor& tensor : metadata.tensors) {
-    for (std::size_t i = 0; i < tensor.chunks.size(); ++i)
-      items.push_back({tensor.chunks.where(i), &tensor, i, nullptr});
+    for (const DcpChunks* chunks : {&tensor.chunks, &tensor.copies}) {
+      for (const DcpChunk chunk : *chunks) items.push_back({chunk.where, &tensor, chunk.box, nullptr});
+    }
   }
   for (const DcpObject& object : metadata.objects) {
-    items.push_back({object.where, nullptr, 0, &object});
+    items.push_back({object.where, nullptr, {}, &object});
+    for (const DcpRange& copy : object.copies) items.push_back({copy, nullptr, {}, &object});
   }
   std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
     const int order = a.where.source == b.where.source ? 0 : a.where.file().compare(b.where.file());
@@ -80,9 +81,9 @@ std::vector<Item> items_of(const DcpMetadata& metadata) {
   return items;
 }
 
-// Whether a data file has nothing but empty shards: torch writes those of each rank, but they are all at the
-// tensor's end, where `.metadata` has a place for one of them only. Goes from archive to archive, backwards,
-// as each one's end says how long it is.
+// Whether a data file holds nothing but empty shards. torch writes those of every rank, but as they all lie
+// at the tensor's end, `.metadata` has a place for only one of them. The function goes from archive to
+// archive backwards, as the end of an archive says how long it is.
 bool holds_no_elements(const fs::path& path) {
   constexpr std::uint64_t kTailBytes = zip::kZip64LocatorBytes + zip::kEndBytes;
   constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
@@ -135,70 +136,46 @@ class DcpVerifier {
     job_.result.findings.push_back({kind, std::move(file), std::move(tensor), begin, end, std::move(text)});
   }
 
-  // `.metadata`, or where a save without communication left one of each rank's own, all of those.
+  // Reads `.metadata`, or merges the files that the ranks wrote in a save without communication.
   bool read_metadata() {
-    std::vector<std::string> names{".metadata"};
-    if (!state_of(directory_ / ".metadata")) names = files_in(directory_, "__", ".metadata");
-    if (names.empty() && fs::exists(directory_ / ".metadata")) {
-      report(FindingKind::kBroken, ".metadata", "", 0, 0, "is not a regular file");
-    } else if (names.empty()) {
+    const std::vector<std::string> names = dcp_metadata_names(directory_);
+    if (names.empty()) {
       report(
           FindingKind::kMissingFile, ".metadata", "", 0, 0,
           "is not there, so nothing says what is in the data files; the save did not finish, or it was lost "
           "('accel repair' rebuilds that of a checkpoint that accel wrote)");
     }
-    for (const std::string& name : names) {
-      const FileState state = state_of(directory_ / name).value();
-      metadata_modified_s_ = std::max(metadata_modified_s_, state.modified_s);
-      ++job_.result.files;
-      job_.result.bytes += state.bytes;
-      try {
-        merge(parse_dcp_metadata_file(directory_ / name));
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::kCorrupt) throw;
-        report(FindingKind::kBroken, name, "", 0, 0, e.message());
-      }
+    std::vector<DcpMetadata> parts;
+    for (const std::string& name : names) read_metadata_file(name, parts);
+    if (!job_.result.findings.empty()) return false;
+    try {
+      const bool of_ranks = names.front() != ".metadata";
+      metadata_ = of_ranks ? merge_rank_metadata(std::move(parts)) : std::move(parts.front());
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      report(FindingKind::kMismatch, "", "", 0, 0, e.message());
     }
-    const auto before = [](const auto& a, const auto& b) { return a.fqn < b.fqn; };
-    std::sort(metadata_.tensors.begin(), metadata_.tensors.end(), before);
-    return !names.empty() && job_.result.findings.empty();
+    return job_.result.findings.empty();
   }
 
-  // Ranks that each described a tensor by themselves may have the same part of it.
-  void merge(DcpMetadata part) {
-    if (metadata_.tensors.empty() && metadata_.objects.empty()) {
-      metadata_ = std::move(part);
-      return;
+  void read_metadata_file(const std::string& name, std::vector<DcpMetadata>& parts) {
+    const std::optional<FileState> state = state_of(directory_ / name);
+    if (!state) return report(FindingKind::kBroken, name, "", 0, 0, "is not a regular file");
+    metadata_modified_s_ = std::max(metadata_modified_s_, state->modified_s);
+    ++job_.result.files;
+    job_.result.bytes += state->bytes;
+    try {
+      parts.push_back(parse_dcp_metadata_file(directory_ / name));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;
+      report(FindingKind::kBroken, name, "", 0, 0, e.message());
     }
-    std::map<std::string, DcpTensor*> known;
-    for (DcpTensor& tensor : metadata_.tensors) known[tensor.fqn] = &tensor;
-    std::vector<DcpTensor> added;
-    for (DcpTensor& tensor : part.tensors) {
-      const auto found = known.find(tensor.fqn);
-      if (found == known.end()) {
-        added.push_back(std::move(tensor));
-      } else if (found->second->dtype != tensor.dtype || found->second->shape != tensor.shape) {
-        report(FindingKind::kMismatch, "", tensor.fqn, 0, 0,
-               "the ranks do not agree about its type or shape");
-      } else {
-        for (const DcpChunk chunk : tensor.chunks) found->second->chunks.add(chunk);
-      }
-    }
-    std::move(added.begin(), added.end(), std::back_inserter(metadata_.tensors));
-    std::move(part.objects.begin(), part.objects.end(), std::back_inserter(metadata_.objects));
-    std::move(part.files.begin(), part.files.end(), std::back_inserter(metadata_.files));
-    copies_allowed_ = true;
   }
 
   void check_coverage(const DcpTensor& tensor) {
-    std::vector<BoxView> boxes;
+    const auto boxes = tensor.chunks.boxes();
     std::int64_t covered = 0;
-    for (const DcpChunk chunk : tensor.chunks) {
-      if (chunk.box.numel() == 0) continue;
-      if (copies_allowed_ && std::find(boxes.begin(), boxes.end(), chunk.box) != boxes.end()) continue;
-      boxes.push_back(chunk.box);
-      covered = checked_add(covered, chunk.box.numel());
-    }
+    for (const BoxView& box : boxes) covered = checked_add(covered, box.numel());
     try {
       check_disjoint(boxes);
     } catch (const Error& e) {
@@ -211,7 +188,7 @@ class DcpVerifier {
            fmt::format("its chunks cover {} of {} elements", covered, numel));
   }
 
-  // That the files are there, and no others; and what their times say.
+  // Checks that the files are there and no others, and that their times agree.
   void check_files() {
     FileCache names(directory_);
     for (const Item& item : items_) {
@@ -251,8 +228,8 @@ class DcpVerifier {
     return fmt::format("is not there; .metadata puts {} item{} into it", count, count == 1 ? "" : "s");
   }
 
-  // Data files that nothing refers to: of a save by more ranks, or of one that a crash cut off. A rank
-  // without items leaves an empty file, one without elements a file of empty shards.
+  // Reports data files that nothing refers to: they are left of a save by more ranks, or of one that a crash
+  // cut off. A rank without items leaves an empty file, and one without elements a file of empty shards.
   void check_stale() {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory_)) {
       const std::string name = entry.path().filename().string();
@@ -286,7 +263,7 @@ class DcpVerifier {
     }
   }
 
-  // That items lie within their file, and do not overlap.
+  // Checks that items lie within their file and do not overlap.
   void check_places() {
     const Item* before = nullptr;
     std::uint64_t reached = 0;
@@ -342,32 +319,21 @@ class DcpVerifier {
     const DcpRange& where = item.where;
     const std::string file = item.file();
     const ArchivePlace place{file, item.fqn(), where.offset, where.length};
-    if (!is_known(where)) {
+    if (!has_known_transform(where)) {
       ++unknown_transforms_;
       return;
     }
     ArchiveCheck archive;
-    if (where.transforms().empty()) {
+    if (!is_zstd(where)) {
       archive = check_archive(files.open(file), place);
     } else {
       ZstdSource source(files.open_own(file), {where.offset, where.length});
       archive = check_archive(source, place);
     }
-    if (item.tensor != nullptr)
-      check_chunk(item.tensor->dtype, item.tensor->chunks.box(item.chunk).sizes, place, archive);
+    if (item.tensor != nullptr) check_chunk(item.tensor->dtype, item.box.sizes, place, archive);
     if (item.tensor == nullptr) check_has_pickle(place, archive);
     std::move(archive.findings.begin(), archive.findings.end(), std::back_inserter(part.result.findings));
-    for (RecordSum& sum : archive.sums) {
-      part.sums.push_back({{directory_ / file, sum.begin, sum.length, sum.crc32},
-                           {FindingKind::kChecksum, file, item.fqn(), sum.begin, sum.begin + sum.length,
-                            fmt::format("record '{}'", sum.name)}});
-    }
-  }
-
-  static bool is_known(const DcpRange& where) {
-    if (where.transforms().empty()) return true;
-    return where.transforms().size() == 1 && (where.transforms().front() == "stream.zstd/1" ||
-                                              where.transforms().front().starts_with("stream.zstd/1."));
+    std::move(archive.sums.begin(), archive.sums.end(), std::back_inserter(part.sums));
   }
 
   fs::path directory_;
@@ -375,13 +341,12 @@ class DcpVerifier {
   bool times_matter_;
   VerifyJob job_;
   DcpMetadata metadata_;
-  bool copies_allowed_ = false;
   std::int64_t metadata_modified_s_ = 0;
-  std::vector<Item> items_;  // By file and offset.
-  std::map<std::string, std::optional<FileState>, std::less<>>
-      files_;  // Those referred to; nothing: not there.
+  std::vector<Item> items_;  // Sorted by file and offset.
+  // The files that `.metadata` refers to; nothing for one that is not there.
+  std::map<std::string, std::optional<FileState>, std::less<>> files_;
   std::atomic<std::size_t> unknown_transforms_ = 0;
-  std::vector<const Item*> sound_;  // Items that lie within their files.
+  std::vector<const Item*> sound_;  // The items that lie within their files.
 };
 
 }  // namespace

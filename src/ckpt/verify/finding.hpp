@@ -9,17 +9,17 @@
 
 namespace accel::ckpt {
 
-/// What sort of defect a Finding is. The names (name_of) are part of the command's output.
+/// The sort of defect that a Finding is. The names (name_of) are part of the output of `accel verify`.
 enum class FindingKind {
-  kMissingFile,  ///< Referred to, but not there.
-  kTruncated,    ///< A file ends before what lies in it.
-  kBroken,       ///< Bytes that contradict their own format.
-  kChecksum,     ///< Bytes that are not those that were written.
+  kMissingFile,  ///< A file that is referred to is not there.
+  kTruncated,    ///< A file ends before the end of what lies in it.
+  kBroken,       ///< Bytes contradict their own format.
+  kChecksum,     ///< Bytes are not the ones that were written.
   kMismatch,     ///< Two parts that are sound by themselves contradict each other.
-  kOverlap,      ///< Bytes of a file, or elements of a tensor, that two pieces claim.
-  kHole,         ///< Elements of a tensor that no piece has.
-  kStale,        ///< Something is there that nothing refers to.
-  kTimes,        ///< Files of one save whose times say that they are of several.
+  kOverlap,      ///< Two pieces claim the same bytes of a file, or elements of a tensor.
+  kHole,         ///< Elements of a tensor are in no piece.
+  kStale,        ///< A file or number that nothing refers to, or that no longer fits.
+  kTimes,        ///< The times of a save's files say that they are of several saves.
 };
 
 /// "missing-file", "checksum", ...
@@ -28,22 +28,23 @@ enum class FindingKind {
 /// One defect of a checkpoint.
 struct Finding {
   FindingKind kind = FindingKind::kBroken;
-  std::string file;         ///< Relative to the checkpoint; empty if it is of no single file.
-  std::string tensor;       ///< Or object; empty if it is of no single one.
-  std::uint64_t begin = 0;  ///< Bytes [begin, end) of the file; both 0: no range.
-  std::uint64_t end = 0;
-  std::string text;  ///< What was found, what was expected.
+  std::string file;         ///< Its path in the checkpoint; empty if the defect is not in a single file.
+  std::string tensor;       ///< The tensor or object; empty if the defect is not in a single one.
+  std::uint64_t begin = 0;  ///< The first byte in the file; [0, 0) stands for no range.
+  std::uint64_t end = 0;    ///< The byte behind the last.
+  std::string text;         ///< What was found, and what was expected.
 
   friend auto operator<=>(const Finding&, const Finding&) = default;
 };
 
-/// By file, place, tensor, kind and text; the same finding twice becomes one.
+/// Sorts by file, place, tensor, kind and text, and removes repetitions.
 void sort_findings(std::vector<Finding>& findings);
 
 /// "checksum: __0_0.distcp, bytes 64 to 128, 'model.w': record 'data/0' has ...".
 [[nodiscard]] std::string to_string(const Finding& finding);
 
-/// What an Error about findings is: kMissing if all of them say that something is not there, else kCorrupt.
+/// The kind of an Error about findings: kMissing if all of them say that something is not there, otherwise
+/// kCorrupt.
 [[nodiscard]] ErrorKind error_kind_of(const std::vector<Finding>& findings);
 
 }  // namespace accel::ckpt

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -7,44 +8,52 @@
 #include <vector>
 
 #include "ckpt/read/kind.hpp"
+#include "ckpt/verify/finding.hpp"
 #include "ckpt/verify/sums.hpp"
-#include "ckpt/verify/verify.hpp"
 
 namespace accel::ckpt {
 
-/// A checksum that is still to be compared. The finding, if it does not hold: its text is what has the
-/// checksum ("record 'data/0'"), and what was found is put behind.
-struct PendingSum {
-  SumClaim claim;
-  Finding finding;
+/// The result for one checkpoint or model file.
+struct Verified {
+  std::filesystem::path path;
+  std::string kind;  ///< As name_of(Kind), or "manifest".
+  std::uint64_t tensors = 0;
+  std::uint64_t files = 0;         ///< The number of files that belong to it and are there.
+  std::uint64_t bytes = 0;         ///< The sum of their sizes.
+  std::vector<Finding> findings;   ///< Sorted.
+  std::vector<std::string> notes;  ///< What could not be verified, without being a defect.
 };
 
-/// What could be said of one checkpoint without reading its data, and what that is to be compared with.
+/// The result for one checkpoint before its data is read, and the checksums that are still to be compared.
 struct VerifyJob {
   Verified result;
   std::vector<PendingSum> sums;
 };
 
-/// A DCP directory. `times_matter`: nothing else says that its files belong together.
+/// An empty job for one file of `bytes` bytes. `kind` is name_of(Kind).
+[[nodiscard]] VerifyJob job_for(const std::filesystem::path& file, std::string_view kind,
+                                std::uint64_t bytes);
+
+/// Verifies a DCP directory. `times_matter` is true if nothing but the times of its files says that they are
+/// of one save.
 [[nodiscard]] VerifyJob verify_dcp(const std::filesystem::path& directory, unsigned threads,
                                    bool times_matter);
 
-/// A directory with `accel_manifest.json`: that the files it lists, and only those, are there, with the sizes
-/// and checksums it gives, and the tensors too. With `only` not empty, no more than the files that it names,
-/// and those in the subdirectories that it names.
+/// Verifies a directory by its `accel_manifest.json`: that the files it lists, and no other data files, are
+/// there with their sizes and checksums, and that `.metadata` describes the tensors it lists. If `only` is
+/// not empty, it is limited to the files that `only` names, and to those in the subdirectories that `only`
+/// names.
 [[nodiscard]] VerifyJob verify_manifest(const std::filesystem::path& directory,
                                         const std::set<std::string>& only);
 
-/// An archive of torch.save or a TorchScript model. `kind` is name_of(Kind).
+/// Verifies an archive of torch.save, or a TorchScript model. `kind` is name_of(Kind).
 [[nodiscard]] VerifyJob verify_torch(const std::filesystem::path& file, std::string_view kind);
 
-/// A safetensors file.
+/// Verifies a safetensors file.
 [[nodiscard]] VerifyJob verify_safetensors(const std::filesystem::path& file);
 
-/// Several files that make one checkpoint, each verified by itself elsewhere: whether they belong together,
-/// and have all of every tensor. `path` is a directory, or the first rank's file.
+/// Verifies that several files that make one checkpoint belong together and have all of every tensor. It does
+/// not verify each file by itself. `path` is a directory, or the first rank's file.
 [[nodiscard]] VerifyJob verify_set(const std::filesystem::path& path, Kind kind);
-
-inline constexpr const char* kManifestName = "accel_manifest.json";
 
 }  // namespace accel::ckpt

@@ -1,76 +1,20 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/json_text.hpp"
-#include "base/text.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/verify/job.hpp"
 
 namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-
-constexpr std::uint64_t kManifestLimitBytes = std::uint64_t{1} << 30;
-
-struct ListedFile {
-  std::uint64_t bytes = 0;
-  std::uint32_t crc32 = 0;
-};
-
-struct ListedTensor {
-  std::string dtype;
-  Dims shape;
-
-  friend bool operator==(const ListedTensor&, const ListedTensor&) = default;
-};
-
-struct Manifest {
-  std::map<std::string, ListedFile> files;
-  std::map<std::string, ListedTensor> tensors;
-};
-
-bool leaves_directory(const std::string& name) {
-  const fs::path path(name);
-  return path.empty() || path.is_absolute() || name.find('\0') != std::string::npos ||
-         std::find(path.begin(), path.end(), "..") != path.end();
-}
-
-Manifest parse_manifest(const fs::path& path) {
-  const std::string text = read_text_file(path, kManifestLimitBytes);
-  Manifest manifest;
-  try {
-    const json document = parse_json(text);
-    if (document.at("version").get<int>() != 1) {
-      throw Error(ErrorKind::kCorrupt, fmt::format("is of version {}", document.at("version").dump()));
-    }
-    for (const json& file : document.at("files")) {
-      const auto name = file.at("name").get<std::string>();
-      if (leaves_directory(name)) {
-        throw Error(ErrorKind::kCorrupt, fmt::format("lists '{}', which is not in the directory", name));
-      }
-      manifest.files[name] = {file.at("bytes").get<std::uint64_t>(), file.at("crc32").get<std::uint32_t>()};
-    }
-    for (const auto& [name, tensor] : document.at("tensors").items()) {
-      manifest.tensors[name] = {tensor.at("dtype").get<std::string>(), tensor.at("shape").get<Dims>()};
-    }
-  } catch (const json::exception& e) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("cannot be read: {}", without_json_tag(e.what())));
-  }
-  return manifest;
-}
 
 class ManifestVerifier {
  public:
@@ -106,7 +50,7 @@ class ManifestVerifier {
     return only_.empty() || only_.contains(name) || only_.contains(name.substr(0, name.find('/')));
   }
 
-  void check_file(const std::string& name, const ListedFile& listed) {
+  void check_file(const std::string& name, const ManifestFile& listed) {
     const fs::path path = directory_ / name;
     std::error_code error;
     if (!fs::is_regular_file(path, error)) {
@@ -125,7 +69,8 @@ class ManifestVerifier {
                          {FindingKind::kChecksum, name, "", 0, 0, "is not the file that was saved: it"}});
   }
 
-  // A directory of data files that the manifest knows nothing of: nothing says that they are of one save.
+  // Reports a directory that the user named but the manifest does not list: nothing says that its files are
+  // of one save.
   void check_unknown() {
     for (const std::string& wanted : only_) {
       if (!fs::is_directory(directory_ / wanted)) continue;
@@ -136,7 +81,7 @@ class ManifestVerifier {
     }
   }
 
-  // Data files beside those that the manifest lists.
+  // Reports data files beside those that the manifest lists.
   void check_unlisted() {
     std::set<std::string> folders;
     for (const auto& [name, file] : manifest_.files) {
@@ -152,9 +97,9 @@ class ManifestVerifier {
     }
   }
 
-  // The tensors that the listed `.metadata` describe, against the manifest's own list.
+  // Compares the tensors that the listed `.metadata` files describe with the manifest's list.
   void check_tensors() {
-    std::map<std::string, ListedTensor> found;
+    std::map<std::string, ManifestTensor> found;
     for (const auto& [name, file] : manifest_.files) {
       if (fs::path(name).filename() != ".metadata" || !fs::exists(directory_ / name)) continue;
       try {

@@ -13,12 +13,13 @@
 #include "base/directory.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "base/leftover.hpp"
 #include "base/threads.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/dcp/record.hpp"
+#include "ckpt/read/folders.hpp"
 #include "ckpt/read/search.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/verify/archive.hpp"
 #include "ckpt/verify/job.hpp"
 #include "ckpt/verify/sums.hpp"
@@ -27,8 +28,6 @@ namespace accel::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kSearchDepth = 3;
 
 // R of "__R_0.distcp".
 std::optional<int> rank_of(const std::string& name) {
@@ -57,20 +56,12 @@ bool has_sound_metadata(const fs::path& directory) {
   }
 }
 
-// What a save that has not finished, or a removal, works on: nothing is written there unless it is named.
-bool is_abandoned(const fs::path& directory) {
-  const std::string name = directory.filename().string();
-  return name.ends_with(".incomplete") || name.ends_with(".deleting") || is_leftover_name(name);
-}
-
+// Repair writes nothing into an unfinished save, or into what is left over, unless the user names it.
 void find_data(const fs::path& directory, int depth, std::vector<fs::path>& found) {
-  const std::vector<fs::path> entries = entries_in(directory);
-  const bool has_data = std::any_of(entries.begin(), entries.end(),
-                                    [](const fs::path& path) { return path.extension() == ".distcp"; });
-  if (has_data) found.push_back(directory);
-  if (has_data || depth == 0) return;
-  for (const fs::path& entry : entries) {
-    if (fs::is_directory(entry) && !is_abandoned(entry)) find_data(entry, depth - 1, found);
+  if (has_data_files(directory)) return found.push_back(directory);
+  if (depth == 0) return;
+  for (const Folder& folder : folders_in(directory)) {
+    if (folder.state == Folder::State::kOpen) find_data(folder.path, depth - 1, found);
   }
 }
 
@@ -112,7 +103,7 @@ class Scanner {
     result_.findings.push_back({kind, file, tensor, begin, end, std::move(text)});
   }
 
-  // From record to record, each of which says where its item is.
+  // Goes from record to record: each says where its item lies, and the next record follows that.
   void scan_file(int rank, const std::string& name) {
     const File file = File::open_read(directory_ / name);
     const std::uint64_t bytes = file.size();
@@ -138,7 +129,7 @@ class Scanner {
     result_.plans.push_back(std::move(plan));
   }
 
-  // The record at `at`, if it is what should be there.
+  // The record at `at`; nothing, and a finding, if it is not the one that should be there.
   std::optional<ItemRecord> read_record(const File& file, const std::string& name, std::uint64_t at,
                                         const DcpRankPlan& plan) {
     const std::uint64_t left = file.size() - at;
@@ -197,15 +188,11 @@ class Scanner {
       check_has_pickle(place, archive);
     }
     for (Finding& finding : archive.findings) result_.findings.push_back(std::move(finding));
-    for (const RecordSum& sum : archive.sums) {
-      claims_.push_back({directory_ / name, sum.begin, sum.length, sum.crc32});
-      claimed_.push_back({FindingKind::kChecksum, name, place.tensor, sum.begin, sum.begin + sum.length,
-                          fmt::format("record '{}'", sum.name)});
-    }
+    for (PendingSum& sum : archive.sums) sums_.push_back(std::move(sum));
   }
 
-  // The data files against the manifest of the directory above, where there is one: a sound file may be of
-  // another save. What the manifest says of `.metadata` does not matter, since that is what was lost.
+  // Compares the data files with the manifest of the directory above, if there is one: a sound file may be of
+  // another save. What the manifest says of `.metadata` does not count, since that file was lost.
   void check_manifest() {
     const fs::path directory = fs::canonical(directory_);
     if (!fs::exists(directory.parent_path() / kManifestName)) return;
@@ -218,9 +205,7 @@ class Scanner {
       if (is_data(finding)) result_.findings.push_back(std::move(finding));
     }
     for (PendingSum& sum : job.sums) {
-      if (!is_data(sum.finding)) continue;
-      claims_.push_back(std::move(sum.claim));
-      claimed_.push_back(std::move(sum.finding));
+      if (is_data(sum.finding)) sums_.push_back(std::move(sum));
     }
   }
 
@@ -240,16 +225,13 @@ class Scanner {
 
   void check_sums_of_data() {
     const unsigned threads = options_.threads != 0 ? options_.threads : default_threads();
-    Progress progress("checking", bytes_of_claims(claims_), options_.progress);
-    const auto results = check_sums(claims_, threads, [&](std::uint64_t bytes) { progress.add(bytes); });
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      if (!results[i]) continue;
-      claimed_[i].text += " " + *results[i];
-      result_.findings.push_back(std::move(claimed_[i]));
-    }
+    const std::vector<SumClaim> claims = claims_of(sums_);
+    Progress progress("checking", bytes_of_claims(claims), options_.progress);
+    const auto results = check_sums(claims, threads, [&](std::uint64_t bytes) { progress.add(bytes); });
+    add_wrong_sums(std::move(sums_), results, result_.findings);
   }
 
-  // That the ranks agree about each tensor, and have all of it between them.
+  // Checks that the ranks agree about each tensor and have all of it together.
   void check_tensors() {
     std::map<std::string, std::vector<const PlannedItem*>> by_fqn;
     for (const DcpRankPlan& plan : result_.plans) {
@@ -287,8 +269,7 @@ class Scanner {
   fs::path directory_;
   const RepairOptions& options_;
   RepairScan result_;
-  std::vector<SumClaim> claims_;
-  std::vector<Finding> claimed_;  // Parallel: what it would be if the claim did not hold.
+  std::vector<PendingSum> sums_;
 };
 
 }  // namespace

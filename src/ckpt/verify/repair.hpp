@@ -10,13 +10,13 @@
 
 namespace accel::ckpt {
 
-/// What the data files of a DCP directory say of themselves, by the record in front of each item.
+/// What the item records in the data files of a DCP directory say.
 struct RepairScan {
-  std::vector<DcpRankPlan> plans;  ///< By rank; what write_dcp_metadata needs. Objects are not read: None.
-  std::vector<Finding> findings;   ///< Sorted. With any, `.metadata` cannot be rebuilt.
+  std::vector<DcpRankPlan> plans;  ///< By rank, for write_dcp_metadata. Every object is None in them.
+  std::vector<Finding> findings;   ///< Sorted. If there are any, `.metadata` cannot be rebuilt.
   std::size_t tensors = 0;
   std::size_t objects = 0;
-  std::uint64_t bytes = 0;  ///< Of the data files.
+  std::uint64_t bytes = 0;  ///< The size of the data files.
 };
 
 struct RepairOptions {
@@ -24,16 +24,16 @@ struct RepairOptions {
   Progress::Mode progress = Progress::Mode::kOff;
 };
 
-/// Reads all data files of a checkpoint that accel wrote, with or without its `.metadata`: checks every
-/// record, archive and checksum, that the manifest above, if there is one, lists these very files, that no
-/// rank's file is missing, and that the chunks of each tensor cover it. Writes nothing.
+/// Reads all data files of a checkpoint that accel wrote, with or without its `.metadata`, and writes
+/// nothing. It checks every record, archive and checksum; that the manifest in the directory above, if there
+/// is one, lists these files; that no rank's file is missing; and that the chunks of each tensor cover it.
 [[nodiscard]] RepairScan scan_for_repair(const std::filesystem::path& directory,
                                          const RepairOptions& options);
 
-/// The directories that have data files but no `.metadata` which can be read: `path` itself, or those in it,
-/// down to three levels, but for saves that have not finished; sorted. With `force` also those whose
-/// `.metadata` is sound. Throws Error: kMissing if no directory has data files, kFailure if none needs
-/// repair.
+/// Finds the directories with data files whose `.metadata` is missing or cannot be read: `path` itself, or
+/// directories down to three levels below it, sorted. It does not enter unfinished saves and what is left
+/// over (read/folders.hpp). With `force` it also finds those whose `.metadata` is sound. Throws Error:
+/// kMissing if no directory has data files, kFailure if none needs repair.
 [[nodiscard]] std::vector<std::filesystem::path> find_repairable(const std::filesystem::path& path,
                                                                  bool force);
 

@@ -29,8 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a file of a set has.
-using Contents = std::map<std::string, std::uint64_t>;  // Tensor name to bytes.
+// The tensors that a file of a set has: name to size in bytes.
+using Contents = std::map<std::string, std::uint64_t>;
 
 class SetVerifier {
  public:
@@ -48,7 +48,7 @@ class SetVerifier {
       for (const std::string& index : indexes) check_index(index, suffix);
       if (indexes.empty()) check_numbers(suffix);
     }
-    // With a contradiction between index and files, the set cannot be opened.
+    // A set whose index contradicts its files cannot be opened.
     if (job_.result.findings.empty()) check_as_checkpoint();
     return std::move(job_);
   }
@@ -58,7 +58,7 @@ class SetVerifier {
     job_.result.findings.push_back({kind, file, tensor, 0, 0, std::move(text)});
   }
 
-  // The files that make the set.
+  // The names of the files that make the set.
   [[nodiscard]] std::vector<std::string> members() const {
     if (!indexed_.empty()) return {indexed_.begin(), indexed_.end()};
     if (kind_ == Kind::kSafetensorsSharded || kind_ == Kind::kDcpSafetensors)
@@ -82,7 +82,7 @@ class SetVerifier {
     }
   }
 
-  // Without an index, the names say which files there should be.
+  // Checks a set without an index: the names of its files say which files there should be.
   void check_numbers(const std::string& suffix) {
     std::set<std::pair<std::string, int>> seen;
     for (const std::string& name : files_in(directory_, "", suffix)) {
@@ -96,7 +96,7 @@ class SetVerifier {
     }
   }
 
-  // The tensors of one file; nothing if it cannot be read, which is a finding of the file itself.
+  // The tensors of one file; nothing if it cannot be read, which the verification of the file itself reports.
   [[nodiscard]] std::optional<Contents> contents_of(const std::string& file) const {
     try {
       const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(directory_ / file);
@@ -118,7 +118,7 @@ class SetVerifier {
       report(FindingKind::kBroken, name, "", e.message());
       return;
     }
-    std::map<std::string, std::string> seen;  // Tensor to the first file that has it.
+    std::map<std::string, std::string> seen;  // By tensor: the first file that has it.
     std::uint64_t total = 0;
     bool complete = true;
     FileCache files(directory_);
@@ -180,10 +180,10 @@ class SetVerifier {
            fmt::format("says that all tensors have {} bytes, they have {}", size.dump(), total));
   }
 
-  // As any reader would open it: every tensor found, and covered once.
+  // Opens the set as any reader would, and checks that each tensor is there and covered once.
   void check_as_checkpoint() {
     try {
-      // A file that is broken by itself is a finding of that file already.
+      // The verification of a broken file itself reports it.
       for (const std::string& name : members()) {
         if (!can_be_read(name)) return;
       }
@@ -215,8 +215,8 @@ class SetVerifier {
   fs::path directory_;
   Kind kind_;
   VerifyJob job_;
-  std::set<std::string> files_;    // That hold a tensor.
-  std::set<std::string> indexed_;  // That an index names.
+  std::set<std::string> files_;    // The files that hold a tensor.
+  std::set<std::string> indexed_;  // The files that an index names.
 };
 
 }  // namespace

@@ -16,30 +16,31 @@
 namespace accel::ckpt {
 namespace {
 
-// What one thread takes at a time, and what it reads at a time: the latter should stay in its cache.
+// The bytes that a thread takes at a time, and those that it reads at a time. The latter fit its cache.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
 constexpr std::size_t kReadBytes = std::size_t{256} << 10;
 
-// A part of a file that is summed in one go. The blocks of a file are in order; no claim begins or ends
-// within one.
+// A part of a file that one thread sums. The blocks of a file are in order. No claim begins or ends within a
+// block.
 struct Block {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  std::uint32_t crc = 0;  // Of the block, then of everything from the start of its run.
-  std::string error;      // It could not be read.
+  std::uint32_t crc = 0;  // First of the block; after accumulate() of all from the start of its run.
+  std::string error;      // Why the block could not be read, or empty.
 };
 
 struct SummedPath {
   std::filesystem::path path;
-  std::vector<std::size_t> claims;  // Indices.
+  std::vector<std::size_t> claims;  // Indices of the claims about the file.
   std::vector<Block> blocks;
 };
 
 std::uint64_t end_of(const SumClaim& claim) { return checked_add(claim.begin, claim.length); }
 
-// The parts of the file that some claim is about, cut wherever one begins or ends, and to blocks.
+// The parts of the file that claims are about, cut where a claim begins or ends, and into blocks.
 std::vector<Block> blocks_of(std::span<const SumClaim> claims, const std::vector<std::size_t>& indices) {
-  std::map<std::uint64_t, std::int64_t> depth_change;  // How many claims begin, less how many end, there.
+  // By offset: the number of claims that begin there, less the number that end there.
+  std::map<std::uint64_t, std::int64_t> depth_change;
   for (const std::size_t i : indices) {
     if (claims[i].length == 0) continue;
     ++depth_change[claims[i].begin];
@@ -81,8 +82,8 @@ void sum_block(Block& block, const File& file, std::span<std::byte> buffer) {
   }
 }
 
-// From the CRC of each block to that of everything between the start of its run and its end. That of a part
-// in the middle follows from two of these, so a claim costs the same however long it is.
+// Replaces the CRC of each block by the CRC from the start of its run to its end. The CRC of any part follows
+// from two of these, so a claim costs the same however long it is.
 void accumulate(std::vector<Block>& blocks) {
   for (std::size_t i = 1; i < blocks.size(); ++i) {
     Block& block = blocks[i];
@@ -101,7 +102,7 @@ std::optional<std::string> judge(const SumClaim& claim, const std::vector<Block>
         std::lower_bound(unreadable.begin(), unreadable.end(), claim.begin,
                          [&](std::size_t index, std::uint64_t at) { return blocks[index].end <= at; });
     if (bad != unreadable.end() && blocks[*bad].begin < end_of(claim)) return blocks[*bad].error;
-    // The sum of what stands before the claim in its run, if it does not begin it.
+    // The block that ends where the claim begins, unless the claim begins its run.
     const auto before = std::lower_bound(blocks.begin(), last, claim.begin, ends_by);
     const bool begins_run = before == last || before->end != claim.begin;
     found = begins_run ? last->crc : crc32_combine(before->crc, last->crc, claim.length);
@@ -163,6 +164,22 @@ std::vector<std::optional<std::string>> check_sums(std::span<const SumClaim> cla
     for (const std::size_t i : file.claims) results[i] = judge(claims[i], file.blocks, unreadable);
   }
   return results;
+}
+
+std::vector<SumClaim> claims_of(std::span<const PendingSum> sums) {
+  std::vector<SumClaim> claims;
+  claims.reserve(sums.size());
+  for (const PendingSum& sum : sums) claims.push_back(sum.claim);
+  return claims;
+}
+
+void add_wrong_sums(std::vector<PendingSum> sums, std::span<const std::optional<std::string>> results,
+                    std::vector<Finding>& findings) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!results[i]) continue;
+    sums[i].finding.text += " " + *results[i];
+    findings.push_back(std::move(sums[i].finding));
+  }
 }
 
 }  // namespace accel::ckpt

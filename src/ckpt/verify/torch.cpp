@@ -1,14 +1,12 @@
 #include <fmt/format.h>
 
 #include <iterator>
-#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
-#include "ckpt/safetensors/header.hpp"
 #include "ckpt/verify/archive.hpp"
 #include "ckpt/verify/job.hpp"
 
@@ -17,21 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-VerifyJob job_for(const fs::path& file, std::string_view kind, std::uint64_t bytes) {
-  VerifyJob job;
-  job.result.path = file;
-  job.result.kind = kind;
-  job.result.files = 1;
-  job.result.bytes = bytes;
-  return job;
-}
-
-// Every tensor that a pickle describes, wherever it is in it.
+// Checks every tensor that a pickle describes, wherever it stands in the pickle.
 class TensorWalk {
  public:
-  TensorWalk(const ArchivePlace& place, ArchiveCheck& archive) : place_(place), archive_(archive) {
-    for (const ZipEntry& entry : archive.entries) records_[entry.name] = &entry;
-  }
+  TensorWalk(const ArchivePlace& place, ArchiveCheck& archive) : place_(place), archive_(archive) {}
 
   std::uint64_t run(const pickle::Value& root) {
     visit(root);
@@ -57,31 +44,16 @@ class TensorWalk {
     try {
       const std::optional<TorchTensor> tensor = torch_tensor_of(value);
       if (!tensor) return false;
-      check_storage(*tensor);
+      // A tensor without elements may have no storage, and one of the meta device has none.
+      const bool stored = !tensor->storage_key.empty() && !tensor->on_meta;
+      if (stored && checked_.insert(tensor->storage_key).second) check_storage(*tensor, place_, archive_);
     } catch (const Error& e) {
-      // Of another kind: a tensor that accel cannot read, which says nothing against it.
+      // An Error of another kind is about a tensor that accel does not read: that is not a defect.
       if (e.kind() != ErrorKind::kCorrupt) return true;
       archive_.findings.push_back({FindingKind::kBroken, place_.file, place_.tensor, 0, 0, e.message()});
     }
     ++tensors_;
     return true;
-  }
-
-  void check_storage(const TorchTensor& tensor) {
-    // A tensor without elements may have no storage, and one of the meta device has none.
-    if (tensor.storage_key.empty() || tensor.on_meta) return;
-    const std::string name = "data/" + tensor.storage_key;
-    if (!checked_.insert(tensor.storage_key).second) return;
-    const auto record = records_.find(archive_.root + "/" + name);
-    std::string text;
-    if (record == records_.end()) {
-      text = fmt::format("a tensor's elements are in record '{}', which is not there", name);
-    } else if (record->second->size < tensor.storage_bytes) {
-      text = fmt::format("record '{}' has {} bytes, the pickle says {}", name, record->second->size,
-                         tensor.storage_bytes);
-    }
-    if (text.empty()) return;
-    archive_.findings.push_back({FindingKind::kMismatch, place_.file, place_.tensor, 0, 0, std::move(text)});
   }
 
   void visit_all(const pickle::Values& values) {
@@ -93,7 +65,6 @@ class TensorWalk {
 
   const ArchivePlace& place_;
   ArchiveCheck& archive_;
-  std::map<std::string_view, const ZipEntry*> records_;
   std::set<std::string> checked_;
   std::uint64_t tensors_ = 0;
 };
@@ -105,30 +76,10 @@ VerifyJob verify_torch(const fs::path& path, std::string_view kind) {
   const ArchivePlace place{path.filename().string(), "", 0, file.size()};
   VerifyJob job = job_for(path, kind, place.length);
   ArchiveCheck archive = check_archive(file, place);
-  if (archive.pickle) {
-    job.result.tensors = TensorWalk(place, archive).run(*archive.pickle);
-  } else if (!archive.entries.empty() && archive.find("data.pkl") == nullptr) {
-    archive.findings.push_back({FindingKind::kMismatch, place.file, "", 0, 0, "it has no record 'data.pkl'"});
-  }
-  for (RecordSum& sum : archive.sums) {
-    job.sums.push_back({{path, sum.begin, sum.length, sum.crc32},
-                        {FindingKind::kChecksum, place.file, "", sum.begin, sum.begin + sum.length,
-                         fmt::format("record '{}'", sum.name)}});
-  }
+  check_has_pickle(place, archive);
+  if (archive.pickle) job.result.tensors = TensorWalk(place, archive).run(*archive.pickle);
+  job.sums = std::move(archive.sums);
   job.result.findings = std::move(archive.findings);
-  return job;
-}
-
-VerifyJob verify_safetensors(const fs::path& path) {
-  const File file = File::open_read(path);
-  VerifyJob job = job_for(path, "safetensors", file.size());
-  job.result.notes.emplace_back("safetensors has no checksums: the numbers themselves cannot be verified");
-  try {
-    job.result.tensors = read_safetensors_header(file).entries.size();
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-    job.result.findings.push_back({FindingKind::kBroken, path.filename().string(), "", 0, 0, e.message()});
-  }
   return job;
 }
 

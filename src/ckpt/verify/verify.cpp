@@ -13,9 +13,12 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "base/threads.hpp"
+#include "ckpt/read/folders.hpp"
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/rank_files.hpp"
 #include "ckpt/read/search.hpp"
+#include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/weight_index.hpp"
 #include "ckpt/verify/job.hpp"
 #include "ckpt/verify/sums.hpp"
@@ -27,15 +30,13 @@ namespace fs = std::filesystem;
 
 bool has_manifest(const fs::path& directory) { return fs::exists(directory / kManifestName); }
 
-// With data files but without `.metadata`, it is one all the same: a broken one.
+// A directory with data files but without `.metadata` is a broken DCP checkpoint.
 bool is_dcp(const fs::path& directory) {
-  if (fs::exists(directory / ".metadata")) return true;
-  const std::vector<fs::path> entries = entries_in(directory);
-  return std::any_of(entries.begin(), entries.end(),
-                     [](const fs::path& path) { return path.extension() == ".distcp"; });
+  return fs::exists(directory / ".metadata") || has_data_files(directory);
 }
 
-// Files that only by chance lie beside each other are no set.
+// Whether the files of a directory make one checkpoint. Safetensors that lie beside each other by chance do
+// not.
 bool is_set(const fs::path& directory, Kind kind) {
   if (kind == Kind::kTorchSharded || kind == Kind::kDcpSafetensors) return true;
   if (kind != Kind::kSafetensorsSharded) return false;
@@ -52,8 +53,8 @@ bool may_be_checkpoint(const fs::path& path) {
   return extension == ".safetensors" || extension == ".bin" || extension == ".pt" || extension == ".pth";
 }
 
-// The files of the set that a rank's file belongs to; none if two of them are of one rank, which is a finding
-// of the set.
+// The names of the files in the set that a rank's file belongs to. Empty if two of them are of one rank: the
+// verification of the set reports that.
 std::set<std::string> names_of_ranks(const fs::path& file) {
   std::set<std::string> names;
   try {
@@ -64,13 +65,13 @@ std::set<std::string> names_of_ranks(const fs::path& file) {
   return names;
 }
 
-/// Finds what is to be verified, and makes a job of each.
+/// Finds the checkpoints and files to verify, and makes a job for each.
 class Search {
  public:
   explicit Search(const VerifyOptions& options, unsigned threads) : options_(options), threads_(threads) {}
 
   std::vector<VerifyJob> run(const fs::path& path) {
-    // The manifest of a checkpoint stands above the directories that it is about, and beside its files.
+    // A manifest lies beside the files, and above the directories, that it lists.
     const fs::path named = fs::canonical(path);
     if (fs::is_directory(path)) {
       const bool listed_above = !has_manifest(path) && is_dcp(path) && has_manifest(named.parent_path());
@@ -126,8 +127,8 @@ class Search {
     jobs_.push_back(std::move(job));
   }
 
-  // What cannot be looked into, as a save that has not finished. Data files without `.metadata` have findings
-  // of their own.
+  // Adds a finding for each damaged checkpoint, such as a save that has not finished. Directories with data
+  // files but without `.metadata` have findings from verify_dcp.
   void add_damaged(const fs::path& directory) {
     for (const DamagedCheckpoint& damaged : list_checkpoints(directory).damaged) {
       if (fs::is_directory(damaged.path) && is_dcp(damaged.path)) continue;
@@ -135,7 +136,7 @@ class Search {
     }
   }
 
-  // A file that the user asked for; returns the names of all files that it stands for.
+  // Adds the jobs for a file that the user named. Returns the names of all files that it stands for.
   std::set<std::string> add_named(const fs::path& path) {
     const std::string name = path.filename().string();
     if (fs::is_regular_file(path) && parse_rank_file_name(name)) {
@@ -155,7 +156,7 @@ class Search {
     return {name};
   }
 
-  // Files that each rank wrote for itself, a set for each name.
+  // Adds a job for each set of files that each rank wrote for itself.
   void add_rank_files(const fs::path& directory) {
     std::map<std::string, std::pair<int, fs::path>> first;
     for (const fs::path& entry : entries_in(directory)) {
@@ -170,14 +171,14 @@ class Search {
     }
   }
 
-  // `named`: the user asked for this very file, so that it should be something.
+  // `named` is true if the user named this file: then a file that is not a model is a finding.
   void add_file(const fs::path& path, bool named) {
     if (!named && !may_be_checkpoint(path)) return;
     std::optional<Kind> kind;
     try {
       kind = kind_of(path);
     } catch (const Error& e) {
-      // A zip archive that cannot be read.
+      // The file begins like a zip archive, but its directory cannot be read.
       if (e.kind() != ErrorKind::kCorrupt) throw;
       kind = Kind::kTorch;
     }
@@ -214,7 +215,8 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
 
   std::vector<SumClaim> claims;
   for (const VerifyJob& job : jobs) {
-    for (const PendingSum& sum : job.sums) claims.push_back(sum.claim);
+    const std::vector<SumClaim> of_job = claims_of(job.sums);
+    claims.insert(claims.end(), of_job.begin(), of_job.end());
   }
   VerifyReport report;
   report.summed_bytes = bytes_of_claims(claims);
@@ -225,12 +227,9 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
 
   std::size_t next = 0;
   for (VerifyJob& job : jobs) {
-    for (PendingSum& sum : job.sums) {
-      const std::optional<std::string>& wrong = results[next++];
-      if (!wrong) continue;
-      sum.finding.text += " " + *wrong;
-      job.result.findings.push_back(std::move(sum.finding));
-    }
+    const std::size_t count = job.sums.size();
+    add_wrong_sums(std::move(job.sums), std::span(results).subspan(next, count), job.result.findings);
+    next += count;
     sort_findings(job.result.findings);
     report.checkpoints.push_back(std::move(job.result));
   }

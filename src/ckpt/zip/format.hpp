@@ -29,5 +29,7 @@ constexpr std::uint16_t kDeflated = 8;
 
 constexpr std::uint16_t kHasDescriptor = 0x0008;
 constexpr std::uint16_t kUtf8Names = 0x0800;
+/// UTF-8 names, a descriptor, and how hard a record was deflated.
+constexpr std::uint64_t kKnownFlags = 0x080e;
 
 }  // namespace accel::ckpt::zip

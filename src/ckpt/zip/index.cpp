@@ -26,7 +26,6 @@ constexpr std::uint64_t kBlockBytes = 4096;
 constexpr std::uint64_t kSmallBytes = 4 * kBlockBytes;  // Read at once.
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
-constexpr std::uint64_t kKnownFlags = 0x080e;        // UTF-8 names, a descriptor, the level of deflate.
 constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that honour it find the record empty.
 
 [[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
@@ -182,7 +181,8 @@ ZipIndex::ZipIndex(const FileWindow& window) {
     if (get_uint(bytes, at + 34, 2) != 0) reject("the archive is split over several files");
     const std::uint64_t flags = get_uint(bytes, at + 8, 2);
     if ((flags & kEncrypted) != 0) reject(fmt::format("record '{}' is encrypted", entry.name));
-    if ((flags & ~kKnownFlags) != 0) reject(fmt::format("record '{}' has flags {:#x}", entry.name, flags));
+    if ((flags & ~zip::kKnownFlags) != 0)
+      reject(fmt::format("record '{}' has flags {:#x}", entry.name, flags));
     if ((get_uint(bytes, at + 38, 4) & kDirectoryAttribute) != 0 && !entry.name.ends_with('/')) {
       reject(fmt::format("record '{}' is marked as a directory", entry.name));
     }
@@ -239,7 +239,12 @@ std::uint64_t stored_offset_of(const FileWindow& window, const ZipEntry& entry) 
   return data;
 }
 
+}  // namespace
+
 std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry& entry) {
+  // Deflate makes nothing more than about a thousand times smaller.
+  if (entry.size / kMostInflation > packed.size())
+    reject(fmt::format("record '{}' has {} bytes packed in {}", entry.name, entry.size, packed.size()));
   struct Free {
     void operator()(libdeflate_decompressor* d) const { libdeflate_free_decompressor(d); }
   };
@@ -252,8 +257,6 @@ std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry
   if (result != LIBDEFLATE_SUCCESS) reject(fmt::format("record '{}' cannot be unpacked", entry.name));
   return data;
 }
-
-}  // namespace
 
 std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry) {
   if (entry.method != 0 || entry.size != entry.stored_size) {
@@ -271,9 +274,6 @@ std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& ent
   }
   std::vector<std::byte> data;
   if (entry.method == zip::kDeflated) {
-    // Deflate packs at most about a thousand bytes into one.
-    if (entry.size / kMostInflation > entry.stored_size)
-      reject(fmt::format("record '{}' has {} bytes packed in {}", entry.name, entry.size, entry.stored_size));
     data = inflate(window.read(stored_offset_of(window, entry), entry.stored_size), entry);
   } else {
     data = window.read(data_offset_of(window, entry), entry.size);

@@ -16,6 +16,8 @@
 #include "base/error.hpp"
 #include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/io/crc32.hpp"
+#include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "train/checkpoint/state_items.hpp"
 
@@ -24,10 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// Accelerate's names, for the first model and the first optimizer.
-constexpr const char* kModelDirectory = "pytorch_model_fsdp_0";
-constexpr const char* kOptimizerDirectory = "optimizer_0";
 
 // Values of nlohmann::json::dump()'s indent.
 constexpr int kOneLine = -1;
@@ -69,58 +67,51 @@ json write_scaler(const fs::path& directory, const GradScaler& scaler) {
   return write_json(directory, "scaler.json", document, kIndented);
 }
 
-json tensors_of(const std::vector<ckpt::DcpRankPlan>& plans) {
-  json tensors = json::object();
-  for (const ckpt::DcpRankPlan& plan : plans) {
-    for (const ckpt::PlannedItem& item : plan.items) {
-      const auto* chunk = std::get_if<ckpt::TensorChunk>(&item.item.content);
-      if (chunk == nullptr) continue;
-      tensors[ckpt::fqn_of(item.item.path)] = {{"dtype", ckpt::torch_name(chunk->dtype)},
-                                               {"shape", chunk->shape}};
-    }
-  }
-  return tensors;
-}
-
-/// Writes what rank 0 adds to the ranks' files: metadata, trainer state and manifest.
+/// Rank 0's part of a save: it writes each .metadata, the state of the trainer, and the manifest.
 class ManifestWriter {
  public:
-  ManifestWriter(const fs::path& directory, const Group& group)
-      : directory_(directory), world_size_(group.size()) {}
+  ManifestWriter(const fs::path& directory, std::int64_t step, int world_size) : directory_(directory) {
+    manifest_.step = step;
+    manifest_.world_size = world_size;
+  }
 
-  void add_files(const std::vector<json>& from_ranks) {
-    for (const json& files : from_ranks) {
-      for (const json& file : files) files_.push_back(file);
-    }
+  /// `file` is what write_json or to_json returned.
+  void add_file(const json& file) {
+    manifest_.files[file.at("name").get<std::string>()] = {file.at("bytes").get<std::uint64_t>(),
+                                                           file.at("crc32").get<std::uint32_t>()};
   }
 
   template <class StateOfRank>
-  void write_metadata(const char* name, StateOfRank&& state_of) {
+  void write_metadata(const std::string& name, StateOfRank&& state_of) {
     std::vector<ckpt::DcpRankPlan> plans;
-    for (int rank = 0; rank < world_size_; ++rank)
+    for (int rank = 0; rank < manifest_.world_size; ++rank)
       plans.push_back(ckpt::plan_dcp_rank(rank, state_of(rank).items));
-    files_.push_back(to_json(name, ckpt::write_dcp_metadata(directory_ / name, plans)));
-    tensors_.update(tensors_of(plans));
+    add_file(to_json(name, ckpt::write_dcp_metadata(directory_ / name, plans)));
+    add_tensors(plans);
   }
 
   void write_manifest(const TrainerState& state) {
     const json trainer = {{"version", 1},   {"step", state.step}, {"epoch", state.epoch},
-                          {"lr", state.lr}, {"seed", state.seed}, {"world_size", world_size_}};
-    files_.push_back(write_json(directory_, "trainer_state.json", trainer, kIndented));
-    if (state.scaler) files_.push_back(write_scaler(directory_, *state.scaler));
-    const json manifest = {{"version", 1},
-                           {"step", state.step},
-                           {"world_size", world_size_},
-                           {"files", files_},
-                           {"tensors", tensors_}};
-    write_json(directory_, "accel_manifest.json", manifest, kIndented);
+                          {"lr", state.lr}, {"seed", state.seed}, {"world_size", manifest_.world_size}};
+    add_file(write_json(directory_, "trainer_state.json", trainer, kIndented));
+    if (state.scaler) add_file(write_scaler(directory_, *state.scaler));
+    write_file_atomically(directory_ / ckpt::kManifestName, ckpt::encode_manifest(manifest_) + "\n");
   }
 
  private:
+  void add_tensors(const std::vector<ckpt::DcpRankPlan>& plans) {
+    for (const ckpt::DcpRankPlan& plan : plans) {
+      for (const ckpt::PlannedItem& item : plan.items) {
+        const auto* chunk = std::get_if<ckpt::TensorChunk>(&item.item.content);
+        if (chunk == nullptr) continue;
+        manifest_.tensors[ckpt::fqn_of(item.item.path)] = {std::string(ckpt::torch_name(chunk->dtype)),
+                                                           chunk->shape};
+      }
+    }
+  }
+
   fs::path directory_;
-  int world_size_;
-  json files_ = json::array();
-  json tensors_ = json::object();
+  ckpt::Manifest manifest_;
 };
 
 /// Runs the parts of a save so that all ranks succeed or fail together. If a part fails on a rank, every rank
@@ -207,28 +198,33 @@ fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model,
   const fs::path directory = store.incomplete_path_of(state.step);
   const int rank = group.rank();
   const Mesh& mesh = model.groups().mesh();
+  // The first model and the first optimizer.
+  const std::string model_directory = ckpt::sharded_directory(ckpt::kModelStem, 0);
+  const std::string optimizer_directory = ckpt::sharded_directory(ckpt::kOptimizerStem, 0);
   SaveParts parts(store, state.step, group);
   parts.on_first_rank([&] {
     store.begin(state.step);
-    make_directory(directory / kModelDirectory);
-    make_directory(directory / kOptimizerDirectory);
+    make_directory(directory / model_directory);
+    make_directory(directory / optimizer_directory);
   });
 
-  const std::vector<json> files = parts.on_every_rank([&] {
+  const std::vector<json> from_ranks = parts.on_every_rank([&] {
     return json{
-        to_json(kModelDirectory, write_state(directory / kModelDirectory, rank, model_state(model, rank))),
-        to_json(kOptimizerDirectory,
-                write_state(directory / kOptimizerDirectory, rank,
+        to_json(model_directory, write_state(directory / model_directory, rank, model_state(model, rank))),
+        to_json(optimizer_directory,
+                write_state(directory / optimizer_directory, rank,
                             optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
         write_random_state(directory, rank, state.random),
     };
   });
 
   parts.on_first_rank([&] {
-    ManifestWriter writer(directory, group);
-    writer.add_files(files);
-    writer.write_metadata(kModelDirectory, [&](int r) { return model_state(model, r); });
-    writer.write_metadata(kOptimizerDirectory, [&](int r) {
+    ManifestWriter writer(directory, state.step, group.size());
+    for (const json& files : from_ranks) {
+      for (const json& file : files) writer.add_file(file);
+    }
+    writer.write_metadata(model_directory, [&](int r) { return model_state(model, r); });
+    writer.write_metadata(optimizer_directory, [&](int r) {
       return optimizer_state(optimizer, mesh, config.optimizer, state.lr, r);
     });
     writer.write_manifest(state);

@@ -4,14 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "ckpt/convert/select_tensors.hpp"
-#include "ckpt/plan/output_plan.hpp"
+#include "ckpt/read/state_root.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
 
@@ -45,9 +45,11 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
     : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)),
       checkpoint_(ckpt::open_checkpoint(found_.path)),
       reader_(checkpoint_->directory()) {
-  for (const ckpt::OutputItem& item : ckpt::select_tensors(*checkpoint_, {}).state.tensors) {
-    const ckpt::DType dtype = checkpoint_->tensors().at(item.source).dtype;
-    tensors_.emplace(ckpt::fqn_of(item.path), Tensor{item.source, item.shape, dtype});
+  const std::optional<ckpt::PathKey> root = ckpt::state_root(*checkpoint_);
+  for (std::size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
+    const ckpt::TensorEntry& entry = checkpoint_->tensors()[i];
+    if (const auto path = ckpt::below_root(entry.path, root))
+      tensors_.emplace(ckpt::fqn_of(*path), Tensor{i, entry.shape, entry.dtype});
   }
   std::vector<std::string> missing;
   std::vector<std::string> other;

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::ckpt {
+namespace accel {
 namespace {
 
 std::string repeated(std::string_view text, std::size_t count) {
@@ -41,4 +41,4 @@ TEST(JsonTextTest, ASignalEndsAParse) {
 }
 
 }  // namespace
-}  // namespace accel::ckpt
+}  // namespace accel

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/safetensors/header.hpp"
 #include "ckpt/tensor/tensor_reader.hpp"
 #include "helpers.hpp"
 

@@ -43,46 +43,6 @@ class SelectTensorsTest : public ::testing::Test {
   std::unique_ptr<FakeCheckpoint> checkpoint_;
 };
 
-TEST_F(SelectTensorsTest, TheRootOfAllIsTheRoot) {
-  EXPECT_EQ(state_root(fake({{"model", "a"}, {"model", "b", "c"}})), PathKey("model"));
-  EXPECT_EQ(state_root(fake({{"app", "a"}}, {{"app", "n"}})), PathKey("app"));
-  EXPECT_EQ(state_root(fake({{std::int64_t{0}, "a"}})), PathKey(std::int64_t{0}));
-  EXPECT_EQ(state_root(fake({}, {{"o", "n"}})), PathKey("o"));
-}
-
-TEST_F(SelectTensorsTest, WithoutACommonKeyThereIsNoRoot) {
-  EXPECT_EQ(state_root(fake({})), std::nullopt);
-  EXPECT_EQ(state_root(fake({{"a"}, {"b"}})), std::nullopt);
-  EXPECT_EQ(state_root(fake({{"model"}})), std::nullopt);
-  EXPECT_EQ(state_root(fake({{"h", "a"}, {"g", "a"}})), std::nullopt);
-  EXPECT_EQ(state_root(fake({{"h", "a"}}, {{"epoch"}})), std::nullopt);
-}
-
-TEST_F(SelectTensorsTest, ModelIsTheRootAmongOthers) {
-  EXPECT_EQ(state_root(fake({{"model", "a"}, {"ema", "a"}})), PathKey("model"));
-  EXPECT_EQ(state_root(fake({{"model", "a"}}, {{"epoch"}})), PathKey("model"));
-  EXPECT_EQ(state_root(fake({{"ema", "a"}}, {{"model", "extra"}})), PathKey("model"));
-}
-
-TEST_F(SelectTensorsTest, BelowTheRoot) {
-  EXPECT_EQ(below_root({"a", "b"}, std::nullopt), (StatePath{"a", "b"}));
-  EXPECT_EQ(below_root({"a", "b", "c"}, "a"), (StatePath{"b", "c"}));
-  EXPECT_EQ(below_root({"a"}, "a"), std::nullopt);
-  EXPECT_EQ(below_root({"ab", "c"}, "a"), std::nullopt);
-  EXPECT_EQ(below_root({}, "a"), std::nullopt);
-}
-
-TEST_F(SelectTensorsTest, Optimizers) {
-  EXPECT_TRUE(is_optimizer(fake({{"optimizer", "state", "w", "exp_avg"}})));
-  EXPECT_TRUE(
-      is_optimizer(fake({{"state", std::int64_t{0}, "exp_avg"}}, {{"param_groups", std::int64_t{0}, "lr"}})));
-  EXPECT_TRUE(is_optimizer(fake({{"optim", "state", "w"}}, {{"optim", "param_groups", "lr"}})));
-  EXPECT_FALSE(is_optimizer(fake({{"model", "state"}, {"model", "w"}})));
-  EXPECT_FALSE(is_optimizer(fake({{"state", "w"}})));
-  EXPECT_FALSE(is_optimizer(fake({{"a"}, {"b"}})));
-  EXPECT_FALSE(is_optimizer(fake({})));
-}
-
 TEST_F(SelectTensorsTest, AllInTheirOrderWithoutTheRoot) {
   const SelectedTensors selected =
       select_tensors(fake({{"model", "b"}, {"ema", "b"}, {"model", "a", std::int64_t{3}}, {"step"}}), {});

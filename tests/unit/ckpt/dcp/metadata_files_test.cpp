@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/dcp_read.hpp"
 #include "ckpt/read/kind.hpp"
-#include "helpers.hpp"
+#include "ckpt/read/openers.hpp"
+#include "opened.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -49,6 +49,8 @@ TEST(DcpMetadataFilesTest, RanksAreMerged) {
   EXPECT_TRUE(w.copies.empty());
   ASSERT_EQ(found.objects.size(), 1U);
   EXPECT_EQ(found.objects[0].where.file(), "__0_0.distcp");
+  ASSERT_EQ(found.objects[0].copies.size(), 2U);
+  EXPECT_EQ(found.objects[0].copies[1].file(), "__2_0.distcp");
   EXPECT_EQ(found.version, "1.0.0");
 }
 
@@ -108,11 +110,9 @@ TEST_F(DcpRankFilesTest, AreADcpCheckpoint) {
   save(3);
   EXPECT_TRUE(has_dcp_metadata(directory_.path()));
   EXPECT_EQ(kind_of(directory_.path()), Kind::kDcp);
-  DcpReader reader(directory_.path());
-  std::string bytes(truth_.data.size(), '\0');
-  reader.read_range(reader.tensor("w"), 0, 6, std::as_writable_bytes(std::span(bytes)));
-  EXPECT_EQ(bytes, truth_.data);
-  const StoredTensor stored = reader.locate(reader.tensor("w"));
+  const auto checkpoint = open_dcp(directory_.path());
+  EXPECT_EQ(testing::read_tensor(*checkpoint, "w"), truth_.data);
+  const StoredTensor stored = checkpoint->locate(0);
   ASSERT_EQ(stored.copies.size(), 2U);
   EXPECT_EQ(stored.copies[0].file, "__1_0.distcp");
 }

@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 std::unique_ptr<FakeCheckpoint> fake(const std::vector<StatePath>& tensors,
                                      const std::vector<StatePath>& objects = {}, Kind kind = Kind::kDcp,
-                                     const StringMap& metadata = {}) {
+                                     const std::map<std::string, std::string>& metadata = {}) {
   std::vector<testing::Truth> truths;
   for (const StatePath& path : tensors) truths.push_back({path, DType::kFloat32, {1}, "1234"});
   auto checkpoint =

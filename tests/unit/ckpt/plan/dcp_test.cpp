@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
-#include "ckpt/dcp_read.hpp"
+#include "ckpt/dcp/metadata_files.hpp"
+#include "ckpt/read/openers.hpp"
+#include "opened.hpp"
 #include "output_helpers.hpp"
 
 namespace accel::ckpt {
@@ -11,16 +13,10 @@ namespace {
 
 using testing::error_of;
 using ::testing::HasSubstr;
+using testing::read_tensor;
 using testing::state_of;
 using testing::TempDir;
 using testing::Truth;
-
-std::string read_all(DcpReader& reader, const Truth& truth) {
-  const DcpTensor& tensor = reader.tensor(fqn_of(truth.path));
-  std::string bytes(truth.data.size(), '\0');
-  reader.read_range(tensor, 0, checked_numel(tensor.shape), std::as_writable_bytes(std::span(bytes)));
-  return bytes;
-}
 
 RC_GTEST_PROP(PlanDcpTest, IsReadAsItWasGiven, ()) {
   std::vector<Truth> truths;
@@ -40,14 +36,15 @@ RC_GTEST_PROP(PlanDcpTest, IsReadAsItWasGiven, ()) {
   RC_ASSERT(plan.files.back().name == ".metadata");
   testing::write_plan(dir.path(), plan, truths);
 
-  DcpReader reader(dir.path());
-  RC_ASSERT(reader.metadata().tensors.size() == truths.size());
-  for (const Truth& truth : truths) {
-    RC_ASSERT(reader.tensor(fqn_of(truth.path)).path == truth.path);
-    RC_ASSERT(read_all(reader, truth) == truth.data);
+  const auto checkpoint = open_dcp(dir.path());
+  RC_ASSERT(checkpoint->tensors().size() == truths.size());
+  for (std::size_t i = 0; i < truths.size(); ++i) {
+    RC_ASSERT(checkpoint->tensors()[i].path == truths[i].path);
+    RC_ASSERT(read_tensor(*checkpoint, fqn_of(truths[i].path)) == truths[i].data);
   }
-  RC_ASSERT(pickle::same(reader.read_object(*reader.find_object("groups.0.lr")), pickle::Value(0.5)));
-  RC_ASSERT(reader.metadata().objects.at(0).path == (StatePath{"groups", std::int64_t{0}, "lr"}));
+  RC_ASSERT(checkpoint->objects().size() == 1U);
+  RC_ASSERT(checkpoint->objects()[0].path == (StatePath{"groups", std::int64_t{0}, "lr"}));
+  RC_ASSERT(pickle::same(checkpoint->read_object(0), pickle::Value(0.5)));
 }
 
 TEST(PlanDcpTest, SplitsRowsAsTorchChunkDoes) {
@@ -55,14 +52,16 @@ TEST(PlanDcpTest, SplitsRowsAsTorchChunkDoes) {
                                   Truth::make({"m", "scalar"}, DType::kInt8, {}, 2)};
   const TempDir dir;
   testing::write_plan(dir.path(), plan_dcp(state_of(truths), 4), truths);
-  DcpReader reader(dir.path());
+  const DcpMetadata metadata = read_dcp_metadata(dir.path());
+  ASSERT_EQ(metadata.tensors.size(), 2U);
+  ASSERT_EQ(metadata.tensors[1].fqn, "m.w");
   std::vector<std::string> chunks;
-  for (const DcpChunk chunk : reader.tensor("m.w").chunks) {
+  for (const DcpChunk chunk : metadata.tensors[1].chunks) {
     chunks.push_back(to_string(chunk.box) + " " + std::string(chunk.where.file()));
   }
   EXPECT_EQ(chunks, (std::vector<std::string>{"[0:2, 0:3] __0_0.distcp", "[2:4, 0:3] __1_0.distcp",
                                               "[4:5, 0:3] __2_0.distcp"}));
-  EXPECT_EQ(reader.tensor("m.scalar").chunks[0].where.file(), "__0_0.distcp");
+  EXPECT_EQ(metadata.tensors[0].chunks[0].where.file(), "__0_0.distcp");
   EXPECT_EQ(std::filesystem::file_size(dir / "__3_0.distcp"), 0U);
 }
 

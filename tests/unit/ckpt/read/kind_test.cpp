@@ -60,17 +60,6 @@ TEST_F(CheckpointKindTest, FilesThatStandForASet) {
   EXPECT_EQ(kind_of(put("pytorch_model_fsdp_rank0.bin")), Kind::kLocal);
 }
 
-TEST(RankFileNameTest, HasAStemAndARank) {
-  EXPECT_EQ(parse_rank_file_name("optimizer_0_rank12.bin")->stem, "optimizer_0");
-  EXPECT_EQ(parse_rank_file_name("optimizer_0_rank12.bin")->rank, 12);
-  EXPECT_EQ(parse_rank_file_name("pytorch_model_fsdp_rank0.bin")->stem, "pytorch_model_fsdp");
-  for (const char* name :
-       {"pytorch_model_fsdp.bin", "optimizer_rank.bin", "optimizer_rank-1.bin", "x_rank0.bin",
-        "optimizer_rank0.pt", "optimizer_rank0x.bin", "optimizer_rank99999999999.bin"}) {
-    EXPECT_FALSE(parse_rank_file_name(name).has_value()) << name;
-  }
-}
-
 TEST(KindTest, EveryNameIsItsOwn) {
   std::set<std::string_view> names;
   for (int kind = 0; kind <= static_cast<int>(Kind::kUnknown); ++kind)

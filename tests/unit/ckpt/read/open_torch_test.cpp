@@ -83,7 +83,7 @@ TEST(OpenTorchTest, RejectsWhatDoesNotFit) {
     return error_of(kind, [&] { (void)open_torch(dir / "m.bin"); });
   };
   EXPECT_THAT(rejection(ErrorKind::kCorrupt, Dict{{{"w", view_of("0", 7, 0, {7}, {1})}}}),
-              HasSubstr("tensor 'w': its storage has 24 bytes, 28 are needed"));
+              HasSubstr("tensor 'w': record 'data/0' has 24 bytes, its pickle says 28"));
   EXPECT_THAT(rejection(ErrorKind::kCorrupt, Dict{{{"w", view_of("9", 6, 0, {6}, {1})}}}),
               HasSubstr("'data/9'"));
   const Value tensor = view_of("0", 6, 0, {6}, {1});

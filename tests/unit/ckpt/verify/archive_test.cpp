@@ -1,5 +1,6 @@
 #include "ckpt/verify/archive.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <libdeflate.h>
 
@@ -70,9 +71,13 @@ TEST_F(VerifyArchiveTest, ASoundArchiveHasItsLargeRecordsStillToSum) {
   const ArchiveCheck found = check();
   EXPECT_THAT(found.findings, IsEmpty());
   ASSERT_EQ(found.sums.size(), 1U);
-  EXPECT_EQ(found.sums[0].name, "archive/data/1");
-  EXPECT_EQ(archive_.substr(found.sums[0].begin, found.sums[0].length), large_);
-  EXPECT_EQ(found.sums[0].crc32, crc32(bytes_of(large_)));
+  const SumClaim& claim = found.sums[0].claim;
+  EXPECT_EQ(claim.file, dir_ / "a");
+  EXPECT_EQ(archive_.substr(claim.begin, claim.length), large_);
+  EXPECT_EQ(claim.crc32, crc32(bytes_of(large_)));
+  EXPECT_EQ(to_string(found.sums[0].finding),
+            fmt::format("checksum: a, bytes {} to {}, 'w': record 'archive/data/1'", claim.begin,
+                        claim.begin + claim.length));
   ASSERT_TRUE(found.pickle.has_value());
   EXPECT_EQ(torch_tensor_of(*found.pickle)->shape, (Dims{40}));
 }
@@ -194,8 +199,9 @@ TEST(VerifyDeflatedTest, AreInflatedAndSummed) {
   };
   EXPECT_EQ(findings(5000, crc), "");
   EXPECT_THAT(findings(5000, crc ^ 1), HasSubstr("has CRC"));
-  EXPECT_THAT(findings(4999, crc), HasSubstr("cannot be inflated"));
-  EXPECT_THAT(findings(0xfffffff0, crc), HasSubstr("inflate to 4294967280"));
+  EXPECT_THAT(findings(4999, crc), HasSubstr("cannot be unpacked"));
+  EXPECT_THAT(findings(100'000'000, crc), HasSubstr("has 100000000 bytes packed in"));
+  EXPECT_THAT(findings(0xfffffff0, crc), HasSubstr("is larger than any real one"));
 }
 
 }  // namespace
