@@ -44,6 +44,11 @@ template <class T>
   return checked_mul<std::uint64_t>(static_cast<std::uint64_t>(checked_numel(shape)), item_bytes);
 }
 
+/// The bytes of `numel` elements. An Error as for a shape.
+[[nodiscard]] inline std::uint64_t checked_nbytes(std::int64_t numel, std::int64_t item_bytes) {
+  return static_cast<std::uint64_t>(checked_mul(numel, item_bytes));
+}
+
 /// `value` rounded up to a multiple of `alignment`, which must be positive.
 template <class T>
 [[nodiscard]] T round_up(T value, T alignment) {

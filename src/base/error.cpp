@@ -77,6 +77,8 @@ Error system_error(std::string_view action, std::string_view path, int errno_val
   return error;
 }
 
+[[noreturn]] void throw_corrupt(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
+
 Error error_of(const std::exception& failure) {
   if (const auto* error = dynamic_cast<const Error*>(&failure)) return *error;
   if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&failure))

@@ -54,6 +54,9 @@ class Error : public std::exception {
 /// first calls check_interrupted(), which throws if a signal has come.
 Error system_error(std::string_view action, std::string_view path, int errno_value);
 
+/// Throws an Error of kind kCorrupt: `message` says what is wrong in a file. Callers above add its path.
+[[noreturn]] void throw_corrupt(std::string message);
+
 /// Any exception as an Error: an Error as it is, one of std::filesystem as a failed system call on its path,
 /// and any other with its own message. For the places that report exceptions that nothing below them caught.
 Error error_of(const std::exception& failure);

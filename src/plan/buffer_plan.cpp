@@ -86,15 +86,11 @@ BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfi
   return buffer;
 }
 
-std::uint64_t bytes_of(std::int64_t numel, std::int64_t item_bytes) {
-  return static_cast<std::uint64_t>(checked_mul(numel, item_bytes));
-}
-
 }  // namespace
 
-std::uint64_t BufferPlan::bytes() const { return bytes_of(layout.numel(), compute_bytes); }
-std::uint64_t BufferPlan::gradient_bytes() const { return bytes_of(layout.numel(), reduce_bytes); }
-std::uint64_t BufferPlan::shard_bytes() const { return bytes_of(layout.shard_numel, item_bytes); }
+std::uint64_t BufferPlan::bytes() const { return checked_nbytes(layout.numel(), compute_bytes); }
+std::uint64_t BufferPlan::gradient_bytes() const { return checked_nbytes(layout.numel(), reduce_bytes); }
+std::uint64_t BufferPlan::shard_bytes() const { return checked_nbytes(layout.shard_numel, item_bytes); }
 
 bool is_batch_norm(const ModuleInfo& module) {
   return module.class_name.starts_with("BatchNorm") || module.class_name == "SyncBatchNorm";

@@ -8,10 +8,6 @@ namespace {
 
 using core::CommHookType;
 
-std::uint64_t bytes_of(std::int64_t numel, std::int64_t item_bytes) {
-  return static_cast<std::uint64_t>(checked_mul(numel, item_bytes));
-}
-
 constexpr std::int64_t kHalfBytes = 2;
 constexpr std::int64_t kFloatBytes = 4;
 
@@ -20,7 +16,7 @@ constexpr std::int64_t kFloatBytes = 4;
 CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& config) {
   CommHookPlan plan;
   const bool is_wrapped = config.comm_wrapper != CommHookType::kNo;
-  const std::uint64_t half_bytes = bytes_of(layout.numel(), kHalfBytes);
+  const std::uint64_t half_bytes = checked_nbytes(layout.numel(), kHalfBytes);
   if (is_wrapped) plan.copied_bytes = half_bytes;
   if (config.comm_hook != CommHookType::kPowerSgd) {
     plan.sent_bytes = half_bytes;
@@ -32,13 +28,13 @@ CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& con
   const LowRankPlan low_rank = plan_low_rank(layout, config.power_sgd);
   const std::int64_t item_bytes = is_wrapped ? kHalfBytes : kFloatBytes;
   const std::uint64_t first =
-      bytes_of(checked_add(low_rank.uncompressed_numel, low_rank.p_numel), item_bytes);
-  const std::uint64_t qs = bytes_of(low_rank.q_numel, item_bytes);
+      checked_nbytes(checked_add(low_rank.uncompressed_numel, low_rank.p_numel), item_bytes);
+  const std::uint64_t qs = checked_nbytes(low_rank.q_numel, item_bytes);
   plan.sent_bytes = checked_add(first, qs);
   plan.copied_bytes = checked_add(plan.copied_bytes, first);
   (config.power_sgd.warm_start ? plan.state_bytes : plan.copied_bytes) += qs;
   if (config.power_sgd.use_error_feedback)
-    plan.state_bytes = checked_add(plan.state_bytes, bytes_of(layout.numel(), item_bytes));
+    plan.state_bytes = checked_add(plan.state_bytes, checked_nbytes(layout.numel(), item_bytes));
   return plan;
 }
 

@@ -29,7 +29,7 @@ constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
 constexpr std::string_view kVersion = "1.0.0";
 
 // Where an item is: its plan, and the item there.
-struct Place {
+struct ItemPlace {
   const DcpRankPlan* plan;
   const PlannedItem* item;
 };
@@ -38,7 +38,7 @@ struct Entry {
   std::string fqn;
   const StatePath* path = nullptr;
   const TensorChunk* tensor = nullptr;  // nullptr for an object.
-  std::vector<Place> places;
+  std::vector<ItemPlace> places;
 };
 
 Value size_of(const Dims& dims) {
@@ -63,7 +63,7 @@ Value chunk_of(const Box& box) {
                   fields({{"offsets", size_of(box.offsets)}, {"sizes", size_of(box.sizes)}}));
 }
 
-Value storage_info_of(const Place& place) {
+Value storage_info_of(const ItemPlace& place) {
   return instance(Global("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
                   fields({{"relative_path", place.plan->file},
                           {"offset", static_cast<std::int64_t>(place.item->offset)},
@@ -76,7 +76,7 @@ Value path_of(const StatePath& path) {
   return tuple;
 }
 
-const TensorChunk* chunk_in(const Place& place) {
+const TensorChunk* chunk_in(const ItemPlace& place) {
   return std::get_if<TensorChunk>(&place.item->item.content);
 }
 
@@ -85,7 +85,7 @@ void check_entry(const Entry& entry) {
     throw Error(ErrorKind::kFailure, fmt::format("cannot write the metadata of '{}': {}", entry.fqn, why));
   };
   std::vector<BoxView> boxes;
-  for (const Place& place : entry.places) {
+  for (const ItemPlace& place : entry.places) {
     const TensorChunk* chunk = chunk_in(place);
     if ((chunk == nullptr) != (entry.tensor == nullptr))
       reject("it is a tensor on one rank and an object on another");
@@ -113,7 +113,7 @@ std::vector<Entry> gather_entries(std::span<const DcpRankPlan> plans) {
   std::map<std::string, std::size_t> known;
   for (const DcpRankPlan& plan : plans) {
     for (const PlannedItem& item : plan.items) {
-      const Place place{&plan, &item};
+      const ItemPlace place{&plan, &item};
       std::string fqn = fqn_of(item.item.path);
       const auto [at, is_new] = known.emplace(fqn, entries.size());
       if (is_new) entries.push_back({std::move(fqn), &item.item.path, chunk_in(place), {}});
@@ -138,7 +138,7 @@ void put_contents(const Entry& entry, pickle::Writer& writer) {
   writer.put(size_of(entry.tensor->shape));
   writer.put("chunks");
   writer.begin_list();
-  for (const Place& place : entry.places) writer.put(chunk_of(chunk_in(place)->box));
+  for (const ItemPlace& place : entry.places) writer.put(chunk_of(chunk_in(place)->box));
   writer.end_list();
   writer.end_dict();
   writer.end_instance();
@@ -147,7 +147,7 @@ void put_contents(const Entry& entry, pickle::Writer& writer) {
 // Writes the entries of storage_data.
 void put_places(const Entry& entry, pickle::Writer& writer) {
   std::int64_t chunks = 0;
-  for (const Place& place : entry.places) {
+  for (const ItemPlace& place : entry.places) {
     // (fqn, offset) identifies a chunk; the index is a hint where to look in `chunks`.
     Dict index{{{"fqn", entry.fqn}, {"index", None{}}}};
     if (const TensorChunk* chunk = chunk_in(place)) {

@@ -12,10 +12,8 @@ using pickle::NodePairs;
 using pickle::NodeRef;
 using pickle::Type;
 
-namespace {
-
 // Collects the files of the entries.
-class FileList {
+class DcpStorageData::FileList {
  public:
   explicit FileList(DcpBudget& budget) : budget_(budget) {}
 
@@ -60,8 +58,6 @@ class FileList {
   std::uint32_t last_ = 0;
   std::vector<std::vector<std::string>> transform_lists_{{}};
 };
-
-}  // namespace
 
 struct DcpStorageData::Reading {
   Type metadata_index{kDcpModule, "MetadataIndex"};

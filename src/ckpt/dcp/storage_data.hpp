@@ -38,6 +38,7 @@ class DcpStorageData {
     std::uint64_t length;
     std::uint32_t file;
   };
+  class FileList;
   struct Reading;
 
   std::uint32_t info_of(std::string_view fqn, pickle::NodeRef info, Reading& reading);

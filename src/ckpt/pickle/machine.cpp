@@ -23,8 +23,6 @@ namespace {
 
 using Kind = Node::Kind;
 
-[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
-
 // Functions that most opcodes call are always_inline: step() is so large that the compiler would not inline
 // them by itself.
 class Machine {
@@ -47,8 +45,8 @@ class Machine {
   // Gives the graph its root, when all opcodes have run.
   void finish() {
     const std::size_t rest = bytes_.size() - next_ - 1;
-    if (rest != 0) reject(fmt::format("{} bytes follow the end of the pickle", rest));
-    if (!stack_.holds_one()) reject("the pickle ends with other than one value");
+    if (rest != 0) throw_corrupt(fmt::format("{} bytes follow the end of the pickle", rest));
+    if (!stack_.holds_one()) throw_corrupt("the pickle ends with other than one value");
     graph_.root = stack_.top();
   }
 
@@ -165,7 +163,7 @@ class Machine {
         return push_call(Kind::kNewObject, stack_.take(2), Ref());
       case Op::kNewObjEx: {
         const Ref kwargs = stack_.pop();
-        if (!NodeRef(graph_, kwargs).dict()) reject("keyword arguments that are not a dict");
+        if (!NodeRef(graph_, kwargs).dict()) throw_corrupt("keyword arguments that are not a dict");
         return push_call(Kind::kNewObject, stack_.take(2), kwargs);
       }
       case Op::kBuild:
@@ -176,18 +174,19 @@ class Machine {
       case Op::kProto: {
         const std::uint8_t protocol = fixed<std::uint8_t>(next);
         if (protocol >= 2 && protocol <= 5) return;
-        reject(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
+        throw_corrupt(fmt::format("pickle protocol {}; 2 to 5 are read", protocol));
       }
       case Op::kFrame: {  // A frame is a hint for buffering, but Python rejects one that is longer than the
                           // rest.
         const auto length = fixed<std::uint64_t>(next);
-        if (length > bytes_.size() - next) reject("a frame that is longer than the rest of the pickle");
+        if (length > bytes_.size() - next)
+          throw_corrupt("a frame that is longer than the rest of the pickle");
         return;
       }
       case Op::kStop:
         return;
     }
-    reject("unknown opcode");
+    throw_corrupt("unknown opcode");
   }
 
   template <class T>
@@ -225,7 +224,7 @@ class Machine {
   }
 
   std::span<const Ref> checked_pairs(std::span<const Ref> pairs) {
-    if (pairs.size() % 2 != 0) reject("a key without a value");
+    if (pairs.size() % 2 != 0) throw_corrupt("a key without a value");
     return pairs;
   }
 
@@ -239,7 +238,7 @@ class Machine {
     const Node* target = builder_.node_of(top);
     if (target != nullptr && (target->kind == Kind::kList || target->kind == Kind::kSet))
       return builder_.extend(top, items);
-    if (target == nullptr || !is_object(*target)) reject("items for something that is not a list");
+    if (target == nullptr || !is_object(*target)) throw_corrupt("items for something that is not a list");
     std::vector<Ref>& all = builder_.extras(top).items;
     all.insert(all.end(), items.begin(), items.end());
   }
@@ -248,13 +247,13 @@ class Machine {
     const Ref top = stack_.top();
     const Node* target = builder_.node_of(top);
     if (target != nullptr && target->kind == Kind::kDict) return builder_.extend(top, pairs);
-    if (target == nullptr || !is_object(*target)) reject("entries for something that is not a dict");
+    if (target == nullptr || !is_object(*target)) throw_corrupt("entries for something that is not a dict");
     std::vector<Ref>& all = builder_.extras(top).pairs;
     all.insert(all.end(), pairs.begin(), pairs.end());
   }
 
   [[noreturn]] static void reject_memo(std::uint64_t index) {
-    reject(fmt::format("memo {} is larger than the pickle", index));
+    throw_corrupt(fmt::format("memo {} is larger than the pickle", index));
   }
 
   void put(std::uint64_t index) {
@@ -265,13 +264,13 @@ class Machine {
   [[gnu::always_inline]] void get(std::uint64_t index) {
     const std::optional<Ref> value = memo_.get(index);
     if (!value) [[unlikely]]
-      reject(fmt::format("memo {} was never set", index));
+      throw_corrupt(fmt::format("memo {} was never set", index));
     stack_.push(*value);
   }
 
   void push_global(std::span<const Ref> names) {
     for (const Ref name : names) {
-      if (!NodeRef(graph_, name).text()) reject("a name that is not a string");
+      if (!NodeRef(graph_, name).text()) throw_corrupt("a name that is not a string");
     }
     push_filled(Kind::kGlobal, names);
   }
@@ -283,7 +282,7 @@ class Machine {
     const Ref args = callable_and_args[1];
     if (args != Ref::empty_tuple()) {
       const Node* tuple = builder_.node_of(args);
-      if (tuple == nullptr || tuple->kind != Kind::kTuple) reject("arguments that are not a tuple");
+      if (tuple == nullptr || tuple->kind != Kind::kTuple) throw_corrupt("arguments that are not a tuple");
       node.start = tuple->start;
       node.count = tuple->count;
       builder_.release(args);
@@ -295,7 +294,7 @@ class Machine {
   void build(Ref state) {
     const Ref top = stack_.top();
     Node* object = builder_.node_of(top);
-    if (object == nullptr || !is_object(*object)) reject("state for something without state");
+    if (object == nullptr || !is_object(*object)) throw_corrupt("state for something without state");
     if (object->kind == Kind::kRecord) {
       unmake_record(top);
       object = builder_.node_of(top);
@@ -337,7 +336,7 @@ class Machine {
 
 void check_start(std::span<const std::byte> bytes) {
   if (bytes.size() < 2 || static_cast<Op>(bytes[0]) != Op::kProto)
-    reject("not a pickle of protocol 2 or later");
+    throw_corrupt("not a pickle of protocol 2 or later");
 }
 
 }  // namespace

@@ -61,8 +61,7 @@ constexpr std::array<OpInfo, 256> op_table() {
 
 constexpr std::array<OpInfo, 256> kOps = op_table();
 
-[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
-[[noreturn]] void reject_end() { reject("the pickle ends early"); }
+[[noreturn]] void reject_end() { throw_corrupt("the pickle ends early"); }
 
 template <class T>
 std::uint64_t load(const std::byte* at) {
@@ -102,7 +101,7 @@ Argument lines_at(std::span<const std::byte> bytes, std::size_t begin) {
 Argument argument_of(std::span<const std::byte> bytes, std::size_t position, OpInfo info) {
   const std::size_t begin = position + 1;
   if (info.form == Form::kNothing) return {begin, begin};
-  if (info.form == Form::kUnknown) reject("unknown opcode");
+  if (info.form == Form::kUnknown) throw_corrupt("unknown opcode");
   if (info.form == Form::kTwoLines) return lines_at(bytes, begin);
   if (info.width > bytes.size() - begin) reject_end();
   const std::size_t behind = begin + info.width;
@@ -168,7 +167,7 @@ class Scanner {
 
   // Memo indices count up, so none can be greater than the number of bytes.
   void fetch(std::uint64_t index) {
-    if (index >= bytes_.size()) reject(fmt::format("memo {} was never set", index));
+    if (index >= bytes_.size()) throw_corrupt(fmt::format("memo {} was never set", index));
     if (index / 64 >= fetched_.size()) fetched_.resize(index / 64 + 1);
     fetched_[index / 64] |= std::uint64_t{1} << index % 64;
   }

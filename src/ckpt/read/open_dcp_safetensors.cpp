@@ -23,13 +23,11 @@ using nlohmann::json;
 
 constexpr const char* kShardingKey = "DCP_SHARDING_INFO";
 
-[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
-
 json sharding_of(const SafetensorsHeader& header) {
   const auto text = header.metadata.find(kShardingKey);
-  if (text == header.metadata.end()) reject(fmt::format("its metadata has no {}", kShardingKey));
+  if (text == header.metadata.end()) throw_corrupt(fmt::format("its metadata has no {}", kShardingKey));
   json sharding = parse_json_or_discard(text->second);
-  if (!sharding.is_object()) reject(fmt::format("its {} is not a JSON object", kShardingKey));
+  if (!sharding.is_object()) throw_corrupt(fmt::format("its {} is not a JSON object", kShardingKey));
   return sharding;
 }
 
@@ -38,16 +36,16 @@ Box box_of(const SafetensorsEntry& entry, const json& sharding) {
   const auto found = sharding.find(entry.name);
   const auto offsets = found != sharding.end() && found->is_object() ? found->find("saved_offsets") : found;
   if (found == sharding.end() || !found->is_object() || offsets == found->end() || !offsets->is_array())
-    reject(fmt::format("its {} has no saved_offsets", kShardingKey));
+    throw_corrupt(fmt::format("its {} has no saved_offsets", kShardingKey));
   Box box{{}, entry.shape};
   for (const json& offset : *offsets) {
     const bool sound =
         offset.is_number_unsigned() && std::in_range<std::int64_t>(offset.get<std::uint64_t>());
-    if (!sound) reject(fmt::format("a saved offset is {}", offset.dump()));
+    if (!sound) throw_corrupt(fmt::format("a saved offset is {}", offset.dump()));
     box.offsets.push_back(offset.get<std::int64_t>());
   }
   if (box.offsets.size() != entry.shape.size())
-    reject(fmt::format("shape {} with offsets {}", to_string(entry.shape), to_string(box.offsets)));
+    throw_corrupt(fmt::format("shape {} with offsets {}", to_string(entry.shape), to_string(box.offsets)));
   return box;
 }
 
@@ -93,8 +91,9 @@ class Gatherer {
       tensor.shape.assign(entry.shape.size(), 0);
     }
     if (tensor.dtype != entry.dtype || tensor.shape.size() != entry.shape.size()) {
-      reject(fmt::format("it is {} {} here, and {} of {} dimensions in another file", torch_name(entry.dtype),
-                         to_string(entry.shape), torch_name(tensor.dtype), tensor.shape.size()));
+      throw_corrupt(fmt::format("it is {} {} here, and {} of {} dimensions in another file",
+                                torch_name(entry.dtype), to_string(entry.shape), torch_name(tensor.dtype),
+                                tensor.shape.size()));
     }
     // The format does not state the shape of a tensor: it is what its parts cover together.
     for (std::size_t d = 0; d < box.sizes.size(); ++d) {

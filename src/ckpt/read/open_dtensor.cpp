@@ -37,9 +37,9 @@ std::vector<Extent> extents_of(const std::string& file, const TorchFile& archive
   return extents;
 }
 
-class Reader {
+class DTensorReader {
  public:
-  explicit Reader(const RankFiles& set) : set_(set), files_(set.directory) {}
+  explicit DTensorReader(const RankFiles& set) : set_(set), files_(set.directory) {}
 
   void read(const std::string& name) {
     const File& file = files_.open(name);
@@ -103,7 +103,7 @@ class Reader {
 std::unique_ptr<Checkpoint> open_dtensor(const std::filesystem::path& file) {
   const RankFiles set = rank_files_of(file);
   Listing listing{Kind::kDtensor, file, set.directory, {}, {}, {}};
-  Reader reader(set);
+  DTensorReader reader(set);
   for (const auto& [rank, name] : set.files) reader.read(name);
   reader.check_ranks();
   std::move(reader).take(listing);

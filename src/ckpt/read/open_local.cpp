@@ -25,18 +25,16 @@ using nlohmann::json;
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
-[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
-
 const json& require(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
-  if (!object.is_object() || found == object.end()) reject(fmt::format("'{}' is missing", key));
+  if (!object.is_object() || found == object.end()) throw_corrupt(fmt::format("'{}' is missing", key));
   return *found;
 }
 
 std::int64_t require_int(const json& object, const char* key) {
   const json& value = require(object, key);
   const bool sound = value.is_number_unsigned() && std::in_range<std::int64_t>(value.get<std::uint64_t>());
-  if (!sound) reject(fmt::format("'{}' is {}", key, value.dump()));
+  if (!sound) throw_corrupt(fmt::format("'{}' is {}", key, value.dump()));
   return value.get<std::int64_t>();
 }
 
@@ -58,20 +56,21 @@ Share share_of(const json& value) {
   Share share;
   const json& dtype = require(value, "dtype");
   const auto known = dtype.is_string() ? dtype_of_torch_name(dtype.get<std::string>()) : std::nullopt;
-  if (!known) reject(fmt::format("its dtype is {}", dtype.dump()));
+  if (!known) throw_corrupt(fmt::format("its dtype is {}", dtype.dump()));
   share.dtype = *known;
   const json& shape = require(value, "shape");
-  if (!shape.is_array()) reject(fmt::format("its shape is {}", shape.dump()));
+  if (!shape.is_array()) throw_corrupt(fmt::format("its shape is {}", shape.dump()));
   for (const json& dim : shape) {
     const bool sound = dim.is_number_unsigned() && std::in_range<std::int64_t>(dim.get<std::uint64_t>());
-    if (!sound) reject(fmt::format("its shape is {}", shape.dump()));
+    if (!sound) throw_corrupt(fmt::format("its shape is {}", shape.dump()));
     share.shape.push_back(dim.get<std::int64_t>());
   }
   (void)checked_nbytes(share.shape, item_bytes(share.dtype));
   share.begin = require_int(value, "begin");
   share.end = require_int(value, "end");
   if (share.begin > share.end || share.end > checked_numel(share.shape))
-    reject(fmt::format("elements {} to {} of shape {}", share.begin, share.end, to_string(share.shape)));
+    throw_corrupt(
+        fmt::format("elements {} to {} of shape {}", share.begin, share.end, to_string(share.shape)));
   return share;
 }
 
@@ -82,16 +81,17 @@ Description read_description(const std::filesystem::path& path) {
   }
   try {
     const json document = read_json_file(path);
-    if (!document.is_object()) reject("it is not a JSON object");
+    if (!document.is_object()) throw_corrupt("it is not a JSON object");
     const std::int64_t version = require_int(document, "version");
-    if (version != kVersion) reject(fmt::format("version {}, but only {} is known", version, kVersion));
+    if (version != kVersion)
+      throw_corrupt(fmt::format("version {}, but only {} is known", version, kVersion));
     Description description;
     description.rank = require_int(document, "rank");
     description.world_size = require_int(document, "world_size");
     if (description.rank >= description.world_size || description.world_size > kMostRanks)
-      reject(fmt::format("rank {} of {}", description.rank, description.world_size));
+      throw_corrupt(fmt::format("rank {} of {}", description.rank, description.world_size));
     const json& tensors = require(document, "tensors");
-    if (!tensors.is_object()) reject("its tensors are no object");
+    if (!tensors.is_object()) throw_corrupt("its tensors are no object");
     for (const auto& [name, value] : tensors.items()) {
       try {
         description.tensors.emplace(name, share_of(value));
@@ -120,9 +120,9 @@ void add_pieces(ListedTensor& tensor, const Share& share, const std::string& fil
   }
 }
 
-class Reader {
+class LocalReader {
  public:
-  explicit Reader(const std::filesystem::path& directory) : files_(directory) {}
+  explicit LocalReader(const std::filesystem::path& directory) : files_(directory) {}
 
   void read(const std::string& name, const Description& description) {
     const File& file = files_.open(name);
@@ -140,11 +140,12 @@ class Reader {
         ++found;
       };
       visitor.object = [&](const StatePath& path, const pickle::Value&) {
-        reject(fmt::format("'{}' is no tensor", fqn_of(path)));
+        throw_corrupt(fmt::format("'{}' is no tensor", fqn_of(path)));
       };
       walk_state(archive.read_pickle(), visitor);
       if (found != description.tensors.size()) {
-        reject(fmt::format("it has {} tensors, the .json beside it {}", found, description.tensors.size()));
+        throw_corrupt(
+            fmt::format("it has {} tensors, the .json beside it {}", found, description.tensors.size()));
       }
     } catch (Error& e) {
       e.add_context(fmt::format("'{}'", file.path().string()));
@@ -163,11 +164,12 @@ class Reader {
     const std::string name = fqn_of(path);
     const auto share = description.tensors.find(name);
     if (share == description.tensors.end() || path.size() != 1)
-      reject("the .json beside it does not list it");
+      throw_corrupt("the .json beside it does not list it");
     const Share& said = share->second;
     if (tensor.dtype != said.dtype || tensor.shape != Dims{said.end - said.begin}) {
-      reject(fmt::format("it is {} {}, the .json beside it says {} elements of {}", torch_name(tensor.dtype),
-                         to_string(tensor.shape), said.end - said.begin, torch_name(said.dtype)));
+      throw_corrupt(fmt::format("it is {} {}, the .json beside it says {} elements of {}",
+                                torch_name(tensor.dtype), to_string(tensor.shape), said.end - said.begin,
+                                torch_name(said.dtype)));
     }
     ListedTensor& listed = gatherer_.tensor(path, said.dtype, said.shape);
     ranges_[name].emplace_back(said.begin, said.end);
@@ -183,8 +185,9 @@ class Reader {
       std::erase_if(ranges, [](const auto& range) { return range.first == range.second; });
       for (std::size_t i = 1; i < ranges.size(); ++i) {
         if (ranges[i].first < ranges[i - 1].second) {
-          reject(fmt::format("tensor '{}': elements {} to {} and {} to {} of two ranks overlap", name,
-                             ranges[i - 1].first, ranges[i - 1].second, ranges[i].first, ranges[i].second));
+          throw_corrupt(fmt::format("tensor '{}': elements {} to {} and {} to {} of two ranks overlap", name,
+                                    ranges[i - 1].first, ranges[i - 1].second, ranges[i].first,
+                                    ranges[i].second));
         }
       }
     }
@@ -200,7 +203,7 @@ class Reader {
 std::unique_ptr<Checkpoint> open_local(const std::filesystem::path& file) {
   const RankFiles set = rank_files_of(file);
   Listing listing{Kind::kLocal, file, set.directory, {}, {}, {}};
-  Reader reader(set.directory);
+  LocalReader reader(set.directory);
   std::int64_t world_size = 0;
   for (const auto& [rank, name] : set.files) {
     const std::filesystem::path json_path = (set.directory / name).replace_extension(".json");

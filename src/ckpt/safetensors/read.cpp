@@ -22,15 +22,13 @@ using nlohmann::json;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::uint64_t kLengthBytes = 8;
 
-[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
-
 // Rejects a name that comes twice: JSON parsers keep one of the two, and differ in which. This is a pass of
 // its own, as a callback of the parser would search all earlier entries at every entry.
 class NameChecker final : public nlohmann::json_sax<json> {
  public:
   bool key(string_t& name) override {
     if (depth_ == 1 && !names_.insert(name).second)
-      reject(fmt::format("'{}' comes twice in the header", name));
+      throw_corrupt(fmt::format("'{}' comes twice in the header", name));
     return true;
   }
   bool start_object(std::size_t) override { return ++depth_ > 0; }
@@ -55,63 +53,63 @@ class NameChecker final : public nlohmann::json_sax<json> {
 };
 
 json header_json(std::string_view text) {
-  if (!text.starts_with('{')) reject("the header does not begin with '{'");
+  if (!text.starts_with('{')) throw_corrupt("the header does not begin with '{'");
   NameChecker checker;
   check_json_bytes(text);
   json::sax_parse(InterruptibleText(text.data()), InterruptibleText(text.data() + text.size()), &checker);
   try {
     return parse_json(text);
   } catch (const json::exception& e) {
-    reject(fmt::format("the header is not JSON: {}", without_json_tag(e.what())));
+    throw_corrupt(fmt::format("the header is not JSON: {}", without_json_tag(e.what())));
   }
 }
 
 std::uint64_t require_uint(const json& value, std::string_view what) {
-  if (!value.is_number_unsigned()) reject(fmt::format("{} is not a size: {}", what, value.dump()));
+  if (!value.is_number_unsigned()) throw_corrupt(fmt::format("{} is not a size: {}", what, value.dump()));
   return value.get<std::uint64_t>();
 }
 
 const json& require(const json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end()) reject(fmt::format("'{}' is missing", key));
+  if (found == object.end()) throw_corrupt(fmt::format("'{}' is missing", key));
   return *found;
 }
 
 SafetensorsEntry entry_of(const std::string& name, const json& value) {
-  if (!value.is_object()) reject("its entry is not an object");
+  if (!value.is_object()) throw_corrupt("its entry is not an object");
   SafetensorsEntry entry;
   entry.name = name;
   const json& dtype = require(value, "dtype");
-  if (!dtype.is_string()) reject("its dtype is not a string");
+  if (!dtype.is_string()) throw_corrupt("its dtype is not a string");
   const auto known = dtype_of_safetensors_name(dtype.get<std::string>());
-  if (!known) reject(fmt::format("its dtype '{}' is unknown", dtype.get<std::string>()));
+  if (!known) throw_corrupt(fmt::format("its dtype '{}' is unknown", dtype.get<std::string>()));
   entry.dtype = *known;
 
   const json& shape = require(value, "shape");
-  if (!shape.is_array()) reject("its shape is not an array");
+  if (!shape.is_array()) throw_corrupt("its shape is not an array");
   for (const json& dim : shape) {
     const std::uint64_t size = require_uint(dim, "a dimension");
-    if (!std::in_range<std::int64_t>(size)) reject(fmt::format("a dimension of {}", size));
+    if (!std::in_range<std::int64_t>(size)) throw_corrupt(fmt::format("a dimension of {}", size));
     entry.shape.push_back(static_cast<std::int64_t>(size));
   }
 
   const json& offsets = require(value, "data_offsets");
-  if (!offsets.is_array() || offsets.size() != 2) reject("its data_offsets are not two numbers");
+  if (!offsets.is_array() || offsets.size() != 2) throw_corrupt("its data_offsets are not two numbers");
   entry.begin = require_uint(offsets[0], "an offset");
   entry.end = require_uint(offsets[1], "an offset");
   const std::uint64_t needed = checked_nbytes(entry.shape, item_bytes(entry.dtype));
   if (entry.begin > entry.end || entry.end - entry.begin != needed) {
-    reject(fmt::format("it has bytes {} to {}, shape {} {} needs {}", entry.begin, entry.end,
-                       to_string(entry.shape), dtype.get<std::string>(), needed));
+    throw_corrupt(fmt::format("it has bytes {} to {}, shape {} {} needs {}", entry.begin, entry.end,
+                              to_string(entry.shape), dtype.get<std::string>(), needed));
   }
   return entry;
 }
 
 StringMap metadata_of(const json& value) {
-  if (!value.is_object()) reject("__metadata__ is not an object");
+  if (!value.is_object()) throw_corrupt("__metadata__ is not an object");
   StringMap metadata;
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) reject(fmt::format("__metadata__ has '{}', which is not a string", key));
+    if (!text.is_string()) throw_corrupt(fmt::format("__metadata__ has '{}', which is not a string", key));
     metadata[key] = text.get<std::string>();
   }
   return metadata;
@@ -121,8 +119,8 @@ void check_tiles(const std::vector<SafetensorsEntry>& entries, std::uint64_t buf
   std::uint64_t covered = 0;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.begin != covered) {
-      reject(fmt::format("tensor '{}' begins at byte {}, the one before it ends at {}", entry.name,
-                         entry.begin, covered));
+      throw_corrupt(fmt::format("tensor '{}' begins at byte {}, the one before it ends at {}", entry.name,
+                                entry.begin, covered));
     }
     covered = entry.end;
   }
@@ -167,11 +165,11 @@ SafetensorsHeader read_safetensors_header(const File& file) {
     const std::uint64_t file_bytes = file.size();
     std::vector<std::byte> length(kLengthBytes);
     if (file_bytes < kLengthBytes)
-      reject(fmt::format("{} bytes are too few for a safetensors file", file_bytes));
+      throw_corrupt(fmt::format("{} bytes are too few for a safetensors file", file_bytes));
     file.read_at(0, length);
     const std::uint64_t json_bytes = get_uint(length, 0, kLengthBytes);
     if (json_bytes > kSafetensorsHeaderLimit) {
-      reject(
+      throw_corrupt(
           fmt::format("a header of {} bytes; at most {} are allowed", json_bytes, kSafetensorsHeaderLimit));
     }
     if (json_bytes > file_bytes - kLengthBytes) {

@@ -24,17 +24,15 @@ constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 24;
 constexpr std::size_t kMostParts = std::size_t{1} << 20;
 
-[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
-
 const Value& require(const Pairs& pairs, std::string_view key, std::string_view of) {
   const Value* value = pickle::find(pairs, key);
-  if (value == nullptr) reject(fmt::format("{} has no {}", of, key));
+  if (value == nullptr) throw_corrupt(fmt::format("{} has no {}", of, key));
   return *value;
 }
 
-std::int64_t int_of(const Value& value, std::string_view what) {
+std::int64_t count_of(const Value& value, std::string_view what) {
   const auto* number = value.get<std::int64_t>();
-  if (number == nullptr || *number < 0) reject(fmt::format("{} is {}", what, pickle::describe(value)));
+  if (number == nullptr || *number < 0) throw_corrupt(fmt::format("{} is {}", what, pickle::describe(value)));
   return *number;
 }
 
@@ -56,7 +54,8 @@ std::optional<Instance> instance_of(const Value& value) {
 
 Instance require_instance(const Value& value, std::string_view what) {
   const std::optional<Instance> instance = instance_of(value);
-  if (!instance || instance->state == nullptr) reject(fmt::format("{} is {}", what, pickle::describe(value)));
+  if (!instance || instance->state == nullptr)
+    throw_corrupt(fmt::format("{} is {}", what, pickle::describe(value)));
   return *instance;
 }
 
@@ -64,8 +63,8 @@ Instance require_instance(const Value& value, std::string_view what) {
 // flattened to one.
 std::int64_t product_of(const Value& value, int depth = 0) {
   const Values* items = pickle::sequence_of(value);
-  if (items == nullptr) return int_of(value, "the size of its mesh");
-  if (depth > 8) reject("the sizes of its mesh nest too deep");
+  if (items == nullptr) return count_of(value, "the size of its mesh");
+  if (depth > 8) throw_corrupt("the sizes of its mesh nest too deep");
   std::int64_t product = 1;
   for (const Value& item : *items) product = checked_mul(product, product_of(item, depth + 1));
   return product;
@@ -86,7 +85,7 @@ Dims mesh_shape_of(const Pairs& mesh) {
     const Instance instance = require_instance(*layout, "the layout of its mesh");
     if (const Value* axes = pickle::find(*instance.state, "axes")) {
       const Values* items = pickle::sequence_of(*axes);
-      if (items == nullptr) reject("the axes of its mesh are not a tuple");
+      if (items == nullptr) throw_corrupt("the axes of its mesh are not a tuple");
       Dims shape;
       for (const Value& axis : *items) {
         const Instance flat = require_instance(axis, "an axis of its mesh");
@@ -101,30 +100,33 @@ Dims mesh_shape_of(const Pairs& mesh) {
     const std::optional<TorchTensor> tensor = ranks != nullptr ? torch_tensor_of(*ranks) : std::nullopt;
     if (tensor) return tensor->shape;
   }
-  reject("its mesh has no layout");
+  throw_corrupt("its mesh has no layout");
 }
 
 std::vector<std::int64_t> ints_of(const Value& value, std::string_view what) {
   std::vector<std::int64_t> numbers;
   if (value.is_none()) return numbers;
   const Values* items = pickle::sequence_of(value);
-  if (items == nullptr) reject(fmt::format("{} is {}", what, pickle::describe(value)));
-  for (const Value& item : *items) numbers.push_back(int_of(item, what));
+  if (items == nullptr) throw_corrupt(fmt::format("{} is {}", what, pickle::describe(value)));
+  for (const Value& item : *items) numbers.push_back(count_of(item, what));
   return numbers;
 }
 
 void read_mesh(const Value& value, DTensor& tensor) {
   const Pairs& mesh = *require_instance(value, "its mesh").state;
   tensor.mesh = mesh_shape_of(mesh);
-  if (tensor.mesh.size() > kMostMeshDims) reject(fmt::format("a mesh of {} dimensions", tensor.mesh.size()));
+  if (tensor.mesh.size() > kMostMeshDims)
+    throw_corrupt(fmt::format("a mesh of {} dimensions", tensor.mesh.size()));
   const std::int64_t count = checked_numel(tensor.mesh);
-  if (count < 1 || count > kMostRanks) reject(fmt::format("a mesh of {} ranks", count));
+  if (count < 1 || count > kMostRanks) throw_corrupt(fmt::format("a mesh of {} ranks", count));
   tensor.position = ints_of(require(mesh, "_coordinate_on_dim", "its mesh"), "its place in the mesh");
   if (!tensor.position.empty() && tensor.position.size() != tensor.mesh.size())
-    reject(fmt::format("place {} in a mesh of {}", to_string(tensor.position), to_string(tensor.mesh)));
+    throw_corrupt(
+        fmt::format("place {} in a mesh of {}", to_string(tensor.position), to_string(tensor.mesh)));
   for (std::size_t d = 0; d < tensor.position.size(); ++d) {
     if (tensor.position[d] >= tensor.mesh[d])
-      reject(fmt::format("place {} in a mesh of {}", to_string(tensor.position), to_string(tensor.mesh)));
+      throw_corrupt(
+          fmt::format("place {} in a mesh of {}", to_string(tensor.position), to_string(tensor.mesh)));
   }
   for (const char* key : {"_flatten_rank_map", "_flatten_mesh_list"}) {
     const Value* ranks = pickle::find(mesh, key);
@@ -135,7 +137,7 @@ void read_mesh(const Value& value, DTensor& tensor) {
 
 Placement placement_of(const Value& value, std::size_t dims) {
   const std::optional<Instance> instance = instance_of(value);
-  if (!instance) reject(fmt::format("a placement that is {}", pickle::describe(value)));
+  if (!instance) throw_corrupt(fmt::format("a placement that is {}", pickle::describe(value)));
   if (instance->type == "Replicate") return {};
   if (instance->type != "Shard" && instance->type != "_StridedShard") {
     throw Error(
@@ -143,16 +145,16 @@ Placement placement_of(const Value& value, std::size_t dims) {
         fmt::format("it is placed as {} over the ranks, which accel cannot put together", instance->type))
         .hint("redistribute it to shards or replicas before saving");
   }
-  if (instance->state == nullptr) reject("a placement without a dimension");
+  if (instance->state == nullptr) throw_corrupt("a placement without a dimension");
   Placement placement;
-  placement.dim = int_of(require(*instance->state, "dim", "its placement"), "the dimension of a placement");
+  placement.dim = count_of(require(*instance->state, "dim", "its placement"), "the dimension of a placement");
   if (static_cast<std::size_t>(placement.dim) >= dims)
-    reject(fmt::format("it is cut in dimension {}", placement.dim));
+    throw_corrupt(fmt::format("it is cut in dimension {}", placement.dim));
   if (instance->type == "_StridedShard") {
     placement.split_factor =
-        int_of(require(*instance->state, "split_factor", "its placement"), "a split factor");
+        count_of(require(*instance->state, "split_factor", "its placement"), "a split factor");
     if (placement.split_factor < 1 || placement.split_factor > kMostRanks)
-      reject(fmt::format("a split factor of {}", placement.split_factor));
+      throw_corrupt(fmt::format("a split factor of {}", placement.split_factor));
   }
   return placement;
 }
@@ -195,7 +197,7 @@ Runs chunk_of(const Runs& runs, std::int64_t count, std::int64_t index) {
 Runs shard_of(const Runs& runs, const Placement& placement, std::int64_t count, std::int64_t index) {
   if (placement.split_factor == 1) return chunk_of(runs, count, index);
   if (checked_mul(placement.split_factor, static_cast<std::int64_t>(runs.size())) > kMostSteps)
-    reject(fmt::format("a split factor of {} of what is cut already", placement.split_factor));
+    throw_corrupt(fmt::format("a split factor of {} of what is cut already", placement.split_factor));
   Runs shard;
   for (std::int64_t part = 0; part < placement.split_factor; ++part) {
     const Runs piece = chunk_of(chunk_of(runs, placement.split_factor, part), count, index);
@@ -221,17 +223,17 @@ std::optional<DTensor> dtensor_of(const Value& value) {
 
   DTensor tensor;
   std::optional<TorchTensor> local = torch_tensor_of(require(*state, "_local_tensor", "a DTensor"));
-  if (!local) reject("a DTensor without a local tensor");
+  if (!local) throw_corrupt("a DTensor without a local tensor");
   tensor.local = std::move(*local);
   const Pairs& spec = *require_instance(require(*state, "_spec", "a DTensor"), "its spec").state;
   const std::optional<Instance> meta = instance_of(require(spec, "tensor_meta", "its spec"));
-  if (!meta || meta->args->empty()) reject("its spec has no shape");
+  if (!meta || meta->args->empty()) throw_corrupt("its spec has no shape");
   tensor.shape = dims_of(meta->args->front());
   (void)checked_nbytes(tensor.shape, item_bytes(tensor.local.dtype));
   read_mesh(require(spec, "mesh", "its spec"), tensor);
   const Values* placements = pickle::sequence_of(require(spec, "placements", "its spec"));
   if (placements == nullptr || placements->size() != tensor.mesh.size())
-    reject(fmt::format("its placements do not fit a mesh of {} dimensions", tensor.mesh.size()));
+    throw_corrupt(fmt::format("its placements do not fit a mesh of {} dimensions", tensor.mesh.size()));
   for (const Value& placement : *placements) {
     tensor.placements.push_back(placement_of(placement, tensor.shape.size()));
   }
@@ -255,11 +257,11 @@ std::vector<LocalPart> parts_of(const DTensor& tensor) {
     count = checked_mul(count, along.size());
   }
   if (expected != tensor.local.shape) {
-    reject(fmt::format("its part on this rank is {}, but its placement says {}",
-                       to_string(tensor.local.shape), to_string(expected)));
+    throw_corrupt(fmt::format("its part on this rank is {}, but its placement says {}",
+                              to_string(tensor.local.shape), to_string(expected)));
   }
   if (checked_numel(expected) == 0) return {};
-  if (count > kMostParts) reject(fmt::format("it is cut into {} parts", count));
+  if (count > kMostParts) throw_corrupt(fmt::format("it is cut into {} parts", count));
 
   std::vector<LocalPart> parts{{}};
   for (const Runs& along : runs) {

@@ -148,10 +148,10 @@ class Reader {
   std::unordered_map<std::uint32_t, std::size_t> tensors_;
 };
 
-class Walker {
+class ModuleWalker {
  public:
-  Walker(const ScriptModules& model,
-         const std::function<void(const std::string&, const ScriptModule&)>& visit)
+  ModuleWalker(const ScriptModules& model,
+               const std::function<void(const std::string&, const ScriptModule&)>& visit)
       : model_(model), visit_(visit) {}
 
   void walk(std::size_t index, std::size_t depth) {
@@ -200,7 +200,7 @@ ScriptModules read_script_modules(const TorchFile& archive) { return Reader(arch
 
 void for_each_module(const ScriptModules& model,
                      const std::function<void(const std::string& path, const ScriptModule& module)>& visit) {
-  Walker(model, visit).walk(0, 0);
+  ModuleWalker(model, visit).walk(0, 0);
 }
 
 }  // namespace accel::ckpt

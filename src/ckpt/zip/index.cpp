@@ -28,8 +28,6 @@ constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
 constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that honour it find the record empty.
 
-[[noreturn]] void reject(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
-
 struct Directory {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -55,12 +53,13 @@ Directory read_zip64_end(const FileWindow& window, std::uint64_t end_at, Directo
   if (get_uint(locator, 0, 4) != zip::kZip64Locator) return directory;
   const std::uint64_t at = get_uint(locator, 8, 8);
   const auto end64 = window.read(at, zip::kZip64EndBytes);
-  if (get_uint(end64, 0, 4) != zip::kZip64End) reject("the zip64 end record is not where the archive says");
+  if (get_uint(end64, 0, 4) != zip::kZip64End)
+    throw_corrupt("the zip64 end record is not where the archive says");
   return {get_uint(end64, 48, 8), get_uint(end64, 40, 8), get_uint(end64, 32, 8)};
 }
 
 Directory find_directory(const FileWindow& window) {
-  if (window.size() < zip::kEndBytes) reject("too short for a zip archive");
+  if (window.size() < zip::kEndBytes) throw_corrupt("too short for a zip archive");
   std::optional<std::uint64_t> end_at = find_end(window, kBlockBytes);
   if (!end_at) end_at = find_end(window, zip::kEndBytes + zip::kMax16);
   if (!end_at) {
@@ -70,12 +69,13 @@ Directory find_directory(const FileWindow& window) {
   const auto end = window.read(*end_at, zip::kEndBytes);
   const Directory small{get_uint(end, 16, 4), get_uint(end, 12, 4), get_uint(end, 10, 2)};
   if (get_uint(end, 4, 2) != 0 && get_uint(end, 4, 2) != zip::kMax16)
-    reject("the archive is split over several files");
+    throw_corrupt("the archive is split over several files");
   const Directory directory = read_zip64_end(window, *end_at, small);
   if (checked_add(directory.offset, directory.bytes) > *end_at)
-    reject("the directory reaches beyond the archive");
+    throw_corrupt("the directory reaches beyond the archive");
   if (directory.entries > directory.bytes / zip::kDirectoryHeaderBytes) {
-    reject(fmt::format("a directory of {} bytes cannot hold {} records", directory.bytes, directory.entries));
+    throw_corrupt(
+        fmt::format("a directory of {} bytes cannot hold {} records", directory.bytes, directory.entries));
   }
   return directory;
 }
@@ -87,12 +87,14 @@ void apply_zip64(std::span<const std::byte> extra, ZipEntry& entry) {
     const std::uint64_t id = get_uint(extra, at, 2);
     const std::uint64_t bytes = get_uint(extra, at + 2, 2);
     at += 4;
-    if (bytes > extra.size() - at) reject(fmt::format("record '{}' has a broken extra field", entry.name));
+    if (bytes > extra.size() - at)
+      throw_corrupt(fmt::format("record '{}' has a broken extra field", entry.name));
     if (id == zip::kZip64Extra) {
       std::size_t field = at;
       for (std::uint64_t* value : {&entry.size, &entry.stored_size, &entry.header_offset}) {
         if (*value != zip::kMax32) continue;
-        if (field + 8 > at + bytes) reject(fmt::format("record '{}' has a short zip64 field", entry.name));
+        if (field + 8 > at + bytes)
+          throw_corrupt(fmt::format("record '{}' has a short zip64 field", entry.name));
         *value = get_uint(extra, field, 8);
         field += 8;
       }
@@ -136,7 +138,8 @@ void FileWindow::fetch(std::uint64_t at, std::span<std::byte> out) const {
 
 std::vector<std::byte> FileWindow::read(std::uint64_t at, std::uint64_t count) const {
   const std::uint64_t end = checked_add(at, count);
-  if (end > length_) reject(fmt::format("bytes {} to {} are needed of an archive of {}", at, end, length_));
+  if (end > length_)
+    throw_corrupt(fmt::format("bytes {} to {} are needed of an archive of {}", at, end, length_));
   std::vector<std::byte> bytes(count);
   if (count == 0) return bytes;
   const std::uint64_t tail_at = length_ - tail_.size();
@@ -161,14 +164,14 @@ ZipIndex::ZipIndex(const FileWindow& window) {
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
     check_interrupted();
     if (bytes.size() - at < zip::kDirectoryHeaderBytes || get_uint(bytes, at, 4) != zip::kDirectoryHeader) {
-      reject(fmt::format("record {} of the directory is broken", i));
+      throw_corrupt(fmt::format("record {} of the directory is broken", i));
     }
     const std::uint64_t name_bytes = get_uint(bytes, at + 28, 2);
     const std::uint64_t extra_bytes = get_uint(bytes, at + 30, 2);
     const std::uint64_t comment_bytes = get_uint(bytes, at + 32, 2);
     const std::uint64_t begin = at + zip::kDirectoryHeaderBytes;
     if (name_bytes + extra_bytes + comment_bytes > bytes.size() - begin) {
-      reject(fmt::format("record {} of the directory reaches beyond its end", i));
+      throw_corrupt(fmt::format("record {} of the directory reaches beyond its end", i));
     }
     ZipEntry entry;
     entry.name.assign(reinterpret_cast<const char*>(bytes.data()) + begin, name_bytes);
@@ -178,18 +181,18 @@ ZipIndex::ZipIndex(const FileWindow& window) {
     entry.size = get_uint(bytes, at + 24, 4);
     entry.header_offset = get_uint(bytes, at + 42, 4);
     apply_zip64(all.subspan(begin + name_bytes, extra_bytes), entry);
-    if (get_uint(bytes, at + 34, 2) != 0) reject("the archive is split over several files");
+    if (get_uint(bytes, at + 34, 2) != 0) throw_corrupt("the archive is split over several files");
     const std::uint64_t flags = get_uint(bytes, at + 8, 2);
-    if ((flags & kEncrypted) != 0) reject(fmt::format("record '{}' is encrypted", entry.name));
+    if ((flags & kEncrypted) != 0) throw_corrupt(fmt::format("record '{}' is encrypted", entry.name));
     if ((flags & ~zip::kKnownFlags) != 0)
-      reject(fmt::format("record '{}' has flags {:#x}", entry.name, flags));
+      throw_corrupt(fmt::format("record '{}' has flags {:#x}", entry.name, flags));
     if ((get_uint(bytes, at + 38, 4) & kDirectoryAttribute) != 0 && !entry.name.ends_with('/')) {
-      reject(fmt::format("record '{}' is marked as a directory", entry.name));
+      throw_corrupt(fmt::format("record '{}' is marked as a directory", entry.name));
     }
     // A record must end before the directory begins, so that data_offset_of cannot be led beyond it.
     const std::uint64_t least = checked_add<std::uint64_t>(zip::kLocalHeaderBytes, entry.stored_size);
     if (checked_add(entry.header_offset, least) > directory.offset) {
-      reject(fmt::format("record '{}' reaches into the directory", entry.name));
+      throw_corrupt(fmt::format("record '{}' reaches into the directory", entry.name));
     }
     entries_.push_back(std::move(entry));
     at = begin + name_bytes + extra_bytes + comment_bytes;
@@ -204,7 +207,7 @@ ZipIndex::ZipIndex(const FileWindow& window) {
   const auto twice = std::adjacent_find(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
     return name_of(a) == name_of(b);
   });
-  if (twice != by_name_.end()) reject(fmt::format("record '{}' comes twice", name_of(*twice)));
+  if (twice != by_name_.end()) throw_corrupt(fmt::format("record '{}' comes twice", name_of(*twice)));
   for (const ZipEntry& entry : entries_) {
     check_interrupted();
     const std::string root = entry.name.substr(0, entry.name.find('/'));
@@ -230,11 +233,11 @@ namespace {
 std::uint64_t stored_offset_of(const FileWindow& window, const ZipEntry& entry) {
   const auto header = window.read(entry.header_offset, zip::kLocalHeaderBytes);
   if (get_uint(header, 0, 4) != zip::kLocalHeader)
-    reject(fmt::format("record '{}' has no local header", entry.name));
+    throw_corrupt(fmt::format("record '{}' has no local header", entry.name));
   const std::uint64_t data =
       entry.header_offset + zip::kLocalHeaderBytes + get_uint(header, 26, 2) + get_uint(header, 28, 2);
   if (checked_add(data, entry.stored_size) > window.size()) {
-    reject(fmt::format("record '{}' reaches beyond the archive", entry.name));
+    throw_corrupt(fmt::format("record '{}' reaches beyond the archive", entry.name));
   }
   return data;
 }
@@ -244,7 +247,8 @@ std::uint64_t stored_offset_of(const FileWindow& window, const ZipEntry& entry) 
 std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry& entry) {
   // Deflate makes nothing more than about a thousand times smaller.
   if (entry.size / kMostInflation > packed.size())
-    reject(fmt::format("record '{}' has {} bytes packed in {}", entry.name, entry.size, packed.size()));
+    throw_corrupt(
+        fmt::format("record '{}' has {} bytes packed in {}", entry.name, entry.size, packed.size()));
   struct Free {
     void operator()(libdeflate_decompressor* d) const { libdeflate_free_decompressor(d); }
   };
@@ -254,13 +258,13 @@ std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry
   // libdeflate gets no place for the size: then any other number of bytes is an error.
   const auto result = libdeflate_deflate_decompress(decompressor.get(), packed.data(), packed.size(),
                                                     data.data(), data.size(), nullptr);
-  if (result != LIBDEFLATE_SUCCESS) reject(fmt::format("record '{}' cannot be unpacked", entry.name));
+  if (result != LIBDEFLATE_SUCCESS) throw_corrupt(fmt::format("record '{}' cannot be unpacked", entry.name));
   return data;
 }
 
 std::uint64_t data_offset_of(const FileWindow& window, const ZipEntry& entry) {
   if (entry.method != 0 || entry.size != entry.stored_size) {
-    reject(fmt::format("record '{}' is compressed; torch stores its data as it is", entry.name));
+    throw_corrupt(fmt::format("record '{}' is compressed; torch stores its data as it is", entry.name));
   }
   return stored_offset_of(window, entry);
 }
@@ -269,8 +273,8 @@ std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& ent
                                    std::uint64_t limit_bytes) {
   check_metadata_bytes(fmt::format("record '{}'", entry.name), entry.size);
   if (entry.size > limit_bytes) {
-    reject(fmt::format("record '{}' has {} bytes, at most {} are expected", entry.name, entry.size,
-                       limit_bytes));
+    throw_corrupt(fmt::format("record '{}' has {} bytes, at most {} are expected", entry.name, entry.size,
+                              limit_bytes));
   }
   std::vector<std::byte> data;
   if (entry.method == zip::kDeflated) {
@@ -280,7 +284,8 @@ std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& ent
   }
   const std::uint32_t crc = crc32(data);
   if (crc != entry.crc32) {
-    reject(fmt::format("record '{}' has CRC {:08x}, the archive says {:08x}", entry.name, crc, entry.crc32));
+    throw_corrupt(
+        fmt::format("record '{}' has CRC {:08x}, the archive says {:08x}", entry.name, crc, entry.crc32));
   }
   return data;
 }

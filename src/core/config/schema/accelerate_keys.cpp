@@ -3,33 +3,33 @@
 namespace accel::core {
 namespace {
 
-constexpr std::string_view kNothing;
-constexpr auto kLauncher = Reader::kLauncher;
-
-constexpr Field kFields[] = {
+constexpr Field kAccelerateFields[] = {
     {.path = "compute_environment",
      .choices = "LOCAL_MACHINE|AMAZON_SAGEMAKER",
      .built = "LOCAL_MACHINE",
-     .reader = kLauncher,
+     .reader = Reader::kLauncher,
      .system = "SageMaker"},
     {.path = "distributed_type",
      .choices =
          "NO|MULTI_CPU|MULTI_GPU|FSDP|DEEPSPEED|MEGATRON_LM|XLA|MULTI_XPU|MULTI_NPU|MULTI_MLU|MULTI_SDAA|"
          "MULTI_MUSA|MULTI_HPU|MULTI_NEURON|DATA_PARALLEL|MODEL_PARALLEL",
      .built = "NO|MULTI_CPU|MULTI_GPU|FSDP",
-     .reader = kLauncher,
+     .reader = Reader::kLauncher,
      .system = "another training system or device"},
     {.path = "mixed_precision", .choices = "no|fp16|bf16|fp8", .built = "no|fp16|bf16"},
     {.path = "fp16", .type = Type::kBool},
-    {.path = "use_cpu", .type = Type::kBool, .reader = kLauncher},
+    {.path = "use_cpu", .type = Type::kBool, .reader = Reader::kLauncher},
     {.path = "debug", .type = Type::kBool},
-    {.path = "num_processes", .type = Type::kInt, .reader = kLauncher, .min = -1},
-    {.path = "machine_rank", .type = Type::kInt, .built = "0", .reader = kLauncher, .min = 0},
-    {.path = "num_machines", .type = Type::kInt, .built = "1", .reader = kLauncher, .min = 1},
-    {.path = "gpu_ids", .type = Type::kStrings, .reader = kLauncher},
-    {.path = "main_process_ip", .reader = kLauncher},
-    {.path = "main_process_port", .type = Type::kInt, .reader = kLauncher, .min = 0, .below = 65536},
-    {.path = "rdzv_backend", .choices = "static|c10d|etcd|etcd-v2", .built = "static", .reader = kLauncher},
+    {.path = "num_processes", .type = Type::kInt, .reader = Reader::kLauncher, .min = -1},
+    {.path = "machine_rank", .type = Type::kInt, .built = "0", .reader = Reader::kLauncher, .min = 0},
+    {.path = "num_machines", .type = Type::kInt, .built = "1", .reader = Reader::kLauncher, .min = 1},
+    {.path = "gpu_ids", .type = Type::kStrings, .reader = Reader::kLauncher},
+    {.path = "main_process_ip", .reader = Reader::kLauncher},
+    {.path = "main_process_port", .type = Type::kInt, .reader = Reader::kLauncher, .min = 0, .below = 65536},
+    {.path = "rdzv_backend",
+     .choices = "static|c10d|etcd|etcd-v2",
+     .built = "static",
+     .reader = Reader::kLauncher},
     {.path = "same_network", .type = Type::kBool},
     {.path = "main_training_function"},
     {.path = "enable_cpu_affinity", .type = Type::kBool, .built = "false"},
@@ -67,19 +67,23 @@ constexpr Field kFields[] = {
     {.path = "parallelism_config.sp_attn_implementation"},
 
     // These are keys of accel alone.
-    {.path = "launch.max_restarts", .type = Type::kInt, .built = "0", .reader = kLauncher, .min = 0},
-    {.path = "launch.monitor_interval", .type = Type::kNumber, .reader = kLauncher, .above = 0},
-    {.path = "launch.grace_period", .type = Type::kNumber, .reader = kLauncher, .min = 0, .max = 1e9},
+    {.path = "launch.max_restarts", .type = Type::kInt, .built = "0", .reader = Reader::kLauncher, .min = 0},
+    {.path = "launch.monitor_interval", .type = Type::kNumber, .reader = Reader::kLauncher, .above = 0},
+    {.path = "launch.grace_period", .type = Type::kNumber, .reader = Reader::kLauncher, .min = 0, .max = 1e9},
     {.path = "launch.collective_timeout", .type = Type::kNumber, .min = 1, .max = 1e6},
-    {.path = "launch.log_dir", .reader = kLauncher},
-    {.path = "launch.tee", .type = Type::kScalar, .built = "0", .reader = kLauncher},
-    {.path = "launch.hang_timeout", .type = Type::kNumber, .built = kNothing, .reader = kLauncher, .min = 0},
+    {.path = "launch.log_dir", .reader = Reader::kLauncher},
+    {.path = "launch.tee", .type = Type::kScalar, .built = "0", .reader = Reader::kLauncher},
+    {.path = "launch.hang_timeout",
+     .type = Type::kNumber,
+     .built = kNothing,
+     .reader = Reader::kLauncher,
+     .min = 0},
     {.path = "launch.backend", .choices = "auto|nccl|gloo|shm"},
     {.path = "launch.worker"},
 };
 
 }  // namespace
 
-std::span<const Field> accelerate_fields() { return kFields; }
+std::span<const Field> accelerate_fields() { return kAccelerateFields; }
 
 }  // namespace accel::core

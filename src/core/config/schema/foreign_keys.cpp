@@ -3,40 +3,38 @@
 namespace accel::core {
 namespace {
 
-constexpr auto kLauncher = Reader::kLauncher;
-
 // The keys are known by name, so that a typo among them is found. A value is checked only if it alone asks
 // for its system.
-constexpr Field kFields[] = {
+constexpr Field kForeignFields[] = {
     {.path = "tpu_use_cluster",
      .type = Type::kBool,
      .built = "false",
-     .reader = kLauncher,
+     .reader = Reader::kLauncher,
      .system = "TPU pods"},
     {.path = "tpu_use_sudo",
      .type = Type::kBool,
      .built = "false",
-     .reader = kLauncher,
+     .reader = Reader::kLauncher,
      .system = "TPU pods"},
     {.path = "dynamo_backend",
      .type = Type::kScalar,
      .built = "NO|no|false",
-     .reader = kLauncher,
+     .reader = Reader::kLauncher,
      .system = "Python's torch.compile"},
     {.path = "dynamo_config.backend",
      .type = Type::kScalar,
      .built = "NO|no|false",
-     .reader = kLauncher,
+     .reader = Reader::kLauncher,
      .system = "Python's torch.compile"},
     {.path = "dynamo_config.mode", .type = Type::kAny},
     {.path = "dynamo_config.use_fullgraph", .type = Type::kAny},
     {.path = "dynamo_config.use_dynamic", .type = Type::kAny},
     {.path = "dynamo_config.use_regional_compilation", .type = Type::kAny},
-    {.path = "mpirun_config.mpirun_hostfile", .built = "", .reader = kLauncher, .system = "mpirun"},
+    {.path = "mpirun_config.mpirun_hostfile", .built = "", .reader = Reader::kLauncher, .system = "mpirun"},
     {.path = "mpirun_config.mpirun_ccl",
      .type = Type::kScalar,
      .built = "0",
-     .reader = kLauncher,
+     .reader = Reader::kLauncher,
      .system = "mpirun"},
     {.path = "tpu_name", .type = Type::kAny},
     {.path = "tpu_zone", .type = Type::kAny},
@@ -125,6 +123,6 @@ constexpr Field kFields[] = {
 
 }  // namespace
 
-std::span<const Field> foreign_fields() { return kFields; }
+std::span<const Field> foreign_fields() { return kForeignFields; }
 
 }  // namespace accel::core

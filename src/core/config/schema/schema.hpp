@@ -25,6 +25,8 @@ enum class Type {
 enum class Reader { kLauncher, kEngine };
 
 inline constexpr std::string_view kEverything = "*";
+/// No value is supported yet.
+inline constexpr std::string_view kNothing;
 
 /// One key of the configuration. Parsing, checking and "did you mean" use the tables of these and nothing
 /// else.

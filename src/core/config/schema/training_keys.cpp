@@ -6,9 +6,7 @@
 namespace accel::core {
 namespace {
 
-constexpr std::string_view kNothing;
-
-constexpr Field kFields[] = {
+constexpr Field kTrainingFields[] = {
     {.path = "training.model.path"},
     {.path = "training.model.weights"},
     {.path = "training.model.broadcast_from_rank0", .type = Type::kBool},
@@ -108,6 +106,6 @@ constexpr Field kFields[] = {
 
 }  // namespace
 
-std::span<const Field> training_fields() { return kFields; }
+std::span<const Field> training_fields() { return kTrainingFields; }
 
 }  // namespace accel::core
