@@ -31,17 +31,9 @@ namespace fs = std::filesystem;
 
 // R of "__R_0.distcp".
 std::optional<int> rank_of(const std::string& name) {
-  constexpr std::string_view kStart = "__";
-  constexpr std::string_view kEnd = "_0.distcp";
-  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() <= kStart.size() + kEnd.size()) {
-    return std::nullopt;
-  }
   int rank = -1;
-  const char* const end = name.data() + name.size() - kEnd.size();
-  const auto [rest, error] = std::from_chars(name.data() + kStart.size(), end, rank);
-  if (error != std::errc{} || rest != end || rank < 0 || fmt::format("__{}_0.distcp", rank) != name) {
-    return std::nullopt;
-  }
+  if (name.starts_with("__")) (void)std::from_chars(name.data() + 2, name.data() + name.size(), rank);
+  if (rank < 0 || fmt::format("__{}_0.distcp", rank) != name) return std::nullopt;
   return rank;
 }
 
@@ -138,8 +130,8 @@ class Scanner {
     const std::optional<std::uint64_t> size = item_record_bytes(bytes);
     if (!size) {
       report(FindingKind::kBroken, name, "", at, file.size(),
-             at == 0 ? "does not begin with an item record; only what accel wrote has them"
-                     : "no item record stands here, so what follows is unknown");
+             at == 0 ? "does not begin with an item record; only accel writes them"
+                     : "there is no item record here, so what follows is unknown");
       return std::nullopt;
     }
     if (*size > left) {
@@ -167,11 +159,12 @@ class Scanner {
       reject(fmt::format("the item record is of rank {}: the file was renamed", record.rank));
     }
     if (record.index != plan.items.size()) {
-      reject(fmt::format("the item record is of item {}, that of item {} should stand here", record.index,
+      reject(fmt::format("the item record is of item {}, item {} is expected here", record.index,
                          plan.items.size()));
     }
     if (record.offset != round_up(end, kDcpAlignment)) {
-      reject(fmt::format("the item record says that its item is at byte {}, not behind it", record.offset));
+      reject(fmt::format("the item record puts its item at byte {}, not right behind the record",
+                         record.offset));
     }
     if (checked_add(record.offset, record.length) > file_bytes) {
       reject(fmt::format("item '{}' ends at byte {}, the file at byte {}", fqn_of(record.path),
@@ -253,7 +246,7 @@ class Scanner {
           item->item.path == items.front()->item.path && (chunk == nullptr) == (first == nullptr) &&
           (chunk == nullptr || (chunk->dtype == first->dtype && chunk->shape == first->shape));
       if (!agrees || (chunk == nullptr && items.size() > 1)) {
-        report(FindingKind::kMismatch, "", fqn, 0, 0, "two files have it, and do not agree about it");
+        report(FindingKind::kMismatch, "", fqn, 0, 0, "two files have it and contradict each other");
         return;
       }
       if (chunk != nullptr) boxes.push_back(chunk->box);
@@ -280,14 +273,14 @@ RepairScan scan_for_repair(const fs::path& directory, const RepairOptions& optio
 
 std::vector<fs::path> find_repairable(const fs::path& path, bool force) {
   if (!fs::is_directory(path)) {
-    throw Error(ErrorKind::kMissing, fs::exists(path) ? fmt::format("'{}' is no directory", path.string())
+    throw Error(ErrorKind::kMissing, fs::exists(path) ? fmt::format("'{}' is not a directory", path.string())
                                                       : fmt::format("'{}' is not there", path.string()));
   }
   std::vector<fs::path> found;
   find_data(path, kSearchDepth, found);
   if (found.empty()) {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' has no data files (*.distcp)", path.string()))
-        .hint("a save that has not finished (*.incomplete) is looked into only if it is named itself");
+        .hint("a save that has not finished (*.incomplete) is searched only if it is named itself");
   }
   if (!force) std::erase_if(found, has_sound_metadata);
   if (const auto damaged = list_checkpoints(path).damaged; found.empty() && !damaged.empty()) {
@@ -300,7 +293,7 @@ std::vector<fs::path> find_repairable(const fs::path& path, bool force) {
   if (found.empty()) {
     throw Error(ErrorKind::kFailure,
                 fmt::format("'{}' needs no repair: its .metadata can be read", path.string()))
-        .hint("--force writes it anew all the same; 'accel verify' checks everything");
+        .hint("--force writes it anew anyway; 'accel verify' checks everything");
   }
   return found;
 }
