@@ -15,8 +15,10 @@ namespace accel::core {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 pid_t fork_child(const std::function<void()>& work) {
   const pid_t pid = ::fork();
