@@ -11,8 +11,8 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-/// A language model with a convolution in front: its parameters are tied, of a batch norm, of a bias, a table
-/// of positions.
+/// A language model that begins with a convolution. Among its parameters are a tied one, those of a batch
+/// norm, a bias and a table of positions.
 ModelStructure model() {
   ModelStructure model;
   model.modules = {{"", "GPT"},
@@ -40,7 +40,7 @@ core::PrecisionConfig version_1() {
           .autocast_dtype = "float16"};
 }
 
-/// Elements of all copies of the model, in one unit.
+/// Elements of autocast's copies of all parameters of the model, as one unit.
 std::uint64_t copied(const ModelStructure& model, const core::PrecisionConfig& precision, int ranks = 1) {
   const Footprint result = footprint_of(model, plan_units(model, {}),
                                         {.world_size = ranks,
@@ -85,7 +85,7 @@ TEST(AutocastCopiesTest, NoneOfWhatHasTheDtypeAlready) {
   half.parameters[4].requires_grad = false;
   EXPECT_EQ(copied(half, autocast()), 48U + 32 + 4);
   EXPECT_EQ(copied(half, autocast("bfloat16")), 48U + 32 + 16 + 4);
-  half.parameters[4].dtype = "float64";  // Which autocast leaves.
+  half.parameters[4].dtype = "float64";  // Autocast does not cast float64.
   EXPECT_EQ(copied(half, autocast()), 48U + 32 + 4);
 }
 

@@ -43,7 +43,7 @@ TEST(BufferPlanTest, ParametersAreInLayoutOrderThoseThatDecayFirst) {
 
 TEST(BufferPlanTest, BytesAreThoseOfWholeAndShardWithPadding) {
   const auto buffers = plan_buffers(mixed(), kAll, {}, {1, 2});
-  // 3 elements, 13 of padding, 20; shards in multiples of 16.
+  // 3 elements, 13 of padding, 20 elements; shards are multiples of 16.
   EXPECT_EQ(buffers[0].shard_bytes(), 32U * 4);
   EXPECT_EQ(buffers[0].bytes(), 64U * 4);
   EXPECT_EQ(buffers[1].shard_bytes(), 32U * 2);

@@ -41,7 +41,7 @@ TEST(FlatLayoutTest, APieceMayStraddleRanks) {
 
 TEST(FlatLayoutTest, RanksWithTheSameShardWriteAPortionOfItEach) {
   const FlatLayout layout = make_flat_layout({spec("w", {100})}, 4, {2, 2});
-  // As over four ranks, two neighbours together.
+  // As over four ranks, with two neighbours together.
   ASSERT_EQ(layout.shard_numel, 64);
   const auto pieces = portion_pieces(layout, {1, 0});
   ASSERT_EQ(pieces.size(), 1u);

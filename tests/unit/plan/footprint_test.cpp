@@ -62,19 +62,21 @@ TEST(FootprintTest, OneRankSharesItsShardAndSendsNothing) {
 }
 
 TEST(FootprintTest, GradientsThatArriveComeOnTopOfThoseThatAreThere) {
-  // The root's come last, when the four others are reduced; its own, which is 64 of five times 64, is not.
+  // The root's gradients come last, when those of the four other units are reduced. Its own 64 bytes of five
+  // times 64 are not.
   EXPECT_EQ(footprint(gpt(), {.world_size = 2}).memory.arriving_gradient_bytes, 3U * 128 - 64);
   ModelStructure untied = gpt();
   untied.parameters[0].fqns.pop_back();
   EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 128U - 64);
-  // Of a tied one that is frozen there are none; blocks.0's, of 64, come when three others are reduced.
+  // A frozen tied parameter has no gradient. The 64 bytes of blocks.0 come when three other units are
+  // reduced.
   untied.parameters[0].requires_grad = false;
   EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 0U);
   const auto mixed = footprint(gpt(), {.world_size = 2, .precision = {"bfloat16", "float32"}});
   EXPECT_EQ(mixed.memory.arriving_gradient_bytes, 3U * 64 - 128);
 }
 
-TEST(FootprintTest, TrafficFollowsReshardingMicroStepsAndRecomputation) {
+TEST(FootprintTest, TrafficFollowsReshardingMicroBatchesAndRecomputation) {
   const auto gathers = [](FootprintOptions options) {
     options.world_size = 2;
     std::vector<std::uint64_t> counts;
@@ -82,7 +84,7 @@ TEST(FootprintTest, TrafficFollowsReshardingMicroStepsAndRecomputation) {
       counts.push_back(unit.gather_bytes / unit.shard_bytes);
     return counts;
   };
-  // Bottom-up: blocks.0, blocks.1.inner, blocks.1, blocks.10, the root.
+  // In the order blocks.0, blocks.1.inner, blocks.1, blocks.10, the root.
   using ::testing::ElementsAre;
   EXPECT_THAT(gathers({}), ElementsAre(2, 2, 2, 2, 1));
   EXPECT_THAT(gathers({.reshard_after_forward = false}), ElementsAre(1, 1, 1, 1, 1));
@@ -98,7 +100,7 @@ TEST(FootprintTest, ReplicasAverageTheirShards) {
   EXPECT_EQ(block.shard_bytes, 128U);
   EXPECT_EQ(block.gather_bytes, 2U * 128);
   EXPECT_EQ(block.reduce_bytes, 128U);
-  EXPECT_EQ(block.average_bytes, 128U);  // Twice one of two parts.
+  EXPECT_EQ(block.average_bytes, 128U);  // An all-reduce sends one of two parts twice.
   EXPECT_EQ(four.average_bytes, 5U * 128);
   EXPECT_EQ(footprint(gpt(), {.world_size = 2}).average_bytes, 0U);
   const Footprint alone = footprint(gpt(), {.world_size = 2, .replicas = 2});
@@ -114,26 +116,28 @@ TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
     options.reshard_size = 2;
     return footprint(gpt(), options).units[0].gather_bytes;
   };
-  // 256 bytes: three quarters over all four ranks, half over two.
+  // Of 256 bytes a rank sends three quarters over all four ranks and half over two.
   EXPECT_EQ(gathers({}), 192U + 128);
   EXPECT_EQ(gathers({.micro_batches = 3}), 3 * (192U + 128));
   EXPECT_EQ(gathers({.reshard_after_forward = false}), 192U);
   const Footprint four = footprint(gpt(), {.world_size = 4, .reshard_size = 2});
-  EXPECT_EQ(four.units.back().gather_bytes, 192U);  // The root stays.
+  EXPECT_EQ(four.units.back().gather_bytes, 192U);  // The root stays gathered.
   EXPECT_EQ(four.memory.group_shard_bytes, 4U * 128);
 }
 
 TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {
   const MemoryFootprint two = footprint(gpt(), {.world_size = 2, .stored_on_host = true}).memory;
   EXPECT_EQ(two.host_bytes, 5U * 64 * 4);  // The shard, its gradient and two moments.
-  EXPECT_EQ(two.copy_bytes, 4U * 64);  // Two gradients on their way through reduction, and two to the host.
+  EXPECT_EQ(two.copy_bytes,
+            4U * 64);  // Two gradients that are being reduced, and two that are copied to the host.
   EXPECT_EQ(two.unsharded_bytes, footprint(gpt(), {.world_size = 2}).memory.unsharded_bytes);
   EXPECT_EQ(two.arriving_gradient_bytes, 3U * 128);
   EXPECT_EQ(two.total_bytes, two.unsharded_bytes + two.copy_bytes + two.arriving_gradient_bytes);
   const MemoryFootprint four =
       footprint(gpt(), {.world_size = 4, .replicas = 2, .stored_on_host = true}).memory;
-  EXPECT_EQ(four.copy_bytes, 5U * 128);  // Of all units: room is for six.
-  // Nothing is shared with the shard any more: the root and two units, and the gradients of as many.
+  EXPECT_EQ(four.copy_bytes, 5U * 128);  // Of all units: up to six are allowed.
+  // The shard holds no unsharded tensors any more. The root and two units are unsharded, and as many
+  // gradients.
   const MemoryFootprint one = footprint(gpt(), {.stored_on_host = true}).memory;
   EXPECT_EQ(one.host_bytes, (4U * 16 + 32) * 4 * 4);
   EXPECT_EQ(one.copy_bytes, 0U);

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// Of the parameters only the block with a number of two digits, and the first tied one, are trained.
+/// Only the parameters of the block with two digits and the first tied parameter are trained.
 ModelStructure gpt() {
   ModelStructure model = fixtures::gpt();
   for (const std::size_t index : {1U, 2U, 3U}) model.parameters[index].requires_grad = false;
@@ -99,7 +99,7 @@ TEST(IgnoredModulesTest, TrainedOnesAreWholeWithTheirStateAndAveragedOverAllRank
   EXPECT_EQ(root.gradient_bytes, root.shard_bytes + 64);
   EXPECT_EQ(root.optimizer_bytes, 2 * root.gradient_bytes);
 
-  // They stay on the GPU.
+  // Replicated parameters are not offloaded.
   const Footprint plain = footprint(false);
   const Footprint offloaded = footprint(true);
   EXPECT_EQ(offloaded.memory.host_bytes + 3 * 64,
@@ -113,7 +113,7 @@ TEST(IgnoredModulesTest, AreNoUnits) {
   core::FsdpConfig by_size = blocks();
   by_size.auto_wrap_policy = core::WrapPolicy::kSize;
   by_size.min_num_params = 7;
-  // Version 2 counts what is ignored, version 1 does not.
+  // Version 2 counts replicated parameters, version 1 does not.
   EXPECT_THAT(wrapped_modules(model, by_size), ElementsAre("tokens", "blocks.0", "head"));
   by_size.version = 1;
   by_size.min_num_params = 8;

@@ -17,22 +17,22 @@ FlatLayout layout_of(std::vector<std::vector<std::int64_t>> shapes) {
   return make_flat_layout(std::move(parameters), 4, Mesh{2, 1});
 }
 
-// The rule of torch's _should_compress, on both sides of its edge.
+// The rule of torch's _should_compress, on both sides of its threshold.
 TEST(LowRankPlanTest, FactorsWhatGetsSmallerByEnough) {
   core::PowerSgdConfig config;
   const auto rank = [&](std::vector<std::int64_t> shape) {
     const LowRankPlan plan = plan_low_rank(layout_of({std::move(shape)}), config);
     return plan.matrices.empty() ? 0 : plan.matrices.front().rank;
   };
-  EXPECT_EQ(rank({4, 4}), 0);  // 16 elements, factors of 8.
-  EXPECT_EQ(rank({4, 5}), 1);  // 20 and 9.
+  EXPECT_EQ(rank({4, 4}), 0);  // 16 elements, and factors of 8.
+  EXPECT_EQ(rank({4, 5}), 1);  // 20 elements, and factors of 9.
   EXPECT_EQ(rank({100}), 0);
   EXPECT_EQ(rank({100, 100}), 1);
   EXPECT_EQ(rank({8, 2, 3, 3}), 1);  // [8, 18]
   EXPECT_EQ(rank({}), 0);
   EXPECT_EQ(rank({0, 3}), 0);
   config.matrix_approximation_rank = 30;
-  EXPECT_EQ(rank({100, 100}), 0);  // 10000 and 6000.
+  EXPECT_EQ(rank({100, 100}), 0);  // 10000 elements, and factors of 6000.
   config.min_compression_rate = 1.5;
   EXPECT_EQ(rank({100, 100}), 30);
   config.min_compression_rate = 0.25;

@@ -19,9 +19,10 @@ TEST(StepMemoryTest, ThreeUnitsAtOnceHoweverManyThereAre) {
     const StepMemory memory = memory_of_step(layers(count), {});
     EXPECT_EQ(memory.units, 3U);
     EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * kLayer);
-    // The root's, one that comes in, two on their way.
+    // The gradients of the root, those of the unit in backward, and two that are being reduced.
     EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
-    // When a unit is gathered while the one behind it is still there, two of its size are on their way.
+    // When a unit is gathered while the one after it is still unsharded, two gradients of its size are being
+    // reduced.
     EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 4 * kLayer);
   }
 }
@@ -33,7 +34,7 @@ TEST(StepMemoryTest, GatheredAheadStillThreeAtOnce) {
     EXPECT_EQ(memory.units, 3U);
     EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * kLayer);
     EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
-    // The next one is there while gradients of this one come in and two are on their way.
+    // The next unit is gathered while the gradients of this one come and two are being reduced.
     EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 5 * kLayer);
   }
 }
@@ -51,7 +52,8 @@ TEST(StepMemoryTest, WithoutReshardingAllAreThereAtTheEndOfForward) {
   EXPECT_EQ(memory.units, 9U);
   EXPECT_EQ(memory.parameter_bytes, kRoot + 8 * kLayer);
   EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
-  // The last unit's gradients come while all units are there; from then on one is freed for each that comes.
+  // The last unit's gradients come while all units are unsharded. From then on one unit is freed for each
+  // gradient.
   EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 9 * kLayer);
 }
 
@@ -86,7 +88,7 @@ TEST(StepMemoryTest, BlocksAreUsedAgainOnlyForBuffersOfTheirSize) {
   for (std::uint64_t bytes : {1U, 2U, 3U}) root.inner.push_back(unit_of(bytes));
   const StepMemory memory = memory_of_step(root, {});
   EXPECT_EQ(memory.parameter_bytes, kRoot + 2 + 3);
-  // Each for its parameters and its gradients.
+  // One block for the parameters and one for the gradients of each.
   EXPECT_EQ(memory.pool_bytes, 2 * (kRoot + 1 + 2 + 3));
 }
 
@@ -103,14 +105,14 @@ TEST(StepMemoryTest, GradientsInsideARecomputedUnitWaitForTheEnd) {
   const StepUnit root = unit_of(kRoot, {around});
   EXPECT_EQ(memory_of_step(root, {}).gradient_bytes, kRoot + 100 + 3 * kLayer);
   EXPECT_EQ(memory_of_step(root, {.recompute = true}).gradient_bytes, kRoot + 100 + 6 * kLayer);
-  // What runs again in backward is not kept in the first forward.
+  // The copies of recomputed units are not kept in forward.
   EXPECT_EQ(memory_of_step(root, {.reshard_after_forward = false}).units, 8U);
   const StepUnit two = unit_of(kRoot, {around, around});
   EXPECT_EQ(memory_of_step(two, {.reshard_after_forward = false}).units, 15U);
   EXPECT_EQ(memory_of_step(two, {.reshard_after_forward = false, .recompute = true}).units, 9U);
 }
 
-/// A layer that has a copy, and gradients on one rank.
+/// A layer that autocast copies, with gradients, on one rank.
 StepUnit layer_with_casts() {
   StepUnit layer;
   layer.shard_gradient_bytes = 4 * kLayer;
@@ -126,8 +128,8 @@ StepUnit layers_with_casts(std::size_t count) {
 }
 
 TEST(StepMemoryTest, CastsGoAsGradientsCome) {
-  // At the end are all gradients and one copy; before, two bytes of copies have gone for each four of
-  // gradients.
+  // At the end there are all gradients and one copy. Until then two bytes of copies are freed for each four
+  // bytes of gradients.
   EXPECT_EQ(memory_of_step(layers_with_casts(8), {.one_shard = true}).cast_bytes, 2 * kLayer);
   EXPECT_EQ(memory_of_step(layers_with_casts(8), {.one_shard = true}).arriving_bytes, 4 * kLayer);
 }
@@ -143,7 +145,7 @@ TEST(StepMemoryTest, CastsAreOnTopOfGradientsThatAreThereBefore) {
 TEST(StepMemoryTest, CastsOfWhatRunsAgainAreOfOneUnitAtOnce) {
   const StepOptions options{.one_shard = true, .keeps_blocks = true, .recompute = true};
   EXPECT_EQ(memory_of_step(layers_with_casts(8), options).cast_bytes, 2 * kLayer);
-  // Inside a unit that runs again those of all inside it are there, but of the ones that run again
+  // During a recomputation the copies of all units inside exist, except those of units that are recomputed
   // themselves.
   StepUnit outer = layer_with_casts();
   outer.inner.assign(3, layer_with_casts());

@@ -30,7 +30,7 @@ std::string text_of(const ModelStructure& model) {
 
 class ArchiveModelTest : public ::testing::Test {
  protected:
-  /// The structure as both read it; they must agree.
+  /// The structure that both readers give. They must agree.
   std::string structure(Module& root, const std::unordered_set<std::string>& units) {
     const std::string path = (dir_ / "net.pt").string();
     root.save(path, {{"accel.json", "{}"}});
@@ -116,7 +116,7 @@ def other(self, x):
   EXPECT_NE(text.find("second.peeked 2x float32 trained\n"), std::string::npos) << text;
   EXPECT_EQ(structure(root, {}).find("cross_unit"), std::string::npos);
   EXPECT_EQ(structure(root, {"first.inner", "second.inner", ""}).find("cross_unit"), std::string::npos);
-  // A module of the same class that is no unit has no boundary.
+  // A module of the same class that is not a unit has no boundary.
   const std::string one = structure(root, {"second"});
   EXPECT_NE(one.find("first.peeked 2x float32 trained\n"), std::string::npos) << one;
   EXPECT_NE(one.find("second.joined 2x float32 trained cross_unit"), std::string::npos) << one;

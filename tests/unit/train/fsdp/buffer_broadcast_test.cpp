@@ -12,7 +12,7 @@ namespace {
 
 using torch::jit::Module;
 
-/// Buffers of two dtypes, one in a module inside; all of them `value`.
+/// A module with buffers of two dtypes, one in a submodule, which are all `value`.
 Module net(double value) {
   Module inner("Inner");
   inner.register_buffer("mean", at::full({3, 2}, value));
@@ -44,7 +44,7 @@ TEST(BufferBroadcastTest, RankZerosAreEverybodysBeforeTheFirstForwardAndBehindAS
     EXPECT_TRUE(all_are(module, 10));
     EXPECT_TRUE(module.attr("weight").toTensor().eq(own).all().item<bool>());
 
-    // Behind a micro-batch, or an evaluation, each rank has its own.
+    // After a micro-batch without reduction, or an evaluation, each rank keeps its own buffers.
     broadcast.after_forward(/*reduces=*/false);
     fill(module, own + 10);
     broadcast.before_forward();

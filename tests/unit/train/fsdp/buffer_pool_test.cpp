@@ -35,7 +35,7 @@ TEST(BufferPoolTest, PoisonIsNaNInEveryType) {
       tensor.fill_(1);
       data = static_cast<const float*>(tensor.data_ptr());
     }
-    // Given back, but still the pool's.
+    // Given back, but still counted by the pool.
     float value = 0;
     std::memcpy(&value, data, sizeof value);
     EXPECT_NE(value, value) << dtype;

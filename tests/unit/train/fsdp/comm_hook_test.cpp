@@ -25,14 +25,14 @@ at::Tensor gradient(int rank) {
   return at::randn({layout().numel()}, generator, at::kFloat);
 }
 
-/// What the hook makes of both ranks' gradients.
+/// The mean that the hook takes of both ranks' gradients.
 at::Tensor reduced(const core::DdpConfig& config,
                    const std::function<at::Tensor(int)>& gradient_of = gradient) {
   at::Tensor result;
   testing::on_ranks(2, 2, testing::test_port(), [&](Group& group) {
     const auto hook = CommHook::make(config, layout(), std::make_shared<NumpyRandom>(0));
     at::Tensor own;
-    // Twice, as what is kept in between must not matter.
+    // Twice, because the hook's state must not matter.
     for (int step = 0; step < 2; ++step) {
       own = gradient_of(group.rank());
       hook->start(group, own);
@@ -44,7 +44,7 @@ at::Tensor reduced(const core::DdpConfig& config,
   return result;
 }
 
-/// The sum of two is rounded once, in whatever order.
+/// The sum of two numbers is rounded once, in any order.
 at::Tensor mean_in(at::ScalarType inner, at::ScalarType outer) {
   at::Tensor sum;
   for (const int rank : {0, 1}) {
@@ -73,7 +73,7 @@ TEST(CommHookTest, AWrapperRoundsBefore) {
   EXPECT_TRUE(reduced({CommHookType::kBf16, CommHookType::kFp16}).equal(mean_in(at::kBFloat16, at::kHalf)));
   EXPECT_TRUE(reduced({CommHookType::kFp16, CommHookType::kBf16}).equal(mean_in(at::kHalf, at::kBFloat16)));
   EXPECT_TRUE(reduced({CommHookType::kFp16, CommHookType::kFp16}).equal(reduced({CommHookType::kFp16})));
-  // Of PowerSGD before it begins: a plain mean in the wrapper's dtype.
+  // Before PowerSGD begins it takes a plain mean in the wrapper's dtype.
   EXPECT_TRUE(reduced({CommHookType::kPowerSgd, CommHookType::kBf16}).equal(reduced({CommHookType::kBf16})));
 }
 
@@ -83,7 +83,7 @@ TEST(CommHookTest, DividesBeforeTheSum) {
   EXPECT_TRUE(reduced({CommHookType::kFp16}, of(70000)).isinf().all().item<bool>());
 }
 
-/// Buffer `index` of several, with its gradient of this rank.
+/// Buffer `index` of several, with this rank's gradient.
 std::unique_ptr<FlatBuffer> buffer_of(int index, int rank, const core::DdpConfig& config,
                                       const std::shared_ptr<NumpyRandom>& seeds) {
   const std::int64_t rows = 16 + 8 * index;
@@ -114,7 +114,7 @@ TEST(CommHookTest, BuffersThatAreUnderWayTogetherGetWhatEachGetsAlone) {
           if (!together) queue.finish();
         }
         std::vector<at::Tensor> gradients;
-        // All but the last are done: no more have copies at once.
+        // All but the last are finished, so that no more buffers have copies at once.
         for (std::size_t i = 0; i < kBuffers - kMaxHooked; ++i)
           gradients.push_back(buffers[i]->gradient().clone());
         queue.finish();

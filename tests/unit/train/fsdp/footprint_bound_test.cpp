@@ -1,5 +1,5 @@
-// What the plan says of models whose parents compute between their units, which their structure does not
-// tell.
+// The planned memory of models whose modules compute between the units inside them, which the structure does
+// not tell, is an upper bound of the measured memory.
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -26,10 +26,10 @@ Module layer() {
   return module;
 }
 
-/// What a module around others computes itself: behind them, in front of them, or between any two of them.
+/// When a module around others computes: after them, before them, or between any two of them.
 enum class Own { kBehind, kBefore, kBetween };
 
-/// A module of class `name` around `inner`; its own parameter takes as many bytes as a layer's if `alike`.
+/// A module of class `name` around `inner`. Its own parameter has the size of a layer's if `alike`.
 Module around(const std::string& name, const std::vector<Module>& inner, Own own, bool alike) {
   Module module(name);
   module.register_parameter("gain", at::randn({alike ? kWidth : 1, kWidth}).requires_grad_(), false);
@@ -47,9 +47,9 @@ Module around(const std::string& name, const std::vector<Module>& inner, Own own
 }
 
 struct Case {
-  Own blocks;  ///< What the modules between the root and the layers compute;
+  Own blocks;  ///< When the modules between the root and the layers compute.
   Own root;
-  std::size_t layers;  ///< in each of them.
+  std::size_t layers;  ///< Layers in each of those modules.
   bool recompute;
   bool ahead;
   bool reshard;
@@ -68,7 +68,7 @@ std::vector<Case> all_cases() {
   for (const Own blocks : {Own::kBehind, Own::kBefore, Own::kBetween}) {
     for (const Own root : {Own::kBehind, Own::kBefore, Own::kBetween}) {
       for (const std::size_t layers : {0U, 1U, 3U}) {
-        if (layers == 0 && blocks != Own::kBehind) continue;  // They are all alike.
+        if (layers == 0 && blocks != Own::kBehind) continue;  // Without layers all cases are the same.
         for (int bits = 0; bits < 16; ++bits) {
           cases.push_back(
               {blocks, root, layers, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0});
@@ -82,7 +82,7 @@ std::vector<Case> all_cases() {
 struct Bytes {
   std::size_t planned = 0;
   std::size_t held = 0;
-  std::size_t planned_gathers = 0;  ///< Sent.
+  std::size_t planned_gathers = 0;  ///< Bytes sent.
   std::size_t gathers = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the plan says of memory and traffic, beside what the engine allocates and sends.
+// Compares the plan's memory and traffic with what the engine allocates and sends.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -34,9 +34,9 @@ Module matrix(const char* name, const char* product) {
   return module;
 }
 
-/// With a frozen part of 64 elements. Six blocks of one size and one of another, the second of which has a
-/// unit inside; with `ends` an embedding and a head that are not tied. What may be ignored is `trained` or
-/// not.
+/// A model of six blocks of one size and one of another, with a frozen part of 64 elements. The second block
+/// has a unit inside. With `ends` there are an embedding and a head that are not tied. The module that may be
+/// ignored is `trained` or not.
 Module net(bool ends, bool trained) {
   Module root("Net");
   if (ends) root.register_module("tokens", matrix("WordEmbedding", ""));
@@ -83,7 +83,7 @@ struct Case {
   int reshard_size = 0;
   core::PrecisionConfig precision = {};
   bool offload = false;
-  bool trained = false;  ///< What is ignored.
+  bool trained = false;  ///< Whether the ignored module is trained.
   core::DdpConfig ddp = {};
 };
 
@@ -135,7 +135,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   if (tested.offload) options.storage = std::make_shared<testing::LateStorage>();
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, std::move(groups));
   AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
-  // Twice: units are gathered ahead only when their order is known.
+  // Two steps, because units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
     for (std::int64_t micro_batch = 1; micro_batch <= tested.micro_batches; ++micro_batch) {
@@ -156,7 +156,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
     for (const auto& buffer : model.units()[i]->buffers()) {
       if (ignores && buffer->layout().mesh.shards == 1) {
         EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].replicated_bytes);
-        EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // On the last rank as well.
+        EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // Also on the last rank.
         ASSERT_EQ(buffer->trainable(), tested.trained);
         if (tested.trained) replicated_gradients += buffer->gradient().nbytes();
         continue;
@@ -173,7 +173,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   gradients += replicated_gradients;
   EXPECT_EQ(gradients, planned.memory.gradient_bytes);
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
-  // With one shard gradients are in the pool, and are the shard's.
+  // With one shard the gradients of the shard are in the pool.
   const bool mixed = !tested.precision.param_dtype.empty();
   const bool are_views = mesh.shards == 1 && !mixed && !tested.offload;
   const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes + replicated_gradients;

@@ -29,7 +29,7 @@ TEST(GradientMeanTest, DividesByAboutTheSquareRootBefore) {
     const GradientMean mean(Mesh{1, c.ranks}, at::kHalf);
     EXPECT_EQ(mean.before(), c.before) << c.ranks;
     EXPECT_EQ(mean.after(), c.after) << c.ranks;
-    // Replicas count as shards do.
+    // Replicas count like shards.
     if (c.ranks % 2 == 0) {
       EXPECT_EQ(GradientMean(Mesh{2, c.ranks / 2}, at::kHalf).before(), c.before) << c.ranks;
     }

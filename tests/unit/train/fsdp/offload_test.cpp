@@ -1,5 +1,5 @@
-// Shards, gradients, optimizer state, and what checkpointed units keep, in a storage apart: everything must
-// be as without it, bit for bit. The storage of these tests copies as late as it may.
+// With shards, gradients, optimizer state and saved activations offloaded all results must be the same, bit
+// for bit. The storage of these tests copies as late as it may.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using torch::jit::Module;
 
 at::Tensor weight(at::IntArrayRef sizes) { return at::randn(sizes).set_requires_grad(true); }
 
-/// Blocks with dropout, running statistics and a frozen parameter, and a mask that is expanded.
+/// A model of blocks with dropout, running statistics and a frozen parameter, with a mask that is expanded.
 void save_net(const TempDir& dir) {
   at::manual_seed(7);
   Module root("Net");
@@ -65,7 +65,7 @@ struct Outcome {
   std::vector<at::Tensor> state;  ///< Shards, moments and buffers.
 };
 
-/// Three steps with clipping, and an evaluation in between.
+/// Runs three steps with clipping, and an evaluation in between.
 Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
   const TempDir dir;
   save_net(dir);
@@ -119,14 +119,15 @@ class OffloadTest : public ::testing::TestWithParam<Case> {};
 TEST_P(OffloadTest, TrainsBitForBitAsWithout) {
   const Outcome plain = train(GetParam(), nullptr);
   const auto storage = std::make_shared<LateStorage>();
-  const Outcome apart = train(GetParam(), storage);
+  const Outcome offloaded = train(GetParam(), storage);
   EXPECT_GT(storage->fetched, 0);
   EXPECT_GT(storage->stored, 0);
-  EXPECT_EQ(apart.losses, plain.losses);
-  EXPECT_EQ(apart.norms, plain.norms);
+  EXPECT_EQ(offloaded.losses, plain.losses);
+  EXPECT_EQ(offloaded.norms, plain.norms);
   for (const double norm : plain.norms) EXPECT_GT(norm, 1e-3);
-  ASSERT_EQ(apart.state.size(), plain.state.size());
-  for (std::size_t i = 0; i < plain.state.size(); ++i) EXPECT_TRUE(apart.state[i].equal(plain.state[i])) << i;
+  ASSERT_EQ(offloaded.state.size(), plain.state.size());
+  for (std::size_t i = 0; i < plain.state.size(); ++i)
+    EXPECT_TRUE(offloaded.state[i].equal(plain.state[i])) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -151,8 +152,8 @@ TEST(OffloadActivationsTest, FetchesWhatTheNextUnitKeepsAheadOfIt) {
   const Case tested{.name = "", .params = false, .activations = true, .recompute = true};
   const auto storage = std::make_shared<LateStorage>();
   (void)train(tested, storage);
-  // Three steps of three units with two tensors each, of which in every step those of all but the first unit
-  // to run backward come ahead: each but the last is joined with another fetch under way.
+  // Three steps of three units with two tensors each. In every step the tensors of all units but the first in
+  // backward are fetched ahead, and each fetch but the last is joined while another is under way.
   EXPECT_EQ(storage->stored, 3 * 3 * 2);
   EXPECT_EQ(storage->fetched, 3 * 3 * 2);
   EXPECT_EQ(storage->overlapped, 3 * (3 * 2 - 1));
@@ -172,7 +173,7 @@ TEST(OffloadedActivationsTest, ComeBackAsTheyWere) {
   const auto storage = std::make_shared<LateStorage>();
   OffloadedActivations kept(storage, tensors);
   kept.release();
-  EXPECT_EQ(storage->stored, 5);  // One comes twice, one is empty.
+  EXPECT_EQ(storage->stored, 5);  // One tensor comes twice, and one is empty.
   for (const at::Tensor& tensor : {plain, transposed, part, scalar}) at::Tensor(tensor).fill_(-1);
   const std::vector<at::Tensor> back = kept.take();
   ASSERT_EQ(back.size(), expected.size());

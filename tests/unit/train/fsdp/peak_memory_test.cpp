@@ -1,4 +1,4 @@
-// The peak of all tensors of a rank during training, as libtorch's allocator counts it, beside the plan's.
+// Compares the peak memory of a rank's tensors in training, as libtorch's allocator counts it, with the plan.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ void add_parameter(Module& module, const char* name, at::IntArrayRef shape, bool
   module.register_parameter(name, (0.1 * at::randn(shape)).set_requires_grad(trained), false);
 }
 
-/// With `frozen` all its matrices are.
+/// A block, whose matrices are all frozen with `frozen`.
 Module block(bool frozen) {
   Module module("Block");
   add_parameter(module, "qkv", {3 * kWidth, kWidth}, !frozen);
@@ -45,7 +45,8 @@ def forward(self, x):
   return module;
 }
 
-/// A GPT of 8 blocks, whose head is the embedding or a matrix of its own, or which reads the embedding's.
+/// A GPT of 8 blocks. Its head is tied to the embedding, is a matrix of its own, or reads the embedding's
+/// weight.
 Module gpt(bool tied, bool frozen, bool reads) {
   at::manual_seed(1);
   Module root("GPT");
@@ -82,7 +83,7 @@ struct Case {
   bool recompute = false;
   std::int64_t micro_batches = 1;
   core::PrecisionConfig precision = {};
-  bool wraps = true;  ///< Blocks are units; or the model is one.
+  bool wraps = true;  ///< Whether the blocks are units; otherwise the model is the only unit.
   bool frozen = false;
   const char* ignored = "";
   bool reads = false;  ///< The root reads the embedding's weight.
@@ -98,7 +99,7 @@ core::PrecisionConfig version_1(const char* dtype) {
 
 core::PrecisionConfig autocast(const char* dtype) { return {.autocast_dtype = dtype}; }
 
-// In the order of a step of the trainer.
+// A step in the order of the trainer.
 void train_a_step(ShardedModel& model, AdamW& optimizer, std::int64_t micro_batches, double scale) {
   for (std::int64_t micro_batch = 1; micro_batch <= micro_batches; ++micro_batch) {
     model.begin_micro_batch(micro_batch == micro_batches);
@@ -114,7 +115,7 @@ void train_a_step(ShardedModel& model, AdamW& optimizer, std::int64_t micro_batc
 class PeakMemoryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PeakMemoryTest, IsThePlans) {
-  use_simple_executor();  // As the worker does; the other one lets autograd do with less.
+  use_simple_executor();  // As the worker does. The other executor saves less for autograd.
   const Case& tested = GetParam();
   const TempDir dir;
   gpt(tested.tied, tested.frozen, tested.reads).save((dir / "gpt.pt").string());
@@ -153,7 +154,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   const auto total = static_cast<double>(planned.total_bytes);
   const auto peak = static_cast<double>(counter.peak());
   RecordProperty("ratio", std::to_string(peak / total));
-  // In bfloat16 gradients that were just reduced have half of the bytes that are counted.
+  // Gradients in bfloat16 that were just reduced have half of the bytes that the plan counts.
   EXPECT_LT(peak, 1.02 * total);
   EXPECT_GT(peak, 0.93 * total);
 }
@@ -188,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
              .precision = {"bfloat16", "bfloat16", "bfloat16"}}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-/// Of everything that runs under autocast, and of version 2 beside it, whose loss is scaled in float16.
+/// The cases under autocast, and those of version 2 without it, whose loss is scaled in float16.
 std::vector<Case> cases_in(const char* dtype) {
   const core::PrecisionConfig cast = autocast(dtype);
   const core::PrecisionConfig old = version_1(dtype);

@@ -14,7 +14,7 @@
 namespace accel::train {
 namespace {
 
-/// A matrix [12, 20], a vector that is no matrix, and another matrix [2, 6, 10] that is [2, 60].
+/// A matrix [12, 20], a vector, and a parameter [2, 6, 10] that is a matrix [2, 60].
 FlatLayout layout() {
   return make_flat_layout({{{"first"}, {12, 20}}, {{"bias"}, {10}}, {{"second"}, {2, 6, 10}}}, 4, Mesh{2, 1});
 }
@@ -117,7 +117,7 @@ TEST(PowerSgdTest, TheFirstStepsAreTheMean) {
   });
 }
 
-// Nothing comes any more, so what is sent is what has been lost: in the end all of it.
+// Further gradients are zero, so that only the error is sent: in the end all of it.
 TEST(PowerSgdTest, WhatAStepLosesIsSentLater) {
   core::PowerSgdConfig config = plain();
   config.use_error_feedback = true;
@@ -139,7 +139,7 @@ TEST(PowerSgdTest, DrawsOnceWithAWarmStartAndElseInEveryStep) {
     config.warm_start = warm;
     on_two_ranks(config, [&](Rank& self) {
       for (const int step : {0, 1, 2}) (void)self.reduce(gradient(self.group.rank(), step));
-      // The second and the fourth that RandomState(0) draws.
+      // The second and the fourth number that RandomState(0) draws.
       EXPECT_EQ(self.seeds->randint(1'000'000'000), warm ? 398764591U : 404868288U);
     });
   }

@@ -1,4 +1,4 @@
-// Models of which only rank 0 sees the files, beside those that every rank reads.
+// Models whose files only rank 0 can read must load as those that every rank reads.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -44,8 +44,8 @@ Module block(const char* name) {
   return module;
 }
 
-/// With a tied parameter, one with strides, one of no elements, a unit in a unit, a frozen module, buffers of
-/// several dtypes, and parameters whose sizes no number of ranks divides.
+/// A model with a tied parameter, one with strides, one without elements, a unit in a unit, a frozen module,
+/// buffers of several dtypes, and parameters whose sizes no number of ranks divides.
 void save_net(const std::filesystem::path& path, std::uint64_t seed) {
   at::manual_seed(seed);
   Module root("Net");
@@ -86,16 +86,16 @@ struct Case {
   const char* name;
   int ranks = 2;
   int replicas = 1;
-  bool weights = false;  ///< From a file of their own.
+  bool weights = false;  ///< Weights come from a file of their own.
   core::Backend backend = core::Backend::kShm;
   core::PrecisionConfig precision = {};
-  bool apart = false;  ///< Shards do not lie where ranks compute.
+  bool offloaded = false;  ///< Shards are in an offloaded storage.
 };
 
 /// What one rank has after loading.
 struct Held {
   std::vector<at::Tensor> shards;
-  std::int64_t grown_bytes = 0;   ///< By loading, at most.
+  std::int64_t grown_bytes = 0;   ///< The most by which loading raised it.
   std::int64_t largest_unit = 0;  ///< Bytes of all of it.
 };
 
@@ -108,7 +108,7 @@ core::ModelConfig model_config(const Files& files, const Case& tested, bool from
   return config;
 }
 
-/// This rank's flat buffers, empty: as a ShardedModel makes them, of which a process can have but one.
+/// This rank's empty flat buffers, as a ShardedModel makes them. A process can have only one ShardedModel.
 struct Buffers {
   std::vector<std::unique_ptr<FlatBuffer>> owned;
   std::vector<ShardTarget> targets;
@@ -122,7 +122,7 @@ struct Buffers {
     const ModelStructure structure = with_ignored(file.structure({}), "adapter");
     const auto pool = BufferPool::make(at::kCPU);
     std::shared_ptr<StorageDevice> storage = StorageDevice::beside(at::kCPU);
-    if (tested.apart) storage = std::make_shared<testing::LateStorage>();
+    if (tested.offloaded) storage = std::make_shared<testing::LateStorage>();
     for (const UnitPlan& unit : plan_units(structure, fsdp)) {
       std::int64_t bytes = 0;
       for (BufferPlan& plan : plan_buffers(structure, unit, {"bias"}, groups.mesh(), tested.precision)) {
@@ -179,13 +179,14 @@ TEST_P(RankZeroLoadTest, EveryRankHasTheBitsThatItWouldReadAndNoneMoreThanAUnit)
   const std::vector<Held> found = load(files, tested, /*from_rank_0=*/true);
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     ASSERT_EQ(found[rank].shards.size(), expected[rank].shards.size());
-    // Three blocks and one inside, each with a frozen buffer of another dtype; the root, and what is ignored.
+    // Three blocks and one inside, each with a frozen buffer of another dtype; the root; and the ignored
+    // module.
     ASSERT_EQ(found[rank].shards.size(), 10U);
     for (std::size_t i = 0; i < found[rank].shards.size(); ++i)
       EXPECT_TRUE(at::equal(found[rank].shards[i], expected[rank].shards[i])) << rank << " " << i;
-    // Gloo lets go of tensors on threads of its own, where nobody counts; so does every backend of those that
-    // come beside the shard.
-    if (tested.backend == core::Backend::kGloo || tested.apart) continue;
+    // Gloo releases tensors on threads of its own, where they are not counted, and so does every backend for
+    // tensors beside an offloaded shard.
+    if (tested.backend == core::Backend::kGloo || tested.offloaded) continue;
     constexpr std::int64_t kSlackBytes = 2000;
     if (rank == 0) {
       EXPECT_GE(found[rank].grown_bytes, 4 * kWidth * kWidth);
@@ -206,8 +207,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "two_by_three_weights", .ranks = 6, .replicas = 2, .weights = true},
         Case{.name = "replicated", .ranks = 3, .replicas = 3},
         Case{.name = "mixed", .ranks = 3, .weights = true, .precision = {"bfloat16", "bfloat16"}},
-        Case{.name = "stored_apart", .ranks = 3, .weights = true, .apart = true},
-        Case{.name = "two_by_two_stored_apart", .ranks = 4, .replicas = 2, .apart = true}),
+        Case{.name = "offloaded", .ranks = 3, .weights = true, .offloaded = true},
+        Case{.name = "two_by_two_offloaded", .ranks = 4, .replicas = 2, .offloaded = true}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 std::string message_of(const std::exception_ptr& failure) {
@@ -245,7 +246,7 @@ TEST(RankZeroLoadTest, IfRankZeroCannotReadAllEnd) {
     const ModelFile file = open_model(config, group);
     const ModelStructure structure = file.structure({});
     const Buffers buffers(file, {"", 3}, groups);
-    // Some of its parameters are before the end then, some behind.
+    // Some of its parameters are then before the end of the file, some after it.
     if (group.rank() == 0) resize_file(config.path, file_size(config.path) / 2);
     const auto weights = group.rank() == 0 ? open_weights(file, structure, {}) : nullptr;
     for (const ShardTarget& target : buffers.targets) scatter_shards(weights.get(), target, groups);

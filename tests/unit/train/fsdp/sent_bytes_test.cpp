@@ -1,4 +1,4 @@
-// What the plan says that a rank sends, beside what ranks write into sockets.
+// Compares the bytes that the plan says a rank sends with the bytes that ranks write into sockets.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ core::Config config_of(const Case& tested) {
   return config;
 }
 
-/// A group among `members`, in the process that is the rank `rank` of the job.
+/// A group of `members` in the process of rank `rank`.
 class Ring {
  public:
   explicit Ring(std::vector<int> members)
@@ -93,7 +93,7 @@ std::unique_ptr<Group> over(const c10::intrusive_ptr<SocketRing>& ring) {
   return std::make_unique<Group>(Group::over(ring, at::kCPU));
 }
 
-/// The steps of one rank.
+/// Runs the steps of one rank.
 Sent train(const std::filesystem::path& file, const core::Config& config, const Mesh& mesh, int rank,
            const std::map<std::vector<int>, Ring>& rings) {
   const auto all = rings.at(mesh.shard_group(rank)).of(rank);

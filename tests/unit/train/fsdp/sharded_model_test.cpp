@@ -29,7 +29,7 @@ TEST_P(ShardedModelTest, GradientsEqualPlainAutograd) {
   expect_equal(gradients_of(model), net.gradients(x), 1);
 }
 
-TEST_P(ShardedModelTest, GradientsAddUpOverMicroSteps) {
+TEST_P(ShardedModelTest, GradientsAddUpOverMicroBatches) {
   Net net(GetParam());
   const at::Tensor x = at::randn({3, 4});
   ShardedModel model(ModelFile::open(net.dir / "net.pt"), wrap_blocks(), at::kCPU, group_);
@@ -39,7 +39,7 @@ TEST_P(ShardedModelTest, GradientsAddUpOverMicroSteps) {
   expect_equal(gradients_of(model), net.gradients(x), 2);
   model.clear_gradients();
   step(model, x);
-  expect_equal(gradients_of(model), net.gradients(x), 0.5);  // net's own gradients have added up meanwhile.
+  expect_equal(gradients_of(model), net.gradients(x), 0.5);  // The gradients of `net` have accumulated, too.
 }
 
 TEST_P(ShardedModelTest, GradientsWithRecomputationEqualPlainAutograd) {
@@ -82,7 +82,7 @@ TEST(MixedPrecisionTest, UnitsComputeInItButALossStaysAsItIs) {
   }
 }
 
-/// A unit called twice, with a unit inside of it and a parameter that is also the root's.
+/// A unit that is called twice, with a unit inside it and a parameter that the root shares.
 TEST(RecomputedUnitsTest, GradientsThatComeInSeveralBackwardsAreAllCounted) {
   TempDir dir;
   at::manual_seed(5);
@@ -121,7 +121,7 @@ TEST(RecomputedUnitsTest, GradientsThatComeInSeveralBackwardsAreAllCounted) {
   expect_equal(gradients_of(model), expected, 1);
 }
 
-/// On the last of 2 x 2 ranks; in an all-reduce the others' gradients are zero.
+/// Runs on the last of 2 x 2 ranks. In an all-reduce the gradients of the other ranks are zero.
 TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
   const TempDir dir;
   at::manual_seed(9);
@@ -149,7 +149,7 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
   const FlatBuffer& replicated = *model.trainable_buffers()[1];
   ASSERT_TRUE(replicated.layout().is_replicated());
   ASSERT_FALSE(sharded.layout().is_replicated());
-  // What the others' shards would be is this rank's: a net of these parameters.
+  // This rank has the values that the shards of all ranks would have: a net of these parameters.
   const at::NoGradGuard no_grad;
   for (const FlatParameter& parameter : sharded.layout().parameters) {
     const at::Tensor gathered = at::cat({sharded.shard(), sharded.shard()});
@@ -176,7 +176,7 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
     const at::Tensor mean = adapter.attr(name).toTensor().grad() / 4;
     EXPECT_TRUE(at::allclose(part(replicated.gradient(), name), mean)) << name;
   }
-  // Over the two ranks of a replica it adds up to one.
+  // The norms of the two ranks of a replica add up to one norm.
   const double sharded_norm = sharded.gradient().norm().item<double>();
   const double replicated_norm = replicated.gradient().norm().item<double>();
   EXPECT_NEAR(gradient_square_sum(model.trainable_buffers(), 2),
@@ -194,8 +194,8 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
   }
 }
 
-/// The bytes that rank 1 of 2 gathers in the second of two steps, beyond each unit once for forward and, but
-/// for the root and `only_forward`, once for backward.
+/// The bytes that rank 1 of 2 gathers in the second of two steps, minus those of one gather of each unit for
+/// forward and one for backward, which the root and `only_forward` do not have.
 std::int64_t surplus_gathers(const Module& root, std::vector<std::string> classes,
                              const std::string& only_forward) {
   const TempDir dir;
@@ -219,7 +219,7 @@ std::int64_t surplus_gathers(const Module& root, std::vector<std::string> classe
   return static_cast<std::int64_t>(backend->gathered - before) - expected;
 }
 
-/// Its gradients are there before those of the unit inside it, and its input needs none.
+/// The gradients of the unit come before those of the unit inside it, and its input does not require grad.
 TEST(GatheredAheadTest, AUnitAroundOthersThatIsDoneIsNotGatheredAgain) {
   Module outer("Outer");
   outer.register_module("inner", block(/*frozen=*/false));
@@ -253,7 +253,8 @@ TEST_F(ShardedModelTest, AForwardWithoutGradIsThePlainForward) {
   EXPECT_TRUE(at::equal(model.forward({x}).toTensor(), net.root.forward({x}).toTensor()));
 }
 
-/// An input that a unit keeps has no backward of the unit: it would be gathered again, and stay.
+/// An input that a unit stores in an attribute has no backward in the unit. If it counted as an output the
+/// unit would be gathered again and stay gathered.
 TEST_F(ShardedModelTest, UnitsThatKeepTheirInputAreFreedInBackward) {
   const TempDir dir;
   Module root("Keeping");
@@ -308,7 +309,7 @@ TEST_F(ShardedModelTest, AdamWEqualsItsFormulaWithAndWithoutDecay) {
           mean[name] = at::zeros({p.numel});
           square[name] = at::zeros({p.numel});
         }
-        if (name == "unused") continue;  // Without a gradient it stays as it is.
+        if (name == "unused") continue;  // A parameter without a gradient does not change.
         const at::Tensor g = buffer->gradient().narrow(0, p.offset, p.numel);
         mean[name] = 0.8 * mean[name] + 0.2 * g;
         square[name] = 0.9 * square[name] + 0.1 * g * g;
@@ -341,7 +342,7 @@ TEST_F(ShardedModelTest, ClippingScalesToTheNorm) {
   EXPECT_NEAR(std::sqrt(gradient_square_sum(model.trainable_buffers(), 1)), 0.25 * norm, 1e-5 * norm);
 }
 
-// As with fully_shard, which says no more than that two dtypes are not the same.
+// fully_shard fails here, too, and says only that two dtypes are not the same.
 TEST_F(ShardedModelTest, AnIgnoredModuleThatCannotTakeSixteenBitsIsNamed) {
   const TempDir dir;
   Module adapter("Linear");

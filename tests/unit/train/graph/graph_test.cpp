@@ -17,7 +17,7 @@ namespace {
 
 using torch::jit::Module;
 
-/// Notes each call as "before <number of tensors in the arguments>" and "after <number in the result>".
+/// Records each call as "before <number of tensors in the arguments>" and "after <number in the result>".
 class Recorder final : public UnitHooks {
  public:
   void before_call(std::span<const c10::IValue> arguments) override { note("before", arguments); }
@@ -80,7 +80,7 @@ def forward(self, x):
   return a + b
 )");
   const at::Tensor before = run(root, at::ones({1}));
-  Module fresh = root.clone();  // With classes of its own, none of which has run.
+  Module fresh = root.clone();  // Its classes are new, and none of them has run.
   Module inner = fresh.attr("unit").toModule();
   rewrite_methods(inner);
   Recorder recorder;
@@ -146,7 +146,7 @@ TEST(CrossUnitReadsTest, CallingASubmoduleOfAUnitCountsToo) {
   root.define("def forward(self, x):\n  return self.unit.inner.forward(x)\n");
   const auto found = cross_unit_reads(root, {"unit"});
   EXPECT_TRUE(found.contains(inner.attr("weight").toTensor().unsafeGetTensorImpl()));
-  // Which hears of it if it is a unit itself.
+  // If the inner module is a unit, too, its call announces the read.
   EXPECT_TRUE(cross_unit_reads(root, {"unit", "unit.inner"}).empty());
 }
 

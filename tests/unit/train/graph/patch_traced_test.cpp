@@ -13,7 +13,7 @@ namespace {
 
 using torch::jit::Module;
 
-/// A module that was saved in that mode, with constants as tracing leaves them.
+/// A module that was saved in the mode `training`, with constants as tracing leaves them.
 Module traced(const std::string& forward, bool training) {
   Module module("Traced");
   module.register_attribute("training", c10::BoolType::get(), training);
@@ -23,7 +23,7 @@ Module traced(const std::string& forward, bool training) {
   return module;
 }
 
-/// The result on ones, in a mode.
+/// The result for an input of ones in one mode.
 at::Tensor run(Module& module, bool training) {
   module.train(training);
   at::manual_seed(1);
@@ -105,7 +105,7 @@ TEST(PatchTracedTest, BatchesAreCountedInTrainingOnly) {
 
 TEST(PatchTracedTest, WhatIsScriptedStays) {
   const std::string always = "def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n";
-  // Two modules of one class; and one that reads its flag. What is inside of that may have been traced.
+  // Two modules of one class, and one that reads its flag. Modules inside it may have been traced.
   Module block = traced(always, true);
   Module twice("Twice");
   twice.register_attribute("training", c10::BoolType::get(), true);
@@ -148,7 +148,7 @@ TEST(PatchTracedTest, AConstantDeviceBecomesTheModels) {
   EXPECT_TRUE(run(module, true).is_cpu());
 }
 
-/// The device that is left of a constant one.
+/// The device that a constant device becomes.
 std::string patched(const std::string& constant, at::Device device) {
   Module module = traced("def forward(self, x):\n  return torch.device('" + constant + "')\n", true);
   patch_traced(module, device);
@@ -164,7 +164,7 @@ TEST(PatchTracedTest, AConstantDeviceBecomesThisRanks) {
   EXPECT_EQ(patched("cuda:0", at::kCPU), "cpu");
 }
 
-/// The device of what `forward`, a line, makes of a tensor on the CPU, in a model for another device.
+/// The device of the result of `forward`, one line, for a tensor on the CPU in a model for another device.
 at::Device made_on(const std::string& forward, bool training = true) {
   Module module = traced("def forward(self, x):\n" + forward, training);
   patch_traced(module, at::kMeta);
@@ -184,7 +184,7 @@ TEST(PatchTracedTest, TheCpuOnWhichAModelWasTracedDoesNotStay) {
                   .is_meta());
   EXPECT_TRUE(made_on("  return torch.to(x, dtype=6, layout=0, device=torch.device('cpu'))\n").is_meta());
   EXPECT_TRUE(made_on("  return x.to(torch.device('cpu'), 7)\n").is_meta());
-  // A scripted function may be inside of a trace.
+  // A trace may contain a scripted function.
   EXPECT_TRUE(
       made_on("  if x.size(0) == 1:\n    x = x + 1\n  y = torch.zeros([1], dtype=None, layout=None, "
               "device=torch.device('cpu'), pin_memory=False)\n  return y + x.to(torch.device('cpu'), 7)\n")

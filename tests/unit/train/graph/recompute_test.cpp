@@ -66,7 +66,7 @@ Outcome outcome_of(const std::string& forward, bool recompute, Counter& counter,
     } else {
       result = module.get_method("forward")({x});
     }
-    // Numbers are drawn between forward and backward, as other layers do.
+    // Random numbers are drawn between forward and backward, as other layers do.
     loss = loss + at::rand({});
     for_each_tensor(result, [&](const at::Tensor& tensor) {
       if (tensor.is_floating_point()) loss = loss + tensor.square().sum();
@@ -77,7 +77,7 @@ Outcome outcome_of(const std::string& forward, bool recompute, Counter& counter,
           module.attr("mean").toTensor().clone()};
 }
 
-/// Bit for bit with one call; with two, gradients are added up in another order.
+/// Results are equal bit for bit with one call. With two calls gradients are added in another order.
 void expect_equal_outcomes(const std::string& forward, bool input_requires_grad = true) {
   for (const int calls : {1, 2}) {
     const auto equal = [&](const at::Tensor& a, const at::Tensor& b) {
@@ -141,7 +141,7 @@ TEST(RecomputeTest, KeepsOnlyTheArguments) {
   const at::Tensor result =
       call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments, counter).toTensor();
   EXPECT_EQ(result.grad_fn()->num_inputs(), 1u);
-  // One node, from the result straight to the argument.
+  // There is one node between the result and the argument.
   EXPECT_EQ(result.grad_fn()->next_edge(0).function, torch::autograd::impl::grad_accumulator(x));
 }
 
@@ -158,7 +158,7 @@ TEST(RecomputeTest, ABodyThatChangesItsArgumentIsRefused) {
   }
 }
 
-/// That of the module, whatever the arguments are: here one that has no random numbers.
+/// The device of the module counts, not that of the arguments: here a device without random numbers.
 TEST(RecomputeTest, TheDeviceIsAskedOfTheHooks) {
   const Module module = module_of("def forward(self, x):\n  return x @ self.weight\n");
   Counter counter;
@@ -184,14 +184,14 @@ TEST(MapTensorsTest, KeepsTheStructure) {
   EXPECT_TRUE(elements[4].isNone());
 }
 
-/// Backward is outside of it, as in Python, and may be on another thread.
+/// Backward is outside the autocast scope, as in Python, and may run on another thread.
 TEST(RecomputeTest, TheSecondRunIsUnderTheAutocastOfTheFirst) {
   use_simple_executor();
   const auto gradient = [](bool recompute, bool autocast) {
     const Module module = module_of("def forward(self, x):\n  return torch.tanh(x @ self.weight)\n");
     at::manual_seed(11);
     const at::Tensor x = at::randn({8, 4}).set_requires_grad(true);
-    Counter counter;  // Until backward is over.
+    Counter counter;  // Must live until the end of backward.
     c10::IValue result;
     {
       const AutocastScope scope({at::kCPU, autocast, at::kBFloat16});

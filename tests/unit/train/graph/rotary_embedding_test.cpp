@@ -6,7 +6,7 @@
 namespace accel::train {
 namespace {
 
-/// cos(positions @ gain), in a class of that name.
+/// A module of class `class_name` that computes cos(positions @ gain).
 Module rotary(const std::string& class_name) {
   Module module(class_name);
   module.register_buffer("positions", at::arange(300, 303).to(at::kFloat).unsqueeze(1));
@@ -41,7 +41,7 @@ TEST(RotaryEmbeddingTest, RunsWithoutAutocastWhateverTheUnits) {
                             expected.at("rotary.gain"), 1e-2));
   for (const bool recompute : {false, true}) {
     for (const auto& [name, gradient] : gradients("RotaryEmbedding", {"RotaryEmbedding", "Block"}, recompute))
-      EXPECT_TRUE(gradient.equal(expected.at(name))) << name << (recompute ? ", runs again" : "");
+      EXPECT_TRUE(gradient.equal(expected.at(name))) << name << (recompute ? ", recomputed" : "");
   }
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 using torch::jit::Module;
 
-/// A module whose forward is `body`, with two tables of 7 and 5 rows, one of them inside a module that looks
-/// up what it gets.
+/// A module whose forward is `body`, with two tables of 7 and 5 rows. One of them is in a submodule that
+/// looks up its argument.
 Module with_tables(const std::string& body) {
   Module inner("Inner");
   inner.register_parameter("weight", at::ones({7, 2}), false);
