@@ -33,23 +33,15 @@ SharedSegment::SharedSegment(Fd fd, std::size_t mapped_bytes)
     : fd_(std::move(fd)), mapped_bytes_(mapped_bytes) {
   void* mapping = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (mapping == MAP_FAILED) throw system_error("map", "shared memory", errno);
-  mapping_ = static_cast<std::byte*>(mapping);
+  mapping_.reset(static_cast<std::byte*>(mapping),
+                 [mapped_bytes](std::byte* memory) { ::munmap(memory, mapped_bytes); });
 }
 
-SharedSegment::SharedSegment(SharedSegment&& other) noexcept
-    : fd_(std::move(other.fd_)),
-      mapping_(std::exchange(other.mapping_, nullptr)),
-      mapped_bytes_(other.mapped_bytes_) {}
-
-SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(mapping_, other.mapping_);
-  std::swap(mapped_bytes_, other.mapped_bytes_);
-  return *this;
-}
-
-SharedSegment::~SharedSegment() {
-  if (mapping_ != nullptr) ::munmap(mapping_, mapped_bytes_);
+SharedSegment SharedSegment::same_mapping() const {
+  SharedSegment segment;
+  segment.mapping_ = mapping_;
+  segment.mapped_bytes_ = mapped_bytes_;
+  return segment;
 }
 
 SharedSegment SharedSegment::create(std::size_t bytes) {
@@ -64,13 +56,13 @@ SharedSegment SharedSegment::create(std::size_t bytes) {
     throw system_error("seal", "shared memory", errno);
   SharedSegment segment(std::move(fd), total);
   const std::uint64_t token = new_token();
-  std::memcpy(segment.mapping_, &token, sizeof token);
+  std::memcpy(segment.mapping_.get(), &token, sizeof token);
   return segment;
 }
 
 std::string SharedSegment::address() const {
   std::uint64_t token = 0;
-  std::memcpy(&token, mapping_, sizeof token);
+  std::memcpy(&token, mapping_.get(), sizeof token);
   return fmt::format("{} {} {} {:x}", ::getpid(), fd_.get(), mapped_bytes_, token);
 }
 
@@ -96,14 +88,14 @@ SharedSegment SharedSegment::open(const std::string& address) {
     throw mistaken();
   SharedSegment segment(std::move(fd), bytes);
   std::uint64_t found = 0;
-  std::memcpy(&found, segment.mapping_, sizeof found);
+  std::memcpy(&found, segment.mapping_.get(), sizeof found);
   if (found != token) throw mistaken();
   segment.close_address();
   return segment;
 }
 
 std::span<std::byte> SharedSegment::bytes() const {
-  return {mapping_ + kHeaderBytes, mapped_bytes_ - kHeaderBytes};
+  return {mapping_.get() + kHeaderBytes, mapped_bytes_ - kHeaderBytes};
 }
 
 }  // namespace accel

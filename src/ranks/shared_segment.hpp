@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -23,9 +24,8 @@ class SharedSegment {
   /// Error of kind kFailure.
   static SharedSegment open(const std::string& address);
 
-  SharedSegment(SharedSegment&&) noexcept;
-  SharedSegment& operator=(SharedSegment&&) noexcept;
-  ~SharedSegment();
+  /// The same mapping once more, for a rank that is another thread of this process.
+  [[nodiscard]] SharedSegment same_mapping() const;
 
   /// Returns what open() takes. Only the creator has an address, until close_address().
   [[nodiscard]] std::string address() const;
@@ -34,10 +34,11 @@ class SharedSegment {
   [[nodiscard]] std::span<std::byte> bytes() const;
 
  private:
+  SharedSegment() = default;
   SharedSegment(Fd fd, std::size_t mapped_bytes);
 
   Fd fd_;
-  std::byte* mapping_ = nullptr;
+  std::shared_ptr<std::byte> mapping_;
   std::size_t mapped_bytes_ = 0;
 };
 
