@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "ckpt/convert/plan_text.hpp"
 #include "cli/results.hpp"
 
 namespace accel::cli {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "ckpt/convert/plan_text.hpp"
 #include "cli/results.hpp"
 
 namespace accel::cli {

@@ -16,7 +16,6 @@
 #include "base/text.hpp"
 #include "ckpt/convert/script_storage.hpp"
 #include "ckpt/io/crc32.hpp"
-#include "ckpt/plan/torch.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/zip/index.hpp"
 

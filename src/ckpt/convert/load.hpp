@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ckpt/plan/output_plan.hpp"
+#include "ckpt/read/checkpoint.hpp"
 
 namespace accel::ckpt {
 

@@ -7,7 +7,7 @@
 
 #include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/plan/output_plan.hpp"
-#include "ckpt/plan/safetensors.hpp"
+#include "ckpt/plan/weight_files.hpp"
 #include "ckpt/read/checkpoint.hpp"
 
 namespace accel::ckpt {

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "ckpt/plan/output_plan.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/tensor/box.hpp"
+#include "ckpt/tensor/dtype.hpp"
 
 namespace accel::ckpt {
 

@@ -98,12 +98,7 @@ OutputPlan plan_dcp(const OutputState& state, int ranks) {
     plans.push_back(plan_dcp_rank(rank, std::move(items.items)));
     output.files.push_back(plan_file(plans.back(), items.sources));
   }
-  std::string metadata = encode_dcp_metadata(plans);
-  OutputFile file;
-  file.name = ".metadata";
-  file.bytes = metadata.size();
-  file.segments.push_back({0, file.bytes, std::move(metadata)});
-  output.files.push_back(std::move(file));
+  output.files.push_back(text_file(".metadata", encode_dcp_metadata(plans)));
   return output;
 }
 

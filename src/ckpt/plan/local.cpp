@@ -70,11 +70,7 @@ OutputFile plan_json(const OutputState& state, int rank, int ranks, const std::s
                         name.dump(-1, ' ', false, Json::error_handler_t::replace), entry.dump());
   }
   text += "\n}}\n";
-  OutputFile file;
-  file.name = stem + ".json";
-  file.bytes = text.size();
-  file.segments.push_back({0, file.bytes, std::move(text)});
-  return file;
+  return text_file(stem + ".json", std::move(text));
 }
 
 }  // namespace

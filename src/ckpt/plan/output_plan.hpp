@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ckpt/pickle/value.hpp"
-#include "ckpt/read/checkpoint.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
@@ -52,11 +51,14 @@ struct FileContent {
   std::uint64_t offset = 0;
 };
 
+/// What a segment is filled with.
+using OutputContent = std::variant<std::string, TensorContent, FileContent>;
+
 /// A range of a file to be written.
 struct OutputSegment {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  std::variant<std::string, TensorContent, FileContent> content;
+  OutputContent content;
 };
 
 /// A zip archive within a file: its records' data are segments; headers, descriptors and directory are
@@ -83,20 +85,18 @@ struct OutputPlan {
   [[nodiscard]] std::uint64_t total_bytes() const;
 };
 
+/// The content of a segment that is elements of `item`: all of it, or `boxes`.
+[[nodiscard]] OutputContent content_of(const OutputItem& item, std::vector<Box> boxes = {});
+
+/// A file that is this text.
+[[nodiscard]] OutputFile text_file(std::string name, std::string text);
+
 /// Appends `archive`'s records to `file` at `offset`: one segment for each, with these contents, whose sizes
 /// are those of the layout. `offset` must be at or behind the file's end, which moves behind the archive.
 void append_archive(OutputFile& file, std::uint64_t offset, ZipLayout layout,
-                    std::vector<decltype(OutputSegment::content)> contents);
+                    std::vector<OutputContent> contents);
 
 /// Throws Error (kFailure) unless the segments of every file ascend, do not overlap and lie within it.
 void check_plan(const OutputPlan& plan);
-
-/// By index of the source's tensors: the name of each in the output; empty for those that are not in it.
-[[nodiscard]] std::vector<std::string> names_in_output(const OutputState& state, const Checkpoint& source);
-
-/// The plan for people, as lines: files, what goes where in them, and where each piece of a tensor comes
-/// from. `names` as from names_in_output(), or empty: only the source's. Throws what Checkpoint::locate does.
-[[nodiscard]] std::vector<std::string> describe(const OutputPlan& plan, Checkpoint& source,
-                                                const std::vector<std::string>& names = {});
 
 }  // namespace accel::ckpt
