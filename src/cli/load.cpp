@@ -70,8 +70,8 @@ ExitCode run_load(const Options& options, const Globals& globals) {
   target.path = output;
   target.is_file = true;
   if (options.force) target.existing = AtomicFile::Existing::kReplace;
-  OutputReport report{files, *source, target};
-  report.details = {{"model", options.model}, {"tensors", plan.loaded.size()}, {"kept", plan.kept}};
+  OutputReport report{files, *source, target, output, plan.loaded.size()};
+  report.details = {{"model", options.model}, {"kept", plan.kept}};
   if (options.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
@@ -87,7 +87,7 @@ ExitCode run_load(const Options& options, const Globals& globals) {
     ckpt::write_output(*source, files, target, options.limits, progress);
     report.seconds = progress.seconds();
   }
-  print_result(report, fmt::format("{} tensors", plan.loaded.size()), globals);
+  print_result(report, globals);
   return ExitCode::kSuccess;
 }
 

@@ -14,14 +14,15 @@
 #include "base/text.hpp"
 #include "ckpt/convert/merge.hpp"
 #include "ckpt/convert/merge_check.hpp"
+#include "ckpt/convert/plan_text.hpp"
 #include "ckpt/convert/remove_source.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/store/model_assets.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
-#include "cli/merge_report.hpp"
 #include "cli/open_source.hpp"
 #include "cli/output_report.hpp"
+#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {
@@ -101,6 +102,24 @@ void say_what_is_left_out(const ckpt::MergePlan& plan) {
   }
 }
 
+// A tied tensor is written once, so it does not count.
+OutputReport report_of(const ckpt::MergePlan& plan, ckpt::Checkpoint& source,
+                       const ckpt::OutputTarget& target) {
+  const std::string& last = plan.output.files.back().name;
+  OutputReport report{plan.output, source, target, target.is_file ? target.path : target.path / last};
+  report.names = ckpt::names_in_output(plan.state, source);
+  nlohmann::ordered_json tied = nlohmann::ordered_json::object();
+  for (const ckpt::OutputItem& item : plan.state.tensors) {
+    if (item.tied_to) {
+      tied[ckpt::fqn_of(item.path)] = ckpt::fqn_of(plan.state.tensors[*item.tied_to].path);
+    } else {
+      ++report.tensors;
+    }
+  }
+  report.details = {{"kind", ckpt::name_of(source.kind())}, {"tied", tied}, {"left_out", plan.left_out}};
+  return report;
+}
+
 bool has_checksums(ckpt::Kind kind) {
   return kind != ckpt::Kind::kSafetensors && kind != ckpt::Kind::kSafetensorsSharded &&
          kind != ckpt::Kind::kDcpSafetensors;
@@ -121,7 +140,8 @@ ExitCode run_merge(Options options, const Globals& globals) {
   }
   say_what_is_left_out(plan);
 
-  MergeReport report{plan, *source, target};
+  OutputReport report = report_of(plan, *source, target);
+  report.is_verified = options.verify || options.remove_source;
   if (options.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
@@ -129,8 +149,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   ckpt::check_target(plan.output, target);
   ckpt::check_divergence(*source, plan);
   const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
-  const bool verify = options.verify || options.remove_source;
-  if (verify) {
+  if (*report.is_verified) {
     ckpt::check_source(*source, mode, options.remove_source);
   } else if (has_checksums(source->kind())) {
     log::info(
@@ -141,16 +160,14 @@ ExitCode run_merge(Options options, const Globals& globals) {
     ckpt::write_output(*source, plan.output, target, options.limits, progress);
     report.seconds = progress.seconds();
   }
-  if (verify) {
+  if (*report.is_verified) {
     Progress progress("verifying", plan.output.total_bytes(), mode);
     ckpt::check_merged(*source, plan, target, progress);
-    report.verified = true;
   }
-  if (options.remove_source) {
-    ckpt::remove_checkpoint(*source);
-    report.removed = true;
-  }
+  if (options.remove_source) ckpt::remove_checkpoint(*source);
+  report.details["removed"] = options.remove_source;
   print_result(report, globals);
+  if (options.remove_source && !globals.json) globals.out->line("removed " + source->path().string());
   return ExitCode::kSuccess;
 }
 

@@ -47,9 +47,8 @@ ExitCode run_save(const Options& options, const Globals& globals) {
   const ckpt::OutputTarget target = target_of(options, plan);
   for (const std::string& name : plan.left_out) log::warn(fmt::format("'{}' is left out", name));
 
-  OutputReport report{plan.output, *source, target};
+  OutputReport report{plan.output, *source, target, target.path, plan.state.tensors.size()};
   report.details = {{"kind", plan.optimizer ? "optimizer" : "model"},
-                    {"tensors", plan.state.tensors.size()},
                     {"objects", plan.state.objects.size()},
                     {"left_out", plan.left_out}};
   if (options.dry_run) {
@@ -62,7 +61,7 @@ ExitCode run_save(const Options& options, const Globals& globals) {
     ckpt::write_output(*source, plan.output, target, options.limits, progress);
     report.seconds = progress.seconds();
   }
-  print_result(report, fmt::format("{} tensors", plan.state.tensors.size()), globals);
+  print_result(report, globals);
   return ExitCode::kSuccess;
 }
 
