@@ -47,7 +47,7 @@ ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is an optimizer's checkpoint", source.path().string()))
         .hint("the model's is usually beside it");
   }
-  ckpt::SelectedTensors selected = ckpt::select_tensors(source, {});
+  ckpt::SelectedState selected = ckpt::select_tensors(source, {});
   for (const std::string& name : selected.outside) {
     log::warn(fmt::format("'{}' is not part of the model and is left out", name));
   }

@@ -15,18 +15,14 @@
 namespace accel::ckpt {
 namespace {
 
-// What is no tensor. An optimizer's is kept: nested with the tensors in torch.save's format, else in
-// optimizer.json. A model's has no place.
-void place_objects(Checkpoint& source, const Selection& selection, MergePlan& plan) {
-  const std::optional<PathKey> root =
-      selection.root.empty() ? state_root(source) : std::optional<PathKey>(selection.root);
-  for (std::size_t i = 0; i < source.objects().size(); ++i) {
-    const ObjectEntry& entry = source.objects()[i];
-    std::optional<StatePath> path = below_root(entry.path, root);
-    if (plan.optimizer && path) {
-      plan.state.objects.push_back({std::move(*path), source.read_object(i)});
+// An optimizer's objects are kept: nested with the tensors in torch.save's format, else in optimizer.json.
+// The files of a model's weights have no place for objects.
+void place_objects(Checkpoint& source, std::vector<SelectedObject> objects, MergePlan& plan) {
+  for (SelectedObject& object : objects) {
+    if (plan.optimizer) {
+      plan.state.objects.push_back({std::move(object.path), source.read_object(object.source)});
     } else {
-      plan.left_out.push_back(entry.name);
+      plan.left_out.push_back(source.objects()[object.source].name);
     }
   }
 }
@@ -41,15 +37,16 @@ void flatten(OutputState& state) {
 MergePlan plan_merge(Checkpoint& source, const MergeOptions& options) {
   MergePlan plan;
   plan.optimizer = is_optimizer(source);
-  SelectedTensors selected = select_tensors(source, options.selection);
+  SelectedState selected = select_tensors(source, options.selection);
   plan.state = std::move(selected.state);
   plan.left_out = std::move(selected.outside);
+  plan.left_out.insert(plan.left_out.end(), selected.outside_objects.begin(), selected.outside_objects.end());
   if (plan.state.tensors.empty()) {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no tensors{}", source.path().string(),
                                                  source.tensors().empty() ? "" : " that were chosen"));
   }
   for (const OutputItem& item : plan.state.tensors) source.check_coverage(item.source);
-  place_objects(source, options.selection, plan);
+  place_objects(source, std::move(selected.objects), plan);
   if (!options.keep_tied && !plan.optimizer) mark_ties(source, plan.state);
 
   const std::string stem = plan.optimizer                 ? "optimizer"

@@ -12,7 +12,6 @@
 #include "ckpt/plan/dcp.hpp"
 #include "ckpt/plan/local.hpp"
 #include "ckpt/plan/torch.hpp"
-#include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/torch/weights_only.hpp"
 
 namespace accel::ckpt {
@@ -35,38 +34,27 @@ void check_picklable(const OutputObject& object) {
   }
 }
 
-// Everything under the root, without it.
+// Everything under the root key, without that key.
 OutputState state_of(Checkpoint& source, const SaveOptions& options, SavePlan& plan) {
-  const std::optional<PathKey> root = root_of(source);
-  const auto outside = [&](const std::string& name) {
-    if (options.tensors_only) {
-      plan.left_out.push_back(name);
-      return;
-    }
+  SelectedState selected = select_below(source, root_of(source));
+  std::vector<std::string>& outside = selected.outside;
+  outside.insert(outside.end(), selected.outside_objects.begin(), selected.outside_objects.end());
+  if (!options.tensors_only && !outside.empty()) {
     throw Error(ErrorKind::kFailure,
-                fmt::format("'{}' stands beside the model, where no form of a checkpoint has "
-                            "a place for it",
-                            name))
+                fmt::format("'{}' stands beside the model, where no form of a checkpoint has a place for it",
+                            outside.front()))
         .hint("--tensors-only leaves it out");
-  };
-  OutputState state;
-  for (std::size_t i = 0; i < source.tensors().size(); ++i) {
-    const TensorEntry& entry = source.tensors()[i];
-    if (std::optional<StatePath> path = below_root(entry.path, root)) {
-      state.tensors.push_back({std::move(*path), i, entry.dtype, entry.shape, std::nullopt});
-    } else {
-      outside(entry.name);
-    }
   }
-  for (std::size_t i = 0; i < source.objects().size(); ++i) {
-    const ObjectEntry& entry = source.objects()[i];
-    std::optional<StatePath> path = below_root(entry.path, root);
+  plan.left_out = std::move(outside);
+  OutputState state = std::move(selected.state);
+  for (OutputItem& item : state.tensors) {
+    item.dtype = converted_dtype(source.tensors()[item.source], options.dtype);
+  }
+  for (SelectedObject& object : selected.objects) {
     if (options.tensors_only) {
-      plan.left_out.push_back(entry.name);
-    } else if (!path) {
-      outside(entry.name);
+      plan.left_out.push_back(source.objects()[object.source].name);
     } else {
-      state.objects.push_back({std::move(*path), source.read_object(i)});
+      state.objects.push_back({std::move(object.path), source.read_object(object.source)});
       check_picklable(state.objects.back());
     }
   }
@@ -74,18 +62,6 @@ OutputState state_of(Checkpoint& source, const SaveOptions& options, SavePlan& p
     throw Error(ErrorKind::kMissing, fmt::format("'{}' holds nothing to be saved", source.path().string()));
   }
   return state;
-}
-
-void convert(OutputState& state, DType dtype) {
-  for (OutputItem& item : state.tensors) {
-    if (item.dtype == dtype || !is_floating(item.dtype)) continue;
-    if (!can_convert(item.dtype, dtype)) {
-      throw Error(ErrorKind::kFailure,
-                  fmt::format("'{}' is {}, which cannot be converted to {}", fqn_of(item.path),
-                              torch_name(item.dtype), torch_name(dtype)));
-    }
-    item.dtype = dtype;
-  }
 }
 
 void add_root(OutputState& state, const std::string& root) {
@@ -140,7 +116,6 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
   plan.optimizer = is_optimizer(source);
   check_options(options, plan.optimizer);
   plan.state = state_of(source, options, plan);
-  if (options.dtype) convert(plan.state, *options.dtype);
   const std::string stem = plan.optimizer ? "optimizer" : "pytorch_model_fsdp";
   const std::string base = options.index == 0 ? stem : fmt::format("{}_{}", stem, options.index);
   switch (options.type) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,16 +34,31 @@ struct Selection {
 /// Whether the checkpoint is an optimizer's: its root key says so, or it has `state` and `param_groups`.
 [[nodiscard]] bool is_optimizer(const Checkpoint& checkpoint);
 
-/// What select_tensors chose.
-struct SelectedTensors {
-  OutputState state;                 ///< Tensors only.
-  std::vector<std::string> outside;  ///< Names of tensors that are not under the root key.
+/// An object under the root key.
+struct SelectedObject {
+  StatePath path;          ///< Without the root key.
+  std::size_t source = 0;  ///< Index into Checkpoint::objects().
 };
+
+/// What was chosen of a checkpoint.
+struct SelectedState {
+  OutputState state;                         ///< The chosen tensors; it has no objects.
+  std::vector<SelectedObject> objects;       ///< All objects under the root key.
+  std::vector<std::string> outside;          ///< Names of tensors that are not under the root key.
+  std::vector<std::string> outside_objects;  ///< Names of objects that are not under the root key.
+};
+
+/// Everything under `root`, in the order of `checkpoint`: tensors as they are stored, and objects.
+[[nodiscard]] SelectedState select_below(const Checkpoint& checkpoint, const std::optional<PathKey>& root);
+
+/// The dtype in which a tensor is written: `wanted` for floating-point tensors, if it is set, else the
+/// entry's. Throws Error (kFailure) for a dtype that cannot be converted.
+[[nodiscard]] DType converted_dtype(const TensorEntry& entry, const std::optional<DType>& wanted);
 
 /// The chosen tensors of `checkpoint`, in its order, without the root key. include and exclude see the names
 /// without the root key, before renaming. A path is kept as it is unless renaming touched its name; then it
-/// is one key. Throws Error: kUsage if the root is not there, a glob matches nothing or two tensors get one
-/// name; kFailure for a dtype that cannot be converted.
-[[nodiscard]] SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& selection);
+/// is one key. Objects are neither filtered nor renamed. Throws Error: kUsage if the root is not there, a
+/// glob matches nothing or two tensors get one name; kFailure for a dtype that cannot be converted.
+[[nodiscard]] SelectedState select_tensors(const Checkpoint& checkpoint, const Selection& selection);
 
 }  // namespace accel::ckpt
