@@ -101,10 +101,10 @@ using Memory = MemoryFootprint;
 
 constexpr MemoryColumn kOneMemory[] = {
     {"SHARD", &Memory::shard_bytes},        {"OPTIMIZER", &Memory::optimizer_bytes},
-    {"GRADIENTS", &Memory::gradient_bytes}, {"ARRIVING", &Memory::arriving_gradient_bytes},
-    {"CASTS", &Memory::cast_bytes, true},   {"UNSHARDED", &Memory::unsharded_bytes},
+    {"GRADIENTS", &Memory::gradient_bytes}, {"GRAD TEMP", &Memory::arriving_gradient_bytes},
+    {"AUTOCAST", &Memory::cast_bytes, true},   {"UNSHARDED", &Memory::unsharded_bytes},
     {"BUFFERS", &Memory::replicated_bytes}, {"HOOK", &Memory::hook_bytes, true},
-    {"IN ALL", &Memory::total_bytes},
+    {"TOTAL", &Memory::total_bytes},
 };
 
 constexpr MemoryColumn kHostAndGpu[] = {
@@ -112,8 +112,8 @@ constexpr MemoryColumn kHostAndGpu[] = {
     {"OPTIMIZER", &Memory::optimizer_bytes},
     {"GRADIENTS", &Memory::gradient_bytes},
     {"ON HOST", &Memory::host_bytes},
-    {"ARRIVING", &Memory::arriving_gradient_bytes},
-    {"CASTS", &Memory::cast_bytes, true},
+    {"GRAD TEMP", &Memory::arriving_gradient_bytes},
+    {"AUTOCAST", &Memory::cast_bytes, true},
     {"UNSHARDED", &Memory::unsharded_bytes},
     {"COPIES", &Memory::copy_bytes},
     {"BUFFERS", &Memory::replicated_bytes},
@@ -145,7 +145,7 @@ Lines traffic_of(const std::vector<Footprint>& footprints) {
   // Of replicas, and of ignored parameters that are trained.
   const bool averages = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.replicas > 1 || f.average_bytes > 0; });
-  Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "BY A RANK"}};
+  Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "PER RANK"}};
   if (averages) rows.front().insert(rows.front().begin() + 3, "ALL-REDUCES");
   for (const Footprint& footprint : footprints) {
     rows.push_back({ranks_of(footprint), format_bytes(footprint.gather_bytes),
@@ -179,7 +179,7 @@ Json to_json(const UnitFootprint& unit) {
           {"gradient_bytes", unit.gradient_bytes},
           {"optimizer_bytes", unit.optimizer_bytes},
           {"unsharded_bytes", unit.unsharded_bytes},
-          {"cast_bytes", unit.cast_bytes},
+          {"autocast_bytes", unit.cast_bytes},
           {"ignored_bytes", unit.ignored_bytes},
           {"ignored_training_bytes", unit.ignored_training_bytes},
           {"all_gather_bytes", unit.gather_bytes},
@@ -197,8 +197,8 @@ Json to_json(const Footprint& footprint) {
            {{"shard_bytes", memory.shard_bytes},
             {"optimizer_bytes", memory.optimizer_bytes},
             {"gradient_bytes", memory.gradient_bytes},
-            {"arriving_gradient_bytes", memory.arriving_gradient_bytes},
-            {"cast_bytes", memory.cast_bytes},
+            {"gradient_temp_bytes", memory.arriving_gradient_bytes},
+            {"autocast_bytes", memory.cast_bytes},
             {"unsharded_bytes", memory.unsharded_bytes},
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},
