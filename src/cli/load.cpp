@@ -35,13 +35,13 @@ std::unique_ptr<ckpt::Checkpoint> open_model(const std::string& path) {
   const ckpt::Kind kind = ckpt::kind_of(path);
   if (kind != ckpt::Kind::kTorchScript) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("--into needs a TorchScript file, and '{}' is {}", path, name_of(kind)))
+                fmt::format("--into needs a TorchScript file, but '{}' is {}", path, name_of(kind)))
         .hint("torch.jit.script(model).save('model.pt') writes one");
   }
   return ckpt::open_checkpoint(path);
 }
 
-// The model's state dict in the checkpoint, flat, under the names of state_dict().
+// The flat state dict of the model in the checkpoint, under the names that state_dict() gives.
 ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
   if (is_optimizer(source)) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is an optimizer's checkpoint", source.path().string()))
@@ -78,7 +78,7 @@ ExitCode run_load(const Options& options, const Globals& globals) {
   }
   const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
   if (options.force && fs::exists(output) && fs::equivalent(output, options.model)) {
-    // The model is gone afterwards: nothing may be wrong with either.
+    // The model will be replaced, so nothing may be wrong with it or with the checkpoint.
     ckpt::check_source(*model, mode, /*is_removed=*/true);
     ckpt::check_source(*source, mode, /*is_removed=*/false);
   }
@@ -97,10 +97,10 @@ void add_load(CommandLine& line) {
   Command command = line.add("load", "Put a checkpoint of any kind into a TorchScript file");
   auto options = std::make_shared<Options>();
   command.positional("CKPT", options->checkpoint,
-                     "A model's checkpoint of any kind, or a directory above it that holds just one");
-  command.text("--into", "MODEL.pt", options->model,
-               "The TorchScript file that has the model; it stays as it is", Command::Need::kRequired);
-  command.text("--out", "NEW.pt", options->output, "The file to be written", Command::Need::kRequired);
+                     "A model's checkpoint of any kind, or a directory above exactly one");
+  command.text("--into", "MODEL.pt", options->model, "TorchScript file with the model; it is not changed",
+               Command::Need::kRequired);
+  command.text("--out", "NEW.pt", options->output, "File to write", Command::Need::kRequired);
   command.flag("--partial", options->partial,
                "Keep the model's values of parameters and buffers that the checkpoint does not have");
   add_write_options(command, options->force, options->dry_run, options->limits);

@@ -42,7 +42,7 @@ struct Options {
   ckpt::WriteLimits limits;
 };
 
-// OUT is the file if it is called so, else the directory that gets it.
+// OUT is the file if its name ends like one, else the directory that gets the file.
 ckpt::OutputTarget target_of(const Options& options, const ckpt::MergePlan& plan) {
   const fs::path output = options.output;
   ckpt::OutputTarget target;
@@ -70,22 +70,23 @@ bool lies_within(const fs::path& path, const fs::path& directory) {
 void check_removal(const fs::path& source, const ckpt::OutputTarget& target) {
   if (!lies_within(target.path, source) && !lies_within(source, target.path)) return;
   throw Error(ErrorKind::kUsage,
-              fmt::format("'{}' cannot be removed: the output '{}' and it lie one within the other",
+              fmt::format("'{}' cannot be removed: it and the output '{}' lie one within the other",
                           source.string(), target.path.string()))
       .hint("write the output elsewhere, or leave out --remove-checkpoint-dir");
 }
 
-/// Nothing but what was written, in all its bits, may be removed.
+// The checkpoint may be removed only if the output has all of it, in all its bits.
 void check_completeness(const ckpt::Selection& selection, const ckpt::MergePlan& plan) {
   const char* reason = !selection.include.empty() || !selection.exclude.empty()
-                           ? "--include or --exclude chooses"
-                       : !selection.root.empty() ? "--root chooses"
+                           ? "--include or --exclude selects"
+                       : !selection.root.empty() ? "--root selects"
                                                  : nullptr;
   if (reason == nullptr && plan.left_out.empty() && !selection.dtype) return;
   throw Error(ErrorKind::kUsage,
-              reason != nullptr ? fmt::format("the checkpoint cannot be removed: {} a part of it", reason)
+              reason != nullptr
+                  ? fmt::format("the checkpoint cannot be removed: {} only a part of it", reason)
               : selection.dtype
-                  ? "the checkpoint cannot be removed: with --dtype the output has not all its bits"
+                  ? "the checkpoint cannot be removed: with --dtype the output does not have all its bits"
                   : fmt::format("the checkpoint cannot be removed: '{}' is not part of the output",
                                 plan.left_out.front()))
       .hint("merge all of it, or leave out --remove-checkpoint-dir");
@@ -97,7 +98,7 @@ void say_what_is_left_out(const ckpt::MergePlan& plan) {
   }
   for (const ckpt::OutputItem& item : plan.state.tensors) {
     if (!item.tied_to) continue;
-    log::info(fmt::format("'{}' is tied to '{}' and kept once; --keep-tied writes both",
+    log::info(fmt::format("'{}' is tied to '{}' and written once; --keep-tied writes both",
                           ckpt::fqn_of(item.path), ckpt::fqn_of(plan.state.tensors[*item.tied_to].path)));
   }
 }
@@ -129,7 +130,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   for (const std::string& rename : options.renames) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
-  if (options.remove_source) sweep_leftovers(options.checkpoint);  // Of a removal that did not finish.
+  if (options.remove_source) sweep_leftovers(options.checkpoint);  // A removal may not have finished.
   const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "merging");
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
   const ckpt::OutputTarget target = target_of(options, plan);
@@ -173,28 +174,28 @@ ExitCode run_merge(Options options, const Globals& globals) {
 
 void add_options(Command& command, Options& options) {
   command.positional("CKPT", options.checkpoint,
-                     "The checkpoint: sharded, local or full; or a directory above it that holds just one");
+                     "A sharded, local or full checkpoint, or a directory above exactly one");
   command.positional("OUT", options.output,
-                     "Directory that gets model.safetensors, or a file name ending in .safetensors");
+                     "Directory that gets model.safetensors, or a file name that ends in .safetensors");
   command.size("--max-shard-size", options.merge.max_shard_bytes,
-               "Largest file, such as 5GB (decimal); above it several files and an index are written");
+               "Size of the largest file, such as 5GB (decimal); several files get an index");
   add_dtype(command, options.merge.selection.dtype);
   command.texts("--rename", "FROM=TO", options.renames,
-                "Change the start of names, or of a part behind a dot; may be repeated");
+                "Change the start of names, or what follows a dot; may be repeated");
   command.texts("--include", "GLOB", options.merge.selection.include,
                 "Take only tensors whose names match; may be repeated");
   command.texts("--exclude", "GLOB", options.merge.selection.exclude,
                 "Leave out tensors whose names match; may be repeated");
   command.text("--root", "KEY", options.merge.selection.root,
-               "Key of the nested state dict to take, if not the model's");
+               "Key of the nested state dict to take instead of the model's");
   command.flag("--keep-tied", options.merge.keep_tied, "Write tied tensors under each of their names");
   command.flag("--unsafe-serialization", options.merge.unsafe_serialization,
-               "Write pytorch_model.bin, torch.save's format");
-  command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from there into OUT");
+               "Write pytorch_model.bin in torch.save's format");
+  command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from DIR into OUT");
   command.flag("--verify", options.verify,
-               "Verify the checkpoint first, then read the output again and compare the two");
+               "Verify the checkpoint first, then read the output again and compare it");
   command.flag("--remove-checkpoint-dir", options.remove_source,
-               "Remove the checkpoint once both it and the output, which is durable, are verified");
+               "Remove the checkpoint after it and the durable output are verified");
   add_write_options(command, options.force, options.dry_run, options.limits);
 }
 

@@ -110,13 +110,13 @@ void add_dtype(Command& command, std::optional<ckpt::DType>& dtype) {
       {"f32", ckpt::DType::kFloat32},   {"float32", ckpt::DType::kFloat32},
       {"bf16", ckpt::DType::kBFloat16}, {"bfloat16", ckpt::DType::kBFloat16},
       {"f16", ckpt::DType::kFloat16},   {"float16", ckpt::DType::kFloat16}};
-  command.choice("--dtype", "TYPE", dtypes, dtype, "Convert floating-point tensors: f32, bf16 or f16");
+  command.choice("--dtype", "TYPE", dtypes, dtype, "Convert floating-point tensors to f32, bf16 or f16");
 }
 
 void add_write_options(Command& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits) {
-  command.flag("--force", force, "Replace the output if it is there");
-  command.flag("--dry-run", dry_run, "Print what would go where, and write nothing");
-  command.size("--max-memory", limits.memory_bytes, "Memory to use (64MB); at least 16MB a thread");
+  command.flag("--force", force, "Replace the output if it exists");
+  command.flag("--dry-run", dry_run, "Print which bytes would go where, and write nothing");
+  command.size("--max-memory", limits.memory_bytes, "Memory to use (64MB); at least 16MB per thread");
   command.integer("--threads", "N", limits.threads, "Threads that read and write (2)", 1, 64);
 }
 

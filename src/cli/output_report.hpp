@@ -33,9 +33,9 @@ void print_plan(const OutputReport& report, const Globals& globals);
 /// Prints what has been written.
 void print_result(const OutputReport& report, const Globals& globals);
 
-/// --dtype.
+/// Adds --dtype.
 void add_dtype(Command& command, std::optional<ckpt::DType>& dtype);
-/// --force, --dry-run, --max-memory, --threads.
+/// Adds --force, --dry-run, --max-memory and --threads.
 void add_write_options(Command& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits);
 
 }  // namespace accel::cli

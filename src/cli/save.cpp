@@ -29,7 +29,7 @@ struct Options {
   bool dry_run = false;
 };
 
-// A full checkpoint may be given its file's name; otherwise OUT is the directory that gets it.
+// OUT is the directory that gets the checkpoint. For a full checkpoint it may also be the name of its file.
 ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan) {
   ckpt::OutputTarget target;
   const fs::path output = options.output;
@@ -71,20 +71,21 @@ void add_save(CommandLine& line) {
   Command command = line.add("save", "Write any model or checkpoint as a full, local or sharded checkpoint");
   auto options = std::make_shared<Options>();
   command.positional("SRC", options->source,
-                     "A model or an optimizer of any kind, or a directory above it that holds just one");
+                     "A model or an optimizer of any kind, or a directory above exactly one model");
   command.positional("OUT", options->output,
-                     "Directory that gets the checkpoint; for full also a name in .bin");
+                     "Directory that gets the checkpoint; for full also a file name that ends in .bin");
   const std::map<std::string, ckpt::SaveType> types = {{"full", ckpt::SaveType::kFull},
                                                        {"local", ckpt::SaveType::kLocal},
                                                        {"sharded", ckpt::SaveType::kSharded}};
   command.choice("--type", "TYPE", types, options->save.type,
-                 "full (one file), local (a file a rank) or sharded (torch.distributed.checkpoint)",
+                 "full (one file), local (one file per rank) or sharded (torch.distributed.checkpoint)",
                  Command::Need::kRequired);
-  command.integer("--ranks", "N", options->save.ranks, "Ranks that local and sharded are split over (1)", 1,
-                  100'000);
-  command.integer("--model-index", "I", options->save.index, "The i of Accelerate's names (0)", 0, 100'000);
+  command.integer("--ranks", "N", options->save.ranks,
+                  "Ranks that a local or sharded checkpoint is split over (1)", 1, 100'000);
+  command.integer("--model-index", "I", options->save.index, "Number of the model in Accelerate's names (0)",
+                  0, 100'000);
   add_dtype(command, options->save.dtype);
-  command.flag("--tensors-only", options->save.tensors_only, "Leave out what is no tensor");
+  command.flag("--tensors-only", options->save.tensors_only, "Leave out what is not a tensor");
   add_write_options(command, options->force, options->dry_run, options->limits);
   command.does([options](const Globals& globals) { return run_save(*options, globals); });
 }
