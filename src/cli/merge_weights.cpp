@@ -142,7 +142,8 @@ ExitCode run_merge(Options options, const Globals& globals) {
   say_what_is_left_out(plan);
 
   OutputReport report = report_of(plan, *source, target);
-  report.is_verified = options.verify || options.remove_source;
+  const bool verify = options.verify || options.remove_source;
+  report.is_verified = verify;
   if (options.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
@@ -150,7 +151,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   ckpt::check_target(plan.output, target);
   ckpt::check_divergence(*source, plan);
   const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
-  if (*report.is_verified) {
+  if (verify) {
     ckpt::check_source(*source, mode, options.remove_source);
   } else if (has_checksums(source->kind())) {
     log::info(
@@ -161,7 +162,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
     ckpt::write_output(*source, plan.output, target, options.limits, progress);
     report.seconds = progress.seconds();
   }
-  if (*report.is_verified) {
+  if (verify) {
     Progress progress("verifying", plan.output.total_bytes(), mode);
     ckpt::check_merged(*source, plan, target, progress);
   }

@@ -27,7 +27,7 @@ void place_objects(Checkpoint& source, std::vector<SelectedObject> objects, Merg
   }
 }
 
-// The names in a merged file are flat: a nested dict would be one that nobody asked for.
+// The names in a merged file are flat, also where the source has nested dicts.
 void flatten(OutputState& state) {
   for (OutputItem& item : state.tensors) item.path = {fqn_of(item.path)};
 }

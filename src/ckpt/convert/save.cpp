@@ -17,7 +17,7 @@
 namespace accel::ckpt {
 namespace {
 
-// Of formats with nested dicts, the key that has everything; flat ones have names with dots instead.
+// The root key of the source. TorchScript files have none: their names with dots are flat.
 std::optional<PathKey> root_of(const Checkpoint& source) {
   if (source.kind() == Kind::kTorchScript) return std::nullopt;
   const std::optional<PathKey> root = state_root(source);
@@ -59,7 +59,7 @@ OutputState state_of(Checkpoint& source, const SaveOptions& options, SavePlan& p
     }
   }
   if (state.tensors.empty() && state.objects.empty()) {
-    throw Error(ErrorKind::kMissing, fmt::format("'{}' holds nothing to be saved", source.path().string()));
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' has nothing to save", source.path().string()));
   }
   return state;
 }
@@ -90,21 +90,22 @@ void check_options(const SaveOptions& options, bool optimizer) {
   }
   if (optimizer && options.type == SaveType::kLocal) {
     throw Error(ErrorKind::kUsage, "an optimizer has no local form")
-        .hint("--type sharded is what belongs to a local model, too");
+        .hint("choose --type sharded, which goes with a local model, too");
   }
   if (optimizer && options.dtype) {
     throw Error(ErrorKind::kUsage, "--dtype is for models: an optimizer's state would lose its precision");
   }
 }
 
-// The objects that a full checkpoint cannot hold make a better message with what to do about it.
+// Adds a hint to the error about objects that a full checkpoint cannot hold.
 OutputFile plan_full(const std::string& name, const OutputState& state) {
   try {
     return plan_torch_file(name, state);
   } catch (Error& e) {
     const bool objects = std::any_of(state.objects.begin(), state.objects.end(),
                                      [](const OutputObject& o) { return !unsafe_part(o.value).empty(); });
-    if (objects && e.advice().empty()) throw std::move(e).hint("--tensors-only leaves out what is no tensor");
+    if (objects && e.advice().empty())
+      throw std::move(e).hint("--tensors-only leaves out what is not a tensor");
     throw;
   }
 }
@@ -127,9 +128,9 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
     case SaveType::kLocal:
       if (!plan.state.objects.empty()) {
         throw Error(ErrorKind::kFailure,
-                    fmt::format("a local checkpoint holds tensors only, and '{}' is none",
+                    fmt::format("a local checkpoint holds only tensors, and '{}' is not a tensor",
                                 fqn_of(plan.state.objects.front().path)))
-            .hint("--tensors-only leaves out what is no tensor");
+            .hint("--tensors-only leaves out what is not a tensor");
       }
       mark_shared(source, plan.state);
       plan.output = plan_local(plan.state, options.ranks, base);
@@ -139,7 +140,7 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
       add_root(plan.state, plan.optimizer ? "optimizer" : "model");
       plan.folder = fmt::format("{}_{}", stem, options.index);
       plan.output = plan_dcp(plan.state, options.ranks);
-      // What is in the directory of a checkpoint belongs to that checkpoint.
+      // Everything in the directory of a sharded checkpoint belongs to that checkpoint.
       plan.belongs = [](std::string_view) { return true; };
       break;
   }

@@ -12,15 +12,15 @@
 
 namespace accel::ckpt {
 
-/// Which tensors of a checkpoint are taken, and as what.
+/// Which tensors of a checkpoint are taken, under which names and in which dtype.
 struct Selection {
-  /// The key of the nested state dict that has the wanted tensors; empty: what state_root says.
+  /// The key of the nested state dict under which the tensors are; if empty, state_root() finds it.
   std::string root;
-  std::vector<std::string> include;  ///< Globs (`*`, `?`, `[...]`) on the names; none: all.
-  std::vector<std::string> exclude;
-  /// Applied in this order: `_orig_mod.=`, `module.=`, `model.=transformer.`.
+  std::vector<std::string> include;  ///< Globs (`*`, `?`, `[...]`) for names to take; empty for all names.
+  std::vector<std::string> exclude;  ///< Globs for names to leave out.
+  /// Rules such as `_orig_mod.=`, `module.=` or `model.=transformer.`, applied in order.
   std::vector<Rename> rename;
-  std::optional<DType> dtype;  ///< What floating-point tensors become.
+  std::optional<DType> dtype;  ///< The dtype to which floating-point tensors are converted.
 };
 
 /// The key of the nested state dict under which its tensors are: the first key of all paths if all entries
@@ -40,9 +40,9 @@ struct SelectedObject {
   std::size_t source = 0;  ///< Index into Checkpoint::objects().
 };
 
-/// What was chosen of a checkpoint.
+/// What was selected of a checkpoint.
 struct SelectedState {
-  OutputState state;                         ///< The chosen tensors; it has no objects.
+  OutputState state;                         ///< The selected tensors, and no objects.
   std::vector<SelectedObject> objects;       ///< All objects under the root key.
   std::vector<std::string> outside;          ///< Names of tensors that are not under the root key.
   std::vector<std::string> outside_objects;  ///< Names of objects that are not under the root key.
@@ -55,10 +55,10 @@ struct SelectedState {
 /// entry's. Throws Error (kFailure) for a dtype that cannot be converted.
 [[nodiscard]] DType converted_dtype(const TensorEntry& entry, const std::optional<DType>& wanted);
 
-/// The chosen tensors of `checkpoint`, in its order, without the root key. include and exclude see the names
-/// without the root key, before renaming. A path is kept as it is unless renaming touched its name; then it
-/// is one key. Objects are neither filtered nor renamed. Throws Error: kUsage if the root is not there, a
-/// glob matches nothing or two tensors get one name; kFailure for a dtype that cannot be converted.
+/// The selected tensors of `checkpoint`, in its order, without the root key. include and exclude see the
+/// names without the root key, before renaming. A path is kept as it is unless renaming touched its name;
+/// then it is one key. Objects are neither filtered nor renamed. Throws Error: kUsage if the root is not
+/// there, a glob matches nothing or two tensors get one name; kFailure for a dtype that cannot be converted.
 [[nodiscard]] SelectedState select_tensors(const Checkpoint& checkpoint, const Selection& selection);
 
 }  // namespace accel::ckpt

@@ -14,7 +14,7 @@
 namespace accel::ckpt {
 namespace {
 
-// What a rank writes, and which item of the state each of its chunks is a part of.
+// The items that a rank writes, and for each of them the item of the state that it is a part of.
 struct RankItems {
   std::vector<DcpItem> items;
   std::vector<const OutputItem*> sources;  // nullptr: an object.
@@ -85,7 +85,7 @@ OutputPlan plan_dcp(const OutputState& state, int ranks) {
   for (const OutputObject& object : state.objects) {
     if (has_tensor(object.value)) {
       throw Error(ErrorKind::kFailure,
-                  fmt::format("'{}' has a tensor in it, in a place where tensors are not looked for",
+                  fmt::format("'{}' contains a tensor in a place where accel does not look for tensors",
                               fqn_of(object.path)));
     }
     by_rank.front().items.push_back({object.path, object.value});

@@ -7,9 +7,10 @@
 
 namespace accel::ckpt {
 
-/// Plans safetensors files with all tensors of `state` but the tied ones, each of which is recorded in the
-/// metadata of its file as `name: kept name`. More than one file, and an index, only if `max_shard_bytes` (0:
-/// no limit) is exceeded. Throws Error (kFailure) for what safetensors cannot hold.
+/// Plans safetensors files with all tensors of `state` except the tied ones. A tied tensor is recorded in the
+/// metadata of its file as `name: name of the tensor that it is tied to`. There are several files and an
+/// index only if the tensors take more than `max_shard_bytes` (0: no limit). Throws Error (kFailure) for what
+/// safetensors cannot hold.
 [[nodiscard]] OutputPlan plan_safetensors_files(const OutputState& state, const WeightFiles& names,
                                                 std::uint64_t max_shard_bytes);
 

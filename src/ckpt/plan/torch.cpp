@@ -20,9 +20,9 @@
 namespace accel::ckpt {
 namespace {
 
-// A reader takes 200 levels, and the leaves have some of their own.
+// Our reader accepts 200 levels, and the pickles of leaves have levels of their own.
 constexpr std::size_t kMostLevels = 150;
-constexpr std::size_t kNamed = 10;
+constexpr std::size_t kNamed = 10;  // Objects that an error names.
 
 // One level of the nested state dict, or a leaf of it.
 struct Node {
@@ -47,7 +47,7 @@ struct StepHash {
   }
 };
 
-// The nested state dict; nodes()[0] is all of it. Time and memory are linear in the entries.
+// The nested state dict; nodes()[0] is its root. Time and memory are linear in the entries.
 class Tree {
  public:
   explicit Tree(const OutputState& state) : nodes_(1) {
@@ -86,7 +86,7 @@ class Tree {
   std::unordered_map<Step, std::size_t, StepHash> steps_;
 };
 
-// A Python list: all keys are integers, from 0 without a hole.
+// Whether the node is a Python list: its keys are the integers from 0 on, without a hole.
 bool is_list(const std::vector<Node>& nodes, const Node& node) {
   std::vector<bool> seen(node.children.size(), false);
   for (const std::size_t child : node.children) {
@@ -97,7 +97,7 @@ bool is_list(const std::vector<Node>& nodes, const Node& node) {
   return !node.children.empty() && std::all_of(seen.begin(), seen.end(), [](bool b) { return b; });
 }
 
-// Which storage each item's bytes are in.
+// The storages of the archive, and the storage that holds each item.
 struct Storages {
   std::vector<std::size_t> of_item;
   std::vector<std::uint64_t> bytes;
@@ -182,7 +182,7 @@ void check_objects(const OutputState& state) {
                           fmt::join(named, ", "), count > named.size() ? ", ..." : ""));
 }
 
-// The items of `shard`, with ties among themselves only.
+// The items of `shard`, without their ties.
 OutputState part_of(const OutputState& state, const std::vector<std::size_t>& shard) {
   OutputState part;
   for (const std::size_t index : shard) {

@@ -10,7 +10,7 @@
 
 namespace accel::ckpt {
 
-/// How transformers names the files of a model.
+/// The names that transformers gives to the files of a model.
 struct WeightFiles {
   std::string stem;       ///< "model", "pytorch_model", "optimizer".
   std::string extension;  ///< ".safetensors", ".bin".
@@ -19,20 +19,21 @@ struct WeightFiles {
   /// "model-00001-of-00003.safetensors"; `shard` counts from 0.
   [[nodiscard]] std::string shard(std::size_t shard, std::size_t shards) const;
   [[nodiscard]] std::string index() const { return stem + extension + ".index.json"; }
-  /// Whether a file of this name is one of these, of any number of shards.
+  /// Whether `name` is one of these names, for any number of shards.
   [[nodiscard]] bool belongs(const std::string& name) const;
 };
 
-/// What an item's bytes come to.
+/// The size of an item in the output.
 [[nodiscard]] std::uint64_t bytes_of(const OutputItem& item);
 
-/// Which items (by index, in order) go into which file: greedily, in the order of `state`, as transformers'
-/// save_pretrained splits; a tensor above `max_shard_bytes` gets a file of its own. Tied items are left out
-/// of the count and of the result. 0: one file.
+/// The items, by index, that go into each file. Files are filled in the order of `state`, as save_pretrained
+/// of transformers fills them, up to `max_shard_bytes` (0: one file). A larger tensor gets a file of its own.
+/// Tied items are neither counted nor in the result.
 [[nodiscard]] std::vector<std::vector<std::size_t>> split_into_shards(const OutputState& state,
                                                                       std::uint64_t max_shard_bytes);
 
-/// The index of several files as transformers writes it: two spaces, sorted keys, a final newline.
+/// The index of several files as transformers writes it: indented by two spaces, with sorted keys and a final
+/// newline. `files` has the file of each tensor, by name.
 [[nodiscard]] std::string index_json(const OutputState& state,
                                      const std::map<std::string, std::string>& files);
 

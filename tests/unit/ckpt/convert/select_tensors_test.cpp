@@ -13,7 +13,7 @@ using testing::FakeCheckpoint;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Float tensors of one element each under these paths; objects of no consequence.
+// Float tensors of one element each, and objects with the value 1, at these paths.
 class SelectTensorsTest : public ::testing::Test {
  protected:
   FakeCheckpoint& fake(const std::vector<StatePath>& tensors, const std::vector<StatePath>& objects = {}) {
@@ -131,7 +131,7 @@ TEST_F(SelectTensorsTest, EveryGlobMustMatch) {
   const FakeCheckpoint& checkpoint = fake({{"model", "a"}, {"ema", "z"}});
   EXPECT_EQ(usage_error(checkpoint, {.include = {"a", "b*"}}), "--include 'b*' matches no tensor");
   EXPECT_EQ(usage_error(checkpoint, {.exclude = {"A"}}), "--exclude 'A' matches no tensor");
-  // The names are those without the root, and only of what is under it.
+  // The patterns see names without the root, and only those under it.
   EXPECT_EQ(usage_error(checkpoint, {.include = {"model.*"}}), "--include 'model.*' matches no tensor");
   EXPECT_EQ(usage_error(checkpoint, {.include = {"z"}}), "--include 'z' matches no tensor");
 }

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 const WeightFiles kModel{"model", ".safetensors"};
 
-// int8 tensors of so many bytes, called t0, t1, ...
+// int8 tensors of these sizes in bytes, called t0, t1, ...
 OutputState state_of(const std::vector<std::int64_t>& sizes) {
   OutputState state;
   for (std::size_t i = 0; i < sizes.size(); ++i) {

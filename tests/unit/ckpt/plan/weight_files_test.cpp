@@ -14,7 +14,7 @@ using Shards = std::vector<std::vector<std::size_t>>;
 
 const WeightFiles kModel{"model", ".safetensors"};
 
-// int8 tensors of so many bytes, called t0, t1, ...
+// int8 tensors of these sizes in bytes, called t0, t1, ...
 OutputState state_of(const std::vector<std::int64_t>& sizes) {
   OutputState state;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -86,7 +86,7 @@ TEST(SplitTest, CountsWhatIsWritten) {
   EXPECT_EQ(split_into_shards(state, 10).size(), 2U);
 }
 
-// split_torch_state_dict_into_shards of huggingface_hub, in its own words.
+// Does what split_torch_state_dict_into_shards of huggingface_hub does.
 Shards peer_split(const std::vector<std::int64_t>& sizes, std::int64_t most) {
   Shards shards;
   std::vector<std::size_t> current;
