@@ -13,6 +13,7 @@
 
 #include "base/exit_code.hpp"
 #include "base/log.hpp"
+#include "base/progress.hpp"
 #include "cli/arguments.hpp"
 
 namespace CLI {
@@ -32,6 +33,11 @@ struct Globals {
   log::Color color = log::Color::kAuto;
   std::vector<std::string> program;  ///< The arguments after the "--" that follows `launch`.
   Results* out = nullptr;            ///< Only results are written to it.
+
+  /// How progress is shown: not at all with --quiet.
+  [[nodiscard]] Progress::Mode progress() const {
+    return quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
+  }
 };
 
 /// Runs the chosen command. An Error that it throws becomes the exit code.

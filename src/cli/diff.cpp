@@ -175,8 +175,7 @@ ExitCode run_diff(Options& options, const Globals& globals) {
   DiffResult result;
   double seconds = 0;
   {
-    Progress progress("comparing", ckpt::bytes_to_compare(*a, *b, plan),
-                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
+    Progress progress("comparing", ckpt::bytes_to_compare(*a, *b, plan), globals.progress());
     result = ckpt::diff_checkpoints(*a, *b, plan, options.diff, progress);
     seconds = progress.seconds();
   }

@@ -6,7 +6,6 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/progress.hpp"
 #include "ckpt/convert/load.hpp"
 #include "ckpt/convert/merge_check.hpp"
 #include "ckpt/convert/select_tensors.hpp"
@@ -25,10 +24,8 @@ struct Options {
   std::string checkpoint;
   std::string model;
   std::string output;
-  ckpt::WriteLimits limits;
+  WriteOptions write;
   bool partial = false;
-  bool force = false;
-  bool dry_run = false;
 };
 
 std::unique_ptr<ckpt::Checkpoint> open_model(const std::string& path) {
@@ -69,24 +66,19 @@ ExitCode run_load(const Options& options, const Globals& globals) {
   ckpt::OutputTarget target;
   target.path = output;
   target.is_file = true;
-  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   OutputReport report{files, *source, target, output, plan.loaded.size()};
   report.details = {{"model", options.model}, {"kept", plan.kept}};
-  if (options.dry_run) {
+  if (options.write.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
   }
-  const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
-  if (options.force && fs::exists(output) && fs::equivalent(output, options.model)) {
+  if (options.write.force && fs::exists(output) && fs::equivalent(output, options.model)) {
     // The model will be replaced, so nothing may be wrong with it or with the checkpoint.
-    ckpt::check_source(*model, mode, /*is_removed=*/true);
-    ckpt::check_source(*source, mode, /*is_removed=*/false);
+    ckpt::check_source(*model, globals.progress(), /*is_removed=*/true);
+    ckpt::check_source(*source, globals.progress(), /*is_removed=*/false);
   }
-  {
-    Progress progress("loading", files.total_bytes(), mode);
-    ckpt::write_output(*source, files, target, options.limits, progress);
-    report.seconds = progress.seconds();
-  }
+  write_plan(report, options.write.limits, "loading", globals);
   print_result(report, globals);
   return ExitCode::kSuccess;
 }
@@ -103,7 +95,7 @@ void add_load(CommandLine& line) {
   command.text("--out", "NEW.pt", options->output, "File to write", Command::Need::kRequired);
   command.flag("--partial", options->partial,
                "Keep the model's values of parameters and buffers that the checkpoint does not have");
-  add_write_options(command, options->force, options->dry_run, options->limits);
+  add_write_options(command, options->write);
   command.does([options](const Globals& globals) { return run_load(*options, globals); });
 }
 

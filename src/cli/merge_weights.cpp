@@ -35,11 +35,9 @@ struct Options {
   ckpt::MergeOptions merge;
   std::vector<std::string> renames;
   std::string assets;
-  bool force = false;
-  bool dry_run = false;
   bool verify = false;
   bool remove_source = false;
-  ckpt::WriteLimits limits;
+  WriteOptions write;
 };
 
 // OUT is the file if its name ends like one, else the directory that gets the file.
@@ -56,7 +54,7 @@ ckpt::OutputTarget target_of(const Options& options, const ckpt::MergePlan& plan
   if (target.is_file && !options.assets.empty()) {
     throw Error(ErrorKind::kUsage, "--copy-assets needs a directory to copy to").hint("name a directory");
   }
-  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
   if (!options.assets.empty()) target.assets = ckpt::find_assets(options.assets);
   return target;
@@ -144,26 +142,21 @@ ExitCode run_merge(Options options, const Globals& globals) {
   OutputReport report = report_of(plan, *source, target);
   const bool verify = options.verify || options.remove_source;
   report.is_verified = verify;
-  if (options.dry_run) {
+  if (options.write.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
   }
   ckpt::check_target(plan.output, target);
   ckpt::check_divergence(*source, plan);
-  const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
   if (verify) {
-    ckpt::check_source(*source, mode, options.remove_source);
+    ckpt::check_source(*source, globals.progress(), options.remove_source);
   } else if (has_checksums(source->kind())) {
     log::info(
         fmt::format("the checksums of '{}' are not checked; --verify checks them", source->path().string()));
   }
-  {
-    Progress progress("merging", plan.output.total_bytes(), mode);
-    ckpt::write_output(*source, plan.output, target, options.limits, progress);
-    report.seconds = progress.seconds();
-  }
+  write_plan(report, options.write.limits, "merging", globals);
   if (verify) {
-    Progress progress("verifying", plan.output.total_bytes(), mode);
+    Progress progress("verifying", plan.output.total_bytes(), globals.progress());
     ckpt::check_merged(*source, plan, target, progress);
   }
   if (options.remove_source) ckpt::remove_checkpoint(*source);
@@ -197,7 +190,7 @@ void add_options(Command& command, Options& options) {
                "Verify the checkpoint first, then read the output again and compare it");
   command.flag("--remove-checkpoint-dir", options.remove_source,
                "Remove the checkpoint after it and the durable output are verified");
-  add_write_options(command, options.force, options.dry_run, options.limits);
+  add_write_options(command, options.write);
 }
 
 }  // namespace

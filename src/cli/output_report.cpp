@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/interrupt.hpp"
+#include "base/progress.hpp"
 #include "base/text.hpp"
 #include "ckpt/convert/plan_text.hpp"
 #include "cli/results.hpp"
@@ -69,6 +70,13 @@ Json segments_of(const OutputReport& report, const ckpt::OutputFile& file) {
 
 }  // namespace
 
+void write_plan(OutputReport& report, const ckpt::WriteLimits& limits, const std::string& doing,
+                const Globals& globals) {
+  Progress progress(doing, report.plan.total_bytes(), globals.progress());
+  ckpt::write_output(report.source, report.plan, report.target, limits, progress);
+  report.seconds = progress.seconds();
+}
+
 void print_plan(const OutputReport& report, const Globals& globals) {
   if (!globals.json) {
     globals.out->lines(ckpt::describe(report.plan, report.source, report.names));
@@ -113,11 +121,11 @@ void add_dtype(Command& command, std::optional<ckpt::DType>& dtype) {
   command.choice("--dtype", "TYPE", dtypes, dtype, "Convert floating-point tensors to f32, bf16 or f16");
 }
 
-void add_write_options(Command& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits) {
-  command.flag("--force", force, "Replace the output if it exists");
-  command.flag("--dry-run", dry_run, "Print which bytes would go where, and write nothing");
-  command.size("--max-memory", limits.memory_bytes, "Memory to use (64MB); at least 16MB per thread");
-  command.integer("--threads", "N", limits.threads, "Threads that read and write (2)", 1, 64);
+void add_write_options(Command& command, WriteOptions& options) {
+  command.flag("--force", options.force, "Replace the output if it exists");
+  command.flag("--dry-run", options.dry_run, "Print which bytes would go where, and write nothing");
+  command.size("--max-memory", options.limits.memory_bytes, "Memory to use (64MB); at least 16MB per thread");
+  command.integer("--threads", "N", options.limits.threads, "Threads that read and write (2)", 1, 64);
 }
 
 }  // namespace accel::cli

@@ -27,6 +27,10 @@ struct OutputReport {
   std::optional<bool> is_verified = {};  ///< Not set by commands that cannot verify.
 };
 
+/// Writes the plan, with a progress bar that says `doing` ("merging"), and notes the time that it took.
+void write_plan(OutputReport& report, const ckpt::WriteLimits& limits, const std::string& doing,
+                const Globals& globals);
+
 /// Prints the plan for --dry-run: which bytes would go where.
 void print_plan(const OutputReport& report, const Globals& globals);
 
@@ -35,7 +39,14 @@ void print_result(const OutputReport& report, const Globals& globals);
 
 /// Adds --dtype.
 void add_dtype(Command& command, std::optional<ckpt::DType>& dtype);
+/// The options of all commands that write a plan.
+struct WriteOptions {
+  bool force = false;
+  bool dry_run = false;
+  ckpt::WriteLimits limits;
+};
+
 /// Adds --force, --dry-run, --max-memory and --threads.
-void add_write_options(Command& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits);
+void add_write_options(Command& command, WriteOptions& options);
 
 }  // namespace accel::cli

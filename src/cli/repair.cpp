@@ -69,7 +69,7 @@ void print_text(const Repaired& repaired, bool dry_run, Results& out) {
 
 ExitCode run_repair(const Options& options, const Globals& globals) {
   ckpt::RepairOptions repair_options;
-  if (!globals.quiet) repair_options.progress = Progress::Mode::kAuto;
+  repair_options.progress = globals.progress();
   std::vector<Finding> findings;
   Json document{{"path", options.path}, {"checkpoints", Json::array()}};
   for (const fs::path& directory : ckpt::find_repairable(options.path, options.force)) {

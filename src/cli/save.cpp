@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/progress.hpp"
 #include "ckpt/convert/save.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/write/commit.hpp"
@@ -24,9 +23,7 @@ struct Options {
   std::string source;
   std::string output;
   ckpt::SaveOptions save;
-  ckpt::WriteLimits limits;
-  bool force = false;
-  bool dry_run = false;
+  WriteOptions write;
 };
 
 // OUT is the directory that gets the checkpoint. For a full checkpoint it may also be the name of its file.
@@ -37,7 +34,7 @@ ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan)
       options.save.type == ckpt::SaveType::kFull && output.extension() == ".bin" && !fs::is_directory(output);
   target.path = plan.folder.empty() ? output : output / plan.folder;
   target.belongs = plan.belongs;
-  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   return target;
 }
 
@@ -51,16 +48,11 @@ ExitCode run_save(const Options& options, const Globals& globals) {
   report.details = {{"kind", plan.optimizer ? "optimizer" : "model"},
                     {"objects", plan.state.objects.size()},
                     {"left_out", plan.left_out}};
-  if (options.dry_run) {
+  if (options.write.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
   }
-  {
-    Progress progress("saving", plan.output.total_bytes(),
-                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
-    ckpt::write_output(*source, plan.output, target, options.limits, progress);
-    report.seconds = progress.seconds();
-  }
+  write_plan(report, options.write.limits, "saving", globals);
   print_result(report, globals);
   return ExitCode::kSuccess;
 }
@@ -86,7 +78,7 @@ void add_save(CommandLine& line) {
                   0, 100'000);
   add_dtype(command, options->save.dtype);
   command.flag("--tensors-only", options->save.tensors_only, "Leave out what is not a tensor");
-  add_write_options(command, options->force, options->dry_run, options->limits);
+  add_write_options(command, options->write);
   command.does([options](const Globals& globals) { return run_save(*options, globals); });
 }
 

@@ -78,7 +78,7 @@ ExitCode run_verify(const Options& options, const Globals& globals) {
   const auto begin = std::chrono::steady_clock::now();
   ckpt::VerifyOptions verify_options;
   verify_options.threads = options.threads;
-  if (!globals.quiet) verify_options.progress = Progress::Mode::kAuto;
+  verify_options.progress = globals.progress();
   const VerifyReport report = ckpt::verify(options.path, verify_options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (globals.json) {
