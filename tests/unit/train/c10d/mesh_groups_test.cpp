@@ -206,7 +206,7 @@ TEST_P(ReshardGroupTest, WhatAGroupKeepsIsGatheredFromItAlone) {
     buffer.finish_unshard();
     EXPECT_TRUE(at::equal(buffer.parameters()[0].detach(), at::zeros({100})));
     buffer.reshard_to(*groups.reshard());
-    buffer.drop_kept();
+    buffer.drop_group_shard();
     storage->synchronize();
     fill_shard(buffer, world.rank());
     buffer.start_unshard(groups);
