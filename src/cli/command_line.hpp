@@ -97,6 +97,7 @@ class Command {
 /// `accel [flags] COMMAND ...`: its flags, its commands, its help, and what is said about a wrong line.
 class CommandLine {
  public:
+  /// `version` is what --version prints.
   explicit CommandLine(const std::string& version);
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;

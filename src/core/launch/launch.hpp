@@ -24,8 +24,8 @@ struct LaunchRequest {
 ExitCode launch(LaunchRequest request, const Environment& environment);
 
 /// The accel-worker that belongs to this executable: `../libexec/accel/accel-worker` beside an installed one,
-/// `../train/accel-worker` in a build tree, else what ACCEL_WORKER names. `chosen` (launch.worker) goes
-/// before all.
+/// `../train/accel-worker` in a build tree, `../lib/python3.*/site-packages/accel_worker/accel-worker` where
+/// the wheels are installed, else what ACCEL_WORKER names. `chosen` (launch.worker) goes before all.
 std::filesystem::path find_worker(const std::filesystem::path& executable,
                                   const std::filesystem::path& chosen, const Environment& environment);
 
