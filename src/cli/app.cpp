@@ -1,5 +1,7 @@
 #include "cli/app.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,12 +12,17 @@
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "base/visible.hpp"
+#include "cli/build_info.hpp"
 #include "cli/commands.hpp"
 #include "cli/results.hpp"
-#include "version.hpp"
 
 namespace accel::cli {
 namespace {
+
+std::string version_text() {
+  return fmt::format("accel {}\ncommit {}\nlibtorch {}\nNCCL {}", kBuildInfo.version, kBuildInfo.commit,
+                     kBuildInfo.libtorch, kBuildInfo.nccl);
+}
 
 void add_commands(CommandLine& line) {
   add_launch(line);
@@ -66,7 +73,7 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
   // Parsing itself may fail, so the arguments as they were given decide how an error is printed.
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   try {
-    CommandLine line{std::string(kVersion)};
+    CommandLine line{version_text()};
     Results results(out);
     line.globals().out = &results;
     add_commands(line);

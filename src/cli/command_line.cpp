@@ -155,7 +155,7 @@ void CommandLine::add_global_flags() {
   app_->add_option("--color", globals_.color, "Colour on stderr: auto, always or never")
       ->transform(CLI::CheckedTransformer(colors, CLI::ignore_case).description(""))
       ->type_name("WHEN");
-  app_->set_version_flag("--version", fmt::format("accel {}", version_), "Print the version");
+  app_->set_version_flag("--version", version_, "Print the version, and what the program was built with");
 }
 
 Command CommandLine::add(const std::string& name, const std::string& help, const std::string& notes) {
@@ -189,7 +189,7 @@ bool CommandLine::parse(const Arguments& arguments, std::ostream& out) {
     const std::vector<CLI::App*> chosen = app_->get_subcommands();
     out << (chosen.empty() ? app_->help() : chosen.front()->help("accel"));
   } catch (const CLI::CallForVersion&) {
-    out << fmt::format("accel {}\n", version_);
+    out << version_ << '\n';
   } catch (const CLI::ParseError& failure) {
     fail_usage(*app_, failure);
   }

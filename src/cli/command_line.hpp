@@ -103,6 +103,7 @@ class Command {
 /// The command line `accel [flags] COMMAND ...`: global flags, commands, help and errors.
 class CommandLine {
  public:
+  /// `version` is what --version prints.
   explicit CommandLine(const std::string& version);
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;

@@ -1,5 +1,6 @@
 """What the executable is: small to start, and without libtorch."""
 
+import importlib.metadata
 import re
 import subprocess
 import time
@@ -15,6 +16,14 @@ def test_links_no_libtorch(accel_path):
     loaded = subprocess.run(["ldd", accel_path], capture_output=True, text=True, check=True).stdout
     names = [line.split()[0].rsplit("/", 1)[-1] for line in loaded.splitlines()]
     assert not [name for name in names if FOREIGN.search(name)]
+
+
+def test_version_names_the_commit_libtorch_and_nccl(accel):
+    version, commit, libtorch, nccl = accel("--version").stdout.splitlines()
+    assert re.fullmatch(r"accel \d+\.\d+\.\d+", version)
+    assert re.fullmatch(r"commit ([0-9a-f]{12}(-dirty)?|unknown)", commit)
+    assert libtorch == f"libtorch {importlib.metadata.version('torch').split('+')[0]}"
+    assert re.fullmatch(r"NCCL (\d+\.\d+\.\d+|none)", nccl)
 
 
 def test_starts_at_once(accel_path):

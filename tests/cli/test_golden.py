@@ -20,7 +20,8 @@ def normal(text, directory):
     """What differs from run to run, by name."""
     text = text.replace(str(directory), "$DIR")
     text = re.sub(r"host: \S+, pid \d+", "host: HOST, pid PID", text)
-    return re.sub(r"\baccel \d+\.\d+\.\d+\S*", "accel VERSION", text)
+    text = re.sub(r"^commit ([0-9a-f]{12}(-dirty)?|unknown)$", "commit COMMIT", text, flags=re.MULTILINE)
+    return re.sub(r"\b(accel|libtorch|NCCL) (\d+\.\d+\.\d+\S*|none$)", r"\1 VERSION", text, flags=re.MULTILINE)
 
 
 def block(name, text):

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
+#include <optional>
+#include <string_view>
+
 #include "base/error.hpp"
 #include "base/text.hpp"
 
@@ -12,6 +16,35 @@ namespace {
 bool is_executable(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+}
+
+// The number behind the dot of python3.11; 0 if there is none.
+int minor_version(const std::string& folder) {
+  constexpr std::string_view kPrefix = "python3.";
+  int minor = 0;
+  if (folder.starts_with(kPrefix))
+    std::from_chars(folder.data() + kPrefix.size(), folder.data() + folder.size(), minor);
+  return minor;
+}
+
+// The worker of the accel-worker wheel, which lies beside the torch package. The newest Python goes first
+// where several share a prefix.
+std::optional<std::filesystem::path> worker_of_wheel(const std::filesystem::path& prefix) {
+  std::optional<std::filesystem::path> found;
+  int newest = 0;
+  for (const char* libraries : {"lib", "lib64"}) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(prefix / libraries, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const int minor = minor_version(entry->path().filename().string());
+      if (minor <= newest) continue;
+      std::filesystem::path candidate = entry->path() / "site-packages/accel_worker/accel-worker";
+      if (!is_executable(candidate)) continue;
+      found = std::move(candidate);
+      newest = minor;
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -27,13 +60,16 @@ std::filesystem::path find_worker(const std::filesystem::path& executable,
     std::filesystem::path candidate = (folder / relative).lexically_normal();
     if (is_executable(candidate)) return candidate;
   }
+  if (auto worker = worker_of_wheel(folder.parent_path())) return *std::move(worker);
   if (const auto named = environment("ACCEL_WORKER")) {
     if (is_executable(*named)) return *named;
     throw Error(ErrorKind::kUsage, fmt::format("ACCEL_WORKER: '{}' is not an executable file", *named));
   }
   throw Error(ErrorKind::kFailure,
               fmt::format("accel-worker is not installed beside '{}'", executable.string()))
-      .hint("build accel with its worker, or name one in ACCEL_WORKER");
+      .hint(
+          "pip install accel-worker adds it to a wheel's accel; or build accel with it, or name it in "
+          "ACCEL_WORKER");
 }
 
 std::filesystem::path find_program(const std::string& name, const Environment& environment) {

@@ -8,8 +8,9 @@
 namespace accel::core {
 
 /// The accel-worker to run: `chosen` (launch.worker) if it is not empty, else the one that belongs to
-/// `executable`, `../libexec/accel/accel-worker` of an installed one or `../train/accel-worker` in a build
-/// tree, else the one that ACCEL_WORKER names. An Error if there is none.
+/// `executable`: `../libexec/accel/accel-worker` of an installed one, `../train/accel-worker` in a build
+/// tree, or `../lib/python3.*/site-packages/accel_worker/accel-worker` where the wheels are installed; else
+/// the one that ACCEL_WORKER names. An Error if there is none.
 std::filesystem::path find_worker(const std::filesystem::path& executable,
                                   const std::filesystem::path& chosen, const Environment& environment);
 

@@ -12,6 +12,7 @@ namespace {
 
 using accel::testing::TempDir;
 using accel::testing::write_file;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class FindTest : public ::testing::Test {
@@ -52,6 +53,18 @@ TEST_F(FindTest, WorkerOfABuildTree) {
   EXPECT_EQ(find_worker(dir_ / "src/cli/accel", {}, empty_), worker);
 }
 
+TEST_F(FindTest, WorkerOfAWheelForTheNewestPython) {
+  program("lib/python3/site-packages/accel_worker/accel-worker");
+  EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", {}, empty_); }),
+              HasSubstr("accel-worker is not installed beside"));
+  const auto older = program("lib/python3.9/site-packages/accel_worker/accel-worker");
+  EXPECT_EQ(find_worker(dir_ / "bin/accel", {}, with("ACCEL_WORKER", "/bin/sh")), older);
+  const auto newer = program("lib64/python3.11/site-packages/accel_worker/accel-worker");
+  EXPECT_EQ(find_worker(dir_ / "bin/accel", {}, empty_), newer);
+  const auto installed = program("libexec/accel/accel-worker");
+  EXPECT_EQ(find_worker(dir_ / "bin/accel", {}, empty_), installed);
+}
+
 TEST_F(FindTest, WorkerFromTheEnvironmentOrTheConfiguration) {
   const auto named = program("elsewhere");
   EXPECT_EQ(find_worker(dir_ / "bin/accel", {}, with("ACCEL_WORKER", named.string())), named);
@@ -61,7 +74,7 @@ TEST_F(FindTest, WorkerFromTheEnvironmentOrTheConfiguration) {
 
 TEST_F(FindTest, NoWorkerIsAnErrorThatSaysWhatToDo) {
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", {}, empty_); }),
-              HasSubstr("ACCEL_WORKER"));
+              AllOf(HasSubstr("pip install accel-worker"), HasSubstr("ACCEL_WORKER")));
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", dir_ / "no", empty_); }),
               HasSubstr("no' is not an executable file"));
   EXPECT_THAT(error_of([&] { return find_worker(dir_ / "bin/accel", {}, with("ACCEL_WORKER", "/no")); }),

@@ -1,0 +1,87 @@
+"""Fixtures of the tests that install the packages of dist/ in clean environments (`tools/dev package-test`)."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+import torch
+import torch.distributed.checkpoint
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Nothing of the environment that the tests run in may help an installed program.
+CLEAN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+
+
+@pytest.fixture(scope="session")
+def root() -> pathlib.Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def package():
+    """package(PATTERN): the one file of dist/ that the pattern names."""
+
+    def found(pattern) -> pathlib.Path:
+        files = sorted((ROOT / "dist").glob(pattern))
+        assert len(files) == 1, f"dist/ has {[file.name for file in files]} for {pattern}; run tools/dev package"
+        return files[0]
+
+    return found
+
+
+@pytest.fixture(scope="session")
+def pip():
+    """pip(VENV, ARGS...): pip of a virtual environment, with the machine's configuration of pip."""
+
+    def run(venv, *args):
+        result = subprocess.run([venv / "bin/python", "-m", "pip", "--disable-pip-version-check", *map(str, args)],
+                                capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def fresh_venv(tmp_path_factory):
+    """fresh_venv(NAME): a new virtual environment with nothing but pip."""
+
+    def made(name) -> pathlib.Path:
+        venv = tmp_path_factory.mktemp(name)
+        subprocess.run(["/usr/bin/python3", "-m", "venv", venv], check=True)
+        return venv
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def run_clean():
+    """run_clean(PROGRAM, ARGS..., cwd=DIR): runs an installed program with nothing else on PATH but the system's."""
+
+    def run(program, *args, cwd, code=0):
+        result = subprocess.run([program, *map(str, args)], cwd=cwd, env=CLEAN, capture_output=True, text=True,
+                                stdin=subprocess.DEVNULL, timeout=600)
+        assert result.returncode == code, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def weights():
+    return {"layer.weight": torch.arange(12, dtype=torch.float32).reshape(3, 4), "layer.bias": torch.ones(3)}
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory, weights) -> pathlib.Path:
+    """A sharded checkpoint that torch wrote."""
+    directory = tmp_path_factory.mktemp("checkpoint") / "pytorch_model_fsdp_0"
+    torch.distributed.checkpoint.save({"model": weights}, checkpoint_id=os.fspath(directory))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def manual_pages() -> list[str]:
+    return sorted(page.name for page in (ROOT / "man").glob("*.1"))

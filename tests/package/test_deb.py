@@ -1,0 +1,100 @@
+"""The Debian packages, installed by apt in a Debian that debootstrap makes."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+import safetensors.torch
+import torch
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")
+
+
+def mirror():
+    """The release that runs here, and where apt gets its packages."""
+    release = re.search(r"^VERSION_CODENAME=(\w+)", open("/etc/os-release").read(), re.MULTILINE).group(1)
+    targets = subprocess.run(["apt-get", "indextargets", "--format", "$(RELEASE) $(SITE)", "Created-By: Packages"],
+                             capture_output=True, text=True, check=True).stdout
+    sites = [line.split()[1] for line in targets.splitlines() if line.split()[0] == release]
+    assert sites, f"apt has no source for {release}"
+    return release, sites[0]
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory):
+    """The folder of a minimal Debian."""
+    # pytest keeps its folders for a while; several hundred megabytes are too much for that.
+    directory = tmp_path_factory.mktemp("debian")
+    release, site = mirror()
+    made = subprocess.run(["debootstrap", "--variant=minbase", release, directory, site], capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
+    shutil.copy("/etc/resolv.conf", directory / "etc/resolv.conf")
+    shutil.copytree("/etc/apt/apt.conf.d", directory / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def inside(debian):
+    """inside(COMMAND...): runs a command in that Debian. Its /proc is gone when the command ends."""
+
+    def run(*command, code=0):
+        script = f"mount -t proc proc {debian}/proc && exec chroot {debian} {shlex.join(map(str, command))}"
+        result = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True,
+                                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive",
+                                     "HOME": "/root", "LC_ALL": "C.UTF-8"})
+        assert result.returncode == code, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def installed(debian, inside, package):
+    """The package with its debug files, and what apt says that they depend on."""
+    for pattern in ("accel_*.deb", "accel-dbgsym_*.deb"):
+        shutil.copy(package(pattern), debian / "root")
+    inside("apt-get", "update", "-qq")
+    inside("sh", "-c", "apt-get install -y -qq --no-install-recommends /root/accel_*.deb /root/accel-dbgsym_*.deb")
+    return debian
+
+
+def test_program_runs(installed, inside):
+    lines = inside("accel", "--version").stdout.splitlines()
+    assert re.fullmatch(r"accel \d+\.\d+\.\d+", lines[0])
+    assert lines[2:] == ["libtorch none", "NCCL none"]
+
+
+def test_manual_pages_configs_and_examples_are_there(installed, manual_pages, root):
+    pages = sorted(page.name.removesuffix(".gz") for page in (installed / "usr/share/man/man1").glob("accel*"))
+    assert pages == manual_pages
+    assert (installed / "usr/share/accel/configs/quickstart.yaml").read_text() == (
+        root / "configs/quickstart.yaml").read_text()
+    assert (installed / "usr/share/accel/examples/export_gpt.py").exists()
+
+
+def test_checkpoint_is_read_and_merged(installed, inside, checkpoint, weights):
+    shutil.copytree(checkpoint, installed / "root/checkpoint")
+    assert "layer.weight" in inside("accel", "inspect", "/root/checkpoint").stdout
+    inside("accel", "merge-weights", "/root/checkpoint", "/root/merged")
+    merged = safetensors.torch.load_file(installed / "root/merged/model.safetensors")
+    assert merged.keys() == weights.keys()
+    assert all(torch.equal(merged[name], weights[name]) for name in weights)
+
+
+def test_debug_files_belong_to_the_program(installed):
+    program = installed / "usr/bin/accel"
+    assert ".symtab" not in subprocess.run(["readelf", "-SW", program], capture_output=True, text=True).stdout
+    notes = subprocess.run(["readelf", "-n", program], capture_output=True, text=True, check=True).stdout
+    build_id = re.search(r"Build ID: (\w+)", notes).group(1)
+    debug = installed / f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+    assert ".debug_line" in subprocess.run(["readelf", "-SW", debug], capture_output=True, text=True, check=True).stdout
+
+
+def test_removal_leaves_nothing(installed, inside):
+    inside("apt-get", "purge", "-y", "-qq", "accel", "accel-dbgsym")
+    assert not (installed / "usr/bin/accel").exists()
+    assert not (installed / "usr/share/accel").exists()

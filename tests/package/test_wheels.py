@@ -1,0 +1,127 @@
+"""The wheels: what is in them, and what they do in a fresh virtual environment."""
+
+import importlib.metadata
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import safetensors.torch
+import torch
+
+MAX_TOOLKIT_BYTES = 8_000_000
+
+
+@pytest.fixture(scope="module")
+def toolkit(fresh_venv, pip, package):
+    """A virtual environment with the toolkit alone; without an index, so that whatever it requires would be missed."""
+    venv = fresh_venv("toolkit")
+    pip(venv, "install", "--no-index", package("accel-*.whl"))
+    return venv
+
+
+@pytest.fixture(scope="module")
+def trainer(fresh_venv, pip, package):
+    """Both wheels, with the torch that pip installs because the worker's wheel requires it: a large download."""
+    venv = fresh_venv("trainer")
+    pip(venv, "install", "--no-cache-dir", package("accel-*.whl"), package("accel_worker-*.whl"))
+    yield venv
+    # pytest keeps its folders for a while; gigabytes are too much for that.
+    shutil.rmtree(venv)
+
+
+def sections(program):
+    return subprocess.run(["readelf", "-SW", program], capture_output=True, text=True, check=True).stdout
+
+
+def needed(program):
+    dynamic = subprocess.run(["readelf", "-dW", program], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+
+
+def test_toolkit_is_small_and_for_any_python(package):
+    wheel = package("accel-*.whl")
+    assert re.fullmatch(r"accel-[0-9.]+-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name)
+    assert wheel.stat().st_size < MAX_TOOLKIT_BYTES
+
+
+def test_toolkit_is_stripped_and_self_contained(toolkit):
+    assert ".text" in sections(toolkit / "bin/accel")
+    assert ".symtab" not in sections(toolkit / "bin/accel")
+    assert ".debug_info" not in sections(toolkit / "bin/accel")
+    assert needed(toolkit / "bin/accel") <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+
+
+def test_toolkit_requires_no_package(toolkit, pip):
+    names = {entry["name"] for entry in json.loads(pip(toolkit, "list", "--format=json"))}
+    assert "accel" in names
+    assert names <= {"accel", "pip", "setuptools"}
+
+
+def test_toolkit_says_that_it_has_no_libtorch(toolkit, run_clean, tmp_path):
+    lines = run_clean(toolkit / "bin/accel", "--version", cwd=tmp_path).stdout.splitlines()
+    assert re.fullmatch(r"accel \d+\.\d+\.\d+", lines[0])
+    assert lines[2:] == ["libtorch none", "NCCL none"]
+
+
+def test_toolkit_has_its_manual_pages(toolkit, manual_pages):
+    assert sorted(page.name for page in (toolkit / "share/man/man1").iterdir()) == manual_pages
+
+
+def test_toolkit_reads_and_merges_a_checkpoint(toolkit, run_clean, checkpoint, weights, tmp_path):
+    accel = toolkit / "bin/accel"
+    assert "layer.weight" in run_clean(accel, "inspect", checkpoint, cwd=tmp_path).stdout
+    run_clean(accel, "merge-weights", checkpoint, tmp_path / "merged", cwd=tmp_path)
+    merged = safetensors.torch.load_file(tmp_path / "merged/model.safetensors")
+    assert merged.keys() == weights.keys()
+    assert all(torch.equal(merged[name], weights[name]) for name in weights)
+
+
+def test_toolkit_starts_any_program(toolkit, run_clean, tmp_path):
+    result = run_clean(toolkit / "bin/accel", "launch", "--cpu", "--num_processes", "2", "--tee", "0,1", "--", "sh", "-c",
+                       "echo rank $RANK", cwd=tmp_path)
+    assert "rank 0" in result.stdout + result.stderr
+    assert "rank 1" in result.stdout + result.stderr
+
+
+def make_quickstart(venv, directory):
+    """The quickstart's model and data, made by the example that the wheel has."""
+    subprocess.run([sys.executable, venv / "share/accel/examples/export_gpt.py", "runs/quickstart/gpt.pt", "--data",
+                    "runs/quickstart/data"], cwd=directory, check=True, capture_output=True)
+    return venv / "share/accel/configs/quickstart.yaml"
+
+
+def test_launch_without_the_worker_says_how_to_get_it(toolkit, run_clean, tmp_path):
+    config = make_quickstart(toolkit, tmp_path)
+    result = run_clean(toolkit / "bin/accel", "launch", config, cwd=tmp_path, code=1)
+    assert "accel-worker is not installed" in result.stderr
+    assert "pip install accel-worker" in result.stderr
+
+
+def test_worker_pins_torch_and_contains_none_of_it(package):
+    with zipfile.ZipFile(package("accel_worker-*.whl")) as wheel:
+        names = [pathlib.PurePath(name).name for name in wheel.namelist()]
+        (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("dist-info/METADATA"))
+    assert "accel-worker" in names
+    assert not [name for name in names if re.match(r"lib(torch|c10|cuda|nccl|cudnn)", name)]
+    version = importlib.metadata.version("torch").split("+")[0]
+    assert f"Requires-Dist: torch=={version}\n" in metadata
+
+
+def test_worker_trains_the_quickstart(trainer, run_clean, tmp_path):
+    config = make_quickstart(trainer, tmp_path)
+    accel = trainer / "bin/accel"
+    run_clean(accel, "launch", config, "--set", "training.max_steps=6", "--set", "training.checkpoint.every=6", "--set",
+              "training.eval_every=6", "--set", "training.log_every=1", cwd=tmp_path)
+    out = tmp_path / "runs/quickstart/out"
+    steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in steps if "loss" in line]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0]
+    (checkpoint,) = (out / "checkpoints").iterdir()
+    run_clean(accel, "merge-weights", checkpoint, tmp_path / "merged", cwd=tmp_path)
+    assert safetensors.torch.load_file(tmp_path / "merged/model.safetensors")

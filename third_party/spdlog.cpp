@@ -1,0 +1,22 @@
+// The part of spdlog that is not in its headers, for programs that contain their libraries
+// (-Dself_contained=true): Debian has no static libspdlog. These are the files that spdlog's own sources
+// consist of, as far as src/base/log.cpp uses them.
+#include <spdlog/common-inl.h>
+#include <spdlog/details/backtracer-inl.h>
+#include <spdlog/details/log_msg-inl.h>
+#include <spdlog/details/log_msg_buffer-inl.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/details/os-inl.h>
+#include <spdlog/details/registry-inl.h>
+#include <spdlog/logger-inl.h>
+#include <spdlog/pattern_formatter-inl.h>
+#include <spdlog/sinks/ansicolor_sink-inl.h>
+#include <spdlog/sinks/base_sink-inl.h>
+#include <spdlog/sinks/sink-inl.h>
+#include <spdlog/spdlog-inl.h>
+
+#include <mutex>
+
+template class spdlog::sinks::base_sink<std::mutex>;
+template class spdlog::sinks::ansicolor_sink<spdlog::details::console_mutex>;
+template class spdlog::sinks::ansicolor_stderr_sink<spdlog::details::console_mutex>;
