@@ -24,7 +24,7 @@ HEAD = f"""# Interop matrix
 cell names the torch versions with which its tests passed, with equal bits. `FAILED` marks the
 versions with which they did not pass. An empty cell was not tried, or is impossible: safetensors
 has no complex32 and complex128. The versions of accelerate, safetensors and transformers are those
-of `tools/requirements.txt`.
+of `tools/requirements.txt` and `tools/requirements-test.txt`.
 """
 
 

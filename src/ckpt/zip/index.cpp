@@ -22,8 +22,8 @@
 namespace accel::ckpt {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = 4096;
-constexpr std::uint64_t kSmallBytes = 4 * kBlockBytes;  // Read at once.
+constexpr std::uint64_t kProbeBytes = 4096;
+constexpr std::uint64_t kSmallBytes = 4 * kProbeBytes;  // Read at once.
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
 constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that honour it find the record empty.
@@ -60,7 +60,7 @@ Directory read_zip64_end(const FileWindow& window, std::uint64_t end_at, Directo
 
 Directory find_directory(const FileWindow& window) {
   if (window.size() < zip::kEndBytes) throw_corrupt("too short for a zip archive");
-  std::optional<std::uint64_t> end_at = find_end(window, kBlockBytes);
+  std::optional<std::uint64_t> end_at = find_end(window, kProbeBytes);
   if (!end_at) end_at = find_end(window, zip::kEndBytes + zip::kMax16);
   if (!end_at) {
     throw Error(ErrorKind::kCorrupt, "the end record of the zip archive is missing")
@@ -122,9 +122,9 @@ FileWindow::FileWindow(const File& file, std::uint64_t offset, std::uint64_t len
 FileWindow::FileWindow(ByteSource& source) : source_(&source), length_(source.size()) { fill_blocks(); }
 
 void FileWindow::fill_blocks() {
-  head_.resize(length_ <= kSmallBytes ? length_ : kBlockBytes);
+  head_.resize(length_ <= kSmallBytes ? length_ : kProbeBytes);
   fetch(0, head_);
-  tail_.resize(std::min(length_ - head_.size(), kBlockBytes));
+  tail_.resize(std::min(length_ - head_.size(), kProbeBytes));
   fetch(length_ - tail_.size(), tail_);
 }
 
