@@ -104,15 +104,17 @@ class Search {
       jobs_.push_back(verify_set(directory, kind));
     }
     add_rank_files(directory);
+    if (depth > 0) {
+      for (const Folder& folder : folders_in(directory)) {
+        if (folder.state == Folder::State::kOpen) search(folder.path, depth - 1, listed);
+      }
+    }
     for (const fs::path& entry : entries_in(directory)) {
-      const bool unfinished = entry.extension() == ".incomplete" || entry.extension() == ".deleting";
       std::error_code unreadable;
       const fs::file_status status = fs::status(entry, unreadable);
-      if (fs::is_directory(status)) {
-        if (depth > 0 && !unfinished) search(entry, depth - 1, listed);
-      } else if (fs::is_regular_file(status)) {
+      if (fs::is_regular_file(status)) {
         add_file(entry, false);
-      } else if (may_be_checkpoint(entry)) {
+      } else if (!fs::is_directory(status) && may_be_checkpoint(entry)) {
         add_finding(entry, {FindingKind::kBroken, entry.filename().string(), "", 0, 0,
                             fs::exists(status) ? "is not a regular file" : "is a link to nothing"});
       }

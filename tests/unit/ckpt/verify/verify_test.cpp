@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/leftover.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/safetensors/header.hpp"
@@ -223,6 +224,20 @@ TEST_F(VerifyTest, UnfinishedSavesAreNoCheckpoints) {
   fs::remove(dir_ / "run/checkpoint_1/.metadata");
   EXPECT_THAT(findings_of(dir_ / "run"),
               ElementsAre(HasSubstr("checkpoint_1: missing-file: .metadata: is not there")));
+}
+
+TEST_F(VerifyTest, WhatAWriterLeftBehindIsNotEntered) {
+  const TempDir dir;
+  testing::write_safetensors(dir / "model.safetensors", {Truth::make({"a"}, DType::kFloat32, {2}, 1)});
+  const fs::path beside = leftover_name(dir / "out", LeftoverKind::kBeside);
+  for (const fs::path& path :
+       {beside, deleting_name(beside), leftover_name(dir.path(), LeftoverKind::kInside)}) {
+    fs::create_directory(path);
+    write_file(path / "model.safetensors", "short");
+  }
+  EXPECT_THAT(findings_of(dir.path()), IsEmpty());
+  EXPECT_THAT(findings_of(beside), ElementsAre(HasSubstr("broken: model.safetensors")))
+      << "it is named itself";
 }
 
 TEST_F(VerifyTest, WhatIsNotARegularFileIsAFinding) {
