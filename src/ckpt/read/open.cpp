@@ -35,8 +35,9 @@ bool is_legacy_torch(const fs::path& path) {
   }
   throw Error(
       ErrorKind::kCorrupt,
-      fmt::format("'{}': neither a checkpoint nor a model: not a zip archive of torch, not safetensors",
-                  path.string()))
+      fmt::format(
+          "'{}' is neither a checkpoint nor a model: it is not a zip archive of torch, and not safetensors",
+          path.string()))
       .hint(path.extension() == ".bin" || path.extension() == ".pt" ? "the file may be truncated" : "");
 }
 

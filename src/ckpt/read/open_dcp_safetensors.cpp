@@ -47,7 +47,8 @@ Box box_of(const SafetensorsEntry& entry, const json& sharding) {
     box.offsets.push_back(offset.get<std::int64_t>());
   }
   if (box.offsets.size() != entry.shape.size())
-    reject(fmt::format("shape {} with offsets {}", to_string(entry.shape), to_string(box.offsets)));
+    reject(fmt::format("its shape is {}, but its saved offsets are {}", to_string(entry.shape),
+                       to_string(box.offsets)));
   return box;
 }
 

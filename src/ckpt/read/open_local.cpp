@@ -71,7 +71,8 @@ Share share_of(const json& value) {
   share.begin = require_int(value, "begin");
   share.end = require_int(value, "end");
   if (share.begin > share.end || share.end > checked_numel(share.shape))
-    reject(fmt::format("elements {} to {} of shape {}", share.begin, share.end, to_string(share.shape)));
+    reject(
+        fmt::format("it says elements {} to {} of shape {}", share.begin, share.end, to_string(share.shape)));
   return share;
 }
 
@@ -84,14 +85,15 @@ Description read_description(const std::filesystem::path& path) {
     const json document = read_json_file(path);
     if (!document.is_object()) reject("it is not a JSON object");
     const std::int64_t version = require_int(document, "version");
-    if (version != kVersion) reject(fmt::format("version {}, but only {} is known", version, kVersion));
+    if (version != kVersion)
+      reject(fmt::format("its version is {}, accel reads version {}", version, kVersion));
     Description description;
     description.rank = require_int(document, "rank");
     description.world_size = require_int(document, "world_size");
     if (description.rank >= description.world_size || description.world_size > kMostRanks)
-      reject(fmt::format("rank {} of {}", description.rank, description.world_size));
+      reject(fmt::format("it says rank {} of {}", description.rank, description.world_size));
     const json& tensors = require(document, "tensors");
-    if (!tensors.is_object()) reject("its tensors are no object");
+    if (!tensors.is_object()) reject("'tensors' is not a JSON object");
     for (const auto& [name, value] : tensors.items()) {
       try {
         description.tensors.emplace(name, share_of(value));
@@ -140,11 +142,12 @@ class Reader {
         ++found;
       };
       visitor.object = [&](const StatePath& path, const pickle::Value&) {
-        reject(fmt::format("'{}' is no tensor", fqn_of(path)));
+        reject(fmt::format("'{}' is not a tensor", fqn_of(path)));
       };
       walk_state(archive.read_pickle(), visitor);
       if (found != description.tensors.size()) {
-        reject(fmt::format("it has {} tensors, the .json beside it {}", found, description.tensors.size()));
+        reject(fmt::format("it has {} tensors, the .json beside it lists {}", found,
+                           description.tensors.size()));
       }
     } catch (Error& e) {
       e.add_context(fmt::format("'{}'", file.path().string()));

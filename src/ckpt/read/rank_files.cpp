@@ -30,7 +30,7 @@ void part_copies(ListedTensor& tensor) {
 RankFiles rank_files_of(const std::filesystem::path& file) {
   const std::optional<RankFileName> name = parse_rank_file_name(file.filename().string());
   if (!name)
-    throw Error(ErrorKind::kFailure, fmt::format("'{}' is not called as the file of a rank", file.string()));
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is not named like the file of a rank", file.string()));
   RankFiles set{parent_of(file), name->stem, {}};
   for (std::string& other : files_in(set.directory, set.stem + "_rank", ".bin")) {
     const std::optional<RankFileName> parsed = parse_rank_file_name(other);
@@ -50,7 +50,7 @@ void require_rank(const RankFiles& set, std::int64_t rank, std::int64_t count) {
   throw Error(ErrorKind::kMissing,
               fmt::format("'{}' has no {}_rank{}.bin: the file of rank {} of {} is missing",
                           set.directory.string(), set.stem, rank, rank, count))
-      .hint("the files of all ranks belong into one directory");
+      .hint("put the files of all ranks into one directory");
 }
 
 ListedTensor& RankGatherer::tensor(const StatePath& path, DType dtype, const Dims& shape) {
@@ -58,7 +58,7 @@ ListedTensor& RankGatherer::tensor(const StatePath& path, DType dtype, const Dim
   if (fresh) tensors_.push_back({path, dtype, shape, {}});
   ListedTensor& tensor = tensors_[found->second];
   if (tensor.path != path || tensor.dtype != dtype || tensor.shape != shape) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("tensor '{}' is {} {} here, but {} {} on a rank before",
+    throw Error(ErrorKind::kCorrupt, fmt::format("tensor '{}' is {} {} here, but {} {} on an earlier rank",
                                                  found->first, torch_name(dtype), to_string(shape),
                                                  torch_name(tensor.dtype), to_string(tensor.shape)));
   }

@@ -38,7 +38,7 @@ bool is_asset(const fs::path& path) {
 std::vector<fs::path> find_assets(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     throw Error(ErrorKind::kMissing,
-                fmt::format("'{}' is no directory to copy a model's files from", directory.string()));
+                fmt::format("'{}' is not a directory to copy a model's files from", directory.string()));
   }
   std::vector<fs::path> assets;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {

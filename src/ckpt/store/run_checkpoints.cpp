@@ -97,7 +97,7 @@ void RunCheckpoints::prune(std::int64_t limit) {
       if (name.starts_with(kPrefix) && name.ends_with(kDeleting)) remove_tree(root_ / name);
     }
   } catch (const std::exception& error) {
-    log::warn(fmt::format("an old checkpoint stays in '{}', in part or whole: {}", root_.string(),
+    log::warn(fmt::format("an old checkpoint in '{}' could not be removed: {}", root_.string(),
                           error_of(error).message()));
   }
 }

@@ -62,7 +62,7 @@ class ArchiveChecker {
       if (e.kind() != ErrorKind::kCorrupt) throw;
       const bool names_record = e.message().starts_with("record '");
       add(FindingKind::kBroken, entry.header_offset, entry.stored_size,
-          names_record ? e.message() : fmt::format("record '{}' - {}", entry.name, e.message()));
+          names_record ? e.message() : fmt::format("record '{}': {}", entry.name, e.message()));
     }
   }
 
@@ -161,10 +161,11 @@ class ArchiveChecker {
     };
     const bool is_pickle = &entry == result_.zip->find("data.pkl");
     if (entry.method == 0 && entry.size != entry.stored_size) {
-      return broken(fmt::format("is stored as it is, but has {} bytes of {}", entry.stored_size, entry.size));
+      return broken(fmt::format("is stored without compression, but has {} bytes instead of {}",
+                                entry.stored_size, entry.size));
     }
     if (entry.method != 0 && entry.method != zip::kDeflated) {
-      return broken(fmt::format("is compressed by a method, {}, that nobody uses here", entry.method));
+      return broken(fmt::format("is compressed by method {}, which torch does not use", entry.method));
     }
     if (entry.method == 0 && entry.size > kInlineBytes && !is_pickle) {
       if (!path_) {
@@ -178,7 +179,7 @@ class ArchiveChecker {
       return;
     }
     if (entry.stored_size > kPickleLimitBytes || (entry.method != 0 && entry.size > kCompressedLimitBytes))
-      return broken("is larger than any real one");
+      return broken("is too large to be read at once");
     std::vector<std::byte> data = window_.read(begin, entry.stored_size);
     if (entry.method == zip::kDeflated) data = inflate(data, entry);
     if (!compare(entry, begin, crc32(data))) return;
@@ -257,7 +258,7 @@ void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const Archive
     const std::optional<TorchTensor> found = torch_tensor_of(*archive.pickle);
     if (!found) {
       report(FindingKind::kMismatch,
-             fmt::format("its archive holds no tensor, but a {}", pickle::describe(*archive.pickle)));
+             fmt::format("its archive holds a {}, not a tensor", pickle::describe(*archive.pickle)));
     } else if (found->dtype != dtype || !std::ranges::equal(found->shape, sizes)) {
       report(FindingKind::kMismatch,
              fmt::format("its archive holds {} {}, {} {} is expected", torch_name(found->dtype),

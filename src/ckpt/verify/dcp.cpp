@@ -237,7 +237,7 @@ class DcpVerifier {
       const std::optional<FileState> state = state_of(entry.path());
       if (!state || state->bytes == 0 || holds_no_elements(entry.path())) continue;
       report(FindingKind::kStale, name, "", 0, 0,
-             fmt::format("has {} bytes, but .metadata does not refer to it; it is left of another save",
+             fmt::format("has {} bytes, but .metadata does not refer to it; another save left it",
                          state->bytes));
     }
   }
@@ -310,7 +310,7 @@ class DcpVerifier {
     });
     if (unknown_transforms_ != 0) {
       job_.result.notes.push_back(
-          fmt::format("{} items are transformed in a way that accel does not know, and were not looked into",
+          fmt::format("{} items have a transform that accel does not know, and were not verified",
                       unknown_transforms_.load()));
     }
   }

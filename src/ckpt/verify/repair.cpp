@@ -138,8 +138,8 @@ class Scanner {
     const std::optional<std::uint64_t> size = item_record_bytes(bytes);
     if (!size) {
       report(FindingKind::kBroken, name, "", at, file.size(),
-             at == 0 ? "does not begin with an item record; only what accel wrote has them"
-                     : "no item record stands here, so what follows is unknown");
+             at == 0 ? "does not begin with an item record; only accel writes them"
+                     : "there is no item record here, so what follows is unknown");
       return std::nullopt;
     }
     if (*size > left) {
@@ -167,11 +167,12 @@ class Scanner {
       reject(fmt::format("the item record is of rank {}: the file was renamed", record.rank));
     }
     if (record.index != plan.items.size()) {
-      reject(fmt::format("the item record is of item {}, that of item {} should stand here", record.index,
+      reject(fmt::format("the item record is of item {}, item {} is expected here", record.index,
                          plan.items.size()));
     }
     if (record.offset != round_up(end, kDcpAlignment)) {
-      reject(fmt::format("the item record says that its item is at byte {}, not behind it", record.offset));
+      reject(fmt::format("the item record puts its item at byte {}, not right behind the record",
+                         record.offset));
     }
     if (checked_add(record.offset, record.length) > file_bytes) {
       reject(fmt::format("item '{}' ends at byte {}, the file at byte {}", fqn_of(record.path),
@@ -253,7 +254,7 @@ class Scanner {
           item->item.path == items.front()->item.path && (chunk == nullptr) == (first == nullptr) &&
           (chunk == nullptr || (chunk->dtype == first->dtype && chunk->shape == first->shape));
       if (!agrees || (chunk == nullptr && items.size() > 1)) {
-        report(FindingKind::kMismatch, "", fqn, 0, 0, "two files have it, and do not agree about it");
+        report(FindingKind::kMismatch, "", fqn, 0, 0, "two files have it and contradict each other");
         return;
       }
       if (chunk != nullptr) boxes.push_back(chunk->box);
@@ -280,14 +281,14 @@ RepairScan scan_for_repair(const fs::path& directory, const RepairOptions& optio
 
 std::vector<fs::path> find_repairable(const fs::path& path, bool force) {
   if (!fs::is_directory(path)) {
-    throw Error(ErrorKind::kMissing, fs::exists(path) ? fmt::format("'{}' is no directory", path.string())
+    throw Error(ErrorKind::kMissing, fs::exists(path) ? fmt::format("'{}' is not a directory", path.string())
                                                       : fmt::format("'{}' is not there", path.string()));
   }
   std::vector<fs::path> found;
   find_data(path, kSearchDepth, found);
   if (found.empty()) {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' has no data files (*.distcp)", path.string()))
-        .hint("a save that has not finished (*.incomplete) is looked into only if it is named itself");
+        .hint("a save that has not finished (*.incomplete) is searched only if it is named itself");
   }
   if (!force) std::erase_if(found, has_sound_metadata);
   if (const auto damaged = list_checkpoints(path).damaged; found.empty() && !damaged.empty()) {
@@ -300,7 +301,7 @@ std::vector<fs::path> find_repairable(const fs::path& path, bool force) {
   if (found.empty()) {
     throw Error(ErrorKind::kFailure,
                 fmt::format("'{}' needs no repair: its .metadata can be read", path.string()))
-        .hint("--force writes it anew all the same; 'accel verify' checks everything");
+        .hint("--force writes it anew anyway; 'accel verify' checks everything");
   }
   return found;
 }

@@ -166,7 +166,8 @@ class SetVerifier {
     }
     for (const auto& [tensor, expected] : index.files) {
       if (expected != file || contents.contains(tensor)) continue;
-      report(FindingKind::kHole, file, tensor, fmt::format("is not in it, though {} says so", name));
+      report(FindingKind::kHole, file, tensor,
+             fmt::format("is not in the file, but {} says that it is", name));
     }
   }
 

@@ -192,8 +192,8 @@ class Search {
       jobs_.push_back(verify_torch(path, name_of(Kind::kTorch)));
     } else if (named || path.filename().string().starts_with("pytorch_model")) {
       add_finding(path, {FindingKind::kBroken, path.filename().string(), "", 0, 0,
-                         "is no zip archive of torch, and no safetensors; it may be truncated, or "
-                         "from before torch 1.6"});
+                         "is neither a zip archive of torch nor safetensors; it may be truncated, or "
+                         "written by torch before 1.6"});
     }
   }
 

@@ -92,7 +92,7 @@ TEST_F(OpenLocalTest, RejectsContradictions) {
   describe(2, right, R"("version": 1, "world_size": 2)");
   EXPECT_THAT(rejection(), HasSubstr("rank 2 of 2"));
   for (const auto& [entry, words] : std::initializer_list<std::pair<const char*, const char*>>{
-           {R"("dtype": "float32", "shape": [4, 3], "begin": 5, "end": 12)", "on a rank before"},
+           {R"("dtype": "float32", "shape": [4, 3], "begin": 5, "end": 12)", "on an earlier rank"},
            {R"("dtype": "int32", "shape": [3, 4], "begin": 5, "end": 12)", "7 elements of int32"},
            {R"("dtype": "x", "shape": [3, 4], "begin": 5, "end": 12)", "dtype"},
            {R"("dtype": "float32", "shape": [3, 4], "begin": 5, "end": 13)", "elements 5 to 13"},
@@ -118,9 +118,9 @@ TEST_F(OpenLocalTest, RejectsWhatIsNoTensorOfTheList) {
   write(Dict{{{"w", share}, {"v", share}}});
   EXPECT_THAT(rejection(), HasSubstr("tensor 'v': the .json beside it does not list it"));
   write(Dict{{{"w", share}, {"n", 3}}});
-  EXPECT_THAT(rejection(), HasSubstr("'n' is no tensor"));
+  EXPECT_THAT(rejection(), HasSubstr("'n' is not a tensor"));
   write(Dict{});
-  EXPECT_THAT(rejection(), HasSubstr("it has 0 tensors, the .json beside it 1"));
+  EXPECT_THAT(rejection(), HasSubstr("it has 0 tensors, the .json beside it lists 1"));
 }
 
 TEST(RankFilesTest, BelongTogetherByTheirStem) {

@@ -189,10 +189,10 @@ TEST_F(VerifyTest, SafetensorsAndTorchFilesBesideEachOther) {
   ASSERT_EQ(report.checkpoints.size(), 3U);
   EXPECT_THAT(report.checkpoints[0].findings, IsEmpty());
   EXPECT_THAT(report.checkpoints[0].notes, ElementsAre(HasSubstr("no checksums")));
-  EXPECT_THAT(
-      findings_of(dir_ / "s"),
-      ElementsAre(HasSubstr("pytorch_model.bin: broken: pytorch_model.bin: is no zip archive of torch"),
-                  HasSubstr("short.safetensors: broken: short.safetensors: ")));
+  EXPECT_THAT(findings_of(dir_ / "s"),
+              ElementsAre(HasSubstr("pytorch_model.bin: broken: pytorch_model.bin: is neither a zip archive "
+                                    "of torch nor safetensors"),
+                          HasSubstr("short.safetensors: broken: short.safetensors: ")));
 }
 
 TEST_F(VerifyTest, ShardsWithoutIndexAreCounted) {
