@@ -31,17 +31,9 @@ namespace fs = std::filesystem;
 
 // R of "__R_0.distcp".
 std::optional<int> rank_of(const std::string& name) {
-  constexpr std::string_view kStart = "__";
-  constexpr std::string_view kEnd = "_0.distcp";
-  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() <= kStart.size() + kEnd.size()) {
-    return std::nullopt;
-  }
   int rank = -1;
-  const char* const end = name.data() + name.size() - kEnd.size();
-  const auto [rest, error] = std::from_chars(name.data() + kStart.size(), end, rank);
-  if (error != std::errc{} || rest != end || rank < 0 || fmt::format("__{}_0.distcp", rank) != name) {
-    return std::nullopt;
-  }
+  if (name.starts_with("__")) (void)std::from_chars(name.data() + 2, name.data() + name.size(), rank);
+  if (rank < 0 || fmt::format("__{}_0.distcp", rank) != name) return std::nullopt;
   return rank;
 }
 

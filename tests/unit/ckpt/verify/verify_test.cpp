@@ -166,6 +166,32 @@ TEST_F(VerifyTest, ItemsThatOverlapInTheirFile) {
   EXPECT_THAT(findings_of(dir_ / "c"), ElementsAre(HasSubstr("c: overlap: __0_0.distcp")));
 }
 
+TEST_F(VerifyTest, RanksThatSavedWithoutEachOther) {
+  const TempDir dir;
+  const Truth truth = Truth::make({"w"}, DType::kFloat32, {2, 3}, 7);
+  DcpRankPlan plan;
+  const auto save = [&](int rank, const Dims& shape) {
+    plan = plan_dcp_rank(rank,
+                         {{truth.path, TensorChunk{truth.dtype, shape, Box::whole(shape)}}, {{"step"}, 3}});
+    fs::remove(dir / plan.file);
+    write_dcp_rank(dir.path(), plan, [&](std::size_t) { return bytes_of(truth.data); });
+    write_file(dir / ("__" + std::to_string(rank) + ".metadata"), encode_dcp_metadata({&plan, 1}));
+  };
+  save(0, {2, 3});
+  save(1, {2, 3});
+  EXPECT_THAT(findings_of(dir.path()), IsEmpty()) << "the second rank's file holds copies only";
+  for (const PlannedItem& item : plan.items) {
+    flip(dir / "__1_0.distcp", item.offset);
+    EXPECT_THAT(findings_of(dir.path()), ElementsAre(AllOf(HasSubstr("broken: __1_0.distcp"),
+                                                           HasSubstr("'" + fqn_of(item.item.path) + "'"))));
+    flip(dir / "__1_0.distcp", item.offset);
+  }
+  save(1, {3, 2});
+  EXPECT_THAT(
+      findings_of(dir.path()),
+      ElementsAre(HasSubstr("mismatch: 'w' is float32 [2, 3] on one rank, float32 [3, 2] on rank 1")));
+}
+
 TEST_F(VerifyTest, AFileNameThatLeavesTheDirectory) {
   std::string metadata = read_file(model() / ".metadata");
   for (std::size_t at = metadata.find("__1_0.distcp"); at != std::string::npos;
