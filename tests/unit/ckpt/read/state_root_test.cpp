@@ -61,8 +61,7 @@ TEST(StateRootTest, BelowTheRoot) {
 
 TEST(StateRootTest, Optimizers) {
   EXPECT_TRUE(optimizer({{"optimizer", "state", "w", "exp_avg"}}));
-  EXPECT_TRUE(
-      optimizer({{"state", std::int64_t{0}, "exp_avg"}}, {{"param_groups", std::int64_t{0}, "lr"}}));
+  EXPECT_TRUE(optimizer({{"state", std::int64_t{0}, "exp_avg"}}, {{"param_groups", std::int64_t{0}, "lr"}}));
   EXPECT_TRUE(optimizer({{"optim", "state", "w"}}, {{"optim", "param_groups", "lr"}}));
   EXPECT_FALSE(optimizer({{"model", "state"}, {"model", "w"}}));
   EXPECT_FALSE(optimizer({{"state", "w"}}));
