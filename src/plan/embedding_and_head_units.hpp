@@ -12,8 +12,8 @@ namespace accel {
 /// them.
 struct EmbeddingAndHeadUnits {
   std::vector<std::string> embeddings;
-  std::vector<std::string>
-      heads;  ///< They run last in forward and first in backward, and stay gathered in between.
+  /// They run last in forward and first in backward, and stay gathered in between.
+  std::vector<std::string> heads;
 };
 
 /// In FSDP version 2 the input embedding and the output head get units of their own if they do not share a

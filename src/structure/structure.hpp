@@ -10,8 +10,8 @@ namespace accel {
 /// A module of the model, by its path from the root; the root's own name is empty.
 struct ModuleInfo {
   std::string name;  ///< "layers.3.attn".
-  std::string
-      class_name;        ///< The last atom of the TorchScript type name, without the mangling in front of it.
+  /// The last atom of the TorchScript type name, without the mangling in front of it.
+  std::string class_name;
   bool ignored = false;  ///< Among the configuration's ignored_modules (plan/ignored_modules.hpp).
 };
 
@@ -36,8 +36,8 @@ struct ParameterInfo {
   std::string dtype;  ///< "float32".
   bool requires_grad = true;
   bool cross_unit = false;  ///< Read across units (train/graph/cross_unit_reads.hpp).
-  bool replicated =
-      false;  ///< Not sharded, as it is in one of the ignored modules: every rank has all of it.
+  /// Not sharded, as it is in one of the ignored modules: every rank has all of it.
+  bool replicated = false;
 };
 
 /// What planning needs to know about a model, without its tensors.

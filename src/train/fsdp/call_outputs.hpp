@@ -33,8 +33,8 @@ class CallOutputs {
   void add_attributes(std::vector<at::Tensor>& outputs, const ModuleState::TensorVersions& inputs) const;
 
   std::shared_ptr<const ModuleState> state_;
-  std::vector<ModuleState::TensorVersions>
-      inputs_;                              ///< Of each call under way: its input tensors and their versions.
+  /// Of each call under way: its input tensors with their versions.
+  std::vector<ModuleState::TensorVersions> inputs_;
   ModuleState::TensorVersions attributes_;  ///< Before the outermost call.
 };
 

@@ -18,8 +18,8 @@ class ModelFile;
 
 /// Where a model's values come from: from the model file, unless `path` or `init_std` is set.
 struct WeightOptions {
-  std::filesystem::path
-      path;  ///< A model or checkpoint of any kind that ckpt reads, or a directory with one.
+  /// A model or checkpoint of any kind that ckpt reads, or a directory with one.
+  std::filesystem::path path;
   std::optional<double> init_std;  ///< Draw random values with this standard deviation.
   std::uint64_t seed = 0;          ///< Seed of the random values.
   bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters the shards.
