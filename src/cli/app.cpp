@@ -36,7 +36,7 @@ ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostre
                            : globals.verbose ? log::Level::kVerbose
                                              : log::Level::kNormal;
   log::init("accel", level, globals.color);
-  // The launcher has its own way with signals.
+  // The launcher handles signals itself.
   std::optional<InterruptGuard> guard;
   if (!line.is_chosen("launch")) guard.emplace();
   return line.action()(globals);
@@ -52,8 +52,8 @@ void print_error(const Error& error, bool json, std::ostream& err) {
     if (!error.advice().empty()) document["hint"] = as_utf8(error.advice());
     err << visible_json(document.dump()) << '\n';
   } else {
-    // The report of a failed run has lines of its own making; any other message is one line, whatever names
-    // it has.
+    // The report of a failed run has several lines. Any other message is printed as one line, whatever names
+    // it contains.
     log::error(error.kind() == ErrorKind::kWorker ? error.message() : visible(error.message()));
     if (!error.advice().empty()) err << "hint: " << visible(error.advice()) << '\n';
   }
@@ -63,7 +63,7 @@ void print_error(const Error& error, bool json, std::ostream& err) {
 }  // namespace
 
 ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
-  // Before parsing is over, what was typed decides how an error is shown.
+  // Parsing itself may fail, so the arguments as they were given decide how an error is printed.
   const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
   try {
     CommandLine line{std::string(kVersion)};

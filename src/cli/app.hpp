@@ -8,8 +8,8 @@
 
 namespace accel::cli {
 
-/// The whole program but for process start: parses `arguments` (without the program's name), runs the chosen
-/// command and turns every Error into a message on `err` and an exit code. Does not throw.
+/// Runs the whole program except for process start: parses `arguments` (without the program's name), runs the
+/// chosen command and turns every Error into a message on `err` and an exit code. Does not throw.
 ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err);
 
 }  // namespace accel::cli

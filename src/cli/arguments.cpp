@@ -30,7 +30,7 @@ Arguments take_apart(const std::vector<std::string>& arguments) {
       return result;
     }
     if (!result.command && !value_follows && !argument.starts_with('-')) result.command = argument;
-    // The only flag in front of a command that takes a value.
+    // --color is the only flag before a command that takes a value.
     value_follows = argument == "--color";
     result.own.push_back(with_hyphens(argument));
   }

@@ -6,16 +6,15 @@
 
 namespace accel::cli {
 
-/// A command line, taken apart as far as can be done without knowing the commands' flags.
+/// A command line, split as far as this is possible without knowing the flags of the commands.
 struct Arguments {
-  std::vector<std::string> own;      ///< For accel, names of flags with "-" for "_".
-  std::vector<std::string> program;  ///< What stands behind "--" after `launch`.
-  std::optional<std::string> command;
+  std::vector<std::string> own;        ///< The arguments of accel. Names of flags have "-" instead of "_".
+  std::vector<std::string> program;    ///< The arguments after the "--" that follows `launch`.
+  std::optional<std::string> command;  ///< Not set if no command was given.
 };
 
-/// `--num_processes=2` becomes `--num-processes=2`: Accelerate's spelling and ours are one. Behind `launch`,
-/// the first
-/// "--" begins the program, of which nothing is changed.
+/// Splits a command line. `--num_processes=2`, which is Accelerate's spelling, becomes `--num-processes=2`.
+/// After `launch`, the first "--" begins the program, whose arguments are not changed.
 Arguments take_apart(const std::vector<std::string>& arguments);
 
 }  // namespace accel::cli

@@ -19,7 +19,7 @@ constexpr std::string_view kExitCodes =
     "4 checkpoint missing or incomplete, 5 checkpoint corrupt, 6 a worker failed, 7 stopped for preemption\n"
     "after saving, 130 and 143 interrupted.";
 
-/// The flags of `app` by their long names.
+/// The long names of the flags of `app`.
 std::vector<std::string> long_flags(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -90,7 +90,7 @@ void Command::texts(const std::string& names, const std::string& type, std::vect
 
 void Command::amount(const std::string& names, const std::string& type, double& value,
                      const std::string& help) {
-  // CLI11's own check names a range of 300 digits.
+  // The message of CLI11's own check has a range of 300 digits.
   const auto is_amount = [](const std::string& text) {
     double amount = 0;
     const bool number = CLI::detail::lexical_cast(text, amount);
@@ -105,7 +105,7 @@ void Command::size(const std::string& names, std::uint64_t& bytes, const std::st
   const CLI::Validator to_bytes(
       [](std::string& text) {
         const std::optional<std::uint64_t> size = parse_size(text);
-        if (!size) return fmt::format("'{}' is no size such as 5GB", text);
+        if (!size) return fmt::format("'{}' is not a size such as 5GB", text);
         text = std::to_string(*size);
         return std::string();
       },
@@ -147,9 +147,9 @@ CommandLine::CommandLine(const std::string& version)
 CommandLine::~CommandLine() = default;
 
 void CommandLine::add_global_flags() {
-  app_->add_flag("--quiet", globals_.quiet, "Only warnings and errors");
-  app_->add_flag("--verbose", globals_.verbose, "Say more about what is done");
-  app_->add_flag("--json", globals_.json, "Results as JSON on stdout, errors as JSON on stderr");
+  app_->add_flag("--quiet", globals_.quiet, "Print only warnings and errors");
+  app_->add_flag("--verbose", globals_.verbose, "Print more messages about what is done");
+  app_->add_flag("--json", globals_.json, "Print results as JSON on stdout, errors as JSON on stderr");
   const std::map<std::string, log::Color> colors = {
       {"auto", log::Color::kAuto}, {"always", log::Color::kAlways}, {"never", log::Color::kNever}};
   app_->add_option("--color", globals_.color, "Colour on stderr: auto, always or never")

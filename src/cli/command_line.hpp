@@ -13,6 +13,7 @@
 
 #include "base/exit_code.hpp"
 #include "base/log.hpp"
+#include "base/progress.hpp"
 #include "cli/arguments.hpp"
 
 namespace CLI {
@@ -24,24 +25,29 @@ namespace accel::cli {
 
 class Results;
 
-/// What the flags in front of every command set.
+/// The values of the flags that every command takes.
 struct Globals {
   bool json = false;
   bool quiet = false;
   bool verbose = false;
   log::Color color = log::Color::kAuto;
-  std::vector<std::string> program;  ///< What stood behind "--" after `launch`.
-  Results* out = nullptr;            ///< Results, and nothing else, go here.
+  std::vector<std::string> program;  ///< The arguments after the "--" that follows `launch`.
+  Results* out = nullptr;            ///< Only results are written to it.
+
+  /// How progress is shown: not at all with --quiet.
+  [[nodiscard]] Progress::Mode progress() const {
+    return quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
+  }
 };
 
-/// What the chosen command does; an Error becomes its exit code.
+/// Runs the chosen command. An Error that it throws becomes the exit code.
 using Action = std::function<ExitCode(const Globals&)>;
 
-/// One command, as its file describes it. CLI11 stands behind this and in no other file: each that includes
-/// it takes half a minute to compile.
+/// One command and its flags. Only command_line.cpp includes CLI11, because each file that includes it takes
+/// half a minute to compile.
 ///
-/// `names` are "--force", or several with commas; `type` is what help calls the value: "N", "DIR". Values
-/// must live until the action has run.
+/// `names` is the name of a flag ("--force"), or several names with commas. `type` is what the help calls the
+/// value: "N", "DIR". Values must live until the action has run.
 class Command {
  public:
   enum class Need { kOptional, kRequired };
@@ -53,10 +59,10 @@ class Command {
   void flag(const std::string& names, bool& value, const std::string& help);
   void text(const std::string& names, const std::string& type, std::string& value, const std::string& help,
             Need need = Need::kOptional);
-  /// Empty if it is not given.
+  /// As above; `value` is not set if the flag is not given.
   void text(const std::string& names, const std::string& type, std::optional<std::string>& value,
             const std::string& help);
-  /// May be repeated, with one value each time.
+  /// A flag that may be repeated, with one value each time.
   void texts(const std::string& names, const std::string& type, std::vector<std::string>& values,
              const std::string& help);
   /// A whole number from `least` to `most`.
@@ -80,7 +86,7 @@ class Command {
     choice_to(
         names, type, known, [words, &value](const std::string& word) { value = words.at(word); }, help, need);
   }
-  /// What is done when the command is chosen.
+  /// Sets the action that runs if the command is chosen.
   void does(Action action);
 
  private:
@@ -94,7 +100,7 @@ class Command {
   Action* chosen_;
 };
 
-/// `accel [flags] COMMAND ...`: its flags, its commands, its help, and what is said about a wrong line.
+/// The command line `accel [flags] COMMAND ...`: global flags, commands, help and errors.
 class CommandLine {
  public:
   explicit CommandLine(const std::string& version);
@@ -102,9 +108,10 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  /// `notes` stands in the command's help behind its options.
+  /// Adds a command. Its help shows `notes` after the options.
   Command add(const std::string& name, const std::string& help, const std::string& notes = "");
-  /// False if help or the version was asked for, and has been printed. Throws Error (kUsage).
+  /// Returns false if the arguments ask for help or the version, which is then printed to `out`. Throws Error
+  /// (kUsage).
   [[nodiscard]] bool parse(const Arguments& arguments, std::ostream& out);
   [[nodiscard]] bool is_chosen(const std::string& command) const;
   [[nodiscard]] const Action& action() const { return action_; }

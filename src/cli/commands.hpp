@@ -4,7 +4,7 @@
 
 namespace accel::cli {
 
-/// Each adds one command.
+/// Each function adds one command.
 void add_launch(CommandLine& line);
 void add_plan(CommandLine& line);
 void add_save(CommandLine& line);

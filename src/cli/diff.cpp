@@ -42,7 +42,7 @@ std::string describe(const UnpairedTensor& tensor) {
   return fmt::format("{} {} {}", tensor.name, ckpt::torch_name(tensor.dtype), ckpt::to_string(tensor.shape));
 }
 
-// What differs, one thing a line.
+// One line per difference.
 std::vector<std::string> lines_of(const TensorDifference& tensor, bool ignore_dtype) {
   if (tensor.other_shape()) {
     return {fmt::format("shape: {} is {} in A, {} in B", tensor.name, ckpt::to_string(tensor.shape_a),
@@ -80,8 +80,8 @@ std::vector<std::string> lines_of(const DiffResult& result, bool ignore_dtype) {
 }
 
 std::string left_out_line(const std::vector<std::string>& names, char side) {
-  return fmt::format("not compared: {} of {} is outside of the root key{}", names.front(), side,
-                     names.size() == 1 ? "" : fmt::format(", and so are {} more", names.size() - 1));
+  return fmt::format("not compared: {} of {} is not under the root key{}", names.front(), side,
+                     names.size() == 1 ? "" : fmt::format(", nor are {} more", names.size() - 1));
 }
 
 std::string summary_of(const DiffResult& result, const ckpt::Tolerance& tolerance) {
@@ -91,10 +91,9 @@ std::string summary_of(const DiffResult& result, const ckpt::Tolerance& toleranc
                               ? std::string("bit for bit")
                               : fmt::format("with rtol {:g} and atol {:g}", tolerance.rtol, tolerance.atol);
   if (result.same()) return fmt::format("same: {}, {}", what, how);
-  return fmt::format(
-      "different: {} only in A, {} only in B, {} not the same of {} in both, {} objects ({}, {})",
-      result.only_a.size(), result.only_b.size(), result.tensors.size(), result.paired_tensors,
-      result.objects.size(), what, how);
+  return fmt::format("different: {} only in A, {} only in B, {} of {} in both differ, {} objects ({}, {})",
+                     result.only_a.size(), result.only_b.size(), result.tensors.size(), result.paired_tensors,
+                     result.objects.size(), what, how);
 }
 
 void print_text(const DiffResult& result, const Options& options, Results& out) {
@@ -110,7 +109,7 @@ void print_text(const DiffResult& result, const Options& options, Results& out) 
   out.line(summary_of(result, options.diff.tolerance));
 }
 
-// JSON has no number for them.
+// NaN and infinity as strings, because JSON has no numbers for them.
 Json number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return "inf";
@@ -176,8 +175,7 @@ ExitCode run_diff(Options& options, const Globals& globals) {
   DiffResult result;
   double seconds = 0;
   {
-    Progress progress("comparing", ckpt::bytes_to_compare(*a, *b, plan),
-                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
+    Progress progress("comparing", ckpt::bytes_to_compare(*a, *b, plan), globals.progress());
     result = ckpt::diff_checkpoints(*a, *b, plan, options.diff, progress);
     seconds = progress.seconds();
   }
@@ -194,18 +192,20 @@ ExitCode run_diff(Options& options, const Globals& globals) {
 void add_diff(CommandLine& line) {
   Command command = line.add("diff", "Compare two checkpoints of any kinds, tensor by tensor");
   auto options = std::make_shared<Options>();
-  command.positional("A", options->a, "A checkpoint, a model file, or a directory that holds just one");
-  command.positional("B", options->b, "Another one; its kind may be another");
+  command.positional("A", options->a, "A checkpoint, a model file, or a directory with exactly one");
+  command.positional("B", options->b, "Another one, of the same or another kind");
   command.amount("--rtol", "X", options->diff.tolerance.rtol, "Allow |a - b| <= atol + rtol * |b| (0)");
-  command.amount("--atol", "X", options->diff.tolerance.atol, "See --rtol; both 0: bit for bit (0)");
+  command.amount("--atol", "X", options->diff.tolerance.atol,
+                 "See --rtol (0); if both are 0, all bits must be equal");
   command.flag("--ignore-dtype", options->diff.ignore_dtype,
-               "Another dtype with the same values is the same");
+               "Do not report different dtypes of equal values");
   command.texts("--rename", "FROM=TO", options->rename,
                 "Rename A's tensors, for example module.=; may be repeated");
   command.texts("--include", "GLOB", options->selection.include, "Compare only these names; may be repeated");
   command.texts("--exclude", "GLOB", options->selection.exclude,
                 "Do not compare these names; may be repeated");
-  command.text("--root", "KEY", options->selection.root, "Compare what is under this key (model)");
+  command.text("--root", "KEY", options->selection.root,
+               "Compare what is under this key of the nested state dict");
   command.integer("--max-findings", "N", options->max_findings, "Findings to print (20)");
   command.integer("--threads", "N", options->diff.threads, "Threads that compare (2)", 1, 256);
   command.does([options](const Globals& globals) { return run_diff(*options, globals); });

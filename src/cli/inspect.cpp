@@ -45,9 +45,9 @@ std::string title_of(ckpt::Kind kind) {
     case ckpt::Kind::kTorchScript:
       return "TorchScript model";
     case ckpt::Kind::kLocal:
-      return "local checkpoint, a file of flat shards for each rank";
+      return "local checkpoint, one file of flat shards per rank";
     case ckpt::Kind::kDtensor:
-      return "checkpoint with a file of DTensors for each rank";
+      return "checkpoint with one file of DTensors per rank";
     case ckpt::Kind::kDirectory:
     case ckpt::Kind::kUnknown:
       break;
@@ -55,7 +55,7 @@ std::string title_of(ckpt::Kind kind) {
   return std::string(name_of(kind));
 }
 
-// "4 files": the names themselves would not fit a line.
+// The name of the only file, or "4 files": several names would not fit on a line.
 std::string files_of(const InspectedTensor& tensor) {
   if (tensor.files.empty()) return "";
   return tensor.files.size() == 1 ? tensor.files.front() : fmt::format("{} files", tensor.files.size());
@@ -75,7 +75,7 @@ std::string totals_of(const Inspection& result) {
                      elements, format_bytes(result.tensor_bytes()));
 }
 
-// Without those that say nothing of this checkpoint.
+// Leaves out the columns that say nothing about this checkpoint.
 std::vector<std::vector<std::string>> columns_for(const Inspection& result,
                                                   std::vector<std::vector<std::string>> rows) {
   constexpr std::ptrdiff_t kCopies = 5;
@@ -182,7 +182,7 @@ ExitCode run_inspect(const std::string& path, const Globals& globals) {
 }  // namespace
 
 void add_inspect(CommandLine& line) {
-  Command command = line.add("inspect", "Show what is in a checkpoint or model; runs no pickle code");
+  Command command = line.add("inspect", "Show what is in a checkpoint or model; no pickle code is run");
   auto path = std::make_shared<std::string>();
   command.positional("PATH", *path, "A checkpoint, a model file, or a directory of checkpoints");
   command.does([path](const Globals& globals) { return run_inspect(*path, globals); });

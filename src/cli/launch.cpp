@@ -14,18 +14,18 @@ namespace accel::cli {
 namespace {
 
 struct Options {
-  std::string first;  ///< CONFIG.yaml
+  std::string config;  ///< CONFIG.yaml, or empty.
   LaunchFlags flags;
 };
 
 ExitCode run_launch(const Options& options, const Globals& globals) {
   core::ConfigRequest request;
-  request.file = options.first;
+  request.file = options.config;
   request.runs_program = !globals.program.empty();
   request.environment = environment_variable;
   request.visible_gpus = core::visible_gpus(environment_variable);
   request.flags = options.flags.settings();
-  if (options.first.empty() && !request.runs_program) {
+  if (options.config.empty() && !request.runs_program) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
   }
@@ -42,7 +42,7 @@ void add_launch(CommandLine& line) {
       "\naccel launch [CONFIG.yaml] [flags] -- PROGRAM [ARGS] runs any program in the same way, with "
       "torchrun's environment.\n");
   const auto options = std::make_shared<Options>();
-  command.positional("config", options->first, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
+  command.positional("config", options->config, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
   options->flags.add_to(command);
   command.does([options](const Globals& globals) { return run_launch(*options, globals); });
 }

@@ -16,27 +16,26 @@ struct ValueFlag {
 };
 
 constexpr std::array kFlags = {
-    ValueFlag{"--num-processes", "num_processes", "N", "Ranks in all; default: one per visible GPU, else 1"},
+    ValueFlag{"--num-processes", "num_processes", "N", "Number of ranks (one per visible GPU, else 1)"},
     ValueFlag{"--mixed-precision", "mixed_precision", "MODE", "no, fp16 or bf16"},
     ValueFlag{"--main-process-ip", "main_process_ip", "IP", "Address of rank 0"},
     ValueFlag{"--main-process-port", "main_process_port", "PORT",
-              "Port of rank 0's store; 0: a free one (29500)"},
-    ValueFlag{"--gpu-ids", "gpu_ids", "LIST", "GPUs to use: all, or numbers with commas"},
-    ValueFlag{"--num-machines", "num_machines", "N", "Machines in all (1)"},
-    ValueFlag{"--machine-rank", "machine_rank", "N", "This machine's number (0)"},
-    ValueFlag{"--log-dir", "launch.log_dir", "DIR", "Folder for the ranks' output"},
-    ValueFlag{"--tee", "launch.tee", "RANKS", "Ranks whose output is shown"},
-    ValueFlag{"--max-restarts", "launch.max_restarts", "N",
-              "Restarts of the whole group after a failure (0)"},
+              "Port of rank 0's store (29500); 0 takes a free one"},
+    ValueFlag{"--gpu-ids", "gpu_ids", "LIST", "GPUs to use: all, or numbers separated by commas"},
+    ValueFlag{"--num-machines", "num_machines", "N", "Number of machines (1)"},
+    ValueFlag{"--machine-rank", "machine_rank", "N", "Rank of this machine (0)"},
+    ValueFlag{"--log-dir", "launch.log_dir", "DIR", "Directory for the output of the ranks"},
+    ValueFlag{"--tee", "launch.tee", "RANKS", "Ranks whose output is printed"},
+    ValueFlag{"--max-restarts", "launch.max_restarts", "N", "Restarts of all ranks after a failure (0)"},
     ValueFlag{"--monitor-interval", "launch.monitor_interval", "SECONDS",
-              "Has no effect: a rank that ends is seen at once"},
+              "Has no effect: the end of a rank is seen at once"},
 };
 
 }  // namespace
 
 void LaunchFlags::add_to(Command& command) {
   static_assert(kFlags.size() == kValueFlags);
-  command.texts("--set", "KEY=VALUE", assignments_, "Set any value of the configuration; may be repeated");
+  command.texts("--set", "KEY=VALUE", assignments_, "Set a value of the configuration; may be repeated");
   for (std::size_t i = 0; i < kFlags.size(); ++i)
     command.text(kFlags[i].name, kFlags[i].type, values_[i], kFlags[i].help);
   command.flag("--cpu,--use-cpu", cpu_, "Run on the CPU");

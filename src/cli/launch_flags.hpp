@@ -12,13 +12,14 @@
 
 namespace accel::cli {
 
-/// The flags of `launch`, each of which sets a value of the configuration; for other commands that resolve
-/// one.
+/// The flags of `launch`. Each flag sets a value of the configuration. Other commands that resolve a
+/// configuration have the same flags.
 class LaunchFlags {
  public:
-  /// This must live until the command's action has run.
+  /// Adds the flags. This object must live until the action of the command has run.
   void add_to(Command& command);
-  /// What was given; a later one wins, so a flag with a name of its own wins over --set.
+  /// The values that were given, in the order in which they apply: a later one wins. --set comes first, so a
+  /// flag with a name of its own wins over it.
   [[nodiscard]] std::vector<core::Settings> settings() const;
 
  private:
@@ -29,7 +30,7 @@ class LaunchFlags {
   bool cpu_ = false;
 };
 
-/// Looks up a variable of this process, as accel::Environment.
+/// Looks up a variable of this process's environment, as accel::Environment.
 [[nodiscard]] std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace accel::cli

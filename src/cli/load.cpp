@@ -6,7 +6,6 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/progress.hpp"
 #include "ckpt/convert/load.hpp"
 #include "ckpt/convert/merge_check.hpp"
 #include "ckpt/convert/select_tensors.hpp"
@@ -26,29 +25,27 @@ struct Options {
   std::string checkpoint;
   std::string model;
   std::string output;
-  ckpt::WriteLimits limits;
+  WriteOptions write;
   bool partial = false;
-  bool force = false;
-  bool dry_run = false;
 };
 
 std::unique_ptr<ckpt::Checkpoint> open_model(const std::string& path) {
   const ckpt::Kind kind = ckpt::kind_of(path);
   if (kind != ckpt::Kind::kTorchScript) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("--into needs a TorchScript file, and '{}' is {}", path, name_of(kind)))
+                fmt::format("--into needs a TorchScript file, but '{}' is {}", path, name_of(kind)))
         .hint("torch.jit.script(model).save('model.pt') writes one");
   }
   return ckpt::open_checkpoint(path);
 }
 
-// The model's state dict in the checkpoint, flat, under the names of state_dict().
+// The flat state dict of the model in the checkpoint, under the names that state_dict() gives.
 ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
   if (is_optimizer(source)) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is an optimizer's checkpoint", source.path().string()))
         .hint("the model's is usually beside it");
   }
-  ckpt::SelectedTensors selected = ckpt::select_tensors(source, {});
+  ckpt::SelectedState selected = ckpt::select_tensors(source, {});
   for (const std::string& name : selected.outside) {
     log::warn(fmt::format("'{}' is not part of the model and is left out", name));
   }
@@ -70,25 +67,20 @@ ExitCode run_load(const Options& options, const Globals& globals) {
   ckpt::OutputTarget target;
   target.path = output;
   target.is_file = true;
-  if (options.force) target.existing = AtomicFile::Existing::kReplace;
-  OutputReport report{files, *source, target};
-  report.details = {{"model", options.model}, {"tensors", plan.loaded.size()}, {"kept", plan.kept}};
-  if (options.dry_run) {
+  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
+  OutputReport report{files, *source, target, output, plan.loaded.size()};
+  report.details = {{"model", options.model}, {"kept", plan.kept}};
+  if (options.write.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
   }
-  const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
-  if (options.force && fs::exists(output) && fs::equivalent(output, options.model)) {
-    // The model is gone afterwards: nothing may be wrong with either.
-    ckpt::check_source(*model, mode, /*is_removed=*/true);
-    ckpt::check_source(*source, mode, /*is_removed=*/false);
+  if (options.write.force && fs::exists(output) && fs::equivalent(output, options.model)) {
+    // The model will be replaced, so nothing may be wrong with it or with the checkpoint.
+    ckpt::check_source(*model, globals.progress(), /*is_removed=*/true);
+    ckpt::check_source(*source, globals.progress(), /*is_removed=*/false);
   }
-  {
-    Progress progress("loading", files.total_bytes(), mode);
-    ckpt::write_output(*source, files, target, options.limits, progress);
-    report.seconds = progress.seconds();
-  }
-  print_result(report, fmt::format("{} tensors", plan.loaded.size()), globals);
+  write_plan(report, options.write.limits, "loading", globals);
+  print_result(report, globals);
   return ExitCode::kSuccess;
 }
 
@@ -98,13 +90,13 @@ void add_load(CommandLine& line) {
   Command command = line.add("load", "Put a checkpoint of any kind into a TorchScript file");
   auto options = std::make_shared<Options>();
   command.positional("CKPT", options->checkpoint,
-                     "A model's checkpoint of any kind, or a directory above it that holds just one");
-  command.text("--into", "MODEL.pt", options->model,
-               "The TorchScript file that has the model; it stays as it is", Command::Need::kRequired);
-  command.text("--out", "NEW.pt", options->output, "The file to be written", Command::Need::kRequired);
+                     "A model's checkpoint of any kind, or a directory above exactly one");
+  command.text("--into", "MODEL.pt", options->model, "TorchScript file with the model; it is not changed",
+               Command::Need::kRequired);
+  command.text("--out", "NEW.pt", options->output, "File to write", Command::Need::kRequired);
   command.flag("--partial", options->partial,
                "Keep the model's values of parameters and buffers that the checkpoint does not have");
-  add_write_options(command, options->force, options->dry_run, options->limits);
+  add_write_options(command, options->write);
   command.does([options](const Globals& globals) { return run_load(*options, globals); });
 }
 

@@ -14,14 +14,15 @@
 #include "base/text.hpp"
 #include "ckpt/convert/merge.hpp"
 #include "ckpt/convert/merge_check.hpp"
+#include "ckpt/convert/plan_text.hpp"
 #include "ckpt/convert/remove_source.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/store/model_assets.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
-#include "cli/merge_report.hpp"
 #include "cli/open_source.hpp"
 #include "cli/output_report.hpp"
+#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {
@@ -34,14 +35,12 @@ struct Options {
   ckpt::MergeOptions merge;
   std::vector<std::string> renames;
   std::string assets;
-  bool force = false;
-  bool dry_run = false;
   bool verify = false;
   bool remove_source = false;
-  ckpt::WriteLimits limits;
+  WriteOptions write;
 };
 
-// OUT is the file if it is called so, else the directory that gets it.
+// OUT is the file if its name ends like one, else the directory that gets the file.
 ckpt::OutputTarget target_of(const Options& options, const ckpt::MergePlan& plan) {
   const fs::path output = options.output;
   ckpt::OutputTarget target;
@@ -55,7 +54,7 @@ ckpt::OutputTarget target_of(const Options& options, const ckpt::MergePlan& plan
   if (target.is_file && !options.assets.empty()) {
     throw Error(ErrorKind::kUsage, "--copy-assets needs a directory to copy to").hint("name a directory");
   }
-  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
   if (!options.assets.empty()) target.assets = ckpt::find_assets(options.assets);
   return target;
@@ -69,22 +68,23 @@ bool lies_within(const fs::path& path, const fs::path& directory) {
 void check_removal(const fs::path& source, const ckpt::OutputTarget& target) {
   if (!lies_within(target.path, source) && !lies_within(source, target.path)) return;
   throw Error(ErrorKind::kUsage,
-              fmt::format("'{}' cannot be removed: the output '{}' and it lie one within the other",
+              fmt::format("'{}' cannot be removed: it and the output '{}' lie one within the other",
                           source.string(), target.path.string()))
       .hint("write the output elsewhere, or leave out --remove-checkpoint-dir");
 }
 
-/// Nothing but what was written, in all its bits, may be removed.
+// The checkpoint may be removed only if the output has all of it, in all its bits.
 void check_completeness(const ckpt::Selection& selection, const ckpt::MergePlan& plan) {
   const char* reason = !selection.include.empty() || !selection.exclude.empty()
-                           ? "--include or --exclude chooses"
-                       : !selection.root.empty() ? "--root chooses"
+                           ? "--include or --exclude selects"
+                       : !selection.root.empty() ? "--root selects"
                                                  : nullptr;
   if (reason == nullptr && plan.left_out.empty() && !selection.dtype) return;
   throw Error(ErrorKind::kUsage,
-              reason != nullptr ? fmt::format("the checkpoint cannot be removed: {} a part of it", reason)
+              reason != nullptr
+                  ? fmt::format("the checkpoint cannot be removed: {} only a part of it", reason)
               : selection.dtype
-                  ? "the checkpoint cannot be removed: with --dtype the output has not all its bits"
+                  ? "the checkpoint cannot be removed: with --dtype the output does not have all its bits"
                   : fmt::format("the checkpoint cannot be removed: '{}' is not part of the output",
                                 plan.left_out.front()))
       .hint("merge all of it, or leave out --remove-checkpoint-dir");
@@ -96,9 +96,27 @@ void say_what_is_left_out(const ckpt::MergePlan& plan) {
   }
   for (const ckpt::OutputItem& item : plan.state.tensors) {
     if (!item.tied_to) continue;
-    log::info(fmt::format("'{}' is tied to '{}' and kept once; --keep-tied writes both",
+    log::info(fmt::format("'{}' is tied to '{}' and written once; --keep-tied writes both",
                           ckpt::fqn_of(item.path), ckpt::fqn_of(plan.state.tensors[*item.tied_to].path)));
   }
+}
+
+// A tied tensor is written once, so it does not count.
+OutputReport report_of(const ckpt::MergePlan& plan, ckpt::Checkpoint& source,
+                       const ckpt::OutputTarget& target) {
+  const std::string& last = plan.output.files.back().name;
+  OutputReport report{plan.output, source, target, target.is_file ? target.path : target.path / last};
+  report.names = ckpt::names_in_output(plan.state, source);
+  nlohmann::ordered_json tied = nlohmann::ordered_json::object();
+  for (const ckpt::OutputItem& item : plan.state.tensors) {
+    if (item.tied_to) {
+      tied[ckpt::fqn_of(item.path)] = ckpt::fqn_of(plan.state.tensors[*item.tied_to].path);
+    } else {
+      ++report.tensors;
+    }
+  }
+  report.details = {{"kind", ckpt::name_of(source.kind())}, {"tied", tied}, {"left_out", plan.left_out}};
+  return report;
 }
 
 bool has_checksums(ckpt::Kind kind) {
@@ -110,7 +128,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   for (const std::string& rename : options.renames) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
-  if (options.remove_source) sweep_leftovers(options.checkpoint);  // Of a removal that did not finish.
+  if (options.remove_source) sweep_leftovers(options.checkpoint);  // A removal may not have finished.
   const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "merging");
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
   const ckpt::OutputTarget target = target_of(options, plan);
@@ -121,64 +139,58 @@ ExitCode run_merge(Options options, const Globals& globals) {
   }
   say_what_is_left_out(plan);
 
-  MergeReport report{plan, *source, target};
-  if (options.dry_run) {
+  OutputReport report = report_of(plan, *source, target);
+  const bool verify = options.verify || options.remove_source;
+  report.is_verified = verify;
+  if (options.write.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
   }
   ckpt::check_target(plan.output, target);
   ckpt::check_divergence(*source, plan);
-  const auto mode = globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto;
-  const bool verify = options.verify || options.remove_source;
   if (verify) {
-    ckpt::check_source(*source, mode, options.remove_source);
+    ckpt::check_source(*source, globals.progress(), options.remove_source);
   } else if (has_checksums(source->kind())) {
     log::info(
         fmt::format("the checksums of '{}' are not checked; --verify checks them", source->path().string()));
   }
-  {
-    Progress progress("merging", plan.output.total_bytes(), mode);
-    ckpt::write_output(*source, plan.output, target, options.limits, progress);
-    report.seconds = progress.seconds();
-  }
+  write_plan(report, options.write.limits, "merging", globals);
   if (verify) {
-    Progress progress("verifying", plan.output.total_bytes(), mode);
+    Progress progress("verifying", plan.output.total_bytes(), globals.progress());
     ckpt::check_merged(*source, plan, target, progress);
-    report.verified = true;
   }
-  if (options.remove_source) {
-    ckpt::remove_checkpoint(*source);
-    report.removed = true;
-  }
+  if (options.remove_source) ckpt::remove_checkpoint(*source);
+  report.details["removed"] = options.remove_source;
   print_result(report, globals);
+  if (options.remove_source && !globals.json) globals.out->line("removed " + source->path().string());
   return ExitCode::kSuccess;
 }
 
 void add_options(Command& command, Options& options) {
   command.positional("CKPT", options.checkpoint,
-                     "The checkpoint: sharded, local or full; or a directory above it that holds just one");
+                     "A sharded, local or full checkpoint, or a directory above exactly one");
   command.positional("OUT", options.output,
-                     "Directory that gets model.safetensors, or a file name ending in .safetensors");
+                     "Directory that gets model.safetensors, or a file name that ends in .safetensors");
   command.size("--max-shard-size", options.merge.max_shard_bytes,
-               "Largest file, such as 5GB (decimal); above it several files and an index are written");
+               "Size of the largest file, such as 5GB (decimal); several files get an index");
   add_dtype(command, options.merge.selection.dtype);
   command.texts("--rename", "FROM=TO", options.renames,
-                "Change the start of names, or of a part behind a dot; may be repeated");
+                "Change the start of names, or what follows a dot; may be repeated");
   command.texts("--include", "GLOB", options.merge.selection.include,
                 "Take only tensors whose names match; may be repeated");
   command.texts("--exclude", "GLOB", options.merge.selection.exclude,
                 "Leave out tensors whose names match; may be repeated");
   command.text("--root", "KEY", options.merge.selection.root,
-               "Key of the nested state dict to take, if not the model's");
+               "Key of the nested state dict to take instead of the model's");
   command.flag("--keep-tied", options.merge.keep_tied, "Write tied tensors under each of their names");
   command.flag("--unsafe-serialization", options.merge.unsafe_serialization,
-               "Write pytorch_model.bin, torch.save's format");
-  command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from there into OUT");
+               "Write pytorch_model.bin in torch.save's format");
+  command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from DIR into OUT");
   command.flag("--verify", options.verify,
-               "Verify the checkpoint first, then read the output again and compare the two");
+               "Verify the checkpoint first, then read the output again and compare it");
   command.flag("--remove-checkpoint-dir", options.remove_source,
-               "Remove the checkpoint once both it and the output, which is durable, are verified");
-  add_write_options(command, options.force, options.dry_run, options.limits);
+               "Remove the checkpoint after it and the durable output are verified");
+  add_write_options(command, options.write);
 }
 
 }  // namespace

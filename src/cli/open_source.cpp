@@ -16,14 +16,14 @@ std::unique_ptr<ckpt::Checkpoint> open_source(const std::string& path, std::stri
   const bool named = found.path == std::filesystem::path(path);
   if (!named) log::info(fmt::format("{} '{}'", doing, found.path.string()));
   for (const std::filesystem::path& other : found.passed_over) {
-    log::warn(fmt::format("'{}' is not taken; to take it, name it", other.string()));
+    log::warn(fmt::format("'{}' is not taken; name it to take it", other.string()));
   }
   std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(found.path);
   if (!named && is_optimizer(*source)) {
     throw Error(ErrorKind::kMissing,
                 fmt::format("'{}' holds no checkpoint of a model, but an optimizer's: '{}'", path,
                             found.path.string()))
-        .hint("an optimizer is taken only if it is named itself");
+        .hint("name the checkpoint of the optimizer itself to take it");
   }
   return source;
 }

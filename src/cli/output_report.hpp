@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/tensor/dtype.hpp"
@@ -11,23 +14,39 @@
 
 namespace accel::cli {
 
-/// What a command that writes a plan has to say about it.
+/// What a command that writes a plan reports about it. The report borrows the plan, source and target.
 struct OutputReport {
   const ckpt::OutputPlan& plan;
   ckpt::Checkpoint& source;
   const ckpt::OutputTarget& target;
-  nlohmann::ordered_json details = {};  ///< Of this command alone, for --json.
-  double seconds = 0;
+  std::filesystem::path path;            ///< What the result is called: the target, or its main file.
+  std::size_t tensors = 0;               ///< Tensors that are written.
+  nlohmann::ordered_json details = {};   ///< Keys that only this command has, for --json.
+  std::vector<std::string> names = {};   ///< See ckpt::describe; empty if the names stay as they are.
+  double seconds = 0;                    ///< Time of writing.
+  std::optional<bool> is_verified = {};  ///< Not set by commands that cannot verify.
 };
 
-/// --dry-run: which bytes would go where.
-void print_plan(const OutputReport& report, const Globals& globals);
-/// What has been written; `what` names it in the text ("12 tensors").
-void print_result(const OutputReport& report, const std::string& what, const Globals& globals);
+/// Writes the plan, with a progress bar that says `doing` ("merging"), and notes the time that it took.
+void write_plan(OutputReport& report, const ckpt::WriteLimits& limits, const std::string& doing,
+                const Globals& globals);
 
-/// --dtype.
+/// Prints the plan for --dry-run: which bytes would go where.
+void print_plan(const OutputReport& report, const Globals& globals);
+
+/// Prints what has been written.
+void print_result(const OutputReport& report, const Globals& globals);
+
+/// Adds --dtype.
 void add_dtype(Command& command, std::optional<ckpt::DType>& dtype);
-/// --force, --dry-run, --max-memory, --threads.
-void add_write_options(Command& command, bool& force, bool& dry_run, ckpt::WriteLimits& limits);
+/// The options of all commands that write a plan.
+struct WriteOptions {
+  bool force = false;
+  bool dry_run = false;
+  ckpt::WriteLimits limits;
+};
+
+/// Adds --force, --dry-run, --max-memory and --threads.
+void add_write_options(Command& command, WriteOptions& options);
 
 }  // namespace accel::cli

@@ -35,7 +35,7 @@ core::ConfigRequest request_of(const Options& options) {
   return request;
 }
 
-/// One configuration a world size, for what is allowed and what follows from it may differ.
+// Resolves one configuration per world size, because the world size decides what is allowed and what follows.
 std::vector<core::LoadedConfig> load_all(const Options& options) {
   const core::ConfigRequest request = request_of(options);
   std::vector<core::LoadedConfig> loaded;
@@ -49,7 +49,8 @@ std::vector<core::LoadedConfig> load_all(const Options& options) {
     of_size.flags.push_back(core::settings_from_flag("num_processes", size, "--world-size " + size));
     loaded.push_back(core::load_config(of_size));
   }
-  if (loaded.empty()) throw Error(ErrorKind::kUsage, "--world-size needs a number, or several with commas");
+  if (loaded.empty())
+    throw Error(ErrorKind::kUsage, "--world-size needs a number, or several separated by commas");
   return loaded;
 }
 
@@ -71,13 +72,13 @@ ExitCode run_plan(const Options& options, const Globals& globals) {
 }  // namespace
 
 void add_plan(CommandLine& line) {
-  Command command = line.add(
-      "plan", "Show units, memory of a rank and traffic of a step, before anything runs",
-      "\nThe other flags are those of launch: the same line with `plan` instead shows what it would take.\n");
+  Command command = line.add("plan", "Show units, memory per rank and traffic per step before anything runs",
+                             "\nThe other flags are those of launch. Put `plan` in place of `launch` to see "
+                             "what a run would take.\n");
   const auto options = std::make_shared<Options>();
   command.positional("config", options->config, "The configuration", Command::Need::kRequired, "CONFIG.yaml");
   command.text("--world-size", "N,...", options->world_sizes,
-               "Plan for so many ranks instead, or for several numbers of them");
+               "Plan for N ranks; several numbers are separated by commas");
   options->flags.add_to(command);
   command.does([options](const Globals& globals) { return run_plan(*options, globals); });
 }

@@ -33,7 +33,7 @@ std::string policy_of(const core::FsdpConfig& fsdp) {
     case core::WrapPolicy::kTransformer:
       return fmt::format("{} of {}", name, fmt::join(fsdp.transformer_layer_cls_to_wrap, ", "));
     case core::WrapPolicy::kSize:
-      return fmt::format("{} from {} elements on", name, fsdp.min_num_params);
+      return fmt::format("{} of at least {} elements", name, fsdp.min_num_params);
     case core::WrapPolicy::kNone:
       break;
   }
@@ -63,7 +63,7 @@ bool is_alike(const UnitFootprint& a, const UnitFootprint& b) {
          a.trainable == b.trainable && a.replicated_bytes == b.replicated_bytes;
 }
 
-/// "8", or "2 x 4" for two replicas of four ranks.
+// "8", or "2 x 4" for two replicas of four ranks.
 std::string ranks_of(const Footprint& footprint) {
   if (footprint.replicas == 1) return std::to_string(footprint.world_size);
   return fmt::format("{} x {}", footprint.replicas, footprint.world_size / footprint.replicas);
@@ -74,7 +74,7 @@ std::string reshard_of(const core::FsdpConfig& fsdp) {
                                : fmt::format("{}", fsdp.reshard_after_forward);
 }
 
-// Equal layers in a row take one line.
+// Consecutive units that are equal share one line.
 Lines units_of(const Footprint& footprint) {
   Rows rows = {{"UNITS", "CLASS", "MODULE", "TENSORS", "ELEMENTS", "TRAINABLE", "UNSHARDED"}};
   const std::vector<UnitFootprint>& units = footprint.units;
@@ -94,17 +94,17 @@ Lines units_of(const Footprint& footprint) {
 struct MemoryColumn {
   const char* name;
   std::uint64_t MemoryFootprint::*bytes;
-  bool is_rare = false;  ///< Left out where there is nothing in it.
+  bool is_rare = false;  ///< The column is left out if it is zero for all footprints.
 };
 
 using Memory = MemoryFootprint;
 
 constexpr MemoryColumn kOneMemory[] = {
-    {"SHARD", &Memory::shard_bytes},        {"OPTIMIZER", &Memory::optimizer_bytes},
-    {"GRADIENTS", &Memory::gradient_bytes}, {"ARRIVING", &Memory::arriving_gradient_bytes},
-    {"CASTS", &Memory::cast_bytes, true},   {"UNSHARDED", &Memory::unsharded_bytes},
-    {"BUFFERS", &Memory::replicated_bytes}, {"HOOK", &Memory::hook_bytes, true},
-    {"IN ALL", &Memory::total_bytes},
+    {"SHARD", &Memory::shard_bytes},         {"OPTIMIZER", &Memory::optimizer_bytes},
+    {"GRADIENTS", &Memory::gradient_bytes},  {"GRAD TEMP", &Memory::arriving_gradient_bytes},
+    {"AUTOCAST", &Memory::cast_bytes, true}, {"UNSHARDED", &Memory::unsharded_bytes},
+    {"BUFFERS", &Memory::replicated_bytes},  {"HOOK", &Memory::hook_bytes, true},
+    {"TOTAL", &Memory::total_bytes},
 };
 
 constexpr MemoryColumn kHostAndGpu[] = {
@@ -112,8 +112,8 @@ constexpr MemoryColumn kHostAndGpu[] = {
     {"OPTIMIZER", &Memory::optimizer_bytes},
     {"GRADIENTS", &Memory::gradient_bytes},
     {"ON HOST", &Memory::host_bytes},
-    {"ARRIVING", &Memory::arriving_gradient_bytes},
-    {"CASTS", &Memory::cast_bytes, true},
+    {"GRAD TEMP", &Memory::arriving_gradient_bytes},
+    {"AUTOCAST", &Memory::cast_bytes, true},
     {"UNSHARDED", &Memory::unsharded_bytes},
     {"COPIES", &Memory::copy_bytes},
     {"BUFFERS", &Memory::replicated_bytes},
@@ -142,10 +142,10 @@ Lines memory_of(const std::vector<Footprint>& footprints) {
 }
 
 Lines traffic_of(const std::vector<Footprint>& footprints) {
-  // Of replicas, and of ignored parameters that are trained.
+  // Gradients are averaged over replicas. Those of ignored parameters are averaged over all ranks.
   const bool averages = std::any_of(footprints.begin(), footprints.end(),
                                     [](const Footprint& f) { return f.replicas > 1 || f.average_bytes > 0; });
-  Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "BY A RANK"}};
+  Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "PER RANK"}};
   if (averages) rows.front().insert(rows.front().begin() + 3, "ALL-REDUCES");
   for (const Footprint& footprint : footprints) {
     rows.push_back({ranks_of(footprint), format_bytes(footprint.gather_bytes),
@@ -156,7 +156,7 @@ Lines traffic_of(const std::vector<Footprint>& footprints) {
   return table_of(rows, rows.front());
 }
 
-/// Each unit's parameters, by the first of their names.
+// Each unit's parameters. A parameter with several names goes by the first.
 Json parameters_of(const ModelPlan& plan) {
   Json units = Json::array();
   for (const UnitPlan& unit : plan.units) {
@@ -179,7 +179,7 @@ Json to_json(const UnitFootprint& unit) {
           {"gradient_bytes", unit.gradient_bytes},
           {"optimizer_bytes", unit.optimizer_bytes},
           {"unsharded_bytes", unit.unsharded_bytes},
-          {"cast_bytes", unit.cast_bytes},
+          {"autocast_bytes", unit.cast_bytes},
           {"ignored_bytes", unit.replicated_bytes},
           {"ignored_training_bytes", unit.replicated_training_bytes},
           {"all_gather_bytes", unit.gather_bytes},
@@ -197,8 +197,8 @@ Json to_json(const Footprint& footprint) {
            {{"shard_bytes", memory.shard_bytes},
             {"optimizer_bytes", memory.optimizer_bytes},
             {"gradient_bytes", memory.gradient_bytes},
-            {"arriving_gradient_bytes", memory.arriving_gradient_bytes},
-            {"cast_bytes", memory.cast_bytes},
+            {"gradient_temp_bytes", memory.arriving_gradient_bytes},
+            {"autocast_bytes", memory.cast_bytes},
             {"unsharded_bytes", memory.unsharded_bytes},
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},
             {"unsharded_gradient_bytes", memory.unsharded_gradient_bytes},
@@ -230,9 +230,8 @@ void print_plan_text(const PlanReport& report, Results& out) {
                        sums.trainable));
   out.line(fmt::format("  {}: {}, reshard_after_forward {}", count_of(first.units.size(), "unit"),
                        policy_of(report.model.fsdp), reshard_of(report.model.fsdp)));
-  out.line(fmt::format("  a step: {} and {}{}",
-                       count_of(static_cast<std::size_t>(training.gradient_accumulation_steps), "micro-step"),
-                       training.optimizer.type,
+  out.line(fmt::format("  per step: {} micro-batch{} and {}{}", training.gradient_accumulation_steps,
+                       training.gradient_accumulation_steps == 1 ? "" : "es", training.optimizer.type,
                        report.model.fsdp.activation_checkpointing ? ", with activation checkpointing" : ""));
   if (const std::string& ignored = report.model.fsdp.ignored_modules; !ignored.empty()) {
     out.line(fmt::format("  ignored_modules {}: {} of parameters, on every rank", ignored,
@@ -240,9 +239,9 @@ void print_plan_text(const PlanReport& report, Results& out) {
   }
   out.line();
   out.lines(units_of(first));
-  out.lines({"", "Memory of a rank; activations and libtorch itself come on top:", ""});
+  out.lines({"", "Memory per rank, without activations and libtorch itself:", ""});
   out.lines(memory_of(report.footprints));
-  out.lines({"", "Sent by a rank in a step, and written by a save:", ""});
+  out.lines({"", "Bytes that a rank sends per step, and bytes that a save writes:", ""});
   out.lines(traffic_of(report.footprints));
 }
 

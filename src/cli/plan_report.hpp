@@ -10,12 +10,12 @@
 
 namespace accel::cli {
 
-/// What `accel plan` found.
+/// What `accel plan` reports.
 struct PlanReport {
   std::string config_file;
-  const core::Config& config;  ///< Of the first world size.
-  const ModelPlan& model;      ///< Of the first world size, too.
-  const std::vector<Footprint>& footprints;
+  const core::Config& config;                ///< The configuration for the first world size.
+  const ModelPlan& model;                    ///< The plan for the first world size.
+  const std::vector<Footprint>& footprints;  ///< One for each world size.
 };
 
 void print_plan_text(const PlanReport& report, Results& out);

@@ -59,9 +59,9 @@ void print_text(const Repaired& repaired, bool dry_run, Results& out) {
   const RepairScan& scan = repaired.scan;
   const std::string path = (repaired.directory / ".metadata").string();
   if (scan.findings.empty()) {
-    out.line(fmt::format("{}: {} of {} tensors and {} objects in {} files, {}", path,
-                         dry_run ? "would be written," : "rebuilt,", scan.tensors, scan.objects,
-                         scan.plans.size(), format_bytes(scan.bytes)));
+    out.line(fmt::format("{}: {} from {} files with {} tensors and {} objects, {}", path,
+                         dry_run ? "would be rebuilt" : "rebuilt", scan.plans.size(), scan.tensors,
+                         scan.objects, format_bytes(scan.bytes)));
     return;
   }
   out.line(path + ": cannot be rebuilt");
@@ -70,7 +70,7 @@ void print_text(const Repaired& repaired, bool dry_run, Results& out) {
 
 ExitCode run_repair(const Options& options, const Globals& globals) {
   ckpt::RepairOptions repair_options;
-  if (!globals.quiet) repair_options.progress = Progress::Mode::kAuto;
+  repair_options.progress = globals.progress();
   std::vector<Finding> findings;
   Json document{{"path", options.path}, {"checkpoints", Json::array()}};
   for (const fs::path& directory : ckpt::find_repairable(options.path, options.force)) {
@@ -88,7 +88,7 @@ ExitCode run_repair(const Options& options, const Globals& globals) {
   globals.out->flush();
   throw Error(error_kind_of(findings), fmt::format("'{}' cannot be repaired: {} finding{}", options.path,
                                                    findings.size(), findings.size() == 1 ? "" : "s"))
-      .hint("use an earlier checkpoint, or bring back the files that are missing or damaged");
+      .hint("use an earlier checkpoint, or restore the files that are missing or damaged");
 }
 
 }  // namespace
@@ -96,9 +96,9 @@ ExitCode run_repair(const Options& options, const Globals& globals) {
 void add_repair(CommandLine& line) {
   Command command = line.add("repair", "Rebuild the lost .metadata of a sharded checkpoint that accel wrote");
   auto options = std::make_shared<Options>();
-  command.positional("PATH", options->path, "The checkpoint's directory, or one above it");
-  command.flag("--force", options->force, "Write .metadata anew even if there is one that can be read");
-  command.flag("--dry-run", options->dry_run, "Check everything, and write nothing");
+  command.positional("PATH", options->path, "Directory of a checkpoint, or a directory above it");
+  command.flag("--force", options->force, "Write .metadata again even if there is one that can be read");
+  command.flag("--dry-run", options->dry_run, "Check everything and write nothing");
   command.does([options](const Globals& globals) { return run_repair(*options, globals); });
 }
 

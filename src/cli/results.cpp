@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Writes a document as dump(2) does, piece by piece: a large one takes seconds, in which a signal may come.
+// Writes a document as dump(2) does, but piece by piece: a large document takes seconds, and a signal may
+// arrive in that time.
 class JsonWriter {
  public:
   explicit JsonWriter(std::function<void(std::string_view)> write) : write_(std::move(write)) {}

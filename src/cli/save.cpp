@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/progress.hpp"
 #include "ckpt/convert/save.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/write/commit.hpp"
@@ -24,12 +23,10 @@ struct Options {
   std::string source;
   std::string output;
   ckpt::SaveOptions save;
-  ckpt::WriteLimits limits;
-  bool force = false;
-  bool dry_run = false;
+  WriteOptions write;
 };
 
-// A full checkpoint may be given its file's name; otherwise OUT is the directory that gets it.
+// OUT is the directory that gets the checkpoint. For a full checkpoint it may also be the name of its file.
 ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan) {
   ckpt::OutputTarget target;
   const fs::path output = options.output;
@@ -37,7 +34,7 @@ ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan)
       options.save.type == ckpt::SaveType::kFull && output.extension() == ".bin" && !fs::is_directory(output);
   target.path = plan.folder.empty() ? output : output / plan.folder;
   target.belongs = plan.belongs;
-  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   return target;
 }
 
@@ -47,22 +44,16 @@ ExitCode run_save(const Options& options, const Globals& globals) {
   const ckpt::OutputTarget target = target_of(options, plan);
   for (const std::string& name : plan.left_out) log::warn(fmt::format("'{}' is left out", name));
 
-  OutputReport report{plan.output, *source, target};
+  OutputReport report{plan.output, *source, target, target.path, plan.state.tensors.size()};
   report.details = {{"kind", plan.optimizer ? "optimizer" : "model"},
-                    {"tensors", plan.state.tensors.size()},
                     {"objects", plan.state.objects.size()},
                     {"left_out", plan.left_out}};
-  if (options.dry_run) {
+  if (options.write.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;
   }
-  {
-    Progress progress("saving", plan.output.total_bytes(),
-                      globals.quiet ? Progress::Mode::kOff : Progress::Mode::kAuto);
-    ckpt::write_output(*source, plan.output, target, options.limits, progress);
-    report.seconds = progress.seconds();
-  }
-  print_result(report, fmt::format("{} tensors", plan.state.tensors.size()), globals);
+  write_plan(report, options.write.limits, "saving", globals);
+  print_result(report, globals);
   return ExitCode::kSuccess;
 }
 
@@ -72,21 +63,22 @@ void add_save(CommandLine& line) {
   Command command = line.add("save", "Write any model or checkpoint as a full, local or sharded checkpoint");
   auto options = std::make_shared<Options>();
   command.positional("SRC", options->source,
-                     "A model or an optimizer of any kind, or a directory above it that holds just one");
+                     "A model or an optimizer of any kind, or a directory above exactly one model");
   command.positional("OUT", options->output,
-                     "Directory that gets the checkpoint; for full also a name in .bin");
+                     "Directory that gets the checkpoint; for full also a file name that ends in .bin");
   const std::map<std::string, ckpt::SaveType> types = {{"full", ckpt::SaveType::kFull},
                                                        {"local", ckpt::SaveType::kLocal},
                                                        {"sharded", ckpt::SaveType::kSharded}};
   command.choice("--type", "TYPE", types, options->save.type,
-                 "full (one file), local (a file a rank) or sharded (torch.distributed.checkpoint)",
+                 "full (one file), local (one file per rank) or sharded (torch.distributed.checkpoint)",
                  Command::Need::kRequired);
-  command.integer("--ranks", "N", options->save.ranks, "Ranks that local and sharded are split over (1)", 1,
-                  100'000);
-  command.integer("--model-index", "I", options->save.index, "The i of Accelerate's names (0)", 0, 100'000);
+  command.integer("--ranks", "N", options->save.ranks,
+                  "Ranks that a local or sharded checkpoint is split over (1)", 1, 100'000);
+  command.integer("--model-index", "I", options->save.index, "Number of the model in Accelerate's names (0)",
+                  0, 100'000);
   add_dtype(command, options->save.dtype);
-  command.flag("--tensors-only", options->save.tensors_only, "Leave out what is no tensor");
-  add_write_options(command, options->force, options->dry_run, options->limits);
+  command.flag("--tensors-only", options->save.tensors_only, "Leave out what is not a tensor");
+  add_write_options(command, options->write);
   command.does([options](const Globals& globals) { return run_save(*options, globals); });
 }
 

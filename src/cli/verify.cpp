@@ -78,7 +78,7 @@ ExitCode run_verify(const Options& options, const Globals& globals) {
   const auto begin = std::chrono::steady_clock::now();
   ckpt::VerifyOptions verify_options;
   verify_options.threads = options.threads;
-  if (!globals.quiet) verify_options.progress = Progress::Mode::kAuto;
+  verify_options.progress = globals.progress();
   const VerifyReport report = ckpt::verify(options.path, verify_options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (globals.json) {
@@ -95,12 +95,12 @@ ExitCode run_verify(const Options& options, const Globals& globals) {
 }  // namespace
 
 void add_verify(CommandLine& line) {
-  Command command =
-      line.add("verify", "Check a checkpoint: checksums, sizes, coverage, overlap; list all that is wrong");
+  Command command = line.add(
+      "verify", "Check a checkpoint: checksums, sizes, coverage, overlap; list everything that is wrong");
   auto options = std::make_shared<Options>();
   command.positional("PATH", options->path, "A checkpoint, a model file, or a directory of checkpoints");
-  command.integer("--threads", "N", options->threads, "Threads that read and sum (one a core, 2 to 4)", 1,
-                  256);
+  command.integer("--threads", "N", options->threads,
+                  "Threads that read and compute checksums (one per core, 2 to 4)", 1, 256);
   command.does([options](const Globals& globals) { return run_verify(*options, globals); });
 }
 

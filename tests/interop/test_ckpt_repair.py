@@ -53,7 +53,7 @@ def test_torch_loads_the_same_after_a_repair(accel, ours):
 def test_a_dry_run_writes_nothing(accel, ours):
     (ours / ".metadata").unlink()
     names = sorted(ours.iterdir())
-    assert "would be written" in accel("repair", "--dry-run", ours).stdout
+    assert "would be rebuilt" in accel("repair", "--dry-run", ours).stdout
     assert sorted(ours.iterdir()) == names
 
 

@@ -16,7 +16,6 @@
 #include "base/text.hpp"
 #include "ckpt/convert/script_storage.hpp"
 #include "ckpt/io/crc32.hpp"
-#include "ckpt/plan/torch.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/zip/index.hpp"
 
@@ -24,7 +23,7 @@ namespace accel::ckpt {
 namespace {
 
 constexpr std::size_t kNamed = 10;
-// Copied records up to this size become part of the plan.
+// Records that stay as they are become part of the plan up to this size.
 constexpr std::uint64_t kSmallRecord = std::uint64_t{1} << 16;
 constexpr std::uint64_t kCheckBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostInMemory = std::uint64_t{1} << 28;
@@ -41,17 +40,17 @@ struct Archive {
     }
   }
 
-  // The record that holds the byte at `offset` in the file, and where it begins.
+  // The offset and the index of the record that holds the byte at `offset` in the file.
   [[nodiscard]] std::pair<std::uint64_t, std::size_t> storage_at(std::uint64_t offset) const {
     const auto after = storages.upper_bound(offset);
-    if (after == storages.begin()) throw Error(ErrorKind::kCorrupt, "it lies in no storage");
+    if (after == storages.begin()) throw Error(ErrorKind::kCorrupt, "it is not in any storage");
     return *std::prev(after);
   }
 
   File file;
   FileWindow window;
   ZipIndex zip;
-  std::map<std::uint64_t, std::size_t> storages;  // Record by where its data begins.
+  std::map<std::uint64_t, std::size_t> storages;  // Index of a record by the offset of its data.
 };
 
 std::string text_of(const Archive& archive, const ZipEntry& entry) {
@@ -59,7 +58,7 @@ std::string text_of(const Archive& archive, const ZipEntry& entry) {
   return {reinterpret_cast<const char*>(data.data()), data.size()};
 }
 
-// What does not fit, for one message.
+// Collects what does not fit, for one message.
 class Misfits {
  public:
   void add(const char* what, std::string detail) { by_kind_[what].push_back(std::move(detail)); }
@@ -88,7 +87,7 @@ class Misfits {
 
 bool fits(DType from, DType to) { return from == to || can_convert(from, to); }
 
-// The views of each storage that get values, by its record.
+// The views that get values, by the record of their storage.
 using Storages = std::map<std::size_t, std::vector<StorageView>>;
 
 class Matcher {
@@ -145,7 +144,7 @@ class Matcher {
     return true;
   }
 
-  // Where a tensor of the model is; it has elements.
+  // The record and the place of a tensor of the model. The tensor must have elements.
   std::pair<std::size_t, StorageView> view_of(std::size_t tensor) {
     const StoredTensor stored = model_.locate(tensor);
     try {
@@ -162,7 +161,7 @@ class Matcher {
     }
   }
 
-  // Whether it is a tied tensor that the checkpoint has under its other name.
+  // Whether the tensor is tied to one that the checkpoint has under another name.
   bool is_covered(std::size_t tensor) {
     if (checked_numel(model_.tensors()[tensor].shape) == 0) return false;
     const auto [record, view] = view_of(tensor);
@@ -179,7 +178,8 @@ class Matcher {
   Storages storages_;
 };
 
-// Bytes of the model's file, as they are; their CRC must be right, or it would be made right.
+// Unchanged bytes of the model's file. Their CRC is checked, because the output gets a new CRC, which would
+// hide damage.
 OutputContent copy_of(const Archive& model, const ZipEntry& entry) {
   if (entry.size <= kSmallRecord || entry.method != 0) return text_of(model, entry);
   const std::uint64_t begin = data_offset_of(model.window, entry);
@@ -191,8 +191,7 @@ OutputContent copy_of(const Archive& model, const ZipEntry& entry) {
     crc = crc32(piece, crc);
   }
   if (crc != entry.crc32) {
-    throw Error(ErrorKind::kCorrupt,
-                fmt::format("record '{}' does not have the CRC that it should", entry.name));
+    throw Error(ErrorKind::kCorrupt, fmt::format("the CRC of record '{}' is wrong", entry.name));
   }
   return FileContent{model.file.path(), begin};
 }
@@ -212,10 +211,9 @@ class Contents {
     if (in_memory_ > kMostInMemory) {
       throw Error(
           ErrorKind::kFailure,
-          fmt::format(
-              "'{}' is a part of a storage of {}; storages of more than {} in all that hold more than "
-              "one tensor cannot be written",
-              views->second.front().name, format_bytes(entry.size), format_bytes(kMostInMemory)));
+          fmt::format("'{}' is part of a storage of {}; storages that hold more than one tensor cannot be "
+                      "written if they take more than {} in total",
+                      views->second.front().name, format_bytes(entry.size), format_bytes(kMostInMemory)));
     }
     std::string storage = text_of(model_, entry);
     fill_storage(storage, views->second, source_);

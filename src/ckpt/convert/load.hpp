@@ -4,29 +4,30 @@
 #include <vector>
 
 #include "ckpt/plan/output_plan.hpp"
+#include "ckpt/read/checkpoint.hpp"
 
 namespace accel::ckpt {
 
-/// What happens to parameters and buffers that the checkpoint does not have.
+/// What to do about parameters and buffers that the checkpoint does not have: refuse, or keep the model's.
 enum class Missing { kRefuse, kKeep };
 
 /// A TorchScript file with other weights.
 struct TorchScriptPlan {
   OutputFile file;
-  std::vector<std::string> loaded;  ///< Parameters and buffers that get the checkpoint's values.
-  std::vector<std::string> kept;    ///< Those that keep the model's.
+  std::vector<std::string> loaded;  ///< Parameters and buffers that get the values of the checkpoint.
+  std::vector<std::string> kept;    ///< Parameters and buffers that keep the values of the model.
 };
 
-/// Plans the TorchScript file `name`: `model`, a TorchScript file that is open, with the tensors of `state`
-/// as its parameters and buffers, and everything else (code, constants, attributes, extra files) as it is.
-/// Tensors are converted to the model's dtypes. A storage that is one dense tensor, under one name or
-/// several, is written from the checkpoint; one that holds several tensors, or more than them, is put
-/// together in memory, for which `source` is read. Also read are the records that are kept, to check their
+/// Plans the TorchScript file `name`. It is `model`, an open TorchScript file, with the tensors of `state` as
+/// its parameters and buffers. Everything else (code, constants, attributes, extra files) stays as it is.
+/// Tensors are converted to the dtypes of the model. A storage that is one dense tensor, under one name or
+/// several, is written from the checkpoint. A storage that holds several tensors, or other bytes too, is
+/// assembled in memory, for which `source` is read. Records that stay as they are are read to check their
 /// CRCs.
 ///
-/// Throws Error: kFailure if names or shapes do not fit, which lists all that do not; if two tensors disagree
-/// about bytes that the model shares; or if storages to be put together are too large. kCorrupt if the model
-/// contradicts itself.
+/// Throws Error: kFailure if names or shapes do not fit (the error lists all of them), if two tensors
+/// disagree about bytes that the model shares, or if the storages to be assembled are too large; kCorrupt if
+/// the model contradicts itself.
 [[nodiscard]] TorchScriptPlan plan_torchscript(std::string name, Checkpoint& model, const OutputState& state,
                                                Checkpoint& source, Missing missing);
 

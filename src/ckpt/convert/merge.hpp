@@ -7,7 +7,7 @@
 
 #include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/plan/output_plan.hpp"
-#include "ckpt/plan/safetensors.hpp"
+#include "ckpt/plan/weight_files.hpp"
 #include "ckpt/read/checkpoint.hpp"
 
 namespace accel::ckpt {
@@ -19,23 +19,22 @@ struct MergeOptions {
   std::uint64_t max_shard_bytes = 0;  ///< 0: one file.
 };
 
-/// Everything that a merge will do, as a value: it can be printed, tested and executed.
+/// Everything that a merge will write, as a value that can be printed, tested and executed.
 struct MergePlan {
   OutputPlan output;
-  OutputState state;  ///< What the output holds; tied items are in it, once for each of their names.
+  OutputState state;  ///< The contents of the output; a tied item is in it once for each of its names.
   WeightFiles names;
-  bool optimizer = false;             ///< An optimizer's state, not a model's.
+  bool optimizer = false;             ///< Whether this is the state of an optimizer, not of a model.
   std::vector<std::string> left_out;  ///< Entries of the checkpoint that the output has no place for.
 };
 
-/// Plans the merge of all tensors that the options choose into the files that transformers would read:
-/// safetensors, or torch.save's format; of an optimizer also `optimizer.json` with all that is no tensor.
-/// Reads no more than is needed to know what is tied. Throws Error: kCorrupt if a tensor's pieces leave a
-/// hole or overlap, kMissing if there is no tensor, kFailure for what the format cannot hold, and what
-/// select_tensors throws.
+/// Plans the merge of all tensors that the options select into files that transformers reads: safetensors, or
+/// torch.save's format. The objects of an optimizer go into `optimizer.json`. Tensor data is read only to
+/// find out what is tied. Throws Error: kCorrupt if the pieces of a tensor leave a hole or overlap, kMissing
+/// if there is no tensor, kFailure for what the format cannot hold; and what select_tensors throws.
 [[nodiscard]] MergePlan plan_merge(Checkpoint& source, const MergeOptions& options);
 
-/// Throws Error (kCorrupt) if ranks wrote different bytes for what should be one tensor. Reads all copies.
+/// Throws Error (kCorrupt) if ranks wrote different bytes for the same tensor. Reads all copies.
 void check_divergence(Checkpoint& source, const MergePlan& plan);
 
 }  // namespace accel::ckpt

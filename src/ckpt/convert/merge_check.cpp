@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kShownFindings = 5;
 
-// Lets go of what the kernel remembers of the file, which has been synced: reading it asks the disk.
+// Drops the pages of the file from the page cache, so that the file is read from the disk. It has been
+// synced.
 void forget_pages(const fs::path& path) {
   const File file = File::open_read(path);
   ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
@@ -46,7 +47,7 @@ class Merged {
   std::pair<Checkpoint*, std::size_t> find(const std::string& name) const {
     const auto found = places_.find(name);
     if (found == places_.end()) {
-      throw Error(ErrorKind::kMissing, fmt::format("tensor '{}' is not in what was written", name));
+      throw Error(ErrorKind::kMissing, fmt::format("tensor '{}' is missing from the output", name));
     }
     return found->second;
   }
@@ -56,7 +57,7 @@ class Merged {
   std::map<std::string, std::pair<Checkpoint*, std::size_t>> places_;
 };
 
-// The files that have data of the checkpoint.
+// The files that hold data of the checkpoint.
 std::set<fs::path> files_of(Checkpoint& source) {
   std::set<fs::path> files;
   if (!fs::is_directory(source.path())) files.insert(source.path());

@@ -32,7 +32,7 @@ Json json_of_pairs(const pickle::Pairs& pairs) {
   return object;
 }
 
-// The pickle reader bounds the depth.
+// The pickle reader limits the depth of the recursion.
 Json json_of(const pickle::Value& value) {
   if (value.is_none()) return nullptr;
   if (const auto* flag = value.get<bool>()) return *flag;
@@ -59,13 +59,14 @@ Json& child_of(Json& parent, const PathKey& key) {
     if (parent.is_null()) parent = Json::object();
     if (parent.is_object()) return parent[std::get<std::string>(key)];
   }
-  throw Error(ErrorKind::kFailure, "it contradicts the places of others, or leaves a hole in a list");
+  throw Error(ErrorKind::kFailure,
+              "its path contradicts the path of another object, or leaves a hole in a list");
 }
 
 }  // namespace
 
 std::string to_json(const std::vector<OutputObject>& objects) {
-  // In the order of paths, so that a list is filled from its front.
+  // Sorted by path, so that a list is filled from its front.
   std::map<StatePath, const pickle::Value*> sorted;
   for (const auto& [path, value] : objects) sorted.emplace(path, &value);
   Json document = Json::object();

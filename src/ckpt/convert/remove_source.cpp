@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether an entry of a sharded checkpoint's directory is a file of the checkpoint. Data files to which
-// nothing refers are findings of `accel verify`.
+// Whether an entry of the directory is a file of the sharded checkpoint. `accel verify` finds data files to
+// which nothing refers.
 bool is_part(const fs::directory_entry& entry, const std::vector<std::string>& metadata) {
   const std::string name = entry.path().filename().string();
   const bool describes = std::find(metadata.begin(), metadata.end(), name) != metadata.end();
@@ -33,12 +33,12 @@ void check_removable(const Checkpoint& checkpoint) {
   const fs::path named = path.has_filename() ? path : path.parent_path();
   if (fs::is_symlink(named)) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("'{}' is a link; what it leads to is not removed", path.string()))
+                fmt::format("'{}' is a link, and its target is not removed", path.string()))
         .hint("name the checkpoint itself, or leave out --remove-checkpoint-dir");
   }
   if (checkpoint.kind() != Kind::kDcp) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("'{}' is not a sharded checkpoint's directory, and nothing else is removed",
+                fmt::format("'{}' is not the directory of a sharded checkpoint, and only that can be removed",
                             path.string()))
         .hint("leave out --remove-checkpoint-dir, and remove it yourself");
   }

@@ -13,13 +13,12 @@
 #include "ckpt/plan/torch.hpp"
 #include "ckpt/read/state_root.hpp"
 #include "ckpt/store/accelerate_names.hpp"
-#include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/torch/weights_only.hpp"
 
 namespace accel::ckpt {
 namespace {
 
-// Of formats with nested dicts, the key that has everything; flat ones have names with dots instead.
+// The root key of the source. TorchScript files have none: their names with dots are flat.
 std::optional<PathKey> root_of(const Checkpoint& source) {
   if (source.kind() == Kind::kTorchScript) return std::nullopt;
   const std::optional<PathKey> root = state_root(source);
@@ -36,57 +35,34 @@ void check_picklable(const OutputObject& object) {
   }
 }
 
-// Everything under the root, without it.
+// Everything under the root key, without that key.
 OutputState state_of(Checkpoint& source, const SaveOptions& options, SavePlan& plan) {
-  const std::optional<PathKey> root = root_of(source);
-  const auto outside = [&](const std::string& name) {
-    if (options.tensors_only) {
-      plan.left_out.push_back(name);
-      return;
-    }
+  SelectedState selected = select_below(source, root_of(source));
+  std::vector<std::string>& outside = selected.outside;
+  outside.insert(outside.end(), selected.outside_objects.begin(), selected.outside_objects.end());
+  if (!options.tensors_only && !outside.empty()) {
     throw Error(ErrorKind::kFailure,
-                fmt::format("'{}' stands beside the model, where no form of a checkpoint has "
-                            "a place for it",
-                            name))
+                fmt::format("'{}' stands beside the model, where no form of a checkpoint has a place for it",
+                            outside.front()))
         .hint("--tensors-only leaves it out");
-  };
-  OutputState state;
-  for (std::size_t i = 0; i < source.tensors().size(); ++i) {
-    const TensorEntry& entry = source.tensors()[i];
-    if (std::optional<StatePath> path = below_root(entry.path, root)) {
-      state.tensors.push_back({std::move(*path), i, entry.dtype, entry.shape, std::nullopt});
-    } else {
-      outside(entry.name);
-    }
   }
-  for (std::size_t i = 0; i < source.objects().size(); ++i) {
-    const ObjectEntry& entry = source.objects()[i];
-    std::optional<StatePath> path = below_root(entry.path, root);
+  plan.left_out = std::move(outside);
+  OutputState state = std::move(selected.state);
+  for (OutputItem& item : state.tensors) {
+    item.dtype = converted_dtype(source.tensors()[item.source], options.dtype);
+  }
+  for (SelectedObject& object : selected.objects) {
     if (options.tensors_only) {
-      plan.left_out.push_back(entry.name);
-    } else if (!path) {
-      outside(entry.name);
+      plan.left_out.push_back(source.objects()[object.source].name);
     } else {
-      state.objects.push_back({std::move(*path), source.read_object(i)});
+      state.objects.push_back({std::move(object.path), source.read_object(object.source)});
       check_picklable(state.objects.back());
     }
   }
   if (state.tensors.empty() && state.objects.empty()) {
-    throw Error(ErrorKind::kMissing, fmt::format("'{}' holds nothing to be saved", source.path().string()));
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' has nothing to save", source.path().string()));
   }
   return state;
-}
-
-void convert(OutputState& state, DType dtype) {
-  for (OutputItem& item : state.tensors) {
-    if (item.dtype == dtype || !is_floating(item.dtype)) continue;
-    if (!can_convert(item.dtype, dtype)) {
-      throw Error(ErrorKind::kFailure,
-                  fmt::format("'{}' is {}, which cannot be converted to {}", fqn_of(item.path),
-                              torch_name(item.dtype), torch_name(dtype)));
-    }
-    item.dtype = dtype;
-  }
 }
 
 void add_root(OutputState& state, const std::string& root) {
@@ -115,21 +91,22 @@ void check_options(const SaveOptions& options, bool optimizer) {
   }
   if (optimizer && options.type == SaveType::kLocal) {
     throw Error(ErrorKind::kUsage, "an optimizer has no local form")
-        .hint("--type sharded is what belongs to a local model, too");
+        .hint("choose --type sharded, which goes with a local model, too");
   }
   if (optimizer && options.dtype) {
     throw Error(ErrorKind::kUsage, "--dtype is for models: an optimizer's state would lose its precision");
   }
 }
 
-// The objects that a full checkpoint cannot hold make a better message with what to do about it.
+// Adds a hint to the error about objects that a full checkpoint cannot hold.
 OutputFile plan_full(const std::string& name, const OutputState& state) {
   try {
     return plan_torch_file(name, state);
   } catch (Error& e) {
     const bool objects = std::any_of(state.objects.begin(), state.objects.end(),
                                      [](const OutputObject& o) { return !unsafe_part(o.value).empty(); });
-    if (objects && e.advice().empty()) throw std::move(e).hint("--tensors-only leaves out what is no tensor");
+    if (objects && e.advice().empty())
+      throw std::move(e).hint("--tensors-only leaves out what is not a tensor");
     throw;
   }
 }
@@ -141,7 +118,6 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
   plan.optimizer = is_optimizer(source);
   check_options(options, plan.optimizer);
   plan.state = state_of(source, options, plan);
-  if (options.dtype) convert(plan.state, *options.dtype);
   const std::string_view stem = plan.optimizer ? kOptimizerStem : kModelStem;
   const std::string base = file_stem(stem, options.index);
   switch (options.type) {
@@ -153,9 +129,9 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
     case SaveType::kLocal:
       if (!plan.state.objects.empty()) {
         throw Error(ErrorKind::kFailure,
-                    fmt::format("a local checkpoint holds tensors only, and '{}' is none",
+                    fmt::format("a local checkpoint holds only tensors, and '{}' is not a tensor",
                                 fqn_of(plan.state.objects.front().path)))
-            .hint("--tensors-only leaves out what is no tensor");
+            .hint("--tensors-only leaves out what is not a tensor");
       }
       mark_shared(source, plan.state);
       plan.output = plan_local(plan.state, options.ranks, base);
@@ -165,7 +141,7 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
       add_root(plan.state, plan.optimizer ? "optimizer" : "model");
       plan.folder = sharded_directory(stem, options.index);
       plan.output = plan_dcp(plan.state, options.ranks);
-      // What is in the directory of a checkpoint belongs to that checkpoint.
+      // Everything in the directory of a sharded checkpoint belongs to that checkpoint.
       plan.belongs = [](std::string_view) { return true; };
       break;
   }

@@ -12,33 +12,33 @@
 
 namespace accel::ckpt {
 
-/// The forms of a checkpoint, as Accelerate has them.
+/// The forms of a checkpoint that Accelerate has.
 enum class SaveType { kFull, kLocal, kSharded };
 
 struct SaveOptions {
   SaveType type = SaveType::kFull;
   int ranks = 1;
-  int index = 0;               ///< The i of Accelerate's names: which of several models.
-  std::optional<DType> dtype;  ///< What a model's floating-point tensors become.
-  bool tensors_only = false;   ///< Leave out what is no tensor.
+  int index = 0;               ///< The number in Accelerate's names, for programs with several models.
+  std::optional<DType> dtype;  ///< The dtype to which a model's floating-point tensors are converted.
+  bool tensors_only = false;   ///< Leave out objects, and what stands beside the model.
 };
 
 /// A checkpoint to be written under Accelerate's names (`pytorch_model_fsdp.bin`, `optimizer_0/`, ...).
 struct SavePlan {
   OutputPlan output;
   bool optimizer = false;
-  std::string folder;                 ///< Of a sharded one, below the output directory; else empty.
-  std::vector<std::string> left_out;  ///< Names of objects that tensors_only left out.
+  std::string folder;                 ///< Folder of a sharded checkpoint in the output directory; else empty.
+  std::vector<std::string> left_out;  ///< Names of entries that tensors_only left out.
   OutputState state;
-  /// Whether a name in the output's directory is a file of an earlier output of this form.
+  /// Whether a name in the directory of the output is a file of an earlier output of this form.
   std::function<bool(std::string_view name)> belongs;
 };
 
 /// Plans all of `source`, a model or an optimizer, as a checkpoint of another form. The root key (`model`,
-/// `optimizer`) is left out of full and local ones and added to sharded ones. Tensors that share their bytes
-/// in the source are tied in the output.
+/// `optimizer`) is left out of full and local checkpoints and added to sharded ones. Tensors that share their
+/// bytes in the source are tied in the output.
 ///
-/// Throws Error: kUsage for options that exclude each other; kMissing if there are no tensors; kFailure for
+/// Throws Error: kUsage for options that exclude each other; kMissing if the source is empty; kFailure for
 /// what the form has no place for.
 [[nodiscard]] SavePlan plan_save(Checkpoint& source, const SaveOptions& options);
 

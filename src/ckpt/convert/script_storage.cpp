@@ -16,25 +16,27 @@
 namespace accel::ckpt {
 namespace {
 
-// More boxes than this cost more than putting the storage together in memory.
+// With more boxes than this, it is cheaper to assemble the storage in memory.
 constexpr std::size_t kMostBoxes = std::size_t{1} << 17;
-// Of a tensor that is read whole: one that repeats elements of a small storage may have any number.
+// Most elements of a tensor that is read whole. A tensor that repeats elements of a small storage may have
+// any number.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 28;
 
 [[noreturn]] void disagree(const std::string& a, const std::string& b) {
   throw Error(ErrorKind::kFailure,
               fmt::format("'{}' and '{}' share their bytes in the model, but differ in the checkpoint", a, b))
-      .hint("the model ties them; export one that does not, or load a checkpoint in which they are equal");
+      .hint(
+          "the model ties them; export a model that does not, or load a checkpoint in which they are equal");
 }
 
-// The whole tensor, as the model's dtype.
+// Reads the whole tensor and converts it to the dtype of the model.
 std::vector<std::byte> read_converted(Checkpoint& source, const StorageView& view, TensorReader& reader) {
   const StoredTensor stored = source.locate(view.source);
   const std::int64_t numel = checked_numel(stored.shape);
   if (numel > kMostElements) {
     throw Error(ErrorKind::kFailure,
-                fmt::format("'{}' has {} elements, many of them the same ones in the model, which "
-                            "is more than accel writes",
+                fmt::format("'{}' has {} elements, many of which share one place in the model; accel "
+                            "does not write so many",
                             view.name, numel));
   }
   std::vector<std::byte> bytes(checked_nbytes(stored.shape, item_bytes(stored.dtype)));
@@ -45,7 +47,7 @@ std::vector<std::byte> read_converted(Checkpoint& source, const StorageView& vie
   return converted;
 }
 
-// Calls `visit` with the place of each element in its storage, in bytes, in row-major order.
+// Calls `visit` with the offset in bytes of each element in its storage, in row-major order.
 template <class Visit>
 void for_each_element(const StorageView& view, Visit visit) {
   const std::int64_t numel = checked_numel(view.shape);
@@ -61,7 +63,7 @@ void for_each_element(const StorageView& view, Visit visit) {
   }
 }
 
-// The first view that has that byte of the storage in it.
+// The name of the first view that contains a byte of the storage.
 std::string first_at(const std::vector<StorageView>& views, std::uint64_t byte) {
   for (const StorageView& view : views) {
     bool found = false;

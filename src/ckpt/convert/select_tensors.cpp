@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "base/error.hpp"
 #include "ckpt/read/name_rules.hpp"
@@ -10,40 +11,58 @@
 #include "ckpt/tensor/convert_dtype.hpp"
 
 namespace accel::ckpt {
-namespace {
 
-DType target_dtype(const TensorEntry& entry, const Selection& selection) {
-  if (!selection.dtype || !is_floating(entry.dtype)) return entry.dtype;
-  if (!can_convert(entry.dtype, *selection.dtype)) {
-    throw Error(ErrorKind::kFailure, fmt::format("tensor '{}' is {}, which cannot become {}", entry.name,
-                                                 torch_name(entry.dtype), torch_name(*selection.dtype)));
+SelectedState select_below(const Checkpoint& checkpoint, const std::optional<PathKey>& root) {
+  SelectedState below;
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    const TensorEntry& entry = checkpoint.tensors()[i];
+    if (std::optional<StatePath> path = below_root(entry.path, root)) {
+      below.state.tensors.push_back({std::move(*path), i, entry.dtype, entry.shape, std::nullopt});
+    } else {
+      below.outside.push_back(entry.name);
+    }
   }
-  return *selection.dtype;
+  for (std::size_t i = 0; i < checkpoint.objects().size(); ++i) {
+    const ObjectEntry& entry = checkpoint.objects()[i];
+    if (std::optional<StatePath> path = below_root(entry.path, root)) {
+      below.objects.push_back({std::move(*path), i});
+    } else {
+      below.outside_objects.push_back(entry.name);
+    }
+  }
+  return below;
 }
 
-}  // namespace
+DType converted_dtype(const TensorEntry& entry, const std::optional<DType>& wanted) {
+  if (!wanted || !is_floating(entry.dtype)) return entry.dtype;
+  if (!can_convert(entry.dtype, *wanted)) {
+    throw Error(ErrorKind::kFailure, fmt::format("tensor '{}' is {}, which cannot be converted to {}",
+                                                 entry.name, torch_name(entry.dtype), torch_name(*wanted)));
+  }
+  return *wanted;
+}
 
-SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& selection) {
-  const std::optional<PathKey> root =
-      selection.root.empty() ? state_root(checkpoint) : std::optional<PathKey>(selection.root);
+SelectedState select_tensors(const Checkpoint& checkpoint, const Selection& selection) {
+  SelectedState selected = select_below(
+      checkpoint, selection.root.empty() ? state_root(checkpoint) : std::optional<PathKey>(selection.root));
+  if (!selection.root.empty() && selected.state.tensors.empty()) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' has no tensors under the key '{}'",
+                                               checkpoint.path().string(), selection.root))
+        .hint("accel inspect lists the names");
+  }
   Globs include("--include", selection.include);
   Globs exclude("--exclude", selection.exclude);
   Renames renames(selection.rename);
-  std::map<std::string, std::string> sources;  // By the new name.
-  SelectedTensors selected;
-  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
-    const TensorEntry& entry = checkpoint.tensors()[i];
-    std::optional<StatePath> path = below_root(entry.path, root);
-    if (!path) {
-      selected.outside.push_back(entry.name);
-      continue;
-    }
-    std::string name = fqn_of(*path);
+  std::map<std::string, std::string> sources;  // Name in the checkpoint by the new name.
+  std::vector<OutputItem> chosen;
+  for (OutputItem& item : selected.state.tensors) {
+    const TensorEntry& entry = checkpoint.tensors()[item.source];
+    std::string name = fqn_of(item.path);
     const bool included = include.any(name) || selection.include.empty();
     if (exclude.any(name) || !included) continue;
     if (std::string next = renames.apply(name); next != name) {
       name = std::move(next);
-      path = StatePath{name};
+      item.path = StatePath{name};
     }
     const auto [other, fresh] = sources.emplace(name, entry.name);
     if (!fresh) {
@@ -51,14 +70,10 @@ SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& se
                   fmt::format("'{}' and '{}' would both be called '{}'", other->second, entry.name, name))
           .hint("exclude one of them, or rename it otherwise");
     }
-    selected.state.tensors.push_back(
-        {std::move(*path), i, target_dtype(entry, selection), entry.shape, std::nullopt});
+    item.dtype = converted_dtype(entry, selection.dtype);
+    chosen.push_back(std::move(item));
   }
-  if (!selection.root.empty() && selected.outside.size() == checkpoint.tensors().size()) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' has no tensors under the key '{}'",
-                                               checkpoint.path().string(), selection.root))
-        .hint("accel inspect lists the names");
-  }
+  selected.state.tensors = std::move(chosen);
   include.check_all_hit();
   exclude.check_all_hit();
   renames.check_all_hit();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,27 +12,42 @@
 
 namespace accel::ckpt {
 
-/// Which tensors of a checkpoint are taken, and as what.
+/// Which tensors of a checkpoint are taken, under which names and in which dtype.
 struct Selection {
-  /// The key of the nested state dict that has the wanted tensors; empty: what state_root says.
+  /// The key of the nested state dict under which the tensors are; if empty, state_root() finds it.
   std::string root;
-  std::vector<std::string> include;  ///< Globs (`*`, `?`, `[...]`) on the names; none: all.
-  std::vector<std::string> exclude;
-  /// Applied in this order: `_orig_mod.=`, `module.=`, `model.=transformer.`.
+  std::vector<std::string> include;  ///< Globs (`*`, `?`, `[...]`) for names to take; empty for all names.
+  std::vector<std::string> exclude;  ///< Globs for names to leave out.
+  /// Rules such as `_orig_mod.=`, `module.=` or `model.=transformer.`, applied in order.
   std::vector<Rename> rename;
-  std::optional<DType> dtype;  ///< What floating-point tensors become.
+  std::optional<DType> dtype;  ///< The dtype to which floating-point tensors are converted.
 };
 
-/// What select_tensors chose.
-struct SelectedTensors {
-  OutputState state;                 ///< Tensors only.
-  std::vector<std::string> outside;  ///< Names of tensors that are not under the root key.
+/// An object under the root key.
+struct SelectedObject {
+  StatePath path;          ///< Without the root key.
+  std::size_t source = 0;  ///< Index into Checkpoint::objects().
 };
 
-/// The chosen tensors of `checkpoint`, in its order, without the root key. include and exclude see the names
-/// without the root key, before renaming. A path is kept as it is unless renaming touched its name; then it
-/// is one key. Throws Error: kUsage if the root is not there, a glob matches nothing or two tensors get one
-/// name; kFailure for a dtype that cannot be converted.
-[[nodiscard]] SelectedTensors select_tensors(const Checkpoint& checkpoint, const Selection& selection);
+/// What was selected of a checkpoint.
+struct SelectedState {
+  OutputState state;                         ///< The selected tensors, and no objects.
+  std::vector<SelectedObject> objects;       ///< All objects under the root key.
+  std::vector<std::string> outside;          ///< Names of tensors that are not under the root key.
+  std::vector<std::string> outside_objects;  ///< Names of objects that are not under the root key.
+};
+
+/// Everything under `root`, in the order of `checkpoint`: tensors as they are stored, and objects.
+[[nodiscard]] SelectedState select_below(const Checkpoint& checkpoint, const std::optional<PathKey>& root);
+
+/// The dtype in which a tensor is written: `wanted` for floating-point tensors, if it is set, else the
+/// entry's. Throws Error (kFailure) for a dtype that cannot be converted.
+[[nodiscard]] DType converted_dtype(const TensorEntry& entry, const std::optional<DType>& wanted);
+
+/// The selected tensors of `checkpoint`, in its order, without the root key. include and exclude see the
+/// names without the root key, before renaming. A path is kept as it is unless renaming touched its name;
+/// then it is one key. Objects are neither filtered nor renamed. Throws Error: kUsage if the root is not
+/// there, a glob matches nothing or two tensors get one name; kFailure for a dtype that cannot be converted.
+[[nodiscard]] SelectedState select_tensors(const Checkpoint& checkpoint, const Selection& selection);
 
 }  // namespace accel::ckpt

@@ -32,7 +32,7 @@ class Comparer {
  public:
   explicit Comparer(Checkpoint& source) : source_(source), reader_(source.directory()) {}
 
-  // The first elements, by which tensors that differ are told apart cheaply.
+  // The first elements. Comparing them is a cheap way to see that tensors differ.
   std::string sample(const OutputItem& item) {
     const std::int64_t count = std::min(checked_numel(item.shape), kSampleElems);
     const StoredTensor stored = source_.locate(item.source);
@@ -90,7 +90,8 @@ class Comparer {
   std::vector<std::byte> bytes_b_;
 };
 
-// Whether any two can be tied by their names: all layers of a model have one name but for digits.
+// Whether the names differ in more than digits. The same tensor of all layers has the same name except for
+// digits.
 bool names_differ(const OutputState& state, const std::vector<std::size_t>& group) {
   const std::string first = without_digits(fqn_of(state.tensors[group.front()].path));
   return std::any_of(group.begin(), group.end(), [&](std::size_t index) {
@@ -102,7 +103,8 @@ bool shares_storages(Kind kind) {
   return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript;
 }
 
-// Equal for two tensors only if they are the same elements of the same storage.
+// Where a tensor lies. Two tensors have the same place only if they are the same elements of the same
+// storage.
 using Place = std::tuple<std::string, std::uint64_t, DType, Dims, Dims>;
 
 std::optional<Place> place_of(const StoredTensor& stored) {
@@ -128,7 +130,7 @@ void mark_shared(Checkpoint& source, OutputState& state) {
 
 void mark_ties(Checkpoint& source, OutputState& state) {
   mark_shared(source, state);
-  // Only tensors that agree in all of this can be tied; most are alone in their group and are never read.
+  // Only tensors of the same group can be tied. Most tensors are alone in their group and are never read.
   std::map<std::tuple<DType, DType, Dims>, std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     const OutputItem& item = state.tensors[i];
@@ -155,7 +157,7 @@ void mark_ties(Checkpoint& source, OutputState& state) {
       }
     }
   }
-  // What shares a storage with a tensor that turned out to be tied is tied to the same one.
+  // A tensor that shares the storage of a tied tensor is tied to the same tensor as that one.
   for (OutputItem& item : state.tensors) {
     while (item.tied_to && state.tensors[*item.tied_to].tied_to)
       item.tied_to = state.tensors[*item.tied_to].tied_to;

@@ -15,7 +15,7 @@
 namespace accel::ckpt {
 namespace {
 
-// What a rank writes, and which item of the state each of its chunks is a part of.
+// The items that a rank writes, and for each of them the item of the state that it is a part of.
 struct RankItems {
   std::vector<DcpItem> items;
   std::vector<const OutputItem*> sources;  // nullptr: an object.
@@ -86,7 +86,7 @@ OutputPlan plan_dcp(const OutputState& state, int ranks) {
   for (const OutputObject& object : state.objects) {
     if (has_tensor(object.value)) {
       throw Error(ErrorKind::kFailure,
-                  fmt::format("'{}' has a tensor in it, in a place where tensors are not looked for",
+                  fmt::format("'{}' contains a tensor in a place where accel does not look for tensors",
                               fqn_of(object.path)));
     }
     by_rank.front().items.push_back({object.path, object.value});
@@ -99,12 +99,7 @@ OutputPlan plan_dcp(const OutputState& state, int ranks) {
     plans.push_back(plan_dcp_rank(rank, std::move(items.items)));
     output.files.push_back(plan_file(plans.back(), items.sources));
   }
-  std::string metadata = encode_dcp_metadata(plans);
-  OutputFile file;
-  file.name = ".metadata";
-  file.bytes = metadata.size();
-  file.segments.push_back({0, file.bytes, std::move(metadata)});
-  output.files.push_back(std::move(file));
+  output.files.push_back(text_file(".metadata", encode_dcp_metadata(plans)));
   return output;
 }
 

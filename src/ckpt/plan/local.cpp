@@ -58,7 +58,7 @@ OutputFile plan_bin(const OutputState& state, int rank, int ranks, const std::st
 
 OutputFile plan_json(const OutputState& state, int rank, int ranks, const std::string& stem) {
   using Json = nlohmann::ordered_json;
-  // One tensor a line: ordered_json looks for a key among all others on insertion, so it is not used for all.
+  // One tensor per line. The document is not one ordered_json, which searches all keys on each insertion.
   std::string text =
       fmt::format("{{\"version\": 1, \"rank\": {}, \"world_size\": {}, \"tensors\": {{", rank, ranks);
   for (const OutputItem& item : state.tensors) {
@@ -70,11 +70,7 @@ OutputFile plan_json(const OutputState& state, int rank, int ranks, const std::s
                         name.dump(-1, ' ', false, Json::error_handler_t::replace), entry.dump());
   }
   text += "\n}}\n";
-  OutputFile file;
-  file.name = stem + ".json";
-  file.bytes = text.size();
-  file.segments.push_back({0, file.bytes, std::move(text)});
-  return file;
+  return text_file(stem + ".json", std::move(text));
 }
 
 }  // namespace
@@ -85,7 +81,8 @@ OutputPlan plan_local(const OutputState& state, int ranks, const std::string& ba
     throw Error(
         ErrorKind::kFailure,
         fmt::format(
-            "a local checkpoint holds tensors only, and '{}' is none{}", fqn_of(state.objects.front().path),
+            "a local checkpoint holds only tensors, and '{}' is not a tensor{}",
+            fqn_of(state.objects.front().path),
             state.objects.size() > 1 ? fmt::format(", nor are {} more", state.objects.size() - 1) : ""));
   }
   OutputPlan plan;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ckpt/pickle/value.hpp"
-#include "ckpt/read/checkpoint.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
@@ -17,86 +16,88 @@
 
 namespace accel::ckpt {
 
-/// A tensor to be written: which one of the source, under which name, as what.
+/// A tensor to be written: which tensor of the source, under which name, and in which dtype.
 struct OutputItem {
-  StatePath path;          ///< In the output; fqn_of(path) is its flat name.
+  StatePath path;          ///< The path in the output; fqn_of(path) is the flat name.
   std::size_t source = 0;  ///< Index into Checkpoint::tensors().
   DType dtype = DType::kFloat32;
   Dims shape;
-  /// Index of an item before this one that has the same bytes: formats with shared storages write them once.
+  /// Index of an earlier item that has the same bytes. Formats with shared storages write these bytes once.
   std::optional<std::size_t> tied_to;
 };
 
-/// What is no tensor.
+/// An entry that is not a tensor.
 struct OutputObject {
   StatePath path;
   pickle::Value value;
 };
 
-/// The state dict to be written, in its order; no two entries have the same path.
+/// The state dict to be written, in its order. No two entries have the same path.
 struct OutputState {
   std::vector<OutputItem> tensors;
   std::vector<OutputObject> objects;
 };
 
-/// Elements of a source tensor, dense and row-major in each box, the boxes one after another.
+/// Elements of a source tensor: the boxes one after another, each dense and row-major.
 struct TensorContent {
   std::size_t source = 0;
-  DType dtype = DType::kFloat32;  ///< As written; another one than the source's is a conversion.
-  std::vector<Box> boxes;         ///< None: the whole tensor.
+  DType dtype = DType::kFloat32;  ///< In the output; the elements are converted to it.
+  std::vector<Box> boxes;         ///< Empty for the whole tensor.
 };
 
-/// Bytes of another file, as they are.
+/// Unchanged bytes of another file.
 struct FileContent {
   std::filesystem::path file;
   std::uint64_t offset = 0;
 };
 
+/// What a segment holds: text, elements of a tensor, or bytes of a file.
+using OutputContent = std::variant<std::string, TensorContent, FileContent>;
+
 /// A range of a file to be written.
 struct OutputSegment {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  std::variant<std::string, TensorContent, FileContent> content;
+  OutputContent content;
 };
 
-/// A zip archive within a file: its records' data are segments; headers, descriptors and directory are
-/// written around them once their CRCs are known.
+/// A zip archive within a file. The data of its records are segments. Headers, descriptors and the directory
+/// are written when the CRCs of the segments are known.
 struct OutputArchive {
-  std::uint64_t offset = 0;  ///< In the file; the layout's offsets are relative to it.
+  std::uint64_t offset = 0;  ///< Offset in the file; the offsets of the layout are relative to it.
   ZipLayout layout;
   std::size_t first_segment = 0;  ///< Record i is the segment first_segment + i.
 };
 
-/// One file to be written. What no segment and no archive covers is zeros.
+/// One file to be written. Bytes that no segment and no archive covers are zeros.
 struct OutputFile {
-  std::string name;  ///< Relative to the output directory; may have one folder in it.
+  std::string name;  ///< Relative to the output directory; may contain one folder.
   std::uint64_t bytes = 0;
-  std::vector<OutputSegment> segments;  ///< Ascending by offset, without overlap.
+  std::vector<OutputSegment> segments;  ///< Sorted by offset, without overlap.
   std::vector<OutputArchive> archives;
 };
 
-/// Everything that a merge, a save or a load will write, as a value: it can be printed, tested and executed.
-/// Pure: made from entries alone, before any byte of a tensor is read.
+/// Everything that a merge, a save or a load will write, as a value that can be printed, tested and executed.
+/// The planners of this folder make it from entries alone and read no tensor.
 struct OutputPlan {
-  std::vector<OutputFile> files;  ///< The last one makes the output complete: an index, a `.metadata`.
+  std::vector<OutputFile> files;  ///< The last one completes the output: an index or `.metadata`.
 
   [[nodiscard]] std::uint64_t total_bytes() const;
 };
 
-/// Appends `archive`'s records to `file` at `offset`: one segment for each, with these contents, whose sizes
-/// are those of the layout. `offset` must be at or behind the file's end, which moves behind the archive.
+/// The content of a segment that holds the elements of `item`: all of them, or those in `boxes`.
+[[nodiscard]] OutputContent content_of(const OutputItem& item, std::vector<Box> boxes = {});
+
+/// A file that holds just `text`.
+[[nodiscard]] OutputFile text_file(std::string name, std::string text);
+
+/// Appends an archive to `file` at `offset`. Each record of `layout` becomes a segment with the content of
+/// the same index, whose size must be that of the record. `offset` must not be before the end of the file;
+/// the file then ends where the archive ends.
 void append_archive(OutputFile& file, std::uint64_t offset, ZipLayout layout,
-                    std::vector<decltype(OutputSegment::content)> contents);
+                    std::vector<OutputContent> contents);
 
-/// Throws Error (kFailure) unless the segments of every file ascend, do not overlap and lie within it.
+/// Throws Error (kFailure) unless the segments of every file are sorted, do not overlap and lie within it.
 void check_plan(const OutputPlan& plan);
-
-/// By index of the source's tensors: the name of each in the output; empty for those that are not in it.
-[[nodiscard]] std::vector<std::string> names_in_output(const OutputState& state, const Checkpoint& source);
-
-/// The plan for people, as lines: files, what goes where in them, and where each piece of a tensor comes
-/// from. `names` as from names_in_output(), or empty: only the source's. Throws what Checkpoint::locate does.
-[[nodiscard]] std::vector<std::string> describe(const OutputPlan& plan, Checkpoint& source,
-                                                const std::vector<std::string>& names = {});
 
 }  // namespace accel::ckpt

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -19,9 +20,9 @@
 namespace accel::ckpt {
 namespace {
 
-// A reader takes 200 levels, and the leaves have some of their own.
+// Our reader accepts 200 levels, and the pickles of leaves have levels of their own.
 constexpr std::size_t kMostLevels = 150;
-constexpr std::size_t kNamed = 10;
+constexpr std::size_t kNamed = 10;  // Objects that an error names.
 
 // One level of the nested state dict, or a leaf of it.
 struct Node {
@@ -46,7 +47,7 @@ struct StepHash {
   }
 };
 
-// The nested state dict; nodes()[0] is all of it. Time and memory are linear in the entries.
+// The nested state dict; nodes()[0] is its root. Time and memory are linear in the entries.
 class Tree {
  public:
   explicit Tree(const OutputState& state) : nodes_(1) {
@@ -85,7 +86,7 @@ class Tree {
   std::unordered_map<Step, std::size_t, StepHash> steps_;
 };
 
-// A Python list: all keys are integers, from 0 without a hole.
+// Whether the node is a Python list: its keys are the integers from 0 on, without a hole.
 bool is_list(const std::vector<Node>& nodes, const Node& node) {
   std::vector<bool> seen(node.children.size(), false);
   for (const std::size_t child : node.children) {
@@ -96,7 +97,7 @@ bool is_list(const std::vector<Node>& nodes, const Node& node) {
   return !node.children.empty() && std::all_of(seen.begin(), seen.end(), [](bool b) { return b; });
 }
 
-// Which storage each item's bytes are in.
+// The storages of the archive, and the storage that holds each item.
 struct Storages {
   std::vector<std::size_t> of_item;
   std::vector<std::uint64_t> bytes;
@@ -181,6 +182,16 @@ void check_objects(const OutputState& state) {
                           fmt::join(named, ", "), count > named.size() ? ", ..." : ""));
 }
 
+// The items of `shard`, without their ties.
+OutputState part_of(const OutputState& state, const std::vector<std::size_t>& shard) {
+  OutputState part;
+  for (const std::size_t index : shard) {
+    part.tensors.push_back(state.tensors[index]);
+    part.tensors.back().tied_to.reset();
+  }
+  return part;
+}
+
 }  // namespace
 
 void append_torch_archive(OutputFile& file, std::uint64_t offset, const TorchArchive& archive,
@@ -195,11 +206,6 @@ void append_torch_archive(OutputFile& file, std::uint64_t offset, const TorchArc
   append_archive(file, offset, archive.layout(), std::move(contents));
 }
 
-OutputContent content_of(const OutputItem& item, std::vector<Box> boxes) {
-  if (checked_numel(item.shape) == 0) return std::string();
-  return TensorContent{item.source, item.dtype, std::move(boxes)};
-}
-
 OutputFile plan_torch_file(std::string name, const OutputState& state) {
   check_objects(state);
   Storages storages = storages_of(state);
@@ -209,6 +215,33 @@ OutputFile plan_torch_file(std::string name, const OutputState& state) {
   file.name = std::move(name);
   append_torch_archive(file, 0, archive, std::move(storages.contents));
   return file;
+}
+
+OutputPlan plan_torch_files(const OutputState& state, const WeightFiles& names,
+                            std::uint64_t max_shard_bytes) {
+  const std::vector<std::vector<std::size_t>> shards = split_into_shards(state, max_shard_bytes);
+  OutputPlan plan;
+  std::map<std::string, std::string> files;
+  std::map<std::size_t, std::pair<std::size_t, std::size_t>> places;  // Item: shard, and place in it.
+  std::vector<OutputState> parts;
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    parts.push_back(part_of(state, shards[s]));
+    for (std::size_t i = 0; i < shards[s].size(); ++i) places[shards[s][i]] = {s, i};
+  }
+  for (const OutputItem& item : state.tensors) {
+    if (!item.tied_to) continue;
+    const auto [shard, place] = places.at(*item.tied_to);
+    parts[shard].tensors.push_back(item);
+    parts[shard].tensors.back().tied_to = place;
+  }
+  parts.front().objects = state.objects;
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    const std::string name = parts.size() == 1 ? names.single() : names.shard(s, parts.size());
+    for (const OutputItem& item : parts[s].tensors) files.emplace(fqn_of(item.path), name);
+    plan.files.push_back(plan_torch_file(name, parts[s]));
+  }
+  if (parts.size() > 1) plan.files.push_back(text_file(names.index(), index_json(state, files)));
+  return plan;
 }
 
 }  // namespace accel::ckpt

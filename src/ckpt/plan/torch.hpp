@@ -2,30 +2,31 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ckpt/plan/output_plan.hpp"
+#include "ckpt/plan/weight_files.hpp"
 #include "ckpt/torch/archive.hpp"
 
 namespace accel::ckpt {
 
-/// What a segment is filled with.
-using OutputContent = decltype(OutputSegment::content);
-
-/// Appends a torch.save archive to `file` at `offset`; `storages` has the contents of each of its storages.
+/// Appends a torch.save archive to `file` at `offset`. `storages` has the content of each of its storages.
 void append_torch_archive(OutputFile& file, std::uint64_t offset, const TorchArchive& archive,
                           std::vector<OutputContent> storages);
 
-/// The content of a segment that is elements of `item`: all of it, or `boxes`.
-[[nodiscard]] OutputContent content_of(const OutputItem& item, std::vector<Box> boxes = {});
-
-/// Plans one torch.save archive with all of `state`, as torch.save(state_dict) writes it: nested dicts by
-/// path, and lists where all keys of a level are the integers 0 to n - 1. Tied items share a storage. The
-/// archive's root is the stem of `name`.
+/// Plans one torch.save archive with all of `state`, as torch.save(state_dict) writes it. Paths become nested
+/// dicts; a level whose keys are the integers 0 to n - 1 becomes a list. Tied items share a storage. The root
+/// of the archive is the stem of `name`.
 ///
-/// Throws Error (kFailure): if an object has something that torch.load(weights_only=True) refuses, which
-/// names all of them (see unsafe_part); if a path is both a value and a dict; if paths are too deep.
+/// Throws Error (kFailure) if torch.load(weights_only=True) would refuse objects (see unsafe_part), if a path
+/// is both a value and a dict, or if a path is too deep.
 [[nodiscard]] OutputFile plan_torch_file(std::string name, const OutputState& state);
+
+/// Plans torch.save archives under the names that transformers uses. There are several files and an index
+/// only if the tensors take more than `max_shard_bytes` (0: no limit). A tied tensor goes into the file of
+/// the tensor that it is tied to, and shares its storage. Objects go into the first file. Throws what
+/// plan_torch_file throws.
+[[nodiscard]] OutputPlan plan_torch_files(const OutputState& state, const WeightFiles& names,
+                                          std::uint64_t max_shard_bytes);
 
 }  // namespace accel::ckpt

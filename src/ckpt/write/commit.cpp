@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kCopyBytes = std::uint64_t{1} << 20;
 
-// The nearest directory above `path` that is there: its file system is the one to be written to.
+// The nearest directory above `path` that exists. The output will be written to its file system.
 fs::path existing_parent(const fs::path& path) {
   fs::path parent = fs::absolute(path);
   while (!fs::is_directory(parent) && parent.has_relative_path()) parent = parent.parent_path();
@@ -33,7 +33,7 @@ void copy_asset(const fs::path& from, StagedDirectory& directory) {
   RangeCopier(target, buffer, [](std::uint64_t) {}).copy(source, 0, 0, source.size());
 }
 
-// Whether the checkpoint, which has several files, has one that is called so.
+// Whether a file called `name` may be one of the files of the checkpoint, if that has several files.
 bool is_name_of(const Checkpoint& source, std::string_view name) {
   switch (source.kind()) {
     case Kind::kDcp:
@@ -57,8 +57,8 @@ bool lies_in(const fs::path& path, const fs::path& entry) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-// What a commit would replace must not be what the output is made of: it would be gone without ever having
-// been verified. A link that is replaced leaves what it leads to.
+// Throws if the commit would replace a file of the source, which would then be lost without the output ever
+// having been verified. Replacing a link does not replace its target.
 void check_replaces_no_source(const Checkpoint& source, const OutputPlan& plan, const OutputTarget& target) {
   const fs::path directory = target.is_file ? parent_of(target.path) : target.path;
   if (target.existing != AtomicFile::Existing::kReplace || !fs::is_directory(directory)) return;

@@ -13,23 +13,23 @@
 
 namespace accel::ckpt {
 
-/// Where a plan's files go.
+/// Where the files of a plan go.
 struct OutputTarget {
   std::filesystem::path path;  ///< A directory, or the file itself.
-  bool is_file = false;        ///< Then the plan has one file, and its name is not used.
+  bool is_file = false;        ///< If true, the plan must have one file, whose name is not used.
   AtomicFile::Existing existing = AtomicFile::Existing::kRefuse;
-  /// Whether a name in the directory is a file of an earlier output, see StagedDirectory.
+  /// Whether a name in the directory is a file of an earlier output; see StagedDirectory.
   std::function<bool(std::string_view name)> belongs = {};
-  std::vector<std::filesystem::path> assets =
-      {};  ///< Files that are copied into the directory with the output.
+  /// Files that are copied into the directory with the output.
+  std::vector<std::filesystem::path> assets = {};
 };
 
-/// Throws Error (kFailure) if something is there already that may not be replaced: before much is read. What
-/// dead processes left of an earlier attempt is removed first, and does not count.
+/// Throws Error (kFailure) if something exists already that may not be replaced. A command calls this before
+/// it reads much. Leftovers of dead processes are removed first and do not count.
 void check_target(const OutputPlan& plan, const OutputTarget& target);
 
-/// Writes all files of the plan and brings them to the target, durable, all or none. Makes the directories
-/// above it; free space is checked first. Throws Error (kUsage) if a file of the checkpoint would be
+/// Writes all files of the plan to the target, durably, and all of them or none. Checks the free space first,
+/// and creates the directories above the target. Throws Error (kUsage) if a file of `source` would be
 /// replaced.
 void write_output(Checkpoint& source, const OutputPlan& plan, const OutputTarget& target,
                   const WriteLimits& limits, Progress& progress);

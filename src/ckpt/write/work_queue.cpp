@@ -10,12 +10,12 @@
 namespace accel::ckpt {
 namespace {
 
-// Small segments are handed out together up to this, and large ones in ranges of it: enough to make a lock a
-// batch cheap, little enough that threads end at about the same time.
+// The size of a batch, and of the ranges of a large tensor. It is large enough that a lock per batch is
+// cheap, and small enough that all threads end at about the same time.
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
 constexpr std::size_t kBatchSegments = 64;
 
-// A segment that is more or less than its tensor would be written with a hole, or never to its end.
+// Throws unless the segment is as large as its tensor: else it would get a hole, or never be complete.
 void check_size(const TensorEntry& entry, const TensorContent& content, const OutputSegment& segment) {
   std::int64_t elements = content.boxes.empty() ? checked_numel(entry.shape) : 0;
   for (const Box& box : content.boxes) elements = checked_add(elements, box.numel());

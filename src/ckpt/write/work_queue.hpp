@@ -11,27 +11,27 @@
 
 namespace accel::ckpt {
 
-/// Elements [begin, end) of what a segment is made of; bytes, if that is no tensor.
+/// A range [begin, end) of a segment: elements if the segment holds a tensor, else bytes.
 struct WorkItem {
   std::size_t segment = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  /// Of a tensor that comes in several items: where the source's bytes are. A tensor that comes whole is
-  /// located by who takes it.
+  /// Where the bytes of the tensor are in the source. Set only for a tensor that is split into several items;
+  /// the thread that takes a whole tensor locates it itself.
   std::shared_ptr<const StoredTensor> stored;
 };
 
-/// Hands out the work of one file in batches, to any number of threads: neighbouring small segments together,
-/// and large tensors in ranges, unless they must be read from front to back.
+/// Hands out the work of one file in batches to any number of threads. Small neighbouring segments come
+/// together, and large tensors are split into ranges unless they must be read from front to back.
 class WorkQueue {
  public:
-  /// `in_order[i]`: segment i is taken whole, by one thread. Borrows all.
+  /// If `in_order[i]` is set, one thread takes the whole of segment i. The queue borrows its arguments.
   WorkQueue(Checkpoint& source, const OutputFile& file, const std::vector<bool>& in_order);
 
-  /// The next items, in the order of the file; none if there is nothing left. Tensors that come in several
-  /// items are located here, once for all threads.
+  /// Returns the next items in the order of the file, or none if no work is left. Tensors that are split into
+  /// several items are located here, once for all threads.
   [[nodiscard]] std::vector<WorkItem> take();
-  /// From now on there is nothing left: a thread has failed.
+  /// Drops the work that is left, because a thread has failed.
   void close();
 
  private:
@@ -42,8 +42,8 @@ class WorkQueue {
   const OutputFile& file_;
   const std::vector<bool>& in_order_;
   std::mutex mutex_;
-  std::size_t segment_ = 0;   // The next segment ...
-  std::int64_t element_ = 0;  // ... and how much of it has been handed out.
+  std::size_t segment_ = 0;   // The next segment.
+  std::int64_t element_ = 0;  // The number of its elements that have been handed out.
   std::size_t located_index_ = 0;
   std::shared_ptr<const StoredTensor> located_;
 };

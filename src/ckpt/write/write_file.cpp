@@ -29,13 +29,13 @@
 namespace accel::ckpt {
 namespace {
 
-// The plan, and what a process of this kind needs anyway; and a thread's TensorReader.
+// Memory for the plan and for the process itself, and memory for the TensorReader of each thread.
 constexpr std::uint64_t kReservedBytes = 8'000'000;
 constexpr std::uint64_t kReaderBytes = 5'000'000;
-// More than this in a buffer is no faster.
+// A larger buffer is not faster.
 constexpr std::uint64_t kMostBufferBytes = std::uint64_t{24} << 20;
-// So much of a tensor at a time is copied within the kernel, if its runs are so long on average: each costs
-// two system calls.
+// Pieces of a tensor of at least this size are copied within the kernel, if their runs have at least this
+// size on average: each run costs two system calls.
 constexpr std::uint64_t kKernelCopyBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kKernelRunBytes = std::uint64_t{64} << 10;
 
@@ -45,8 +45,8 @@ struct Job {
   const Checkpoint& source;
   File& out;
   WorkQueue& queue;
-  std::vector<std::uint32_t>& crcs;    // Of the segments that are records of archives ...
-  const std::vector<bool>& is_record;  // ... which are these.
+  std::vector<std::uint32_t>& crcs;    // The CRCs of the segments that are records of archives.
+  const std::vector<bool>& is_record;  // Whether a segment is a record of an archive.
   Progress& progress;
   std::mutex mutex = {};  // Guards progress and failure.
   std::exception_ptr failure = nullptr;
@@ -57,7 +57,7 @@ struct Job {
   }
 };
 
-// One thread's part in it.
+// Writes the part of one thread.
 class Writer {
  public:
   Writer(Job& job, std::uint64_t buffer_bytes)
@@ -87,7 +87,7 @@ class Writer {
         write_tensor(item, tensor, segment);
       } catch (Error& e) {
         const std::string which = fmt::format("tensor '{}'", job_.source.tensors()[tensor.source].name);
-        if (!e.message().starts_with(which)) e.add_context(which);  // Some errors say it themselves.
+        if (!e.message().starts_with(which)) e.add_context(which);  // Some errors name it already.
         throw;
       }
     }
@@ -189,15 +189,15 @@ class Writer {
     return true;
   }
 
-  // Where bytes that belong at `at` in the file may be put: behind what is gathered, if they follow it. At
-  // least `least` bytes.
+  // Returns room in the buffer, at least `least` bytes, for bytes that belong at `at` in the file. The room
+  // is behind the gathered bytes if `at` follows them; else these are flushed first.
   std::span<std::byte> room_at(std::uint64_t at, std::uint64_t least) {
     if (gathered_ > 0 && (gathered_at_ + gathered_ != at || buffer_.size() - gathered_ < least)) flush();
     if (gathered_ == 0) gathered_at_ = at;
     return buffer_.subspan(gathered_);
   }
 
-  // Takes `bytes`, which are at the front of what room_at gave.
+  // Adds `bytes`, which are at the front of what room_at returned, to the gathered bytes.
   void take(const WorkItem& item, std::span<const std::byte> bytes) {
     if (job_.is_record[item.segment]) job_.crcs[item.segment] = crc32(bytes, job_.crcs[item.segment]);
     gathered_ += bytes.size();
@@ -215,13 +215,13 @@ class Writer {
 
   Job& job_;
   TensorReader reader_;
-  std::unique_ptr<std::byte[]> memory_;  // Not initialised: what is never used takes no memory.
+  std::unique_ptr<std::byte[]> memory_;  // Not initialized, so pages that are never used take no memory.
   std::span<std::byte> buffer_;
-  std::uint64_t gathered_ = 0;     // Bytes at the front of buffer_ ...
-  std::uint64_t gathered_at_ = 0;  // ... that belong here.
+  std::uint64_t gathered_ = 0;     // The number of gathered bytes, which are at the front of buffer_.
+  std::uint64_t gathered_at_ = 0;  // Their offset in the file.
   RangeCopier copier_;
-  std::optional<StoredTensor> located_;  // The last tensor that came whole ...
-  std::size_t located_index_ = 0;        // ... and which one that is.
+  std::optional<StoredTensor> located_;  // The last tensor that this thread located.
+  std::size_t located_index_ = 0;        // Its index in the source.
 };
 
 void run_writer(Job& job, std::uint64_t buffer_bytes) {
@@ -234,7 +234,7 @@ void run_writer(Job& job, std::uint64_t buffer_bytes) {
   }
 }
 
-// Everything of the archives that is not data.
+// Writes headers, descriptors and the directory of an archive.
 void write_archive(File& out, const OutputArchive& archive, std::span<const std::uint32_t> crcs) {
   const auto put = [&](std::uint64_t at, const std::string& text) {
     out.write_at(archive.offset + at, std::as_bytes(std::span(text)));
@@ -261,12 +261,12 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
                 Progress& progress) {
   const unsigned threads = threads_of(limits);
   if (limits.memory_bytes < kLeastWriteMemory * threads) {
-    throw Error(ErrorKind::kUsage, fmt::format("{} of memory are too little: {} threads need at least {}",
+    throw Error(ErrorKind::kUsage, fmt::format("{} of memory is not enough: {} threads need at least {}",
                                                format_bytes(limits.memory_bytes), threads,
                                                format_bytes(kLeastWriteMemory * threads)))
         .hint("allow more memory, or fewer threads");
   }
-  out.truncate(plan.bytes);  // What no segment covers is zeros, also where nothing can be reserved.
+  out.truncate(plan.bytes);  // Bytes that no segment covers are zeros, even if no space can be reserved.
   out.reserve(plan.bytes);
   std::vector<bool> is_record(plan.segments.size(), false);
   for (const OutputArchive& archive : plan.archives) {
@@ -277,7 +277,7 @@ void write_file(Checkpoint& source, const OutputFile& plan, File& out, const Wri
   WorkQueue queue(source, plan, is_record);
   Job job{plan, source, out, queue, crcs, is_record, progress};
 
-  // A tenth is left for what malloc keeps.
+  // A tenth is left for the memory that malloc keeps.
   const std::uint64_t most = ((limits.memory_bytes - kReservedBytes) / threads - kReaderBytes) / 10 * 9;
   const std::uint64_t buffer_bytes =
       std::min({most, kMostBufferBytes, std::max<std::uint64_t>(plan.bytes, 64)});

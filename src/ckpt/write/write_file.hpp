@@ -12,16 +12,16 @@
 namespace accel::ckpt {
 
 struct WriteLimits {
-  /// What the process may take, nearly; at least kLeastWriteMemory a thread.
+  /// About the memory that the process may take; at least kLeastWriteMemory per thread.
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;
-  unsigned threads = 0;  ///< 0: two, or one where there is one core.
+  unsigned threads = 0;  ///< 0: two threads, or one if there is one core.
 };
 
 inline constexpr std::uint64_t kLeastWriteMemory = 16'000'000;
 
-/// Writes the contents of one planned file into `out`, which is new and empty; does not sync it. Memory does
-/// not grow with the tensors. `progress` counts the bytes of the file. Throws Error; the file is then of no
-/// use.
+/// Writes the contents of one planned file into `out`, which must be new and empty, and does not sync it.
+/// Memory does not grow with the tensors. `progress` counts the bytes of the file. Throws Error, after which
+/// the file is useless.
 void write_file(Checkpoint& source, const OutputFile& plan, File& out, const WriteLimits& limits,
                 Progress& progress);
 

@@ -18,7 +18,7 @@ struct Result {
   std::string err;
 };
 
-/// Only the JSON form of errors goes to the stream given; the other goes through the logger.
+/// Runs accel with --json, because only JSON errors go to the given stream. Others go through the logger.
 Result run_json(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "--json");
   std::ostringstream out;

@@ -25,7 +25,7 @@ using testing::Truth;
 const char* const kCode =
     "class M(Module):\n  __parameters__ = [\"w\", \"tied\", ]\n  __buffers__ = [\"b\", ]\n";
 
-/// A model with w and tied in one storage, b in another, and a plain tensor.
+/// A model with `w` and `tied` in one storage, `b` in another one, and a plain tensor.
 class PlanTorchScriptTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -36,7 +36,7 @@ void merge(const std::filesystem::path& checkpoint, const std::filesystem::path&
   write_output(*source, plan.output, to, limits, progress);
 }
 
-// What the safetensors files in a directory hold, by name.
+// The contents of the safetensors files in a directory, by name.
 std::map<std::string, std::string> contents_of(const std::filesystem::path& directory) {
   std::map<std::string, std::string> contents;
   for (const std::string& name : names_in(directory)) {
@@ -109,7 +109,7 @@ RC_GTEST_PROP(MergePropertyTest, MergeOfAnyGridIsIdentity, ()) {
   check_merge(truths, ranks);
 }
 
-// Larger than the buffers, so that tensors go in pieces, and some through the kernel.
+// The tensors are larger than the buffers, so they are written in pieces, and some within the kernel.
 TEST(MergeLargeTest, TensorsOfAllLayouts) {
   const TempDir dir;
   std::vector<Truth> truths{Truth::make({"m", "rows"}, DType::kFloat32, {1500, 1001}, 1),

@@ -65,7 +65,7 @@ RC_GTEST_PROP(SavePlanTest, EveryFormOfAnyNumberOfRanksHoldsTheSame, ()) {
   RawCheckpoint source(truths);
   const auto expected = contents_of(source);
   const TempDir dir;
-  // From form to form: each one's output is the next one's source.
+  // The output of each step is the source of the next one.
   std::unique_ptr<Checkpoint> last;
   const auto steps = *rc::gen::inRange(1, 4);
   for (int step = 0; step < steps; ++step) {
@@ -146,7 +146,7 @@ TEST(SavePlanTest, RefusesWhatTheFormHasNoPlaceFor) {
   EXPECT_EQ(plan_save(beside, only).left_out, std::vector<std::string>{"ema.w"});
   RawCheckpoint nothing({});
   EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { (void)plan_save(nothing, options(SaveType::kFull)); }),
-              HasSubstr("nothing to be saved"));
+              HasSubstr("nothing to save"));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ RC_GTEST_PROP(ScriptStorageTest, BoxesFollowTheStorageForAnyOrderOfDimensions, (
     strides[order[i]] = run;
     run *= shape[order[i]];
   }
-  // Element n of the storage must be the nth that the boxes give.
+  // Element n of the storage must be the nth element that the boxes give.
   std::vector<std::int64_t> places;
   for (const Box& box : boxes_in_storage_order(shape, strides, 1 << 10)) {
     Dims at = box.offsets;

@@ -13,7 +13,7 @@ using testing::FakeCheckpoint;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Float tensors of one element each under these paths; objects of no consequence.
+// Float tensors of one element each, and objects with the value 1, at these paths.
 class SelectTensorsTest : public ::testing::Test {
  protected:
   FakeCheckpoint& fake(const std::vector<StatePath>& tensors, const std::vector<StatePath>& objects = {}) {
@@ -44,7 +44,7 @@ class SelectTensorsTest : public ::testing::Test {
 };
 
 TEST_F(SelectTensorsTest, AllInTheirOrderWithoutTheRoot) {
-  const SelectedTensors selected =
+  const SelectedState selected =
       select_tensors(fake({{"model", "b"}, {"ema", "b"}, {"model", "a", std::int64_t{3}}, {"step"}}), {});
   ASSERT_EQ(selected.state.tensors.size(), 2U);
   EXPECT_EQ(selected.state.tensors[0].path, (StatePath{"b"}));
@@ -55,6 +55,18 @@ TEST_F(SelectTensorsTest, AllInTheirOrderWithoutTheRoot) {
   EXPECT_EQ(selected.state.tensors[1].tied_to, std::nullopt);
   EXPECT_THAT(selected.state.objects, IsEmpty());
   EXPECT_THAT(selected.outside, ElementsAre("ema.b", "step"));
+}
+
+TEST_F(SelectTensorsTest, ObjectsUnderTheRootAndBeside) {
+  const SelectedState below =
+      select_below(fake({{"model", "a"}}, {{"model", "n"}, {"epoch"}, {"model", "m", "k"}}), "model");
+  ASSERT_EQ(below.objects.size(), 2U);
+  EXPECT_EQ(below.objects[0].path, (StatePath{"n"}));
+  EXPECT_EQ(below.objects[0].source, 0U);
+  EXPECT_EQ(below.objects[1].path, (StatePath{"m", "k"}));
+  EXPECT_EQ(below.objects[1].source, 2U);
+  EXPECT_THAT(below.outside_objects, ElementsAre("epoch"));
+  EXPECT_THAT(below.outside, IsEmpty());
 }
 
 TEST_F(SelectTensorsTest, AnotherRoot) {
@@ -79,7 +91,7 @@ TEST_F(SelectTensorsTest, EveryGlobMustMatch) {
   const FakeCheckpoint& checkpoint = fake({{"model", "a"}, {"ema", "z"}});
   EXPECT_EQ(usage_error(checkpoint, {.include = {"a", "b*"}}), "--include 'b*' matches no tensor");
   EXPECT_EQ(usage_error(checkpoint, {.exclude = {"A"}}), "--exclude 'A' matches no tensor");
-  // The names are those without the root, and only of what is under it.
+  // The patterns see names without the root, and only those under it.
   EXPECT_EQ(usage_error(checkpoint, {.include = {"model.*"}}), "--include 'model.*' matches no tensor");
   EXPECT_EQ(usage_error(checkpoint, {.include = {"z"}}), "--include 'z' matches no tensor");
 }
@@ -112,7 +124,7 @@ TEST_F(SelectTensorsTest, RenamesOnceWhereAComponentBegins) {
 
 TEST_F(SelectTensorsTest, ARenamedPathIsOneKey) {
   const FakeCheckpoint& checkpoint = fake({{"model", "a", "b"}, {"model", "c", "d"}});
-  const SelectedTensors selected = select_tensors(checkpoint, {.rename = {{"a.", "x."}}});
+  const SelectedState selected = select_tensors(checkpoint, {.rename = {{"a.", "x."}}});
   EXPECT_EQ(selected.state.tensors[0].path, (StatePath{"x.b"}));
   EXPECT_EQ(selected.state.tensors[1].path, (StatePath{"c", "d"}));
 }
@@ -145,13 +157,13 @@ TEST_F(SelectTensorsTest, OnlyFloatingTensorsAreConverted) {
     truths.push_back({{std::string(torch_name(dtype))}, dtype, {1}, ""});
   }
   const FakeCheckpoint checkpoint("nowhere", truths, stored);
-  const SelectedTensors selected = select_tensors(checkpoint, {.dtype = DType::kBFloat16});
+  const SelectedState selected = select_tensors(checkpoint, {.dtype = DType::kBFloat16});
   std::vector<DType> dtypes;
   for (const OutputItem& item : selected.state.tensors) dtypes.push_back(item.dtype);
   EXPECT_THAT(dtypes, ElementsAre(DType::kBFloat16, DType::kInt32, DType::kBFloat16, DType::kComplex64));
   EXPECT_THAT(error_of(ErrorKind::kFailure,
                        [&] { (void)select_tensors(checkpoint, {.dtype = DType::kFloat8E4M3FN}); }),
-              HasSubstr("'float64' is float64, which cannot become float8_e4m3fn"));
+              HasSubstr("'float64' is float64, which cannot be converted to float8_e4m3fn"));
 }
 
 }  // namespace

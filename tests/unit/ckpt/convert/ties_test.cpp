@@ -87,7 +87,7 @@ TEST_F(TiesTest, TypeAndShapeCount) {
   EXPECT_THAT(ties(), ElementsAre(kNone, kNone, kNone, 0U, kNone, kNone));
 }
 
-// Behind the sample, in a later block, and in the last element.
+// Tensors differ after the sample, in a later block, or in the last element.
 TEST_F(TiesTest, ADifferenceAnywhereCounts) {
   const Dims shape{2, 300'000};
   for (const std::size_t at : {std::size_t{1024}, std::size_t{262'144}, std::size_t{599'999}}) {
@@ -108,10 +108,10 @@ TEST_F(TiesTest, AWrongSampleTwinDoesNotHideTheRightOne) {
   EXPECT_THAT(ties(), ElementsAre(kNone, kNone, 1U));
 }
 
-// Storages shared in a file of torch.save.
+// A file of torch.save in which tensors share storages.
 class SharedTest : public TiesTest {
  protected:
-  // Six float32 elements at these places; each is called a, b, ...
+  // Tensors of six float32 elements at these places, called a, b, ...
   std::vector<std::optional<std::size_t>> shared(const std::vector<Extent>& extents, Kind kind, bool all_ties,
                                                  const std::string& bytes) {
     testing::write_file(dir_ / "m.bin", bytes);
@@ -148,7 +148,7 @@ TEST_F(SharedTest, TensorsWithoutElementsAreNotShared) {
               ElementsAre(kNone, kNone));
 }
 
-// c shares b's storage, and b has the bytes of a: then all three are a.
+// c shares the storage of b, and b has the bytes of a, so b and c are both tied to a.
 TEST_F(SharedTest, ATieOfATieIsATieToTheFirst) {
   const std::string once = testing::pattern(24, 1);
   const std::vector<Extent> extents{at(0, {2, 3}, {3, 1}), at(24, {2, 3}, {3, 1}), at(24, {2, 3}, {3, 1})};

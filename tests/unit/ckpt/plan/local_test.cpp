@@ -20,7 +20,7 @@ using testing::TempDir;
 using testing::Truth;
 using Json = nlohmann::json;
 
-/// What a rank's `.bin` has under each name: the elements' bytes.
+/// The bytes of the elements in a rank's `.bin`, by name.
 std::map<std::string, std::string> read_bin(const std::filesystem::path& path, const Json& tensors) {
   const File file = File::open_read(path);
   const FileWindow window(file, 0, file.size());
@@ -40,7 +40,7 @@ std::map<std::string, std::string> read_bin(const std::filesystem::path& path, c
   return found;
 }
 
-/// All ranks' parts, put together by what the `.json` files say.
+/// The parts of all ranks, put together as the `.json` files say.
 std::map<std::string, std::string> merge(const std::filesystem::path& directory, const std::string& base,
                                          int ranks) {
   std::map<std::string, std::string> whole;
@@ -118,7 +118,7 @@ TEST(PlanLocalTest, RefusesObjectsAndNoRanks) {
                        [] {
                          (void)plan_local({{}, {{{"lr"}, 0.5}, {{"x"}, 1}}}, 2, "m");
                        }),
-              HasSubstr("'lr' is none, nor are 1 more"));
+              HasSubstr("'lr' is not a tensor, nor are 1 more"));
   EXPECT_THAT(error_of(ErrorKind::kUsage, [] { (void)plan_local({}, 0, "m"); }), HasSubstr("0 ranks"));
 }
 

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "fake_checkpoint.hpp"
+#include "helpers.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -53,6 +53,15 @@ TEST(OutputPlanTest, TotalBytes) {
   EXPECT_THROW((void)plan.total_bytes(), Error);
 }
 
+TEST(OutputPlanTest, ATextFileIsThatText) {
+  const OutputFile file = text_file("a.json", "{}\n");
+  EXPECT_EQ(file.name, "a.json");
+  EXPECT_EQ(file.bytes, 3U);
+  ASSERT_EQ(file.segments.size(), 1U);
+  EXPECT_EQ(std::get<std::string>(file.segments[0].content), "{}\n");
+  EXPECT_NO_THROW(check_plan({{file}}));
+}
+
 TEST(OutputPlanTest, AppendedArchivesBecomeSegments) {
   const auto layout = [] {
     return ZipLayout({{"archive/data.pkl", 5}, {"archive/data/0", 0}, {"archive/data/1", 8}});
@@ -84,37 +93,6 @@ TEST(OutputPlanTest, RejectsAnArchiveThatDoesNotFit) {
   (void)error_of(ErrorKind::kFailure, [&] { append_archive(file, 100, ZipLayout({{"a/b", 1}}), {}); });
   append_archive(file, 100, ZipLayout({{"a/b", 1}}), {"x"});
   EXPECT_EQ(file.segments.size(), 1U);
-}
-
-TEST(OutputPlanTest, DescribesWhatGoesWhere) {
-  const testing::TempDir dir;
-  testing::FakeCheckpoint source(dir.path(), {testing::Truth::make({"h", "w"}, DType::kFloat32, {4, 3}, 1)});
-  const OutputPlan plan{{{"model.safetensors",
-                          2000,
-                          {{0, 8, "12345678"},
-                           {8, 24, TensorContent{0, DType::kFloat32, {{{0, 0}, {2, 3}}}}},
-                           {32, 24, TensorContent{0, DType::kBFloat16, {}}},
-                           {64, 1000, FileContent{"assets/config.json", 7}}},
-                          {}}}};
-  std::vector<std::string> expected{"model.safetensors: 2.00 kB (2000 bytes)"};
-  const auto add_tensor = [&](const std::string& line) {
-    expected.push_back(line);
-    for (const Extent& extent : source.locate(0).extents) {
-      expected.push_back("    " + to_string(extent.box) + " from " + extent.file + " at byte " +
-                         std::to_string(extent.offset));
-    }
-  };
-  add_tensor("  bytes 8 to 32: h.w float32 [4, 3] [0:2, 0:3]");
-  add_tensor("  bytes 32 to 56: h.w float32 [4, 3] as bfloat16");
-  expected.emplace_back("  bytes 64 to 1064: 'assets/config.json' from byte 7");
-  EXPECT_EQ(describe(plan, source), expected);
-
-  OutputState state;
-  state.tensors.push_back({{"out.w"}, 0, DType::kFloat32, {4, 3}, {}});
-  const std::vector<std::string> names = names_in_output(state, source);
-  EXPECT_THAT(names, ::testing::ElementsAre("out.w"));
-  EXPECT_THAT(describe(plan, source, names),
-              ::testing::Contains(::testing::StartsWith("  bytes 8 to 32: out.w = h.w float32 [4, 3]")));
 }
 
 }  // namespace

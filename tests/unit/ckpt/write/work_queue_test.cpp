@@ -16,7 +16,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class WorkQueueTest : public ::testing::Test {
  protected:
-  // Nothing is read, so the tensors may be as large as one likes.
+  // Nothing is read, so the tensors may have any size.
   WorkQueueTest()
       : source_(dir_.path(), {{{"a"}, DType::kFloat32, {1024, 1024, 25}, ""}, {{"b"}, DType::kInt8, {3}, ""}},
                 std::vector<StoredTensor>{{"a", DType::kFloat32, {1024, 1024, 25}, {}},
@@ -60,7 +60,7 @@ TEST_F(WorkQueueTest, SmallSegmentsComeTogether) {
   EXPECT_TRUE(queue.take().empty());
 }
 
-// So that several threads have something to do.
+// There are enough items for several threads.
 TEST_F(WorkQueueTest, NotTooManySegmentsComeTogether) {
   for (int i = 0; i < 100; ++i) add(3, TensorContent{1, DType::kInt8, {}});
   WorkQueue queue(source_, file_, in_order_);
@@ -87,7 +87,7 @@ TEST_F(WorkQueueTest, LargeTensorsComeInRanges) {
     EXPECT_EQ(items[i].stored, items[1].stored);
   }
   EXPECT_EQ(items[5].segment, 2U);
-  EXPECT_EQ(located_, std::vector<std::size_t>{0});  // Once for all its ranges.
+  EXPECT_EQ(located_, std::vector<std::size_t>{0});  // The tensor is located once for all its ranges.
 }
 
 TEST_F(WorkQueueTest, RecordsOfArchivesAreTakenWhole) {
@@ -103,7 +103,7 @@ TEST_F(WorkQueueTest, RecordsOfArchivesAreTakenWhole) {
   EXPECT_TRUE(queue.take().empty());
 }
 
-// A conversion changes what a segment's bytes are, not how many elements it has.
+// A conversion changes the bytes of a segment, not the number of its elements.
 TEST_F(WorkQueueTest, CountsElementsOfTheWrittenType) {
   add(50 * kMiB, TensorContent{0, DType::kFloat16, {}});
   WorkQueue queue(source_, file_, in_order_);

@@ -38,7 +38,7 @@ std::string written(Checkpoint& source, const OutputFile& plan, const std::files
   return read_file(path);
 }
 
-// What `content` should give, from the truths and from the files as they are.
+// The bytes that `content` should give.
 std::string expected_bytes(const std::vector<Truth>& truths, const OutputSegment& segment) {
   if (const auto* text = std::get_if<std::string>(&segment.content)) return *text;
   if (const auto* file = std::get_if<FileContent>(&segment.content)) {
@@ -54,7 +54,7 @@ std::string expected_bytes(const std::vector<Truth>& truths, const OutputSegment
   return target;
 }
 
-// Gaps are zeros; bytes of archives that are no data are the layout's.
+// Checks that gaps are zeros, and that bytes of archives outside of the data are those of the layout.
 std::string expected_file(const std::vector<Truth>& truths, const OutputFile& plan) {
   std::string file(plan.bytes, '\0');
   const auto put = [&](std::uint64_t at, const std::string& bytes) { file.replace(at, bytes.size(), bytes); };
@@ -77,7 +77,7 @@ std::string expected_file(const std::vector<Truth>& truths, const OutputFile& pl
   return file;
 }
 
-// Every record of every archive as a reader finds it, its CRC checked.
+// Reads every record of every archive as a reader does, and checks its CRC.
 void check_archives(const std::filesystem::path& path, const OutputFile& plan, const std::string& bytes) {
   const File file = File::open_read(path);
   for (const OutputArchive& archive : plan.archives) {
@@ -202,7 +202,7 @@ RC_GTEST_PROP(OutputWritePropertyTest, AnyPlanGivesItsBytes, ()) {
   check_archives(dir / "o", plan, bytes);
 }
 
-// Larger than the buffers and the batches: whole in one run, scattered, converted, in an archive.
+// The tensors are larger than buffers and batches: whole in one run, scattered, converted, in an archive.
 TEST_F(OutputWriteTest, TensorsLargerThanTheBuffers) {
   const std::vector<Truth> truths{Truth::make({"plain"}, DType::kFloat32, {4'500'000}, 1),
                                   Truth::make({"columns"}, DType::kFloat32, {1500, 1500}, 5'000'000),
@@ -259,7 +259,7 @@ TEST_F(OutputWriteTest, ManySmallTensorsAndManyThreads) {
   EXPECT_EQ(written(source, plan, dir_ / "o", least(16)), expected_file(truths, plan));
 }
 
-// As many files as there are, more than a reader keeps open.
+// The source has more files than a reader keeps open.
 TEST_F(OutputWriteTest, MoreFilesThanAreKeptOpen) {
   std::vector<Truth> truths{Truth::make({"t"}, DType::kInt32, {300, 5}, 1)};
   std::vector<StoredTensor> stored{{"t", DType::kInt32, {300, 5}, {}}};
@@ -281,7 +281,7 @@ TEST_F(OutputWriteTest, MoreFilesThanAreKeptOpen) {
 
 class FailingWriteTest : public OutputWriteTest {
  protected:
-  // Of the batches, those of tensor 1 fail.
+  // The batches of tensor 1 fail.
   OutputFile plan(std::size_t repeats) const {
     OutputFile plan{"o", 0, {}, {}};
     for (std::size_t i = 0; i < repeats; ++i) {
@@ -334,7 +334,7 @@ TEST_F(FailingWriteTest, AFailureToLocateInAnyThread) {
   }
 }
 
-// No Error, but an exception all the same, which must not end the process.
+// An exception that is not an Error must not end the process either.
 TEST_F(FailingWriteTest, AForeignException) {
   FakeCheckpoint source(dir_ / "c", truths_, 1, 3);
   source.before_locate = [](std::size_t) { throw std::bad_alloc(); };
@@ -350,7 +350,7 @@ TEST_F(FailingWriteTest, AnErrorEndsTheOthersEarly) {
   for (std::size_t i = 0; i < 600; ++i)
     std::get<TensorContent>(alternating.segments[i].content).source = i % 2;
   (void)error_of(ErrorKind::kCorrupt, [&] { (void)written(source, alternating, dir_ / "o", least(3)); });
-  EXPECT_LT(located, 300U);  // At most 64 a batch.
+  EXPECT_LT(located, 300U);  // A batch has at most 64.
 }
 
 TEST_F(OutputWriteTest, RefusesTooLittleMemory) {
