@@ -16,16 +16,16 @@
 namespace accel::train {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 std::string text_of(const Mesh& mesh) {
   const std::string ranks = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "rank" : "ranks");
   return mesh.replicas == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas);
 }
 
 }  // namespace
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 RunReport::RunReport(const core::Config& config, int rank, int world_size, at::Device device)
     : config_(*config.training),

@@ -33,10 +33,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 ShardingOptions sharding_options(const core::Config& config) {
   const core::TrainingConfig& training = *config.training;
   ShardingOptions options;

@@ -48,8 +48,8 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
   const std::optional<ckpt::PathKey> root = ckpt::state_root(*checkpoint_);
   for (std::size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
     const ckpt::TensorEntry& entry = checkpoint_->tensors()[i];
-    if (const auto path = ckpt::below_root(entry.path, root))
-      tensors_.emplace(ckpt::fqn_of(*path), Tensor{i, entry.shape, entry.dtype});
+    if (const auto relative = ckpt::below_root(entry.path, root))
+      tensors_.emplace(ckpt::fqn_of(*relative), Tensor{i, entry.shape, entry.dtype});
   }
   std::vector<std::string> missing;
   std::vector<std::string> other;

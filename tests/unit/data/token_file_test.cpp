@@ -123,8 +123,9 @@ TEST(TokenFileTest, FilesOfOtherFormatsAreNoData) {
     for (const std::string dtype : {"uint16", "uint32"})
       EXPECT_THAT(refusal("tokens", dtype, "t.bin", content), HasSubstr("this is " + title));
     EXPECT_THAT(refusal("text", "", "t", content), HasSubstr("this is " + title));
-    if (title != "a NumPy array")
+    if (title != "a NumPy array") {
       EXPECT_THAT(refusal("tokens", "", "t.bin", content), HasSubstr("this is " + title));
+    }
   }
 }
 
