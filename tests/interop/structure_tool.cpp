@@ -17,6 +17,7 @@
 
 namespace {
 
+using namespace accel;
 using namespace accel::train;
 using Json = nlohmann::ordered_json;
 using Classes = std::unordered_set<std::string>;
