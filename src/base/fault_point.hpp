@@ -8,8 +8,8 @@
 
 #include "base/fault.hpp"
 
-/// Fault points, for the sources of base/ alone, which are compiled with ACCEL_FAULTS if the option -Dfaults is
-/// true. Elsewhere, and without that option, there is the call and nothing else.
+/// Fault points, for the sources of base/ alone, which are compiled with ACCEL_FAULTS if the option -Dfaults
+/// is true. Elsewhere, and without that option, there is the call and nothing else.
 namespace accel::fault {
 
 #ifdef ACCEL_FAULTS
