@@ -12,8 +12,10 @@ namespace accel {
 /// A regular expression in the notation of Python's `re`, for names of modules and the like.
 ///
 /// RE2 matches it, in a time that is linear in the text, so look-around and back references are refused.
-/// Characters are bytes, and `\d \w \s` are the classes of ASCII. What RE2 and Python read differently is
-/// refused as well: octal escapes, `\p`, `\C`, `\Q`, `\z`, `{,n}`, and `[:alpha:]` inside `[ ]`.
+/// Characters are bytes, and `\d \w \s` are classes of ASCII; `\s` has no vertical tab, and `(?i)` ignores
+/// the case of ASCII letters only where names are ASCII. Refused because RE2 and Python read them
+/// differently: octal escapes, `\p`, `\C`, `\Q`, `\z`, `{,n}`, and `[:alpha:]` inside `[ ]`. RE2 repeats at
+/// most 1000 times.
 class NamePattern {
  public:
   /// Throws Error (kUsage), which names the pattern and what is wrong with it, for one that is not a regular

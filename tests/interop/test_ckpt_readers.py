@@ -330,7 +330,7 @@ def test_local_that_contradicts_itself(dump, tmp_path):
 
     assert "says rank 0 of 2, but rank 1 of 2" in broken(lambda d: d.update(rank=0))
     assert "says rank 1 of 3, but rank 1 of 2" in broken(lambda d: d.update(world_size=3))
-    assert "version 2" in broken(lambda d: d.update(version=2))
+    assert "its version is 2" in broken(lambda d: d.update(version=2))
     assert "overlap" in broken(entry(begin=7, end=15))
     assert "says 7 elements" in broken(entry(begin=9, end=16))
     assert "elements 8 to 17 of shape [4, 4]" in broken(entry(end=17))

@@ -234,7 +234,7 @@ def test_a_model_in_bfloat16_is_trained_in_float32(accel, peer, tmp_path):
     assert "is bfloat16; parameters are trained in float32 only" in refused
     assert "train it with distributed_type: FSDP and mixed_precision: bf16" in refused
     said = accel("launch", config, "--mixed-precision", "bf16").stderr
-    assert "trainable parameters of 16 bits are trained and saved in float32:  " in said
+    assert "trainable parameters of 16 bits are trained and saved in float32: " in said
     theirs = reference(peer, tmp_path, 2, precision=BFLOAT16)["loss"]
     assert worst(train_runs.metrics(tmp_path), theirs) < 2e-3
     accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_20", tmp_path / "merged")

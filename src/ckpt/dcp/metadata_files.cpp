@@ -84,6 +84,8 @@ struct BoxLess {
 
 class RankMerger {
  public:
+  explicit RankMerger(const RankDisagreement& on_disagreement) : on_disagreement_(on_disagreement) {}
+
   void add(DcpMetadata rank) {
     if (result_.version.empty()) result_.version = rank.version;
     std::move(rank.files.begin(), rank.files.end(), std::back_inserter(result_.files));
@@ -91,7 +93,10 @@ class RankMerger {
               [](const DcpTensor& a, const DcpTensor& b) { return a.position < b.position; });
     for (DcpTensor& tensor : rank.tensors) add_tensor(std::move(tensor));
     for (const DcpObject& object : rank.objects) {
-      if (tensors_.contains(object.fqn)) reject_kind(object.fqn);
+      if (tensors_.contains(object.fqn)) {
+        report_kind(object.fqn);
+        continue;
+      }
       const auto [first, is_new] = objects_.try_emplace(object.fqn, object);
       if (!is_new) first->second.copies.push_back(object.where);
     }
@@ -109,17 +114,17 @@ class RankMerger {
 
  private:
   void add_tensor(DcpTensor tensor) {
-    if (objects_.contains(tensor.fqn)) reject_kind(tensor.fqn);
+    if (objects_.contains(tensor.fqn)) return report_kind(tensor.fqn);
     tensor.position = tensors_.size();
     std::string fqn = tensor.fqn;
     const auto [known, is_new] = tensors_.try_emplace(std::move(fqn), std::move(tensor));
     if (is_new) return;
     DcpTensor& first = known->second;
     if (first.dtype != tensor.dtype || first.shape != tensor.shape) {
-      throw Error(
-          ErrorKind::kCorrupt,
-          fmt::format("'{}' is {} {} on one rank, {} {} on rank {}", first.fqn, torch_name(first.dtype),
-                      to_string(first.shape), torch_name(tensor.dtype), to_string(tensor.shape), ranks_));
+      report(first.fqn,
+             fmt::format("is {} {} on one rank, {} {} on rank {}", torch_name(first.dtype),
+                         to_string(first.shape), torch_name(tensor.dtype), to_string(tensor.shape), ranks_));
+      return;
     }
     for (const DcpChunk chunk : tensor.chunks) first.chunks.add(chunk);
   }
@@ -132,11 +137,16 @@ class RankMerger {
     tensor.chunks = std::move(chunks);
   }
 
-  [[noreturn]] void reject_kind(std::string_view fqn) const {
-    throw Error(
-        ErrorKind::kCorrupt,
-        fmt::format("'{}' is a tensor on one rank and an object on another, found on rank {}", fqn, ranks_));
+  void report_kind(const std::string& fqn) const {
+    report(fqn, fmt::format("is a tensor on one rank and an object on another, found on rank {}", ranks_));
   }
+
+  void report(const std::string& fqn, const std::string& text) const {
+    if (!on_disagreement_) throw_corrupt(fmt::format("'{}' {}", fqn, text));
+    on_disagreement_(fqn, text);
+  }
+
+  const RankDisagreement& on_disagreement_;
 
   DcpMetadata result_;
   std::map<std::string, DcpTensor> tensors_;
@@ -150,6 +160,12 @@ DcpMetadata parse_dcp_metadata_file(const fs::path& path) {
   const std::uint64_t bytes = File::open_read(path).size();
   check_metadata_bytes("the file", bytes);
   return parse_dcp_metadata(read_whole_file(path, bytes));
+}
+
+void check_rank_metadata_complete(const fs::path& directory) {
+  if (fs::exists(directory / ".metadata")) return;
+  const RankFiles files = rank_files_in(directory);
+  if (!files.metadata.empty()) check_complete(directory, files);
 }
 
 bool has_dcp_metadata(const fs::path& directory) {
@@ -190,8 +206,8 @@ DcpMetadata read_dcp_metadata(const fs::path& directory) {
   }
 }
 
-DcpMetadata merge_rank_metadata(std::vector<DcpMetadata> ranks) {
-  RankMerger merger;
+DcpMetadata merge_rank_metadata(std::vector<DcpMetadata> ranks, const RankDisagreement& on_disagreement) {
+  RankMerger merger(on_disagreement);
   for (DcpMetadata& rank : ranks) merger.add(std::move(rank));
   return merger.finish();
 }

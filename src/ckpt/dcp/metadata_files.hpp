@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,19 @@ namespace accel::ckpt {
 /// before another one; kCorrupt if files contradict themselves or each other.
 [[nodiscard]] DcpMetadata read_dcp_metadata(const std::filesystem::path& directory);
 
+/// Told of an entry about which ranks disagree: its name, and a text that goes on behind the name.
+using RankDisagreement = std::function<void(const std::string& fqn, const std::string& text)>;
+
 /// Merges the metadata of single ranks, in the order of the ranks, into one checkpoint. An entry that several
 /// ranks have is taken from the first of them; the chunks of the others are DcpTensor::copies. (In torch each
-/// rank reads its own file.) Throws Error (kCorrupt) if ranks disagree about a dtype, a shape, or what is a
-/// tensor.
-[[nodiscard]] DcpMetadata merge_rank_metadata(std::vector<DcpMetadata> ranks);
+/// rank reads its own file.) If ranks disagree about a dtype, a shape, or what is a tensor, `on_disagreement`
+/// is called for each entry of which they do, and the entry of the later rank is dropped; without it that
+/// is an Error (kCorrupt).
+[[nodiscard]] DcpMetadata merge_rank_metadata(std::vector<DcpMetadata> ranks,
+                                              const RankDisagreement& on_disagreement = {});
+
+/// Throws Error (kMissing) if `directory` was saved by ranks that each wrote their own metadata, and the
+/// metadata of a rank is missing that has written data or comes before another one.
+void check_rank_metadata_complete(const std::filesystem::path& directory);
 
 }  // namespace accel::ckpt

@@ -150,7 +150,7 @@ void search_in(const fs::path& directory, int depth, Search& search) {
     if (folder.hidden) continue;
     if (!is_readable(below)) {
       if (names_a_save(below.filename().string()))
-        search.damaged.push_back({{below, "cannot be read: permission denied"}, role_of(below)});
+        search.damaged.push_back({{below, "cannot be read"}, role_of(below)});
     } else if (folder.state == Folder::State::kUnfinished) {
       search.damaged.push_back({{below, "is a save that has not finished"}, role_of(below)});
     } else if (folder.state == Folder::State::kLeftOver) {

@@ -149,12 +149,16 @@ class DcpVerifier {
     for (const std::string& name : names) read_metadata_file(name, parts);
     if (!job_.result.findings.empty()) return false;
     try {
-      const bool of_ranks = names.front() != ".metadata";
-      metadata_ = of_ranks ? merge_rank_metadata(std::move(parts)) : std::move(parts.front());
+      check_rank_metadata_complete(directory_);
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kCorrupt) throw;
-      report(FindingKind::kMismatch, "", "", 0, 0, e.message());
+      report(FindingKind::kMissingFile, "", "", 0, 0, e.message());
+      return false;
     }
+    const auto on_disagreement = [&](const std::string& fqn, const std::string& text) {
+      report(FindingKind::kMismatch, "", fqn, 0, 0, text);
+    };
+    metadata_ = names.front() != ".metadata" ? merge_rank_metadata(std::move(parts), on_disagreement)
+                                             : std::move(parts.front());
     return job_.result.findings.empty();
   }
 

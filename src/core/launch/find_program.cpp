@@ -38,10 +38,14 @@ std::optional<std::filesystem::path> worker_of_wheel(const std::filesystem::path
          entry.increment(error)) {
       const int minor = minor_version(entry->path().filename().string());
       if (minor <= newest) continue;
-      std::filesystem::path candidate = entry->path() / "site-packages/accel_worker/accel-worker";
-      if (!is_executable(candidate)) continue;
-      found = std::move(candidate);
-      newest = minor;
+      // Debian's own pip installs into dist-packages.
+      for (const char* packages : {"site-packages", "dist-packages"}) {
+        std::filesystem::path candidate = entry->path() / packages / "accel_worker/accel-worker";
+        if (!is_executable(candidate)) continue;
+        found = std::move(candidate);
+        newest = minor;
+        break;
+      }
     }
   }
   return found;

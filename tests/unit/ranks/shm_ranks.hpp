@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -13,11 +14,22 @@
 
 namespace accel {
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ACCEL_ONE_MAPPING true
+#endif
+#endif
+#ifndef ACCEL_ONE_MAPPING
+#define ACCEL_ONE_MAPPING false
+#endif
+inline constexpr bool kOneMapping = ACCEL_ONE_MAPPING;
+
 /// Slots so small that small tensors need many pieces.
 inline constexpr SlotGeometry kSmallSlots = {.slot_bytes = 256, .slots = 2};
 
 /// Runs `body` as `size` ranks, each on a thread of its own. When all are done, throws what the first of them
-/// threw. The ranks use one mapping of the memory, because ThreadSanitizer knows memory by its address.
+/// threw. Each rank maps the memory at an address of its own, as processes do. Under ThreadSanitizer, which
+/// knows memory by its address, the ranks use one mapping.
 inline void on_ranks(int size, const SlotGeometry& geometry, const std::function<void(Lockstep&)>& body) {
   const SharedSegment segment = SharedSegment::create(Lockstep::shared_bytes(size, geometry));
   const std::vector<ProcessIdentity> processes(static_cast<std::size_t>(size), ProcessIdentity::self());
@@ -26,7 +38,8 @@ inline void on_ranks(int size, const SlotGeometry& geometry, const std::function
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        Lockstep ranks(segment.same_mapping(), PeerWatch(processes, rank), rank, size, geometry);
+        SharedSegment own = kOneMapping ? segment.same_mapping() : SharedSegment::open(segment.address());
+        Lockstep ranks(std::move(own), PeerWatch(processes, rank), rank, size, geometry);
         body(ranks);
       } catch (...) {
         failures[static_cast<std::size_t>(rank)] = std::current_exception();

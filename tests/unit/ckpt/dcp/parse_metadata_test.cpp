@@ -156,7 +156,7 @@ TEST(DcpMetadataTest, RejectsUnknownEntriesAndPaths) {
   EXPECT_THAT(sample.rejection(), HasSubstr("'w': planner_data gives it the path 'v'"));
   sample.planner = Dict{{{"w", Tuple{{"w"}}}, {"h.0", Tuple{{"h", 0}}}}};
   EXPECT_THAT(sample.rejection(),
-              HasSubstr("'g.0': planner_data has no path of it, but paths of what is not"));
+              HasSubstr("'g.0': planner_data has no path for it, but one for a name that is not"));
   sample.planner = Dict{{{"w", Tuple{{"w"}}}}};
   EXPECT_EQ(sample.parse().objects[0].path, StatePath{"g.0"});
   sample = Sample();

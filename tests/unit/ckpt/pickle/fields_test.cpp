@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "ckpt/pickle/document.hpp"
 #include "ckpt/pickle/writer.hpp"
 #include "helpers.hpp"
 

@@ -1,4 +1,5 @@
 #include "ckpt/plan/safetensors.hpp"
+#include "ckpt/safetensors/header.hpp"
 
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>

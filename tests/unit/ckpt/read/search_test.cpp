@@ -185,7 +185,7 @@ TEST_F(CheckpointSearchTest, ADirectoryThatMustNotBeReadIsPassedOverUnlessItIsCa
     std::filesystem::create_directory(dir_ / name);
     std::filesystem::permissions(dir_ / name, std::filesystem::perms::none);
   }
-  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("checkpoint_5' cannot be read: permission denied"));
+  EXPECT_THAT(rejection(ErrorKind::kMissing), HasSubstr("checkpoint_5' cannot be read"));
   std::filesystem::remove(dir_ / "checkpoint_5");
   EXPECT_EQ(found(Want::kModel), "model.safetensors");
 }

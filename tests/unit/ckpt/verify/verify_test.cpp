@@ -25,6 +25,7 @@ using ::testing::IsEmpty;
 using testing::read_file;
 using testing::TempDir;
 using testing::Truth;
+using ::testing::UnorderedElementsAre;
 using testing::write_checkpoint;
 using testing::write_file;
 
@@ -187,9 +188,26 @@ TEST_F(VerifyTest, RanksThatSavedWithoutEachOther) {
     flip(dir / "__1_0.distcp", item.offset);
   }
   save(1, {3, 2});
-  EXPECT_THAT(
-      findings_of(dir.path()),
-      ElementsAre(HasSubstr("mismatch: 'w' is float32 [2, 3] on one rank, float32 [3, 2] on rank 1")));
+  EXPECT_THAT(findings_of(dir.path()),
+              ElementsAre(AllOf(HasSubstr("mismatch"), HasSubstr("'w'"),
+                                HasSubstr("is float32 [2, 3] on one rank, float32 [3, 2] on rank 1"))));
+  fs::remove(dir / "__0.metadata");
+  EXPECT_THAT(findings_of(dir.path()), ElementsAre(HasSubstr("has no __0.metadata")));
+}
+
+TEST_F(VerifyTest, EachDisagreementOfRanksIsAFinding) {
+  const TempDir dir;
+  const Truth truth = Truth::make({"w"}, DType::kFloat32, {2, 3}, 7);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Dims shape = rank == 0 ? Dims{2, 3} : Dims{3, 2};
+    const DcpRankPlan plan =
+        plan_dcp_rank(rank, {{truth.path, TensorChunk{truth.dtype, shape, Box::whole(shape)}},
+                             {{"v"}, TensorChunk{truth.dtype, shape, Box::whole(shape)}}});
+    write_dcp_rank(dir.path(), plan, [&](std::size_t) { return bytes_of(truth.data); });
+    write_file(dir / ("__" + std::to_string(rank) + ".metadata"), encode_dcp_metadata({&plan, 1}));
+  }
+  EXPECT_THAT(findings_of(dir.path()), UnorderedElementsAre(AllOf(HasSubstr("mismatch"), HasSubstr("'v'")),
+                                                            AllOf(HasSubstr("mismatch"), HasSubstr("'w'"))));
 }
 
 TEST_F(VerifyTest, AFileNameThatLeavesTheDirectory) {
