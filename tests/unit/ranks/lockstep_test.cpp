@@ -84,7 +84,7 @@ TEST(LockstepTest, ATimeoutNamesTheRankTheCollectiveAndTheSeconds) {
         << error;
     const Clock::time_point again = Clock::now();
     EXPECT_NE(
-        error_of([&] { collectives.barrier(kLong); }).find("(collective 3): not tried, because an earlier"),
+        error_of([&] { collectives.barrier(kLong); }).find("(collective 3): not started, because an earlier"),
         std::string::npos);
     EXPECT_LT(Clock::now() - again, 1s);
     failed = true;
@@ -150,7 +150,7 @@ TEST(LockstepTest, RefusesSlotsThatCannotServe) {
   for (const SlotGeometry& geometry : {SlotGeometry{256, 2}, {100, 2}, {1024, 0}}) {
     EXPECT_NE(error_of([&] {
                 Lockstep(SharedSegment::create(1 << 20), PeerWatch(processes, 0), 0, 5, geometry);
-              }).find("do not serve 5 ranks"),
+              }).find("do not suit 5 ranks"),
               std::string::npos);
   }
 }

@@ -190,7 +190,7 @@ std::vector<std::string> disagreement(const std::function<void(SharedCollectives
     errors[static_cast<std::size_t>(ranks.rank())] =
         error_of([&] { (ranks.rank() == 0 ? one : other)(collectives); });
     EXPECT_NE(
-        error_of([&] { collectives.barrier(kTimeout); }).find("not tried, because an earlier one failed"),
+        error_of([&] { collectives.barrier(kTimeout); }).find("not started, because an earlier one failed"),
         std::string::npos);
   });
   return errors;

@@ -90,7 +90,7 @@ TEST(PlanDcpTest, RefusesObjectsWithTensorsAndNoRanks) {
                          [&] {
                            (void)plan_dcp({{}, {{{"extra"}, value}}}, 1);
                          }),
-                HasSubstr("'extra' has a tensor in it"));
+                HasSubstr("'extra' contains a tensor"));
   }
   EXPECT_THAT(error_of(ErrorKind::kUsage, [] { (void)plan_dcp({}, -1); }), HasSubstr("-1 ranks"));
 }

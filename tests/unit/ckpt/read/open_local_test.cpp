@@ -86,7 +86,7 @@ TEST_F(OpenLocalTest, RejectsContradictions) {
   write_rank(2, 5, 12);
   const std::string right = R"("dtype": "float32", "shape": [3, 4], "begin": 5, "end": 12)";
   describe(2, right, R"("version": 9, "world_size": 3)");
-  EXPECT_THAT(rejection(), HasSubstr("version 9"));
+  EXPECT_THAT(rejection(), HasSubstr("its version is 9"));
   describe(2, right, R"("version": 1, "world_size": 4)");
   EXPECT_THAT(rejection(), HasSubstr("says rank 2 of 4, but rank 2 of 3"));
   describe(2, right, R"("version": 1, "world_size": 2)");

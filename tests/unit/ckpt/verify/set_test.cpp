@@ -55,9 +55,10 @@ TEST_F(VerifySetTest, ASoundSetHasNoFindings) {
 
 TEST_F(VerifySetTest, TheIndexMustAgreeWithTheFiles) {
   write_index(kFirst, kFirst, 32);
-  EXPECT_THAT(findings(), ElementsAre(HasSubstr("hole: model-00001-of-00002.safetensors, 'b': is not in it"),
-                                      HasSubstr("stale: model-00002-of-00002.safetensors: is not named"),
-                                      HasSubstr("says that all tensors have 32 bytes, they have 24")));
+  EXPECT_THAT(findings(),
+              ElementsAre(HasSubstr("hole: model-00001-of-00002.safetensors, 'b': is not in the file"),
+                          HasSubstr("stale: model-00002-of-00002.safetensors: is not named"),
+                          HasSubstr("says that all tensors have 32 bytes, they have 24")));
   write_index(kFirst, kSecond, 31);
   EXPECT_THAT(findings(), ElementsAre(HasSubstr("says that all tensors have 31 bytes, they have 32")));
   write_index(kFirst, kSecond, 32);

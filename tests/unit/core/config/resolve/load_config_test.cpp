@@ -304,7 +304,7 @@ TEST_F(ConfigFileTest, ANullWithoutADefaultIsPointedAt) {
                      ", sequence_length: 8}}\n"),
             "run.yaml:2:14: 'training.max_steps' is null");
   EXPECT_EQ(error_of("training:\n  max_steps: 1\n  model: null\n"),
-            "run.yaml:3:10: 'training.model.path' is missing, for 'training.model' is null");
+            "run.yaml:3:10: 'training.model.path' is missing, because 'training.model' is null");
 }
 
 TEST_F(ConfigFileTest, SectionsThatDoNotFitArePointedAt) {
