@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/pickle/writer.hpp"
 #include "ckpt/plan/dcp.hpp"
