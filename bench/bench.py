@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measure accel beside its peers, in one run, on this machine; print a table with ratios.
+"""Measures accel and its peers in one run on this machine, and prints tables with ratios.
 
     tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata|collectives] [--gigabytes 1] [--repeat 5]
-    tools/dev bench step    (step.py: a training step beside fully_shard)
-    tools/dev bench ranks   (ranks.py: what a rank pays to build its part, against the number of ranks)
+    tools/dev bench step    (step.py: a training step compared with fully_shard)
+    tools/dev bench ranks   (ranks.py: the cost of building one rank's shard, by number of ranks)
 
-Medians of several runs, peer and accel taking turns, since machines are shared and noisy. The numbers go into
-journal.md by hand, with hardware and commit; RESULTS.md has the current ones.
+Each value is the median of several runs. accel and its peers take turns, because machines are shared and noisy. The
+numbers are copied into journal.md by hand, with the hardware and the commit. RESULTS.md has the current ones.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _peak: pathlib.Path | None = None
 
 
 def peak_tool():
-    """bench/peak.c, compiled once: the kernel adds what the process was before exec to a peak, and Python is large."""
+    """Compiles bench/peak.c once; returns its path. The kernel counts the memory before exec, and Python's is large."""
     global _peak
     if _peak is None:
         _peak = pathlib.Path(tempfile.mkdtemp()) / "peak"
@@ -40,7 +40,7 @@ def peak_tool():
 
 
 def run(command, **options):
-    """Seconds and peak resident bytes of a command that must succeed."""
+    """Runs a command that must succeed; returns its seconds and its peak resident bytes."""
     read, write = os.pipe()
     try:
         subprocess.run([str(part) for part in (peak_tool(), write, *command)], pass_fds=[write], stdout=subprocess.DEVNULL,
@@ -53,7 +53,7 @@ def run(command, **options):
 
 
 def compare(title, candidates, repeat, note=""):
-    """candidates: name -> callable that returns (seconds, bytes). The first is ours; ratios are peer / ours."""
+    """Prints a table. `candidates` maps names to callables that return (seconds, bytes). The first one is accel's."""
     results = {name: [] for name in candidates}
     for _ in range(repeat):
         for name, measure in candidates.items():
@@ -76,7 +76,7 @@ def bench_start(accel, repeat):
 
 
 def bench_launch(accel, repeat):
-    """From the command to the first instruction of the second of two workers."""
+    """Measures the time until both of two workers have run their first instruction."""
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder) / "worker.py"
         script.write_text(WORKER)
@@ -95,7 +95,7 @@ def bench_launch(accel, repeat):
 
 
 def make_checkpoint(folder, gigabytes, dim=0, tensors=32):
-    """A DCP checkpoint of two ranks in Accelerate's layout, written by torch; float32, cut along `dim`."""
+    """Writes, with torch, a DCP checkpoint of two ranks in Accelerate's layout: float32, sharded along `dim`."""
     path = pathlib.Path(folder) / "pytorch_model_fsdp_0"
     script = pathlib.Path(folder) / "save.py"
     script.write_text(f"""
@@ -122,7 +122,7 @@ def work_folder():
 
 
 def into(out, command):
-    """Runs a command whose output is the new folder `out`, with no other writes under way."""
+    """Runs a command that writes the new folder `out`, after all earlier writes have reached the disk."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     os.sync()
@@ -147,7 +147,7 @@ def bench_merge(accel, repeat, gigabytes):
 
 
 def bench_metadata(accel, repeat, chunks):
-    """Reading and planning `.metadata`; seconds and peak memory are what each process measures of itself."""
+    """Measures reading and planning of `.metadata`. Each process reports its own seconds and peak memory."""
     tool = accel.parent.parent.parent / "bench/metadata-bench"
     script = pathlib.Path(__file__).parent / "metadata.py"
 
@@ -168,7 +168,7 @@ def bench_metadata(accel, repeat, chunks):
 
 
 def bench_memory(accel, sizes):
-    """Peak memory of merges of several sizes and kinds."""
+    """Measures the peak memory of merges of several sizes and kinds."""
     print("\n## Peak memory of a merge\n\n| merge | size | time | peak memory |\n| --- | --- | --- | --- |")
     for dim, title in ((0, "row shards"), (1, "column shards")):
         for gigabytes in sizes:
@@ -202,7 +202,7 @@ def bench_verify(accel, repeat, gigabytes):
 
 
 def bench_diff(accel, repeat, gigabytes):
-    """A sharded checkpoint with the merged one of the same numbers; the peer compares in Python what it can map."""
+    """Measures the comparison of a sharded checkpoint with its merged copy. The Python peer loads both."""
     script = """
 import sys, safetensors.torch, torch, torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.format_utils import _EmptyStateDictLoadPlanner
@@ -227,7 +227,7 @@ assert all(torch.equal(tensor, merged[name]) for name, tensor in state["model"].
 
 
 def two_free_ports():
-    """The first of two ports in a row that nobody listens on."""
+    """Returns the first of two consecutive free ports."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))
@@ -239,7 +239,7 @@ def two_free_ports():
 
 
 def bench_collectives(accel, repeat):
-    """What the trainer waits for between CPU ranks; both backends take turns within one process a rank."""
+    """Measures the trainer's collectives between CPU ranks. Both backends take turns within one process per rank."""
     tool = accel.parent.parent.parent / "bench/collectives-bench"
     for ranks in (2, 4):
         command = [tool, ranks, 32 * 2**20, repeat, two_free_ports()]

@@ -50,7 +50,7 @@ bool run_rank(int number, int ranks, std::int64_t bytes, int repeat, int port) {
 
   std::map<std::string, Group> groups;
   for (const auto& [name, backend] :
-       {std::pair{"shm", accel::core::Backend::kShm}, {"gloo", accel::core::Backend::kGloo}}) {
+       {std::pair{"shm", accel::config::Backend::kShm}, {"gloo", accel::config::Backend::kGloo}}) {
     rank.master_port = port++;
     groups.emplace(name, Group::connect(rank, backend, at::kCPU));
   }

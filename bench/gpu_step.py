@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A training step on GPUs beside torch's fully_shard, eager and with torch.compile: GPTs of 125 million and 1 billion
-parameters in bfloat16, one rank a GPU.
+"""Compares a training step on GPUs with torch's fully_shard, eager and with torch.compile. The models are GPTs of 125
+million and 1 billion parameters in bfloat16, and each GPU has one rank.
 
     tools/dev bench gpu-step [--models 125m,1b] [--ranks 1] [--steps 30] [--repeat 3]
 
-Where nothing can be installed: python3 bench/gpu_step.py --accel build/src/cli/accel, with a python3 that has torch. accel and its
-peers take turns; steps after the first ten count. Medians, with the range of the runs' medians. Memory is the most that tensors
-had at once on the first GPU. `--device cpu --models tiny` shows that everything is there.
+If nothing can be installed, run python3 bench/gpu_step.py --accel build/src/cli/accel with a python3 that has torch.
+accel and its peers take turns, and the first ten steps do not count. Each value is a median, with the range of the
+runs' medians. Memory is the peak that tensors allocate on one GPU. `--device cpu --models tiny` tries the script.
 """
 
 import argparse
@@ -27,11 +27,11 @@ MODELS = {
     "125m": ({"vocabulary": 50304, "length": 1024, "width": 768, "layers": 12, "heads": 12}, 16),
     "1b": ({"vocabulary": 50304, "length": 1024, "width": 2048, "layers": 20, "heads": 16}, 8),
 }
-WARM_UP = 10  # torch.compile compiles in the first ones.
+WARM_UP = 10  # torch.compile compiles during the first steps.
 
 
 def prepare(folder, sizes, batch, ranks, steps):
-    """The model as a structure alone, and tokens for every step."""
+    """Writes the model's structure without weights, and tokens for every step; returns the number of parameters."""
     with torch.device("meta"):
         model = GPT(**sizes)
     extra = {"accel.json": json.dumps({"layer_classes": ["Block"]})}

@@ -1,7 +1,7 @@
-"""The two sides of the benchmark of `.metadata` that need torch: one is written, and it is read as torch does.
+"""Writes and reads `.metadata` with torch, for the benchmark of `.metadata`.
 
-metadata.py write DIRECTORY TENSORS CHUNKS   CHUNKS of each of TENSORS, as that many ranks would save them
-metadata.py read DIRECTORY                   FileSystemReader.read_metadata; prints seconds and peak bytes as JSON
+metadata.py write DIRECTORY TENSORS CHUNKS   writes TENSORS tensors of CHUNKS chunks each, as CHUNKS ranks save them
+metadata.py read DIRECTORY                   reads it with torch; prints seconds and peak bytes as JSON
 """
 
 import json
@@ -30,7 +30,7 @@ def names_of(tensors):
 
 
 def write(directory, tensors, chunks):
-    """What a coordinator pickles that gathered the plans of `chunks` ranks: no string of one rank is that of another."""
+    """Writes what a coordinator pickles after it gathered the plans of `chunks` ranks. Ranks share no strings."""
     names = names_of(tensors)
     properties = TensorProperties(torch.bfloat16)
     state, places = {}, {}

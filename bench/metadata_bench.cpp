@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/dcp/parse_metadata.hpp"
 #include "ckpt/tensor/box.hpp"
 

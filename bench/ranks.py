@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What one rank pays to plan, wrap and load its shard, against the number of ranks: that rank is built, the group is faked.
+"""Measures time and memory to plan, wrap and load one rank's shard, by number of ranks. The process group is a fake.
 
     tools/dev bench ranks [--worlds 8,64,256,1024] [--layers 12] [--width 1024] [--repeat 5]
 
-Every world size takes its turn in each round, each in a process of its own, files in the page cache. Medians; the ratios are
-those of the slower rank, and of the larger one, to the smallest world size of the same stage. Memory is the most that was
-resident above what there was when the stage began, without the shard itself, which wrapping allocates.
+The world sizes take turns. Each run has its own process, and the files are in the page cache. Values are medians. A
+ratio compares the larger value of the two ranks with that of the first world size, in the same stage. Memory is the
+peak resident memory above that at the start of the stage. The shard itself, which wrapping allocates, is subtracted.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from gpt import GPT  # noqa: E402
 
 
 def prepare(folder, layers, width):
-    """The model file, and its weights in safetensors; the names are those of its parameters."""
+    """Writes the model file, and its weights under their names as safetensors; returns the number of parameters."""
     import safetensors.torch
 
     torch.manual_seed(0)
@@ -58,7 +58,7 @@ def main():
         for turn in range(options.repeat + 1):
             for world, rank, source in cases:
                 found = run(options.tool, folder, sources[source], world, rank)
-                if turn > 0:  # The first one reads the files.
+                if turn > 0:  # The first turn reads the files into the page cache.
                     runs[world, rank, source].append(found)
     first = runs[cases[0]][0]
     print(f"{parameters / 1e6:.1f} million parameters in {first['units']} units, {options.repeat} runs of each\n\n"

@@ -66,11 +66,11 @@ class Stages {
   std::uint64_t before_ = 0;
 };
 
-core::Config config_of(const std::filesystem::path& model, int ranks, const std::string& layer) {
-  core::Config config;
+config::Config config_of(const std::filesystem::path& model, int ranks, const std::string& layer) {
+  config::Config config;
   config.launch.num_processes = ranks;
   config.fsdp.version = 2;
-  config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.fsdp.transformer_layer_cls_to_wrap = {layer};
   config.training.emplace();
   config.training->model.path = model;
@@ -79,7 +79,7 @@ core::Config config_of(const std::filesystem::path& model, int ranks, const std:
 
 int measure(const std::filesystem::path& path, const std::string& weights, int ranks, int rank,
             const std::string& layer) {
-  const core::Config config = config_of(path, ranks, layer);
+  const config::Config config = config_of(path, ranks, layer);
   Stages stages;
   stages.start();
   std::uint64_t planned = 0;
@@ -95,7 +95,7 @@ int measure(const std::filesystem::path& path, const std::string& weights, int r
   options.fsdp = config.fsdp;
   if (weights != "-") options.weights.path = weights;
   options.on_wrapped = [&] { stages.end("wrap"); };
-  auto alone = std::make_unique<train::Group>(train::Group::connect({}, core::Backend::kAuto, at::kCPU));
+  auto alone = std::make_unique<train::Group>(train::Group::connect({}, config::Backend::kAuto, at::kCPU));
   train::MeshGroups groups(group, {.replicas = 1, .shards = ranks}, nullptr, std::move(alone), nullptr);
   const train::ShardedModel model(std::move(file), options, at::kCPU, std::move(groups));
   stages.end("load");

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A training step beside torch's fully_shard: a GPT of 29.5 million parameters, two CPU ranks of one thread.
+"""Compares a training step with torch's fully_shard: a GPT of 29.5 million parameters, two CPU ranks of one thread.
 
     tools/dev bench step [--ranks 2] [--steps 10] [--repeat 3] [--backends gloo,auto]
 
-accel and its peer take turns; steps after the first two count. Medians, with the range of the runs' medians.
+accel and its peer take turns, and the first two steps do not count. Values are medians with the range of the runs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def prepare(folder, steps, ranks):
 
 
 def launch(accel, *arguments):
-    """What the run says is for when it fails."""
+    """Runs `accel launch`; if it fails, exits with its stderr."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run([accel, "launch", *map(str, arguments)], env=environment, stdout=subprocess.DEVNULL,
                             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, errors="replace")
@@ -49,7 +49,7 @@ def launch(accel, *arguments):
 
 
 def run_accel(accel, folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, model=None, **changes):
-    """The lines of metrics.jsonl. `changes` are to the top level of the configuration."""
+    """Trains with accel; returns the lines of metrics.jsonl. `changes` are keys of the configuration's top level."""
     out = pathlib.Path(tempfile.mkdtemp(dir=folder))
     config = {
         "distributed_type": "FSDP", "use_cpu": True, "num_processes": ranks, "main_process_port": 0,

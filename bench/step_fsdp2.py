@@ -1,8 +1,8 @@
-"""The peer of bench/step.py and bench/gpu_step.py: the same GPT, trained with torch's fully_shard; writes its step times and peak
-memory.
+"""The peer of bench/step.py and bench/gpu_step.py. It trains the same GPT with torch's fully_shard, and writes its step
+times and peak memory.
 
-step_fsdp2.py SPEC.json, under torchrun's environment. SPEC: model (sizes), tokens, batch_size, steps, lr, out, and perhaps
-device (cpu), precision (none), compile (false).
+Run step_fsdp2.py SPEC.json in torchrun's environment. SPEC has the keys model (sizes), tokens, batch_size, steps, lr
+and out. The keys device (cpu), precision (none) and compile (false) are optional.
 """
 
 import json

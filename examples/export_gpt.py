@@ -2,7 +2,7 @@
 """Write the quickstart's model as a TorchScript file, and split its text.
 
     python examples/export_gpt.py gpt.pt [--width 192] [--layers 4] [--length 128] [--seed 0]
-    python examples/export_gpt.py gpt.pt --data DIR    also DIR/genesis-exodus.{train,heldout}.txt from the shipped text
+    python examples/export_gpt.py gpt.pt --data DIR    also writes DIR/genesis-exodus.{train,heldout}.txt
 
 `accel launch` trains the file without Python. The extra file accel.json names the classes to wrap, so that
 TRANSFORMER_BASED_WRAP needs no list.
@@ -16,7 +16,7 @@ import torch
 
 from gpt import GPT
 
-HELD_OUT = 0.1  # Of the verses: the last ones.
+HELD_OUT = 0.1  # The share of the verses that is held out. They are the last ones.
 
 
 def split_text(directory: pathlib.Path) -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=6)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=pathlib.Path, help="write the two parts of the text into this folder")
+    parser.add_argument("--data", type=pathlib.Path, help="write the training and held-out text into this folder")
     arguments = parser.parse_args()
 
     torch.manual_seed(arguments.seed)

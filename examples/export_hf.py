@@ -2,15 +2,16 @@
 
     python export_hf.py MODEL_DIRECTORY OUT.pt [--weights]
 
-Reads config.json and, with --weights, the weights. Without, the file holds the structure alone: its parameters are on the meta
-device, so that a model of any size is exported in seconds, and `training.model.weights: MODEL_DIRECTORY` has every rank read its
-own part of the original safetensors. Names are those of the original; `accel merge-weights CHECKPOINT OUT --copy-assets
-MODEL_DIRECTORY` gives a directory that from_pretrained loads.
+The script reads config.json and, with --weights, the weights. Without --weights, the file holds the structure: its
+parameters are on the meta device, so a model of any size is exported in seconds. If the configuration of accel has
+`training.model.weights: MODEL_DIRECTORY`, every rank reads its own part of the original safetensors. Parameters keep
+their names. `accel merge-weights CHECKPOINT OUT --copy-assets MODEL_DIRECTORY` writes a directory that from_pretrained
+loads.
 
-Tracing records what the model does with one example. A loop over chunks, a branch that looks at the length or a random choice
-between layers would be frozen as the example took it, and the file would train another model. So the tracer's warnings are
-errors, but for those of attention masks, and loss and gradients are compared with the model's own at another length and batch
-before the file is written.
+Tracing records what the model does with one example. It freezes a loop over chunks, a branch on the length or a random
+choice between layers as the example took it, and such a file would train another model. So a warning of the tracer is
+an error, unless it is known to be harmless. Before the file is written, loss and gradients are compared with the
+model's own at another length and batch size.
 
 forward: input_ids [batch, length] of int64 -> (logits [batch, length, vocabulary],)
 """
@@ -28,17 +29,18 @@ import torch
 from accelerate import init_empty_weights
 from transformers import AutoConfig, AutoModelForCausalLM
 
-EXAMPLE = (2, 16)  # Batch and length of the traced example. One sequence, or one token, would be taken for a constant.
-CHECKED_LENGTH = 150  # Over two chunks of 64, and no multiple of a chunk.
+EXAMPLE = (2, 16)  # Batch size and length of the traced example. A size of 1 would be taken for a constant.
+CHECKED_LENGTH = 150  # More than two chunks of 64, and not a multiple of 64.
 CHECKED_PARAMETERS = 500_000_000  # A larger model is checked with fewer of its layers.
-TOLERANCE = 1e-5  # Relative. Both sides do the same operations in the same order, so that mostly no bit differs.
+TOLERANCE = 1e-5  # Relative. Both sides do the same operations in the same order, so usually no bit differs.
 
-# Lines that the tracer warns of and that decide nothing for a causal mask without padding: (end of the file's name, text).
+# The tracer warns about these lines, but they have no effect for a causal mask without padding. An entry is the end
+# of the file's name and text from the line.
 HARMLESS = [
     ("transformers/masking_utils.py", ""),
     ("transformers/integrations/sdpa_attention.py", ""),
     ("torch/nn/functional.py", "if padding_idx >= weight.size(0)"),
-    ("torch/_tensor.py", "split_size = int(split_size)"),  # Of heads, in gptj and codegen.
+    ("torch/_tensor.py", "split_size = int(split_size)"),  # Splits heads, in gptj and codegen.
     ("transformers/models/gpt_neo/modeling_gpt_neo.py", "mask_value = torch.tensor(mask_value"),
 ]
 
@@ -49,7 +51,7 @@ class Refused(Exception):
 
 @contextlib.contextmanager
 def named(step, on_meta):
-    """Makes a Refused of what torch throws in `step`."""
+    """Turns an error that torch raises in `step` into Refused."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:
@@ -60,7 +62,7 @@ def named(step, on_meta):
 
 
 def load(directory, with_weights):
-    """The model in training mode, with the buffers that it really has."""
+    """Returns the model in training mode. Its buffers have values, even if its parameters are on the meta device."""
     if with_weights:
         return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).train()
     config = AutoConfig.from_pretrained(directory)
@@ -77,7 +79,7 @@ def is_harmless(warning, line, accepted):
 
 
 def require_no_frozen_choice(caught, accepted):
-    """Refuses what the tracer warned of, each place once, with its line of source."""
+    """Raises Refused for the tracer's warnings that are not harmless. Lists each place once, with its source line."""
     places = {}
     for warning in caught:
         line = linecache.getline(warning.filename, warning.lineno).strip()
@@ -94,7 +96,7 @@ def require_no_frozen_choice(caught, accepted):
 
 
 def refuse_hidden_changes(model):
-    """TorchScript drops the renormalisation that max_norm asks for."""
+    """Raises Refused for max_norm, because TorchScript drops its renormalisation."""
     for name, module in model.named_modules():
         if getattr(module, "max_norm", None) is not None:
             raise Refused(f"module '{name}' ({type(module).__name__}) has max_norm={module.max_norm}: its forward changes "
@@ -102,7 +104,7 @@ def refuse_hidden_changes(model):
 
 
 def logits_only(model):
-    """Makes forward what the file's is to be; idempotent."""
+    """Replaces forward with that of the file: input_ids -> (logits,). A second call changes nothing."""
     if "forward" not in vars(model):
         forward = model.forward
         model.forward = lambda input_ids: forward(input_ids=input_ids, use_cache=False, return_dict=False)[:1]
@@ -110,7 +112,8 @@ def logits_only(model):
 
 
 def trace(model, accepted=()):
-    """Tracing runs the model, on the meta device if its parameters are there; then the buffers have to go there, too."""
+    """Returns the traced model. Tracing runs the model on the device of its parameters, which may be meta, so the
+    buffers move there. The traced model gets the original buffers."""
     refuse_hidden_changes(model)
     logits_only(model)
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
@@ -132,7 +135,7 @@ def trace(model, accepted=()):
 
 
 def loss_and_gradients(forward, model, ids, buffers):
-    """One forward and backward from the same buffers and random numbers whenever it is called."""
+    """Runs one forward and backward. Every call uses the same buffers and the same random numbers."""
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             if name in buffers:
@@ -146,8 +149,8 @@ def loss_and_gradients(forward, model, ids, buffers):
 
 
 def difference(found, expected, floor):
-    """The largest difference, relative to the largest value expected, or to `floor` if that is larger; a gradient that one side
-    lacks is all wrong."""
+    """Returns the largest difference, relative to the largest expected value or to `floor`, whichever is larger. The
+    result is infinite if only one side has the gradient."""
     if found is None or expected is None:
         return 0.0 if found is expected else float("inf")
     worst = (found - expected).abs().max() / expected.abs().max().clamp_min(floor)
@@ -155,7 +158,8 @@ def difference(found, expected, floor):
 
 
 def compare(model, traced, batch, length):
-    """Refuses a traced model whose loss or gradients are not those of `model`, or a model that changes its parameters."""
+    """Returns the largest difference of loss and gradients. Raises Refused if it is above TOLERANCE, or if forward
+    changes a parameter."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = torch.randint(vocabulary, (batch, length), generator=torch.Generator().manual_seed(length))
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -172,7 +176,7 @@ def compare(model, traced, batch, length):
         reason = str(error).strip().splitlines()[-1]
         raise Refused(f"the traced model fails where the model does not, at batch {batch}, length {length}: {reason}\n"
                       "hint: what depends on the length was frozen at the traced one; this model cannot be traced") from None
-    # Some gradients are zero but for rounding, that of a key's bias for instance.
+    # Some gradients are zero except for rounding errors, for example that of a key's bias.
     floor = 1e-3 * max(float(gradient.abs().max()) for gradient in expected.values() if gradient is not None)
     off = {name: difference(gradients[name], expected[name], floor) for name in expected}
     off["the loss"] = difference(loss, expected_loss, 0)
@@ -190,7 +194,8 @@ def parameters_of(config):
 
 
 def checked_config(directory):
-    """The model's configuration with as many layers as CHECKED_PARAMETERS allow, but at least one of each kind."""
+    """Halves the layers until the model has at most CHECKED_PARAMETERS, but keeps one layer of each kind. Returns the
+    configuration, its number of layers, and the original number."""
     config = AutoConfig.from_pretrained(directory)
     kinds = getattr(config, "layer_types", None) or []
     layers = getattr(config, "num_hidden_layers", 0)
@@ -205,7 +210,7 @@ def checked_config(directory):
 
 
 def available_bytes():
-    """The memory that can be had without swapping."""
+    """Returns the memory that can be allocated without swapping."""
     for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -213,9 +218,10 @@ def available_bytes():
 
 
 def model_to_check(directory):
-    """The structure with random values, since a file of the structure alone has none; its layers, if some were left out."""
+    """Returns the model with random values, for an export without weights. The second result says how many layers
+    it has, and is empty if it has all."""
     config, count, layers = checked_config(directory)
-    needed = 16 * parameters_of(config)  # In float32: the values, a copy of them, and two sets of gradients.
+    needed = 16 * parameters_of(config)  # The values, a copy of them and two sets of gradients take 4 bytes each.
     free = available_bytes()
     if needed > free:
         raise Refused(f"the comparison with the model's own loss needs {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are "
@@ -230,7 +236,7 @@ def check(model, traced, length, part=""):
     limit = getattr(config, "max_position_embeddings", None) or CHECKED_LENGTH
     longest = length or min(CHECKED_LENGTH, limit)
     buffers = [(buffer, buffer.clone()) for buffer in traced.buffers()]
-    # As accel runs it: the optimizing executor draws other random numbers.
+    # Like accel, this does not use the optimizing executor, which draws other random numbers.
     with torch.jit.optimized_execution(False):
         worst = max(compare(model, traced, batch, n) for batch, n in ((3, longest), (5, max(2, min(9, longest)))))
     model.zero_grad(set_to_none=True)
@@ -242,7 +248,7 @@ def check(model, traced, length, part=""):
 
 
 def notes(model):
-    """What the file alone does not say: which classes are the layers, and which buffers no checkpoint has."""
+    """Returns the content of accel.json: the classes of the layers, and the buffers that no checkpoint has."""
     persistent = set(model.state_dict())
     return {"layer_classes": sorted(model._no_split_modules or []),
             "non_persistent": [name for name, _ in model.named_buffers() if name not in persistent]}
@@ -257,7 +263,7 @@ def export(options):
     elif options.check:
         real, part = model_to_check(options.directory)
         check(real, trace(real, options.accept), options.length, part)
-    # An earlier file stays until this one is whole.
+    # An existing file is replaced only when the new one is complete.
     unfinished = options.out.with_name(f".{options.out.name}.incomplete")
     try:
         with named("torch.jit.save", not options.weights):
@@ -273,10 +279,10 @@ def main(arguments=None):
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--weights", action="store_true", help="put the weights into the file")
-    parser.add_argument("--length", type=int, help="the length of sequence that you will train with; it is compared at this "
-                        f"length (default: {CHECKED_LENGTH}, or the most positions that the model has)")
+    parser.add_argument("--length", type=int, help="the sequence length that you will train with, for the comparison "
+                        f"(default: {CHECKED_LENGTH}, or the model's number of positions if that is smaller)")
     parser.add_argument("--accept", action="append", default=[], metavar="FILE:LINE",
-                        help="a line that the tracer warns of and that decides nothing; the end of the path will do")
+                        help="accept warnings about this line, which has no effect; the end of its path is enough")
     parser.add_argument("--no-check", dest="check", action="store_false",
                         help="do not compare with the model's own loss and gradients")
     options = parser.parse_args(arguments)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The held-out loss of the quickstart's GPT in eager Python, from merged safetensors: what accel printed, another way.
+"""Computes the held-out loss of the quickstart's GPT from merged safetensors in eager Python, to compare with accel's.
 
     python examples/held_out_loss.py model.safetensors heldout.txt [--length 128]
 """
@@ -15,7 +15,7 @@ from gpt import GPT
 
 
 def held_out_loss(model: torch.nn.Module, text: bytes, length: int, batch: int = 64) -> float:
-    """The mean loss in nats over all windows of length + 1 bytes that start every length bytes."""
+    """Returns the mean loss in nats over all windows of `length` + 1 bytes. A window starts every `length` bytes."""
     tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
     windows = tokens.unfold(0, length + 1, length)
     total = 0.0

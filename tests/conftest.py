@@ -26,11 +26,11 @@ def accel_path() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
-    """made_once(NAME, MAKE): a directory that MAKE(directory) fills, once for all processes of this run."""
+    """made_once(NAME, MAKE) returns a directory that MAKE(directory) fills once for all processes of this run."""
 
     def made(name, make) -> pathlib.Path:
         base = tmp_path_factory.getbasetemp()
-        # pytest-xdist gives each of its workers a folder in that of the run.
+        # pytest-xdist gives each worker a subdirectory of the run's directory.
         directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
         with open(f"{directory}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -17,7 +17,7 @@ TEXT = ROOT / "examples/data/genesis-exodus.txt"
 def export(path, seed=0, layer_classes=("Block",), **sizes):
     torch.manual_seed(seed)
     model = GPT(**{**SIZES, **sizes})
-    # Not the initial values: biases and norms away from 0 and 1, so that mixing them up shows.
+    # The noise moves biases and norms away from 0 and 1, so that a mix-up of parameters shows.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.02)
@@ -26,8 +26,8 @@ def export(path, seed=0, layer_classes=("Block",), **sizes):
 
 
 def config(directory, processes=2, data=TEXT, **training):
-    """Writes a YAML (JSON is YAML) for a run in `directory`; `training` replaces keys, with dots for nesting: those of its
-    section, or of another that is named or there."""
+    """Writes the YAML configuration of a run in `directory`, as JSON. `training` replaces keys; dots separate nested
+    ones. A key is one of the section `training` unless it is a top-level key or starts with another section's name."""
     document = {
         "distributed_type": "FSDP",
         "use_cpu": True,
@@ -69,7 +69,7 @@ def metrics(directory, key="loss"):
 
 
 def as_if_from_a_gpu(path):
-    """Rewrites the model file `path` as it would be if its tensors had been on a GPU when it was saved."""
+    """Rewrites the model file `path` as if its tensors had been on a GPU when it was saved."""
     reader = torch._C.PyTorchFileReader(str(path))
     records = {name: reader.get_record(name) for name in reader.get_all_records()}
     del reader

@@ -1,7 +1,8 @@
 """Makes the wheel of accel-worker: python worker_wheel.py BUILD REQUIREMENTS DIR
 
-BUILD is a build folder with the worker, REQUIREMENTS the file that pins its torch, DIR where the wheel goes. The programs
-lie in the package accel_worker, beside the package torch, so that one run path finds libtorch under every Python.
+BUILD is a build folder with the worker. REQUIREMENTS is the file that pins its torch. The wheel is written to DIR. Its
+programs are in the package accel_worker. pip installs it beside the package torch, so the same run path finds libtorch
+under every Python.
 """
 
 import pathlib

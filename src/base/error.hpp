@@ -13,11 +13,11 @@ enum class ErrorKind {
   kFailure,      ///< The operating system refused, or something else went wrong.
   kUsage,        ///< The command line or the configuration is wrong.
   kMissing,      ///< A checkpoint, or a part of it, is not there.
-  kCorrupt,      ///< Bytes that contradict their own format.
+  kCorrupt,      ///< Bytes contradict their own format.
   kWorker,       ///< A launched process failed.
-  kPreempted,    ///< Stopped on request, after saving.
-  kInterrupted,  ///< SIGINT.
-  kTerminated,   ///< SIGTERM.
+  kPreempted,    ///< The run stopped on request, after saving.
+  kInterrupted,  ///< The process received SIGINT.
+  kTerminated,   ///< The process received SIGTERM.
 };
 
 ExitCode exit_code_of(ErrorKind kind);
@@ -57,8 +57,9 @@ Error system_error(std::string_view action, std::string_view path, int errno_val
 /// Throws an Error of kind kCorrupt: `message` says what is wrong in a file. Callers above add its path.
 [[noreturn]] void throw_corrupt(std::string message);
 
-/// Any exception as an Error: an Error as it is, one of std::filesystem as a failed system call on its path,
-/// and any other with its own message. For the places that report exceptions that nothing below them caught.
+/// Makes an Error of any exception. An Error stays as it is, one of std::filesystem becomes a failed system
+/// call on its path, and any other keeps its message. Only the places that report uncaught exceptions call
+/// this function.
 Error error_of(const std::exception& failure);
 
 }  // namespace accel

@@ -25,8 +25,8 @@ inline std::uint16_t half_of_float(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   constexpr std::uint32_t kInfinity = 0x7f800000U;
-  constexpr std::uint32_t kOverflow = 0x477ff000U;     // 65520: rounds to infinity.
-  constexpr std::uint32_t kLeastNormal = 0x38800000U;  // 2^-14
+  constexpr std::uint32_t kOverflow = 0x477ff000U;     // The value 65520 rounds to infinity.
+  constexpr std::uint32_t kLeastNormal = 0x38800000U;  // The least normal half, 2^-14.
   const std::uint32_t odd = (magnitude >> 13) & 1U;
   const std::uint32_t normal = (magnitude - ((127U - 15U) << 23) + 0xfffU + odd) >> 13;
   // Adding 0.5 makes the unit in the last place 2^-24, a half's least subnormal, and the hardware rounds.

@@ -23,7 +23,7 @@ void on_signal(int signal) {
 InterruptGuard::InterruptGuard() {
   detail::interrupting_signal = 0;
   struct sigaction action {};
-  action.sa_handler = on_signal;  // Without SA_RESTART, so that a call that waits ends with EINTR.
+  action.sa_handler = on_signal;  // SA_RESTART is not set, so that a call that waits ends with EINTR.
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     ::sigaction(kSignals[i], nullptr, &previous_[i]);
     if (previous_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);

@@ -7,7 +7,7 @@ namespace accel {
 
 /// While it lives, the first SIGINT, SIGTERM or SIGHUP does not end the process but makes check_interrupted()
 /// throw, so that a command can clean up. The second ends it at once. A signal that was ignored stays ignored
-/// (nohup). Not nested.
+/// (nohup). Guards are not nested.
 class InterruptGuard {
  public:
   InterruptGuard();

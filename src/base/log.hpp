@@ -19,8 +19,9 @@ enum class Color { kAuto, kAlways, kNever };
 /// and the level kNormal. Under kAuto, `NO_COLOR` in the environment means kNever.
 void init(std::string_view prefix, Level level, Color color);
 
-/// While it lives, lines, with their newlines, go to `write` instead of to stderr: for a process that must
-/// not wait for the reader of its stderr. Not nested, and init() must not be called meanwhile.
+/// Sends the log's lines, with their newlines, to `write` instead of to stderr, as long as the object lives.
+/// A process that must not wait for the reader of its stderr uses it. Two of them must not be nested, and
+/// init() must not be called meanwhile.
 class Redirect {
  public:
   using Write = std::function<void(std::string_view line)>;
@@ -36,8 +37,8 @@ class Redirect {
 
 /// Each logs one line, after visible() of base/visible.hpp. An error may have several lines; whoever joins
 /// them makes the text that comes from files visible first.
-void debug(std::string_view message);  ///< Only with --verbose.
-void info(std::string_view message);   ///< Not with --quiet.
+void debug(std::string_view message);  ///< The line appears only with --verbose.
+void info(std::string_view message);   ///< The line does not appear with --quiet.
 void warn(std::string_view message);
 void error(std::string_view message);
 

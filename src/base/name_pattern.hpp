@@ -22,9 +22,9 @@ class NamePattern {
   /// expression, uses what is refused, or is too large.
   explicit NamePattern(std::string_view pattern);
 
-  /// As Python's re.fullmatch: whether the pattern matches the whole text.
+  /// Whether the pattern matches the whole text, as in Python's re.fullmatch.
   [[nodiscard]] bool matches(std::string_view text) const;
-  /// As Python's re.search: whether it matches some part of it. `$` is the end of the text alone.
+  /// Whether the pattern matches a part of the text, as in re.search. `$` is the end of the text alone.
   [[nodiscard]] bool is_found_in(std::string_view text) const;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< 0: the text does not begin with UTF-8.
+  std::size_t bytes = 0;  ///< The number of bytes; 0 if the text does not begin with UTF-8.
 };
 
 std::uint32_t byte_at(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }

@@ -14,7 +14,7 @@ namespace accel {
 /// every line through this function, so that no name can control the terminal or forge a line.
 [[nodiscard]] std::string visible(std::string_view text);
 
-/// As visible(), for a text of several lines: newlines stay.
+/// Does what visible() does to each line of `text`. Newlines stay.
 [[nodiscard]] std::string visible_lines(std::string_view text);
 
 /// A JSON document that does nothing to a terminal. DEL, C1 and the characters that reorder a line, which

@@ -10,7 +10,7 @@ namespace accel::cli {
 struct Arguments {
   std::vector<std::string> own;        ///< The arguments of accel. Names of flags have "-" instead of "_".
   std::vector<std::string> program;    ///< The arguments after the "--" that follows `launch`.
-  std::optional<std::string> command;  ///< Not set if no command was given.
+  std::optional<std::string> command;  ///< It is not set if no command was given.
 };
 
 /// Splits a command line. `--num_processes=2`, which is Accelerate's spelling, becomes `--num-processes=2`.

@@ -59,7 +59,7 @@ class Command {
   void flag(const std::string& names, bool& value, const std::string& help);
   void text(const std::string& names, const std::string& type, std::string& value, const std::string& help,
             Need need = Need::kOptional);
-  /// As above; `value` is not set if the flag is not given.
+  /// Adds a flag with a text; `value` is not set if the flag is not given.
   void text(const std::string& names, const std::string& type, std::optional<std::string>& value,
             const std::string& help);
   /// A flag that may be repeated, with one value each time.

@@ -29,7 +29,7 @@ using ckpt::TensorDifference;
 using ckpt::UnpairedTensor;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct DiffOptions {
   std::string a;
   std::string b;
   ckpt::DiffSelection selection;
@@ -96,7 +96,7 @@ std::string summary_of(const DiffResult& result, const ckpt::Tolerance& toleranc
                      result.objects.size(), what, how);
 }
 
-void print_text(const DiffResult& result, const Options& options, Results& out) {
+void print_text(const DiffResult& result, const DiffOptions& options, Results& out) {
   const std::vector<std::string> lines = lines_of(result, options.diff.ignore_dtype);
   const std::size_t shown = std::min(lines.size(), options.max_findings);
   for (std::size_t i = 0; i < shown; ++i) out.line(lines[i]);
@@ -167,7 +167,7 @@ void print_json(const DiffResult& result, const ckpt::Checkpoint& a, const ckpt:
   out.json(document);
 }
 
-ExitCode run_diff(Options& options, const Globals& globals) {
+ExitCode run_diff(DiffOptions& options, const Globals& globals) {
   for (const std::string& rule : options.rename) options.selection.rename.push_back(ckpt::parse_rename(rule));
   const std::unique_ptr<ckpt::Checkpoint> a = open_source(options.a, "comparing");
   const std::unique_ptr<ckpt::Checkpoint> b = open_source(options.b, "comparing");
@@ -191,7 +191,7 @@ ExitCode run_diff(Options& options, const Globals& globals) {
 
 void add_diff(CommandLine& line) {
   Command command = line.add("diff", "Compare two checkpoints of any kinds, tensor by tensor");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DiffOptions>();
   command.positional("A", options->a, "A checkpoint, a model file, or a directory with exactly one");
   command.positional("B", options->b, "Another one, of the same or another kind");
   command.amount("--rtol", "X", options->diff.tolerance.rtol, "Allow |a - b| <= atol + rtol * |b| (0)");

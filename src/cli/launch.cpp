@@ -13,25 +13,25 @@
 namespace accel::cli {
 namespace {
 
-struct Options {
-  std::string config;  ///< CONFIG.yaml, or empty.
+struct LaunchOptions {
+  std::string config;  ///< The path of CONFIG.yaml, or empty.
   LaunchFlags flags;
 };
 
-ExitCode run_launch(const Options& options, const Globals& globals) {
-  core::ConfigRequest request;
+ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
+  config::ConfigRequest request;
   request.file = options.config;
   request.runs_program = !globals.program.empty();
   request.environment = environment_variable;
-  request.visible_gpus = core::visible_gpus(environment_variable);
+  request.visible_gpus = launch::visible_gpus(environment_variable);
   request.flags = options.flags.settings();
   if (options.config.empty() && !request.runs_program) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
   }
-  core::LaunchRequest launch{core::load_config(request), globals.program};
+  launch::LaunchRequest launch{config::load_config(request), globals.program};
   for (const std::string& warning : launch.loaded.warnings) log::warn(warning);
-  return core::launch(std::move(launch), environment_variable);
+  return launch::launch(std::move(launch), environment_variable);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ void add_launch(CommandLine& line) {
       "launch", "Train the model that a YAML file describes, or run any program, on many ranks",
       "\naccel launch [CONFIG.yaml] [flags] -- PROGRAM [ARGS] runs any program in the same way, with "
       "torchrun's environment.\n");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LaunchOptions>();
   command.positional("config", options->config, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
   options->flags.add_to(command);
   command.does([options](const Globals& globals) { return run_launch(*options, globals); });

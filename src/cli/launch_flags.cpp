@@ -41,17 +41,17 @@ void LaunchFlags::add_to(Command& command) {
   command.flag("--cpu,--use-cpu", cpu_, "Run on the CPU");
 }
 
-std::vector<core::Settings> LaunchFlags::settings() const {
-  std::vector<core::Settings> settings;
+std::vector<config::Settings> LaunchFlags::settings() const {
+  std::vector<config::Settings> settings;
   for (const std::string& assignment : assignments_)
-    settings.push_back(core::settings_from_assignment(assignment));
+    settings.push_back(config::settings_from_assignment(assignment));
   for (std::size_t i = 0; i < kFlags.size(); ++i) {
     const std::optional<std::string>& value = values_[i];
     if (!value) continue;
     const std::string shown = fmt::format("{} {}", kFlags[i].name, *value);
-    settings.push_back(core::settings_from_flag(kFlags[i].path, *value, shown));
+    settings.push_back(config::settings_from_flag(kFlags[i].path, *value, shown));
   }
-  if (cpu_) settings.push_back(core::settings_from_flag("use_cpu", "true", "--cpu"));
+  if (cpu_) settings.push_back(config::settings_from_flag("use_cpu", "true", "--cpu"));
   return settings;
 }
 

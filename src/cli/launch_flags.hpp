@@ -20,7 +20,7 @@ class LaunchFlags {
   void add_to(Command& command);
   /// The values that were given, in the order in which they apply: a later one wins. --set comes first, so a
   /// flag with a name of its own wins over it.
-  [[nodiscard]] std::vector<core::Settings> settings() const;
+  [[nodiscard]] std::vector<config::Settings> settings() const;
 
  private:
   static constexpr std::size_t kValueFlags = 11;

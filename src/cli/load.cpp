@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct LoadOptions {
   std::string checkpoint;
   std::string model;
   std::string output;
@@ -52,7 +52,7 @@ ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
   return std::move(selected.state);
 }
 
-ExitCode run_load(const Options& options, const Globals& globals) {
+ExitCode run_load(const LoadOptions& options, const Globals& globals) {
   const std::unique_ptr<ckpt::Checkpoint> model = open_model(options.model);
   const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "loading");
   const fs::path output = options.output;
@@ -88,7 +88,7 @@ ExitCode run_load(const Options& options, const Globals& globals) {
 
 void add_load(CommandLine& line) {
   Command command = line.add("load", "Put a checkpoint of any kind into a TorchScript file");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LoadOptions>();
   command.positional("CKPT", options->checkpoint,
                      "A model's checkpoint of any kind, or a directory above exactly one");
   command.text("--into", "MODEL.pt", options->model, "TorchScript file with the model; it is not changed",

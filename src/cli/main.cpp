@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "base/process_state.hpp"
+#include "base/host/process_state.hpp"
 #include "cli/app.hpp"
 
 int main(int argc, char** argv) {

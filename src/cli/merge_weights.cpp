@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/leftover.hpp"
+#include "base/files/leftover.hpp"
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/text.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct MergeOptions {
   std::string checkpoint;
   std::string output;
   ckpt::MergeOptions merge;
@@ -41,7 +41,7 @@ struct Options {
 };
 
 // OUT is the file if its name ends like one, else the directory that gets the file.
-ckpt::OutputTarget target_of(const Options& options, const ckpt::MergePlan& plan) {
+ckpt::OutputTarget target_of(const MergeOptions& options, const ckpt::MergePlan& plan) {
   const fs::path output = options.output;
   ckpt::OutputTarget target;
   target.path = output;
@@ -124,7 +124,7 @@ bool has_checksums(ckpt::Kind kind) {
          kind != ckpt::Kind::kDcpSafetensors;
 }
 
-ExitCode run_merge(Options options, const Globals& globals) {
+ExitCode run_merge(MergeOptions options, const Globals& globals) {
   for (const std::string& rename : options.renames) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
@@ -166,7 +166,7 @@ ExitCode run_merge(Options options, const Globals& globals) {
   return ExitCode::kSuccess;
 }
 
-void add_options(Command& command, Options& options) {
+void add_options(Command& command, MergeOptions& options) {
   command.positional("CKPT", options.checkpoint,
                      "A sharded, local or full checkpoint, or a directory above exactly one");
   command.positional("OUT", options.output,
@@ -197,7 +197,7 @@ void add_options(Command& command, Options& options) {
 
 void add_merge_weights(CommandLine& line) {
   Command command = line.add("merge-weights", "Merge a sharded, local or full checkpoint into safetensors");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MergeOptions>();
   add_options(command, *options);
   command.does([options](const Globals& globals) { return run_merge(*options, globals); });
 }

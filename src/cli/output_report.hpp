@@ -20,11 +20,11 @@ struct OutputReport {
   ckpt::Checkpoint& source;
   const ckpt::OutputTarget& target;
   std::filesystem::path path;            ///< What the result is called: the target, or its main file.
-  std::size_t tensors = 0;               ///< Tensors that are written.
+  std::size_t tensors = 0;               ///< The number of tensors that are written.
   nlohmann::ordered_json details = {};   ///< Keys that only this command has, for --json.
-  std::vector<std::string> names = {};   ///< See ckpt::describe; empty if the names stay as they are.
-  double seconds = 0;                    ///< Time of writing.
-  std::optional<bool> is_verified = {};  ///< Not set by commands that cannot verify.
+  std::vector<std::string> names = {};   ///< The argument of ckpt::describe; empty if names stay.
+  double seconds = 0;                    ///< The seconds that writing took.
+  std::optional<bool> is_verified = {};  ///< Commands that cannot verify do not set it.
 };
 
 /// Writes the plan, with a progress bar that says `doing` ("merging"), and notes the time that it took.

@@ -19,50 +19,50 @@
 namespace accel::cli {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string config;
   std::optional<std::string> world_sizes;
   LaunchFlags flags;
 };
 
-core::ConfigRequest request_of(const Options& options) {
-  core::ConfigRequest request;
+config::ConfigRequest request_of(const PlanOptions& options) {
+  config::ConfigRequest request;
   request.file = options.config;
   request.only_plans = true;
   request.environment = environment_variable;
-  request.visible_gpus = core::visible_gpus(environment_variable);
+  request.visible_gpus = launch::visible_gpus(environment_variable);
   request.flags = options.flags.settings();
   return request;
 }
 
 // Resolves one configuration per world size, because the world size decides what is allowed and what follows.
-std::vector<core::LoadedConfig> load_all(const Options& options) {
-  const core::ConfigRequest request = request_of(options);
-  std::vector<core::LoadedConfig> loaded;
+std::vector<config::LoadedConfig> load_all(const PlanOptions& options) {
+  const config::ConfigRequest request = request_of(options);
+  std::vector<config::LoadedConfig> loaded;
   if (!options.world_sizes) {
-    loaded.push_back(core::load_config(request));
+    loaded.push_back(config::load_config(request));
     return loaded;
   }
   for (const std::string& word : split(*options.world_sizes, ',')) {
-    core::ConfigRequest of_size = request;
+    config::ConfigRequest of_size = request;
     const std::string size(trim(word));
-    of_size.flags.push_back(core::settings_from_flag("num_processes", size, "--world-size " + size));
-    loaded.push_back(core::load_config(of_size));
+    of_size.flags.push_back(config::settings_from_flag("num_processes", size, "--world-size " + size));
+    loaded.push_back(config::load_config(of_size));
   }
   if (loaded.empty())
     throw Error(ErrorKind::kUsage, "--world-size needs a number, or several separated by commas");
   return loaded;
 }
 
-ExitCode run_plan(const Options& options, const Globals& globals) {
-  const std::vector<core::LoadedConfig> loaded = load_all(options);
-  const core::Config& config = loaded.front().config;
+ExitCode run_plan(const PlanOptions& options, const Globals& globals) {
+  const std::vector<config::LoadedConfig> loaded = load_all(options);
+  const config::Config& config = loaded.front().config;
   for (const std::string& warning : loaded.front().warnings) log::warn(warning);
   const auto model = ArchiveModel::open(config.training->model.path);
   const ModelPlan plan = plan_model(model, config.fsdp);
   std::vector<Footprint> footprints;
   footprints.reserve(loaded.size());
-  for (const core::LoadedConfig& one : loaded)
+  for (const config::LoadedConfig& one : loaded)
     footprints.push_back(footprint_of(model, plan_model(model, one.config.fsdp), one.config));
   const PlanReport report{options.config, config, plan, footprints};
   globals.json ? print_plan_json(report, *globals.out) : print_plan_text(report, *globals.out);
@@ -75,7 +75,7 @@ void add_plan(CommandLine& line) {
   Command command = line.add("plan", "Show units, memory per rank and traffic per step before anything runs",
                              "\nThe other flags are those of launch. Put `plan` in place of `launch` to see "
                              "what a run would take.\n");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanOptions>();
   command.positional("config", options->config, "The configuration", Command::Need::kRequired, "CONFIG.yaml");
   command.text("--world-size", "N,...", options->world_sizes,
                "Plan for N ranks; several numbers are separated by commas");

@@ -27,14 +27,14 @@ std::string count_of(std::size_t count, const std::string& thing) {
   return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
-std::string policy_of(const core::FsdpConfig& fsdp) {
-  std::string name(core::name_of(fsdp.auto_wrap_policy));
+std::string policy_of(const config::FsdpConfig& fsdp) {
+  std::string name(config::name_of(fsdp.auto_wrap_policy));
   switch (fsdp.auto_wrap_policy) {
-    case core::WrapPolicy::kTransformer:
+    case config::WrapPolicy::kTransformer:
       return fmt::format("{} of {}", name, fmt::join(fsdp.transformer_layer_cls_to_wrap, ", "));
-    case core::WrapPolicy::kSize:
+    case config::WrapPolicy::kSize:
       return fmt::format("{} of at least {} elements", name, fsdp.min_num_params);
-    case core::WrapPolicy::kNone:
+    case config::WrapPolicy::kNone:
       break;
   }
   return name;
@@ -69,7 +69,7 @@ std::string ranks_of(const Footprint& footprint) {
   return fmt::format("{} x {}", footprint.replicas, footprint.world_size / footprint.replicas);
 }
 
-std::string reshard_of(const core::FsdpConfig& fsdp) {
+std::string reshard_of(const config::FsdpConfig& fsdp) {
   return fsdp.reshard_size > 0 ? std::to_string(fsdp.reshard_size)
                                : fmt::format("{}", fsdp.reshard_after_forward);
 }
@@ -221,7 +221,7 @@ Json to_json(const Footprint& footprint) {
 }  // namespace
 
 void print_plan_text(const PlanReport& report, Results& out) {
-  const core::TrainingConfig& training = *report.config.training;
+  const config::TrainingConfig& training = *report.config.training;
   const Footprint& first = report.footprints.front();
   const Sums sums = sums_of(first);
   out.line(
@@ -246,15 +246,15 @@ void print_plan_text(const PlanReport& report, Results& out) {
 }
 
 void print_plan_json(const PlanReport& report, Results& out) {
-  const core::TrainingConfig& training = *report.config.training;
+  const config::TrainingConfig& training = *report.config.training;
   const Sums sums = sums_of(report.footprints.front());
-  const core::FsdpConfig& fsdp = report.model.fsdp;
+  const config::FsdpConfig& fsdp = report.model.fsdp;
   Json document = {{"config", report.config_file},
                    {"model", training.model.path.string()},
                    {"tensors", sums.tensors},
                    {"elements", sums.elements},
                    {"trainable_elements", sums.trainable},
-                   {"auto_wrap_policy", core::name_of(fsdp.auto_wrap_policy)},
+                   {"auto_wrap_policy", config::name_of(fsdp.auto_wrap_policy)},
                    {"reshard_after_forward", fsdp.reshard_after_forward},
                    {"reshard_size", fsdp.reshard_size},
                    {"ignored_modules", fsdp.ignored_modules},

@@ -13,9 +13,9 @@ namespace accel::cli {
 /// What `accel plan` reports.
 struct PlanReport {
   std::string config_file;
-  const core::Config& config;                ///< The configuration for the first world size.
+  const config::Config& config;              ///< The configuration for the first world size.
   const ModelPlan& model;                    ///< The plan for the first world size.
-  const std::vector<Footprint>& footprints;  ///< One for each world size.
+  const std::vector<Footprint>& footprints;  ///< One footprint for each world size.
 };
 
 void print_plan_text(const PlanReport& report, Results& out);

@@ -23,7 +23,7 @@ using ckpt::Finding;
 using ckpt::RepairScan;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct RepairOptions {
   std::string path;
   bool force = false;
   bool dry_run = false;
@@ -68,7 +68,7 @@ void print_text(const Repaired& repaired, bool dry_run, Results& out) {
   for (const Finding& finding : scan.findings) out.line("  " + ckpt::to_string(finding));
 }
 
-ExitCode run_repair(const Options& options, const Globals& globals) {
+ExitCode run_repair(const RepairOptions& options, const Globals& globals) {
   ckpt::RepairOptions repair_options;
   repair_options.progress = globals.progress();
   std::vector<Finding> findings;
@@ -95,7 +95,7 @@ ExitCode run_repair(const Options& options, const Globals& globals) {
 
 void add_repair(CommandLine& line) {
   Command command = line.add("repair", "Rebuild the lost .metadata of a sharded checkpoint that accel wrote");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RepairOptions>();
   command.positional("PATH", options->path, "Directory of a checkpoint, or a directory above it");
   command.flag("--force", options->force, "Write .metadata again even if there is one that can be read");
   command.flag("--dry-run", options->dry_run, "Check everything and write nothing");

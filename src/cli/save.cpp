@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct SaveOptions {
   std::string source;
   std::string output;
   ckpt::SaveOptions save;
@@ -27,7 +27,7 @@ struct Options {
 };
 
 // OUT is the directory that gets the checkpoint. For a full checkpoint it may also be the name of its file.
-ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan) {
+ckpt::OutputTarget target_of(const SaveOptions& options, const ckpt::SavePlan& plan) {
   ckpt::OutputTarget target;
   const fs::path output = options.output;
   target.is_file =
@@ -38,7 +38,7 @@ ckpt::OutputTarget target_of(const Options& options, const ckpt::SavePlan& plan)
   return target;
 }
 
-ExitCode run_save(const Options& options, const Globals& globals) {
+ExitCode run_save(const SaveOptions& options, const Globals& globals) {
   const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.source, "saving");
   const ckpt::SavePlan plan = ckpt::plan_save(*source, options.save);
   const ckpt::OutputTarget target = target_of(options, plan);
@@ -61,7 +61,7 @@ ExitCode run_save(const Options& options, const Globals& globals) {
 
 void add_save(CommandLine& line) {
   Command command = line.add("save", "Write any model or checkpoint as a full, local or sharded checkpoint");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SaveOptions>();
   command.positional("SRC", options->source,
                      "A model or an optimizer of any kind, or a directory above exactly one model");
   command.positional("OUT", options->output,

@@ -21,7 +21,7 @@ using ckpt::Verified;
 using ckpt::VerifyReport;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct VerifyOptions {
   std::string path;
   unsigned threads = 0;
 };
@@ -74,7 +74,7 @@ void print_json(const std::string& path, const VerifyReport& report, double seco
   out.json(document);
 }
 
-ExitCode run_verify(const Options& options, const Globals& globals) {
+ExitCode run_verify(const VerifyOptions& options, const Globals& globals) {
   const auto begin = std::chrono::steady_clock::now();
   ckpt::VerifyOptions verify_options;
   verify_options.threads = options.threads;
@@ -97,7 +97,7 @@ ExitCode run_verify(const Options& options, const Globals& globals) {
 void add_verify(CommandLine& line) {
   Command command = line.add(
       "verify", "Check a checkpoint: checksums, sizes, coverage, overlap; list everything that is wrong");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   command.positional("PATH", options->path, "A checkpoint, a model file, or a directory of checkpoints");
   command.integer("--threads", "N", options->threads,
                   "Threads that read and compute checksums (one per core, 2 to 4)", 1, 256);

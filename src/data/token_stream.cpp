@@ -33,7 +33,7 @@ void copy_tokens(const std::byte* from, std::span<std::int64_t> out) {
 
 }  // namespace
 
-TokenStream TokenStream::open(const core::DataSource& source) {
+TokenStream TokenStream::open(const config::DataSource& source) {
   TokenStream stream;
   for (const std::string& path : matches_of(source.path)) {
     try {

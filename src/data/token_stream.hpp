@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "core/config/config.hpp"
 
 namespace accel {
@@ -17,7 +17,7 @@ class TokenStream {
  public:
   /// `source.path` is a path or a glob, whose matches are concatenated in sorted order. No match, an empty
   /// file and a wrong format are Errors of kind kUsage.
-  static TokenStream open(const core::DataSource& source);
+  static TokenStream open(const config::DataSource& source);
 
   /// The number of tokens.
   [[nodiscard]] std::int64_t size() const { return size_; }

@@ -54,7 +54,7 @@ std::unordered_set<std::string> names_without_cast(const ModelStructure& model) 
 }
 
 std::int64_t autocast_copies(const BufferPlan& buffer, const FlatParameter& parameter,
-                             const core::PrecisionConfig& precision,
+                             const config::PrecisionConfig& precision,
                              const std::unordered_set<std::string>& names_without_cast) {
   if (precision.autocast_dtype.empty() || buffer.compute_dtype == precision.autocast_dtype) return 0;
   if (!is_eligible(buffer.compute_dtype)) return 0;
@@ -64,7 +64,7 @@ std::int64_t autocast_copies(const BufferPlan& buffer, const FlatParameter& para
   return buffer.trainable ? std::min<std::int64_t>(uses, 1) : uses;
 }
 
-std::uint64_t autocast_bytes(const BufferPlan& buffer, const core::PrecisionConfig& precision,
+std::uint64_t autocast_bytes(const BufferPlan& buffer, const config::PrecisionConfig& precision,
                              const std::unordered_set<std::string>& names_without_cast) {
   constexpr std::int64_t kItemBytes = 2;
   std::int64_t bytes = 0;

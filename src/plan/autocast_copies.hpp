@@ -32,11 +32,11 @@ namespace accel {
 /// How many copies autocast makes of a parameter of the buffer, as far as its names tell. 0 without autocast,
 /// and if the parameter has the dtype of autocast already.
 [[nodiscard]] std::int64_t autocast_copies(const BufferPlan& buffer, const FlatParameter& parameter,
-                                           const core::PrecisionConfig& precision,
+                                           const config::PrecisionConfig& precision,
                                            const std::unordered_set<std::string>& names_without_cast);
 
 /// Bytes of autocast's copies of a buffer's parameters between forward and backward.
-[[nodiscard]] std::uint64_t autocast_bytes(const BufferPlan& buffer, const core::PrecisionConfig& precision,
+[[nodiscard]] std::uint64_t autocast_bytes(const BufferPlan& buffer, const config::PrecisionConfig& precision,
                                            const std::unordered_set<std::string>& names_without_cast);
 
 }  // namespace accel

@@ -25,11 +25,11 @@ constexpr std::string_view kFull = "float32";
 
 bool is_half(std::string_view dtype) { return dtype == "float16" || dtype == "bfloat16"; }
 bool is_floating(std::string_view dtype) { return is_half(dtype) || dtype == kFull || dtype == "float64"; }
-bool casts_shards(const core::PrecisionConfig& precision) { return !precision.param_dtype.empty(); }
+bool casts_shards(const config::PrecisionConfig& precision) { return !precision.param_dtype.empty(); }
 
 /// The first names of the parameters that FSDP version 1 does not cast.
 std::unordered_set<std::string> uncast_parameters(const ModelStructure& model, const UnitPlan& unit,
-                                                  const core::PrecisionConfig& precision) {
+                                                  const config::PrecisionConfig& precision) {
   std::unordered_set<std::string> uncast;
   if (precision.buffer_dtype.empty()) return uncast;
   std::unordered_set<std::string> norms;
@@ -44,11 +44,11 @@ std::unordered_set<std::string> uncast_parameters(const ModelStructure& model, c
   return uncast;
 }
 
-bool is_widened(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
+bool is_widened(const ParameterInfo& parameter, const config::PrecisionConfig& precision) {
   return parameter.requires_grad && is_half(parameter.dtype) && casts_shards(precision);
 }
 
-void check_trainable_dtype(const ParameterInfo& parameter, const core::PrecisionConfig& precision) {
+void check_trainable_dtype(const ParameterInfo& parameter, const config::PrecisionConfig& precision) {
   if (!parameter.requires_grad || parameter.dtype == kFull || is_widened(parameter, precision)) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("parameter '{}' requires grad and is {}; parameters are trained in "
@@ -70,7 +70,7 @@ std::int64_t item_bytes_of(std::string_view name, const ParameterInfo& parameter
 }
 
 /// The buffer for the parameter, still empty.
-BufferPlan buffer_for(const ParameterInfo& parameter, const core::PrecisionConfig& precision,
+BufferPlan buffer_for(const ParameterInfo& parameter, const config::PrecisionConfig& precision,
                       bool is_uncast) {
   BufferPlan buffer;
   buffer.trainable = parameter.requires_grad;
@@ -98,7 +98,7 @@ bool is_batch_norm(const ModuleInfo& module) {
 
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
                                      const std::vector<std::string>& no_decay, const Mesh& mesh,
-                                     const core::PrecisionConfig& precision) {
+                                     const config::PrecisionConfig& precision) {
   std::vector<BufferPlan> buffers;
   const std::unordered_set<std::string> uncast = uncast_parameters(model, unit, precision);
   for (const std::size_t index : unit.parameters) {
@@ -130,7 +130,7 @@ std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan
 }
 
 std::vector<std::string> widened_parameters(const ModelStructure& model,
-                                            const core::PrecisionConfig& precision) {
+                                            const config::PrecisionConfig& precision) {
   std::vector<std::string> names;
   for (const ParameterInfo& parameter : model.parameters) {
     if (is_widened(parameter, precision)) names.push_back(parameter.fqns.front());

@@ -43,10 +43,10 @@ struct BufferPlan {
 /// Throws Error (kUsage) for a trainable parameter of another dtype than float32 without mixed precision.
 std::vector<BufferPlan> plan_buffers(const ModelStructure& model, const UnitPlan& unit,
                                      const std::vector<std::string>& no_decay, const Mesh& mesh,
-                                     const core::PrecisionConfig& precision = {});
+                                     const config::PrecisionConfig& precision = {});
 
 /// The trainable 16-bit parameters that have a float32 shard, for a warning.
 std::vector<std::string> widened_parameters(const ModelStructure& model,
-                                            const core::PrecisionConfig& precision);
+                                            const config::PrecisionConfig& precision);
 
 }  // namespace accel

@@ -6,14 +6,14 @@
 namespace accel {
 namespace {
 
-using core::CommHookType;
+using config::CommHookType;
 
 constexpr std::int64_t kHalfBytes = 2;
 constexpr std::int64_t kFloatBytes = 4;
 
 }  // namespace
 
-CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& config) {
+CommHookPlan plan_comm_hook(const FlatLayout& layout, const config::DdpConfig& config) {
   CommHookPlan plan;
   const bool is_wrapped = config.comm_wrapper != CommHookType::kNo;
   const std::uint64_t half_bytes = checked_nbytes(layout.numel(), kHalfBytes);

@@ -16,6 +16,6 @@ struct CommHookPlan {
 };
 
 /// Plans what train/fsdp/comm_hook.cpp does. The configuration must have a hook.
-CommHookPlan plan_comm_hook(const FlatLayout& layout, const core::DdpConfig& config);
+CommHookPlan plan_comm_hook(const FlatLayout& layout, const config::DdpConfig& config);
 
 }  // namespace accel

@@ -8,7 +8,7 @@
 
 namespace accel {
 
-EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, const core::FsdpConfig& config,
+EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, const config::FsdpConfig& config,
                                                const std::vector<std::string>& wrapped) {
   if (config.version == 1 || wrapped.empty()) return {};
   std::unordered_map<std::string_view, const ParameterInfo*> untied;

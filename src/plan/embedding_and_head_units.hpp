@@ -27,7 +27,7 @@ struct EmbeddingAndHeadUnits {
 ///
 /// Source: accelerate/utils/fsdp_utils.py, fsdp2_prepare_model. There the tail unit also has the final norm,
 /// and tied embeddings and heads. Here they belong to the root, which is gathered as long.
-EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, const core::FsdpConfig& config,
+EmbeddingAndHeadUnits embedding_and_head_units(const ModelStructure& model, const config::FsdpConfig& config,
                                                const std::vector<std::string>& wrapped);
 
 }  // namespace accel

@@ -56,7 +56,7 @@ struct FlatLayout {
 /// The part of one parameter that lies in a shard, or in a portion of one.
 struct ShardPiece {
   std::size_t parameter = 0;      ///< Index into FlatLayout::parameters.
-  ElementRange in_parameter;      ///< In elements of the parameter, row-major.
+  ElementRange in_parameter;      ///< The range counts elements of the parameter, row-major.
   std::int64_t shard_offset = 0;  ///< Index of its first element in the shard.
 };
 

@@ -52,7 +52,7 @@ class CheckpointBytes {
   }
 
  private:
-  std::vector<std::int64_t> steps_;  // Difference to the rank before.
+  std::vector<std::int64_t> steps_;  // Each entry is the difference to the rank before.
 };
 
 /// A parameter is written under each of its names. Its optimizer state is written under one name, with the
@@ -76,7 +76,7 @@ Mesh mesh_of(const FootprintOptions& options) {
 
 bool has_hook(const FootprintOptions& options) {
   const Mesh mesh = mesh_of(options);
-  return options.ddp.comm_hook != core::CommHookType::kNo && mesh.shards == 1 && mesh.replicas > 1;
+  return options.ddp.comm_hook != config::CommHookType::kNo && mesh.shards == 1 && mesh.replicas > 1;
 }
 
 /// How often a unit is gathered in a step: over the shard group, and over the reshard group.
@@ -153,7 +153,7 @@ Bytes arriving_bytes(const BufferPlan& buffer, const FootprintOptions& options) 
 /// The units as they run: of plan_units()'s order, in which a unit stands behind all inside it, a tree.
 StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vector<BufferPlan>>& buffers,
                  const std::vector<UnitFootprint>& footprints, const FootprintOptions& options) {
-  std::vector<std::pair<std::size_t, StepUnit>> done;  // Those whose outer unit is yet to come.
+  std::vector<std::pair<std::size_t, StepUnit>> done;  // The units whose outer unit is yet to come.
   for (std::size_t i = 0; i < units.size(); ++i) {
     StepUnit unit;
     unit.stays_gathered = units[i].stays_gathered;
@@ -204,7 +204,7 @@ Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptio
   return {micro_batches, gathers - micro_batches};
 }
 
-/// With offloading, the most bytes on the device at once: gradients of shards that wait for their reduction
+/// The most bytes on the device at once with offloading: gradients of shards that wait for their reduction
 /// or for the copy to the host, and a shard and a gradient in the dtype of the shard, if that is another
 /// dtype.
 Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {

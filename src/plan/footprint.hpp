@@ -20,24 +20,24 @@ struct FootprintOptions {
   bool forward_prefetch = false;
   bool backward_prefetch = false;
   bool activation_checkpointing = false;  ///< Units, and the units inside them, are recomputed in backward.
-  std::int64_t micro_batches = 1;         ///< Gradient accumulation.
+  std::int64_t micro_batches = 1;         ///< The number of gradient accumulation steps.
   /// Shards, their gradients and the optimizer's state are offloaded to the host.
   bool stored_on_host = false;
   /// Memory of gathered parameters and of flat gradients is kept from step to step, as on CPU ranks.
   bool keeps_blocks = false;
   int optimizer_moments = 2;  ///< State tensors of a parameter's size: 2 for AdamW.
   std::vector<std::string> no_decay;
-  core::PrecisionConfig precision;
+  config::PrecisionConfig precision;
   /// Names of parameters that autocast does not copy (autocast_copies.hpp).
   std::unordered_set<std::string> names_without_cast;
-  core::DdpConfig ddp;                 ///< Its hook applies with one shard and several ranks.
+  config::DdpConfig ddp;               ///< Its hook applies with one shard and several ranks.
   std::uint64_t replicated_bytes = 0;  ///< Bytes of the model's own buffers, which every rank holds.
-  std::uint64_t persistent_bytes = 0;  ///< Bytes of those buffers that a checkpoint has.
+  std::uint64_t persistent_bytes = 0;  ///< Bytes of the model's own buffers that a checkpoint has.
 };
 
 /// What one unit costs a rank. Bytes include the padding of shards, so that they are the same on all ranks.
 struct UnitFootprint {
-  std::string module;  ///< Empty for the root.
+  std::string module;  ///< The path; empty for the root.
   std::string class_name;
   std::size_t parameters = 0;        ///< Number of parameters; tied parameters count once.
   std::int64_t elements = 0;         ///< Elements of all parameters.
@@ -51,9 +51,9 @@ struct UnitFootprint {
   /// Gradients and optimizer state of replicated parameters. gradient_bytes and optimizer_bytes include them.
   std::uint64_t replicated_training_bytes = 0;
   std::uint64_t cast_bytes = 0;     ///< Copies that autocast makes of the parameters.
-  std::uint64_t gather_bytes = 0;   ///< Sent a step by all-gathers.
-  std::uint64_t reduce_bytes = 0;   ///< Sent a step by reduce-scatters.
-  std::uint64_t average_bytes = 0;  ///< Sent a step by all-reduces over the replicas, or over all ranks.
+  std::uint64_t gather_bytes = 0;   ///< Bytes sent a step by all-gathers.
+  std::uint64_t reduce_bytes = 0;   ///< Bytes sent a step by reduce-scatters.
+  std::uint64_t average_bytes = 0;  ///< Bytes sent a step by all-reduces over the replicas, or all ranks.
 };
 
 /// The memory that a rank needs for a step, without activations (what forward saves for backward),
@@ -64,28 +64,28 @@ struct MemoryFootprint {
   std::uint64_t gradient_bytes = 0;  ///< Gradients of the shards, as the optimizer reads them.
   /// A parameter's gradient that has come but is not yet copied to the flat gradient, in addition to
   /// gradient_bytes. The gradient of a parameter with several names counts three times, because autograd adds
-  /// two gradients up into a third, unless one comes out of an autocast copy. Or a reduced 16-bit gradient
-  /// that is being copied into float32, if that is larger.
+  /// two gradients up into a third, unless one comes out of an autocast copy. A reduced 16-bit gradient
+  /// that is being copied into float32 counts instead if it is larger.
   std::uint64_t arriving_gradient_bytes = 0;
   /// Autocast's copies of parameters, in addition to the gradients at the same moment. The copies exist
   /// before the gradients, so that this is less than all copies, and 0 if they are freed before most
   /// gradients have come.
   std::uint64_t cast_bytes = 0;
-  std::uint64_t unsharded_parameter_bytes = 0;  ///< The most at once.
-  std::uint64_t unsharded_gradient_bytes = 0;   ///< The most at once.
+  std::uint64_t unsharded_parameter_bytes = 0;  ///< The most unsharded parameters at once.
+  std::uint64_t unsharded_gradient_bytes = 0;   ///< The most unsharded gradients at once.
   std::uint64_t group_shard_bytes = 0;          ///< Shards of reshard groups between forward and backward.
-  /// Blocks for the three numbers above, which are reused only for buffers of the same size.
+  /// Blocks for unsharded parameters, unsharded gradients and group shards, reused only for equal sizes.
   std::uint64_t unsharded_bytes = 0;
-  std::size_t unsharded_units = 0;     ///< The most at once.
+  std::size_t unsharded_units = 0;     ///< The most unsharded units at once.
   std::uint64_t replicated_bytes = 0;  ///< Buffers of the model, and replicated parameters.
   /// Shards, their gradients and the optimizer's state, if they are offloaded to the host; those of
   /// replicated parameters never are. libtorch's pinned memory comes in powers of two, and the rest of such a
   /// block is not counted.
   std::uint64_t host_bytes = 0;
-  /// With offloading: the most bytes on the GPU of shards and gradients that are being copied from or to the
+  /// The most bytes, with offloading, on the GPU of shards and gradients that are being copied from or to the
   /// host.
   std::uint64_t copy_bytes = 0;
-  /// Communication hooks: their state from step to step, and the most bytes of copies of gradients that are
+  /// The state of communication hooks from step to step, and the most bytes of copies of gradients that are
   /// being reduced.
   std::uint64_t hook_bytes = 0;
   /// The sum of all numbers without host_bytes: the most memory, which a rank needs at the end of backward.
@@ -98,9 +98,9 @@ struct Footprint {
   int replicas = 1;
   std::vector<UnitFootprint> units;
   MemoryFootprint memory;
-  std::uint64_t gather_bytes = 0;           ///< Sent by a rank in a step.
-  std::uint64_t reduce_bytes = 0;           ///< Sent by a rank in a step.
-  std::uint64_t average_bytes = 0;          ///< Sent by a rank in a step.
+  std::uint64_t gather_bytes = 0;           ///< Bytes that a rank sends in all-gathers in a step.
+  std::uint64_t reduce_bytes = 0;           ///< Bytes that a rank sends in reduce-scatters in a step.
+  std::uint64_t average_bytes = 0;          ///< Bytes that a rank sends in all-reduces in a step.
   std::uint64_t checkpoint_bytes = 0;       ///< Tensors of model and optimizer that all ranks write.
   std::uint64_t checkpoint_rank_bytes = 0;  ///< What the rank with the most writes.
 };

@@ -50,8 +50,8 @@ bool is_inside(const ParameterInfo& parameter, const std::vector<std::string>& m
 ModelStructure with_ignored(ModelStructure model, const std::string& pattern, const std::string& origin) {
   if (pattern.empty()) return model;
   const NamePattern ignored(pattern);
-  std::vector<std::string> names;  // Of ignored modules and all modules inside them.
-  std::string outer;               // In pre-order the modules inside an ignored module follow it.
+  std::vector<std::string> names;  // The names of ignored modules and of all modules inside them.
+  std::string outer;               // The last ignored module; in pre-order the modules inside it follow it.
   bool inside = false;
   for (ModuleInfo& module : model.modules) {
     inside = inside && (outer.empty() || module.name.starts_with(outer + "."));

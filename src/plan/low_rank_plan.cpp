@@ -8,7 +8,7 @@ namespace accel {
 namespace {
 
 /// The matrix has rank 0 if the factors would not save enough bytes.
-LowRankMatrix matrix_of(const FlatParameter& parameter, const core::PowerSgdConfig& config) {
+LowRankMatrix matrix_of(const FlatParameter& parameter, const config::PowerSgdConfig& config) {
   LowRankMatrix matrix{parameter.offset};
   if (parameter.spec.shape.empty() || parameter.numel == 0) return matrix;
   matrix.rows = parameter.spec.shape.front();
@@ -23,7 +23,7 @@ LowRankMatrix matrix_of(const FlatParameter& parameter, const core::PowerSgdConf
 
 }  // namespace
 
-LowRankPlan plan_low_rank(const FlatLayout& layout, const core::PowerSgdConfig& config) {
+LowRankPlan plan_low_rank(const FlatLayout& layout, const config::PowerSgdConfig& config) {
   LowRankPlan plan;
   for (const FlatParameter& parameter : layout.parameters) {
     const LowRankMatrix matrix = matrix_of(parameter, config);

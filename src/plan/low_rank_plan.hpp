@@ -32,6 +32,6 @@ struct LowRankPlan {
 
 /// Source: torch, powerSGD_hook. Scalars and empty parameters, on which powerSGD_hook fails, are sent
 /// uncompressed.
-LowRankPlan plan_low_rank(const FlatLayout& layout, const core::PowerSgdConfig& config);
+LowRankPlan plan_low_rank(const FlatLayout& layout, const config::PowerSgdConfig& config);
 
 }  // namespace accel

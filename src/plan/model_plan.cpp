@@ -10,7 +10,7 @@ namespace accel {
 namespace {
 
 /// The number of state tensors of a parameter's size.
-int moments_of(const core::OptimizerConfig& optimizer) {
+int moments_of(const config::OptimizerConfig& optimizer) {
   if (optimizer.type == "sgd") return 0;
   if (optimizer.type == "adagrad") return 1;
   return 2;
@@ -18,14 +18,14 @@ int moments_of(const core::OptimizerConfig& optimizer) {
 
 }  // namespace
 
-core::FsdpConfig with_notes(core::FsdpConfig config, const ModelNotes& notes) {
+config::FsdpConfig with_notes(config::FsdpConfig config, const ModelNotes& notes) {
   if (!config.transformer_layer_cls_to_wrap.empty() || notes.layer_classes.empty()) return config;
   config.transformer_layer_cls_to_wrap = notes.layer_classes;
   config.wrap_origin = "the model file's accel.json, 'layer_classes'";
   return config;
 }
 
-ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
+ModelPlan plan_model(const ArchiveModel& model, const config::FsdpConfig& fsdp) {
   ModelPlan plan;
   plan.fsdp = with_notes(fsdp, parse_notes(model.accel_json()));
   const auto marked = [&](ModelStructure structure) {
@@ -36,7 +36,7 @@ ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp) {
   return plan;
 }
 
-Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const core::Config& config) {
+Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const config::Config& config) {
   FootprintOptions options;
   options.world_size = config.launch.num_processes;
   options.replicas = config.fsdp.replicate_size;

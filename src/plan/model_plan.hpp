@@ -15,17 +15,17 @@ namespace accel {
 struct ModelPlan {
   ModelStructure structure;
   std::vector<UnitPlan> units;
-  core::FsdpConfig fsdp;  ///< The configuration, completed by with_notes().
+  config::FsdpConfig fsdp;  ///< The configuration, completed by with_notes().
 };
 
 /// The configuration with the layer classes in the model's notes, if the configuration names none.
-core::FsdpConfig with_notes(core::FsdpConfig config, const ModelNotes& notes);
+config::FsdpConfig with_notes(config::FsdpConfig config, const ModelNotes& notes);
 
 /// Plans the model. Throws Error (kUsage) as parse_notes() and plan_units() do.
-ModelPlan plan_model(const ArchiveModel& model, const core::FsdpConfig& fsdp);
+ModelPlan plan_model(const ArchiveModel& model, const config::FsdpConfig& fsdp);
 
 /// The footprint of the plan at the configuration's number of ranks. The configuration must have a training
 /// section. Throws as the other footprint_of() does.
-Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const core::Config& config);
+Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const config::Config& config);
 
 }  // namespace accel

@@ -25,8 +25,8 @@ struct Level {
 /// What a unit around others computes itself, as far as memory depends on it. The structure does not tell
 /// this.
 struct OwnWork {
-  bool in_front = true;  ///< Before all units inside it: its own gradients are complete after theirs.
-  bool between = false;  ///< Between any two of them: in backward one is freed before the other is gathered.
+  bool in_front = true;  ///< It runs before all units inside it: its own gradients are complete after theirs.
+  bool between = false;  ///< It runs between any two: in backward one is freed before the other is gathered.
 };
 
 constexpr OwnWork kWays[] = {{true, false}, {true, true}, {false, false}, {false, true}};
@@ -139,7 +139,7 @@ class Step {
     ends_.push_back(&unit);
   }
 
-  /// In backward: prefetches the first unit inside a recomputed unit, else the unit that ended before this
+  /// Prefetches, in backward, the first unit inside a recomputed unit, else the unit that ended before this
   /// one.
   void prefetch_before(const StepUnit& unit, bool recomputes) {
     const InOrder& place = place_of_.at(&unit);
@@ -192,7 +192,7 @@ class Step {
     }
   }
 
-  // After the unit's own gather.
+  // Called after the unit's own gather.
   void drop_group_shard(const StepUnit& unit) {
     if (with_group_shard_.erase(&unit) == 0) return;
     for (const StepBuffer& buffer : unit.buffers) {
@@ -255,7 +255,7 @@ class Step {
     }
   }
 
-  /// With one shard: how many complete gradients may stay unsharded.
+  /// Returns how many complete gradients may stay unsharded with one shard.
   [[nodiscard]] std::size_t most_waiting() const {
     if (!options_.stored_on_host) return options_.averages ? std::numeric_limits<std::size_t>::max() : 0;
     return kMaxStoring * (options_.averages ? 2 : 1);
@@ -276,16 +276,16 @@ class Step {
   Level group_shards_;
   std::map<std::uint64_t, Level> blocks_;  // Blocks of the pool by size.
   std::uint64_t gradients_there_ = 0;      // Gradients that the optimizer reads.
-  std::uint64_t most_arriving_ = 0;        // Including gradients_there_.
+  std::uint64_t most_arriving_ = 0;        // The most arriving gradients, with gradients_there_.
   std::uint64_t casts_ = 0;                // Autocast's copies of parameters.
-  std::uint64_t most_with_casts_ = 0;      // Including gradients_there_ and arriving gradients.
+  std::uint64_t most_with_casts_ = 0;      // The most copies, with gradients_there_ and arriving gradients.
   struct InOrder {
     std::size_t begin = 0;      ///< Index in order_.
     std::size_t inner_end = 0;  ///< Index in order_ past all units inside it.
     std::size_t end = 0;        ///< Index in ends_.
   };
-  std::vector<const StepUnit*> order_;  // In the order in which units begin to run.
-  std::vector<const StepUnit*> ends_;   // In the order in which units end.
+  std::vector<const StepUnit*> order_;  // The units in the order in which they begin to run.
+  std::vector<const StepUnit*> ends_;   // The units in the order in which they end.
   std::map<const StepUnit*, InOrder> place_of_;
   const StepUnit* candidate_ = nullptr;  // The prefetch candidate.
   std::set<const StepUnit*> unsharded_;

@@ -9,8 +9,8 @@ namespace accel {
 /// Gradient buffers that may wait for their reduce-scatter at once.
 inline constexpr std::size_t kMaxReducing = 2;
 
-/// With an offloaded optimizer: gradients of shards that may wait for their all-reduce at once, and as many
-/// that may wait for the copy to the host.
+/// Gradients of shards that, with offloading, may wait for their all-reduce at once, and as many that may
+/// wait for the copy to the host.
 inline constexpr std::size_t kMaxStoring = 2;
 
 /// Gradients that a communication hook may have under way at once, each with copies of its own.
@@ -29,17 +29,17 @@ struct StepBuffer {
 /// A unit, with the units that run inside it.
 struct StepUnit {
   std::vector<StepBuffer> buffers;
-  std::vector<StepUnit> inner;             ///< In the order in which they run.
+  std::vector<StepUnit> inner;             ///< The inner units, in the order in which they run.
   std::uint64_t shard_gradient_bytes = 0;  ///< Gradients of this rank's shards, as the optimizer reads them.
-  std::uint64_t replicated_gradient_bytes = 0;  ///< The part of these for replicated parameters.
+  std::uint64_t replicated_gradient_bytes = 0;  ///< The part of shard gradients for replicated parameters.
   /// The most bytes that the gradients of one parameter take before they are in the flat gradient.
   std::uint64_t arriving_bytes = 0;
   /// The reduced gradient of one shard, if it is copied into the dtype of the shard.
   std::uint64_t finalizing_bytes = 0;
   /// Autocast's copies of the parameters, which forward makes and backward needs.
   std::uint64_t cast_bytes = 0;
-  bool stays_gathered = false;  ///< Stays gathered from forward to backward, as the root does.
-  bool recomputes = true;       ///< Is recomputed if StepOptions::recompute is set. The root never is.
+  bool stays_gathered = false;  ///< The unit stays gathered from forward to backward, as the root does.
+  bool recomputes = true;       ///< It is recomputed if StepOptions::recompute is set. The root never is.
 };
 
 /// The most memory of each kind during a step.
@@ -51,10 +51,10 @@ struct StepMemory {
   std::uint64_t pool_bytes = 0;
   std::size_t units = 0;  ///< Unsharded units at once, including the root.
   /// Gradients that are not in the flat gradients yet, in addition to the gradients of all shards; some of
-  /// the latter do not exist yet at that moment, unless they are on the host. Or a reduced gradient that is
-  /// being copied into the shard's dtype.
+  /// the latter do not exist yet at that moment, unless they are on the host. If it is larger, a reduced
+  /// gradient that is being copied into the shard's dtype counts instead.
   std::uint64_t arriving_bytes = 0;
-  /// Autocast's copies in addition to these. The more gradients exist, the fewer copies do.
+  /// Autocast's copies, in addition to the gradients. The more gradients exist, the fewer copies do.
   std::uint64_t cast_bytes = 0;
 };
 

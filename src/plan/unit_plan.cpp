@@ -41,7 +41,7 @@ std::string innermost(const std::string& fqn, const std::set<std::string>& units
 
 }  // namespace
 
-std::unordered_set<std::string> unit_modules(const ModelStructure& model, const core::FsdpConfig& config) {
+std::unordered_set<std::string> unit_modules(const ModelStructure& model, const config::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);
   const EmbeddingAndHeadUnits ends = embedding_and_head_units(model, config, wrapped);
   std::unordered_set<std::string> modules(wrapped.begin(), wrapped.end());
@@ -50,7 +50,7 @@ std::unordered_set<std::string> unit_modules(const ModelStructure& model, const 
   return modules;
 }
 
-std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config) {
+std::vector<UnitPlan> plan_units(const ModelStructure& model, const config::FsdpConfig& config) {
   const auto wrapped = wrapped_modules(model, config);
   const EmbeddingAndHeadUnits ends = embedding_and_head_units(model, config, wrapped);
   std::set<std::string> names(wrapped.begin(), wrapped.end());

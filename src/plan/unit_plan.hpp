@@ -11,7 +11,7 @@ namespace accel {
 
 /// A wrapped submodule and the parameters that it gathers and frees.
 struct UnitPlan {
-  std::string module;  ///< Path of the module; empty for the root.
+  std::string module;  ///< The path of the module; empty for the root.
   std::string class_name;
   std::vector<std::size_t> parameters;  ///< Indices into ModelStructure::parameters, in module order.
   /// The root and heads stay gathered from forward to backward, whatever the configuration says.
@@ -24,7 +24,7 @@ struct UnitPlan {
 /// The paths of all units of a model but the root: those of the wrap policy, and
 /// embedding_and_head_units.hpp's. Of a model whose parameters read across units are not known yet these are
 /// all that may read or be read past a boundary.
-std::unordered_set<std::string> unit_modules(const ModelStructure& model, const core::FsdpConfig& config);
+std::unordered_set<std::string> unit_modules(const ModelStructure& model, const config::FsdpConfig& config);
 
 /// The units of a model, unit_modules() and the root, bottom-up (post-order, siblings in registration order),
 /// the root last.
@@ -32,6 +32,6 @@ std::unordered_set<std::string> unit_modules(const ModelStructure& model, const 
 /// A parameter belongs to the innermost unit around it; one that is shared by two units, or read across
 /// units, belongs to the root. Throws what wrapped_modules does. The model has at least one parameter that
 /// requires grad, or it is an Error of kind kUsage.
-std::vector<UnitPlan> plan_units(const ModelStructure& model, const core::FsdpConfig& config);
+std::vector<UnitPlan> plan_units(const ModelStructure& model, const config::FsdpConfig& config);
 
 }  // namespace accel

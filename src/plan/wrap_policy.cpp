@@ -25,7 +25,7 @@ bool is_container(const ModuleInfo& module) {
   return module.class_name == "ModuleList" || module.class_name == "ModuleDict";
 }
 
-std::vector<std::string> by_class(const ModelStructure& model, const core::FsdpConfig& config) {
+std::vector<std::string> by_class(const ModelStructure& model, const config::FsdpConfig& config) {
   const std::vector<std::string>& classes = config.transformer_layer_cls_to_wrap;
   if (classes.empty()) {
     throw Error(ErrorKind::kUsage,
@@ -51,7 +51,7 @@ std::vector<std::string> by_class(const ModelStructure& model, const core::FsdpC
   return names;
 }
 
-// SIZE_BASED_WRAP. Modules are in pre-order: the modules inside a module follow it.
+// The policy SIZE_BASED_WRAP. Modules are in pre-order: the modules inside a module follow it.
 class SizePolicy {
  public:
   SizePolicy(const ModelStructure& model, std::int64_t least, bool without_ignored)
@@ -123,19 +123,19 @@ class SizePolicy {
 
   const ModelStructure& model_;
   std::int64_t least_;
-  std::vector<std::int64_t> sizes_;  // Of each module.
+  std::vector<std::int64_t> sizes_;  // One size for each module.
   std::vector<bool> picked_;
 };
 
 }  // namespace
 
-std::vector<std::string> wrapped_modules(const ModelStructure& model, const core::FsdpConfig& config) {
+std::vector<std::string> wrapped_modules(const ModelStructure& model, const config::FsdpConfig& config) {
   switch (config.auto_wrap_policy) {
-    case core::WrapPolicy::kNone:
+    case config::WrapPolicy::kNone:
       return {};
-    case core::WrapPolicy::kTransformer:
+    case config::WrapPolicy::kTransformer:
       return by_class(model, config);
-    case core::WrapPolicy::kSize:
+    case config::WrapPolicy::kSize:
       break;
   }
   if (config.min_num_params == 0) return {};

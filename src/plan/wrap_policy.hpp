@@ -24,6 +24,6 @@ namespace accel {
 ///
 /// Throws Error (kUsage) if no class is listed, or if a listed class does not occur; the latter names the
 /// model's classes.
-std::vector<std::string> wrapped_modules(const ModelStructure& model, const core::FsdpConfig& config);
+std::vector<std::string> wrapped_modules(const ModelStructure& model, const config::FsdpConfig& config);
 
 }  // namespace accel

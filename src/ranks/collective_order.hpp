@@ -32,7 +32,7 @@ class CollectiveOrder {
   /// Whether `count` numbers with this sum and this sum of squares are all equal. Exact for up to 16384
   /// ranks.
   [[nodiscard]] static bool are_equal(double sum, double square_sum, int count) {
-    return sum * sum == square_sum * count;  // By the Cauchy-Schwarz inequality.
+    return sum * sum == square_sum * count;  // The Cauchy-Schwarz inequality says so.
   }
 
  private:

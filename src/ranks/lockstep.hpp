@@ -58,7 +58,7 @@ struct SlotGeometry {
 /// thread calls close(). The first failure is recorded in the shared memory and wakes every rank. All later
 /// collectives fail with it.
 ///
-/// Used by one thread at a time, except for close().
+/// One thread at a time uses it, except for close().
 class Lockstep {
  public:
   /// Returns the bytes of shared memory that `size` ranks need.

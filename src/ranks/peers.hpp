@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.hpp"
+#include "base/files/fd.hpp"
 
 namespace accel {
 
@@ -14,7 +14,7 @@ namespace accel {
 struct ProcessIdentity {
   int pid = 0;
   std::uint64_t pid_namespace = 0;
-  std::string boot;  ///< Differs between machines, and between boots of one.
+  std::string boot;  ///< The id of the boot, which differs between machines and between boots of one.
 
   /// Returns the identity of this process.
   static ProcessIdentity self();

@@ -8,7 +8,7 @@ namespace accel {
 namespace {
 
 std::size_t pieces(std::size_t bytes, std::size_t piece) {
-  // At least one piece: it carries the header and synchronizes the ranks.
+  // There is at least one piece: it carries the header and synchronizes the ranks.
   return std::max<std::size_t>(1, (bytes + piece - 1) / piece);
 }
 
@@ -207,7 +207,7 @@ void SharedCollectives::scatter(std::span<const std::byte* const> ins, std::span
   const auto size = static_cast<std::size_t>(ranks_.size());
   const auto own = static_cast<std::size_t>(ranks_.rank());
   const bool is_root = ranks_.rank() == root;
-  // As in a reduce-scatter, a slot holds a piece of each rank's part. Only the root's slot is filled.
+  // A slot holds a piece of each rank's part, as in a reduce-scatter. Only the root's slot is filled.
   const std::size_t piece_bytes = ranks_.slot_bytes() / size / 64 * 64;
   const Range all = {0, out.size()};
   if (is_root && out.data() != ins[own]) copy_bytes(out.data(), ins[own], out.size());

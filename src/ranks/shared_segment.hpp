@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "base/fd.hpp"
+#include "base/files/fd.hpp"
 
 namespace accel {
 

@@ -10,7 +10,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/torch/file.hpp"
 #include "ckpt/torchscript/reads.hpp"
 #include "structure/quantized.hpp"
@@ -78,7 +78,7 @@ class CrossUnitFinder {
           declared == module->code->types.end() ? std::string_view() : std::string_view(declared->second);
       const bool last = i + 1 == path.size();
       if (attribute->kind == ScriptAttribute::Kind::kTensor) {
-        // As in graphs, an Optional[Tensor] does not count as a Tensor.
+        // Graphs do not count an Optional[Tensor] as a Tensor, and neither does this.
         if (last && through_unit && (type.empty() || type == "Tensor")) found_.insert(attribute->index);
         return;
       }
@@ -144,7 +144,7 @@ ArchiveModel ArchiveModel::open(const std::filesystem::path& path) {
 
 ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& units) const {
   ModelStructure result;
-  std::unordered_map<std::size_t, std::size_t> parameter_of;  // By tensor.
+  std::unordered_map<std::size_t, std::size_t> parameter_of;  // Maps a tensor to its parameter in `result`.
   ckpt::for_each_module(archive_, [&](const std::string& path, const ScriptModule& module) {
     refuse_quantized_attributes(archive_, path, module);
     result.modules.push_back({path, std::string(module.class_name())});

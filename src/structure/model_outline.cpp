@@ -86,8 +86,8 @@ void ModelOutline::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset > file_bytes_ || out.size() > file_bytes_ - offset) throw broken("is shorter than what is read");
   const std::uint64_t end = offset + out.size();
   std::fill(out.begin(), out.end(), std::byte{0});
-  std::uint64_t at = 0;     // Offset in the file.
-  std::uint64_t taken = 0;  // Offset in rest_.
+  std::uint64_t at = 0;     // The offset in the file.
+  std::uint64_t taken = 0;  // The offset in rest_.
   const auto copy_until = [&](std::uint64_t until) {
     const std::uint64_t from = std::max(at, offset);
     const std::uint64_t to = std::min(until, end);

@@ -9,10 +9,10 @@ namespace accel {
 
 /// A module of the model, by its path from the root; the root's own name is empty.
 struct ModuleInfo {
-  std::string name;  ///< "layers.3.attn".
+  std::string name;  ///< The path, such as "layers.3.attn".
   /// The last atom of the TorchScript type name, without the mangling in front of it.
   std::string class_name;
-  bool ignored = false;  ///< Among the configuration's ignored_modules (plan/ignored_modules.hpp).
+  bool ignored = false;  ///< It is among the configuration's ignored_modules (plan/ignored_modules.hpp).
 };
 
 /// Whether the module or parameter `name` is `module` or is inside it. Everything is inside the root.
@@ -31,18 +31,18 @@ inline std::string text_of_module(const std::string& name) { return name.empty()
 
 /// A parameter, with all the names under which it occurs.
 struct ParameterInfo {
-  std::vector<std::string> fqns;  ///< In module order; more than one if the parameter is tied.
+  std::vector<std::string> fqns;  ///< The names in module order; several if the parameter is tied.
   std::vector<std::int64_t> shape;
-  std::string dtype;  ///< "float32".
+  std::string dtype;  ///< The dtype, such as "float32".
   bool requires_grad = true;
-  bool cross_unit = false;  ///< Read across units (train/graph/cross_unit_reads.hpp).
-  /// Not sharded, as it is in one of the ignored modules: every rank has all of it.
+  bool cross_unit = false;  ///< Another unit reads it (train/graph/cross_unit_reads.hpp).
+  /// Every rank has all of the parameter, because it is in one of the ignored modules.
   bool replicated = false;
 };
 
 /// What planning needs to know about a model, without its tensors.
 struct ModelStructure {
-  std::vector<ModuleInfo> modules;  ///< Pre-order, siblings in registration order; the root comes first.
+  std::vector<ModuleInfo> modules;  ///< The modules in pre-order, siblings as registered, the root first.
   std::vector<ParameterInfo> parameters;
 };
 

@@ -1,4 +1,4 @@
-"""Files that were made to do harm, and what a command did with one."""
+"""Writes hostile files, and measures what a command does with them."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import sys
 import time
 import zipfile
 
-# Control characters of every kind, a line of a report, and no way to tell where the name ends.
+# A name with control characters of every kind. Its last line imitates a line of a report.
 EVIL = "w\x1b]0;owned\x07\x1b[31m\r\x00\x7f\x9b1m\u202e\nforged: ok"
 
 
@@ -23,7 +23,7 @@ def write_safetensors(path, names, metadata=None):
 
 
 def write_torch(path, pickled, records=()):
-    """A torch.save archive whose pickle is deflated."""
+    """Writes a torch.save archive whose pickle is deflated."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", pickled)
         archive.writestr("archive/version", "3\n")
@@ -32,7 +32,7 @@ def write_torch(path, pickled, records=()):
 
 
 def pickled_tensors(names):
-    """{name: a tensor of one float} for names in bytes, which need not be UTF-8."""
+    """Returns the pickle of {name: a tensor of one float}. The names are bytes and need not be UTF-8."""
     tensor = (b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000"
               b"X\x03\x00\x00\x00cpuK\x01tQK\x00K\x01\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR")
     items = b"".join(b"X" + struct.pack("<I", len(name)) + name + tensor for name in names)
@@ -40,7 +40,7 @@ def pickled_tensors(names):
 
 
 def unseemly(stream):
-    """Bytes of a command's output that a terminal would act on, or that are not text."""
+    """Returns the control characters in a command's output, and bytes that are not UTF-8."""
     found = [f"{byte:#04x}" for byte in stream if (byte < 0x20 and byte != 0x0A) or byte == 0x7F]
     try:
         text = stream.decode()
@@ -56,7 +56,8 @@ def seconds_to_end(process, signal_number):
     return time.monotonic() - begin
 
 
-# A process's peak counts what it was before exec, and these tests have torch in their memory: a small process starts the command.
+# ru_maxrss includes the memory that a process has before exec. These tests have torch loaded, so a small process starts
+# the command.
 MEASURE = """
 import os, subprocess, sys
 process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -66,7 +67,7 @@ print(os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
 
 
 def run_measured(command, **options):
-    """Exit code, stderr, and the peak of the process's memory in bytes."""
+    """Returns the exit code, stderr, and the process's peak memory in bytes."""
     result = subprocess.run([sys.executable, "-S", "-c", MEASURE, *map(str, command)], capture_output=True, text=True, check=True,
                             **options)
     code, peak = map(int, result.stdout.split())

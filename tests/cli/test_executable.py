@@ -1,4 +1,4 @@
-"""What the executable is: small to start, and without libtorch."""
+"""The executable starts fast and does not link libtorch."""
 
 import importlib.metadata
 import re
@@ -32,5 +32,6 @@ def test_starts_at_once(accel_path):
         subprocess.run([accel_path, "--version"], check=True, capture_output=True)
         return time.perf_counter() - begin
 
-    # The best of several, for other work may run beside the tests; a tenfold slack is still far from libtorch's start.
+    # The fastest of ten runs counts, because other work may run beside the tests. The limit has a tenfold slack, and
+    # loading libtorch takes far longer.
     assert min(seconds() for _ in range(10)) < 0.1

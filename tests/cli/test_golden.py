@@ -1,7 +1,7 @@
 """Golden tests: each file in golden/ holds a command, its exit code, stdout and stderr.
 
-ACCEL_ACCEPT=1 writes what the commands now do into the files; read the diff before committing it. A new case is a new
-file with only its first line, "$ accel ...". Commands run in a fresh copy of inputs/, without GPUs.
+ACCEL_ACCEPT=1 writes the commands' current results into the files; read the diff before committing it. A new case is a
+new file with only its first line, "$ accel ...". Commands run in a fresh copy of inputs/, without GPUs.
 """
 
 import os
@@ -17,7 +17,7 @@ CASES = sorted((HERE / "golden").glob("*.golden"))
 
 
 def normal(text, directory):
-    """What differs from run to run, by name."""
+    """Replaces the values that differ from run to run by names."""
     text = text.replace(str(directory), "$DIR")
     text = re.sub(r"host: \S+, pid \d+", "host: HOST, pid PID", text)
     text = re.sub(r"^commit ([0-9a-f]{12}(-dirty)?|unknown)$", "commit COMMIT", text, flags=re.MULTILINE)
@@ -25,7 +25,7 @@ def normal(text, directory):
 
 
 def block(name, text):
-    """A stream as it stands in a golden file; a missing last newline is said."""
+    """Returns a stream as a golden file holds it, with a note if the last newline is missing."""
     if text and not text.endswith("\n"):
         text += "\n(no newline at the end)\n"
     return f"--- {name}\n{text}"

@@ -1,4 +1,4 @@
-"""Files that wait, never end, ask for all of the memory, or write to the terminal: each command ends soon and says what is wrong."""
+"""Each command ends soon and reports a file that blocks, never ends, needs all memory, or holds control characters."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import time
 import pytest
 from hostile import EVIL, SIGNALS, pickled_tensors, run_measured, seconds_to_end, unseemly, write_safetensors, write_torch
 
-# Each with the file that is not one; what else it needs is in `good`.
+# The commands that read a file. {bad} is the file under test, and {good} is a valid file.
 READERS = {
     "inspect": ["inspect", "{bad}"],
     "verify": ["verify", "{bad}"],
@@ -23,7 +23,7 @@ READERS = {
     "repair": ["repair", "{bad}", "--force"],
 }
 
-# A path in a checkpoint, and what is at the path that the command is given.
+# Maps a path in a checkpoint to the path that the command is given.
 PLACES = {
     "model.safetensors": "model.safetensors",
     "model.pt": "model.pt",
@@ -49,7 +49,7 @@ def make_zero(path):
 def make_socket(path):
     listener = socket.socket(socket.AF_UNIX)
     here = os.getcwd()
-    os.chdir(path.parent)  # The path of a socket is short.
+    os.chdir(path.parent)  # The length of a socket's path is limited.
     try:
         listener.bind(path.name)
     finally:
@@ -85,7 +85,7 @@ def test_what_is_not_a_regular_file_is_named(accel, tmp_path, good, command, mak
         assert result.returncode != 0, f"{place}: {said}"
         if given.startswith("model.") and command != "repair":
             assert what in said, f"{place}: {said}"
-        # Some do not read the file at all, and say why not.
+        # Some commands reject the path before they read the file.
         others = ("is no directory", "is not a directory", "has no data files", "needs a TorchScript file", "holds no checkpoint")
         assert "not a regular file" in said or any(other in said for other in others), f"{place}: {said}"
         if command in ("merge", "diff", "save") and not place.endswith("manifest.json"):
@@ -182,9 +182,9 @@ def test_the_limit_can_be_set(accel, tmp_path):
 def evil_files(directory):
     write_safetensors(directory / "a.safetensors", [EVIL, "v"], {"k" + EVIL: EVIL})
     write_safetensors(directory / "b.safetensors", [EVIL + "2", "v"])
+    # A file name cannot hold a NUL byte, and zipfile cuts a record's name at one.
     name = EVIL.replace("\x00", "")
     write_torch(directory / "c.pt", pickled_tensors([EVIL.encode() + b"\xff\x9b1m", b"v"]), [("data/0", bytes(4)), (name, b"x")])
-    # The zip module writes no such record by itself.
     shutil.copy(directory / "a.safetensors", directory / (name + ".safetensors"))
     with open(os.fsencode(directory / "bytes") + b"\xff\x9b.safetensors", "wb") as file:
         file.write((directory / "a.safetensors").read_bytes())
@@ -227,7 +227,7 @@ COMMANDS = [
 def test_no_name_reaches_the_terminal_or_forges_a_line(accel_path, tmp_path, command, json_output):
     evil_files(tmp_path)
     places = {"file": EVIL.replace("\x00", "") + ".safetensors", "bytes": os.fsdecode(b"bytes\xff\x9b.safetensors")}
-    # What is not UTF-8 goes to the command byte for byte.
+    # os.fsencode passes bytes that are not UTF-8 to the command unchanged.
     arguments = [os.fsencode(word.format(**places)) for word in command]
     result = subprocess.run([accel_path, *arguments, *(["--json"] if json_output else [])], cwd=tmp_path, capture_output=True,
                             stdin=subprocess.DEVNULL, timeout=60, env={**os.environ, "NO_COLOR": "1"})
@@ -246,7 +246,7 @@ def test_json_has_names_as_they_are(accel, tmp_path):
     document = json.loads(accel("inspect", "a.safetensors", "--json").stdout)
     assert {tensor["name"] for tensor in document["checkpoints"][0]["tensors"]} == {EVIL, "v"}
     document = json.loads(accel("inspect", "c.pt", "--json").stdout)
-    escaped = EVIL + "\\xff\\x9b1m"  # The two bytes that are not UTF-8.
+    escaped = EVIL + "\\xff\\x9b1m"  # JSON shows the two bytes that are not UTF-8 as escapes.
     assert {tensor["name"] for tensor in document["checkpoints"][0]["tensors"]} == {escaped, "v"}
 
 
@@ -273,7 +273,7 @@ def test_a_directory_that_may_not_be_read_is_named_in_our_words(accel_path, tmp_
     closed.mkdir()
     (closed / "file").touch()
     closed.chmod(0)
-    # The path is relative, as the directories above are the tests' own.
+    # The commands get relative paths, because other users cannot enter the directories above.
     prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     tmp_path.chmod(0o755)
     try:

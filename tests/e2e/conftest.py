@@ -1,4 +1,4 @@
-"""What the tests of commands that write work on."""
+"""The input files for the tests of commands that write."""
 
 import subprocess
 
@@ -7,8 +7,8 @@ import pytest
 
 @pytest.fixture(scope="session")
 def fault_template(accel_path, tmp_path_factory):
-    """`src`: a sharded checkpoint of two files, as torch writes it. `model.pt`: a TorchScript model it fits. `lost`: the
-    checkpoint as accel writes it, without .metadata."""
+    """Returns a directory with the inputs. `src` is a sharded checkpoint of two files, written by torch. `model.pt` is
+    a TorchScript model with the same parameters. `lost` is `src` as accel saves it, without .metadata."""
     import torch
     import torch.distributed.checkpoint as dcp
 

@@ -1,4 +1,4 @@
-"""Commands that write, each in a directory of its own, to be run with faults (src/base/fault.hpp)."""
+"""Commands that write files, and a runner that injects faults into them (src/base/files/fault.hpp)."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ LEFTOVER = re.compile(r"^(\..*\.tmp|.*\.incomplete|.*\.deleting)-[0-9a-f]{8}-\d+
 
 
 def tree(directory: pathlib.Path) -> dict[str, bytes]:
-    """Path to content of all that lies below `directory`; a directory's path ends with a slash."""
+    """Maps each path below `directory` to its content. A directory's path ends with a slash."""
     found = {}
     for parent, names, files in os.walk(directory):
         base = pathlib.Path(parent)
@@ -21,7 +21,7 @@ def tree(directory: pathlib.Path) -> dict[str, bytes]:
 
 
 def visible(found: dict[str, bytes]) -> dict[str, bytes]:
-    """Without what a dead process left under names of its own."""
+    """Returns `found` without the leftovers of a killed process."""
     return {path: data for path, data in found.items() if not any(map(LEFTOVER.match, path.strip("/").split("/")))}
 
 
@@ -34,26 +34,26 @@ def beside(found: dict[str, bytes], name: str) -> dict[str, bytes]:
 
 
 class Case:
-    """A command that reads `source` and makes or changes `target`, both names in a directory of its own."""
+    """A command that reads `source` and creates or changes `target`. Both are names in the directory of the run."""
 
     def __init__(self, *arguments, source="src", target="out", old=None, seal=None, again=(), removes_source=False):
         self.arguments = arguments
         self.source = source
         self.target = target
-        self.old = old or {}  # What is in the target before.
-        self.seal = seal  # Without it the output counts as absent.
-        self.again = again  # More arguments for a run after one that was complete.
+        self.old = old or {}  # The target's files before the run.
+        self.seal = seal  # Without this file the output counts as absent.
+        self.again = again  # Extra arguments for a second run after a complete one.
         self.removes_source = removes_source
 
 
 INDEX = "model.safetensors.index.json"
 OTHERS = {"README.md": b"mine", "notes/readme": b"text"}
-# An earlier output of three shards, of which one is stale after a merge into fewer.
+# An earlier output of three shards. A merge into fewer shards makes one of them stale.
 EARLIER = {f"model-0000{i}-of-00009.safetensors": b"earlier" for i in (1, 2, 9)} | {
     INDEX: b"earlier"
 }
 SHARDS = ("--max-shard-size", "2000B")
-ONE = ("--threads", "1")  # So that the calls come in the same order each time.
+ONE = ("--threads", "1")  # One thread makes the system calls in the same order in each run.
 MERGE = ("merge-weights", *ONE, "src", "out")
 
 CASES = {
@@ -84,7 +84,7 @@ CASES = {
 
 
 def scratch():
-    """In memory, where that is possible: thousands of syncs."""
+    """Returns a directory in memory if there is one, because the runs sync thousands of times."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -111,7 +111,7 @@ class Runner:
         return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60)
 
     def reference(self):
-        """The state before, the state after an undisturbed run, and the calls it made."""
+        """Returns the tree before and after a run without faults, and the calls of that run."""
         with tempfile.TemporaryDirectory(dir=scratch()) as name:
             directory = pathlib.Path(name)
             self.prepare(directory)

@@ -1,4 +1,4 @@
-"""What the launcher's tests share: running it in the background, and looking for processes left behind."""
+"""Helpers of the launcher's tests: they run it in the background and find processes that it leaves behind."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import pytest
 
 
 class Run:
-    """`accel launch ...` in the background; every process it starts carries a mark in its environment."""
+    """`accel launch ...` in the background. A variable in the environment identifies the processes that it starts."""
 
     def __init__(self, accel_path, tmp_path, *args, env=None, **popen):
         self.mark = f"ACCEL_TEST_MARK={uuid.uuid4()}"
@@ -28,12 +28,12 @@ class Run:
         self.pid = self.process.pid
 
     def finish(self, timeout=30):
-        """(exit code, stdout, stderr)"""
+        """Waits for the launcher to end. Returns (exit code, stdout, stderr)."""
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err
 
     def survivors(self):
-        """Command lines of living processes that this run started, the launcher included."""
+        """Returns the command lines of living processes of this run, including the launcher."""
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -66,7 +66,7 @@ def wait_for(condition, timeout=10, what=lambda: "condition"):
 
 @pytest.fixture
 def start(accel_path, tmp_path):
-    """start(ARGS...) starts the launcher in the background; whatever happens, it is ended after the test."""
+    """start(ARGS...) starts the launcher in the background. The fixture kills it after the test."""
     runs = []
 
     def begin(*args, **options):

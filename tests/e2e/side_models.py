@@ -1,4 +1,4 @@
-"""Models whose units do more than return a result: each in two units of class Block, between an embedding and a head."""
+"""Models whose units do more than return a result. Each has an embedding, two units derived from Block, and a head."""
 
 from typing import Dict, List, Tuple
 
@@ -10,7 +10,7 @@ WIDTH = 16
 
 
 class Model(nn.Module):
-    """Adds up to the loss what units give back beside their result."""
+    """The base of the models. Subclasses add the side results of their units to the loss."""
 
     def __init__(self, block):
         super().__init__()
@@ -55,7 +55,7 @@ class Returned(Model):
 
 
 class KeepsIt(Block):
-    """As many a mixture of experts: its balance is an attribute."""
+    """Stores its balance loss in an attribute, as many mixture-of-experts layers do."""
 
     def __init__(self):
         super().__init__()
@@ -253,7 +253,7 @@ class IsHooked(Block):
 
 
 class ChoosesByData(Plain):
-    """In evaluation each rank's batch says which unit runs first."""
+    """In evaluation, each rank's batch decides which unit runs first."""
 
     def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
         x = self.tokens(input_ids)
@@ -282,7 +282,7 @@ class KeepsItsInput(Block):
 
 
 class ReadsAnAttribute(Block):
-    """As a decoder that is given the encoder's output beforehand."""
+    """Reads an attribute that the model sets, as a decoder reads the encoder's output."""
 
     def __init__(self):
         super().__init__()

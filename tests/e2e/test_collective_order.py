@@ -1,4 +1,4 @@
-"""Ranks that do not run the same units in a step: an error, where units of one size would be mixed."""
+"""Ranks that run different units in a step get an error. Otherwise units of equal size would be mixed up."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ class Expert(torch.nn.Module):
 
 
 class Net(torch.nn.Module):
-    """Each rank draws for itself which of two units runs first, or alone."""
+    """Each rank draws at random which of two units runs first, or which one runs alone."""
 
     def __init__(self, both: bool):
         super().__init__()

@@ -1,5 +1,5 @@
-"""Every command that writes, killed or failed at every system call that changes files (src/base/fault.hpp): the source
-stays as it was, the target is absent, old or complete, and the next run of the command succeeds and tidies up."""
+"""Each command that writes is killed, or fails, at every system call that changes files (src/base/files/fault.hpp). The
+source stays unchanged, the target is absent, old or complete, and the next run succeeds and removes leftovers."""
 
 import concurrent.futures
 import pathlib
@@ -10,16 +10,16 @@ import tempfile
 import pytest
 from faults import CASES, Runner, below, beside, scratch, tree, visible
 
-# SIGKILL instead of the call, after it, amid its bytes; the call fails; the disk is full from there on.
+# The modes: SIGKILL instead of a call, after it, or amid its bytes; the call fails; the disk is full from that call on.
 MODES = ("kill@{}", "killafter@{}", "torn@{}", "fail@{}:ENOSPC", "fail@{}:EIO", "full@{}")
 TRANSFERS = ("write", "copy")
 
-rows = []  # Of the table: command, calls, runs of each mode.
+rows = []  # The rows of the table: command, calls, runs of each mode.
 
 
 class CrashRunner(Runner):
     def check(self, mode, number, call, before, after):
-        """One run with one fault; returns what is wrong with it, or nothing."""
+        """Runs the command with one fault. Returns what is wrong afterwards, or None."""
         case = self.case
         with tempfile.TemporaryDirectory(dir=scratch()) as name:
             directory = pathlib.Path(name)
@@ -32,14 +32,14 @@ class CrashRunner(Runner):
             old = below(now, case.target) == below(before, case.target)
 
             def unsealed():
-                # The files of an output without its seal, beside all that was there before.
+                # The target holds all its earlier files and maybe files of the output, but not the seal.
                 mine = below(now, case.target)
                 kept = all(mine.get(path) == data for path, data in below(before, case.target).items())
                 return case.seal is not None and f"{case.target}/{case.seal}" not in mine and kept
 
             if not source_kept and not (case.removes_source and complete):
                 return "the source or something else is harmed"
-            # Directories above the target may be there already; they hold nothing.
+            # A target with only empty directories counts as absent.
             absent = not any(not path.endswith("/") for path in below(now, case.target)) and not case.old
             if mode.startswith("fail") or mode.startswith("full"):
                 problem = self.check_failure(result, raw, before, after, call)
@@ -65,7 +65,7 @@ class CrashRunner(Runner):
 
     def check_failure(self, result, raw, before, after, call):
         if result.returncode == 0:
-            # The output is complete; only tidying up went wrong, which is said.
+            # Exit code 0 requires a complete output, and a warning if the cleanup failed.
             if visible(raw) != after:
                 return "exit code 0 without the output"
             if raw != after and "warning: " not in result.stderr:
@@ -93,7 +93,7 @@ def test_every_point_in_every_mode(accel_path, fault_template, name):
         for mode in MODES
         for number, call in enumerate(calls, 1)
         if not mode.startswith("torn") or call in TRANSFERS
-        # Commands that write many small pieces: an eighth of those writes is enough for these two modes.
+        # If a command makes many small writes, these two modes try only every eighth of them.
         if call not in TRANSFERS or mode not in ("fail@{}:EIO", "full@{}") or number % 8 == 0 or len(calls) < 40
     ]
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
@@ -105,7 +105,7 @@ def test_every_point_in_every_mode(accel_path, fault_template, name):
 
 @pytest.fixture(scope="module", autouse=True)
 def table():
-    """Prints what was tried (pytest -s)."""
+    """Prints the number of runs of each command and mode (pytest -s)."""
     yield
     modes = [mode.split("@")[0] + mode.partition(":")[1] + mode.partition(":")[2] for mode in MODES]
     print("\n" + " | ".join([f"{'command':34}", "calls", *modes, "all"]))

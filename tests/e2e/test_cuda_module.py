@@ -1,4 +1,4 @@
-"""The worker's CUDA half on a machine without a GPU: it is there, it loads, and CPU ranks do without it."""
+"""The worker's CUDA module loads on a machine without a GPU, and CPU ranks do not need it."""
 
 import json
 import os
@@ -19,14 +19,14 @@ def module(accel_path):
 
 
 def test_it_loads_and_has_the_nccl_backend(module):
-    # In a process of its own: it brings all of CUDA's libraries.
+    # A separate process loads the module, because the module loads all CUDA libraries.
     code = f"import ctypes; print(ctypes.CDLL({str(module)!r}).accel_make_nccl)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
 def test_it_was_compiled_with_the_nccl_of_libtorch_and_finds_one_that_fits(module):
-    """Headers, libtorch and the library, major and minor version each: the comparison itself is NcclVersionTest's."""
+    """Compares the NCCL versions of the headers, libtorch and the library. NcclVersionTest tests accel's check."""
     code = f"""import ctypes
 versions = (ctypes.c_int * 9)()
 ctypes.CDLL({str(module)!r}).accel_nccl_versions(versions)

@@ -1,4 +1,4 @@
-"""Files of training data: what is not tokens is not trained as if it were."""
+"""Training rejects data files that do not hold valid tokens."""
 
 import struct
 
@@ -59,7 +59,7 @@ def test_an_array_of_another_kind_is_refused(accel, tmp_path, array):
 
 
 def test_a_token_beyond_the_vocabulary_is_named(accel, tmp_path):
-    """By the file, before anything is computed with it: the model has 256 tokens."""
+    """The error names the file and comes before any computation. The model has 256 tokens."""
     tokens = TOKENS.copy()
     tokens[77] = 300
     said = run(accel, tmp_path, "data.npy", saved_npy(tmp_path, tokens), code=6)
@@ -80,7 +80,7 @@ def test_a_token_beyond_the_vocabulary_is_named_in_held_out_data(accel, tmp_path
 @pytest.mark.parametrize("mesh", [{}, {"parallelism_config.dp_replicate_size": 2, "parallelism_config.dp_shard_size": 2}],
                          ids=["", "replicas"])
 def test_the_rank_with_the_wrong_token_is_the_one_that_is_blamed(accel, tmp_path, mesh):
-    """Its error is written before its groups end, which the other ranks notice. Rank 2 has the third batch of four windows."""
+    """Rank 2 reads the third batch of four windows. It writes its error before its groups end and other ranks fail."""
     tokens = TOKENS.copy()
     tokens[2 * 4 * 32 + 5] = 999
     numpy.save(tmp_path / "data.npy", tokens)

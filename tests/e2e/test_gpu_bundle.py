@@ -1,4 +1,4 @@
-"""What tools/gpu-bundle makes runs by itself, with the libraries that it carries and those of torch."""
+"""The bundle that tools/gpu-bundle makes needs only its own libraries and those of torch."""
 
 import os
 import pathlib

@@ -1,14 +1,14 @@
-"""The README and the guide: their examples run, and their links lead somewhere.
+"""The examples of the README and the guide run, and their links resolve.
 
-The first line of a fenced block says what becomes of it:
+The first line of a fenced block says how the test uses the block:
 
-    ```sh test             runs in the page's folder with `bash -e -u -o pipefail`, and has to exit with 0
+    ```sh test             runs in the page's folder with `bash -e -u -o pipefail`, and must exit with 0
     ```text output         follows such a block: each of its lines occurs in the output of that block, in this
                            order; `...` stands for any text
     ```yaml file=NAME      is written to NAME
 
-The examples of the README begin in an empty folder beside `examples` and `configs`. Each page of the guide goes on
-from a copy of what the README's leave behind.
+The README's examples start in a folder that holds only links to `examples` and `configs`. Each page of the guide starts
+in a copy of the folder that they leave behind.
 """
 
 import os
@@ -33,7 +33,7 @@ LINK = re.compile(r"\[[^\[\]]*\]\(([^()\s]+)\)")
 class Block(typing.NamedTuple):
     line: int
     language: str
-    role: str  # What follows the language, or nothing.
+    role: str  # The text after the language, or an empty string.
     text: str
 
 
@@ -46,7 +46,7 @@ def blocks_of(markdown):
 
 
 def first_missing(expected, output):
-    """The first line of `expected` that does not follow in `output` on the lines before it; None if all do."""
+    """Returns the first line of `expected` that `output` lacks after the lines before it, or None."""
     lines = iter(output.splitlines())
     for wanted in expected.splitlines():
         pattern = re.compile(".*".join(re.escape(part) for part in wanted.rstrip().split("...")))
@@ -56,7 +56,7 @@ def first_missing(expected, output):
 
 
 def run_page(page, folder, accel_path):
-    """Runs the examples of `page` in `folder`; how many there were."""
+    """Runs the examples of `page` in `folder`. Returns their number."""
     environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1",
                    "PATH": os.pathsep.join([str(accel_path.parent), os.path.dirname(sys.executable), os.environ["PATH"]])}
     count, output = 0, None
@@ -83,7 +83,7 @@ def run_page(page, folder, accel_path):
 
 @pytest.fixture(scope="session")
 def after_readme(made_once, accel_path):
-    """The folder in which the README's examples have run."""
+    """Returns the folder in which the README's examples have run."""
 
     def run(folder):
         for name in ("examples", "configs"):
@@ -104,7 +104,7 @@ def test_the_readme_is_short():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_examples_of_a_page_run(page, after_readme, accel_path, tmp_path):
     folder = tmp_path / "page"
-    # Only what the README says that the guide goes on from.
+    # The copy has only the files that the README promises to the guide.
     shutil.copytree(after_readme, folder, symlinks=True, ignore=shutil.ignore_patterns("merged", "trained.pt", ".complete"))
     assert run_page(page, folder, accel_path) > 0, f"{page} has no example that a test runs"
 
@@ -129,7 +129,7 @@ def test_lines_of_an_output_are_looked_for_in_order(expected, output, missing):
 
 
 def anchors_of(markdown):
-    """The names that GitHub gives the headings of a page."""
+    """Returns the anchors that GitHub gives the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", markdown), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

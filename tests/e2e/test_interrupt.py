@@ -1,5 +1,5 @@
-"""Every command that writes, interrupted by a signal at every system call that changes files: it ends with the exit code of
-that signal and leaves what was there before, or it was complete already."""
+"""Each command that writes gets a signal at every system call that changes files. It exits with the code of that signal
+and leaves the earlier state, or its output is already complete."""
 
 import concurrent.futures
 import os
@@ -16,7 +16,7 @@ SIGNALS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminate
 
 class InterruptRunner(Runner):
     def check(self, number, signal_number, before, after):
-        """One run that gets the signal just before that call; returns what is wrong with it, or nothing."""
+        """Sends the signal just before call `number`. Returns what is wrong afterwards, or None."""
         code, message = SIGNALS[signal_number]
         with tempfile.TemporaryDirectory(dir=scratch()) as name:
             directory = pathlib.Path(name)

@@ -1,4 +1,4 @@
-"""The launcher with programs of its own: failures, exit codes, output, ports."""
+"""The launcher with scripts as its programs: failures, exit codes, output, ports."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def test_scratch_files_are_removed(launch, tmp_path):
 
 
 def test_ten_megabytes_from_each_of_four_ranks(accel, tmp_path):
-    """Not a byte is lost or torn, on the screen or in the logs, also when the last rank crashes at once."""
+    """The output and the logs lose or break no line, even if the last rank crashes right after its output."""
     lines, width = 100_000, 104
     (tmp_path / "chatter.py").write_text(
         "import os, signal, sys\n"

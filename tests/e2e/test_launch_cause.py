@@ -1,4 +1,4 @@
-"""The report names the rank that failed first, also when the launcher comes to look only after several have ended."""
+"""The report names the rank that failed first, even if several ranks end before the launcher checks."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ case $RANK in
 esac
 """
 
-# The steps of each rank, and the order in which they are allowed to take them.
+# The shell commands of each rank. A rank waits for the file go.RANK, which the test creates.
 CRASH = """
 0) wait_for go.0; tell; exit 1 ;;
 1) wait_for go.1; kill -SEGV $$ ;;
@@ -36,7 +36,7 @@ def state_of(pid):
 
 
 def test_who_had_said_what_is_wrong_is_the_cause_though_it_was_still_ending(start):  # noqa: F811
-    """Ranks that it has let down may end before it does."""
+    """The first rank that reports an error is the cause, even if a rank that fails because of it ends earlier."""
     script = """say() { echo "{\\"message\\": {\\"message\\": \\"$1\\"}}" >"$TORCHELASTIC_ERROR_FILE"; }
     if [ $RANK = 1 ]; then say "the cause"; exec sleep 60; else sleep 0.5; say "a peer is gone"; exit 1; fi"""
     code, _, err = start("--cpu", "--num_processes", 2, "--main_process_port", 0, "--", "bash", "-c", script).finish()
@@ -56,7 +56,7 @@ def test_the_first_is_the_cause_when_all_are_seen_at_once(start, tmp_path, steps
     for rank in order:
         (tmp_path / f"go.{rank}").touch()
         wait_for(lambda rank=rank: state_of(pids[rank]) == "Z" or (tmp_path / f"done.{rank}").exists())
-        time.sleep(0.05)  # So that the times of the error files differ, whose clock is coarse.
+        time.sleep(0.05)  # The clock of file times is coarse. The error files need different times.
     os.kill(run.pid, signal.SIGCONT)
     code, _, err = run.finish()
     assert code == 6 and said in err, err

@@ -1,4 +1,4 @@
-"""The environment of the workers, compared with what torchrun and accelerate launch give theirs."""
+"""The launcher gives its workers the environment that torchrun and accelerate launch give theirs."""
 
 import json
 import os
@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-# Each is as its launcher likes it: ours names the run, keeps its error files elsewhere, and lets rank 0 host the store.
+# The values of these differ by launcher. accel names the run, keeps error files elsewhere, and rank 0 hosts the store.
 DIFFERENT = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE", "OMP_NUM_THREADS"}
-# What our launcher adds for Python's sake.
+# Only accel sets this variable, for Python programs.
 OURS = {"PYTHONUNBUFFERED"}
-# What only Python launchers leave behind.
+# Only the Python launchers set these variables.
 THEIRS = {"ACCELERATE_LAUNCH_PARAMS", "TORCHELASTIC_SIGNALS_TO_HANDLE", "LC_CTYPE"}
 
 DUMP = """
@@ -23,7 +23,7 @@ with open(f"{sys.argv[1]}.{os.environ['RANK']}", "w") as out: json.dump(dict(os.
 
 @pytest.fixture
 def environment():
-    """A bare environment: what the machine sets, and nothing of the launchers' own."""
+    """A minimal environment of the machine, without a variable of any launcher."""
     return {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
 
 
@@ -32,7 +32,7 @@ def dump(tmp_path):
     (tmp_path / "dump.py").write_text(DUMP)
 
     def added(command, name, environment, ranks=2):
-        """The variables that a launcher adds or changes, by rank."""
+        """Returns the variables that a launcher adds or changes, by rank."""
         subprocess.run(list(map(str, command)), cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
         documents = [json.loads((tmp_path / f"{name}.{rank}").read_text()) for rank in range(ranks)]
         return [{k: v for k, v in d.items() if environment.get(k) != v} for d in documents]

@@ -1,4 +1,4 @@
-"""What the launcher inherits does not change what it does: signal dispositions, signal masks, closed descriptors."""
+"""Inherited signal dispositions, signal masks and closed descriptors do not change what the launcher does."""
 
 import itertools
 import os
@@ -59,7 +59,7 @@ def test_a_killed_rank_of_a_training_ends_the_others(accel_path, tmp_path, prefi
 
 
 def test_workers_get_default_dispositions_and_no_mask(accel_path, tmp_path):
-    """Whatever the launcher got; what nohup ignores stays ignored."""
+    """The launcher's inherited mask and dispositions do not reach the workers, except the SIGHUP that nohup ignores."""
     script = "grep -E '^Sig(Blk|Ign)' /proc/self/status"
     for prefix, ignored in ((("env", "--ignore-signal=CHLD,PIPE,TERM,USR1,XFSZ", "--block-signal=TERM,CHLD,WINCH"), ""),
                             (("nohup",), "HUP")):
@@ -72,7 +72,7 @@ def test_workers_get_default_dispositions_and_no_mask(accel_path, tmp_path):
 
 
 def test_nohup_is_obeyed(accel_path, tmp_path):
-    """A hangup that is ignored does not end the run; SIGTERM does."""
+    """An ignored SIGHUP does not end the run; SIGTERM does."""
     command = ["nohup", accel_path, "launch", "--cpu", "--main_process_port", "0", "--", "bash", "-c",
                "touch started; exec sleep 60"]
     run = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -120,7 +120,7 @@ def test_closed_descriptors_of_a_training(accel_path, tmp_path, closed):
 
 @pytest.mark.parametrize("closed", CLOSED, ids=lambda closed: "".join(map(str, closed)) or "none")
 def test_closed_descriptors_of_other_commands(accel_path, fault_template, tmp_path, closed):
-    """A result that cannot be written is said, and fails; nothing goes into a file that happens to have the number."""
+    """A command that cannot write its result fails with an error. It writes into no file that reuses the descriptor."""
     (tmp_path / "src").symlink_to(fault_template / "src")
     result = run_closed(closed, [accel_path, "inspect", "src"], tmp_path)
     assert result.returncode == (1 if 1 in closed else 0), result.stderr

@@ -1,4 +1,4 @@
-"""The launcher's output goes nowhere: a disk is full, nobody reads, a file may not grow. The run does not care."""
+"""A run does not depend on the launcher's output: the disk may be full, nobody reads, or a file may not grow."""
 
 import os
 import pty
@@ -12,7 +12,7 @@ from launching import wait_for
 
 
 def output_of_kind(kind, tmp_path):
-    """A descriptor, and others to keep open: where the output goes."""
+    """Returns a descriptor for the output, and others that must stay open."""
     if kind == "full disk":
         return os.open("/dev/full", os.O_WRONLY), []
     if kind == "tty":
@@ -84,7 +84,7 @@ def limited(accel_path, kibibytes, *args):
 
 
 def test_a_log_that_cannot_grow_is_said_once_and_the_run_goes_on(accel_path, tmp_path):
-    """`ulimit -f` kills by SIGXFSZ whoever does not ignore it."""
+    """At the limit of `ulimit -f`, SIGXFSZ kills a process that does not ignore it."""
     script = "seq 100000; echo done >&2"
     command = limited(accel_path, 64, "--cpu", "--main_process_port", 0, "--log_dir", "logs", "--", "bash", "-c", script)
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ def test_a_configuration_that_cannot_be_written_is_an_error(accel_path, tmp_path
 
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory):
-    """A file system of one megabyte, or a skip where none can be mounted."""
+    """Mounts a file system of one megabyte, or skips the test if it cannot."""
     directory = tmp_path_factory.mktemp("disk")
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", directory], capture_output=True, text=True)
     if mounted.returncode != 0:

@@ -1,4 +1,4 @@
-"""Python programs under the launcher: torch.distributed meets over its environment."""
+"""Python programs under the launcher: torch.distributed and Accelerate initialize from its environment."""
 
 import sys
 

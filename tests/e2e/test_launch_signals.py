@@ -1,4 +1,4 @@
-"""No process is left behind, ever: however the launcher ends, and whatever the workers do against it."""
+"""The launcher leaves no process behind, however it ends and whichever signals the workers ignore."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import pytest
 from launching import start, wait_for  # noqa: F401  (a fixture)
 
 SLEEP = "touch started.$RANK; exec sleep 60"
-# A worker, a child in its process group, and one that has left group and session.
+# A worker, a child in its process group, and two children in sessions of their own, one of which ignores signals.
 FAMILY = "sleep 61 & setsid sleep 62 & (setsid bash -c 'trap \"\" TERM INT HUP; while :; do sleep 1; done' &) ; touch started.$RANK; wait"
 DEAF = "trap '' TERM INT; touch started.$RANK; while :; do sleep 1; done"
 
@@ -19,7 +19,7 @@ SCRIPTS = {"plain": SLEEP, "family": FAMILY, "deaf": DEAF}
 
 @pytest.fixture
 def running(start, tmp_path):  # noqa: F811
-    """running(SCRIPT) starts it on two ranks and returns once both are at work."""
+    """running(SCRIPT) starts the script on two ranks and returns once both run."""
 
     def begin(script, *flags, **options):
         run = start("--cpu", "--num_processes", 2, *flags, "--", "bash", "-c", script, **options)
@@ -68,12 +68,12 @@ def test_a_stopped_guardian_keeps_nobody(running):
 
 
 def test_timeout_asks_once(tmp_path, accel_path):
-    """GNU timeout sends its signal to the launcher, and at once again to the group that it is in."""
+    """GNU timeout signals the launcher and then its process group. The launcher treats the two signals as one."""
     polite = "trap 'sleep 0.5; echo saved; exit 0' TERM; touch started.$RANK; while :; do sleep 0.1; done"
     command = ["timeout", "60", accel_path, "launch", "--cpu", "--num_processes", "2", "--", "bash", "-c", polite]
     run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: all((tmp_path / f"started.{rank}").exists() for rank in (0, 1)))
-    run.terminate()  # As if the time were over.
+    run.terminate()  # GNU timeout now acts as if the time were over.
     out, err = run.communicate(timeout=30)
     assert "saved" in out and "passed on to the workers" in err and "killing the workers" not in err, err
 
@@ -92,7 +92,7 @@ def test_the_second_signal_kills_at_once(running):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_success_and_failure_leave_nobody(start, tmp_path, script):  # noqa: F811
-    """Rank 1 goes, with success or without, while the others of its family would stay."""
+    """The workers exit with success or failure while their children still run."""
     for code, expected in ((0, 0), (5, 6)):
         begin = SCRIPTS[script].replace("wait", "true").replace("exec sleep 60", "true").replace(
             "while :; do sleep 1; done", "true")
@@ -103,14 +103,14 @@ def test_success_and_failure_leave_nobody(start, tmp_path, script):  # noqa: F81
 
 
 def test_children_from_before_are_left_alone(accel_path, tmp_path):
-    """`job & exec accel launch ...` makes the job a child of the launcher, which is none of its business."""
+    """`job & exec accel launch ...` makes the job a child of the launcher. The launcher does not end it."""
     script = f"(sleep 0.5; touch job.done) & exec '{accel_path}' launch --cpu -- true"
     assert subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=30).returncode == 0
     wait_for((tmp_path / "job.done").exists)
 
 
 def test_workers_may_end_in_order(running):
-    """A worker that saves when it is asked to stop is given the time, and its exit code 7 is the run's."""
+    """A worker that saves on SIGTERM gets the time to do so, and its exit code 7 becomes that of the run."""
     run = running("trap 'sleep 0.5; echo saved; exit 7' TERM; touch started.$RANK; while :; do sleep 0.1; done")
     os.kill(run.pid, signal.SIGTERM)
     code, out, _ = run.finish()
@@ -125,7 +125,7 @@ def test_usr1_is_passed_on(running):
 
 
 def test_a_slow_reader_does_not_delay_signals(running, tmp_path):
-    """Nobody reads the launcher's output, and far more is printed than a pipe holds."""
+    """Nobody reads the launcher's output, and the workers print far more than a pipe holds."""
     run = running("touch started.$RANK; exec yes")
     time.sleep(0.5)
     os.kill(run.pid, signal.SIGTERM)
@@ -135,9 +135,9 @@ def test_a_slow_reader_does_not_delay_signals(running, tmp_path):
 
 
 def test_ctrl_c_on_a_terminal_reaches_workers_once(running):
-    """The whole foreground group gets SIGINT; the workers are in groups of their own, so they get it from the launcher."""
-    # Only builtins in the foreground, and `wait` answers a signal at once: bash drops a SIGINT that comes while a command
-    # runs, even `touch`, if the command then ends by itself.
+    """The foreground group gets SIGINT. The workers have groups of their own, so only the launcher signals them."""
+    # The script runs only builtins in the foreground, and `wait` answers a signal at once. Bash drops a SIGINT that
+    # comes while a command such as `touch` runs, if the command then ends by itself.
     run = running("trap 'echo one; kill $!; exit 1' INT; sleep 60 & : > started.$RANK; wait", start_new_session=True)
     os.killpg(run.pid, signal.SIGINT)
     code, out, _ = run.finish()
@@ -151,7 +151,7 @@ def test_kill_minus_nine_of_the_launchers_group(running):
 
 
 def test_scratch_of_the_dead_is_removed_by_the_next_run(start, tmp_path):  # noqa: F811
-    """The launcher and its guardian are killed together, so that neither can tidy up."""
+    """The launcher and its guardian are killed together, so neither can remove its scratch files."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     (scratch / "accel-somebody-elses").mkdir()
@@ -170,7 +170,7 @@ def test_scratch_of_the_dead_is_removed_by_the_next_run(start, tmp_path):  # noq
     assert len(list(scratch.iterdir())) == 3
     third = start("--cpu", "--main_process_port", 0, "--", "true", env=environment)
     assert third.finish()[0] == 0
-    assert len(list(scratch.iterdir())) == 2  # That of the living run, and what is not ours.
+    assert len(list(scratch.iterdir())) == 2  # The living run's directory, and one that accel did not make.
     os.kill(alive.pid, signal.SIGTERM)
     assert alive.finish()[0] == 143
     assert [path.name for path in scratch.iterdir()] == ["accel-somebody-elses"]

@@ -1,4 +1,4 @@
-"""No rank ever holds the whole model: it trains where each rank may have less memory than the model's weights take."""
+"""No rank holds the whole model: training works although each rank may use less memory than the weights take."""
 
 import json
 import resource
@@ -39,7 +39,7 @@ class Tower(torch.nn.Module):
 
 
 def write_weights(path):
-    """A safetensors file of that size, a hole on the disk but for the embedding."""
+    """Writes a sparse safetensors file of the model's size. Only the embedding takes space on the disk."""
     shapes = {"embedding": (256, 8), **{f"layers.{i}.weight": (WIDTH, WIDTH) for i in range(LAYERS)}}
     header, end = {}, 0
     for name, shape in shapes.items():
@@ -53,7 +53,7 @@ def write_weights(path):
 
 
 def launch(accel_path, config):
-    """Each process may have so much private memory, and no more."""
+    """Runs the launcher. Each process may have at most LIMIT_BYTES of private memory."""
     def limit():
         resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, LIMIT_BYTES))
 
@@ -79,7 +79,7 @@ def test_ranks_train_with_less_memory_than_the_model(accel_path, tmp_path):
 
 
 def test_the_limit_holds(accel_path, tmp_path):
-    """One rank, which has to have all of it, cannot."""
+    """A single rank must hold all weights, so it runs out of memory."""
     result = launch(accel_path, write_run(tmp_path, 1))
     assert result.returncode == 6
     assert "memory" in result.stderr, result.stderr

@@ -1,4 +1,4 @@
-"""Two runs do not write into one directory, neither at once nor one after the other."""
+"""A run refuses a directory into which another run writes, and one that holds an earlier run's metrics."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ def test_a_second_run_into_the_same_directory_is_refused(accel, accel_path, tmp_
             assert f"another run is writing into '{tmp_path / name}'" in said
             assert "hint: wait until it ends, or choose another output_dir" in said
         assert first.poll() is None
-        # Of the second nothing is there.
+        # The second run has written nothing.
         assert json.loads((tmp_path / "out/config.resolved.json").read_text())["training"]["max_steps"] == 100_000
         assert (tmp_path / "out/logs/attempt_0/rank_1").is_dir() and "step" in (tmp_path / "out/logs/attempt_0/rank_0/stderr.log").read_text()
     finally:
@@ -45,7 +45,7 @@ def test_metrics_of_an_earlier_run_are_not_overwritten(accel, tmp_path):
     assert "hint: choose another output_dir, or move that file away" in error
     assert (tmp_path / "out/metrics.jsonl").read_bytes() == before
     assert (tmp_path / "out/logs/attempt_0/rank_0/stderr.log").stat().st_mtime_ns == logs
-    # What has logs alone, or metrics without a line, loses nothing.
+    # A run accepts a directory with only logs and an empty metrics file, because no metrics are lost.
     (tmp_path / "out/metrics.jsonl").write_bytes(b"")
     accel("launch", config)
     assert [json.loads(line)["step"] for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()] == [1, 2]

@@ -1,4 +1,4 @@
-"""What a rank's process takes at its peak is what `accel plan` says, on top of what it takes with hardly any parameters."""
+"""A rank's peak memory is what `accel plan` says, on top of the peak with hardly any parameters."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def models(tmp_path_factory):
 
 
 def rank_peak(accel_path, directory, model, ranks, mixed_precision="no", **settings):
-    """What the plan says, and what rank 0 takes."""
+    """Returns the planned memory, and the peak memory of rank 0, in bytes."""
     directory.mkdir(parents=True)
     config = train_runs.config(directory, ranks, **{"model.path": str(model), "data.batch_size": 1, "max_steps": 2, **settings})
     config.write_text(json.dumps({**json.loads(config.read_text()), "mixed_precision": mixed_precision}))
@@ -41,7 +41,7 @@ def rank_peak(accel_path, directory, model, ranks, mixed_precision="no", **setti
 def compare(accel_path, directory, models, ranks, variant, settings):
     (planned, taken), (planned_small, base) = (
         rank_peak(accel_path, directory / size, models / f"{size}{variant}.pt", ranks, **settings) for size in ("large", "small"))
-    assert planned > 0.4 * taken  # Or it would say little of the plan.
+    assert planned > 0.4 * taken  # The comparison means little if the plan is a small part of the peak.
     assert base - planned_small + planned == pytest.approx(taken, rel=0.1)
 
 
@@ -58,7 +58,7 @@ def test_the_peak_is_within_a_tenth_of_the_plan(accel_path, tmp_path, models, ra
     compare(accel_path, tmp_path, models, ranks, "", settings)
 
 
-# Where most of the model is not trained, autocast's copies are a fifth of the plan.
+# If most of the model is frozen, autocast's copies are a fifth of the plan.
 @pytest.mark.parametrize("ranks, settings", [
     pytest.param(1, {"mixed_precision": "bf16", "distributed_type": "NO"}, id="bf16-alone"),
     pytest.param(2, {"mixed_precision": "fp16", "distributed_type": "MULTI_CPU", **SHORT}, id="fp16-data-parallel-2"),

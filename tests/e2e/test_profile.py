@@ -1,4 +1,4 @@
-"""`training.profile`: a Chrome trace of some steps of each rank."""
+"""`training.profile` writes a Chrome trace of some steps for each rank."""
 
 import json
 
@@ -8,7 +8,7 @@ import train_runs
 
 
 def spans(path):
-    """Name, begin and end (microseconds) of everything that lasts."""
+    """Returns (name, begin, end) of each event with a duration, in microseconds."""
     events = json.loads(path.read_text())["traceEvents"]
     return [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in events if e.get("ph") == "X" and "dur" in e]
 
@@ -18,7 +18,7 @@ def times(found, name):
 
 
 def begun_in(found, outer, inner):
-    """How many of one kind began within each of another."""
+    """Returns how many `inner` spans begin within each `outer` span."""
     return [sum(begin <= start < end for start, _ in times(found, inner)) for begin, end in times(found, outer)]
 
 
@@ -31,12 +31,12 @@ def test_shows_units_collectives_and_their_overlap(accel, tmp_path, backend, gat
     assert sorted(path.name for path in (tmp_path / "out/profile").iterdir()) == ["rank_0.json", "rank_1.json"]
     for rank in range(2):
         found = spans(tmp_path / f"out/profile/rank_{rank}.json")
-        # Two steps of the six.
+        # The trace has two of the six steps.
         for unit in ["(root)", "blocks.0", "blocks.1", "blocks.2"]:
             assert len(times(found, f"unit {unit}")) == 2, unit
         for name in ["aten::addmm", "aten::linear", gather]:
             assert times(found, name), (name, sorted({n for n, _, _ in found}))
-        # Each block's parameters are asked for by the block before it, so by the last one nothing is. Gloo shows some
+        # Each block prefetches the parameters of the next block, so the last block gathers nothing. Gloo shows some
         # collectives twice.
         assert backend == "gloo" or [begun_in(found, f"unit blocks.{i}", gather) for i in range(3)] == [[1, 1], [1, 1], [0, 0]]
 

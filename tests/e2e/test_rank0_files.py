@@ -1,4 +1,4 @@
-"""Files that only rank 0 sees: with training.model.broadcast_from_rank0 the others get what they need from it."""
+"""With training.model.broadcast_from_rank0, only rank 0 reads the model files. It sends the other ranks their parts."""
 
 import stat
 import subprocess
@@ -8,7 +8,7 @@ import torch
 
 import train_runs
 
-# Every process sees a file in its own working directory; only rank 0's has any.
+# This path is the working directory of the process that opens it. Only rank 0's working directory has the files.
 HERE = "/proc/self/cwd"
 WORKER = """#!/bin/sh
 if [ "$RANK" != 0 ]; then cd /; fi
@@ -53,7 +53,7 @@ def launch(accel_path, directory, files, processes, from_rank_0, **settings):
 
 
 def values(accel_path, directory):
-    """All tensors of the checkpoint, bit for bit, and the losses."""
+    """Returns the bytes of the merged checkpoint, and the losses."""
     subprocess.run([accel_path, "merge-weights", directory / "out/checkpoints", directory / "merged"], check=True,
                    capture_output=True)
     return (directory / "merged/model.safetensors").read_bytes(), train_runs.metrics(directory)
@@ -76,7 +76,7 @@ def test_all_ranks_have_what_they_would_have_read(accel_path, tmp_path, files, l
     processes, settings = LAYOUTS[layout]
     result = launch(accel_path, tmp_path / "sent", files, processes, True, **settings)
     assert result.returncode == 0, result.stderr
-    # As each rank reads it: from paths that all of them see.
+    # Each rank of the second run reads the files from paths that all ranks see.
     seen = {key: value.replace(HERE, str(files)) if isinstance(value, str) else value for key, value in settings.items()}
     result = launch(accel_path, tmp_path / "read", files, processes, False, **{"model.path": str(files / "gpt.pt"), **seen})
     assert result.returncode == 0, result.stderr

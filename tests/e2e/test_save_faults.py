@@ -1,5 +1,5 @@
-"""The save of a training on two ranks, with faults in one of them (src/base/fault.hpp): the newest complete checkpoint is
-whole, and the next run works. Every call of one rank's save is tried in tests/unit/train/save_crash_test.cpp."""
+"""One of two ranks meets a fault in a save (src/base/files/fault.hpp). The newest complete checkpoint stays valid,
+and the next run works. tests/unit/train/checkpoint/save_crash_test.cpp tries every call of one rank's save."""
 
 import shutil
 
@@ -15,7 +15,7 @@ exec {worker}
 
 @pytest.fixture
 def run(accel, accel_path, tmp_path):
-    """run(RANK, VARIABLE): a training of two steps that saves each, with an environment variable for that rank alone."""
+    """run(RANK, VARIABLE, CODE) trains two steps and saves after each. Only that rank gets the environment variable."""
     train_runs.export(tmp_path / "gpt.pt")
     worker = accel_path.parent.parent / "train/accel-worker"
 
@@ -37,9 +37,9 @@ def remove_checkpoints(tmp_path):
 
 
 def calls_of(run, tmp_path, rank):
-    """The calls of an undisturbed run, and which of them is the first of the second save."""
+    """Returns the calls of a run without faults, and the number of the second save's first call."""
     log = tmp_path / "calls"
-    for variable in ("NONE=1", f"ACCEL_FAULT_LOG={log}"):  # The first makes directories that later ones find.
+    for variable in ("NONE=1", f"ACCEL_FAULT_LOG={log}"):  # The first run creates directories that later runs find.
         run(rank, variable, 0)
         remove_checkpoints(tmp_path)
     calls = [line.split(" ", 2) for line in log.read_text().splitlines()]
@@ -53,7 +53,7 @@ def names(tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_full_disk_leaves_nothing_of_the_save_behind(accel, run, tmp_path, rank):
-    """The rank whose disk is full is named, and its unfinished checkpoint is gone at once."""
+    """The error names the rank whose disk is full, and the unfinished checkpoint is removed at once."""
     calls, second = calls_of(run, tmp_path, rank)
     for number in sorted({second, (second + int(calls[-1][0])) // 2}):
         said = run(rank, f"ACCEL_FAULT=full@{number}", 6)

@@ -1,4 +1,4 @@
-"""Units that do more than return a result: what they put elsewhere has its gradient, or they are refused by name."""
+"""Units that do more than return a result: their side results get gradients, or an error names the unit."""
 
 import json
 
@@ -21,7 +21,7 @@ def export(path, model, block):
 
 
 def eager(module, ranks):
-    """(losses, gradient norms) of the same training in Python, each rank's batch apart."""
+    """Runs the same training in eager Python, one rank's batch after another. Returns (losses, gradient norms)."""
     module.train()
     tokens = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
     optimizer = torch.optim.AdamW(module.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
@@ -112,7 +112,7 @@ def test_a_parameter_that_every_rank_has_whole_may_be_changed_in_place(accel, tm
 
 
 def test_ranks_that_evaluate_in_other_orders_are_told(accel, tmp_path):
-    """Without what is gathered ahead, the ranks gather what their own batches ask for."""
+    """Without prefetching, each rank gathers the units in the order that its own batch chooses."""
     export(tmp_path / "gpt.pt", "ChoosesByData", "Adds")
     evaluation = {"data.eval": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": LENGTH}, "eval_every": STEPS}
     said = accel("launch", config(tmp_path, 2, block="Adds", **{"fsdp_config.fsdp_forward_prefetch": False}, **evaluation), code=6)

@@ -1,4 +1,4 @@
-"""A batch whose loss is NaN: an error, or a step that is as if it had not been."""
+"""A batch whose loss is NaN ends the run, or its step is skipped without an effect on the other steps."""
 
 import torch
 
@@ -9,7 +9,7 @@ BAD_STEP = 3
 
 
 class Net(torch.nn.Module):
-    """Byte 7 gives the NaN of inf - inf, whose sign bit x86 sets; the others give none."""
+    """Byte 7 gives inf - inf, a NaN whose sign bit x86 sets. The other bytes give finite values."""
 
     def __init__(self):
         super().__init__()
@@ -24,7 +24,7 @@ class Net(torch.nn.Module):
 
 
 def run(accel, directory, ranks, bad, code=0, flags=(), **training):
-    """Of STEPS good steps, and one in between if `bad`. Returns the lines of each step, and what was said."""
+    """Runs STEPS good steps, and a bad one between them if `bad`. Returns losses, learning rates, skips and stderr."""
     directory.mkdir()
     torch.manual_seed(0)
     torch.jit.script(Net()).save(directory / "gpt.pt")
@@ -33,7 +33,7 @@ def run(accel, directory, ranks, bad, code=0, flags=(), **training):
     data = bytearray(torch.randint(32, 127, (STEPS * step + 1,), generator=generator).to(torch.uint8).numpy().tobytes())
     if bad:
         at = (BAD_STEP - 1) * step
-        # Its first byte is a label of the step before.
+        # The first byte of the bad step is also a label of the step before.
         data[at:at] = bytes(data[at:at + 1]) + b"\a" * WINDOW + bytes(data[at + WINDOW + 1:at + step])
     (directory / "text").write_bytes(data)
     config = train_runs.config(directory, ranks, directory / "text", max_steps=STEPS + bad, **{
@@ -44,7 +44,7 @@ def run(accel, directory, ranks, bad, code=0, flags=(), **training):
 
 
 def test_the_other_steps_are_those_of_a_run_without_it(accel, tmp_path):
-    """The window of one rank is bad; both skip the step, and the schedule does not count it."""
+    """One rank's window is bad. Both ranks skip the step, and the learning rate schedule does not count it."""
     losses, rates, _, _ = run(accel, tmp_path / "good", 2, bad=False)
     ours, our_rates, skipped, said = run(accel, tmp_path / "bad", 2, bad=True, skip_nonfinite=True)
     assert ours.pop(BAD_STEP - 1) is None
@@ -60,7 +60,7 @@ FLOAT16 = ("--mixed-precision", "fp16")
 
 
 def test_it_leaves_the_scale_of_float16_alone(accel, tmp_path):
-    """No scale helps against data, and a smaller one loses gradients."""
+    """A smaller scale does not cure bad data, and it loses small gradients."""
     losses, _, skipped, _ = run(accel, tmp_path / "bad", 1, bad=True, flags=FLOAT16, skip_nonfinite=True)
     assert skipped == [0, 0, 1, 0, 0, 0, 0, 0, 0]
     assert losses[BAD_STEP - 1] is None

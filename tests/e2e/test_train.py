@@ -1,4 +1,4 @@
-"""Training runs from end to end: what they leave behind, and what they say when something goes wrong."""
+"""End-to-end training runs: the files that they write, and the errors that they report."""
 
 import json
 import os
@@ -126,7 +126,7 @@ def test_a_save_that_cannot_be_written_leaves_no_checkpoint_under_its_name(accel
     config = train_runs.config(tmp_path, max_steps=6, checkpoint={"every": 3, "resume": "none"})
 
     def limit():
-        # The files of a shard are larger; a write past the limit fails, as on a full disk.
+        # The files of a shard are larger than the limit, so their writes fail as on a full disk.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))
 
@@ -236,7 +236,7 @@ def test_a_model_saved_on_a_gpu_is_any_other(accel, tmp_path):
 
 
 def test_each_rank_reads_only_its_shard(accel_path, tmp_path):
-    """Four ranks on a model of 50 MB: by the kernel's count, none reads much more than its part."""
+    """Four ranks load a model of 50 MB. The kernel's counts show that no rank reads much more than its shard."""
     train_runs.export(tmp_path / "gpt.pt", width=512, heads=8, layers=4)
     size = (tmp_path / "gpt.pt").stat().st_size
     config = train_runs.config(tmp_path, processes=4, max_steps=100000)
@@ -250,13 +250,13 @@ def test_each_rank_reads_only_its_shard(accel_path, tmp_path):
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-    # Everything that the process read, libraries included, but not what sockets brought (recv is not counted).
+    # rchar counts all bytes that the process read, including libraries, but not those that recv brought.
     assert size > 40e6
     assert max(read) < size / 2, (read, size)
 
 
 def test_activation_checkpointing_changes_memory_and_nothing_else(accel, tmp_path):
-    """With dropout, so that the second run of each layer has to draw the numbers of the first."""
+    """Dropout is on, so the recomputation of each layer must draw the same random numbers again."""
     runs = {}
     for checkpointing in (False, True):
         directory = tmp_path / str(checkpointing)
@@ -270,12 +270,12 @@ def test_activation_checkpointing_changes_memory_and_nothing_else(accel, tmp_pat
     assert train_runs.metrics(runs[True]) == train_runs.metrics(runs[False])
     assert train_runs.metrics(runs[True], "grad_norm") == train_runs.metrics(runs[False], "grad_norm")
     plain, saving = (train_runs.metrics(runs[key], "max_rss_bytes")[-1] for key in (False, True))
-    # 12 layers of about 22 MB of activations each, against one at a time.
+    # The plain run holds about 22 MB of activations for each of 12 layers. The other run holds one layer's at a time.
     assert saving < plain - 150e6
 
 
 class Changing(torch.nn.Module):
-    """Changes its argument, so that it cannot run again."""
+    """Changes its argument in place, so it cannot be recomputed."""
 
     def __init__(self):
         super().__init__()
@@ -298,7 +298,7 @@ class WithChanging(torch.nn.Module):
 
 
 def test_an_error_inside_the_model_is_said_as_it_is(accel, tmp_path):
-    """Not as a text of the TorchScript interpreter, which has no hint and no kind."""
+    """The worker reports the error itself, with its hint, and not the text of the TorchScript interpreter."""
     torch.jit.script(WithChanging()).save(str(tmp_path / "gpt.pt"))
     config = train_runs.config(tmp_path, max_steps=1, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Changing",
                                                          "fsdp_config.fsdp_activation_checkpointing": True})

@@ -2,7 +2,7 @@
 
     tools/dev python tests/fuzz/make_corpus.py
 
-Inputs that fuzzing found stand beside them under names that say what they are, and are left alone.
+The folders also hold inputs that fuzzing found, under descriptive names. The script does not change them.
 """
 
 import collections
@@ -51,7 +51,7 @@ class Small(torch.nn.Module):
 
 
 class Branches(torch.nn.Module):
-    """Parameters of other modules, read in branches and loops."""
+    """Reads parameters of other modules in branches and loops."""
 
     def __init__(self):
         super().__init__()
@@ -126,7 +126,7 @@ def main() -> None:
     }.items():
         whole = metadata_of(state)
         put("metadata", name, whole)
-        loaded = pickle.loads(whole)  # noqa: S301  Just written.
+        loaded = pickle.loads(whole)  # noqa: S301  This script has written the data.
         for protocol in (2, 5):
             put("metadata", f"{name}_{protocol}", pickle.dumps(loaded, protocol))
     loaded.storage_meta = None

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/dcp/parse_metadata.hpp"
 #include "ckpt/dcp/record.hpp"
 #include "ckpt/io/crc32.hpp"

@@ -1,7 +1,7 @@
-"""The suite `gpu`: what can be seen on CUDA alone. Without a GPU every test of it is skipped, by name; with one
-GPU only those that need several are.
+"""The suite `gpu` tests what needs CUDA. Without a GPU, pytest skips each test by name; with one GPU, only those that
+need several.
 
-With ACCEL_GPU_PART=K/N only every N-th test runs, from the K-th on, so that N processes can share the GPU (docs/gpu.md)."""
+With ACCEL_GPU_PART=K/N, every N-th test runs, from the K-th on, so that N processes can share the GPU (docs/gpu.md)."""
 
 import os
 import pathlib

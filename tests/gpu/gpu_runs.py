@@ -1,4 +1,4 @@
-"""Runs of tests/train_runs.py on a GPU, and the same on CPU ranks."""
+"""Starts the runs of tests/train_runs.py on a GPU or on CPU ranks."""
 
 import json
 
@@ -9,7 +9,7 @@ CPU = {"use_cpu": True}
 
 
 def launch(accel, directory, *flags, where=GPU, ranks=1, env=None, **options):
-    """Several ranks on the GPU share it, with Gloo. Returns what metrics.jsonl holds of each step, and what was said."""
+    """Runs a training; several ranks share the GPU and use Gloo. Returns the metrics of each step, and stderr."""
     (directory / "out/metrics.jsonl").unlink(missing_ok=True)
     config = train_runs.config(directory, ranks, **options)
     document = json.loads(config.read_text())

@@ -1,4 +1,4 @@
-"""Offload on CUDA beside plain runs: the same losses, and memory that is where the plan says."""
+"""Offload on CUDA gives the losses of plain runs, and each run reports what it keeps in the host's memory."""
 
 import pytest
 
@@ -11,8 +11,8 @@ ACTIVATIONS = {**CHECKPOINTED, "fsdp_config.fsdp_activation_checkpointing_offloa
 
 
 POISON = {"ACCEL_POISON": "1"}
-# The optimizer's sums are rounded otherwise on the host than on the GPU, and 20 steps make the most of it: no nearer
-# than a CPU and a GPU are (test_gpu_train.py).
+# The optimizer rounds differently on the host and on the GPU, and 20 steps amplify the difference. The bounds are those
+# between a CPU and a GPU (test_gpu_train.py).
 CLOSE = {"no": 2e-4, "bf16": 2e-3}
 
 
@@ -20,8 +20,8 @@ CLOSE = {"no": 2e-4, "bf16": 2e-3}
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_offloaded_parameters_train_as_on_the_gpu(accel, tmp_path, accumulate, precision, reshard):
-    """The first two losses, before the first step that changes a weight, bit for bit; then the optimizer rounds otherwise
-    on the host."""
+    """The first two losses precede the first step that changes a weight, so they are equal bit for bit. Later losses
+    differ by the rounding of the optimizer on the host."""
     train_runs.export(tmp_path / "gpt.pt")
     flags = ("--mixed-precision", precision)
     options = {"gradient_accumulation_steps": accumulate, "fsdp_config.fsdp_reshard_after_forward": reshard}
@@ -37,7 +37,7 @@ def test_offloaded_parameters_train_as_on_the_gpu(accel, tmp_path, accumulate, p
 
 @pytest.mark.parametrize("options", [ACTIVATIONS, {**ACTIVATIONS, **PARAMS}], ids=["activations", "both"])
 def test_offloaded_activations_change_nothing(accel, tmp_path, options):
-    """With dropout, whose numbers are drawn again."""
+    """Dropout is on, so recomputation must draw the same random numbers again."""
     train_runs.export(tmp_path / "gpt.pt", dropout=0.1)
     rest = {key: value for key, value in options.items() if key in CHECKPOINTED or key in PARAMS}
     plain, _ = launch(accel, tmp_path, **rest)
@@ -50,7 +50,7 @@ def test_offloaded_activations_change_nothing(accel, tmp_path, options):
 @pytest.mark.parametrize("ignored", ["", r"tokens|blocks\.0\.attention"], ids=["", "ignored"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_offloaded_shards_of_several_ranks_equal_cpu_ranks(accel, tmp_path, ranks, ignored):
-    """What is ignored trains on the GPU, beside shards whose gradients lie on the host."""
+    """Ignored modules are replicated and train on the GPU. The gradients of the shards are on the host."""
     train_runs.export(tmp_path / "gpt.pt")
     options = {"fsdp_config.fsdp_ignored_modules": ignored} if ignored else {}
     cpu, _ = launch(accel, tmp_path, where=CPU, ranks=ranks, **options)
@@ -60,8 +60,8 @@ def test_offloaded_shards_of_several_ranks_equal_cpu_ranks(accel, tmp_path, rank
 
 
 def test_checkpoints_are_those_of_a_plain_run(accel, tmp_path):
-    """After a step with a learning rate of 0, so that no weight is changed; what the step was made of is in the optimizer's
-    state: gradients and their squares."""
+    """The learning rate is 0, so the step changes no weight. The optimizer state shows the step's gradients: it holds
+    averages of the gradients and of their squares."""
     train_runs.export(tmp_path / "gpt.pt")
     options = {"max_steps": 1, "optimizer.lr": 0, "lr_scheduler": {"type": "constant"}, "max_grad_norm": None,
                "checkpoint": {"every": 1, "resume": "none"}}
@@ -69,5 +69,5 @@ def test_checkpoints_are_those_of_a_plain_run(accel, tmp_path):
         launch(accel, tmp_path, **options, **offload)
         (tmp_path / "out/checkpoints/checkpoint_1").rename(tmp_path / name)
     accel("diff", tmp_path / "plain/pytorch_model_fsdp_0", tmp_path / "host/pytorch_model_fsdp_0")
-    # Averages of gradients, and of their squares: up to what the order of sums changes.
+    # The tolerances allow a different order of summation.
     accel("diff", tmp_path / "plain/optimizer_0", tmp_path / "host/optimizer_0", "--rtol", "1e-4", "--atol", "1e-9")

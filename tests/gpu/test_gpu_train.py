@@ -1,4 +1,4 @@
-"""Training on CUDA beside the same on CPU ranks, whose losses equal fully_shard's (tests/interop/test_parity.py)."""
+"""Training on CUDA equals training on CPU ranks, whose losses equal fully_shard's (tests/interop/test_parity.py)."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ CASES = {
     "kept, checkpointing, accumulation": {"fsdp_config.fsdp_reshard_after_forward": False, **CHECKPOINTED,
                                           "gradient_accumulation_steps": 2},
 }
-# The two add up in other orders, 20 steps long.
+# A CPU and a GPU sum in different orders, and the difference grows over 20 steps.
 CLOSE = 2e-4
 POISON = {"ACCEL_POISON": "1"}
 
@@ -37,7 +37,7 @@ def test_losses_equal_those_of_a_cpu(accel, tmp_path, case):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_that_share_the_gpu_equal_cpu_ranks(accel, tmp_path, ranks, case):
-    """Gathers and reductions as with a GPU a rank, but for NCCL. What is not gathered in time is NaN."""
+    """Collectives run as with one GPU per rank, but over Gloo. A parameter that is not gathered in time is NaN."""
     train_runs.export(tmp_path / "gpt.pt")
     cpu, _ = launch(accel, tmp_path, where=CPU, ranks=ranks, **CASES[case])
     gpu, _ = launch(accel, tmp_path, ranks=ranks, env=POISON, **CASES[case])
@@ -63,7 +63,7 @@ def test_bfloat16_is_near_float32(accel, tmp_path, ranks):
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_checkpointing_changes_no_bit(accel, tmp_path, precision):
-    """Dropout draws the same numbers again, of the GPU's generator."""
+    """Recomputation draws the same dropout numbers again from the GPU's generator."""
     train_runs.export(tmp_path / "gpt.pt", dropout=0.1)
     flags = ("--mixed-precision", precision)
     plain, _ = launch(accel, tmp_path, *flags, max_steps=5)
@@ -75,7 +75,8 @@ def test_checkpointing_changes_no_bit(accel, tmp_path, precision):
 
 
 VERSION_1 = {"fsdp_config.fsdp_version": 1}
-# Where units compute in 16 bits, and where autocast does; of the latter with shards, and with whole models.
+# Units compute in 16 bits in FSDP version 2, and autocast does in the other cases: with shards in version 1, and with
+# replicated parameters under MULTI_GPU.
 NARROW = {
     "fp16": ("fp16", {}, "FSDP"),
     "bf16, version 1": ("bf16", VERSION_1, "FSDP"),
@@ -88,7 +89,7 @@ NARROW = {
 @pytest.mark.parametrize("case", NARROW)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_16_bits_are_near_32(accel, tmp_path, ranks, case):
-    """In float16 with a scale that the first steps overflow with, and that is halved then."""
+    """float16 starts with a scale of 1024, with which no step overflows."""
     precision, options, kind = NARROW[case]
     train_runs.export(tmp_path / "gpt.pt")
     types = {"cpu": "MULTI_CPU", "gpu": "MULTI_GPU"} if kind == "MULTI" else {"cpu": "FSDP", "gpu": "FSDP"}
@@ -157,7 +158,7 @@ SCALES = {"cpu": torch.linspace(0.5, 1.5, 48)}
 
 
 class Positions(torch.nn.Module):
-    """Tracing writes the device of `arange` into the model, and a tensor that is neither parameter nor buffer."""
+    """Tracing stores the device of `arange` in the model, and a tensor that is neither a parameter nor a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -186,7 +187,7 @@ def test_where_a_model_was_traced_does_not_matter(accel, tmp_path, device):
 
 
 class Normed(torch.nn.Module):
-    """Running statistics, of which each rank has its own, but rank 0's count where whole models are trained."""
+    """Has running statistics. Each rank has its own; with replicated parameters, rank 0 broadcasts its statistics."""
 
     def __init__(self):
         super().__init__()
@@ -229,7 +230,7 @@ def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
 
 
 def test_a_group_of_one_rank_goes_through_nccl_if_that_is_asked_for(accel, tmp_path):
-    """The plugin, its versions, a communicator and its end, on a machine with a single GPU; no number changes."""
+    """A single GPU tests the plugin, its versions, and a communicator's creation and end. The losses do not change."""
     train_runs.export(tmp_path / "gpt.pt")
     plain, _ = launch(accel, tmp_path, max_steps=5)
     nccl, said = launch(accel, tmp_path, where={**GPU, "launch": {"backend": "nccl"}}, env={"NCCL_DEBUG": "VERSION"}, max_steps=5)

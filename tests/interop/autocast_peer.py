@@ -1,4 +1,4 @@
-"""What Accelerate's prepare_model does for mixed_precision where fully_shard is not used: autocast, and FSDP version 1."""
+"""Applies mixed precision as Accelerate's prepare_model does without fully_shard: autocast and FSDP version 1."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ ACCELERATES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 def under_autocast(model, dtype):
-    """prepare_model's lines on native_amp; Accelerate itself has no float16 on CPUs."""
+    """Repeats prepare_model's lines on native_amp, because Accelerate itself does not support float16 on CPUs."""
     forward = torch.autocast("cpu", dtype=getattr(torch, dtype))(model.forward.__func__)
     model.forward = types.MethodType(forward, model)
     model.forward = types.MethodType(convert_outputs_to_fp32(model.forward.__func__), model)
@@ -24,13 +24,13 @@ def under_autocast(model, dtype):
 
 
 def forget_the_launcher():
-    """Accelerate reads its configuration from variables, which here are those of the launch, not of the test."""
+    """Removes the variables from which Accelerate reads its configuration: they describe the launch, not the test."""
     for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
         del os.environ[name]
 
 
 def data_parallel(model, dtype):
-    """DistributedDataParallel, or on one rank nothing but autocast."""
+    """Puts the model under autocast and, on more than one rank, into DistributedDataParallel."""
     if dtype == "bfloat16":
         forget_the_launcher()
         return Accelerator(mixed_precision="bf16", cpu=True).prepare_model(model)

@@ -9,7 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/read/search.hpp"
 #include "ckpt/tensor/tensor_reader.hpp"

@@ -1,4 +1,4 @@
-"""What the checkpoint tests share: state dicts of every kind, and torch's own writers, run on several ranks."""
+"""Shared by the checkpoint tests: state dicts of every kind, and runs of torch's own writers on several ranks."""
 
 import collections
 import os
@@ -12,7 +12,7 @@ WORLD_SIZE = 2
 
 
 def tensor_of(seed: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Random bits that are finite in every dtype, the same on every rank."""
+    """Returns random values, which are finite in every dtype and the same on every rank."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).bool()
@@ -28,7 +28,7 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 
 def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Bit for bit, and nothing more or less."""
+    """Asserts that both have the same names, dtypes, shapes and bits."""
     assert sorted(found) == sorted(expected)
     for name, tensor in expected.items():
         assert found[name].dtype == tensor.dtype, name
@@ -37,7 +37,7 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 
 def full_state(kind: str) -> dict[str, torch.Tensor]:
-    """The state dict that `kind` of checkpoint holds, whole."""
+    """Returns the full, unsharded state dict of a checkpoint of this `kind`."""
     state = collections.OrderedDict()
     if kind in ("rows", "columns"):
         state["wide"] = tensor_of(1, (6, 40), torch.float32)
@@ -111,7 +111,7 @@ def save_on_ranks(directory: pathlib.Path) -> None:
 
 
 def expected_state(kind: str) -> dict[str, torch.Tensor]:
-    """What the model's part of that checkpoint holds."""
+    """Returns the model's state dict in a checkpoint of this `kind`."""
     if kind.startswith("net"):
         return net(torch.bfloat16 if kind == "net_bf16" else torch.float32).state_dict()
     return full_state(kind)
@@ -129,7 +129,7 @@ def _sharded_state(kind: str) -> dict:
 
 
 def _save_net(kind: str, directory: pathlib.Path) -> None:
-    """As Accelerate's save_fsdp_model and save_fsdp_optimizer write FSDP2 with SHARDED_STATE_DICT."""
+    """Saves as Accelerate's save_fsdp_model and save_fsdp_optimizer do for FSDP2 with SHARDED_STATE_DICT."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
     from torch.distributed.fsdp import fully_shard

@@ -1,9 +1,9 @@
-"""A model that returns its loss, times SCALE.
+"""A model that returns its loss multiplied by SCALE.
 
-Its modules stand in the order of backward. So DistributedDataParallel's one bucket, whose parameters lie in the order in which
-their gradients come, has its matrices in the order of the one flat buffer, and PowerSGD draws the same first factors for the
-same parameters. Two pairs of matrices have one shape. The scale, which Adam does not see, makes most gradients too small for
-the precision of float16.
+The modules are declared in the order of backward. DistributedDataParallel orders the parameters of its one bucket as
+their gradients arrive. So its matrices have the same order as in accel's flat buffer, and PowerSGD draws the same first
+factors for the same parameters. Two pairs of matrices have the same shape. The scale does not affect Adam, but it makes
+most gradients too small for the precision of float16.
 """
 
 import torch

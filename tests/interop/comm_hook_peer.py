@@ -2,7 +2,7 @@
 
     python comm_hook_peer.py SPEC.json
 
-under torchrun's environment. To "out" go, for each of the "cases", the losses and the gradient norms.
+It runs under torchrun's environment and writes the losses and gradient norms of each of the "cases" to "out".
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from ddp_buffers_peer import windows_of  # noqa: E402
 
 
 def train(spec, windows, ddp, accumulate):
-    """The losses and norms of one run, means of the ranks."""
+    """Returns the losses of one run, as means over the ranks, and its gradient norms."""
     rank, world, batch = dist.get_rank(), dist.get_world_size(), spec["batch_size"]
     model = Net()
     model.load_state_dict(torch.jit.load(spec["path"]).state_dict())

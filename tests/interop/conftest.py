@@ -1,4 +1,4 @@
-"""Checkpoints of torch's own writers, made once for all tests; the judges; the table of what was seen to work."""
+"""Fixtures: checkpoints of torch's own writers, made once for all tests; the judges; the peers; the interop matrix."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def _need(torch_version: str) -> None:
 
 
 class Zoo:
-    """The zoo that one torch wrote."""
+    """The zoo that one torch version wrote."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class Zoo:
 
 @pytest.fixture(scope="session")
 def zoos(made_once):
-    """zoos(TORCH): what that torch wrote, written once."""
+    """zoos(TORCH) returns the zoo that this torch version wrote. It is written once."""
 
     def zoo(version: str) -> Zoo:
         _need(version)
@@ -53,13 +53,13 @@ def zoos(made_once):
 
 @pytest.fixture(scope="session", params=judges.TORCHES)
 def zoo(request, zoos) -> Zoo:
-    """Each torch's zoo in turn."""
+    """The zoo of each torch version in turn."""
     return zoos(request.param)
 
 
 @pytest.fixture(scope="session")
 def judge_of(tmp_path_factory):
-    """judge_of(TORCH): that torch's judge, started once."""
+    """judge_of(TORCH) returns the judge of this torch version. It is started once."""
     running = {}
 
     def judge(version: str) -> judges.Judge:
@@ -75,7 +75,7 @@ def judge_of(tmp_path_factory):
 
 @pytest.fixture(scope="session", params=judges.TORCHES)
 def judge(request, judge_of) -> judges.Judge:
-    """Each torch's judge in turn."""
+    """The judge of each torch version in turn."""
     return judge_of(request.param)
 
 
@@ -88,13 +88,13 @@ def peer_server(tmp_path_factory):
 
 @pytest.fixture
 def peer(peer_server, tmp_path):
-    """peer(RANKS, SCRIPT, ARGS...) runs a Python script of this folder on so many ranks over Gloo, and fails if it does."""
+    """peer(RANKS, SCRIPT, ARGS...) runs a script of this folder on RANKS ranks over Gloo and fails if a rank fails."""
     return lambda ranks, *command: peer_server.run(ranks, tmp_path / "peer.log", *command)
 
 
 @pytest.fixture
 def cell(request):
-    """cell(TABLE, ROW, COLUMN, TORCH): the place in the interop matrix that this test's outcome fills."""
+    """cell(TABLE, ROW, COLUMN, TORCH) records this test's outcome in that cell of the interop matrix."""
 
     def place(table: str, row: str, column: str, version: str) -> None:
         request.node.user_properties.append(("matrix", (table, row, column, version)))
@@ -104,13 +104,13 @@ def cell(request):
 
 @pytest.fixture
 def reads(request, cell):
-    """reads(KIND, COLUMN): the test reads that kind of the `zoo`."""
+    """reads(KIND, COLUMN) records that the test reads this kind of checkpoint of the `zoo`."""
     return lambda kind, column: cell(matrix.READS, kind.title, column, request.node.callspec.params["zoo"])
 
 
 @pytest.fixture
 def writes(request, cell):
-    """writes(ROW, COLUMN): the `judge` loads what the test wrote."""
+    """writes(ROW, COLUMN) records that the `judge` loads what the test writes."""
     return lambda row, column: cell(matrix.WRITES, row, column, request.node.callspec.params["judge"])
 
 
@@ -118,7 +118,7 @@ def pytest_runtest_logreport(report):
     if report.when == "call" and not report.skipped:
         for name, value in report.user_properties:
             if name == "matrix":
-                cell = tuple(value)  # A list, if it comes from another process.
+                cell = tuple(value)  # `value` is a list if the report comes from another process.
                 matrix.SEEN[cell] = matrix.SEEN.get(cell, True) and report.passed
 
 

@@ -1,4 +1,4 @@
-"""Saves DCP checkpoints of every form that torch's own writer has, on several ranks; run by torchrun."""
+"""Saves DCP checkpoints in every form of torch's own writer, on several ranks. torchrun runs this file."""
 
 import pathlib
 import sys
@@ -10,12 +10,12 @@ FORMS = ["mesh", "columns", "uneven", "threads", "file_per_tensor", "no_collecti
 
 
 def tensor(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """The same on every rank."""
+    """Returns a random tensor, which is the same on every rank."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def whole_state(form: str) -> dict:
-    """What that checkpoint holds, as one process would have it."""
+    """Returns the full, unsharded state dict of a checkpoint of this `form`."""
     if form == "mesh":
         return {"even": tensor(1, 4, 6), "odd": tensor(2, 5, 7), "cube": tensor(3, 3, 4, 5, dtype=torch.bfloat16)}
     if form == "columns":

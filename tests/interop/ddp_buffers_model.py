@@ -1,4 +1,4 @@
-"""A model with running statistics, whose momentum makes the ranks' own ones differ soon, and a buffer that training reads."""
+"""A model with running statistics, which soon differ between ranks, and a buffer that forward reads in training."""
 
 import torch
 
@@ -14,6 +14,6 @@ class Net(torch.nn.Module):
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         x = self.tokens(input_ids)
         if self.training:
-            x = x * (1 + torch.tanh(self.seen))  # Of the batches before.
+            x = x * (1 + torch.tanh(self.seen))  # `seen` depends on the earlier batches.
             self.seen.mul_(0.5).add_((input_ids[:, 0].float().mean() - 100) / 20)
         return self.head(torch.tanh(self.norm(x.flatten(0, 1)).view_as(x)))

@@ -2,7 +2,7 @@
 
     python ddp_buffers_peer.py SPEC.json
 
-under torchrun's environment. To "out" go the losses, the held-out loss and the running mean of each rank.
+It runs under torchrun's environment and writes the losses, the held-out loss and each rank's running mean to "out".
 """
 
 import contextlib

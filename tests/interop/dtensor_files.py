@@ -1,4 +1,4 @@
-"""Writes the DTensor files of 6 ranks on a 2 x 3 mesh, one after another, with torch's own splitting: DIRECTORY."""
+"""Writes the DTensor files of 6 ranks on a 2 x 3 mesh into sys.argv[1], rank after rank, with torch's own splitting."""
 
 import pathlib
 import sys

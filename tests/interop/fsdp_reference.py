@@ -1,8 +1,10 @@
-"""The peer of the parity tests: trains a GPT with torch's fully_shard, or DistributedDataParallel, over gloo and prints its
-losses as JSON.
+"""The peer of the parity tests: trains a GPT with torch's fully_shard or DistributedDataParallel over Gloo and writes
+its losses as JSON.
 
-Run under torchrun's environment, which peer_server.py gives. SPEC holds the model's sizes and file, the data, and the training
-options; its keys are those of the YAML.
+    python fsdp_reference.py SPEC.json
+
+It runs under torchrun's environment, which peer_server.py sets. SPEC holds the model's sizes and file, the data and the
+training options; its keys are those of the YAML.
 """
 
 import contextlib
@@ -36,7 +38,7 @@ from gpt import GPT, Block  # noqa: E402
 
 
 def schedule(spec, step):
-    """transformers' get_cosine_with_min_lr_schedule_with_warmup."""
+    """Returns the factor of transformers' get_cosine_with_min_lr_schedule_with_warmup for this step."""
     warmup, total, floor = spec["warmup_steps"], spec["max_steps"], spec["min_lr_ratio"]
     if step < warmup:
         return step / max(1, warmup)
@@ -45,23 +47,23 @@ def schedule(spec, step):
 
 
 def wrapped(model, spec):
-    """The modules that get a unit of their own, bottom-up, as Accelerate chooses them."""
+    """Returns the modules that become units, bottom-up, as Accelerate chooses them."""
     if "min_num_params" not in spec:
         return [module for module in model.modules() if isinstance(module, Block)]
     plugin = types.SimpleNamespace(auto_wrap_policy=size_based_auto_wrap_policy, min_num_params=spec["min_num_params"])
     policy = fsdp2_prepare_auto_wrap_policy(plugin, model)
     return [module for module in get_module_children_bottom_up(model)[:-1]
-            if policy(module) and not isinstance(module, torch.nn.ModuleList)]  # Which fully_shard refuses.
+            if policy(module) and not isinstance(module, torch.nn.ModuleList)]  # fully_shard refuses ModuleLists.
 
 
 def ignored_parameters(model, pattern):
-    """As Accelerate's get_parameters_from_modules finds them."""
+    """Returns the parameters of the ignored modules, as Accelerate's get_parameters_from_modules does."""
     modules = [module for name, module in model.named_modules() if pattern and re.fullmatch(pattern, name)]
     return {parameter for module in modules for parameter in module.parameters()}
 
 
 def clip_(parameters, ignored, max_norm):
-    """torch's clip_grad_norm_ takes DTensors, or plain ones, but not both."""
+    """Clips all gradients by one norm. torch's clip_grad_norm_ takes DTensors or plain tensors, but not both."""
     if not ignored:
         norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -82,7 +84,7 @@ def main():
     model.load_state_dict(torch.jit.load(spec["path"]).state_dict())
     ignored = ignored_parameters(model, spec.get("ignored"))
     if spec.get("activation_checkpointing") and "fsdp1" not in spec:
-        # What fsdp2_apply_ac of Accelerate does, with transformers' Block as the class to wrap.
+        # Accelerate's fsdp2_apply_ac wraps each Block.
         plugin = types.SimpleNamespace(auto_wrap_policy=transformer_auto_wrap_policy,
                                        transformer_cls_names_to_wrap=["Block"],
                                        activation_checkpointing_offload=spec.get("activation_offload", False))
@@ -103,7 +105,7 @@ def main():
             mesh = init_device_mesh("cpu", (replicas, world // replicas), mesh_dim_names=("dp_replicate", "dp_shard"))
         dtypes = {key: getattr(torch, name) for key, name in spec.get("precision", {}).items()}
         if dtypes:
-            # As Accelerate's fsdp2_prepare_model, before it shards.
+            # Accelerate's fsdp2_prepare_model does this before it shards.
             for parameter in model.parameters():
                 parameter.data = parameter.data.to(torch.float32)
         policies = {"mp_policy": MixedPrecisionPolicy(**dtypes),
@@ -129,7 +131,7 @@ def main():
         dcp.load(optimizer_state, checkpoint_id=spec["load"] + "/optimizer_0")
         set_optimizer_state_dict(model, optimizer, optimizer_state["optimizer"])
         assert all(state["step"].item() == start for state in optimizer.state.values())
-        for group in optimizer.param_groups:  # LambdaLR takes the base rate from there.
+        for group in optimizer.param_groups:  # LambdaLR takes the base rate from group["lr"].
             assert math.isclose(group["lr"], spec["lr"] * schedule(spec, start - 1))
             group["lr"] = spec["lr"]
         assert [group["weight_decay"] for group in optimizer.param_groups] == [spec["weight_decay"], 0.0]
@@ -154,13 +156,13 @@ def main():
             if isinstance(model, FSDPModule):
                 model.set_requires_gradient_sync(last)
             with model.no_sync() if not last and hasattr(model, "no_sync") else contextlib.nullcontext():
-                # In float32, as transformers' loss.
+                # transformers also computes its loss in float32.
                 loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
                 (scaler.scale(loss / accumulate) if scaler else loss / accumulate).backward()
             loss_sum += loss.item() / accumulate
-        for name, parameter in model.named_parameters():  # In one order on all ranks.
+        for name, parameter in model.named_parameters():  # The order is the same on all ranks.
             if parameter in ignored:
-                # fully_shard leaves these as each rank computed them; Gloo has no average.
+                # fully_shard does not reduce these gradients. Gloo has no average.
                 dist.all_reduce(parameter.grad)
                 parameter.grad.div_(world)
         if scaler:
@@ -170,7 +172,7 @@ def main():
         else:
             norms.append(clip_(list(model.parameters()), ignored, spec["max_grad_norm"]).item())
         if scaler:
-            # As AcceleratedOptimizer and AcceleratedScheduler: a step that was skipped is none of the scheduler's.
+            # AcceleratedScheduler does not advance if AcceleratedOptimizer skipped the step.
             before = len(taken)
             scaler.step(optimizer)
             scaler.update()
@@ -186,7 +188,7 @@ def main():
         losses.append(mean.item() / world)
 
     if "save" in spec:
-        # Accelerate's layout: the model under the root key `model`, the optimizer under `optimizer`.
+        # Accelerate puts the model under the root key `model` and the optimizer under `optimizer`.
         dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=spec["save"] + "/pytorch_model_fsdp_0")
         dcp.save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=spec["save"] + "/optimizer_0")
     if rank == 0:

@@ -1,4 +1,4 @@
-"""The judges: for each torch, a process of zoo_judge.py that stays, and the zoo that this torch wrote."""
+"""For each torch version: its judge, which is a long-running process of zoo_judge.py, and the zoo that it writes."""
 
 import json
 import os
@@ -11,12 +11,12 @@ TORCHES = ("2.11", "2.15")
 
 
 def interpreter(torch: str) -> str | None:
-    """The Python with that torch; None if this machine has none."""
+    """Returns the Python that has this torch version, or None if this machine has none."""
     return sys.executable if torch == "2.11" else os.environ.get("ACCEL_TORCH_215")
 
 
 class Judge:
-    """Loads checkpoints with the packages of one torch."""
+    """Loads checkpoints with the packages of one torch version."""
 
     def __init__(self, torch: str, log: pathlib.Path) -> None:
         self._log = log
@@ -32,7 +32,7 @@ class Judge:
         return line
 
     def problem(self, load: str, path: pathlib.Path, expected: pathlib.Path) -> str:
-        """What is wrong with the checkpoint at `path`, loaded by zoo_judge's `load_...`; empty if it holds what `expected` holds."""
+        """Loads `path` with zoo_judge's load_LOAD. Returns what differs from the tensors of `expected`, or ""."""
         self._process.stdin.write(json.dumps({"load": load, "path": str(path), "expected": str(expected)}) + "\n")
         self._process.stdin.flush()
         return json.loads(self._read())["problem"]

@@ -1,8 +1,8 @@
-"""The interop matrix: which checkpoints went which way under which torch, from a test run.
+"""The interop matrix: which checkpoints accel and the Python packages read from each other, by torch version.
 
     tools/dev python tests/interop/matrix.py
 
-runs the tests of the matrix and writes docs/interop-matrix.md from what passed.
+It runs the tests of the matrix and writes docs/interop-matrix.md from their outcomes.
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 
 from judges import TORCHES
 
-# (table, row, column, torch) -> whether all tests of that cell passed.
+# Maps (table, row, column, torch) to whether all tests of that cell passed.
 SEEN: dict[tuple[str, str, str, str], bool] = {}
 
 READS = "Python writes, accel reads"

@@ -1,4 +1,4 @@
-"""A model with parameters that get no gradient: ever, in every second step, or on some ranks."""
+"""A model in which some parameters have no gradient: in every step, in every second step, or on some ranks."""
 
 import torch
 
@@ -7,7 +7,7 @@ class Layer(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.up = torch.nn.Linear(16, 16)
-        self.unused = torch.nn.Parameter(torch.randn(5, 7))  # Between two that are used.
+        self.unused = torch.nn.Parameter(torch.randn(5, 7))  # It lies between two modules that are used.
         self.down = torch.nn.Linear(16, 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

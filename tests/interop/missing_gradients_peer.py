@@ -2,7 +2,8 @@
 
     python missing_gradients_peer.py SPEC.json
 
-under torchrun's environment. To "out" go the losses, gradient norms, weights and optimizer states, as torch.save.
+It runs under torchrun's environment. It writes losses, gradient norms, weights and optimizer states to "out" with
+torch.save.
 """
 
 import json

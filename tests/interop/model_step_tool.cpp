@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/text.hpp"
 #include "train/c10d/group.hpp"
 #include "train/device/large_tensors.hpp"
@@ -44,7 +44,7 @@ void write(const std::string& path, const c10::Dict<std::string, at::Tensor>& va
 void run_case(const nlohmann::json& spec, Group& group) {
   ShardingOptions options;
   options.fsdp.version = 2;
-  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = spec.at("classes");
   options.fsdp.reshard_after_forward = spec.at("reshard");
   options.fsdp.activation_checkpointing = spec.at("recompute");
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     use_simple_executor();
     keep_memory_of_large_tensors();
     if (onednn_multiplies_faster()) multiply_with_onednn();
-    Group group = Group::connect(Rank::from_environment(), core::Backend::kAuto, at::kCPU);
+    Group group = Group::connect(Rank::from_environment(), config::Backend::kAuto, at::kCPU);
     for (const auto& spec : nlohmann::json::parse(read_text_file(argv[1], 1 << 20))) run_case(spec, group);
     group.barrier();
   } catch (const std::exception& e) {

@@ -1,9 +1,9 @@
-"""The peer of the parity table: the same runs as parity_tool.cpp, in Python with torch's fully_shard over Gloo.
+"""The peer of the parity table: it makes the runs of parity_tool.cpp in Python, with torch's fully_shard over Gloo.
 
     python parity_peer.py JOB.json
 
-under torchrun's environment. JOB is parity_tool's; a case also has "eager", a pickled module, "peer_classes", which are the
-classes to wrap here, and "peer_out".
+It runs under torchrun's environment. JOB is that of parity_tool, but each case also has "eager" (a pickled module),
+"peer_classes" (the classes to wrap here) and "peer_out".
 """
 
 import json
@@ -20,7 +20,7 @@ from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import ranks_end  # noqa: E402
-import zoo_models  # noqa: E402, F401  What the pickles need.
+import zoo_models  # noqa: E402, F401  The pickled modules need it.
 
 
 def layers_of(model, classes):
@@ -28,7 +28,7 @@ def layers_of(model, classes):
 
 
 def shard(model, case, mesh):
-    """As Accelerate does it, bottom-up."""
+    """Shards the model bottom-up, as Accelerate does."""
     layers = layers_of(model, case["peer_classes"])
     assert layers
     if case["recompute"]:

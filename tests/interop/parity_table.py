@@ -1,8 +1,8 @@
-"""Losses of the model zoo in accel and in torch's fully_shard, step by step.
+"""Compares the losses of the model zoo in accel and in torch's fully_shard, step by step.
 
     tools/dev parity [MODEL...]
 
-trains every model of the zoo on 1 to 4 ranks in every variant, in both, and writes docs/parity-table.md.
+It trains every model of the zoo with both, on 1 to 4 ranks and in every variant, and writes docs/parity-table.md.
 """
 
 import argparse
@@ -22,11 +22,11 @@ sys.path.insert(0, str(HERE.parent))
 import zoo_models  # noqa: E402
 BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", HERE.parents[1] / "build"))
 
-BOUND = 2e-5  # Of a loss, in fp32.
-# Of a gradient norm, relative to it: a ReLU that one run crosses and the other does not moves it by 3e-3.
+BOUND = 2e-5  # Bound of the difference of two losses in fp32.
+# Bound of the relative difference of two gradient norms. A ReLU that only one run crosses changes the norm by 3e-3.
 NORM_BOUND = 1e-2
 WORLDS = (1, 2, 3, 4)
-BATCHES = 5  # Used in turn, so that there is something to learn.
+BATCHES = 5  # They are used in turn, so that the model can learn them.
 JOB = {"steps": 20, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "no_decay": ["bias", "norm"]}
 PLAIN = {"reshard": True, "recompute": False, "accumulate": 1, "max_norm": None}
 VARIANTS = {
@@ -40,11 +40,11 @@ VARIANTS = {
 
 @dataclasses.dataclass
 class Difference:
-    loss: float  # The largest of all steps.
-    norm: float  # Relative.
-    learned: float  # By how much the loss of the same batch fell in Python.
-    clipped: int  # Steps whose gradient norm is above the largest that is allowed.
-    own: float | None = None  # What own_rounding() says of a loss above its bound.
+    loss: float  # The largest difference of the loss in any step.
+    norm: float  # The largest relative difference of the gradient norm.
+    learned: float  # How much the loss of one batch falls in Python.
+    clipped: int  # The number of steps whose gradient norm is above max_norm.
+    own: float | None = None  # own_rounding(), if `loss` is not below BOUND.
 
     def __str__(self):
         return f"{self.loss:.0e}" if self.own is None else f"{self.loss:.0e} ! ({self.own:.0e})"
@@ -55,7 +55,7 @@ def place_of(directory, name):
 
 
 def write(directory, names, worlds=WORLDS):
-    """Model and batches of each name, for the largest number of ranks."""
+    """Writes the model of each name, and its batches for the largest number of ranks."""
     for name in names:
         zoo = zoo_models.models()[name]
         place = place_of(directory, name)
@@ -77,11 +77,11 @@ def cases_of(directory, names, variants, world):
     for name in names:
         zoo = zoo_of[name]
         place = place_of(directory, name)
-        # A model that is scripted and traced is one model in Python.
+        # Entries that script and trace the same model share one model in Python.
         peer = place_of(directory, next(other for other in names if zoo_of[other].make is zoo.make))
         for variant in variants:
             if VARIANTS[variant]["recompute"] and "UnitInPlace" in zoo.classes:
-                continue  # Refused, by name.
+                continue  # accel refuses activation checkpointing for this unit.
             out = f"{variant.replace(' ', '_')}.{world}"
             yield {"name": name, "variant": variant, "model": str(place / "model.pt"), "eager": str(peer / "eager.pt"),
                    "inputs": str(place / "inputs{rank}.pt"), "arguments": len(zoo.inputs()), "classes": zoo.classes,
@@ -108,8 +108,8 @@ def compare(case, steps):
 
 
 def own_rounding(directory, world, case):
-    """The largest difference of the loss in fully_shard itself, on `world` ranks, if every weight is multiplied by 1 + 2**-24 or
-    by 1 + 2**-23: who reads that a case is above its bound can tell accel's error from the model's own."""
+    """Returns the largest difference of the loss in fully_shard itself, on `world` ranks, if every weight is multiplied
+    by 1 + 2**-24 or 1 + 2**-23. It separates accel's error from the model's own if a case is not below its bound."""
     plain = json.loads(pathlib.Path(case["peer_out"]).read_text())["loss"]
     largest = 0.0
     for factor in (1 + 2**-24, 1 + 2**-23):
@@ -126,7 +126,7 @@ def own_rounding(directory, world, case):
 
 
 def run(directory, world, names, variants=tuple(VARIANTS)):
-    """{(model, variant): Difference} on `world` ranks. One process group of each kind runs all of them."""
+    """Returns {(model, variant): Difference} on `world` ranks. One launch of accel and one of Python run all cases."""
     cases = list(cases_of(directory, names, variants, world))
     job, peer_job = directory / f"job{world}.json", directory / f"peer_job{world}.json"
     job.write_text(json.dumps({**JOB, "cases": cases}))
@@ -149,7 +149,7 @@ def scale(model, factor):
 
 
 def rounding(directory, name):
-    """The largest difference of the loss in eager Python, if every weight is multiplied by 1 + 2**-24."""
+    """Returns the largest difference of the loss in eager Python if every weight is multiplied by 1 + 2**-24."""
     zoo = zoo_models.models()[name]
     buffers = [buffer for _, buffer in torch.jit.load(place_of(directory, name) / "inputs0.pt").named_buffers()]
     count = len(zoo.inputs())
@@ -195,7 +195,7 @@ crossed. So the two kinds of ResNet have smaller learning rates than the 3e-3 of
 
 
 def markdown(found, roundings):
-    """`found` is {world size: what run() gave}, `roundings` {model: rounding()}."""
+    """Returns the table. `found` is {world size: run()} and `roundings` is {model: rounding()}."""
     text = HEAD
     for world, cells in found.items():
         text += f"\n## {world} {'rank' if world == 1 else 'ranks'}\n\n"

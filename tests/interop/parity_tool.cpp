@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "../unit/train/late_storage.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "train/c10d/group.hpp"
 #include "train/checkpoint/save.hpp"
 #include "train/device/large_tensors.hpp"
@@ -56,7 +56,7 @@ ShardingOptions options_of(const nlohmann::json& job, const nlohmann::json& spec
                            const std::shared_ptr<StorageDevice>& apart) {
   ShardingOptions options;
   options.fsdp.version = 2;
-  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = spec.at("classes");
   options.fsdp.reshard_after_forward = spec.at("reshard");
   options.fsdp.activation_checkpointing = spec.at("recompute");
@@ -77,8 +77,8 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
   ShardedModel model(ModelFile::open(spec.at("model").get<std::string>()), options_of(job, spec, apart),
                      at::kCPU, group);
   model.set_training(true);
-  core::TrainingConfig training;
-  core::OptimizerConfig& config = training.optimizer;
+  config::TrainingConfig training;
+  config::OptimizerConfig& config = training.optimizer;
   config.betas = job.at("betas");
   config.eps = job.at("eps");
   config.weight_decay = job.at("weight_decay");
@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
     keep_memory_of_large_tensors();
     if (onednn_multiplies_faster()) multiply_with_onednn();
     at::set_num_threads(1);
-    Group group = Group::connect(Rank::from_environment(), core::Backend::kAuto, at::kCPU);
+    Group group = Group::connect(Rank::from_environment(), config::Backend::kAuto, at::kCPU);
     const auto job = nlohmann::json::parse(read_text_file(argv[1], 1 << 20));
     for (const auto& spec : job.at("cases")) run_case(job, spec, group);
     group.barrier();

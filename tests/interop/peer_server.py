@@ -1,11 +1,12 @@
-"""Runs the tests' peers, Python scripts on several ranks, without the seconds that each rank needs to import torch: this
-process imports it once and forks.
+"""Runs the tests' peers, which are Python scripts on several ranks. This process imports torch once and forks the
+ranks, so that no rank spends seconds on the import.
 
     python peer_server.py
 
-A line of standard input is a job, {"ranks": N, "command": [SCRIPT, ARGS...], "log": FILE, "timeout": SECONDS}; a line of output,
-which has to be awaited before the next job, says how it ended: {"problem": ""} or what failed. The ranks have torchrun's
-environment and write to FILE. The end of input ends the server and whoever is still running.
+Each line of standard input is a job: {"ranks": N, "command": [SCRIPT, ARGS...], "log": FILE, "timeout": SECONDS}. The
+server answers each job with one line, {"problem": TEXT}, whose text is empty if all ranks succeeded. The client waits
+for the answer before it sends the next job. The ranks have torchrun's environment and write to FILE. The end of input
+ends the server and its ranks.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ import traceback
 from datetime import timedelta
 
 import torch
-import torch._dynamo  # Which an optimizer imports otherwise.
+import torch._dynamo  # Otherwise an optimizer imports it in every rank.
 import torch.distributed as dist
 import torch.distributed.checkpoint
 import torch.distributed.fsdp
@@ -31,7 +32,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def fork(body):
-    """The process id of a child that runs `body` and dies with this process."""
+    """Forks a child that runs `body` and dies with this process. Returns its process id."""
     sys.stdout.flush()
     parent = os.getpid()
     pid = os.fork()
@@ -53,8 +54,8 @@ def fork(body):
 
 
 def start_store():
-    """(process, port) of the ranks' TCPStore. It has threads, which a process that forks must not have; and who picks a port and
-    leaves it to another process to listen there may find it taken."""
+    """Starts the ranks' TCPStore in a child and returns (process id, port). The store has threads, which a process that
+    forks must not have. The store picks its port, because a port that another process picks may be taken by then."""
     reader, writer = os.pipe()
 
     def serve():
@@ -87,7 +88,7 @@ def start_rank(job, rank, port):
 
 
 def problem_of(running, deadline):
-    """Waits for all ranks, {pid: rank}, to end well; what kept them from it."""
+    """Waits for all ranks, {pid: rank}. Returns what failed, or "" if all succeeded."""
     while running:
         if select.select([sys.stdin], [], [], 0.005)[0]:
             return "the tests ended"

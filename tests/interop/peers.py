@@ -1,4 +1,4 @@
-"""The process that runs the tests' peers."""
+"""The client of the process that runs the tests' peers."""
 
 import json
 import os
@@ -10,14 +10,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Server:
-    """A process of peer_server.py, from the first peer on."""
+    """A process of peer_server.py, which the first run() starts."""
 
     def __init__(self, log: pathlib.Path) -> None:
         self._log = log
         self._process = None
 
     def run(self, ranks: int, log: pathlib.Path, script: str, *arguments, timeout: float = 300) -> None:
-        """Runs `script` of this folder; what the ranks print goes to `log`, and into the error if one fails."""
+        """Runs `script` of this folder. The ranks' output goes to `log`, and into the error if a rank fails."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, HERE / "peer_server.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log.open("w"),

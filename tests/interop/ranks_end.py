@@ -1,4 +1,4 @@
-"""How a script of tests ends its rank."""
+"""Ends the rank of a test script."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ import torch.distributed as dist
 
 
 def leave():
-    """Ends this process when every rank has come here.
+    """Ends this process when every rank has called leave().
 
-    Not by destroy_process_group and the interpreter's end: there a rank of torch 2.11 over Gloo, all its work done, was seen to
-    abort with "terminate called without an active exception".
+    It does not use destroy_process_group and the interpreter's exit, because a rank of torch 2.11 over Gloo sometimes
+    aborts there with "terminate called without an active exception".
     """
     dist.barrier()
     sys.stdout.flush()

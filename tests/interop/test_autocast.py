@@ -1,5 +1,5 @@
-"""Mixed precision without fully_shard: autocast in one process, under data parallelism and in FSDP version 1, beside
-Accelerate's."""
+"""Mixed precision without fully_shard equals Accelerate's: autocast in one process, under data parallelism and in FSDP
+version 1."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from test_parity import reference, worst
 NO = {"distributed_type": "NO"}
 MULTI_CPU = {"distributed_type": "MULTI_CPU"}
 VERSION_1 = {"fsdp_config.fsdp_version": 1}
-SCALE = 65536.0  # Of a loss in float16; it changes nothing in bfloat16.
+SCALE = 65536.0  # float16 needs a scaled loss; the scale changes nothing in bfloat16.
 CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
 
 
@@ -29,7 +29,7 @@ CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
     ids=["one process", "DDP, accumulation", "DDP, float16", "version 1", "version 1, 3 ranks, accumulation",
          "version 1, float16"])
 def test_losses_equal_accelerates(accel, peer, tmp_path, dtype, processes, options, spec, limit):
-    """Equal as long as the weights are: the learning rate is 0 in the first step. Float32 would be outside of the limits."""
+    """The first two losses are equal, because the learning rate of the first step is 0. Float32 misses the limits."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", dtype)
     ours, norms = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
@@ -41,7 +41,7 @@ def test_losses_equal_accelerates(accel, peer, tmp_path, dtype, processes, optio
     print(f"{dtype}, {processes} ranks, {options}: largest difference of the loss from Python {worst(ours, theirs['loss']):.1e}, "
           f"of the first gradient norm {norm:.1e}; of float32 {worst(full, theirs['loss']):.1e} and {full_norm:.1e}")
     assert ours[:2] == pytest.approx(theirs["loss"][:2], abs=1e-9)
-    # The mean of 3 ranks is rounded once, theirs twice.
+    # accel rounds the mean of 3 ranks once, Python twice.
     assert norm < (1e-5 if processes < 3 else 1e-3)
     assert full_norm > 1e-5
     if torch.backends.cpu.get_cpu_capability() == "DEFAULT" and worst(ours, theirs["loss"]) >= limit:
@@ -50,7 +50,7 @@ def test_losses_equal_accelerates(accel, peer, tmp_path, dtype, processes, optio
 
 
 class TinyRotaryEmbedding(nn.Module):
-    """As transformers' ones: angles of positions, in float32 whatever runs around it."""
+    """Computes angles of positions in float32 under any autocast, as the rotary embeddings of transformers do."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -98,7 +98,7 @@ def batches(path):
 
 
 def mean_loss(model, data):
-    """Of all windows, as accel evaluates: each batch's mean times its windows."""
+    """Returns the mean loss of all windows as accel computes it: each batch's mean has the weight of its windows."""
     total, windows = 0.0, 0
     with torch.no_grad():
         for inputs, targets in data:
@@ -116,7 +116,7 @@ def net_config(directory, data, **options):
 
 @pytest.fixture
 def net(tmp_path):
-    """Exports it; returns the same in Python, and the text, which ends with a batch of 2."""
+    """Exports the model. Returns the same model in Python and a text whose last batch has 2 windows."""
     torch.manual_seed(0)
     model = Net()
     model.layer.norm.weight.data.add_(torch.randn(16) * 0.3)
@@ -129,10 +129,10 @@ def net(tmp_path):
 
 
 def train_and_evaluate(model, data):
-    """Returns the loss of a step without effect, the norm of its gradients, and the held-out loss."""
+    """Returns the loss of a step that does not update the weights, its gradient norm and the held-out loss."""
     inputs, targets = data[0]
     loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-    # Where a module runs again in backward, Python counts its batch twice.
+    # Recomputation in backward makes Python's batch norms count the batch twice.
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     (loss * SCALE).backward()
     for name, buffer in model.named_buffers():
@@ -144,7 +144,7 @@ def train_and_evaluate(model, data):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_training_and_evaluation_under_autocast_equal_pythons(accel, tmp_path, net, dtype):
-    """Bit for bit, positions of a rotary embedding and running statistics included."""
+    """The losses are equal bit for bit, also with a rotary embedding and running statistics."""
     model, text = net
     accel("launch", net_config(tmp_path, text, **NO), "--mixed-precision", {"bfloat16": "bf16", "float16": "fp16"}[dtype])
     loss, norm, held_out = train_and_evaluate(under_autocast(model, dtype), batches(text))
@@ -162,13 +162,13 @@ def one_rank():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_buffers_and_batch_norms_in_version_1(accel, tmp_path, net, one_rank, dtype):
-    """Buffers are in 16 bits, and float32 in the checkpoint; batch norms are float32 altogether, so that without autocast the
-    second layer could not even run, nor run again."""
+    """Buffers have 16 bits in training and 32 in the checkpoint. Batch norms are in float32 throughout, so the second
+    layer runs, and is recomputed, only under autocast."""
     model, text = net
     accel("launch", net_config(tmp_path, text, **VERSION_1, **CHECKPOINTING), "--mixed-precision",
           {"bfloat16": "bf16", "float16": "fp16"}[dtype])
     peer = fully_sharded(model, dtype, Layer, checkpoints=True)
-    assert peer.module.rotary.frequencies.dtype == torch.float32  # Until it runs.
+    assert peer.module.rotary.frequencies.dtype == torch.float32  # The first forward casts the buffer.
     loss, norm, held_out = train_and_evaluate(peer, batches(text))
     assert peer.module.rotary.frequencies.dtype == getattr(torch, dtype)
     assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-12)]
@@ -192,11 +192,11 @@ class WithABlock(Net):
 
 
 def test_a_scripted_autocast_block_that_would_mean_nothing_is_refused(accel, tmp_path, net):
-    """As it does in Python, where TorchScript runs the block under the autocast around it."""
+    """The block also has no effect in Python: TorchScript runs it under the autocast around it."""
     model, text = net
     block = WithABlock()
     block.load_state_dict(model.state_dict())
     torch.jit.script(block).save(str(tmp_path / "gpt.pt"))
     said = accel("launch", net_config(tmp_path, text, **NO), "--mixed-precision", "bf16", code=6).stderr
     assert "module '(root)' uses torch.autocast, which would have no effect" in said
-    accel("launch", net_config(tmp_path, text, **NO))  # Without autocast it says what is so anyway.
+    accel("launch", net_config(tmp_path, text, **NO))  # Without autocast the block changes nothing.

@@ -1,4 +1,4 @@
-"""diff on files of torch and safetensors, judged by torch."""
+"""`accel diff` on files of torch and safetensors agrees with torch."""
 
 import json
 import pathlib
@@ -71,7 +71,7 @@ def test_every_value_of_a_type_is_what_torch_says(accel, tmp_path, dtype):
     result = found(accel, b, a, code=3)
     assert result["tensors"][0]["different"] == 0
     changed = values.float()
-    changed[5] += changed[5]  # NaN in no type.
+    changed[5] += changed[5]  # Element 5 is not NaN in any of the types.
     a, b = files(tmp_path, {"x": values}, {"x": changed})
     assert found(accel, "--ignore-dtype", a, b, code=3)["tensors"][0]["first"] == [5]
 
@@ -110,7 +110,7 @@ def test_memory_does_not_grow_with_the_tensors(accel_path, tmp_path):
             paths.append(path)
         process = subprocess.Popen([accel_path, "--quiet", "diff", *paths], stdout=subprocess.DEVNULL)
         peak = 0
-        # The kernel's own account of a child's peak counts what Python was before exec.
+        # getrusage() also counts the child's memory before exec, which is Python's, so this reads /proc.
         while process.poll() is None:
             status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
             name = status.split("\n", 1)[0].split()[-1]

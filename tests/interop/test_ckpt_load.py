@@ -1,4 +1,4 @@
-"""accel load, judged by torch.jit.load: the new weights, and everything else as it was."""
+"""`accel load` writes models that torch.jit.load reads, with the new weights and without any other change."""
 
 import json
 import zipfile
@@ -22,7 +22,7 @@ class Inner(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    """Tied, transposed, overlapping and plain tensors, a method besides forward, and constants."""
+    """A model with tied, transposed, overlapping and plain tensors, a method besides forward, and constants."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def model(tmp_path):
 
 @pytest.fixture
 def weights(model):
-    """Other values for the whole state dict of the model."""
+    """Other values for the full state dict of the model."""
     torch.manual_seed(2)
     state = {}
     for name, tensor in torch.jit.load(model).state_dict().items():
@@ -70,7 +70,7 @@ def weights(model):
 
 
 def assert_loaded(path, model, expected):
-    """`path` is `model` with the state dict `expected`, and nothing else is different."""
+    """Asserts that `path` is `model` with the state dict `expected` and no other difference."""
     extra = {"note.txt": ""}
     found = torch.jit.load(path, _extra_files=extra)
     assert_same(found.state_dict(), expected)

@@ -1,4 +1,4 @@
-"""merge-weights on checkpoints that torch wrote, judged by safetensors and by Accelerate's own merge."""
+"""`accel merge-weights` on checkpoints of torch agrees with safetensors and with Accelerate's own merge."""
 
 import dataclasses
 import json
@@ -51,7 +51,7 @@ def test_tied_tensors_are_kept_once_and_recorded(accel, torch_checkpoints, tmp_p
     accel("merge-weights", torch_checkpoints / "tied", tmp_path / "out")
     path = tmp_path / "out/model.safetensors"
     expected = expected_state("tied")
-    del expected["lm_head.weight"]  # Norms of ones and copied layers are equal too, but not tied.
+    del expected["lm_head.weight"]  # The norms and the copied layers are equal, but not tied.
     assert_same(safetensors.torch.load_file(path), expected)
     with safetensors.safe_open(path, "pt") as file:
         assert file.metadata() == {"format": "pt", "lm_head.weight": "wte.weight"}
@@ -114,7 +114,7 @@ def test_dtype_converts_as_torch_does(accel, torch_checkpoints, tmp_path, kind, 
 
 
 def test_every_float_becomes_float32_as_torch_does(accel, tmp_path):
-    """All 256 values of the 8-bit types, all 65536 of the 16-bit ones, and float64 that rounds, and overflows."""
+    """The test converts all values of the 8-bit and 16-bit types, and float64 values that round or overflow."""
     eight = torch.arange(256, dtype=torch.uint8)
     sixteen = torch.arange(65536, dtype=torch.int32).to(torch.uint16)
     state = {str(dtype): eight.clone().view(dtype) for dtype in FLOAT8} | {
@@ -224,7 +224,8 @@ def test_what_is_damaged_is_named_and_nothing_else_is_taken(accel, torch_checkpo
     assert f"'{model}' " in error
     assert not out.exists()
     if command == "merge-weights":
-        assert str(run / "checkpoint_4/pytorch_model_fsdp_0") in error  # What could be named instead.
+        # The error also names the checkpoint that could be merged instead.
+        assert str(run / "checkpoint_4/pytorch_model_fsdp_0") in error
         accel(command, run / "checkpoint_4", out)
 
 
@@ -249,7 +250,7 @@ def test_choosing_is_said(accel, torch_checkpoints, tmp_path):
 
 
 def write_manifest(directory):
-    """accel_manifest.json above a sharded checkpoint, as the training writes it."""
+    """Writes accel_manifest.json above a sharded checkpoint, as training does."""
     files = []
     for path in sorted(directory.iterdir()):
         data = path.read_bytes()
@@ -281,7 +282,7 @@ def test_a_damaged_source_is_never_said_to_be_verified(accel, torch_checkpoints,
 
 @pytest.mark.parametrize("type, shard", [("sharded", "pytorch_model_fsdp_0/__1_0.distcp"), ("full", "pytorch_model_fsdp.bin")])
 def test_what_another_save_wrote_is_not_removed(accel, tmp_path, type, shard):
-    """It is sound by itself; only the manifest above says that it is not what was saved."""
+    """The replaced shard is sound by itself. Only the manifest above shows that it is not the file that was saved."""
     for name, value in (("first", 1.0), ("second", 2.0)):
         safetensors.torch.save_file({"a": torch.full((40, 30), value)}, tmp_path / f"{name}.safetensors")
         ranks = ("--ranks", 2) if type == "sharded" else ()
@@ -304,7 +305,7 @@ def test_what_another_save_wrote_is_not_removed(accel, tmp_path, type, shard):
     assert path.exists() and not (tmp_path / "out").exists()
     if type == "full":
         return
-    # The manifest counts whatever way leads there, and cannot be shaken off.
+    # The manifest also applies through a link and after the directory is renamed.
     (tmp_path / "link").symlink_to(source)
     assert "is not the file that was saved" in accel("verify", tmp_path / "link", code=3).stdout
     accel("repair", "--force", tmp_path / "link", code=5)
@@ -315,7 +316,7 @@ def test_what_another_save_wrote_is_not_removed(accel, tmp_path, type, shard):
 
 
 def test_only_sharded_checkpoints_are_removed(accel, torch_checkpoints, tmp_path):
-    """Of others a merge keeps the tensors alone, or is given one of several files."""
+    """A merge of any other source keeps only its tensors or reads one of several files, so the source must stay."""
     net = torch.nn.Linear(4, 3)
     torch.jit.script(net).save(str(tmp_path / "script.pt"))
     torch.save(net, tmp_path / "module.pt")
@@ -363,7 +364,7 @@ def test_an_optimizer_beside_a_model_is_no_part_of_it(accel, tmp_path):
 
 
 class Adding(dcp.DefaultSavePlanner):
-    """Adds an entry of which planner_data has no path, as torch's readers allow."""
+    """Adds an entry for which planner_data has no path, which torch's readers allow."""
 
     def create_local_plan(self):
         plan = super().create_local_plan()
@@ -377,7 +378,7 @@ def test_entries_without_a_path_are_read(accel, tmp_path):
     metadata = dcp.FileSystemReader(tmp_path / "ckpt").read_metadata()
     assert sorted(metadata.state_dict_metadata) == ["added", "model.w"] and list(metadata.planner_data) == ["model.w"]
     assert "added" in accel("inspect", tmp_path / "ckpt").stdout
-    # A name that only the path has right is a damaged one.
+    # If planner_data has a path for a name that is not an entry, the metadata is damaged.
     path = tmp_path / "ckpt/.metadata"
     broken = pickle.loads(path.read_bytes())
     broken.planner_data = {"model.v": broken.planner_data["model.w"]}

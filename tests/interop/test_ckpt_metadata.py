@@ -1,4 +1,4 @@
-"""`.metadata` of every form that torch's own writer has, read by accel and by torch."""
+"""accel reads `.metadata` in every form of torch's own writer as torch reads it."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def forms(tmp_path_factory):
 
 
 def as_torch_says(metadata):
-    """Tensors as (dtype, shape, chunks with elements, their files); names of the objects; all files."""
+    """Returns {tensor: (dtype, shape, number of chunks with elements, their files)} and the names of the objects."""
     tensors, objects = {}, set()
     for name, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata):
@@ -77,7 +77,7 @@ def test_the_forms_are_what_they_should_be(accel, forms):
 
 
 def test_saves_without_collectives_are_merged(accel, forms):
-    """Every rank has a file of its own; there is no global one."""
+    """Every rank has its own metadata file, and there is no global one."""
     directory = forms / "no_collectives"
     assert not (directory / ".metadata").exists()
     tensors, _ = as_accel_says(accel, directory)
@@ -108,7 +108,7 @@ def test_every_protocol(accel, forms, tmp_path, protocol):
 
 @pytest.mark.parametrize("tensors, chunks", [(1, 12000), (40, 300), (6000, 2)])
 def test_large_metadata_is_read_by_two_threads(accel, tmp_path, tensors, chunks):
-    """From a megabyte on, state_dict_metadata and storage_data are read at the same time."""
+    """From a megabyte on, two threads read state_dict_metadata and storage_data at the same time."""
     state, places = {}, {}
     for i in range(tensors):
         size = torch.Size([4 * chunks, 1000 + i])
@@ -134,7 +134,7 @@ def test_large_metadata_is_read_by_two_threads(accel, tmp_path, tensors, chunks)
 
 
 def test_six_properties_and_three_fields(accel, forms, tmp_path):
-    """torch 2.15 pickles strides too; torch 2.2 had neither storage_meta nor version."""
+    """torch 2.15 also pickles strides; torch 2.2 writes neither storage_meta nor version."""
     metadata = FileSystemReader(forms / "mesh").read_metadata()
     directory = tmp_path / "copy"
     subprocess.run(["cp", "-r", forms / "mesh", directory], check=True)

@@ -1,4 +1,4 @@
-"""Every reader of checkpoints on what torch, safetensors and transformers write."""
+"""The readers of checkpoints read what torch, safetensors and transformers write."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ ALL_DTYPES = [*ckpt_peers.REPLICATED_DTYPES, torch.complex128, torch.complex32]
 
 @pytest.fixture
 def dump(accel_path, tmp_path):
-    """dump(PATH) gives what accel read: `.kind`, `.tensors` by name, `.entries`, `.objects`."""
+    """dump(PATH) returns what accel reads: `.kind`, `.tensors` by name, `.entries`, `.objects`."""
     tool = accel_path.parents[2] / "tests/unit/ckpt/checkpoint-dump-tool"
     assert tool.exists(), f"{tool} is not built; run tools/dev build"
     calls = iter(range(1000))
@@ -94,7 +94,7 @@ def test_dcp_in_safetensors(dump, tmp_path):
         assert found.kind == "dcp-safetensors"
         assert_same(found.tensors, state)
         assert found.entries["wide"]["pieces"] == 2
-    # One of its files stands for the set.
+    # accel reads the whole set if it gets the path of one of its files.
     assert_same(dump(tmp_path / "sharded/shard-00001-model-00001-of-00001.safetensors").tensors, state)
     found = dump(tmp_path / "both")
     assert found.kind == "safetensors-sharded"
@@ -255,7 +255,7 @@ def test_transformers_bin_files(dump, tmp_path):
 
 
 class WithAttributes(torch.nn.Module):
-    """Parameters, buffers of both sorts, and a tensor that is neither."""
+    """A module with parameters, persistent and non-persistent buffers, and a tensor that is neither."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ def test_torchscript(dump, tmp_path):
         scripted.save(tmp_path / f"{name}.pt")
         found = dump(tmp_path / f"{name}.pt")
         assert found.kind == "torchscript"
-        # TorchScript has no mark for buffers that are not persistent; torch itself gives them in state_dict().
+        # TorchScript does not mark non-persistent buffers; torch itself returns them in state_dict().
         assert_same(found.tensors, torch.jit.load(tmp_path / f"{name}.pt").state_dict())
     assert "plain" not in dump(tmp_path / "attributes.pt").tensors
 
@@ -286,11 +286,11 @@ def test_torchscript_traced(dump, tmp_path):
     assert_same(dump(tmp_path / "m.pt").tensors, torch.jit.load(tmp_path / "m.pt").state_dict())
 
 
-# One file a rank.
+# One file per rank.
 
 
 def local_checkpoint(directory, state, world_size, stem="pytorch_model_fsdp"):
-    """As docs/formats.md describes it."""
+    """Writes a local checkpoint as docs/formats.md describes it."""
     directory.mkdir(exist_ok=True)
     for rank in range(world_size):
         shares, entries = {}, {}
@@ -365,7 +365,7 @@ if rank == 0:
 
 
 def test_dtensors_on_meshes_of_two_dimensions(dump, tmp_path):
-    """Written rank by rank with torch's own placement code, on a process group that does nothing."""
+    """The files are written rank by rank with torch's own placement code, on a fake process group."""
     code = pathlib.Path(__file__).with_name("dtensor_files.py")
     result = subprocess.run([sys.executable, code, tmp_path], capture_output=True, text=True, timeout=240,
                             env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
@@ -377,7 +377,7 @@ def test_dtensors_on_meshes_of_two_dimensions(dump, tmp_path):
 
 
 def run_on_ranks(code, out):
-    """Runs `code` on two gloo ranks, with `rank`, `mesh`, `out` and ckpt_peers."""
+    """Runs `code` on two Gloo ranks. The code can use `rank`, `mesh`, `out` and ckpt_peers."""
     script = out / "on_ranks.py"
     script.write_text(
         "import pathlib, sys, torch\n"

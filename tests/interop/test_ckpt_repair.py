@@ -1,4 +1,4 @@
-"""accel repair: what it rebuilds is what torch loads."""
+"""torch loads the metadata that `accel repair` rebuilds."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""accel save, judged by torch and Accelerate: every form of a checkpoint, from every form, bit for bit."""
+"""`accel save` converts every form of a checkpoint to every other; torch and Accelerate load the same bits."""
 
 import collections
 import json
@@ -19,7 +19,7 @@ KINDS = ["rows", "columns", "replicated", "net_bf16"]
 
 
 def load_dcp(directory):
-    """The nested state dict of a DCP directory, as torch rebuilds it."""
+    """Returns the nested state dict of a DCP directory, as torch rebuilds it."""
     state = {}
     _load_state_dict(
         state, storage_reader=dcp.FileSystemReader(directory), planner=_EmptyStateDictLoadPlanner(), no_dist=True
@@ -28,7 +28,7 @@ def load_dcp(directory):
 
 
 def load_local(directory, ranks):
-    """The tensors of a local checkpoint, put together by its `.json` files."""
+    """Returns the tensors of a local checkpoint, assembled as its `.json` files say."""
     whole = {}
     for rank in range(ranks):
         stem = directory / f"pytorch_model_fsdp_rank{rank}"
@@ -41,7 +41,7 @@ def load_local(directory, ranks):
             shape, flat = whole.setdefault(name, (entry["shape"], []))
             assert entry["begin"] == sum(map(len, flat)) and entry["end"] - entry["begin"] == len(part[name])
             flat.append(part[name])
-    # Of bytes, as torch.cat does not know every dtype.
+    # torch.cat does not support every dtype, so this concatenates bytes.
     return {
         name: torch.cat([f.view(torch.uint8) for f in flat]).view(flat[0].dtype).reshape(shape)
         for name, (shape, flat) in whole.items()
@@ -56,7 +56,7 @@ def test_full(accel, torch_checkpoints, tmp_path, kind):
     for mmap in (False, True):
         found = torch.load(path, weights_only=True, mmap=mmap)
         assert_same(found, expected_state(kind))
-        if kind != "replicated":  # Of which each rank wrote some, so that its order is not the model's.
+        if kind != "replicated":  # Each rank writes some of its tensors, so their order is not the model's.
             assert list(found) == list(expected_state(kind))
 
 
@@ -132,7 +132,7 @@ def test_optimizer(accel, torch_checkpoints, tmp_path):
 
 
 def plugin_of(kind):
-    """Of Accelerate's plugin, what its functions look at."""
+    """Returns the attributes of Accelerate's plugin that its functions read."""
     from torch.distributed.fsdp.fully_sharded_data_parallel import StateDictType
 
     return types.SimpleNamespace(
@@ -144,7 +144,7 @@ def plugin_of(kind):
 
 @pytest.fixture
 def one_rank(tmp_path):
-    accelerate.PartialState(cpu=True)  # Its functions log through this.
+    accelerate.PartialState(cpu=True)  # Accelerate's functions log through it.
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield types.SimpleNamespace(
         num_processes=1, process_index=0, is_fsdp2=True, is_main_process=True, wait_for_everyone=lambda: None

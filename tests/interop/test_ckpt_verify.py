@@ -1,4 +1,4 @@
-"""accel verify on checkpoints of torch and of accel: sound ones, and every way of breaking them."""
+"""`accel verify` accepts sound checkpoints of torch and accel, and finds every kind of damage."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from zoo_kinds import BY_NAME, KINDS
 
 @pytest.fixture
 def verify(accel):
-    """verify(PATH) -> the findings of all checkpoints there, as (kind, file, tensor), sorted."""
+    """verify(PATH) returns the findings of all checkpoints there as (kind, file, tensor)."""
 
     def run(path, code=3):
         document = json.loads(accel("--json", "verify", path, code=code).stdout)
@@ -49,7 +49,7 @@ def ours(accel_path, tmp_path):
 
 
 def place_of(directory, fqn, offset=(0, 0)):
-    """Where torch's metadata puts a chunk: file, offset, length."""
+    """Returns (file, offset, length) of a chunk in torch's metadata."""
     metadata = dcp.FileSystemReader(directory).read_metadata()
     for index, info in metadata.storage_data.items():
         if index.fqn == fqn and (index.offset is None or tuple(index.offset) == tuple(offset)):
@@ -66,7 +66,7 @@ def flip(path, at, bit=0x10):
 
 
 def change_metadata(directory, change):
-    """Lets Python edit the metadata: what a defective writer could have left."""
+    """Edits the metadata in Python, into what a defective writer could leave."""
     metadata = dcp.FileSystemReader(directory).read_metadata()
     change(metadata)
     (directory / ".metadata").write_bytes(pickle.dumps(metadata))
@@ -84,7 +84,7 @@ def test_our_checkpoint_is_sound(verify, ours):
 def test_a_directory_of_checkpoints_is_verified_whole(accel, verify, torch_checkpoints, copy_of):
     document = json.loads(accel("--json", "verify", torch_checkpoints, "--threads", 1).stdout)
     names = [checkpoint["path"].removeprefix(f"{torch_checkpoints}/") for checkpoint in document["checkpoints"]]
-    assert len(names) == len(ckpt_peers.KINDS) + 2  # The two nets have an optimizer each.
+    assert len(names) == len(ckpt_peers.KINDS) + 2  # Each of the two nets has an optimizer.
     assert names == sorted(names)
 
 
@@ -108,7 +108,7 @@ def _slice(path, offset, length):
 
 
 def test_a_file_from_another_save_of_the_same_shapes(verify, copy_of, tmp_path):
-    """With other tensors in it the items do not fit; with the same shapes only the time gives it away."""
+    """If the file has other tensors, its items do not fit the metadata. With the same shapes only its time differs."""
     directory = copy_of("rows")
     other = copy_of("columns", "other")
     shutil.copy2(other / "__1_0.distcp", directory / "__1_0.distcp")
@@ -122,7 +122,7 @@ def test_data_newer_than_the_metadata(verify, copy_of):
     metadata_time = os.stat(directory / ".metadata").st_mtime
     os.utime(directory / "__0_0.distcp", (metadata_time + 3600, metadata_time + 3600))
     found = verify(directory)
-    # The one that the later save wrote, and the one that it did not reach.
+    # The later save wrote the first file and did not reach the second.
     assert found == [("times", "__0_0.distcp", ""), ("times", "__1_0.distcp", "")]
     os.utime(directory / "__0_0.distcp", (metadata_time + 30, metadata_time + 30))
     assert verify(directory, code=0) == []
@@ -187,7 +187,7 @@ def test_a_truncated_file(verify, copy_of, left):
         i.fqn for i, s in metadata.storage_data.items()
         if s.relative_path == "__1_0.distcp" and s.offset + s.length > left
     }  # fmt: skip
-    assert {tensor for _, _, tensor in found} == lost - {"model.one_row"}  # Of that, rank 1 has no elements.
+    assert {tensor for _, _, tensor in found} == lost - {"model.one_row"}  # Rank 1 has no elements of it.
 
 
 def test_a_missing_file(verify, copy_of):
@@ -205,7 +205,7 @@ def test_no_metadata(verify, copy_of):
 def test_a_stale_file_of_a_larger_world(verify, copy_of):
     directory = copy_of("rows")
     (directory / "__5_0.distcp").write_bytes(b"")
-    assert verify(directory, code=0) == []  # A rank without items.
+    assert verify(directory, code=0) == []  # A rank without items writes an empty file.
     shutil.copy2(directory / "__1_0.distcp", directory / "__5_0.distcp")
     assert verify(directory) == [("stale", "__5_0.distcp", "")]
 
@@ -231,7 +231,7 @@ def test_everything_at_once_is_listed(verify, copy_of):
 
 @pytest.mark.parametrize("writer", ["torch", "accel"])
 def test_no_flipped_byte_of_a_data_file_is_both_unseen_and_felt(accel_path, tmp_path, copy_of, ours, writer):
-    """For every byte of an item: either verify finds it, or torch loads the very same tensor."""
+    """For every flipped byte of an item, verify finds it or torch still loads the same tensor."""
     directory = ours if writer == "accel" else copy_of("tied")
     fqn, shape = ("model.h.0.norm", (0,)) if writer == "accel" else ("model.h.0.copy.weight", (0, 0))
     path, offset, length = place_of(directory, fqn, shape)
@@ -250,10 +250,10 @@ def test_no_flipped_byte_of_a_data_file_is_both_unseen_and_felt(accel_path, tmp_
         item = data[offset:at] + bytes([data[at] ^ 0x10]) + data[at + 1 : offset + length]
         try:
             same = torch.equal(torch.load(io.BytesIO(item)), expected)
-        except Exception:  # noqa: BLE001  Whatever torch or pickle raise.
+        except Exception:  # noqa: BLE001  torch and pickle raise many types.
             same = False
         if not same:
-            felt.append(at - offset - length)  # From the end of the item.
+            felt.append(at - offset - length)  # The position is relative to the end of the item.
     assert felt == [], "what torch stumbles over, from the end of the item"
 
 
@@ -281,7 +281,7 @@ def test_a_flipped_byte_in_any_kind_with_checksums(verify, zoos, tmp_path, name,
 
 
 def data_offset(path):
-    """A byte of the largest record, or of the middle of a stream."""
+    """Returns the offset of the last data record, or an offset within the stream if there are no records."""
     data = path.read_bytes()
     records = [m.end() for m in re.finditer(rb"/data/\d+FB..Z*", data, re.DOTALL)]
     return records[-1] if records else len(data) // 3
@@ -289,7 +289,7 @@ def data_offset(path):
 
 @pytest.fixture
 def shards(tmp_path):
-    """A model in three safetensors files, with index."""
+    """A model in three safetensors files with an index."""
     directory = tmp_path / "model"
     directory.mkdir()
     state = {f"w.{i}": ckpt_peers.tensor_of(i, (4, 5), torch.float32) for i in range(6)}

@@ -1,4 +1,4 @@
-"""Checkpoints that our writer wrote, judged by torch."""
+"""torch reads the checkpoints that accel's writer writes."""
 
 import io
 import subprocess
@@ -11,7 +11,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.format_utils import _load_state_dict
 
-# As in dcp_writer_tool.cpp: element i of a tensor with seed s is (s + i) % 100.
+# The tensors of dcp_writer_tool.cpp. Element i of a tensor with seed s is (s + i) % 100.
 TENSORS = [
     ("wte.weight", torch.float32, (11, 6)), ("h.0.attn.weight", torch.float32, (5, 3, 4)), ("h.0.norm", torch.int64, (7,)),
     ("scalar", torch.float32, ()), ("empty", torch.float32, (0, 3)), ("one_row", torch.int32, (1, 9)),
@@ -34,7 +34,7 @@ def expected_model() -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module", params=[1, 2, 3, 8])
 def written(request, accel_path, tmp_path_factory):
-    """A checkpoint of our writer, of one to eight ranks."""
+    """A checkpoint of accel's writer on one to eight ranks."""
     tool = accel_path.parents[2] / "tests/unit/ckpt/dcp-writer-tool"
     assert tool.exists(), f"{tool} is not built; run tools/dev build"
     directory = tmp_path_factory.mktemp("written")
@@ -88,6 +88,6 @@ def test_every_item_is_a_torch_save_archive(written):
 
 
 def test_merged_by_us(accel, written, tmp_path):
-    accel("merge-weights", written, tmp_path / "out")  # Of the keys `model` and `optimizer`, the model.
+    accel("merge-weights", written, tmp_path / "out")  # It merges the root key `model`, not `optimizer`.
     ckpt_peers.assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), expected_model())
 

@@ -1,4 +1,4 @@
-"""Communication hooks under MULTI_CPU, beside DistributedDataParallel with the same ones, registered as Accelerate does it."""
+"""Communication hooks under MULTI_CPU equal those that Accelerate registers with DistributedDataParallel."""
 
 import itertools
 import json
@@ -32,11 +32,11 @@ CASES = {
 }
 
 
-# Up to 1.8e-6 has been seen, and 7e-7 without a hook: the model runs in TorchScript here, and what 16 bits round differs in the
-# last bit of float32 now and then.
+# The largest difference is 1.8e-6, and 7e-7 without a hook. accel runs the model in TorchScript, so the values that are
+# rounded to 16 bits sometimes differ in the last bit of float32.
 LOSS = 5e-6
-# There that bit changes a factor in its 8th, and the next step's with it: the losses part when it first happens, behind the first
-# steps that are compressed.
+# In these cases a different last bit changes the 8th bit of a factor, and so the factors of the next step. The losses
+# diverge when this first happens, which is after the first compressed steps.
 ROUNDS_AGAIN, EQUAL = ["power_sgd of rank 2 in bf16"], 5
 SCALAR = torch.backends.cpu.get_cpu_capability() == "DEFAULT"
 
@@ -55,7 +55,7 @@ def worst(a, b):
 
 @pytest.mark.parametrize("processes, accumulate, backend", [(2, 1, "auto"), (3, 2, "gloo")], ids=["2 ranks", "3 ranks, accumulation"])
 def test_losses_equal_those_of_distributed_data_parallel(accel, peer, tmp_path, processes, accumulate, backend):
-    """Three ranks over Gloo, as there: it rounds a sum of 16-bit numbers at each addend, shared memory once."""
+    """Three ranks use Gloo here too. Gloo rounds a sum of 16-bit numbers after each addend, shared memory only once."""
     torch.manual_seed(0)
     torch.jit.script(Net()).save(str(tmp_path / "net.pt"))
     cases = {"none": {}, **CASES[processes]}
@@ -76,21 +76,21 @@ def test_losses_equal_those_of_distributed_data_parallel(accel, peer, tmp_path, 
               f"{norm:.1e}, of the loss from that without a hook {worst(ours[name]['loss'], ours['none']['loss']):.1e}")
         if name in ROUNDS_AGAIN:
             equal = [worst(ours[name][key][:EQUAL], theirs[name][key][:EQUAL]) for key in ("loss", "grad_norm")]
-            # Without vector instructions it happens in these steps already.
+            # Without vector instructions the gradient norms diverge within these steps.
             assert equal[0] < LOSS and equal[1] < (1e-3 if SCALAR else LOSS) and loss < 1e-3
         else:
             assert loss < LOSS and norm < 1e-3
-    # Each of them matters, and so does each option.
+    # Each hook and each option changes the losses.
     least, *which = min((worst(ours[a]["loss"], ours[b]["loss"]), a, b) for a, b in itertools.combinations(cases, 2))
     print(f"{processes} ranks: smallest difference of the loss of two of them {least:.1e}, of {which}")
     assert least > 4 * LOSS
 
 
 def test_power_sgd_begins_anew_after_a_step_that_overflows(accel, tmp_path):
-    """In torch its error, and so every later gradient, would be NaN for good."""
+    """In torch the error feedback, and so every later gradient, stays NaN after an overflow."""
     torch.manual_seed(0)
     torch.jit.script(Net()).save(str(tmp_path / "net.pt"))
-    # Grows into an overflow every fourth step.
+    # The scale grows into an overflow in every fourth step.
     scaler = {"init_scale": 2.0**16 / SCALE, "growth_factor": 64.0, "backoff_factor": 1 / 64, "growth_interval": 3}
     accel("launch", config(tmp_path / "run", tmp_path / "net.pt", 2, ddp=power_sgd(), grad_scaler=scaler),
           "--mixed-precision", "fp16")

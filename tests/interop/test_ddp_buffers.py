@@ -1,4 +1,4 @@
-"""Running statistics under MULTI_CPU, beside DistributedDataParallel, which broadcasts rank 0's before it runs forward."""
+"""Running statistics under MULTI_CPU equal DistributedDataParallel's, which broadcasts rank 0's before forward."""
 
 import json
 
@@ -14,7 +14,7 @@ LENGTH, BATCH, STEPS = 32, 2, 12
 
 @pytest.mark.parametrize("processes, accumulate", [(2, 1), (3, 1), (2, 2)], ids=["2 ranks", "3 ranks", "2 ranks, accumulation"])
 def test_running_statistics_are_those_of_rank_0(accel, peer, tmp_path, processes, accumulate):
-    """Evaluation uses them on every rank: its loss is the witness, for what ranks have of their own differs."""
+    """Every rank evaluates with the statistics, so the loss shows whether they are rank 0's or the rank's own."""
     torch.manual_seed(0)
     torch.jit.script(Net()).save(str(tmp_path / "net.pt"))
     held_out = tmp_path / "held_out.txt"
@@ -39,7 +39,7 @@ def test_running_statistics_are_those_of_rank_0(accel, peer, tmp_path, processes
     def worst(losses):
         return max(abs(a - b) for a, b in zip(losses, theirs["loss"], strict=True))
 
-    # Forward reads a buffer: its loss depends on whose it is, and since when.
+    # forward reads a buffer, so the loss depends on which rank's buffer it is and when it was broadcast.
     print(f"loss: ours {worst(found['ddp']['loss']):.1e}, with each rank's own buffer {worst(found['each its own']['loss']):.1e}")
     assert worst(found["ddp"]["loss"]) < 2e-5 < 5e-4 < worst(found["each its own"]["loss"])
     (ours,), (own,) = found["ddp"]["eval_loss"], found["each its own"]["eval_loss"]

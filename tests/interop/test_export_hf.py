@@ -1,10 +1,10 @@
-"""What the exporter of Hugging Face models refuses: what tracing would freeze, and what a TorchScript file does not do."""
+"""The exporter of Hugging Face models refuses what tracing would freeze and what a TorchScript file cannot do."""
 
 import pytest
 import torch
 import transformers
 
-import train_runs  # noqa: F401  Puts examples/ on the path.
+import train_runs  # noqa: F401  It puts examples/ on the path.
 import export_hf
 
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -54,7 +54,7 @@ def test_a_choice_that_tracing_would_freeze_is_refused_with_its_line(tmp_path, f
 
 
 @pytest.mark.parametrize("family, sizes, accepted", [
-    # Each has a loop over the tokens, or over chunks of them, of which the tracer says nothing.
+    # Each model has a loop over tokens or chunks of tokens, about which the tracer does not warn.
     ("mamba", {}, []),
     ("rwkv", {"attention_hidden_size": 32}, ["if hidden.size(1) == 1 and state is not None:"]),
     ("qwen3_next", {**LINEAR, **EXPERTS}, ["if num_k_heads != num_v_heads:"]),

@@ -1,4 +1,4 @@
-"""float16 with a scaled loss, in accel and in Python: the same scales, the same steps skipped, the same losses."""
+"""float16 with a scaled loss has the same scales, skipped steps and losses in accel and in Python."""
 
 import json
 
@@ -30,26 +30,26 @@ def lines(directory):
     ids=["1 rank", "2 ranks", "3 ranks, accumulation", "2 x 2", "gradients in float32", "checkpointing", "gloo"],
 )
 def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, options, precision, spec):
-    """Equal as long as the weights are: the learning rate is 0 in the first step."""
+    """The first two losses are equal, because the learning rate of the first step is 0."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", "fp16")
     ours = train_runs.metrics(tmp_path)
     theirs = reference(peer, tmp_path, processes, precision=precision, scaler={}, **spec)
-    # The first scale is one at which the largest gradients overflow now and then.
+    # At the first scale the largest gradients sometimes overflow.
     assert [line["scale"] for line in lines(tmp_path)] == theirs["scale"]
     norm = max(abs(line["grad_norm"] - theirs["grad_norm"][line["step"] - 1])
                for line in lines(tmp_path) if not line["skipped"])
     (tmp_path / "out/metrics.jsonl").unlink()
     accel("launch", train_runs.config(tmp_path, processes, **{**options, "fsdp_config.fsdp_reduce_dtype": None}))
-    equal = theirs["scale"].index(32768.0) if 32768.0 in theirs["scale"] else 20  # Steps that float32 takes, too.
+    equal = theirs["scale"].index(32768.0) if 32768.0 in theirs["scale"] else 20  # Steps before the first skip.
     float32 = train_runs.metrics(tmp_path)
     full = max(abs(a - b) for a, b in zip(ours[:equal], float32))
     print(f"{processes} ranks, {options}: largest difference of the loss from fully_shard "
           f"{worst(ours, theirs['loss']):.1e}, of the gradient norm {norm:.1e}, of the loss from float32 {full:.1e}")
-    # Float32 is outside of the first limit by far; behind a skipped step its weights are others anyway.
+    # Float32 exceeds the first limit by far. After a skipped step its weights differ in any case.
     assert ours[:2] == pytest.approx(theirs["loss"][:2], abs=1e-9)
     assert min(abs(a - b) for a, b in zip(float32[:2], theirs["loss"])) > 1e-7
-    # With AVX2 alone 7e-5 are seen, with AVX-512 less than 5e-5.
+    # The difference is 7e-5 with AVX2 alone and less than 5e-5 with AVX-512.
     assert worst(ours, theirs["loss"]) < 1e-4
     assert norm < 5e-4
     assert 1e-5 < full < 1e-2
@@ -57,7 +57,7 @@ def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, options, pre
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_overflows_skip_the_steps_that_they_skip_in_python(accel, peer, tmp_path, processes):
-    """The scale begins far too high, and grows again every 3 steps: every state of the scaler is compared."""
+    """The scale starts far too high and grows again every 3 steps. Every state of the scaler is compared."""
     train_runs.export(tmp_path / "gpt.pt")
     scaler = {"init_scale": 2.0**26, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
     config = train_runs.config(tmp_path, processes, grad_scaler=scaler, **{"checkpoint.every": 20})
@@ -68,11 +68,11 @@ def test_overflows_skip_the_steps_that_they_skip_in_python(accel, peer, tmp_path
     skipped = [line["step"] for line in ours if line["skipped"]]
     print(f"{processes} ranks: skipped {skipped}, scales {theirs['scale']}")
     assert len(ours) - len(skipped) == theirs["taken"]
-    # At first, and again after the scale had grown.
+    # Steps are skipped at the start, and again after the scale has grown.
     assert skipped[0] == 1 and len(skipped) > 3 and 20 > max(skipped) > 8
     assert worst([line["loss"] for line in ours], theirs["loss"]) < 5e-4
     assert ours[0]["loss"] == pytest.approx(theirs["loss"][0], abs=1e-9)
-    # A skipped step is none of the schedule's.
+    # A skipped step does not advance the schedule.
     rates = [line["lr"] for line in ours if line["step"] not in skipped]
     assert rates[:5] == pytest.approx([3e-3 * step / 4 for step in range(5)])
     assert all(line["grad_norm"] is None for line in ours if line["skipped"])
@@ -100,7 +100,7 @@ def test_steps_skipped_between_two_lines_are_counted(accel, tmp_path):
 
 
 class Undifferentiable(GPT):
-    """The loss is finite, its gradient never."""
+    """A model whose loss is finite and whose gradient never is."""
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)

@@ -1,4 +1,4 @@
-"""verify and diff on every kind of checkpoint in the zoo: nothing is wrong with any of them."""
+"""verify and diff find nothing wrong with any kind of checkpoint in the zoo."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def test_verify_finds_nothing(accel, zoo, reads, kind):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_diff(accel, zoo, reads, kind, tmp_path):
-    """Equal to the same tensors in a plain file, and different from them once one bit is another."""
+    """A checkpoint equals a plain file of the same tensors, and differs from it once one bit is changed."""
     reads(kind, "diff")
     accel("merge-weights", zoo.path(kind), tmp_path / "out", "--unsafe_serialization", "--keep-tied")
     same = tmp_path / "out/pytorch_model.bin"

@@ -1,4 +1,4 @@
-"""Every kind of checkpoint in the zoo, read by our commands: each tensor bit for bit."""
+"""accel's commands read every kind of checkpoint in the zoo, bit for bit."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `accel save` and `accel load` write, loaded by the real packages under both torches: each tensor bit for bit."""
+"""The real packages load what `accel save` and `accel load` write, bit for bit, under both torch versions."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import torch
 from matrix import WRITES
 from zoo_kinds import BY_NAME, KINDS
 
-# From which checkpoints of the zoo: tensors of every dtype, odd layouts, a model with a buffer.
+# The zoo's checkpoints to convert: tensors of every dtype, odd layouts, a model with a buffer.
 SOURCES = ["bin-dtypes", "dcp-zstd", "accelerate-sharded"]
 
 
@@ -45,7 +45,7 @@ def test_save_as_local(accel, zoo, judge_of, reads, kind, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_save_as_sharded(accel, zoo, judge_of, reads, kind, tmp_path):
-    """Also what torch 2.15 wrote becomes loadable by 2.11, which does not read its metadata."""
+    """torch 2.11 cannot read the metadata of torch 2.15, but it loads such a checkpoint after `accel save`."""
     reads(kind, "save as sharded")
     accel("save", zoo.path(kind), tmp_path / "out", "--type", "sharded", "--ranks", 3, *flags(kind))
     assert judge_of("2.11").problem("dcp", tmp_path / "out/pytorch_model_fsdp_0", zoo.expected_file(kind)) == ""
@@ -84,7 +84,7 @@ def test_local(accel, source, judge, writes, tmp_path, ranks):
 
 
 def test_local_comes_back(accel, source, judge, writes, tmp_path):
-    """Our own LOCAL, which only we read, becomes a full checkpoint."""
+    """A local checkpoint, which only accel reads, becomes a full checkpoint."""
     writes("`save --type local`, then full", "`torch.load`")
     path, expected = source
     accel("save", path, tmp_path / "local", "--type", "local", "--ranks", 3)
@@ -95,7 +95,7 @@ def test_local_comes_back(accel, source, judge, writes, tmp_path):
 @pytest.mark.parametrize("form", ["scripted", "traced"])
 @pytest.mark.parametrize("origin", ["accelerate-sharded", "accelerate-dtensor-bin", "accelerate-full", "torchscript-scripted"])
 def test_torchscript(accel, zoos, judge, writes, tmp_path, form, origin):
-    """New weights in a TorchScript file, of a model that has others."""
+    """`accel load` replaces the weights in a TorchScript file."""
     writes(f"`load --into`, {form}", "`torch.jit.load`")
     zoo, kind = zoos("2.11"), BY_NAME[origin]
     into = zoo.path(BY_NAME[f"torchscript-{form}"])
@@ -132,7 +132,7 @@ def test_optimizer_full(accel, zoo, judge, writes, tmp_path, origin):
 
 @pytest.mark.parametrize("torch_version", judges.TORCHES)
 def test_accelerate_resumes(accel, zoos, cell, tmp_path, torch_version):
-    """load_fsdp_model and load_fsdp_optimizer, over four ranks, of what we wrote from what each torch's Accelerate wrote."""
+    """Accelerate loads what accel converts from Accelerate's checkpoints of each torch version, on four ranks."""
     jobs = []
     for form, state in (("full", "FULL_STATE_DICT"), ("sharded", "SHARDED_STATE_DICT")):
         ranks = ["--ranks", 3] if form == "sharded" else []

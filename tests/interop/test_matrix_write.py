@@ -1,12 +1,14 @@
-"""What merge-weights writes, loaded by the real packages under both torches: each tensor bit for bit."""
+"""The real packages load what merge-weights writes, bit for bit, under both torch versions."""
 
 import pytest
 from zoo_kinds import BY_NAME
 
-# From which checkpoints of the zoo: tensors of every dtype, odd layouts, a model with a buffer.
+# The zoo's checkpoints to convert: tensors of every dtype, odd layouts, a model with a buffer.
 SOURCES = ["bin-dtypes", "dcp-zstd", "accelerate-sharded"]
-NAMED_SOURCES = ["safetensors-file", "dcp-zstd", "accelerate-sharded"]  # Without what safetensors cannot hold,
-PLAIN_SOURCES = ["dcp-zstd", "accelerate-sharded-bf16"]  # and without the types that torch's reader of safetensors does not know.
+# Checkpoints whose dtypes safetensors supports.
+NAMED_SOURCES = ["safetensors-file", "dcp-zstd", "accelerate-sharded"]
+# Checkpoints whose dtypes torch's reader of safetensors also supports.
+PLAIN_SOURCES = ["dcp-zstd", "accelerate-sharded-bf16"]
 
 
 @pytest.fixture(params=SOURCES)

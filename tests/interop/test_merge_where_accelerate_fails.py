@@ -1,4 +1,4 @@
-"""Checkpoints that `accelerate merge-weights` does not merge; ours does, with the right bits. Both run."""
+"""accel merges checkpoints on which `accelerate merge-weights` fails, with the right bits. The tests run both."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from zoo_state import difference
 
 
 def accelerate_error(*arguments) -> str:
-    """The end of what `accelerate merge-weights` says; it must fail."""
+    """Runs `accelerate merge-weights`, which must fail, and returns its stderr."""
     result = subprocess.run(
         [sys.executable, "-m", "accelerate.commands.merge", *map(str, arguments)], capture_output=True, text=True, timeout=300,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})  # fmt: skip
@@ -22,7 +22,7 @@ def accelerate_error(*arguments) -> str:
 
 @pytest.fixture
 def sharded(zoos):
-    """The directory of a whole Accelerate checkpoint, and what its model holds."""
+    """The parent directory of an Accelerate checkpoint, and the tensors of its model."""
     zoo, kind = zoos("2.11"), BY_NAME["accelerate-sharded"]
     return zoo.directory / kind.name, zoo.expected(kind)
 

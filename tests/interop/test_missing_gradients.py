@@ -1,4 +1,4 @@
-"""Parameters without a gradient stay as they are, beside torch's AdamW, which leaves out those whose grad is None."""
+"""Parameters without a gradient do not change, as in torch's AdamW, which skips those whose grad is None."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_parameters_without_a_gradient_stay_as_they_are(accel, peer, tmp_path, p
             assert state["step"] == 0 and torch.equal(ours[name], tensor)
     steps = int(states["optimizer.state.second.up.weight.step"])
     if by_data:
-        assert set(theirs["ranks_with"]) == {0, 1, 2}  # Of the two ranks.
+        assert set(theirs["ranks_with"]) == {0, 1, 2}  # The number of ranks that run `second`.
         assert steps == sum(ranks > 0 for ranks in theirs["ranks_with"])
     else:
         assert steps == (STEPS // 2 if accumulate == 1 else STEPS)

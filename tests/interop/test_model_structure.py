@@ -1,4 +1,4 @@
-"""The structure of a model file, read without libtorch, beside what libtorch and Python make of the same file."""
+"""The structure that accel reads from a model file without libtorch equals what libtorch and Python read."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ class Unit(nn.Module):
 
 
 class Awkward(nn.Module):
-    """Modules under two names, parameters that are read from outside of their modules, ties, parameters that are None."""
+    """Has modules under two names, parameters that are read from outside their modules, ties, and a None parameter."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +106,7 @@ ZOO = {
 
 @pytest.fixture
 def structure(accel_path):
-    """structure(PATH) is what structure-tool prints; libtorch must agree."""
+    """structure(PATH) returns what structure-tool prints. The tool fails if libtorch reads another structure."""
     tool = accel_path.parents[2] / "tests/unit/train/structure-tool"
     assert tool.exists(), f"{tool} is not built; run tools/dev build"
 
@@ -135,7 +135,7 @@ def test_equals_libtorch_and_python(name, structure, tmp_path):
 def test_finds_what_is_read_past_a_units_boundary(structure, tmp_path):
     torch.jit.script(Awkward()).save(str(tmp_path / "model.pt"))
     cross_unit = {p["fqns"][0] for p in structure(tmp_path / "model.pt", "Unit")["parameters"] if p["cross_unit"]}
-    # Whatever is below a module that is reached through a unit counts, though only one parameter of it is read.
+    # All parameters below a module that is reached through a unit count, even if only one of them is read.
     read = {"units.1.gain", "units.2.frozen", "units.2.named.a.bias", "units.0.layers.0.weight"}
     beside = {"units.0.layers.0.bias", "units.0.layers.1.weight", "units.2.layers.0.bias", "units.2.layers.1.weight",
               "units.2.named.a.weight", "tied"}
@@ -168,7 +168,7 @@ def packed():
 @pytest.mark.parametrize("make, attribute", [(packed, "1._packed_params._packed_params"), (WithQuantizedBuffer, "head")],
                          ids=["packed", "buffer"])
 def test_a_quantized_model_is_refused(accel, tmp_path, make, attribute):
-    """By plan, which reads the file without libtorch, and by the ranks."""
+    """Both plan, which reads the file without libtorch, and the ranks refuse the model."""
     torch.jit.script(make()).save(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 2, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"})
     assert f"'{attribute}' is quantized and cannot be trained" in accel("plan", config, code=2).stderr
@@ -194,7 +194,7 @@ class WithObject(nn.Module):
 
 
 def test_tensors_in_an_object_that_is_no_module_are_refused(accel, tmp_path):
-    """Their values would not be read."""
+    """accel would not read the values of such tensors."""
     torch.jit.script(WithObject()).save(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 1, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"})
     assert "attribute 'angles' of module '(root)' has tensors in an object" in accel("launch", config, code=6).stderr

@@ -21,13 +21,13 @@ VARIANTS = {
 }
 
 
-# The root, the unit that runs, and another: the one gathered ahead, or the one that backward comes from.
+# Three units: the root, the unit that runs, and the prefetched unit or the unit that backward comes from.
 MOST_UNSHARDED = {"nothing ahead": 3, "second step": 3, "second step, checkpointing": 3}
 NESTED = {"awkward", "awkward, nothing in place", "Qwen3", "ResNet"}
 
 
 def python_gradients(model, inputs):
-    """Of rank 0: loss and buffers; of all ranks: the mean of the gradients."""
+    """Returns the loss and buffers of rank 0, and the mean of all ranks' gradients."""
     total = {}
     first = None
     for rank_inputs in inputs:
@@ -77,16 +77,17 @@ def test_sharded_equals_eager(accel, accel_path, tmp_path, name):
     expected = python_gradients(model, inputs)
     persistent = {f"buffer/{key}" for key in model.state_dict()}
     for variant in variants:
-        found = torch.load(tmp_path / f"{variant}.out", weights_only=False)  # Ours; pickle_save names a type.
+        # weights_only refuses a type that pickle_save names.
+        found = torch.load(tmp_path / f"{variant}.out", weights_only=False)
         for key, value in expected.items():
             if key.startswith("buffer/") and (key not in persistent or "steps" in VARIANTS[variant]):
-                found.pop(key, None)  # Steps count in statistics.
+                found.pop(key, None)  # Each step changes the statistics.
                 continue
             torch.testing.assert_close(found.pop(key), value, rtol=1e-4, atol=1e-6, msg=lambda m: f"{variant}: {key}: {m}")
         most = found.pop("most_unsharded").item()
-        # What comes next is known from the first forward on: so the second forward has gathers ahead, and every backward.
+        # The first forward records the order of the units, so the second forward and every backward prefetch.
         ahead = found.pop("gathered_ahead").item()
-        if name in NESTED:  # There, what runs next in backward is not always what forward ran before.
+        if name in NESTED:  # NESTED models do not always run backward in the reverse order of forward.
             assert ahead == 0 or VARIANTS[variant].get("prefetch", True)
         else:
             assert (ahead > 0) == (VARIANTS[variant].get("prefetch", True) and VARIANTS[variant]["reshard"])
@@ -98,7 +99,7 @@ def test_sharded_equals_eager(accel, accel_path, tmp_path, name):
 @pytest.mark.parametrize("traced_in_training", [True, False])
 @pytest.mark.parametrize("name", ["BERT with dropout", "ResNet"])
 def test_a_traced_model_trains_and_evaluates(accel, accel_path, tmp_path, name, traced_in_training):
-    """Tracing writes the mode into the graph; the loss in evaluation has to be that of eval(), and training has to drop."""
+    """Tracing writes the mode into the graph. Whichever it is, only the evaluation loss equals that of eval()."""
     zoo = {**MODELS, "BERT with dropout": zoo_models.bert(dropout=0.3)}[name]
     model, inputs = write_model(tmp_path, zoo, traced_in_training)
     cases = [{**case(tmp_path, key, zoo, VARIANTS["plain"]), "training": training}

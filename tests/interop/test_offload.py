@@ -1,5 +1,5 @@
-"""Real ranks that keep shards, gradients, optimizer state and inputs of checkpointed modules in a storage apart from where they
-compute: losses, gradient norms and checkpoints are those without it, bit for bit."""
+"""Ranks with shards, gradients, optimizer state and saved activations in offloaded storage have the same losses,
+gradient norms and checkpoints as ranks without it, bit for bit."""
 
 import json
 
@@ -25,7 +25,7 @@ CASES = {
 
 
 class Loss(torch.nn.Module):
-    """A GPT with dropout in it that returns its loss."""
+    """A GPT with dropout that returns its loss."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ def test_a_storage_apart_changes_no_bit(accel, tmp_path, ranks):
               "offload": offload, "out": str(tmp_path / f"{name}.{len(offload)}.json"),
               "checkpoint": str(tmp_path / f"{name}.{len(offload)}")}
              for name, options in CASES[ranks].items() for offload in ([], ["params", "activations"])]
-    # Groups of ranks are made once in a process.
+    # A process makes its groups of ranks only once.
     for job in [cases] if ranks == 2 else [[case] for case in cases]:
         (tmp_path / "job.json").write_text(json.dumps({**JOB, "cases": job}))
         parity_table.launch(tmp_path, ranks, parity_table.BUILD / "tests/unit/train/parity-tool", tmp_path / "job.json")
@@ -54,7 +54,7 @@ def test_a_storage_apart_changes_no_bit(accel, tmp_path, ranks):
     for name in CASES[ranks]:
         plain, apart = (json.loads((tmp_path / f"{name}.{kind}.json").read_text()) for kind in (0, 2))
         assert plain.pop("fetches") == 0
-        assert apart.pop("fetches") >= 6 * 3  # Of three units in six steps, at least.
+        assert apart.pop("fetches") >= 6 * 3  # Each of six steps fetches at least three units.
         assert plain == apart, name
         assert plain["loss"][-1] < plain["loss"][0] - 0.05, name
         results.add(json.dumps(plain))
@@ -64,5 +64,5 @@ def test_a_storage_apart_changes_no_bit(accel, tmp_path, ranks):
         for kind, directory in zip((0, 2), merged):
             accel("merge-weights", tmp_path / f"{name}.{kind}/checkpoint_6", directory)
         assert (merged[0] / "model.safetensors").read_bytes() == (merged[1] / "model.safetensors").read_bytes(), name
-    # Resharding and checkpointing leave every bit as it is; each of the others is another run.
+    # Resharding and checkpointing do not change a bit; every other option changes the results.
     assert len(results) == len(CASES[ranks]) - (2 if ranks == 2 else 0)

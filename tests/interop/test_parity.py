@@ -1,4 +1,4 @@
-"""The same model, data and optimizer in accel and in torch's fully_shard: the losses must agree step by step."""
+"""The same model, data and optimizer give the same losses in accel and in torch's fully_shard, step by step."""
 
 import functools
 import json
@@ -50,7 +50,7 @@ def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, reshard, acc
           f"of the gradient norm {norm:.1e}")
     assert loss < 2e-5
     assert norm < 1e-3
-    # The run is long enough to learn something, so that equal is not equally idle.
+    # The model learns, so the losses are not equal only because the weights do not change.
     assert theirs["loss"][-1] < theirs["loss"][0] - 1
 
 
@@ -80,8 +80,8 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_losses_of_every_layout_of_ranks_equal_pythons(accel, peer, tmp_path, layout):
-    """Replicas of shards beside fully_shard over a mesh of two dimensions, replicas alone beside DDP, and units that a
-    smaller group of ranks keeps for backward."""
+    """Replicas of shards equal fully_shard on a mesh of two dimensions, and replicas alone equal DDP. Units that
+    reshard to a smaller group of ranks equal fully_shard."""
     processes, accumulate, ours, theirs = LAYOUTS[layout]
     train_runs.export(tmp_path / "gpt.pt")
     run = accel("launch", train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate, **ours))
@@ -97,7 +97,7 @@ def test_losses_of_every_layout_of_ranks_equal_pythons(accel, peer, tmp_path, la
     assert theirs["loss"][-1] < theirs["loss"][0] - 1
 
 
-# Tied, a whole module inside a unit, one of several parameters of each, with weight decay and without.
+# It matches a tied module, a whole module inside a unit, and modules with and without weight decay.
 IGNORED = r"tokens|blocks\.0\.attention|blocks\.\d\.norm2|blocks\.1\.up"
 
 
@@ -113,8 +113,8 @@ IGNORED = r"tokens|blocks\.0\.attention|blocks\.\d\.norm2|blocks\.1\.up"
     ids=["1 rank", "2 ranks", "3 ranks", "2 x 2", "2 x 2, checkpointing, accumulation", "2 ranks, no reshard, accumulation",
          "2 ranks, from rank 0", "2 ranks, offload, gloo"])
 def test_ignored_modules_are_trained_with_the_mean_of_all_ranks(accel, peer, tmp_path, processes, accumulate, ours, theirs):
-    """Beside fully_shard with ignored_params, and what a user has to add to it: the average of their gradients over all
-    ranks."""
+    """The peer is fully_shard with ignored_params. The peer also averages the gradients of these parameters over all
+    ranks, which a user of fully_shard has to add."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate,
                                       **{"fsdp_config.fsdp_ignored_modules": IGNORED}, **ours))
@@ -142,7 +142,7 @@ PARAMS = "shards, gradients and optimizer state"
       "saved activations of checkpointed modules", {"activation_checkpointing": True})],
     ids=["2 ranks", "1 rank, version 1", "2 ranks, activations too", "2 ranks, activations alone, version 1"])
 def test_offloading_on_cpu_ranks_changes_no_loss(accel, peer, tmp_path, processes, options, said, theirs):
-    """Nor does it in Python: fully_shard takes CPUOffloadPolicy on the CPU."""
+    """The same holds in Python, where fully_shard takes CPUOffloadPolicy on the CPU."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes))
     plain = train_runs.metrics(tmp_path), train_runs.metrics(tmp_path, "grad_norm")
@@ -161,9 +161,9 @@ def units_of(stderr):
 
 @pytest.mark.parametrize("least", [48, 2304, 9000, 12288, 20000])
 def test_units_by_size_equal_accelerates(accel, peer, tmp_path, least):
-    """Version 2: as many units as fully_shard gets from Accelerate's policy, and the same losses, unless the embedding and
-    the head, which share a weight of 12288 elements, are units of their own: then Python's losses are others than without
-    those units, ours are not."""
+    """Version 2 makes as many units as fully_shard does with Accelerate's policy, and has the same losses. The
+    embedding and the head share a weight of 12288 elements. If they are units of their own, Python's losses change,
+    but accel's do not."""
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, **{"fsdp_config.fsdp_auto_wrap_policy": "SIZE_BASED_WRAP",
                                             "fsdp_config.fsdp_min_num_params": least})
@@ -171,7 +171,7 @@ def test_units_by_size_equal_accelerates(accel, peer, tmp_path, least):
     theirs = reference(peer, tmp_path, 2, min_num_params=least)
     assert ours == theirs["units"] > 1
     if least < 12288:
-        # Ours are those of any other way to wrap the model.
+        # accel's losses are those of any other way to wrap the model.
         theirs = reference(peer, tmp_path, 2)
     assert worst(train_runs.metrics(tmp_path), theirs["loss"]) < 2e-5
 
@@ -184,7 +184,7 @@ class Wrapped(torch.nn.Module):
 
 @pytest.mark.parametrize("least", [48, 2304, 9000, 30000])
 def test_units_by_size_in_version_1(accel, tmp_path, least):
-    """As many units as FullyShardedDataParallel would make."""
+    """Version 1 makes as many units as FullyShardedDataParallel would."""
     model = train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 1, max_steps=1, **{"fsdp_config.fsdp_version": 1,
                                                             "fsdp_config.fsdp_auto_wrap_policy": "SIZE_BASED_WRAP",
@@ -210,8 +210,8 @@ BFLOAT16 = {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16", "output_dtype
     ids=["1 rank", "2 ranks", "3 ranks, accumulation", "gradients in float32", "checkpointing", "no reshard"],
 )
 def test_losses_in_bfloat16_equal_fully_shard(accel, peer, tmp_path, processes, options, precision, spec):
-    """Equal as long as the weights are: the learning rate is 0 in the first step. After it optimizers differ in the last bit
-    of a few weights, which rounding to 8 bits makes large."""
+    """The first two losses are equal, because the learning rate of the first step is 0. Later the optimizers differ in
+    the last bit of a few weights, and rounding to 8 bits makes this difference large."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", "bf16")
     ours = train_runs.metrics(tmp_path)

@@ -1,4 +1,4 @@
-"""Some of the parity table, on 2 ranks; docs/parity-table.md has all of it."""
+"""A part of the parity table, on 2 ranks. docs/parity-table.md has the full table."""
 
 import dataclasses
 import json
@@ -6,7 +6,8 @@ import json
 import parity_table
 import pytest
 
-# Scripted, with nested units, parameters read across units, and running statistics; traced, with units for the embedding and the head.
+# The first is scripted and has nested units, parameters read across units, and running statistics. The second is traced
+# and has units for the embedding and the head.
 MODELS = ["awkward, nothing in place", "Llama"]
 VARIANTS = list(parity_table.VARIANTS)
 RANKS = 2
@@ -29,5 +30,5 @@ def test_losses_equal_fully_shard(found, model, variant):
     difference = found[model, variant]
     assert difference.loss < parity_table.BOUND
     assert difference.norm < parity_table.NORM_BOUND
-    assert difference.learned > 0.02  # Equal is not equally idle.
+    assert difference.learned > 0.02  # The model learns.
     assert difference.clipped > 10 if variant == "clipping" else not difference.clipped

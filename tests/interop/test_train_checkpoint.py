@@ -1,4 +1,4 @@
-"""Checkpoints of training runs: torch and Accelerate read ours, and go on training from them."""
+"""torch and Accelerate read the checkpoints of accel's training runs and continue training from them."""
 
 import json
 
@@ -11,14 +11,14 @@ import train_runs
 
 
 def load_with_dcp(path, root, like):
-    """What torch's DCP reads for the names and shapes of `like`; every element starts as NaN."""
+    """Returns what torch's DCP reads for the names and shapes of `like`. Every element is NaN before the load."""
     state = {root: {name: torch.full_like(tensor, float("nan")) for name, tensor in like.items()}}
     dcp.load(state, checkpoint_id=str(path), no_dist=True)
     return state[root]
 
 
 def read_with_dcp(path):
-    """All tensors that torch's DCP finds there, by key."""
+    """Returns all tensors that torch's DCP finds at `path`, by key."""
     metadata = dcp.FileSystemReader(str(path)).read_metadata().state_dict_metadata
     state = {key: torch.full(entry.size, float("nan"), dtype=entry.properties.dtype)
              for key, entry in metadata.items() if hasattr(entry, "chunks")}
@@ -53,7 +53,7 @@ def test_torch_loads_what_we_save_bit_for_bit(accel, tmp_path, processes, layout
 
 
 def test_ignored_modules_are_whole_in_the_checkpoint(accel, tmp_path):
-    """Nothing but where they are kept changes; a frozen parameter has no optimizer state, ignored or not."""
+    """Ignoring modules changes only how they are stored. A frozen parameter has no optimizer state, ignored or not."""
     torch.manual_seed(0)
     model = train_runs.GPT(**train_runs.SIZES)
     model.blocks[0].requires_grad_(False)
@@ -84,8 +84,8 @@ IGNORED = r"tokens|blocks\.0\.attention|blocks\.1\.norm2"
 
 @pytest.mark.parametrize("processes, layout", [(2, {}), (4, HYBRID)], ids=["2 ranks", "2 x 2"])
 def test_ignored_modules_that_are_trained_are_in_the_checkpoint_once(accel, tmp_path, processes, layout):
-    """Weights and optimizer state, in one piece each; torch's DCP reads what one rank alone would have saved, and what
-    `accel save` makes of it is that as well."""
+    """The weights and optimizer state of ignored modules are in one piece each. torch's DCP reads what a run on one
+    rank saves, and `accel save` converts the checkpoint without a difference."""
     train_runs.export(tmp_path / "gpt.pt")
     ignored = {"fsdp_config.fsdp_ignored_modules": IGNORED}
     found = {}
@@ -118,7 +118,7 @@ def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):
     merge_fsdp_weights(str(last / "pytorch_model_fsdp_0"), str(tmp_path / "theirs"), safe_serialization=True)
     accel("merge-weights", last, tmp_path / "ours")
     theirs, ours = load_file(tmp_path / "theirs/model.safetensors"), load_file(tmp_path / "ours/model.safetensors")
-    # Of two tied tensors each keeps one; which one is theirs to choose.
+    # Each merge keeps one of the two tied tensors, not necessarily the same one.
     tied = {"head.weight", "tokens.weight"}
     assert theirs.keys() - tied == ours.keys() - tied and theirs.keys() & tied and ours.keys() & tied
     for name in ours.keys() - tied:
@@ -128,8 +128,8 @@ def test_accelerate_merges_ours_to_the_same_tensors(accel, tmp_path):
 
 @pytest.mark.parametrize("processes, batch, layout", [(2, 4, {}), (4, 2, HYBRID)], ids=["2 ranks", "2 x 2"])
 def test_python_goes_on_training_from_our_checkpoint(accel, peer, tmp_path, processes, batch, layout):
-    """fully_shard over two ranks loads model and optimizer of step 10 and sees the losses that we see in steps 11 to 20, of
-    however many ranks the checkpoint is."""
+    """fully_shard on two ranks loads the model and optimizer of step 10 and has accel's losses in steps 11 to 20,
+    whatever the world size of the checkpoint."""
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, processes, checkpoint={"every": 10, "resume": "none"},
                                       **{"data.batch_size": batch}, **layout))
@@ -149,7 +149,7 @@ def test_python_goes_on_training_from_our_checkpoint(accel, peer, tmp_path, proc
 
 @pytest.mark.parametrize("layout", [HYBRID, REPLICATED], ids=["2 x 2", "4 x 1"])
 def test_replicas_write_each_byte_once_and_each_its_part(accel, tmp_path, layout):
-    """As many bytes as from fully sharded ranks, and as evenly."""
+    """Replicas write as many bytes as fully sharded ranks, spread as evenly."""
     train_runs.export(tmp_path / "gpt.pt")
     sizes = {}
     for name, options in (("sharded", {}), ("replicas", layout)):

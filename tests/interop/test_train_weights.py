@@ -1,4 +1,4 @@
-"""Weights from elsewhere than the model file: safetensors as transformers writes them, checkpoints, random values."""
+"""Weights that are not from the model file: safetensors of transformers, checkpoints and random values."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ SIZES = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 48, "num_hid
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
-    """A directory as from_pretrained loads it, its weights in several files; the same model traced, without and with weights."""
+    """A directory for from_pretrained, with several weight files, and its model traced without and with weights."""
     directory = tmp_path_factory.mktemp("llama")
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
@@ -50,7 +50,7 @@ def losses(directory):
 
 
 def test_original_safetensors_train_and_come_back(accel, llama, tmp_path):
-    """From a Hugging Face directory to a trained one, without the weights ever being in the model file."""
+    """accel trains a Hugging Face directory into another one. The model file never has the weights."""
     assert (llama / "structure.pt").stat().st_size < 150_000
     run(accel, tmp_path / "full", llama / "full.pt")
     run(accel, tmp_path / "weights", llama / "structure.pt", weights=str(llama / "hf"))
@@ -81,11 +81,11 @@ def test_checkpoints_and_other_dtypes_are_weights_too(accel, llama, tmp_path):
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("from_rank_0", [False, True], ids=["each rank", "rank 0"])
 def test_master_weights_have_the_precision_of_the_weights(accel, tmp_path, processes, from_rank_0):
-    """The model file is in bfloat16, as many are exported; what is trained is what the float32 file says, to the last bit."""
+    """The model file is in bfloat16, as many are. The master weights equal those of the float32 file bit for bit."""
     model = train_runs.export(tmp_path / "gpt.pt")
     torch.jit.script(model.bfloat16()).save(str(tmp_path / "gpt.pt"))
     exact = train_runs.export(tmp_path / "float32.pt").state_dict()
-    del exact["head.weight"]  # Tied.
+    del exact["head.weight"]  # It is tied to tokens.weight.
     save_file({name: tensor.contiguous() for name, tensor in exact.items()}, tmp_path / "weights.safetensors")
     config = train_runs.config(tmp_path, processes, max_steps=1, **{
         "model.weights": str(tmp_path / "weights.safetensors"), "model.broadcast_from_rank0": from_rank_0,
@@ -100,7 +100,7 @@ def test_master_weights_have_the_precision_of_the_weights(accel, tmp_path, proce
 def test_random_weights_are_those_of_any_world_size(accel, llama, tmp_path):
     states = []
     for processes in (1, 3):
-        # With so small a rate the weights stay what they are.
+        # With such a small learning rate the weights do not change.
         run(accel, tmp_path / str(processes), llama / "structure.pt", processes, init={"std": 0.02}, lr=1e-30)
         accel("merge-weights", tmp_path / str(processes) / "out/checkpoints", tmp_path / f"merged{processes}")
         states.append(load_file(tmp_path / f"merged{processes}/model.safetensors"))

@@ -1,4 +1,4 @@
-"""Shards and index as transformers makes them, and models that transformers loads from what we merged."""
+"""merge-weights writes shards and index as transformers does, and transformers loads models from its output."""
 
 import filecmp
 import json
@@ -17,7 +17,7 @@ SIZES = ["0.001KB", "0.64KB", "1KB", "5KB", "12KB", "100KB", "1MB", "5GB"]
 
 
 def many_tensors() -> dict[str, torch.Tensor]:
-    """Names whose order as text differs from that of their numbers, and sizes of which some exceed a shard."""
+    """Returns tensors whose names sort differently as text and as numbers. Some tensors are larger than a shard."""
     state = {}
     for i in range(13):
         state[f"model.layers.{i}.mlp.weight"] = tensor_of(i, (16, 8 + i))
@@ -30,7 +30,7 @@ def many_tensors() -> dict[str, torch.Tensor]:
 
 
 def write_with_transformers(state, directory, size) -> None:
-    """What save_pretrained does with a state dict: the same calls, without a model around it."""
+    """Writes a state dict with the calls that save_pretrained makes, but without a model."""
     split = split_torch_state_dict_into_shards(state, max_shard_size=size)
     directory.mkdir()
     for name, keys in split.filename_to_tensors.items():
@@ -44,7 +44,7 @@ def write_with_transformers(state, directory, size) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_same_files_as_transformers(accel, tmp_path, size):
     state = many_tensors()
-    torch.save(state, tmp_path / "all.bin")  # It keeps the order of the state dict, which the split goes by.
+    torch.save(state, tmp_path / "all.bin")  # The file keeps the order of the state dict, which the split follows.
     write_with_transformers(state, tmp_path / "theirs", size)
     accel("merge-weights", tmp_path / "all.bin", tmp_path / "ours", "--max-shard-size", size)
     names = sorted(path.name for path in (tmp_path / "theirs").iterdir())
@@ -66,7 +66,7 @@ def logits(model):
         return model(torch.arange(40).reshape(2, 20)).logits
 """
 
-# Saves each model whole, for its config, and its state dict as DCP, in which tied tensors stand under both names.
+# Saves each model with its config, and its state dict as DCP, where tied tensors are under both names.
 WRITE = MODELS + """
 import torch.distributed.checkpoint as dcp
 for name in ("llama", "gpt2"):
@@ -77,7 +77,7 @@ for name in ("llama", "gpt2"):
     torch.save(logits(model), out / "logits.pt")
 """
 
-# Loads every merged directory.
+# Loads every merged directory and compares the logits.
 READ = MODELS + """
 for merged in sys.argv[1:]:
     model = AutoModelForCausalLM.from_pretrained(merged).eval()
@@ -98,7 +98,7 @@ def names_in(directory) -> set[str]:
 
 @pytest.mark.parametrize("version", judges.TORCHES)
 def test_from_pretrained_gives_the_same_logits(accel, judge_of, cell, tmp_path, version):
-    judge_of(version)  # Fails or skips where that torch is not there.
+    judge_of(version)  # It fails or skips if this torch version is not installed.
     for row in ("`merge-weights`", "`merge-weights --max-shard-size`"):
         cell(WRITES, row, "`from_pretrained`", version)
     run_python(version, WRITE, tmp_path)
@@ -112,7 +112,7 @@ def test_from_pretrained_gives_the_same_logits(accel, judge_of, cell, tmp_path, 
             assert (out / "model.safetensors.index.json").exists() == (size == "20KB")
             for asset in ("config.json", "generation_config.json", "tokenizer.json"):
                 assert filecmp.cmp(original / asset, out / asset, shallow=False), asset
-            (out / "tokenizer.json").unlink()  # transformers would read it, and it is none.
-            assert names_in(out) == names_in(original)  # Of two tied tensors the same one is left out.
+            (out / "tokenizer.json").unlink()  # transformers would read this file, which is not a real tokenizer.
+            assert names_in(out) == names_in(original)  # Both leave out the same one of two tied tensors.
             merged.append(out)
     run_python(version, READ, *merged)

@@ -1,4 +1,4 @@
-"""The units of the zoo's models, parameter by parameter, beside those that Accelerate's own fsdp2_prepare_model makes."""
+"""accel's units of the zoo's models are those of Accelerate's fsdp2_prepare_model, except for the pairs in MEANT."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ POLICIES = {"TRANSFORMER_BASED_WRAP": {}, "NO_WRAP": {}, **{f"SIZE_BASED_WRAP {s
 BY_CLASS, BY_NONE = "TRANSFORMER_BASED_WRAP", "NO_WRAP"
 S100, S1000, S3000, S10000 = (f"SIZE_BASED_WRAP {size}" for size in SIZES)
 
-# {model: {policies: {(their unit, ours): why}}}; the root is "".
+# Intended differences: {model: {policies: {(Accelerate's unit, accel's unit): reason}}}. The root unit is "".
 NORM = "the final norm stays with the module around it, which has little else"
 TIED = "a tied parameter is the root's, which is gathered as long"
 NOTHING_WRAPPED = "without wrapped modules there are no units but the root"
@@ -45,7 +45,7 @@ MEANT = {
         (S100, S1000): {("model.model and model.model.norm", "model.model"): TWICE},
         (S3000, S10000): {("model.model and model.model.embed_tokens", "model.model"): TWICE,
                           ("model.model and model.model.norm + model.lm_head", "model.model"): TWICE,
-                          # Without an embedding that is no part of a unit, there is no head to it.
+                          # The head is not a unit if its embedding is part of another unit.
                           ("model.model.norm + model.lm_head", ""): NO_EMBEDDING}},
     "Qwen3": {
         (BY_CLASS,): {("model.model.embed_tokens + model.lm_head", ""): TIED},
@@ -66,13 +66,13 @@ MEANT = {
         (BY_CLASS, BY_NONE): {("model.bert.embeddings.word_embeddings + model.cls.predictions.decoder", ""): TIED,
                               (" and model.bert.embeddings.word_embeddings + model.cls.predictions.decoder", ""): TIED},
         (S100, S1000): {("model.bert.embeddings.word_embeddings and model.cls.predictions.decoder", ""): TIED,
-                        ("model.cls.predictions and model.cls.predictions.decoder", ""): TIED},  # The bias.
+                        ("model.cls.predictions and model.cls.predictions.decoder", ""): TIED},  # This is the bias.
         (S3000,): {("model.bert.embeddings and model.bert.embeddings.word_embeddings and model.cls.predictions and "
                     "model.cls.predictions.decoder", ""): TIED,
                    ("model.cls.predictions and model.cls.predictions.decoder", "model.cls.predictions"): TWICE},
         (S10000,): {("model.bert and model.bert.embeddings.word_embeddings and model.cls.predictions.decoder", ""): TIED,
                     (" and model.cls.predictions.decoder", ""): TWICE,
-                    # The rest of bert.embeddings: the traced head reads the tied weight through that.
+                    # This is the rest of bert.embeddings, through which the traced head reads the tied weight.
                     ("model.bert", ""): CROSS_UNIT}},
     "T5": {
         (BY_CLASS, BY_NONE): {(" and model.shared + model.lm_head", ""): TIED},
@@ -99,7 +99,7 @@ def cases_of(directory):
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """{(model, policy): {parameter: unit}}"""
+    """Accelerate's units as {(model, policy): {parameter: unit}}."""
     directory = tmp_path_factory.mktemp("units")
     cases = list(cases_of(directory))
     (directory / "job.json").write_text(json.dumps(cases))
@@ -117,10 +117,10 @@ def our_units(accel, directory, case):
 
 
 def differences(accel, directory, case, peer):
-    """{(their unit, ours)} of the parameters that are not in one and the same."""
+    """Returns {(Accelerate's unit, accel's unit)} of the parameters for which the two differ."""
     ours = our_units(accel, directory, case)
     assert ours.keys() == peer.keys()
-    # The zoo's wrapper around a model of transformers, which has no parameter of its own, is no module there.
+    # Accelerate does not get the zoo's wrapper around a model of transformers, which has no parameters of its own.
     root = ("",) if "model" in peer.values() else ("", "model")
     return {(peer[key], "" if ours[key] in root else ours[key]) for key in ours} - {(unit, unit) for unit in {"", *ours.values()}}
 

@@ -1,4 +1,4 @@
-"""Archives over 4 GiB, whose sizes and offsets are in zip64 fields."""
+"""accel reads and writes archives over 4 GiB, whose sizes and offsets are in zip64 fields."""
 
 import json
 import os
@@ -14,7 +14,7 @@ LARGE = 2**32 + 100
 
 
 def sparse_archive(path) -> dict[str, torch.Tensor]:
-    """torch's own file of a tensor of 4 GiB between two small ones. The large one is a hole; the small ones are returned."""
+    """Writes a torch.save file of two small tensors around one of 4 GiB, which is a hole. Returns the small ones."""
     small = {"before": tensor_of(1, (5,)), "after": tensor_of(2, (3, 4))}
     state = {"before": small["before"], "large": torch.empty(LARGE, dtype=torch.uint8), "after": small["after"]}
     with torch.serialization.skip_data():
@@ -39,7 +39,7 @@ def test_reads_beyond_4_gib(accel, tmp_path):
 
 @pytest.fixture
 def whole_archive(tmp_path):
-    """A file of 4 GiB with data all through."""
+    """A file of 4 GiB without holes, and its state dict."""
     if not os.environ.get("ACCEL_SLOW_TESTS"):
         pytest.skip("writes 17 GB; ACCEL_SLOW_TESTS=1 runs it")
     free = shutil.disk_usage(tmp_path).free
@@ -59,7 +59,7 @@ def test_whole_archives_both_ways(accel, whole_archive, tmp_path):
     accel("save", tmp_path / "out/model.safetensors", tmp_path / "full.bin", "--type", "full", timeout=600)
     shutil.rmtree(tmp_path / "out")
     assert difference(torch.load(tmp_path / "full.bin", weights_only=True, mmap=True), state) == ""
-    # One rank's file holds all of the large tensor in one archive, too.
+    # The file of a single rank also has the whole large tensor in one archive.
     accel("save", path, tmp_path / "sharded", "--type", "sharded", "--ranks", 1, timeout=600)
     loaded = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     dcp.load({"model": loaded}, checkpoint_id=tmp_path / "sharded/pytorch_model_fsdp_0", no_dist=True)

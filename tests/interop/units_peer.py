@@ -1,10 +1,10 @@
-"""What Accelerate's fsdp2_prepare_model makes units of, in one process on the CPU.
+"""Writes the units that Accelerate's fsdp2_prepare_model makes, in one process on the CPU.
 
     python units_peer.py JOB.json
 
-JOB is a list of {"model": a name in zoo_models, "policy": TRANSFORMER_BASED_WRAP, ..., "classes", "min_num_params", "out"}. To
-"out" goes {parameter: its unit}, a unit by the names of its modules, joined with " + "; that of the root is empty. A parameter that
-is in two units has both, joined with " and ".
+JOB is a list of {"model": a name in zoo_models, "policy": an auto-wrap policy, "classes", "min_num_params", "out"}. The
+file "out" gets {parameter: unit}. A unit is named by its modules, joined with " + "; the root's name is empty. A
+parameter in two units has both names, joined with " and ".
 """
 
 import json
@@ -28,7 +28,7 @@ prepare_policy = fsdp_utils.fsdp2_prepare_auto_wrap_policy
 
 
 def policy_without_containers(plugin, model):
-    """fully_shard refuses modules that have no forward, which Accelerate's policy by size does not know."""
+    """Returns Accelerate's policy without the containers that its size policy may choose and fully_shard refuses."""
     policy = prepare_policy(plugin, model)
     containers = (torch.nn.ModuleList, torch.nn.ModuleDict)
     return policy and (lambda module: policy(module) and not isinstance(module, containers))
@@ -39,11 +39,11 @@ def units_of(case):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = zoo_models.models()[case["model"]].make()
-    # What a user hands to Accelerate is the model itself; the zoo's wrapper around it computes the loss.
+    # A user passes the model itself to Accelerate. The zoo's wrapper around it only computes the loss.
     prefix, prepared = ("model.", model.model) if isinstance(getattr(model, "model", None), transformers.PreTrainedModel) else ("", model)
     try:
         getattr(prepared, "get_input_embeddings", lambda: None)()
-    except NotImplementedError:  # Of models of pictures without one, where fsdp2_prepare_model fails.
+    except NotImplementedError:  # fsdp2_prepare_model fails on image models without input embeddings.
         prepared.get_input_embeddings = lambda: None
     first = {}  # The first name of each parameter.
     canonical = {name: first.setdefault(parameter, name)

@@ -2,8 +2,9 @@
 
     python zoo_judge.py
 
-reads one job a line, `{"load": METHOD, "path": PATH, "expected": FILE}`, and answers with one line each: `{"problem": TEXT}`, empty
-if all is well. It runs under any torch; see Judge in judges.py for the other side.
+It reads one job per line, `{"load": METHOD, "path": PATH, "expected": FILE}`, and answers each with a line
+`{"problem": TEXT}`, whose text is empty if nothing is wrong. It runs under any torch version. Judge in judges.py is its
+client.
 """
 
 import json
@@ -22,7 +23,7 @@ State = dict[str, torch.Tensor]
 
 
 def unread(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor like this one whose bytes are wrong, so that what is not read shows."""
+    """Returns a tensor of the same dtype and shape with wrong bytes, so that elements that are not read are found."""
     bytes_of = torch.full((tensor.numel() * tensor.element_size(),), 0x55, dtype=torch.uint8)
     if tensor.dtype == torch.bool:
         bytes_of.fill_(1)
@@ -36,7 +37,7 @@ def load_dcp(path: pathlib.Path, expected: State, reader=None, root: str | None 
 
 
 def load_nested_dcp(path: pathlib.Path, expected: State) -> State:
-    """As Accelerate and torch's own converter rebuild it, from the metadata alone."""
+    """Rebuilds the state dict from the metadata alone, as Accelerate and torch's own converter do."""
     from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
     from torch.distributed.checkpoint.format_utils import _load_state_dict
 
@@ -56,7 +57,7 @@ def load_mapped(path: pathlib.Path, expected: State) -> State:
 
 
 def load_local(directory: pathlib.Path, expected: State) -> State:
-    """Our LOCAL checkpoints: every rank's range of elements, put together."""
+    """Assembles a local checkpoint of accel from every rank's range of elements."""
     state = {name: unread(tensor).reshape(-1) for name, tensor in expected.items()}
     covered = dict.fromkeys(expected, 0)
     ranks = sorted(directory.glob("pytorch_model_fsdp_rank*.bin"))
@@ -93,7 +94,7 @@ def load_safetensors_index(directory: pathlib.Path, expected: State) -> State:
 
 
 def load_safetensors_dcp(directory: pathlib.Path, expected: State) -> State:
-    """torch's reader of safetensors directories."""
+    """Loads with torch's reader of safetensors directories."""
     from torch.distributed.checkpoint import HuggingFaceStorageReader
 
     return load_dcp(directory, expected, HuggingFaceStorageReader(str(directory)), root=None)
@@ -104,7 +105,7 @@ def load_script(path: pathlib.Path, expected: State) -> State:
 
 
 def load_optimizer_dcp(path: pathlib.Path, expected: dict) -> State:
-    """The tensors; the objects beside them are compared here."""
+    """Returns the tensors, and compares the param_groups with `expected`."""
     from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
     from torch.distributed.checkpoint.format_utils import _load_state_dict
 
@@ -132,12 +133,12 @@ def judge(job: dict) -> str:
 
 
 def main() -> None:
-    answers, sys.stdout = sys.stdout, sys.stderr  # Nothing but answers there.
+    answers, sys.stdout = sys.stdout, sys.stderr  # Standard output has only answers.
     print(json.dumps({"torch": torch.__version__}), file=answers, flush=True)
     for line in sys.stdin:
         try:
             problem = judge(json.loads(line))
-        except BaseException as error:  # DCP's own is no Exception.
+        except BaseException as error:  # DCP's own error is not an Exception.
             problem = f"{type(error).__name__}: {error}"
         print(json.dumps({"problem": problem}), file=answers, flush=True)
 

@@ -1,4 +1,4 @@
-"""What is in the zoo: the kinds of checkpoints that zoo_write.py writes, and what may be asked of each."""
+"""The kinds of checkpoints in the zoo, which zoo_write.py writes, and the properties of each."""
 
 import dataclasses
 
@@ -7,9 +7,9 @@ import dataclasses
 class Kind:
     name: str
     title: str
-    path: str = "pytorch_model_fsdp_0"  # Under the zoo's directory of that name.
-    in_safetensors: bool = True  # Whether that format has its element types.
-    extras: bool = False  # Whether there is more beside the model.
+    path: str = "pytorch_model_fsdp_0"  # The path below the zoo's directory `name`.
+    in_safetensors: bool = True  # Whether safetensors supports its dtypes.
+    extras: bool = False  # Whether it holds more than the model.
 
     def __str__(self) -> str:
         return self.name

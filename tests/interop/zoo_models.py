@@ -1,8 +1,9 @@
 """Models for the engine's tests: small and random, from the real packages, each as TorchScript and as eager Python.
 
-models() -> name: Zoo(make, inputs, classes, script): make() gives a module whose forward(*inputs) is a loss, `classes` are
-those to wrap, `script` says whether it is scripted; otherwise it is traced. `peer_classes` are those that fully_shard can wrap,
-if not the same; `lr` is a learning rate with which the model learns and rounding stays small.
+models() returns {name: Zoo}. A Zoo's make() returns a module whose forward(*inputs()) is a loss. `classes` are the
+classes to wrap. `script` says whether the model is scripted; otherwise it is traced. `peer_classes` are the classes
+that fully_shard can wrap, if they differ. `lr` is a learning rate at which the model learns and rounding errors stay
+small.
 """
 
 import copy
@@ -18,7 +19,7 @@ import transformers
 
 import train_runs
 
-# Where torchvision and timm are: beside the environment, see tools/dev.
+# torchvision and timm are beside the environment; see tools/dev.
 if "ACCEL_ZOO_PACKAGES" in os.environ:
     sys.path.append(os.environ["ACCEL_ZOO_PACKAGES"])
 
@@ -74,7 +75,7 @@ class Classifier(nn.Module):
 
 
 class LogitsClassifier(nn.Module):
-    """Around models that return logits alone: torchvision's and timm's."""
+    """Wraps models that return only logits, as those of torchvision and timm do."""
 
     def __init__(self, model):
         super().__init__()
@@ -94,7 +95,7 @@ class ScriptedGpt(nn.Module):
 
 
 class Encoder(nn.Module):
-    """nn.TransformerEncoder; its parameters that need no gradient are the embedding's."""
+    """A model with an nn.TransformerEncoder. The parameters of the embedding need no gradient."""
 
     def __init__(self):
         super().__init__()
@@ -119,8 +120,8 @@ class RecurrentLayer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM's forward reads its parameters from a list, `_flat_weights`. A buffer begins as a parameter's storage, an attribute
-    as a part of one."""
+    """An LSTM's forward reads its parameters from a list, `_flat_weights`. At first a buffer shares the storage of a
+    parameter, and an attribute shares a part of one."""
 
     start: torch.Tensor
 
@@ -152,7 +153,7 @@ class UnitTuple(nn.Module):
 
 
 class UnitOptional(nn.Module):
-    """Optionals, and a return in the middle."""
+    """Has Optional arguments and returns from the middle of forward."""
 
     def __init__(self):
         super().__init__()
@@ -224,7 +225,7 @@ class UnitInner(nn.Module):
 
 
 class UnitOuter(nn.Module):
-    """A unit inside of a unit."""
+    """A unit that contains another unit."""
 
     def __init__(self):
         super().__init__()
@@ -236,7 +237,7 @@ class UnitOuter(nn.Module):
 
 
 class UnitNorm(nn.Module):
-    """Running statistics, and a parameter that is never used."""
+    """Has running statistics and a parameter that is never used."""
 
     def __init__(self):
         super().__init__()
@@ -259,7 +260,7 @@ class UnitInPlace(nn.Module):
 
 
 class Awkward(nn.Module):
-    """Every signature that a unit may have; its parent reads the embedding's weight, and calls one unit twice."""
+    """Has units of every signature that a unit may have. It reads the embedding's weight and calls one unit twice."""
 
     def __init__(self, in_place: bool = True):
         super().__init__()
@@ -301,7 +302,7 @@ class Awkward(nn.Module):
 UNITS = ["UnitTuple", "UnitOptional", "UnitDict", "UnitWithoutInput", "UnitWithMethod", "UnitEmbedding", "UnitInner",
          "UnitOuter", "UnitNorm"]
 
-# Without those whose parameters are read by others, or by methods other than forward.
+# The units whose parameters are read only by their own forward.
 PEER_UNITS = ["UnitTuple", "UnitOptional", "UnitDict", "UnitWithoutInput", "UnitInner", "UnitOuter", "UnitNorm"]
 
 
@@ -321,7 +322,7 @@ def bert(dropout):
 
 
 def larger_pictures():
-    # ResNet18 makes 32 of 1 pixel: of smaller ones too few would be left for BatchNorm.
+    # ResNet18 divides each side by 32. Smaller images would leave too few values for BatchNorm.
     return torch.randn(4, 3, 64, 64), torch.randint(5, (4,))
 
 
@@ -369,7 +370,7 @@ def models():
 
 
 class Inputs(nn.Module):
-    """Tensors as the buffers of a TorchScript file."""
+    """Holds tensors as the buffers of a TorchScript file."""
 
     def __init__(self, tensors):
         super().__init__()
@@ -381,7 +382,7 @@ class Inputs(nn.Module):
 
 
 def export(zoo, model, path):
-    """Writes a copy of the model. Tracing runs it once, and changes running statistics; the model gets those, too."""
+    """Writes a copy of the model. Tracing runs the copy once and changes running statistics; the model gets those."""
     if zoo.script:
         compiled = torch.jit.script(copy.deepcopy(model))
     else:

@@ -1,9 +1,10 @@
-"""Lets Accelerate load checkpoints into an FSDP2 model and its optimizer, and compares what they then hold.
+"""Loads checkpoints with Accelerate into an FSDP2 model and its optimizer, and compares the result with the zoo.
 
     python zoo_resume.py JOBS.json ANSWERS.json
 
-JOBS is a list of `{"directory", "state", "expected", "optimizer"}`: state is FULL_STATE_DICT or SHARDED_STATE_DICT, expected and
-optimizer the zoo's files of what must be there. Answers are a list of texts, empty where all is well.
+JOBS is a list of `{"directory", "state", "expected", "optimizer"}`. "state" is FULL_STATE_DICT or SHARDED_STATE_DICT;
+"expected" and "optimizer" are the zoo's files of the expected tensors. ANSWERS gets one text per job, which is empty if
+nothing is wrong.
 """
 
 import json
@@ -11,7 +12,7 @@ import os
 import pathlib
 import sys
 
-import zoo_write  # First: it sets the environment.
+import zoo_write  # It comes first because it sets the environment.
 
 import torch
 
@@ -41,10 +42,10 @@ def resume(job: dict) -> str:
         found = get_model_state_dict(model, options=options)
         state = zoo_write.whole_optimizer_state(model, optimizer)
     if not found:
-        return ""  # Only rank 0 has it all.
+        return ""  # Only rank 0 has the full state.
     wanted = torch.load(job["optimizer"], weights_only=True)
     problem = difference(found, expected) or difference(state["tensors"], wanted["tensors"])
-    # As JSON, since torch broadcasts tuples as lists.
+    # torch broadcasts tuples as lists, so this compares JSON.
     if not problem and json.dumps(state["param_groups"]) != json.dumps(wanted["param_groups"]):
         problem = f"param_groups: {state['param_groups']}, expected {wanted['param_groups']}"
     return problem

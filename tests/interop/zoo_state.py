@@ -1,4 +1,4 @@
-"""State dicts for the checkpoint zoo, the same bits under every torch: the numbers come from numpy."""
+"""State dicts for the checkpoint zoo. numpy makes the numbers, so the bits are the same under every torch version."""
 
 import numpy
 import torch
@@ -9,7 +9,7 @@ DTYPES = [
     torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
 ]  # fmt: skip
 
-# What the safetensors format has no name for.
+# Dtypes for which the safetensors format has no name.
 NOT_IN_SAFETENSORS = {torch.complex32, torch.complex128}
 
 
@@ -18,7 +18,7 @@ def short_name(dtype: torch.dtype) -> str:
 
 
 def tensor_of(seed: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Finite numbers, both signs where the type has them, on every rank the same."""
+    """Returns finite numbers, which are the same on every rank."""
     random = numpy.random.RandomState(seed)
     if dtype.is_complex:
         pair = random.standard_normal((*shape, 2)).astype("float32")
@@ -35,7 +35,7 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 
 def difference(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> str:
-    """Empty if both hold the same names, dtypes, shapes and bits."""
+    """Returns the first difference, or "" if both hold the same names, dtypes, shapes and bits."""
     if found.keys() != expected.keys():
         missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
         return f"missing: {missing}; not expected: {extra}"
@@ -49,7 +49,7 @@ def difference(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]
 
 
 def odd_sizes() -> dict[str, torch.Tensor]:
-    """Two dimensions and more, so that every tensor can be cut in rows and columns; few divide by the number of ranks."""
+    """Returns tensors that can be sharded by rows and by columns. The world size divides few of their sizes."""
     return {
         "embed.weight": tensor_of(1, (6, 40)),
         "uneven.weight": tensor_of(2, (5, 7)),
@@ -67,7 +67,7 @@ def every_dtype() -> dict[str, torch.Tensor]:
 
 
 def odd_layouts() -> dict[str, torch.Tensor]:
-    """0-dim and empty tensors, and views that are not the whole of their storage."""
+    """Returns 0-dim and empty tensors, and views that do not match their storage."""
     base = tensor_of(50, (10, 10))
     return {
         "scalar": torch.tensor(1.5),
@@ -82,7 +82,7 @@ def odd_layouts() -> dict[str, torch.Tensor]:
 
 
 class Net(torch.nn.Module):
-    """A small model with odd sizes, a buffer, and nothing tied."""
+    """A small model with odd sizes, a buffer and no tied parameters."""
 
     def __init__(self, width: int = 6) -> None:
         super().__init__()

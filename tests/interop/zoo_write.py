@@ -1,8 +1,8 @@
-"""The checkpoint zoo: one checkpoint of every kind that the Python world writes, each beside the tensors that it must give.
+"""Writes the checkpoint zoo: one checkpoint of every kind that the Python packages write, and the tensors it must hold.
 
     python zoo_write.py DIRECTORY
 
-runs under any torch and leaves `DIRECTORY/KIND/` and `DIRECTORY/KIND.expected.pt`, a flat dict from name to tensor.
+It runs under any torch version and writes `DIRECTORY/KIND/` and `DIRECTORY/KIND.expected.pt`, a flat {name: tensor}.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ OPTIMIZER = "optimizer_0"
 
 
 class Zoo:
-    """Where one writer's checkpoint goes, and the rank that writes."""
+    """The directory of the zoo, and the rank that writes, which is None outside of a process group."""
 
     def __init__(self, directory: pathlib.Path, rank: int | None = None) -> None:
         self.directory = directory
@@ -45,7 +45,7 @@ class Zoo:
             torch.save(plain, self.directory / f"{kind}.expected.pt")
 
     def save(self, kind: str, state: dict, expected: dict[str, torch.Tensor], collectives: bool = True, **options) -> None:
-        """`state` as DCP under the root key `model`, like Accelerate."""
+        """Saves `state` as DCP under the root key `model`, as Accelerate does."""
         self.save_nested(kind, {"model": state}, expected, collectives, **options)
 
     def save_nested(self, kind: str, state: dict, expected: dict, collectives: bool = True, **options) -> None:
@@ -93,7 +93,7 @@ def write_dcp(zoo: Zoo) -> None:
 
 
 def write_parallel_plan(zoo: Zoo) -> None:
-    """FSDP2 over tensor parallelism: strided shards."""
+    """Writes a model under FSDP2 over tensor parallelism, which has strided shards."""
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -108,7 +108,7 @@ def write_parallel_plan(zoo: Zoo) -> None:
 
 
 def write_safetensors_dcp(zoo: Zoo) -> None:
-    """DCP's own safetensors form."""
+    """Writes DCP's own safetensors form."""
     from torch.distributed.checkpoint import HuggingFaceStorageWriter
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
@@ -127,9 +127,9 @@ def write_safetensors_dcp(zoo: Zoo) -> None:
 
 @contextlib.contextmanager
 def under_accelerate(model: torch.nn.Module):
-    """The model under FSDP2 with an AdamW, and Accelerate in the state of an FSDP2 run: (plugin, accelerator, model, optimizer).
+    """Yields (plugin, accelerator, model, optimizer): a model under FSDP2, its AdamW, and Accelerate set up for FSDP2.
 
-    Accelerate prepares no FSDP on CPUs, its functions that save and load work there all the same.
+    Accelerate does not prepare FSDP on CPUs, but its functions that save and load work there.
     """
     from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
     from torch.distributed.fsdp import fully_shard
@@ -148,12 +148,12 @@ def under_accelerate(model: torch.nn.Module):
 
 
 def set_state_type(plugin, state_type: str) -> None:
-    plugin.state_dict_config = plugin.optim_state_dict_config = None  # Those of another type would stay.
+    plugin.state_dict_config = plugin.optim_state_dict_config = None  # The configs of the previous type would stay.
     plugin.set_state_dict_type(state_type)
 
 
 def write_accelerate(zoo: Zoo) -> None:
-    """FSDP2 as Accelerate saves it: sharded (DCP), sharded without DCP (DTensors in a .bin a rank), full."""
+    """Writes FSDP2 as Accelerate saves it: sharded with DCP, sharded as one .bin of DTensors per rank, and full."""
     from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
 
     forms = [("sharded", "SHARDED_STATE_DICT", True), ("dtensor-bin", "SHARDED_STATE_DICT", False),
@@ -162,7 +162,7 @@ def write_accelerate(zoo: Zoo) -> None:
         expected = net(dtype).state_dict()
         with under_accelerate(net(dtype)) as (plugin, accelerator, model, optimizer):
             model(torch.arange(8)).float().square().sum().backward()
-            optimizer.step()  # With a rate of 0: the weights stay as they are.
+            optimizer.step()  # The learning rate is 0, so the weights do not change.
             for form, state_type, use_dcp in forms:
                 kind = f"accelerate-{form}{suffix}"
                 directory = zoo.path(kind, "x").parent
@@ -176,7 +176,7 @@ def write_accelerate(zoo: Zoo) -> None:
 
 
 def whole_optimizer_state(model: torch.nn.Module, optimizer) -> dict:
-    """On rank 0 {"tensors": {DCP's name: tensor}, "param_groups": as they are}."""
+    """Returns {"tensors": {DCP's name: tensor}, "param_groups": ...} on rank 0, and {} on the other ranks."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -188,7 +188,7 @@ def whole_optimizer_state(model: torch.nn.Module, optimizer) -> dict:
 
 
 def write_files(zoo: Zoo) -> None:
-    """What one process writes: torch.save in its forms, safetensors, TorchScript."""
+    """Writes the files of a single process: the forms of torch.save, safetensors and TorchScript."""
     import collections
 
     import safetensors.torch
@@ -225,7 +225,7 @@ def write_files(zoo: Zoo) -> None:
 
 
 def llama():
-    """A small random Llama whose output layer is its embedding."""
+    """Returns a small random Llama whose output layer is tied to its embedding."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -245,7 +245,7 @@ def write_transformers(zoo: Zoo) -> None:
 def begin_rank(rank: int, directory: pathlib.Path) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD_SIZE), LOCAL_WORLD_SIZE=str(WORLD_SIZE))
     torch.set_num_threads(1)
-    os.fsync = lambda file: None  # Much of the time, and a test needs no durability.
+    os.fsync = lambda file: None  # fsync takes much of the time, and a test needs no durability.
     dist.init_process_group("gloo", init_method=f"file://{directory}/.store", rank=rank, world_size=WORLD_SIZE)
 
 
@@ -256,7 +256,7 @@ def write_on_rank(rank: int, directory: pathlib.Path) -> None:
 
 
 def on_ranks(body, directory: pathlib.Path) -> bool:
-    """Forks the ranks, so that torch is imported once; body(rank, directory). Whether all of them were well."""
+    """Forks ranks, so that torch is imported once. Each runs body(rank, directory). Returns whether all succeed."""
     (directory / ".store").unlink(missing_ok=True)
     children = set()
     for rank in range(WORLD_SIZE):
@@ -281,7 +281,7 @@ def on_ranks(body, directory: pathlib.Path) -> bool:
         children.discard(child)
         if status != 0 and well:
             well = False
-            for other in children:  # They would wait for it.
+            for other in children:  # The others would wait for the failed rank.
                 os.kill(other, signal.SIGTERM)
     (directory / ".store").unlink(missing_ok=True)
     return well
@@ -290,7 +290,8 @@ def on_ranks(body, directory: pathlib.Path) -> bool:
 def main() -> None:
     directory = pathlib.Path(sys.argv[1]).resolve()
     directory.mkdir(parents=True, exist_ok=True)
-    if not on_ranks(write_on_rank, directory):  # Before this process computes anything: threads do not survive a fork.
+    # The ranks are forked before this process computes anything, because threads do not survive a fork.
+    if not on_ranks(write_on_rank, directory):
         sys.exit("a rank failed")
     write_files(Zoo(directory))
 

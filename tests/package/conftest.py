@@ -10,7 +10,7 @@ import torch.distributed.checkpoint
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Nothing of the environment that the tests run in may help an installed program.
+# An installed program must not depend on the environment of the tests.
 CLEAN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/nonexistent", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
 
 
@@ -21,7 +21,7 @@ def root() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def package():
-    """package(PATTERN): the one file of dist/ that the pattern names."""
+    """package(PATTERN) returns the one file of dist/ that matches the pattern."""
 
     def found(pattern) -> pathlib.Path:
         files = sorted((ROOT / "dist").glob(pattern))
@@ -33,7 +33,7 @@ def package():
 
 @pytest.fixture(scope="session")
 def pip():
-    """pip(VENV, ARGS...): pip of a virtual environment, with the machine's configuration of pip."""
+    """pip(VENV, ARGS...) runs pip of a virtual environment with the machine's pip configuration."""
 
     def run(venv, *args):
         result = subprocess.run([venv / "bin/python", "-m", "pip", "--disable-pip-version-check", *map(str, args)],
@@ -46,7 +46,7 @@ def pip():
 
 @pytest.fixture(scope="session")
 def fresh_venv(tmp_path_factory):
-    """fresh_venv(NAME): a new virtual environment with nothing but pip."""
+    """fresh_venv(NAME) makes a virtual environment with nothing but pip."""
 
     def made(name) -> pathlib.Path:
         venv = tmp_path_factory.mktemp(name)
@@ -58,7 +58,7 @@ def fresh_venv(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_clean():
-    """run_clean(PROGRAM, ARGS..., cwd=DIR): runs an installed program with nothing else on PATH but the system's."""
+    """run_clean(PROGRAM, ARGS..., cwd=DIR) runs an installed program with only the system's directories on PATH."""
 
     def run(program, *args, cwd, code=0):
         result = subprocess.run([program, *map(str, args)], cwd=cwd, env=CLEAN, capture_output=True, text=True,

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroo
 
 
 def mirror():
-    """The release that runs here, and where apt gets its packages."""
+    """Returns the name of the running release, and the site of its packages."""
     release = re.search(r"^VERSION_CODENAME=(\w+)", open("/etc/os-release").read(), re.MULTILINE).group(1)
     targets = subprocess.run(["apt-get", "indextargets", "--format", "$(RELEASE) $(SITE)", "Created-By: Packages"],
                              capture_output=True, text=True, check=True).stdout
@@ -25,8 +25,8 @@ def mirror():
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory):
-    """The folder of a minimal Debian."""
-    # pytest keeps its folders for a while; several hundred megabytes are too much for that.
+    """Makes a folder with a minimal Debian."""
+    # The fixture removes the folder, because pytest would keep its several hundred megabytes for a while.
     directory = tmp_path_factory.mktemp("debian")
     release, site = mirror()
     made = subprocess.run(["debootstrap", "--variant=minbase", release, directory, site], capture_output=True, text=True)
@@ -39,7 +39,7 @@ def debian(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def inside(debian):
-    """inside(COMMAND...): runs a command in that Debian. Its /proc is gone when the command ends."""
+    """inside(COMMAND...) runs a command in that Debian. Its /proc is unmounted when the command ends."""
 
     def run(*command, code=0):
         script = f"mount -t proc proc {debian}/proc && exec chroot {debian} {shlex.join(map(str, command))}"
@@ -54,7 +54,7 @@ def inside(debian):
 
 @pytest.fixture(scope="module")
 def installed(debian, inside, package):
-    """The package with its debug files, and what apt says that they depend on."""
+    """Installs the package, its debug files and their dependencies with apt."""
     for pattern in ("accel_*.deb", "accel-dbgsym_*.deb"):
         shutil.copy(package(pattern), debian / "root")
     inside("apt-get", "update", "-qq")

@@ -1,4 +1,4 @@
-"""The wheels: what is in them, and what they do in a fresh virtual environment."""
+"""The wheels have the right contents and work in a fresh virtual environment."""
 
 import importlib.metadata
 import json
@@ -18,7 +18,7 @@ MAX_TOOLKIT_BYTES = 8_000_000
 
 @pytest.fixture(scope="module")
 def toolkit(fresh_venv, pip, package):
-    """A virtual environment with the toolkit alone; without an index, so that whatever it requires would be missed."""
+    """Makes a virtual environment with only the toolkit. pip gets no index, so a required package is an error."""
     venv = fresh_venv("toolkit")
     pip(venv, "install", "--no-index", package("accel-*.whl"))
     return venv
@@ -26,11 +26,11 @@ def toolkit(fresh_venv, pip, package):
 
 @pytest.fixture(scope="module")
 def trainer(fresh_venv, pip, package):
-    """Both wheels, with the torch that pip installs because the worker's wheel requires it: a large download."""
+    """Makes a virtual environment with both wheels and the torch that the worker's wheel requires, a large download."""
     venv = fresh_venv("trainer")
     pip(venv, "install", "--no-cache-dir", package("accel-*.whl"), package("accel_worker-*.whl"))
     yield venv
-    # pytest keeps its folders for a while; gigabytes are too much for that.
+    # The fixture removes the folder, because pytest would keep its gigabytes for a while.
     shutil.rmtree(venv)
 
 
@@ -89,7 +89,7 @@ def test_toolkit_starts_any_program(toolkit, run_clean, tmp_path):
 
 
 def make_quickstart(venv, directory):
-    """The quickstart's model and data, made by the example that the wheel has."""
+    """Makes the quickstart's model and data with the wheel's example. Returns the configuration."""
     subprocess.run([sys.executable, venv / "share/accel/examples/export_gpt.py", "runs/quickstart/gpt.pt", "--data",
                     "runs/quickstart/data"], cwd=directory, check=True, capture_output=True)
     return venv / "share/accel/configs/quickstart.yaml"

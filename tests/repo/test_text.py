@@ -1,4 +1,4 @@
-"""Rules of the source's text: the width of prose, the length of files."""
+"""Rules for the text of the sources: the width of prose and the length of files."""
 
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ LONGEST = 500
 
 
 def tracked(*patterns: str) -> list[pathlib.Path]:
-    if not (ROOT / ".git").exists():  # An unpacked release has no list of its files.
+    if not (ROOT / ".git").exists():  # An unpacked release has no git repository.
         return [path for pattern in patterns for path in ROOT.glob(f"**/{pattern.rsplit('/', 1)[-1]}")
                 if "build" not in path.relative_to(ROOT).parts[0]]
     names = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)

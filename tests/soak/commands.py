@@ -1,4 +1,4 @@
-"""Running a command under limits, and what no command may ever do."""
+"""Runs commands under limits, and finds faults that no command may have."""
 
 import dataclasses
 import os
@@ -11,7 +11,7 @@ import tempfile
 import time
 
 CODES = {0, 1, 2, 3, 4, 5, 6, 7, 130, 143}
-# What a library says when nobody translated its error.
+# Texts of library errors that accel did not translate.
 RAW = re.compile(r"std::|bad_alloc|basic_string|vector::|map::at|filesystem error|Assertion|terminate called|json\.exception")
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 MOST_BYTES = 2_000_000_000
@@ -19,7 +19,7 @@ MOST_BYTES = 2_000_000_000
 
 @dataclasses.dataclass
 class Result:
-    code: int  # As Python has it: negative after a signal.
+    code: int  # The exit code, or the negative number of the signal that ended it.
     out: bytes
     err: bytes
     seconds: float
@@ -31,7 +31,7 @@ class Result:
         return self.err.decode(errors="replace")
 
     def misconduct(self, allowed=CODES) -> str | None:
-        """What is wrong with it whatever it was asked to do; None if nothing."""
+        """Returns a fault that no command may have, or None."""
         if self.hung:
             return f"no end after {self.seconds:.0f} s"
         if self.code not in allowed:
@@ -53,8 +53,8 @@ class Result:
 
 
 class Running:
-    """A command in the background, its output in files, so that nobody has to read along. Or it goes to a terminal that nobody
-    reads (`output` "tty") or to a pipe that is full ("pipe")."""
+    """A command in the background. `output` selects where its output goes: to files ("file"), to a terminal that nobody
+    reads ("tty"), or to a full pipe ("pipe")."""
 
     def __init__(self, command, cwd, environment=None, preexec=None, output="file"):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
@@ -68,7 +68,7 @@ class Running:
 
     @staticmethod
     def unread(output):
-        """The end to write to and the other one, which stays open."""
+        """Returns the writing end for the command and the reading end, which stays open. There are none for files."""
         if output == "file":
             return ()
         if output == "tty":
@@ -114,7 +114,7 @@ def run(command, cwd, limit_s=20, environment=None, preexec=None) -> Result:
 
 
 def with_mark(mark: str) -> list[int]:
-    """Living processes that have `mark` (NAME=VALUE) in their environment."""
+    """Returns the running processes that have `mark` (NAME=VALUE) in their environment."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -129,7 +129,7 @@ def with_mark(mark: str) -> list[int]:
 
 
 def left_behind(mark: str, seconds=8.0) -> str | None:
-    """What is still running after that time; it is killed then."""
+    """Waits `seconds` for the processes with `mark` to end. Kills those that remain and names them, or returns None."""
     deadline = time.monotonic() + seconds
     while found := with_mark(mark):
         if time.monotonic() > deadline:

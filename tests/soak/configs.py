@@ -1,4 +1,4 @@
-"""Configurations with something wrong in them: an error that names the file, or a plan."""
+"""Runs `accel plan` on faulty configurations. It must print a plan, or an error that names the file."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Commands and trainings that are killed, stopped, or run out of space at any moment."""
+"""Kills or stops commands and trainings at random moments, or lets them run out of space."""
 
 import filecmp
 import os
@@ -36,7 +36,7 @@ def same_tree(left: pathlib.Path, right: pathlib.Path) -> bool:
 
 
 class Kills:
-    """SIGKILL or SIGTERM at a random moment of a command that writes."""
+    """Sends SIGKILL, SIGTERM or SIGINT to a command at a random moment."""
 
     name = "kill"
 
@@ -71,7 +71,7 @@ class Kills:
 
     def judge(self, name, number, directory, result, waited, moment):
         code = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
-        early = {signal.SIGKILL: -9, signal.SIGTERM: -15, signal.SIGINT: -2}[number]  # Before main has begun.
+        early = {signal.SIGKILL: -9, signal.SIGTERM: -15, signal.SIGINT: -2}[number]  # The signal came before main.
         if result.code not in (0, code, early):
             return f"after {moment:.3f} s: exit code {result.code}\n{result.text}"
         if waited > 5:
@@ -84,11 +84,11 @@ class Kills:
         if result.code == 0:
             return None if same_tree(out, complete) else f"exit code 0, but the output is not whole: {list(out.rglob('*'))}"
         visible = {path for path in faults.visible(faults.tree(directory)) if path.startswith("out/") and not path.endswith("/")}
-        # A signal may come between the output and the report of it.
+        # A signal may arrive after the output is complete and before the command reports it.
         if number != signal.SIGKILL and result.code == code and len(os.listdir(directory)) > 1 and not same_tree(out, complete):
             return f"interrupted after {moment:.3f} s, it left {sorted(str(p) for p in directory.rglob('*'))}"
         if visible and not same_tree(out, complete):
-            # Shards may be there before the index that makes them a checkpoint.
+            # Shards are not a checkpoint without their index, so they may be there before it.
             if not (name == "merge-weights, shards" and "out/model.safetensors.index.json" not in visible):
                 return f"killed after {moment:.3f} s, it left {visible}"
         again = commands.run([self.accel, *COMMANDS[name]], directory)
@@ -102,8 +102,8 @@ class Kills:
 
 
 class FullDisks:
-    """A file size limit, which the kernel keeps, at a random size, or a write that finds no space: nothing half-written, and a
-    clear message."""
+    """Lets a command run out of space, by a random file size limit or by fault injection at a random write. The command
+    must leave no output and print a clear message."""
 
     name = "full disk"
 
@@ -122,7 +122,7 @@ class FullDisks:
         return name, self.judge(name, limit, directory, result)
 
     def full(self, name, number, directory):
-        """From its `number`th write on, the program's own fault injection finds the disk full."""
+        """Runs the command with fault injection that reports a full disk from the `number`th write on."""
         result = commands.run([self.accel, *COMMANDS[name]], directory, environment={"ACCEL_FAULT": f"full@{number}"})
         if result.code == 0:
             return None if same_tree(directory / "out", self.kills.complete[name]) else f"write {number}: exit code 0 without the output"
@@ -135,9 +135,9 @@ class FullDisks:
         out = directory / "out"
         if result.code == 0:
             return None if same_tree(out, self.kills.complete[name]) else f"limit {limit}: exit code 0 without the output"
-        # Nothing can be written to stderr below its own limit: it is a file here.
         if result.code != 1:
             return f"limit {limit}: exit code {result.code}\n{result.text}"
+        # stderr is a file here, so a low limit truncates the message.
         if limit > 1000 and "File too large" not in result.text:
             return f"limit {limit}: an unclear message\n{result.text}"
         left = sorted(os.listdir(directory))
@@ -145,7 +145,8 @@ class FullDisks:
 
 
 class Trainings:
-    """A training whose processes are killed at a random moment, or that runs out of space: no orphan, no torn checkpoint."""
+    """Kills processes of a training at a random moment, or lets it run out of space. No process and no torn checkpoint
+    may remain."""
 
     name = "training"
 

@@ -1,5 +1,5 @@
-"""Programs that misbehave under the launcher, and launchers that are started badly: every failure is told, every run ends, and no
-process stays behind."""
+"""Runs misbehaving programs under the launcher, also with unusual signal settings and closed descriptors. Every failure
+is reported, every run ends, and no process remains."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ import sources
 sys.path.insert(0, str(sources.TESTS))
 import train_runs  # noqa: E402
 
-# Shell that a rank runs; what its ending means for the run: exit code 0, 6 or 7, or None where it goes on until it is stopped.
+# The shell code of a rank, and the run's exit code after it: 0, 6 or 7. None means that the rank runs until stopped.
 ACTS = {
     "exit 0": 0, "exit 9": 6, "exit 7": 7, "exit 255": 6, "kill -SEGV $$": 6, "kill -KILL $$": 6, "kill -ABRT $$": 6,
     "kill -PIPE $$": 6, "kill -TERM $$": 6, "exec /nonexistent/program": 6, "ulimit -t 1; while :; do :; done": 6,
@@ -24,7 +24,7 @@ ACTS = {
     "head -c 3000000 /dev/zero | tr '\\0' x; exit 0": 0, "yes | head -200000; exit 0": 0, "printf '\\033]0;t\\007\\377'; exit 0": 0,
     "yes error | head -100000 >&2; exit 3": 6, "cat; exit 0": 0, "exec >&- 2>&-; exit 4": 6,
 }
-COMPANY = {  # What the rank starts before it does that.
+COMPANY = {  # The processes that a rank starts before its act.
     "": "", "child": "sleep 300 &", "daemon": "setsid sleep 300 & ", "deaf daemon": "(setsid bash -c 'trap \"\" TERM INT HUP; "
     "while :; do sleep 1; done' &);", "double fork": "(setsid sh -c 'sleep 300 & sleep 300' &) ;",
     "many": "for i in 1 2 3 4 5 6 7 8; do sleep 300 & done;",
@@ -48,11 +48,11 @@ class Launches:
             (directory / f"{rank}.sh").write_text(f"{COMPANY[company[rank]]}\n: > {rank}.started\n{acts[rank]}\n")
         ignored, blocked, closed = rng.choice(IGNORED), rng.choice(BLOCKED), rng.choice(CLOSED)
         stop = rng.choice((None, None, signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP))
-        # Somebody has to end a run that goes on.
+        # A run with a rank that does not end needs a signal.
         if stop in (None, *ignored) and None in map(ACTS.get, acts) and 6 not in map(ACTS.get, acts):
             stop = signal.SIGTERM
-        # Who prints waits for a reader, until somebody ends the run.
-        # A signal that was ignored when the launcher began is lost if it comes before main.
+        # A rank whose output nobody reads blocks until a signal ends the run. An ignored signal is lost if it arrives
+        # before main, so it does not count.
         unread = stop in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL) and stop not in ignored
         output = rng.choice(("file", "file", "tty", "pipe")) if unread else "file"
 
@@ -70,7 +70,7 @@ class Launches:
             [self.accel, "launch", "--cpu", "--num_processes", ranks, "--set", "launch.grace_period=0.5", "--", "sh", "-c",
              "exec sh $RANK.sh"], directory, {name: value, "TMPDIR": str(directory / "tmp")}, prepare, output)
         if stop:
-            # What is ignored before main is lost, and nothing else would end some runs.
+            # An ignored signal is lost if it arrives before main, and then some runs never end. So wait for rank 0.
             deadline = time.monotonic() + 10 if stop in ignored else 0
             while not (directory / "0.started").exists() and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -79,7 +79,7 @@ class Launches:
         result = running.finish(30)
         variant = f"{stop.name if stop else 'left alone'}"
         problem = self.judge(acts, stop, ignored, closed, result) or commands.left_behind(mark)
-        if stop == signal.SIGKILL:  # It may come before there is a guardian; the next launcher removes what is left then.
+        if stop == signal.SIGKILL:  # The guardian may not exist yet. The next launcher removes leftovers.
             commands.run([self.accel, "launch", "--cpu", "--", "true"], directory, environment={"TMPDIR": str(directory / "tmp")})
         problem = problem or self.scratch(directory, stop)
         story = f"ranks: {list(zip(company, acts))}\nignored {ignored}, blocked {blocked}, closed {closed}, sent {stop}, output to a {output}"
@@ -99,17 +99,17 @@ class Launches:
         if result.hung:
             return "the launcher does not end"
         endings = {ACTS[act] for act in acts}
-        # With everything left alone the first failure decides; a rank that goes on waits for one.
+        # Without a signal, the first failure decides the exit code and ends the ranks that still run.
         if 6 in endings:
             natural = {6}
         elif 7 in endings:
-            natural = {7} if endings == {7} else {7, 6}  # The others may not follow within the grace period.
+            natural = {7} if endings == {7} else {7, 6}  # The other ranks may not exit within the grace period.
         else:
-            natural = set() if None in endings else {0}  # Somebody has to end it.
-        # Whoever closes the pipe's other end may be told of it.
+            natural = set() if None in endings else {0}  # Only a signal ends a run with a None.
+        # The exit codes after a signal: that of the launcher, or the signal itself if it came before main.
         told = {signal.SIGTERM: {143, -15}, signal.SIGHUP: {143, -1}, signal.SIGINT: {130, -2}, signal.SIGKILL: {-9}}
         allowed = natural if stop is None else natural | told[stop] | {6, 7}
-        if stop in ignored and stop == signal.SIGHUP:  # As under nohup.
+        if stop in ignored and stop == signal.SIGHUP:  # The launcher keeps SIGHUP ignored, as under nohup.
             allowed = natural
         if closed and 1 in closed or 2 in closed:
             allowed = allowed | {1}

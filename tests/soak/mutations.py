@@ -1,4 +1,4 @@
-"""Changed files: what accel makes of them against what torch reads."""
+"""Changes files of checkpoints, and compares what accel reads from them with what torch reads."""
 
 import os
 import pathlib
@@ -47,7 +47,7 @@ def move(data, rng):
 
 
 def digits(data, rng):
-    """Another number where one is written in digits: offsets, shapes, sizes."""
+    """Replaces a digit with another number. Offsets, shapes and sizes are written in digits."""
     places = [at for at, byte in enumerate(data) if 48 <= byte <= 57]
     if not places:
         return flip(data, rng)
@@ -57,7 +57,7 @@ def digits(data, rng):
 
 
 BYTES = [flip, flip, overwrite, overwrite, truncate, extend, duplicate, remove, move, digits]
-# How torch says that a pickle names a module, a class or an attribute that it does not have.
+# The starts of torch's errors for a pickle that names a missing module, class or attribute.
 PICKLE_NAMES = ("ModuleNotFoundError", "ImportError", "AttributeError", "UnicodeDecodeError", "UnpicklingError", "KeyError: 'to")
 ESCAPES = ("\x1b[31mred", "two\nlines", "osc\x1b]0;title\x07", "c1\x9b31m", "\r back", "tab\tbed")
 
@@ -70,9 +70,9 @@ class Mutations:
         self.sources = sources.make(accel, work / "sources")
 
     def change(self, directory: pathlib.Path, other: pathlib.Path, rng: random.Random) -> str:
-        """Changes one file below `directory`, or what stands in its place; returns how."""
+        """Changes or replaces one file below `directory`; returns a description of the change."""
         files = sorted(path for path in directory.rglob("*") if path.is_file())
-        # Small files have the structure, the large ones mostly data.
+        # Small files hold the structure, and large files hold mostly data.
         path = rng.choice(files if rng.random() < 0.5 else sorted(files, key=lambda file: file.stat().st_size)[:2])
         name = path.relative_to(directory)
         kind = rng.random()
@@ -104,7 +104,7 @@ class Mutations:
         return f"{name}: {what}"
 
     def one(self, rng: random.Random, directory: pathlib.Path):
-        """(variant, what is wrong or None)"""
+        """Returns the variant and the problem, or None as the problem."""
         source = rng.choice(self.sources)
         changed, output = directory / "src", directory / "out"
         shutil.copytree(source.path, changed, symlinks=True)
@@ -124,7 +124,7 @@ class Mutations:
         result = commands.run([self.accel, *words], directory)
         variant = f"{source.path.name}, {command}"
         problem = result.misconduct(allowed={0, 1, 2, 3, 4, 5}) or self.judge(source, entry, command, result, output)
-        # One file that is another's, whole, is as good as any to `verify`.
+        # `verify` accepts a single file that was replaced by the complete file of another save.
         if command == "verify" and source.entry.endswith((".bin", ".pt", ".safetensors")) and "another save's" in how:
             problem = result.misconduct(allowed={0, 3, 4, 5})
         return variant, problem and f"{how}: {problem}\n$ {' '.join(map(str, words))}\n{result.text[-2000:]}"
@@ -142,7 +142,7 @@ class Mutations:
             if reading.same(ours, source.expected):
                 return None
             theirs = self.torch_reads(source, entry)
-            # A merge says that it has not looked at checksums; torch may have.
+            # A merge reports if it has not checked checksums. torch may have checked them.
             unchecked = command != "merge-weights" or "are not checked" in result.text or (
                 b'"verified":false' in result.out.replace(b" ", b""))
             if reading.same(ours, theirs) or (isinstance(theirs, str) and isinstance(ours, dict) and unchecked):
@@ -153,7 +153,7 @@ class Mutations:
             return None
         if command == "diff" and isinstance(theirs, dict):
             return f"diff finds nothing, but torch reads otherwise\n theirs {theirs}\n before {source.expected}"
-        # Nothing but a manifest says what the names were, and a class's name is only looked up by torch.
+        # `verify` cannot notice a changed name without a manifest, or a changed class name, which only torch looks up.
         renamed = isinstance(theirs, dict) and sorted(theirs.values()) == sorted(source.expected.values())
         if command == "verify" and source.has_sums and not renamed and not str(theirs).startswith(PICKLE_NAMES):
             return f"verify finds nothing, but torch reads otherwise\n theirs {theirs}\n before {source.expected}"
@@ -161,7 +161,7 @@ class Mutations:
 
     @staticmethod
     def written(command, output):
-        """What torch reads of the command's own output."""
+        """Returns what torch reads from the output of the command."""
         if command == "merge-weights":
             return reading.read("safetensors", output / "model.safetensors")
         if command == "load":

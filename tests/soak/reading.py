@@ -1,5 +1,5 @@
-"""The oracle: what torch and safetensors read from a checkpoint. Each reading happens in a process of its own, since a file that
-was changed may crash the reader or make it ask for any amount of memory."""
+"""The oracle: it reads checkpoints with torch and safetensors. Each read runs in a process of its own, because a
+changed file may crash the reader or make it allocate any amount of memory."""
 
 import hashlib
 import json
@@ -37,14 +37,14 @@ def read_indexed(directory):
 
 
 def read_dcp(directory):
-    dcp.FileSystemReader(directory).read_metadata()  # What fails here is told by itself, what fails below is wrapped.
+    dcp.FileSystemReader(directory).read_metadata()  # An error from here is not wrapped, unlike one from below.
     state: dict = {}
     _load_state_dict(state, storage_reader=dcp.FileSystemReader(directory), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
     return state["model"] if list(state) == ["model"] else state
 
 
 def read_local(directory):
-    """Every rank's range of elements, put together as the description beside each file says."""
+    """Concatenates the ranks' ranges of elements, as the JSON file beside each rank's file describes them."""
     ranks = sorted(directory.glob("pytorch_model_fsdp_rank*.bin"))
     parts: dict[str, list] = {}
     shapes = {}
@@ -71,7 +71,7 @@ READERS = {"torch": read_torch, "script": read_script, "safetensors": load_file,
 
 
 def digest(state) -> dict[str, str]:
-    """Name to type, shape and a hash of the bytes. What is not a tensor does not count."""
+    """Maps the name of each tensor to its type, shape and a hash of its bytes. Other values are skipped."""
     found = {}
     for name, tensor in state.items():
         if isinstance(tensor, torch.Tensor):
@@ -81,7 +81,7 @@ def digest(state) -> dict[str, str]:
 
 
 def read_file(path: pathlib.Path):
-    """What any reader of single files finds there, or the last one's reason."""
+    """Returns the digest from the first reader of single files that succeeds, or the error of the last one."""
     for kind in ("torch", "safetensors", "script"):
         if isinstance(found := read(kind, path), dict):
             return found
@@ -89,14 +89,14 @@ def read_file(path: pathlib.Path):
 
 
 def same(ours, theirs) -> bool:
-    """Whether both digests are one; of names whose tensors are equal ours may lack all but one."""
+    """Whether both digests are equal. `ours` may have only one of several names whose tensors are equal."""
     if isinstance(ours, str) or isinstance(theirs, str):
         return False
     return set(ours.items()) <= set(theirs.items()) and set(theirs.values()) == set(ours.values())
 
 
 def read(kind: str, path: pathlib.Path) -> dict[str, str] | str:
-    """The digest of what is there, or why it cannot be read."""
+    """Returns the digest of the checkpoint at `path`, or the reason why it cannot be read."""
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
@@ -106,7 +106,7 @@ def read(kind: str, path: pathlib.Path) -> dict[str, str] | str:
             resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
             signal.alarm(LIMIT_S)
             answer = digest(READERS[kind](path))
-        except BaseException as error:  # noqa: BLE001  Whatever it is, it is the answer.
+        except BaseException as error:  # noqa: BLE001  Any error is an answer.
             answer = f"{type(error).__name__}: {str(error).strip()[-300:]}"
         try:
             with os.fdopen(sink, "wb") as out:

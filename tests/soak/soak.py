@@ -1,9 +1,9 @@
-"""A soak: campaigns of hostile use through the installed programs, for as many minutes as are asked for.
+"""Runs campaigns of hostile use against the installed programs for MINUTES.
 
     tools/dev soak MINUTES [--seed N] [--only CAMPAIGN ...] [--found DIR]
 
-Every core runs the campaigns in turn. What is wrong is written to DIR, a folder each, with the files and the command; the exit
-code is then 1. The seed makes the order of cases repeatable, but not the moments at which signals come.
+Every core runs the campaigns in turn. Each failure is written to a folder of its own in DIR, with the files and the
+command, and the exit code is then 1. The seed makes the order of cases repeatable, but not the moments of signals.
 """
 
 import argparse
@@ -26,14 +26,14 @@ import endings  # noqa: E402
 import launches  # noqa: E402
 import mutations  # noqa: E402
 
-# The share of the time that each has.
+# The share of the time that each campaign gets.
 CAMPAIGNS = {mutations.Mutations: 0.4, endings.Kills: 0.15, endings.FullDisks: 0.05, endings.Trainings: 0.15,
              launches.Launches: 0.15, configs.Configs: 0.1}
 REPORT_S = 60
 
 
 class Worker:
-    """One process of the soak: campaigns in turn, each where it has had the least of its share."""
+    """One process of the soak. It always runs the campaign that has used the least of its share."""
 
     def __init__(self, accel, work, seed, only, found):
         self.accel, self.work, self.found = accel, work, found
@@ -53,7 +53,7 @@ class Worker:
         seed = self.rng.randrange(1 << 62)
         try:
             variant, problem = campaign.one(random.Random(seed), directory)
-        except Exception:  # noqa: BLE001  A defect of the soak itself must not end it, nor be overlooked.
+        except Exception:  # noqa: BLE001  A defect of the soak itself is reported and does not end it.
             variant, problem = "the soak itself", traceback.format_exc()
         self.counts[f"{campaign.name}: {variant}"] += 1
         if problem:
@@ -110,7 +110,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--found", type=pathlib.Path, default=pathlib.Path("soak-found"))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
-    # A shell ignores it in what it runs in the background, and so would every launcher that is started here.
+    # A shell starts background jobs with SIGINT ignored, and every launcher started here would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     options.found.mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}, {options.processes} processes", flush=True)

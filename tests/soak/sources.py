@@ -1,4 +1,4 @@
-"""One checkpoint of each kind, small enough that thousands of changed copies are read in a minute."""
+"""Makes one checkpoint of each kind, so small that thousands of changed copies are read in a minute."""
 
 import dataclasses
 import pathlib
@@ -17,10 +17,10 @@ import train_runs  # noqa: E402
 
 @dataclasses.dataclass
 class Source:
-    kind: str  # Of reading.READERS.
-    path: pathlib.Path  # A directory, all of which is the checkpoint's.
-    entry: str  # What is given to the commands, below it; "" for the directory.
-    has_sums: bool  # Whether a changed byte of data can be noticed.
+    kind: str  # A key of reading.READERS.
+    path: pathlib.Path  # The directory. Every file in it belongs to the checkpoint.
+    entry: str  # The path that the commands get, relative to `path`; "" for the directory itself.
+    has_sums: bool  # Whether checksums reveal a changed byte of data.
     expected: dict = dataclasses.field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""A few cases of each of the soak's campaigns, so that it stays able to run, and a program on which it must find something."""
+"""Runs a few cases of each soak campaign on accel, and on faulty programs whose faults the soak must find."""
 
 import collections
 
@@ -27,7 +27,7 @@ def test_nothing_is_wrong(accel_path, tmp_path, campaign):
     assert sum(run.counts.values()) == CASES[campaign]
 
 
-# What a program does in the place of accel, and what the soak has to say of it.
+# A shell script that replaces accel, and what the soak must report about it.
 LIARS = {
     "mutation": ("exit 0", "torch reads otherwise"),
     "kill": ("mkdir -p out; : > out/model.safetensors; sleep 0.2; exit 0", "it left"),

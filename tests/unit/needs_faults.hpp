@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/fault.hpp"
+#include "base/files/fault.hpp"
 
 /// Skips the test in a build without fault points.
 #define ACCEL_NEEDS_FAULTS() \

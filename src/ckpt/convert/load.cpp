@@ -50,7 +50,7 @@ struct Archive {
   File file;
   FileWindow window;
   ZipIndex zip;
-  std::map<std::uint64_t, std::size_t> storages;  // Index of a record by the offset of its data.
+  std::map<std::uint64_t, std::size_t> storages;  // Maps the offset of a record's data to its index.
 };
 
 std::string text_of(const Archive& archive, const ZipEntry& entry) {

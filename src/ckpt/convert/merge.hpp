@@ -15,8 +15,8 @@ namespace accel::ckpt {
 struct MergeOptions {
   Selection selection;
   bool keep_tied = false;             ///< Write tied tensors under each of their names.
-  bool unsafe_serialization = false;  ///< torch.save's format instead of safetensors.
-  std::uint64_t max_shard_bytes = 0;  ///< 0: one file.
+  bool unsafe_serialization = false;  ///< Write torch.save's format instead of safetensors.
+  std::uint64_t max_shard_bytes = 0;  ///< The largest size of a shard; 0 for a single file.
 };
 
 /// Everything that a merge will write, as a value that can be printed, tested and executed.

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/log.hpp"
 #include "ckpt/tensor/compare.hpp"
 #include "ckpt/verify/verify.hpp"

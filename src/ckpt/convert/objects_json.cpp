@@ -66,7 +66,7 @@ Json& child_of(Json& parent, const PathKey& key) {
 }  // namespace
 
 std::string to_json(const std::vector<OutputObject>& objects) {
-  // Sorted by path, so that a list is filled from its front.
+  // The objects are sorted by path, so that a list is filled from its front.
   std::map<StatePath, const pickle::Value*> sorted;
   for (const auto& [path, value] : objects) sorted.emplace(path, &value);
   Json document = Json::object();

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
+#include "base/files/directory.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/store/manifest.hpp"
 

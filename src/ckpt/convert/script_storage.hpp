@@ -18,7 +18,7 @@ struct StorageView {
   std::string name;  ///< The name in the model.
   DType dtype = DType::kFloat32;
   Dims shape;
-  Dims strides;              ///< In elements.
+  Dims strides;              ///< The strides count elements.
   std::uint64_t offset = 0;  ///< Offset of the first element in the storage, in bytes.
   std::size_t source = 0;    ///< Index into Checkpoint::tensors().
 

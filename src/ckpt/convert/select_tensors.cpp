@@ -53,7 +53,7 @@ SelectedState select_tensors(const Checkpoint& checkpoint, const Selection& sele
   Globs include("--include", selection.include);
   Globs exclude("--exclude", selection.exclude);
   Renames renames(selection.rename);
-  std::map<std::string, std::string> sources;  // Name in the checkpoint by the new name.
+  std::map<std::string, std::string> sources;  // Maps a new name to the name in the checkpoint.
   std::vector<OutputItem> chosen;
   for (OutputItem& item : selected.state.tensors) {
     const TensorEntry& entry = checkpoint.tensors()[item.source];

@@ -25,7 +25,7 @@ struct Selection {
 
 /// An object under the root key.
 struct SelectedObject {
-  StatePath path;          ///< Without the root key.
+  StatePath path;          ///< The path without the root key.
   std::size_t source = 0;  ///< Index into Checkpoint::objects().
 };
 

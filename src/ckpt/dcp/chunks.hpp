@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/large_memory.hpp"
+#include "base/host/large_memory.hpp"
 #include "ckpt/tensor/box.hpp"
 
 namespace accel::ckpt {
@@ -16,7 +16,7 @@ namespace accel::ckpt {
 /// A file of the checkpoint's directory, and the transforms that its items were written with.
 struct DcpFile {
   std::string_view name;
-  std::span<const std::string> transforms;  ///< Such as "stream.zstd/1": the file has the transformed bytes.
+  std::span<const std::string> transforms;  ///< Transforms of the bytes, such as "stream.zstd/1".
 };
 
 /// A byte range of a file.
@@ -87,7 +87,7 @@ class DcpChunks {
 
  private:
   std::size_t dims_ = 0;
-  LargeVector<std::int64_t> numbers_;  // For each chunk its offsets, then its sizes.
+  LargeVector<std::int64_t> numbers_;  // The numbers are, for each chunk, its offsets and then its sizes.
   LargeVector<DcpRange> places_;
 };
 

@@ -147,7 +147,7 @@ class EntriesReader {
   const DcpNames& names_;
   DcpBudget budget_;
   bool has_lost_paths_ = false;     // planner_data has names that state_dict_metadata does not have.
-  std::vector<pickle::Ref> paths_;  // By id; None if planner_data has no such key.
+  std::vector<pickle::Ref> paths_;  // Maps an id to its path; None if planner_data has no such key.
   DcpEntries entries_;
   DcpDimsReader dims_;
   std::optional<DType> dtype_;

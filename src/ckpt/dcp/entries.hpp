@@ -12,9 +12,9 @@ namespace accel::ckpt {
 
 /// The entries of state_dict_metadata, without their places in files.
 struct DcpEntries {
-  std::vector<DcpTensor> tensors;         ///< Sorted by id; the chunks have no `where`.
+  std::vector<DcpTensor> tensors;         ///< The tensors, sorted by id; their chunks have no `where`.
   std::vector<std::uint32_t> tensor_ids;  ///< Ids of `tensors`.
-  std::vector<DcpObject> objects;         ///< Sorted by id, without `where`.
+  std::vector<DcpObject> objects;         ///< The objects, sorted by id, without `where`.
   std::vector<std::uint32_t> object_ids;  ///< Ids of `objects`.
 };
 

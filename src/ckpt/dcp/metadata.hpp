@@ -30,16 +30,16 @@ struct DcpObject {
   std::string fqn;
   StatePath path;
   DcpRange where;
-  std::vector<DcpRange> copies = {};  ///< Of other ranks that saved without each other.
+  std::vector<DcpRange> copies = {};  ///< Copies by other ranks that saved without each other.
 };
 
 /// The contents of a `.metadata`, without the parts that only Python needs. Tensors and objects refer to
 /// `files`, which must outlive them.
 struct DcpMetadata {
-  std::vector<DcpTensor> tensors;                      ///< Sorted by FQN.
-  std::vector<DcpObject> objects;                      ///< Sorted by FQN.
+  std::vector<DcpTensor> tensors;                      ///< The tensors, sorted by FQN.
+  std::vector<DcpObject> objects;                      ///< The objects, sorted by FQN.
   std::vector<std::shared_ptr<const DcpFiles>> files;  ///< One for a `.metadata`, or one for each rank.
-  std::string version;                                 ///< "1.0.0"; empty in checkpoints of about torch 2.2.
+  std::string version;                                 ///< It is "1.0.0", or empty for about torch 2.2.
 };
 
 }  // namespace accel::ckpt

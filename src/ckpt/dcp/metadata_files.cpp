@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/metadata_limit.hpp"
 #include "ckpt/dcp/parse_metadata.hpp"
 

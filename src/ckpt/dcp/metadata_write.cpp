@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/atomic_file.hpp"
 #include "base/error.hpp"
+#include "base/files/atomic_file.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/pickle/writer.hpp"
 
@@ -37,7 +37,7 @@ struct ItemPlace {
 struct Entry {
   std::string fqn;
   const StatePath* path = nullptr;
-  const TensorChunk* tensor = nullptr;  // nullptr for an object.
+  const TensorChunk* tensor = nullptr;  // It is nullptr for an object.
   std::vector<ItemPlace> places;
 };
 

@@ -7,7 +7,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/threads.hpp"
+#include "base/host/threads.hpp"
 #include "ckpt/dcp/entries.hpp"
 #include "ckpt/dcp/names.hpp"
 #include "ckpt/dcp/parts.hpp"

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/large_memory.hpp"
+#include "base/host/large_memory.hpp"
 #include "ckpt/tensor/box.hpp"
 
 namespace accel::ckpt {
@@ -29,7 +29,7 @@ class DcpPlaces {
   void add_chunk(std::uint32_t fqn, std::span<const std::int64_t> offset, std::uint32_t value);
   void add_object(std::uint32_t fqn, std::uint32_t value);
 
-  /// Must be called once, after the last add and before the first find.
+  /// Sorts the places. Call it once, after the last add and before the first find.
   void sort();
 
   [[nodiscard]] std::optional<std::uint32_t> find_object(std::size_t fqn) const;
@@ -39,7 +39,7 @@ class DcpPlaces {
 
  private:
   struct Place {
-    std::uint64_t offset = 0;  // Index of its first number in offsets_.
+    std::uint64_t offset = 0;  // Index of the first number of the offset in offsets_.
     std::uint32_t fqn = 0;
     std::uint32_t rank = 0;
     std::uint32_t value;
@@ -55,7 +55,7 @@ class DcpPlaces {
   std::size_t fqns_ = 0;
   LargeVector<Place> places_;
   LargeVector<std::int64_t> offsets_;
-  std::vector<std::size_t> begins_;  // By fqn: the index of its first place.
+  std::vector<std::size_t> begins_;  // Maps an fqn to the index of its first place.
   std::span<const Place> selected_;
   std::size_t next_ = 0;  // The index in selected_ to look at first.
 };

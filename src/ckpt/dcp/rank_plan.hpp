@@ -36,14 +36,14 @@ struct TensorChunk {
 /// One entry of a rank's file: a chunk of a tensor, whose elements come later, or a Python object (a "bytes"
 /// item).
 struct DcpItem {
-  StatePath path;  ///< Its FQN is fqn_of(path).
+  StatePath path;  ///< The path of the item, whose FQN is fqn_of(path).
   std::variant<TensorChunk, pickle::Value> content;
 };
 
 /// An item and its place in the rank's file.
 struct PlannedItem {
   DcpItem item;
-  std::uint64_t record_offset = 0;  ///< Offset of its record (record.hpp), before it; a multiple of 64.
+  std::uint64_t record_offset = 0;  ///< Offset of the record (record.hpp) before the item; a multiple of 64.
   std::uint64_t offset = 0;         ///< Offset of the item's zip archive; a multiple of 64.
   std::uint64_t length = 0;         ///< Bytes of the archive.
   std::uint64_t payload_bytes = 0;  ///< Bytes that the PayloadSource must give; 0 for an object.
@@ -51,7 +51,7 @@ struct PlannedItem {
 
 struct DcpRankPlan {
   int rank = 0;
-  std::string file;  ///< "__{rank}_0.distcp"
+  std::string file;  ///< The name of the file, "__{rank}_0.distcp".
   std::vector<PlannedItem> items;
   std::uint64_t total_bytes = 0;
 };

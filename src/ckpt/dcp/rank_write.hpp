@@ -16,7 +16,7 @@ namespace accel::ckpt {
 using PayloadSource = std::function<std::span<const std::byte>(std::size_t index)>;
 
 /// Writes the rank's file into `directory`, which must exist, and syncs it. Throws Error if the file exists.
-/// On another Error the file is removed.
+/// If it throws another Error, the file is removed.
 FileSummary write_dcp_rank(const std::filesystem::path& directory, const DcpRankPlan& plan,
                            const PayloadSource& payload);
 

@@ -30,7 +30,7 @@ struct ItemRecord {
   std::uint64_t offset = 0;  ///< Offset of the item in the file.
   std::uint64_t length = 0;
   StatePath path;
-  std::optional<Chunk> chunk;  ///< Absent for an object.
+  std::optional<Chunk> chunk;  ///< It is absent for an object.
 
   friend bool operator==(const ItemRecord&, const ItemRecord&) = default;
 };

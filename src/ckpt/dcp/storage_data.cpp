@@ -54,7 +54,7 @@ class DcpStorageData::FileList {
  private:
   DcpBudget& budget_;
   LargeVector<DcpFiles::Entry> entries_;
-  LargeVector<pickle::Ref> refs_;  // The texts of their names.
+  LargeVector<pickle::Ref> refs_;  // The texts of the names of the files.
   std::uint32_t last_ = 0;
   std::vector<std::vector<std::string>> transform_lists_{{}};
 };

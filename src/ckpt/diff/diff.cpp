@@ -98,8 +98,8 @@ class Comparison {
   std::exception_ptr failure_;
   std::size_t opened_ = 0;    // The number of pairs that have been opened.
   std::size_t pair_ = 0;      // The pair that was opened last.
-  std::int64_t numel_ = 0;    // The number of elements of that pair.
-  std::int64_t element_ = 0;  // How many of these have been handed out.
+  std::int64_t numel_ = 0;    // The number of elements of the pair that was opened last.
+  std::int64_t element_ = 0;  // How many of these elements have been handed out.
   std::shared_ptr<const StoredTensor> stored_a_;
   std::shared_ptr<const StoredTensor> stored_b_;
 };

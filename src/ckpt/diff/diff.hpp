@@ -27,7 +27,7 @@ struct TensorDifference {
   DType dtype_b = DType::kFloat32;
   Dims shape_a;
   Dims shape_b;
-  Difference values;  ///< Empty if the shapes differ: then values are not compared.
+  Difference values;  ///< The values are not compared, and this is empty, if the shapes differ.
 
   [[nodiscard]] bool other_shape() const { return shape_a != shape_b; }
   [[nodiscard]] bool other_dtype() const { return dtype_a != dtype_b; }
@@ -39,22 +39,22 @@ struct TensorDifference {
 /// given as text.
 struct ObjectDifference {
   std::string name;
-  std::optional<std::string> a;  ///< Nothing if A does not have it.
-  std::optional<std::string> b;  ///< Nothing if B does not have it.
+  std::optional<std::string> a;  ///< The value in A, or nothing if A does not have it.
+  std::optional<std::string> b;  ///< The value in B, or nothing if B does not have it.
 };
 
 /// The result of a comparison of two checkpoints.
 struct DiffResult {
   std::vector<UnpairedTensor> only_a;
   std::vector<UnpairedTensor> only_b;
-  std::vector<TensorDifference> tensors;  ///< In the order of A.
+  std::vector<TensorDifference> tensors;  ///< The tensors, in the order of A.
   std::vector<ObjectDifference> objects;
   std::vector<std::string> left_out_a;  ///< Entries of A that are not under the root key: not compared.
-  std::vector<std::string> left_out_b;  ///< The same of B.
+  std::vector<std::string> left_out_b;  ///< Entries of B that are not under the root key: not compared.
   std::size_t paired_tensors = 0;       ///< The number of tensors that both have.
-  std::size_t compared_tensors = 0;  ///< The number of those whose shapes agree: their values were compared.
-  std::uint64_t compared_bytes = 0;  ///< The bytes of the compared tensors in A.
-  std::size_t compared_objects = 0;  ///< The number of objects that both have.
+  std::size_t compared_tensors = 0;     ///< The number of pairs of equal shape, whose values were compared.
+  std::uint64_t compared_bytes = 0;     ///< The bytes of the compared tensors in A.
+  std::size_t compared_objects = 0;     ///< The number of objects that both have.
 
   [[nodiscard]] bool same() const {
     return only_a.empty() && only_b.empty() && tensors.empty() && objects.empty();

@@ -83,7 +83,7 @@ class SideMaker {
   template <class Entries>
   std::vector<DiffEntry> entries_of(const Entries& entries) {
     std::vector<DiffEntry> named;
-    std::map<std::string, std::string> sources;  // By new name: the entry's own name.
+    std::map<std::string, std::string> sources;  // Maps a new name to the entry's own name.
     for (std::size_t i = 0; i < entries.size(); ++i) {
       const std::optional<StatePath> path = below_root(entries[i].path, root_);
       if (!path) {

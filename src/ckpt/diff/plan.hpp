@@ -17,7 +17,7 @@ struct DiffSelection {
   std::string root;
   std::vector<Rename> rename;        ///< Rules for the names of A, applied in this order.
   std::vector<std::string> include;  ///< Globs on names without the root, after renaming; empty means all.
-  std::vector<std::string> exclude;  ///< Globs on the same names.
+  std::vector<std::string> exclude;  ///< Globs on names without the root, after renaming, to leave out.
 };
 
 /// An entry of one checkpoint.

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 
 namespace accel::ckpt {
 

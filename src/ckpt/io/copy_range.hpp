@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 
 namespace accel::ckpt {
 

@@ -5,7 +5,7 @@
 namespace accel::ckpt {
 namespace {
 
-constexpr std::uint32_t kPolynomial = 0xedb88320U;  // Reflected: bit 31 is x^0.
+constexpr std::uint32_t kPolynomial = 0xedb88320U;  // The polynomial is reflected: bit 31 is x^0.
 
 // a * b modulo the polynomial, over GF(2).
 std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {

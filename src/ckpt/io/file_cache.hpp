@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 
 namespace accel::ckpt {
 
@@ -33,7 +33,7 @@ class FileCache {
 
   std::filesystem::path directory_;
   std::size_t most_open_;
-  std::list<Open> open_;  // Most recently used first.
+  std::list<Open> open_;  // The open files, the last used first.
   std::map<std::string, std::list<Open>::iterator, std::less<>> by_name_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/directory.hpp"
+#include "base/files/directory.hpp"
 #include "ckpt/io/crc32.hpp"
 
 namespace accel::ckpt {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 
 namespace accel::ckpt {
 

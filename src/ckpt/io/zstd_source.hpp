@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/io/byte_source.hpp"
 
 namespace accel::ckpt {
@@ -40,13 +40,13 @@ class ZstdSource final : public ByteSource {
   File file_;
   PackedRange range_;
   std::unique_ptr<Decoder> decoder_;
-  std::vector<std::byte> packed_;  ///< Input; [packed_at_, packed_end_) is not yet unpacked.
+  std::vector<std::byte> packed_;  ///< The input, of which [packed_at_, packed_end_) is not yet unpacked.
   std::size_t packed_at_ = 0;
   std::size_t packed_end_ = 0;
   std::uint64_t packed_read_ = 0;  ///< Bytes of the range that have been read.
   bool frame_open_ = false;        ///< The stream must not end here.
-  std::vector<std::byte> block_;   ///< The output that was unpacked last,
-  std::uint64_t block_begin_ = 0;  ///< which is this part of all output.
+  std::vector<std::byte> block_;   ///< The output that was unpacked last.
+  std::uint64_t block_begin_ = 0;  ///< The position of block_ in all output.
   std::uint64_t block_end_ = 0;
   std::vector<std::byte> tail_;  ///< The last bytes of all output, when the size is known.
   std::optional<std::uint64_t> size_;

@@ -77,13 +77,13 @@ class GraphBuilder {
   void point();
 
   Graph& graph_;
-  Node* nodes_ = nullptr;  // The arrays of the graph.
+  Node* nodes_ = nullptr;  // The array of the graph's nodes.
   Ref* children_ = nullptr;
   std::uint64_t* atoms_ = nullptr;
   ScanCounts next_;  // How much of the arrays is used.
-  ScanCounts end_;   // How long they are.
+  ScanCounts end_;   // How long the arrays are.
   std::vector<std::uint32_t> unused_;
-  std::unordered_map<std::uint32_t, std::uint32_t> rooms_;  // By index of a grown node: its room, in parts.
+  std::unordered_map<std::uint32_t, std::uint32_t> rooms_;  // Maps a grown node to its room, in parts.
 };
 
 }  // namespace accel::ckpt::pickle

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/large_memory.hpp"
+#include "base/host/large_memory.hpp"
 
 namespace accel::ckpt::pickle {
 
@@ -19,12 +19,12 @@ class Ref {
   enum class Tag : std::uint32_t {
     kConstant,
     kSmall,  ///< An integer of 30 bits.
-    kAtom,   ///< Graph::atoms
-    kNode,   ///< Graph::nodes
+    kAtom,   ///< An index in Graph::atoms.
+    kNode,   ///< An index in Graph::nodes.
   };
   static constexpr std::uint32_t kIndexLimit = std::uint32_t{1} << 30;
 
-  /// None if it is initialized as `Ref()` or `Ref x{}`. Arrays of millions are left uninitialized.
+  /// A Ref is None if it is initialized as `Ref()` or `Ref x{}`. Arrays of millions are left uninitialized.
   constexpr Ref() = default;
   static constexpr Ref boolean(bool value) { return Ref(Tag::kConstant, value ? 2 : 1); }
   static constexpr Ref empty_tuple() { return Ref(Tag::kConstant, 3); }
@@ -59,28 +59,28 @@ struct Node {
     kList,
     kSet,
     kFrozenSet,
-    kDict,  ///< Parts: key, value, key, value ...
+    kDict,  ///< The parts are key, value, key, value ...
     kGlobal,
-    kReduced,     ///< callable(*parts)
-    kNewObject,   ///< callable.__new__(callable, *parts)
-    kInstance,    ///< callable.__new__(callable); the parts are its states.
+    kReduced,     ///< The value is callable(*parts).
+    kNewObject,   ///< The value is callable.__new__(callable, *parts).
+    kInstance,    ///< The value is callable.__new__(callable); the parts are its states.
     kRecord,      ///< An instance whose one state is a dict; the parts are its keys and values.
-    kPersistent,  ///< One part.
+    kPersistent,  ///< The node has one part.
   };
 
   std::uint32_t start;
   std::uint32_t count;
   Ref callable;
   Kind kind;
-  bool held;   ///< In the memo, or twice on the stack: there may be any number of references.
-  bool grown;  ///< The node was filled more than once. Used only while the graph is built.
+  bool held;   ///< It is in the memo, or twice on the stack: there may be any number of references.
+  bool grown;  ///< It was filled more than once. Used only while the graph is built.
 };
 
 static_assert(sizeof(Node) == 16);
 
 /// Parts that only few objects have.
 struct NodeExtras {
-  Ref kwargs{};             ///< A dict, or None.
+  Ref kwargs{};             ///< The kwargs are a dict, or None.
   std::vector<Ref> states;  ///< The states of an object that is neither a kInstance nor a kRecord.
   std::vector<Ref> items;
   std::vector<Ref> pairs;
@@ -93,7 +93,7 @@ struct Graph {
   LargeVector<Node> nodes;
   LargeVector<Ref> children;
   LargeVector<std::uint64_t> atoms;                      ///< Offset in `bytes` of the opcode of each literal.
-  std::unordered_map<std::uint32_t, NodeExtras> extras;  ///< By index of the node.
+  std::unordered_map<std::uint32_t, NodeExtras> extras;  ///< Maps the index of a node to its extras.
   Ref root{};
 };
 

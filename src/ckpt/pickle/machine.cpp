@@ -70,7 +70,7 @@ class Machine {
       case Op::kMark:
         return stack_.mark();
       case Op::kPop:
-        // As in Python, a mark counts as an element of the stack.
+        // A mark counts as an element of the stack, as it does in Python.
         if (stack_.mark_is_top()) return stack_.drop_mark();
         stack_.pop();
         return;

@@ -45,7 +45,7 @@ class Memo {
  private:
   struct Word {
     std::uint64_t fetched = 0;
-    std::uint64_t set = 0;   // While counting_, only of indices that are fetched.
+    std::uint64_t set = 0;   // While counting_ is true, it has only indices that are fetched.
     std::uint32_t rank = 0;  // Number of bits of `fetched` in earlier words.
   };
   // A few indices, those of class names and attributes, are fetched again and again.

@@ -99,7 +99,7 @@ class NodeCall {
   [[nodiscard]] bool is_new() const { return node_->kind != Node::Kind::kReduced; }
   [[nodiscard]] NodeRef callable() const { return {*graph_, node_->callable}; }
   [[nodiscard]] NodeList args() const;
-  [[nodiscard]] NodeRef kwargs() const { return {*graph_, extras().kwargs}; }  ///< A dict, or None.
+  [[nodiscard]] NodeRef kwargs() const { return {*graph_, extras().kwargs}; }  ///< Returns a dict, or None.
   [[nodiscard]] NodeList states() const;
   /// The entries of the state if it is a single dict that nothing else refers to. Then states() is empty.
   [[nodiscard]] std::optional<NodePairs> record() const;

@@ -11,8 +11,8 @@ namespace accel::ckpt::pickle {
 /// Limits on the tree of a pickle. The defaults are far above any real checkpoint and far below what does
 /// harm.
 struct Limits {
-  std::size_t depth = 200;          ///< Containers within containers.
-  std::size_t values = 50'000'000;  ///< Values in the tree. A shared part counts each time.
+  std::size_t depth = 200;          ///< The most containers within containers.
+  std::size_t values = 50'000'000;  ///< The most values in the tree. A shared part counts each time.
   /// The tree may take this many bytes for each byte of the input, and tree_bytes_at_least more. No pickle
   /// comes near that without shared parts.
   std::size_t tree_bytes_per_byte = 64;

@@ -79,7 +79,7 @@ class Object {
 
 /// A reference to something outside the pickle. torch refers to storages in this way.
 struct Persistent {
-  Values id;  ///< It has one value.
+  Values id;  ///< The id is a single value.
 };
 
 /// A pickle as a tree of plain values. Shared parts are copied, and nothing is executed.
@@ -122,11 +122,11 @@ class Value {
 
 struct ObjectParts {
   enum class Form {
-    kReduce,  ///< callable(*args)
-    kNew,     ///< callable.__new__(callable, *args, **kwargs)
+    kReduce,  ///< The value is callable(*args).
+    kNew,     ///< The value is callable.__new__(callable, *args, **kwargs).
   };
   Form form = Form::kReduce;
-  Value callable;  ///< Almost always a Global.
+  Value callable;  ///< The callable is almost always a Global.
   Values args;
   Pairs kwargs;
   Values states;  ///< Arguments of __setstate__, in order; usually none or one.

@@ -18,7 +18,7 @@ namespace {
 // The items that a rank writes, and for each of them the item of the state that it is a part of.
 struct RankItems {
   std::vector<DcpItem> items;
-  std::vector<const OutputItem*> sources;  // nullptr: an object.
+  std::vector<const OutputItem*> sources;  // A nullptr stands for an object.
 };
 
 void add_chunk(RankItems& rank, const OutputItem& item, Box box) {

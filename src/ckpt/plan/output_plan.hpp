@@ -41,8 +41,8 @@ struct OutputState {
 /// Elements of a source tensor: the boxes one after another, each dense and row-major.
 struct TensorContent {
   std::size_t source = 0;
-  DType dtype = DType::kFloat32;  ///< In the output; the elements are converted to it.
-  std::vector<Box> boxes;         ///< Empty for the whole tensor.
+  DType dtype = DType::kFloat32;  ///< The dtype in the output; the elements are converted to it.
+  std::vector<Box> boxes;         ///< The boxes; none stand for the whole tensor.
 };
 
 /// Unchanged bytes of another file.
@@ -71,9 +71,9 @@ struct OutputArchive {
 
 /// One file to be written. Bytes that no segment and no archive covers are zeros.
 struct OutputFile {
-  std::string name;  ///< Relative to the output directory; may contain one folder.
+  std::string name;  ///< The path relative to the output directory; it may contain one folder.
   std::uint64_t bytes = 0;
-  std::vector<OutputSegment> segments;  ///< Sorted by offset, without overlap.
+  std::vector<OutputSegment> segments;  ///< The segments, sorted by offset, without overlap.
   std::vector<OutputArchive> archives;
 };
 

@@ -22,7 +22,7 @@ namespace {
 
 // Our reader accepts 200 levels, and the pickles of leaves have levels of their own.
 constexpr std::size_t kMostLevels = 150;
-constexpr std::size_t kNamed = 10;  // Objects that an error names.
+constexpr std::size_t kNamed = 10;  // The most objects that an error names.
 
 // One level of the nested state dict, or a leaf of it.
 struct Node {
@@ -222,7 +222,7 @@ OutputPlan plan_torch_files(const OutputState& state, const WeightFiles& names,
   const std::vector<std::vector<std::size_t>> shards = split_into_shards(state, max_shard_bytes);
   OutputPlan plan;
   std::map<std::string, std::string> files;
-  std::map<std::size_t, std::pair<std::size_t, std::size_t>> places;  // Item: shard, and place in it.
+  std::map<std::size_t, std::pair<std::size_t, std::size_t>> places;  // Maps an item to its shard and place.
   std::vector<OutputState> parts;
   for (std::size_t s = 0; s < shards.size(); ++s) {
     parts.push_back(part_of(state, shards[s]));

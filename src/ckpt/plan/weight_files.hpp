@@ -12,11 +12,11 @@ namespace accel::ckpt {
 
 /// The names that transformers gives to the files of a model.
 struct WeightFiles {
-  std::string stem;       ///< "model", "pytorch_model", "optimizer".
-  std::string extension;  ///< ".safetensors", ".bin".
+  std::string stem;       ///< The stem is "model", "pytorch_model" or "optimizer".
+  std::string extension;  ///< The extension is ".safetensors" or ".bin".
 
   [[nodiscard]] std::string single() const { return stem + extension; }
-  /// "model-00001-of-00003.safetensors"; `shard` counts from 0.
+  /// The name of a shard, such as "model-00001-of-00003.safetensors"; `shard` counts from 0.
   [[nodiscard]] std::string shard(std::size_t shard, std::size_t shards) const;
   [[nodiscard]] std::string index() const { return stem + extension + ".index.json"; }
   /// Whether `name` is one of these names, for any number of shards.

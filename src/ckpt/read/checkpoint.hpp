@@ -20,7 +20,7 @@ namespace accel::ckpt {
 
 /// A tensor of a checkpoint: its name, type and shape. locate() says where it lies.
 struct TensorEntry {
-  std::string name;  ///< fqn_of(path): unique in the checkpoint.
+  std::string name;  ///< The name is fqn_of(path), which is unique in the checkpoint.
   StatePath path;    ///< Its place in the nested state dict, the root key included.
   DType dtype = DType::kFloat32;
   Dims shape;
@@ -73,7 +73,7 @@ class Checkpoint {
   /// Says where tensors()[tensor] lies. It reads what is needed for that and caches nothing. Throws Error
   /// (kCorrupt) if the files contradict the entry.
   [[nodiscard]] StoredTensor locate(std::size_t tensor);
-  /// As above, for several threads at once. Each needs its own `files`, opened on directory().
+  /// Locates a tensor for several threads at once. Each needs its own `files`, opened on directory().
   [[nodiscard]] StoredTensor locate(std::size_t tensor, FileCache& files) const {
     return locate_in(tensor, files);
   }
@@ -101,7 +101,7 @@ class Checkpoint {
 
   [[nodiscard]] virtual StoredTensor locate_in(std::size_t tensor, FileCache& files) const = 0;
 
-  Contents contents_;  ///< Filled by the constructor of each kind.
+  Contents contents_;  ///< The constructor of each kind fills it.
 
  private:
   std::optional<FileCache> files_;

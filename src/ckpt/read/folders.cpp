@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "base/directory.hpp"
-#include "base/leftover.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/leftover.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 
 namespace accel::ckpt {

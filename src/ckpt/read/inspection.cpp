@@ -9,7 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/interrupt.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/zip/index.hpp"

@@ -41,9 +41,9 @@ struct InspectedFile {
 struct Inspection {
   std::filesystem::path path;
   Kind kind = Kind::kUnknown;
-  std::vector<InspectedTensor> tensors;  ///< Sorted by name.
-  std::vector<InspectedObject> objects;  ///< Sorted by name.
-  std::vector<InspectedFile> files;      ///< Sorted by name.
+  std::vector<InspectedTensor> tensors;  ///< The tensors, sorted by name.
+  std::vector<InspectedObject> objects;  ///< The objects, sorted by name.
+  std::vector<InspectedFile> files;      ///< The files, sorted by name.
   /// The `__metadata__` of safetensors, or the version of a DCP checkpoint as "version".
   std::map<std::string, std::string> metadata;
 
@@ -60,10 +60,10 @@ struct Inspection {
 /// What inspect_all found in a directory.
 struct InspectedDirectory {
   std::vector<Inspection> checkpoints;
-  std::vector<DamagedCheckpoint> damaged;  ///< Looks like a checkpoint, but cannot be opened.
+  std::vector<DamagedCheckpoint> damaged;  ///< What looks like a checkpoint, but cannot be opened.
 };
 
-/// As inspect; for a directory that is not a checkpoint itself, all that list_checkpoints finds in it.
+/// Inspects `path`; for a directory that is not a checkpoint itself, all that list_checkpoints finds in it.
 [[nodiscard]] InspectedDirectory inspect_all(const std::filesystem::path& path);
 
 }  // namespace accel::ckpt

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/safetensors/header.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/read/openers.hpp"
 #include "ckpt/read/search.hpp"

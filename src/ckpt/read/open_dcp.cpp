@@ -9,7 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/dcp/transform.hpp"
 #include "ckpt/io/zstd_source.hpp"
@@ -144,7 +144,7 @@ class DcpCheckpoint final : public Checkpoint {
   }
 
   DcpMetadata metadata_;
-  std::vector<const DcpTensor*> tensors_;  // In the order of contents_.tensors.
+  std::vector<const DcpTensor*> tensors_;  // The tensors, in the order of contents_.tensors.
   FileCache object_files_;
   mutable std::mutex mutex_;                    // Guards checked_.
   mutable std::set<const DcpTensor*> checked_;  // Tensors whose chunks have been checked for overlap.

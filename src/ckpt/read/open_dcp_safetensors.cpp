@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/checked.hpp"
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/json_text.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/json_text.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/listed_checkpoint.hpp"
 #include "ckpt/read/openers.hpp"

@@ -9,7 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/openers.hpp"
 #include "ckpt/read/rank_files.hpp"

@@ -9,8 +9,8 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/json_text.hpp"
+#include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/openers.hpp"
 #include "ckpt/read/rank_files.hpp"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/checked.hpp"
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
 #include "base/interrupt.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/listed_checkpoint.hpp"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/read/listed_checkpoint.hpp"
 #include "ckpt/read/openers.hpp"
 #include "ckpt/read/torch_listing.hpp"

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/listed_checkpoint.hpp"
 #include "ckpt/read/openers.hpp"

@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 
 namespace accel::ckpt {

@@ -14,8 +14,8 @@ namespace accel::ckpt {
 /// A set of files, one of which each rank wrote for itself.
 struct RankFiles {
   std::filesystem::path directory;
-  std::string stem;                  ///< "pytorch_model_fsdp_0".
-  std::map<int, std::string> files;  ///< The names in the directory, by rank.
+  std::string stem;                  ///< The stem, such as "pytorch_model_fsdp_0".
+  std::map<int, std::string> files;  ///< Maps a rank to its file's name in the directory.
 };
 
 /// The set that `file` belongs to. Throws Error (kCorrupt) if a rank has two.

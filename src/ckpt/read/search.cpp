@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
+#include "base/files/directory.hpp"
 #include "ckpt/read/folders.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/weight_index.hpp"

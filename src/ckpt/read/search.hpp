@@ -22,7 +22,7 @@ struct FoundCheckpoint {
 /// to nothing.
 struct DamagedCheckpoint {
   std::filesystem::path path;
-  std::string why;  ///< "has .distcp files but no .metadata".
+  std::string why;  ///< The reason, such as "has .distcp files but no .metadata".
 };
 
 /// The checkpoints that a directory holds, down to three levels below it. Both lists are sorted by path.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
@@ -27,7 +27,7 @@ struct SafetensorsEntry {
 
 /// The header of a safetensors file (docs/formats.md, "safetensors").
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  ///< In the order of the buffer.
+  std::vector<SafetensorsEntry> entries;  ///< The tensors, in the order of the buffer.
   StringMap metadata;
   std::uint64_t buffer_offset = 0;  ///< Where the buffer begins in the file: 8 + the length of the JSON.
   std::uint64_t buffer_bytes = 0;

@@ -8,8 +8,8 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/files/json_text.hpp"
 #include "base/interrupt.hpp"
-#include "base/json_text.hpp"
 #include "base/text.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/safetensors/header.hpp"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/json_text.hpp"
+#include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
 #include "base/text.hpp"
 
 namespace accel::ckpt {

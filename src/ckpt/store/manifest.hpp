@@ -17,7 +17,7 @@ struct ManifestFile {
 };
 
 struct ManifestTensor {
-  std::string dtype;  ///< As torch_name() gives it.
+  std::string dtype;  ///< The dtype's torch_name().
   std::vector<std::int64_t> shape;
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
@@ -27,7 +27,7 @@ struct ManifestTensor {
 struct Manifest {
   std::int64_t step = 0;
   int world_size = 0;
-  std::map<std::string, ManifestFile> files;  ///< By their path relative to the manifest's directory.
+  std::map<std::string, ManifestFile> files;  ///< The files by path relative to the manifest's directory.
   std::map<std::string, ManifestTensor> tensors;
 };
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
 #include "base/log.hpp"
 
 namespace accel::ckpt {

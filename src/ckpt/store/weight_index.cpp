@@ -9,9 +9,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/json_text.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/json_text.hpp"
 
 namespace accel::ckpt {
 namespace {

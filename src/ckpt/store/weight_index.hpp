@@ -12,7 +12,7 @@ namespace accel::ckpt {
 /// The index beside a model in several files, as transformers writes it. It says which file has which tensor.
 struct WeightIndex {
   std::filesystem::path path;
-  std::map<std::string, std::string> files;  ///< Tensor name to file name.
+  std::map<std::string, std::string> files;  ///< Maps the name of a tensor to that of its file.
 
   /// The files' names, sorted.
   [[nodiscard]] std::vector<std::string> file_names() const;
@@ -29,10 +29,10 @@ void check_weight_index(const WeightIndex& index, const std::string& file,
 /// One of several files of a model, as transformers names them: "model-00002-of-00003.safetensors". Either
 /// number may have six digits ("model-00001-of-000163.safetensors").
 struct WeightShard {
-  std::string stem;  ///< "model".
-  int number = 0;    ///< From 1.
+  std::string stem;  ///< The stem, such as "model".
+  int number = 0;    ///< The number counts from 1.
   int count = 0;
-  std::string extension;  ///< ".safetensors".
+  std::string extension;  ///< The extension, such as ".safetensors".
   int number_digits = 5;  ///< The width of `number` with its leading zeros.
   int count_digits = 5;   ///< The width of `count` with its leading zeros.
 };

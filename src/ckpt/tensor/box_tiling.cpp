@@ -8,7 +8,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/large_memory.hpp"
+#include "base/host/large_memory.hpp"
 #include "ckpt/tensor/box.hpp"
 
 namespace accel::ckpt {

@@ -75,8 +75,8 @@ void load(DType dtype, std::span<const std::byte> bytes, Numbers& numbers) {
 
 // How far apart two elements are.
 struct Pair {
-  double distance;     // |a - b|; 0 for two infinities of one sign.
-  double magnitude_b;  // |b|
+  double distance;     // The value of |a - b|; 0 for two infinities of one sign.
+  double magnitude_b;  // The value of |b|.
   bool both_nan;
 };
 

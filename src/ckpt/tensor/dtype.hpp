@@ -36,9 +36,9 @@ enum class DType : std::uint8_t {
 struct DTypeInfo {
   DType dtype;
   std::uint64_t item_bytes;
-  std::string_view torch_name;        ///< "float32", as in `torch.float32`.
-  std::string_view torch_storage;     ///< "FloatStorage"; empty if torch pickles an UntypedStorage.
-  std::string_view safetensors_name;  ///< "F32"; empty if safetensors has no such type.
+  std::string_view torch_name;     ///< The name, such as "float32" in `torch.float32`.
+  std::string_view torch_storage;  ///< A name like "FloatStorage"; empty if torch pickles an UntypedStorage.
+  std::string_view safetensors_name;  ///< The name, such as "F32"; empty if safetensors has no such type.
   int safetensors_rank;               ///< Order in safetensors: tensors of higher rank come first.
 };
 

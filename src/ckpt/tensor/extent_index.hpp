@@ -27,8 +27,8 @@ class ExtentIndex {
   }
 
  private:
-  const Extent* data_;              ///< Compared, never dereferenced.
-  std::size_t dim_ = 0;             ///< The dimension they are sorted along.
+  const Extent* data_;              ///< The address is compared, and never dereferenced.
+  std::size_t dim_ = 0;             ///< The dimension along which the extents are sorted.
   std::vector<std::size_t> order_;  ///< Indices of the extents, sorted by where they begin.
   std::vector<std::int64_t> begins_;
   std::vector<std::int64_t> ends_;  ///< The greatest end among an extent and those before it.

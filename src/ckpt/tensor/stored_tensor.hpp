@@ -13,7 +13,7 @@ namespace accel::ckpt {
 
 /// Where one box of a tensor lies in a file.
 struct Extent {
-  std::string file;          ///< Relative to the checkpoint's directory.
+  std::string file;          ///< The path relative to the checkpoint's directory.
   std::uint64_t offset = 0;  ///< Byte offset, in the file, of the box's first element.
   Box box;                   ///< Which part of the tensor this is.
   Dims strides;              ///< Strides of the box in the file, in elements.

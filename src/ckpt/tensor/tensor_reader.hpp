@@ -63,8 +63,8 @@ class TensorReader {
   ZstdSource& unpacker_of(const Extent& extent);
 
   FileCache files_;
-  std::unique_ptr<std::byte[]> scratch_;  ///< Not initialized: pages that are never used take no memory.
-  std::list<std::pair<std::string, ZstdSource>> unpackers_;  ///< With their files; most recently used first.
+  std::unique_ptr<std::byte[]> scratch_;  ///< It is not initialized: pages never used take no memory.
+  std::list<std::pair<std::string, ZstdSource>> unpackers_;  ///< Files and unpackers, the last used first.
   std::optional<ExtentIndex> index_;  ///< The index of the tensor that was read last, if it has many extents.
 };
 

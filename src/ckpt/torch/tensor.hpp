@@ -18,7 +18,7 @@ inline constexpr std::string_view kQuantized = "a quantized tensor";
 struct TorchTensor {
   DType dtype = DType::kFloat32;
   Dims shape;
-  Dims strides;                     ///< Steps in elements.
+  Dims strides;                     ///< The strides count elements.
   std::int64_t storage_offset = 0;  ///< Elements of the storage before the first one.
   std::string storage_key;          ///< The storage is the record `data/{storage_key}`.
   std::uint64_t storage_bytes = 0;  ///< Size according to the pickle.

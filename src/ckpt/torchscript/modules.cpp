@@ -144,7 +144,7 @@ class Reader {
   pickle::Document document_;
   ScriptModules model_;
   std::vector<std::string> path_;
-  std::unordered_map<std::uint32_t, std::size_t> modules_;  // By node of the document.
+  std::unordered_map<std::uint32_t, std::size_t> modules_;  // Maps a node of the document to its module.
   std::unordered_map<std::uint32_t, std::size_t> tensors_;
 };
 

@@ -23,8 +23,8 @@ struct ScriptAttribute {
 
 /// A module object of an archive.
 struct ScriptModule {
-  std::string type;                   ///< "__torch__.nn.___torch_mangle_12.Linear"
-  const ScriptClass* code = nullptr;  ///< Its class.
+  std::string type;                   ///< The type, such as "__torch__.nn.___torch_mangle_12.Linear".
+  const ScriptClass* code = nullptr;  ///< The class of the object.
   std::vector<ScriptAttribute> attributes;
 
   /// The last atom of the type: "Linear".

@@ -18,7 +18,7 @@ constexpr std::size_t kLongestChain = 200;
 struct Token {
   enum class Kind { kName, kString, kOther };
   Kind kind = Kind::kOther;
-  std::string_view text;  // For a string, the text between the quotes.
+  std::string_view text;  // The text of a string is what is between the quotes.
 
   [[nodiscard]] bool is(std::string_view other) const { return kind == Kind::kOther && text == other; }
   [[nodiscard]] bool is_name() const { return kind == Kind::kName; }

@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kInlineBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPickleLimitBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kCompressedLimitBytes = std::uint64_t{256} << 20;
-constexpr std::uint64_t kDescriptor32 = 16;  // With signature, CRC and two sizes.
+constexpr std::uint64_t kDescriptor32 = 16;  // The size with signature, CRC and two sizes.
 constexpr std::uint64_t kDescriptor64 = 24;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
@@ -70,7 +70,7 @@ class ArchiveChecker {
   void check_end() {
     const std::uint64_t at = window_.size() - zip::kEndBytes;
     const auto end = window_.read(at, zip::kEndBytes);
-    if (get_uint(end, 0, 4) != zip::kEnd) return;  // Followed by a comment, which torch never writes.
+    if (get_uint(end, 0, 4) != zip::kEnd) return;  // A comment follows, which torch never writes.
     const std::uint64_t count16 = std::min<std::uint64_t>(result_.zip->entries().size(), zip::kMax16);
     if (get_uint(end, 4, 4) != 0 || get_uint(end, 8, 2) != count16 || get_uint(end, 10, 2) != count16) {
       add(FindingKind::kBroken, at, zip::kEndBytes, "the archive's end record contradicts its directory");

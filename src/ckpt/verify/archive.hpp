@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/io/byte_source.hpp"
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/torch/tensor.hpp"
@@ -18,7 +18,7 @@ namespace accel::ckpt {
 
 /// Where the archive to check lies: `length` bytes at `offset` of `file`. The names go into the findings.
 struct ArchivePlace {
-  std::string file;    ///< As findings name it.
+  std::string file;    ///< The name of the file in findings.
   std::string tensor;  ///< The tensor or object in it; empty for an archive of many.
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -29,7 +29,7 @@ struct ArchiveCheck {
   std::vector<Finding> findings;
   std::vector<PendingSum> sums;         ///< The checksums of records too large to be read at once.
   std::optional<ZipIndex> zip;          ///< Nothing if the directory cannot be read.
-  std::optional<pickle::Value> pickle;  ///< data.pkl, if it is there and sound.
+  std::optional<pickle::Value> pickle;  ///< The value of data.pkl, if it is there and sound.
 };
 
 /// Checks an archive of torch: its directory; the local header and data descriptor of every record against
@@ -37,7 +37,7 @@ struct ArchiveCheck {
 /// be parsed. Every defect becomes a finding. Throws Error only if the system fails.
 [[nodiscard]] ArchiveCheck check_archive(const File& file, const ArchivePlace& place);
 
-/// As above, for the archive that the compressed stream `source` unpacks to. All of its records are summed at
+/// Checks the archive that the compressed stream `source` unpacks to. All of its records are summed at
 /// once. `place` is where the stream lies.
 [[nodiscard]] ArchiveCheck check_archive(ByteSource& source, const ArchivePlace& place);
 

@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "base/checked.hpp"
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
+#include "base/host/threads.hpp"
 #include "base/text.hpp"
-#include "base/threads.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/dcp/transform.hpp"
@@ -346,7 +346,7 @@ class DcpVerifier {
   VerifyJob job_;
   DcpMetadata metadata_;
   std::int64_t metadata_modified_s_ = 0;
-  std::vector<Item> items_;  // Sorted by file and offset.
+  std::vector<Item> items_;  // The items, sorted by file and offset.
   // The files that `.metadata` refers to; nothing for one that is not there.
   std::map<std::string, std::optional<FileState>, std::less<>> files_;
   std::atomic<std::size_t> unknown_transforms_ = 0;

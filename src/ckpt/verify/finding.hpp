@@ -22,7 +22,7 @@ enum class FindingKind {
   kTimes,        ///< The times of a save's files say that they are of several saves.
 };
 
-/// "missing-file", "checksum", ...
+/// The name of the kind, such as "missing-file" or "checksum".
 [[nodiscard]] std::string_view name_of(FindingKind kind);
 
 /// One defect of a checkpoint.
@@ -31,7 +31,7 @@ struct Finding {
   std::string file;         ///< Its path in the checkpoint; empty if the defect is not in a single file.
   std::string tensor;       ///< The tensor or object; empty if the defect is not in a single one.
   std::uint64_t begin = 0;  ///< The first byte in the file; [0, 0) stands for no range.
-  std::uint64_t end = 0;    ///< The byte behind the last.
+  std::uint64_t end = 0;    ///< The byte behind the last byte.
   std::string text;         ///< What was found, and what was expected.
 
   friend auto operator<=>(const Finding&, const Finding&) = default;

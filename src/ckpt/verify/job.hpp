@@ -16,11 +16,11 @@ namespace accel::ckpt {
 /// The result for one checkpoint or model file.
 struct Verified {
   std::filesystem::path path;
-  std::string kind;  ///< As name_of(Kind), or "manifest".
+  std::string kind;  ///< The name_of(Kind), or "manifest".
   std::uint64_t tensors = 0;
-  std::uint64_t files = 0;         ///< The number of files that belong to it and are there.
-  std::uint64_t bytes = 0;         ///< The sum of their sizes.
-  std::vector<Finding> findings;   ///< Sorted.
+  std::uint64_t files = 0;         ///< The number of files of the checkpoint that are there.
+  std::uint64_t bytes = 0;         ///< The bytes in the files that are there.
+  std::vector<Finding> findings;   ///< The findings, sorted.
   std::vector<std::string> notes;  ///< What could not be verified, without being a defect.
 };
 

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/checked.hpp"
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/threads.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
+#include "base/host/threads.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/dcp/record.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// R of "__R_0.distcp".
+// Returns R of "__R_0.distcp".
 std::optional<int> rank_of(const std::string& name) {
   int rank = -1;
   if (name.starts_with("__")) (void)std::from_chars(name.data() + 2, name.data() + name.size(), rank);

@@ -12,15 +12,15 @@ namespace accel::ckpt {
 
 /// What the item records in the data files of a DCP directory say.
 struct RepairScan {
-  std::vector<DcpRankPlan> plans;  ///< By rank, for write_dcp_metadata. Every object is None in them.
-  std::vector<Finding> findings;   ///< Sorted. If there are any, `.metadata` cannot be rebuilt.
+  std::vector<DcpRankPlan> plans;  ///< One plan per rank, for write_dcp_metadata. Every object is None.
+  std::vector<Finding> findings;   ///< The findings, sorted. If there are any, `.metadata` cannot be rebuilt.
   std::size_t tensors = 0;
   std::size_t objects = 0;
   std::uint64_t bytes = 0;  ///< The size of the data files.
 };
 
 struct RepairOptions {
-  unsigned threads = 0;  ///< 0: default_threads().
+  unsigned threads = 0;  ///< The number of threads; 0 stands for default_threads().
   Progress::Mode progress = Progress::Mode::kOff;
 };
 

@@ -1,5 +1,5 @@
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/safetensors/header.hpp"
 #include "ckpt/verify/job.hpp"
 

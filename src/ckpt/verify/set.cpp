@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/checked.hpp"
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/json_text.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/read/rank_files.hpp"
@@ -118,7 +118,7 @@ class SetVerifier {
       report(FindingKind::kBroken, name, "", e.message());
       return;
     }
-    std::map<std::string, std::string> seen;  // By tensor: the first file that has it.
+    std::map<std::string, std::string> seen;  // Maps a tensor to the first file that has it.
     std::uint64_t total = 0;
     bool complete = true;
     FileCache files(directory_);

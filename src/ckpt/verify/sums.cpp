@@ -9,8 +9,8 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/threads.hpp"
+#include "base/files/file.hpp"
+#include "base/host/threads.hpp"
 #include "ckpt/io/crc32.hpp"
 
 namespace accel::ckpt {
@@ -25,7 +25,7 @@ constexpr std::size_t kReadBytes = std::size_t{256} << 10;
 struct Block {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  std::uint32_t crc = 0;  // First of the block; after accumulate() of all from the start of its run.
+  std::uint32_t crc = 0;  // The CRC of the block; after accumulate() that of all from the start of its run.
   std::string error;      // Why the block could not be read, or empty.
 };
 
@@ -39,7 +39,7 @@ std::uint64_t end_of(const SumClaim& claim) { return checked_add(claim.begin, cl
 
 // The parts of the file that claims are about, cut where a claim begins or ends, and into blocks.
 std::vector<Block> blocks_of(std::span<const SumClaim> claims, const std::vector<std::size_t>& indices) {
-  // By offset: the number of claims that begin there, less the number that end there.
+  // Maps an offset to the number of claims that begin there, less the number that end there.
   std::map<std::uint64_t, std::int64_t> depth_change;
   for (const std::size_t i : indices) {
     if (claims[i].length == 0) continue;
@@ -124,7 +124,7 @@ std::uint64_t bytes_of_claims(std::span<const SumClaim> claims) {
 std::vector<std::optional<std::string>> check_sums(std::span<const SumClaim> claims, unsigned threads,
                                                    const std::function<void(std::uint64_t)>& on_bytes) {
   std::vector<SummedPath> files = group_by_file(claims);
-  std::vector<std::pair<std::size_t, std::size_t>> tasks;  // File, block.
+  std::vector<std::pair<std::size_t, std::size_t>> tasks;  // The file and the block of each task.
   for (std::size_t f = 0; f < files.size(); ++f) {
     for (std::size_t b = 0; b < files[f].blocks.size(); ++b) tasks.emplace_back(f, b);
   }

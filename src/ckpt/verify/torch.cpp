@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/verify/archive.hpp"
 #include "ckpt/verify/job.hpp"
 

@@ -9,10 +9,10 @@
 #include <span>
 #include <utility>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/threads.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
+#include "base/host/threads.hpp"
 #include "ckpt/read/folders.hpp"
 #include "ckpt/read/kind.hpp"
 #include "ckpt/read/rank_files.hpp"
@@ -164,7 +164,7 @@ class Search {
     for (const fs::path& entry : entries_in(directory)) {
       const std::optional<RankFileName> name = parse_rank_file_name(entry.filename().string());
       std::error_code unreadable;
-      if (!name || !fs::is_regular_file(entry, unreadable)) continue;  // A finding of its own.
+      if (!name || !fs::is_regular_file(entry, unreadable)) continue;  // A broken file gets its own finding.
       const auto [at, is_new] = first.emplace(name->stem, std::pair(name->rank, entry));
       if (!is_new && name->rank < at->second.first) at->second = {name->rank, entry};
     }

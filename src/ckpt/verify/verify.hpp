@@ -10,7 +10,7 @@
 namespace accel::ckpt {
 
 struct VerifyReport {
-  std::vector<Verified> checkpoints;  ///< Sorted by path.
+  std::vector<Verified> checkpoints;  ///< The checkpoints, sorted by path.
   std::uint64_t summed_bytes = 0;     ///< Bytes that were read and compared with a checksum.
   double seconds = 0;
 
@@ -18,7 +18,7 @@ struct VerifyReport {
 };
 
 struct VerifyOptions {
-  unsigned threads = 0;  ///< 0: default_threads().
+  unsigned threads = 0;  ///< The number of threads; 0 stands for default_threads().
   int depth = 3;         ///< How many levels below a directory are searched.
   Progress::Mode progress = Progress::Mode::kOff;
 };

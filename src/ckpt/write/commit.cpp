@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <string>
 
-#include "base/directory.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/leftover.hpp"
-#include "base/staged_directory.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
+#include "base/files/leftover.hpp"
+#include "base/files/staged_directory.hpp"
 #include "ckpt/io/copy_range.hpp"
 
 namespace accel::ckpt {

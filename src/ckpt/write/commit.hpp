@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/atomic_file.hpp"
+#include "base/files/atomic_file.hpp"
 #include "base/progress.hpp"
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/read/checkpoint.hpp"
@@ -15,7 +15,7 @@ namespace accel::ckpt {
 
 /// Where the files of a plan go.
 struct OutputTarget {
-  std::filesystem::path path;  ///< A directory, or the file itself.
+  std::filesystem::path path;  ///< The path of a directory, or of the file itself.
   bool is_file = false;        ///< If true, the plan must have one file, whose name is not used.
   AtomicFile::Existing existing = AtomicFile::Existing::kRefuse;
   /// Whether a name in the directory is a file of an earlier output; see StagedDirectory.

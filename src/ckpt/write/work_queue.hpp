@@ -43,7 +43,7 @@ class WorkQueue {
   const std::vector<bool>& in_order_;
   std::mutex mutex_;
   std::size_t segment_ = 0;   // The next segment.
-  std::int64_t element_ = 0;  // The number of its elements that have been handed out.
+  std::int64_t element_ = 0;  // The number of elements of the next segment that have been handed out.
   std::size_t located_index_ = 0;
   std::shared_ptr<const StoredTensor> located_;
 };

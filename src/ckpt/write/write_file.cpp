@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/checked.hpp"
-#include "base/cpus.hpp"
 #include "base/error.hpp"
+#include "base/host/cpus.hpp"
 #include "base/text.hpp"
 #include "ckpt/io/copy_range.hpp"
 #include "ckpt/io/crc32.hpp"
@@ -215,13 +215,13 @@ class Writer {
 
   Job& job_;
   TensorReader reader_;
-  std::unique_ptr<std::byte[]> memory_;  // Not initialized, so pages that are never used take no memory.
+  std::unique_ptr<std::byte[]> memory_;  // It is not initialized: pages never used take no memory.
   std::span<std::byte> buffer_;
   std::uint64_t gathered_ = 0;     // The number of gathered bytes, which are at the front of buffer_.
-  std::uint64_t gathered_at_ = 0;  // Their offset in the file.
+  std::uint64_t gathered_at_ = 0;  // The offset in the file of the gathered bytes.
   RangeCopier copier_;
   std::optional<StoredTensor> located_;  // The last tensor that this thread located.
-  std::size_t located_index_ = 0;        // Its index in the source.
+  std::size_t located_index_ = 0;        // The index in the source of located_.
 };
 
 void run_writer(Job& job, std::uint64_t buffer_bytes) {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/progress.hpp"
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/read/checkpoint.hpp"
@@ -14,7 +14,7 @@ namespace accel::ckpt {
 struct WriteLimits {
   /// About the memory that the process may take; at least kLeastWriteMemory per thread.
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;
-  unsigned threads = 0;  ///< 0: two threads, or one if there is one core.
+  unsigned threads = 0;  ///< The number of threads; 0 stands for two, or one if there is one core.
 };
 
 inline constexpr std::uint64_t kLeastWriteMemory = 16'000'000;

@@ -23,7 +23,7 @@ namespace accel::ckpt {
 namespace {
 
 constexpr std::uint64_t kProbeBytes = 4096;
-constexpr std::uint64_t kSmallBytes = 4 * kProbeBytes;  // Read at once.
+constexpr std::uint64_t kSmallBytes = 4 * kProbeBytes;  // An archive of at most this size is read at once.
 constexpr std::uint16_t kEncrypted = 0x0001;
 constexpr std::uint64_t kMostInflation = 1100;
 constexpr std::uint64_t kDirectoryAttribute = 0x10;  // Readers that honour it find the record empty.

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/io/byte_source.hpp"
 
 namespace accel::ckpt {
@@ -18,7 +18,7 @@ struct ZipEntry {
   std::string name;
   std::uint64_t size = 0;
   std::uint64_t stored_size = 0;
-  std::uint64_t header_offset = 0;  ///< Within the archive.
+  std::uint64_t header_offset = 0;  ///< The offset within the archive.
   std::uint32_t crc32 = 0;
   std::uint16_t method = 0;  ///< 0 for a record that is stored uncompressed.
 };
@@ -39,7 +39,7 @@ class FileWindow {
   void fetch(std::uint64_t at, std::span<std::byte> out) const;
 
   const File* file_ = nullptr;
-  ByteSource* source_ = nullptr;  ///< Set if file_ is not.
+  ByteSource* source_ = nullptr;  ///< It is set if file_ is not.
   std::uint64_t offset_ = 0;
   std::uint64_t length_ = 0;
   std::vector<std::byte> head_;
@@ -53,7 +53,7 @@ class ZipIndex {
   explicit ZipIndex(const FileWindow& window);
 
   [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
-  /// The folder that all names begin with, such as "archive". Empty if the names differ in it.
+  /// The folder that all names begin with, such as "archive". It is empty if the names differ in it.
   [[nodiscard]] const std::string& root() const { return root_; }
   /// The record `root/name`, or nullptr.
   [[nodiscard]] const ZipEntry* find(std::string_view name) const;

@@ -11,7 +11,7 @@ namespace accel::ckpt {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
-constexpr std::uint64_t kExtraHeader = 4;  // Id and length of an extra field.
+constexpr std::uint64_t kExtraHeader = 4;  // The size of the id and length of an extra field.
 
 bool large(const ZipRecord& record) { return record.size >= zip::kMax32; }
 bool far(const ZipRecord& record) { return record.header_offset >= zip::kMax32; }

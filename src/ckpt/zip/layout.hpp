@@ -10,10 +10,10 @@ namespace accel::ckpt {
 
 /// One record of an archive to be written.
 struct ZipRecord {
-  std::string name;  ///< Full, with the root: "archive/data/0".
+  std::string name;  ///< The full name, with the root: "archive/data/0".
   std::uint64_t size = 0;
   std::uint64_t header_offset = 0;
-  std::uint64_t data_offset = 0;  ///< A multiple of 64.
+  std::uint64_t data_offset = 0;  ///< The offset is a multiple of 64.
 };
 
 /// The byte layout of a torch.save archive (docs/formats.md, "torch zip"), from names and sizes alone: stored

@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace accel::core {
+namespace accel::config {
 
 /// An environment variable by which Accelerate passes a value of its configuration to a script.
 struct AccelerateVariable {
@@ -62,4 +62,4 @@ inline constexpr auto kParallelismVariables = std::to_array<AccelerateVariable>(
      false},
 });
 
-}  // namespace accel::core
+}  // namespace accel::config

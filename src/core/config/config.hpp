@@ -9,7 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace accel::core {
+namespace accel::config {
 
 /// The resolved configuration: every value is set, and none contradicts another. The launcher makes it from
 /// YAML, flags and environment (resolve/load_config.hpp); a worker reads it from `config.resolved.json`.
@@ -25,10 +25,10 @@ enum class CommHookType { kNo, kFp16, kBf16, kPowerSgd };
 /// Names of torch's dtypes; an empty one is the dtype without mixed precision. The shard, its gradient and
 /// the optimizer state are always float32.
 struct PrecisionConfig {
-  std::string param_dtype;   ///< The unsharded parameters, in both versions of FSDP.
-  std::string reduce_dtype;  ///< The gradients in the reduce-scatter.
-  std::string io_dtype;      ///< Floating inputs and outputs of the units, in version 2.
-  std::string buffer_dtype;  ///< The model's floating buffers and inputs, in version 1.
+  std::string param_dtype;   ///< The dtype of unsharded parameters, in both versions of FSDP.
+  std::string reduce_dtype;  ///< The dtype of gradients in the reduce-scatter.
+  std::string io_dtype;      ///< The dtype of the units' floating inputs and outputs, in version 2.
+  std::string buffer_dtype;  ///< The dtype of the model's floating buffers and inputs, in version 1.
   /// The dtype of autocast, under which forward runs, with float32 outputs, in version 1 and where nothing is
   /// sharded.
   std::string autocast_dtype;
@@ -43,47 +43,47 @@ struct FsdpConfig {
   bool reshard_after_forward = true;
   /// How many ranks a unit is sharded over between forward and backward; 0: as many as in forward.
   int reshard_size = 0;
-  bool forward_prefetch = true;           ///< In forward, gather the next unit while one runs.
-  bool backward_prefetch = true;          ///< In backward, gather the previous unit while one runs.
+  bool forward_prefetch = true;           ///< The next unit is gathered in forward while one runs.
+  bool backward_prefetch = true;          ///< The previous unit is gathered in backward while one runs.
   bool activation_checkpointing = false;  ///< The wrapped modules are recomputed in backward.
   bool activation_offload = false;        ///< The host's memory holds what checkpointing saves for backward.
   bool offload_params = false;  ///< The host's memory holds shards, their gradients and the optimizer state.
   WrapPolicy auto_wrap_policy = WrapPolicy::kNone;
-  std::int64_t min_num_params = 100'000'000;  ///< Elements; for SIZE_BASED_WRAP.
+  std::int64_t min_num_params = 100'000'000;  ///< The least elements of a unit, for SIZE_BASED_WRAP.
   std::vector<std::string> transformer_layer_cls_to_wrap;
-  /// Where the classes are set, for errors: "gpt.yaml:3:5: 'KEY'".
+  /// The place where the classes are set, for errors: "gpt.yaml:3:5: 'KEY'".
   std::string wrap_origin = "'fsdp_config.transformer_layer_cls_to_wrap'";
-  std::string ignored_modules;  ///< A regular expression on module names; empty: none.
-  std::string ignored_origin = "'fsdp_config.ignored_modules'";  ///< Where they are set, for errors.
+  std::string ignored_modules;  ///< A regular expression on module names; empty for none.
+  std::string ignored_origin = "'fsdp_config.ignored_modules'";  ///< The place of the setting, for errors.
   PrecisionConfig precision;
 };
 
 struct ModelConfig {
   std::filesystem::path path;     ///< A TorchScript file.
-  std::filesystem::path weights;  ///< Any checkpoint; empty: the file's own.
+  std::filesystem::path weights;  ///< Any checkpoint; empty for the file's own weights.
   /// Only rank 0 sees these files. It reads them and sends the others what they need.
   bool broadcast_from_rank0 = false;
-  std::optional<double> init_std;                   ///< Random weights of this standard deviation.
-  std::vector<std::string> inputs = {"input_ids"};  ///< Batch fields passed to forward, in order.
-  std::string loss = "cross_entropy";  ///< "cross_entropy", or "model": forward returns the loss.
-  std::string targets = "labels";      ///< Batch field that the loss compares the output with.
+  std::optional<double> init_std;                   ///< The weights are random, with this standard deviation.
+  std::vector<std::string> inputs = {"input_ids"};  ///< The batch fields passed to forward, in order.
+  std::string loss = "cross_entropy";  ///< It is "cross_entropy", or "model": forward returns the loss.
+  std::string targets = "labels";      ///< The batch field that the loss compares the output with.
   int output = 0;                      ///< The index of the output, if forward returns a tuple.
 };
 
 struct DataSource {
-  std::string format;                ///< "text" (bytes) or "tokens" (uint16 or uint32).
+  std::string format;                ///< It is "text" (bytes) or "tokens" (uint16 or uint32).
   std::string path;                  ///< A path or a glob; matches are used in sorted order.
-  std::int64_t sequence_length = 0;  ///< Tokens per sample.
-  /// For "tokens": "uint16" or "uint32" for files without a header; empty: the header of each file says it.
+  std::int64_t sequence_length = 0;  ///< The number of tokens per sample.
+  /// The dtype of "tokens" without a header, "uint16" or "uint32"; if empty, each file's header says it.
   std::string dtype;
 };
 
 struct DataConfig {
   DataSource train;
   std::optional<DataSource> eval;
-  std::int64_t batch_size = 1;  ///< Samples per process and micro-batch.
+  std::int64_t batch_size = 1;  ///< The number of samples per process and micro-batch.
   bool shuffle = true;
-  bool drop_last = true;  ///< false: samples from the start complete the last batch.
+  bool drop_last = true;  ///< If false, samples from the start complete the last batch.
 };
 
 struct OptimizerConfig {
@@ -99,12 +99,12 @@ struct SchedulerConfig {
   std::string type = "constant";  ///< transformers' names: constant, constant_with_warmup, linear, cosine.
   std::int64_t warmup_steps = 0;
   double min_lr_ratio = 0.0;     ///< The least fraction of `lr`; only with cosine.
-  std::int64_t total_steps = 0;  ///< 0: max_steps.
+  std::int64_t total_steps = 0;  ///< The number of steps; 0 stands for max_steps.
 };
 
 struct CheckpointConfig {
-  std::int64_t every = 0;        ///< Steps between checkpoints; 0: never. Else the last step has one, too.
-  std::int64_t total_limit = 0;  ///< How many checkpoints are kept; 0: all.
+  std::int64_t every = 0;        ///< Steps between checkpoints; 0 for never. Else the last step has one, too.
+  std::int64_t total_limit = 0;  ///< How many checkpoints are kept; 0 for all.
 };
 
 /// The least scale of a loss in float16. The gradient of the loss is the scale itself, and float16 does not
@@ -117,7 +117,7 @@ struct GradScalerConfig {
   double init_scale = 65536;
   double growth_factor = 2;
   double backoff_factor = 0.5;
-  std::int64_t growth_interval = 2000;  ///< Steps.
+  std::int64_t growth_interval = 2000;  ///< The number of steps between two growths.
 };
 
 /// torch's PowerSGDState, with its defaults.
@@ -137,7 +137,7 @@ struct DdpConfig {
   CommHookType comm_hook = CommHookType::kNo;
   /// kFp16 or kBf16: the hook gets the gradient in that dtype. Without a hook it is kNo.
   CommHookType comm_wrapper = CommHookType::kNo;
-  PowerSgdConfig power_sgd;  ///< Used with kPowerSgd only.
+  PowerSgdConfig power_sgd;  ///< Only kPowerSgd uses it.
 };
 
 /// The steps of which a trace is recorded, both ends included.
@@ -154,11 +154,11 @@ struct TrainingConfig {
   std::int64_t max_steps = 0;
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<double> max_grad_norm;
-  GradScalerConfig grad_scaler;  ///< Used with float16 only.
-  DdpConfig ddp;                 ///< All defaults without a communication hook.
+  GradScalerConfig grad_scaler;  ///< Only float16 uses it.
+  DdpConfig ddp;                 ///< It has all defaults without a communication hook.
   /// A step whose loss or gradient is infinite or NaN changes no weight, instead of ending the run.
   bool skip_nonfinite = false;
-  std::int64_t eval_every = 0;  ///< Steps between evaluations; 0: never. Else the last step has one, too.
+  std::int64_t eval_every = 0;  ///< Steps between evaluations; 0 for never. Else the last step has one, too.
   std::int64_t log_every = 10;
   std::uint64_t seed = 42;
   std::filesystem::path output_dir;
@@ -167,18 +167,18 @@ struct TrainingConfig {
 };
 
 struct LaunchConfig {
-  int num_processes = 1;  ///< The world size: ranks on all machines.
+  int num_processes = 1;  ///< The world size, which counts the ranks on all machines.
   int num_machines = 1;
   int machine_rank = 0;
   std::string main_process_ip = "127.0.0.1";
-  int main_process_port = 29500;  ///< 0: a free one.
+  int main_process_port = 29500;  ///< The port; 0 for a free one.
   bool use_cpu = false;
-  std::vector<int> gpu_ids;  ///< The devices of this machine's local ranks; empty: no GPU.
+  std::vector<int> gpu_ids;  ///< The devices of this machine's local ranks; empty for no GPU.
   Backend backend = Backend::kAuto;
   double collective_timeout_s = 1800;  ///< How long a rank waits for the others in any operation.
-  double grace_period_s = 30;          ///< From SIGTERM to SIGKILL.
-  std::filesystem::path log_dir;       ///< Empty: `<output_dir>/logs` for training, else no log files.
-  std::filesystem::path worker;        ///< The accel-worker to run; empty: the installed one.
+  double grace_period_s = 30;          ///< The time from SIGTERM to SIGKILL.
+  std::filesystem::path log_dir;       ///< If empty, `<output_dir>/logs` for training, else no log files.
+  std::filesystem::path worker;        ///< The accel-worker to run; empty for the installed one.
 };
 
 struct Config {
@@ -186,7 +186,7 @@ struct Config {
   std::string mixed_precision = "no";
   FsdpConfig fsdp;
   LaunchConfig launch;
-  std::optional<TrainingConfig> training;  ///< Absent for `accel launch CONFIG -- PROGRAM`.
+  std::optional<TrainingConfig> training;  ///< It is absent for `accel launch CONFIG -- PROGRAM`.
 };
 
 /// The resolved configuration as JSON and back: config_from_json(config_to_json(c)) equals c.
@@ -194,4 +194,4 @@ struct Config {
 nlohmann::json config_to_json(const Config& config);
 Config config_from_json(const nlohmann::json& document);
 
-}  // namespace accel::core
+}  // namespace accel::config

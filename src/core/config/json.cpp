@@ -10,7 +10,7 @@
 #include "core/config/config.hpp"
 #include "core/config/names.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using nlohmann::json;
@@ -300,4 +300,4 @@ Config config_from_json(const json& document) {
   return config;
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

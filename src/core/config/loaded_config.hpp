@@ -10,7 +10,7 @@
 #include "core/config/config.hpp"
 #include "core/config/value.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 /// A configuration with what it was resolved from.
 struct LoadedConfig {
@@ -30,4 +30,4 @@ auto blamed_on(std::string_view key, const Settings& settings, const Work& work)
   }
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -7,7 +7,7 @@
 
 #include "core/config/config.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 /// The names of each enum of config.hpp, as Accelerate's YAML writes them.
 template <class Enum>
@@ -68,4 +68,4 @@ constexpr std::optional<Enum> enum_named(std::string_view text) {
   return std::nullopt;
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

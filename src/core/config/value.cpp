@@ -5,7 +5,7 @@
 
 #include <tuple>
 
-namespace accel::core {
+namespace accel::config {
 
 std::string text_of(const Origin& origin) {
   switch (origin.layer) {
@@ -72,4 +72,4 @@ std::string Settings::where(std::string_view path) const {
   return first == nullptr ? std::string() : text_of(first->origin) + ": ";
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

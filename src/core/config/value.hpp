@@ -9,17 +9,17 @@
 #include <variant>
 #include <vector>
 
-namespace accel::core {
+namespace accel::config {
 
 /// Where a value was written, so that an error can point at it.
 struct Origin {
-  /// In order of precedence.
+  /// The layers are in order of precedence.
   enum class Layer { kFlag, kFile, kEnvironment };
 
   Layer layer = Layer::kFile;
   std::string source;  ///< The file's name, the flag as it was given, or the environment variable's name.
-  int line = 0;        ///< From 1; 0 outside files.
-  int column = 0;      ///< From 1.
+  int line = 0;        ///< The line counts from 1; it is 0 outside files.
+  int column = 0;      ///< The column counts from 1.
 };
 
 /// "gpt.yaml:3:5", "--set training.max_steps=5", "environment variable FSDP_VERSION".
@@ -61,7 +61,7 @@ class Settings {
     return value == nullptr ? std::nullopt : std::optional<T>(*value);
   }
   /// Where `path` is set, as the start of an error: "gpt.yaml:3:5: ". For a section, where the first of its
-  /// values is set. Empty if nothing sets it.
+  /// values is set. It is empty if nothing sets it.
   [[nodiscard]] std::string where(std::string_view path) const;
 
   [[nodiscard]] const Map& map() const { return map_; }
@@ -70,4 +70,4 @@ class Settings {
   Map map_;
 };
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -10,7 +10,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 bool is_executable(const std::filesystem::path& path) {
@@ -97,4 +97,4 @@ std::filesystem::path find_program(const std::string& name, const Environment& e
   throw std::move(failure);
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

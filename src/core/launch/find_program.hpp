@@ -5,7 +5,7 @@
 
 #include "base/environment.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// The accel-worker to run: `chosen` (launch.worker) if it is not empty, else the one that belongs to
 /// `executable`: `../libexec/accel/accel-worker` of an installed one, `../train/accel-worker` in a build
@@ -18,4 +18,4 @@ std::filesystem::path find_worker(const std::filesystem::path& executable,
 /// is none.
 std::filesystem::path find_program(const std::string& name, const Environment& environment);
 
-}  // namespace accel::core
+}  // namespace accel::launch

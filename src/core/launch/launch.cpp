@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/host_name.hpp"
-#include "base/leftover.hpp"
+#include "base/files/leftover.hpp"
+#include "base/host/host_name.hpp"
 #include "base/log.hpp"
 #include "core/launch/agent/report.hpp"
 #include "core/launch/agent/scratch.hpp"
@@ -22,7 +22,7 @@
 #include "core/launch/world/environment.hpp"
 #include "core/launch/world/machine.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 std::string new_run_id() {
@@ -31,11 +31,11 @@ std::string new_run_id() {
 }
 
 /// The port for rank 0's store: the configured one, or a free one if that is 0 or taken.
-int choose_port(const LoadedConfig& loaded) {
+int choose_port(const config::LoadedConfig& loaded) {
   const int wanted = loaded.config.launch.main_process_port;
   if (wanted != 0 && port_is_free(wanted)) return wanted;
   const int port = free_port();
-  const Setting* asked = loaded.settings.find("main_process_port");
+  const config::Setting* asked = loaded.settings.find("main_process_port");
   if (wanted == 0) {
     log::debug(fmt::format("using port {}", port));
   } else if (asked != nullptr) {
@@ -47,7 +47,7 @@ int choose_port(const LoadedConfig& loaded) {
 }
 
 /// Rank 0 hosts its store on this machine, and all ranks connect to it by this name.
-void check_main_process_ip(const LoadedConfig& loaded) {
+void check_main_process_ip(const config::LoadedConfig& loaded) {
   try {
     blamed_on("main_process_ip", loaded.settings,
               [&] { check_own_address(loaded.config.launch.main_process_ip); });
@@ -118,8 +118,8 @@ void leave_soon(ExitCode code) {
 }  // namespace
 
 ExitCode launch(LaunchRequest request, const Environment& environment) {
-  LoadedConfig& loaded = request.loaded;
-  LaunchConfig& config = loaded.config.launch;
+  config::LoadedConfig& loaded = request.loaded;
+  config::LaunchConfig& config = loaded.config.launch;
   const bool trains = request.program.empty();
   // A reader of the output that goes away must not end the launcher, not even while it writes its last
   // message.
@@ -168,4 +168,4 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   return code;
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -7,12 +7,12 @@
 #include "base/exit_code.hpp"
 #include "core/config/loaded_config.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// A run: its configuration and its program.
 struct LaunchRequest {
-  LoadedConfig loaded;
-  std::vector<std::string> program;  ///< Empty: train with accel-worker.
+  config::LoadedConfig loaded;
+  std::vector<std::string> program;  ///< If it is empty, accel-worker trains.
 };
 
 /// Runs the configuration's training, or a program, on every rank of this machine and returns the exit code
@@ -22,4 +22,4 @@ struct LaunchRequest {
 /// writes `config.resolved.json`.
 ExitCode launch(LaunchRequest request, const Environment& environment);
 
-}  // namespace accel::core
+}  // namespace accel::launch

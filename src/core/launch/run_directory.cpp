@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "base/atomic_file.hpp"
-#include "base/directory.hpp"
 #include "base/error.hpp"
+#include "base/files/atomic_file.hpp"
+#include "base/files/directory.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 LeftoverLock lock_output(const std::filesystem::path& folder) {
@@ -24,7 +24,7 @@ LeftoverLock lock_output(const std::filesystem::path& folder) {
 }
 
 /// A run starts from the model file, so it must not mix its checkpoints with those of another run.
-void refuse_earlier_checkpoints(const TrainingConfig& training) {
+void refuse_earlier_checkpoints(const config::TrainingConfig& training) {
   if (training.checkpoint.every == 0) return;
   const std::filesystem::path folder = training.output_dir / "checkpoints";
   const auto name = ckpt::RunCheckpoints(folder).first_name();
@@ -35,7 +35,7 @@ void refuse_earlier_checkpoints(const TrainingConfig& training) {
 }
 
 /// A run overwrites the metrics, so there must be none of an earlier run.
-void refuse_earlier_metrics(const TrainingConfig& training) {
+void refuse_earlier_metrics(const config::TrainingConfig& training) {
   const std::filesystem::path file = training.output_dir / "metrics.jsonl";
   std::error_code error;
   const bool is_there = std::filesystem::exists(std::filesystem::status(file, error));
@@ -49,9 +49,9 @@ void refuse_earlier_metrics(const TrainingConfig& training) {
 
 }  // namespace
 
-LeftoverLock claim_output(const LoadedConfig& loaded) {
+LeftoverLock claim_output(const config::LoadedConfig& loaded) {
   return blamed_on("training.output_dir", loaded.settings, [&] {
-    const TrainingConfig& training = *loaded.config.training;
+    const config::TrainingConfig& training = *loaded.config.training;
     LeftoverLock lock = lock_output(training.output_dir);
     refuse_earlier_checkpoints(training);
     refuse_earlier_metrics(training);
@@ -59,11 +59,11 @@ LeftoverLock claim_output(const LoadedConfig& loaded) {
   });
 }
 
-std::filesystem::path write_resolved(const Config& config) {
+std::filesystem::path write_resolved(const config::Config& config) {
   const std::filesystem::path& folder = config.training->output_dir;
   std::string text;
   try {
-    text = config_to_json(config).dump(2) + "\n";
+    text = config::config_to_json(config).dump(2) + "\n";
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
   }
@@ -72,12 +72,12 @@ std::filesystem::path write_resolved(const Config& config) {
   return file;
 }
 
-std::filesystem::path log_root(const Config& config) {
+std::filesystem::path log_root(const config::Config& config) {
   if (!config.launch.log_dir.empty()) return config.launch.log_dir;
   return config.training ? config.training->output_dir / "logs" : std::filesystem::path();
 }
 
-void make_log_directory(const std::filesystem::path& folder, const LoadedConfig& loaded) {
+void make_log_directory(const std::filesystem::path& folder, const config::LoadedConfig& loaded) {
   const bool is_set = !loaded.config.launch.log_dir.empty();
   blamed_on(is_set ? "launch.log_dir" : "training.output_dir", loaded.settings, [&] {
     std::error_code error;
@@ -86,4 +86,4 @@ void make_log_directory(const std::filesystem::path& folder, const LoadedConfig&
   });
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

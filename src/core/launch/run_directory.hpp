@@ -2,24 +2,24 @@
 
 #include <filesystem>
 
-#include "base/leftover.hpp"
+#include "base/files/leftover.hpp"
 #include "core/config/loaded_config.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// Claims the output_dir of a training for this run: makes it if needed, locks it, and refuses one that holds
 /// checkpoints or metrics of an earlier run. Hold the lock as long as workers run: another run would
 /// overwrite the logs and the configuration of this one, and remove its unfinished checkpoints. A file system
 /// without locks cannot refuse a second run.
-LeftoverLock claim_output(const LoadedConfig& loaded);
+LeftoverLock claim_output(const config::LoadedConfig& loaded);
 
 /// Writes `config.resolved.json`, from which every worker reads its configuration. Returns its absolute path.
-std::filesystem::path write_resolved(const Config& config);
+std::filesystem::path write_resolved(const config::Config& config);
 
 /// The directory of the logs of the ranks; empty: no log files.
-std::filesystem::path log_root(const Config& config);
+std::filesystem::path log_root(const config::Config& config);
 
 /// Makes `folder`, which lies below log_root(), and its parents, without the syncs that durable data needs.
-void make_log_directory(const std::filesystem::path& folder, const LoadedConfig& loaded);
+void make_log_directory(const std::filesystem::path& folder, const config::LoadedConfig& loaded);
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -8,7 +8,7 @@
 
 namespace accel {
 
-GradScaler::GradScaler(const core::GradScalerConfig& config)
+GradScaler::GradScaler(const config::GradScalerConfig& config)
     : config_(config), scale_(static_cast<float>(config.init_scale)) {}
 
 double GradScaler::inverse() const { return static_cast<float>(1 / static_cast<double>(scale_)); }
@@ -17,7 +17,7 @@ void GradScaler::update(bool overflowed, std::int64_t step) {
   if (overflowed) {
     scale_ = static_cast<float>(scale_ * config_.backoff_factor);
     growth_tracker_ = 0;
-    if (scale_ >= core::kLeastScale) return;
+    if (scale_ >= config::kLeastScale) return;
     throw Error(
         ErrorKind::kFailure,
         fmt::format("step {}: gradients are infinite or NaN in float16, although the loss is multiplied "

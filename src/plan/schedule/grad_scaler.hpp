@@ -21,22 +21,22 @@ class GradScaler {
     std::int64_t growth_tracker = 0;  ///< Steps without an overflow since the scale last changed.
   };
 
-  explicit GradScaler(const core::GradScalerConfig& config);
+  explicit GradScaler(const config::GradScalerConfig& config);
 
   /// The factor for the loss of the next backward.
   [[nodiscard]] double scale() const { return scale_; }
   /// The factor for the gradients of that backward, rounded as in torch.
   [[nodiscard]] double inverse() const;
   [[nodiscard]] State state() const { return {scale_, growth_tracker_}; }
-  [[nodiscard]] const core::GradScalerConfig& config() const { return config_; }
+  [[nodiscard]] const config::GradScalerConfig& config() const { return config_; }
 
   /// Call after step `step`; `overflowed` says whether a gradient was infinite or NaN. Do not call it after a
-  /// step whose loss was infinite or NaN, which no scale can cause. A scale below core::kLeastScale is an
+  /// step whose loss was infinite or NaN, which no scale can cause. A scale below config::kLeastScale is an
   /// Error of kind kFailure that names the step.
   void update(bool overflowed, std::int64_t step);
 
  private:
-  core::GradScalerConfig config_;
+  config::GradScalerConfig config_;
   float scale_;  // float, as in torch.
   std::int64_t growth_tracker_ = 0;
 };

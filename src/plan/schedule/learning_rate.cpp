@@ -18,7 +18,7 @@ double progress_of(std::int64_t step, std::int64_t warmup, std::int64_t total) {
 
 }  // namespace
 
-double lr_factor(const core::SchedulerConfig& config, std::int64_t step, std::int64_t total_steps) {
+double lr_factor(const config::SchedulerConfig& config, std::int64_t step, std::int64_t total_steps) {
   if (config.type == "constant") return 1;
   if (step < config.warmup_steps) {
     return static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, config.warmup_steps));

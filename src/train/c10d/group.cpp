@@ -120,16 +120,16 @@ c10::intrusive_ptr<c10d::Backend> make_best(const BackendRequest& request) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(core::Backend backend, const BackendRequest& request) {
+c10::intrusive_ptr<c10d::Backend> make_backend(config::Backend backend, const BackendRequest& request) {
   switch (backend) {
-    case core::Backend::kNccl:
+    case config::Backend::kNccl:
       return make_nccl_backend(request);
-    case core::Backend::kGloo:
+    case config::Backend::kGloo:
       if (request.device.is_cpu()) return make_gloo(request);
       return c10::make_intrusive<HostStagedBackend>(make_gloo(request));
-    case core::Backend::kShm:
+    case config::Backend::kShm:
       return make_shm(request);
-    case core::Backend::kAuto:
+    case config::Backend::kAuto:
       break;
   }
   return make_best(request);
@@ -169,7 +169,7 @@ Group::Group(Group&&) noexcept = default;
 Group& Group::operator=(Group&&) noexcept = default;
 Group::~Group() = default;
 
-Group Group::connect(const Rank& rank, core::Backend backend, at::Device device,
+Group Group::connect(const Rank& rank, config::Backend backend, at::Device device,
                      std::chrono::milliseconds timeout) {
   Group group;
   group.timeout_ = timeout;
@@ -180,9 +180,9 @@ Group Group::connect(const Rank& rank, core::Backend backend, at::Device device,
   group.asked_ = backend;
   for (int member = 0; member < rank.world_size; ++member) group.members_.push_back(member);
   // A single rank needs no backend, but the user may ask for NCCL to see that it works.
-  if (rank.world_size == 1 && backend != core::Backend::kNccl) return group;
+  if (rank.world_size == 1 && backend != config::Backend::kNccl) return group;
   // Checked before the rendezvous, where the others would wait for a rank that is refused.
-  if (backend == core::Backend::kShm) require_shm_fits(rank, device);
+  if (backend == config::Backend::kShm) require_shm_fits(rank, device);
   group.store_ = connect_store(rank);
   group.store_->setTimeout(timeout);
   group.use(make_backend(backend, {group.store_, rank, group.members_, "world", device, timeout}));

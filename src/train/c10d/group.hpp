@@ -26,7 +26,7 @@ struct Rank {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  int local_world_size = 0;  ///< Ranks on this machine; 0 if unknown.
+  int local_world_size = 0;  ///< The number of ranks on this machine; 0 if unknown.
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
 
@@ -67,7 +67,7 @@ class Group {
   /// backend that does not suit the device or the machines is an Error of kind kUsage. The rendezvous waits 5
   /// minutes for the other ranks. Afterwards a rank waits up to `timeout` for them, in a collective of any
   /// backend and in all_gather_object().
-  static Group connect(const Rank& rank, core::Backend backend, at::Device device,
+  static Group connect(const Rank& rank, config::Backend backend, at::Device device,
                        std::chrono::milliseconds timeout = kCollectiveTimeout);
 
   /// Returns a group over an existing backend, with that backend's rank and size. The group has no store, so
@@ -127,7 +127,7 @@ class Group {
   int size_ = 1;
   at::Device device_;
   Rank place_;  ///< This rank's place in the job, not in this group.
-  core::Backend asked_ = core::Backend::kAuto;
+  config::Backend asked_ = config::Backend::kAuto;
   std::chrono::milliseconds timeout_ = kCollectiveTimeout;
   std::vector<int> members_;  ///< The ranks' numbers in the job.
   bool has_average_ = false;

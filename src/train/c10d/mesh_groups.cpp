@@ -33,7 +33,7 @@ MeshGroups MeshGroups::split(Group& world, const Mesh& mesh, int reshard_size) {
   return {world, mesh, std::move(shard), std::move(replicate), std::move(reshard)};
 }
 
-MeshGroups MeshGroups::split(Group& world, const core::FsdpConfig& fsdp) {
+MeshGroups MeshGroups::split(Group& world, const config::FsdpConfig& fsdp) {
   return split(world, Mesh{fsdp.replicate_size, world.size() / fsdp.replicate_size}, fsdp.reshard_size);
 }
 

@@ -17,7 +17,7 @@ class MeshGroups {
   static MeshGroups split(Group& world, const Mesh& mesh, int reshard_size);
   /// Creates the groups for the configuration's number of replicas. A world size that is not a multiple of it
   /// is an Error of kind kUsage.
-  static MeshGroups split(Group& world, const core::FsdpConfig& fsdp);
+  static MeshGroups split(Group& world, const config::FsdpConfig& fsdp);
 
   /// Takes groups that exist already. A null `shard` or `replicate` stands for `world`. `reshard` may be
   /// null.

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/atomic_file.hpp"
-#include "base/directory.hpp"
 #include "base/error.hpp"
+#include "base/files/atomic_file.hpp"
+#include "base/files/directory.hpp"
 #include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/store/accelerate_names.hpp"
@@ -57,7 +57,7 @@ json write_random_state(const fs::path& directory, int rank, const RandomState& 
 
 /// Writes the loss scale with the keys of torch's GradScaler.state_dict().
 json write_scaler(const fs::path& directory, const GradScaler& scaler) {
-  const core::GradScalerConfig& config = scaler.config();
+  const config::GradScalerConfig& config = scaler.config();
   const json document = {{"version", 1},
                          {"scale", scaler.state().scale},
                          {"growth_factor", config.growth_factor},
@@ -194,7 +194,7 @@ class SaveParts {
 }  // namespace
 
 fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model, const AdamW& optimizer,
-                         const core::TrainingConfig& config, const TrainerState& state, Group& group) {
+                         const config::TrainingConfig& config, const TrainerState& state, Group& group) {
   const fs::path directory = store.incomplete_path_of(state.step);
   const int rank = group.rank();
   const Mesh& mesh = model.groups().mesh();

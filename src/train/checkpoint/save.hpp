@@ -30,7 +30,7 @@ struct TrainerState {
 /// rank, the earlier checkpoints are unchanged, and what was written is removed. An old checkpoint that
 /// cannot be removed is a warning. Collective. Returns the checkpoint's path.
 std::filesystem::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model,
-                                      const AdamW& optimizer, const core::TrainingConfig& config,
+                                      const AdamW& optimizer, const config::TrainingConfig& config,
                                       const TrainerState& state, Group& group);
 
 }  // namespace accel::train

@@ -44,7 +44,7 @@ void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value valu
 }
 
 /// Adds the param_groups of torch's AdamW: one for the parameters with weight decay, one for those without.
-void add_param_groups(RankState& state, const AdamW& optimizer, const core::OptimizerConfig& config,
+void add_param_groups(RankState& state, const AdamW& optimizer, const config::OptimizerConfig& config,
                       double lr) {
   std::int64_t group = 0;
   for (const bool decay : {true, false}) {
@@ -108,7 +108,7 @@ RankState model_state(const ShardedModel& model, int rank) {
   return state;
 }
 
-RankState optimizer_state(const AdamW& optimizer, const Mesh& mesh, const core::OptimizerConfig& config,
+RankState optimizer_state(const AdamW& optimizer, const Mesh& mesh, const config::OptimizerConfig& config,
                           double lr, int rank) {
   RankState state;
   for (const AdamW::State& entry : optimizer.states()) {

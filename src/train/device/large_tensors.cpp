@@ -5,7 +5,7 @@
 
 #include <new>
 
-#include "base/block_cache.hpp"
+#include "base/host/block_cache.hpp"
 
 namespace accel::train {
 namespace {

@@ -9,7 +9,7 @@
 namespace accel::train {
 
 std::uint64_t max_rss_bytes() {
-  // Not getrusage's ru_maxrss: that one survives exec and would count the launcher's pages.
+  // getrusage's ru_maxrss is not used: it survives exec and would count the launcher's pages.
   std::ifstream status("/proc/self/status");
   std::string line;
   while (std::getline(status, line)) {

@@ -10,7 +10,7 @@ namespace accel::train {
 
 /// The numbers of a list that lie on one device.
 struct NumbersOfDevice {
-  at::Tensor values;                ///< float64 [n], on that device.
+  at::Tensor values;                ///< The values, float64 [n], on that device.
   std::vector<std::size_t> places;  ///< The index in the list of each of the values.
 };
 

@@ -30,16 +30,16 @@ class BackwardTracker {
   /// Whether backward is still to come through the unit, or to come back to it.
   [[nodiscard]] bool awaits_backward() const { return missing_outputs_ > 0 && !(has_begun_ && is_done()); }
 
-  /// After backward: no further gradient of an output is expected.
+  /// Call after backward: no further gradient of an output is expected.
   void finish();
-  /// Before a micro-batch: forgets what an earlier forward left to be waited for.
+  /// Call before a micro-batch: forgets what an earlier forward left to be waited for.
   void reset();
 
  private:
   std::int64_t trainable_parameters_;
   bool is_in_graph_ = false;            ///< A backward will come through the unit.
   bool has_begun_ = false;              ///< The gradient of an output has come.
-  std::int64_t missing_gradients_ = 0;  ///< Of trainable parameters.
+  std::int64_t missing_gradients_ = 0;  ///< Gradients of trainable parameters that have not come.
   std::int64_t missing_inputs_ = 0;     ///< Inputs whose gradient has not come.
   std::int64_t missing_outputs_ = 0;    ///< Outputs whose gradient has not come.
 };

@@ -37,7 +37,7 @@ BufferPool::~BufferPool() {
 at::DataPtr BufferPool::allocate(std::size_t bytes) {
   at::DataPtr data = allocate_clean(bytes);
   if (poison_ && bytes > 0) {
-    // On the current stream, after all work that may still use the memory.
+    // The fill runs on the current stream, after all work that may still use the memory.
     at::for_blob(data.get(), {static_cast<std::int64_t>(bytes)})
         .options(at::TensorOptions().dtype(at::kByte).device(device_))
         .target_device(device_)

@@ -33,9 +33,9 @@ class CallOutputs {
   void add_attributes(std::vector<at::Tensor>& outputs, const ModuleState::TensorVersions& inputs) const;
 
   std::shared_ptr<const ModuleState> state_;
-  /// Of each call under way: its input tensors with their versions.
+  /// The input tensors, with their versions, of each call under way.
   std::vector<ModuleState::TensorVersions> inputs_;
-  ModuleState::TensorVersions attributes_;  ///< Before the outermost call.
+  ModuleState::TensorVersions attributes_;  ///< The attributes before the outermost call.
 };
 
 }  // namespace accel::train

@@ -6,14 +6,14 @@
 namespace accel::train {
 namespace {
 
-std::optional<at::ScalarType> dtype_of(core::CommHookType type) {
+std::optional<at::ScalarType> dtype_of(config::CommHookType type) {
   switch (type) {
-    case core::CommHookType::kFp16:
+    case config::CommHookType::kFp16:
       return at::kHalf;
-    case core::CommHookType::kBf16:
+    case config::CommHookType::kBf16:
       return at::kBFloat16;
-    case core::CommHookType::kNo:
-    case core::CommHookType::kPowerSgd:
+    case config::CommHookType::kNo:
+    case config::CommHookType::kPowerSgd:
       break;
   }
   return std::nullopt;
@@ -25,16 +25,16 @@ void copy_back(at::Tensor& to, const at::Tensor& from) {
 
 }  // namespace
 
-std::unique_ptr<CommHook> CommHook::make(const core::DdpConfig& config, const FlatLayout& layout,
+std::unique_ptr<CommHook> CommHook::make(const config::DdpConfig& config, const FlatLayout& layout,
                                          const std::shared_ptr<NumpyRandom>& seeds) {
-  if (config.comm_hook == core::CommHookType::kNo) return nullptr;
+  if (config.comm_hook == config::CommHookType::kNo) return nullptr;
   return std::make_unique<CommHook>(config, layout, seeds);
 }
 
-CommHook::CommHook(const core::DdpConfig& config, const FlatLayout& layout,
+CommHook::CommHook(const config::DdpConfig& config, const FlatLayout& layout,
                    const std::shared_ptr<NumpyRandom>& seeds)
     : outer_dtype_(dtype_of(config.comm_wrapper)), inner_dtype_(dtype_of(config.comm_hook)) {
-  if (config.comm_hook == core::CommHookType::kPowerSgd) low_rank_.emplace(layout, config.power_sgd, seeds);
+  if (config.comm_hook == config::CommHookType::kPowerSgd) low_rank_.emplace(layout, config.power_sgd, seeds);
 }
 
 void CommHook::start(Group& group, const at::Tensor& gradient) {

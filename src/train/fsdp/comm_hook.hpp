@@ -20,18 +20,18 @@ namespace accel::train {
 class CommHook {
  public:
   /// Returns null if the configuration has no hook. All buffers of a model share one `seeds`.
-  static std::unique_ptr<CommHook> make(const core::DdpConfig& config, const FlatLayout& layout,
+  static std::unique_ptr<CommHook> make(const config::DdpConfig& config, const FlatLayout& layout,
                                         const std::shared_ptr<NumpyRandom>& seeds);
 
-  CommHook(const core::DdpConfig& config, const FlatLayout& layout,
+  CommHook(const config::DdpConfig& config, const FlatLayout& layout,
            const std::shared_ptr<NumpyRandom>& seeds);
 
   /// Starts with this rank's `gradient` [layout.numel()]; finish() replaces it by the mean over the ranks of
   /// `group`. Both are collective, and each start() is followed by its finish().
   void start(Group& group, const at::Tensor& gradient);
   void finish();
-  /// Drops the state that is kept from step to step. For a step whose gradient was infinite or NaN, on all
-  /// ranks.
+  /// Drops the state that is kept from step to step. Call it on all ranks after a step whose gradient was
+  /// infinite or NaN.
   void forget();
 
  private:
@@ -39,7 +39,7 @@ class CommHook {
   std::optional<at::ScalarType> inner_dtype_;  // The dtype that is sent; none if low_rank_ sends.
   std::optional<PowerSgd> low_rank_;
 
-  // Set between start() and finish(). Several of them may be the same tensor.
+  // State between start() and finish(). Several of the tensors may be the same.
   at::Tensor gradient_;
   at::Tensor outer_;
   at::Tensor inner_;

@@ -107,7 +107,7 @@ class FlatBuffer {
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;
   at::Tensor shard_;
-  at::Tensor full_;  ///< [numel]; shares its storage with the parameters.
+  at::Tensor full_;  ///< The whole buffer, [numel]; shares its storage with the parameters.
   std::vector<at::Tensor> parameters_;
   bool is_alias_ = false;  ///< The parameters are views of the shard.
   bool unsharded_ = false;
@@ -115,13 +115,13 @@ class FlatBuffer {
   Pending gather_;
   at::Tensor group_shard_;  ///< This rank's part for the reshard group, between forward and backward.
 
-  at::Tensor flat_gradient_;  ///< [numel], while gradients are added to it.
+  at::Tensor flat_gradient_;  ///< The gradients, [numel], while gradients are added to it.
   std::vector<bool> has_gradient_;
   at::Tensor gradient_;
   Pending reduce_;
   std::unique_ptr<CommHook> hook_;
   Pending average_;
-  at::Tensor stored_gradient_;  ///< In an offloaded storage. Kept over steps because it is pinned.
+  at::Tensor stored_gradient_;  ///< It is in an offloaded storage, and kept over steps because it is pinned.
   at::Tensor reduced_;          ///< The gradient that is being copied to stored_gradient_.
   std::unique_ptr<Copy> store_;
 };

@@ -13,13 +13,13 @@ namespace accel::train {
 struct ShardSource {
   std::size_t parameter = 0;  ///< Index in the structure.
   at::ScalarType dtype =
-      at::kFloat;  ///< The dtype that the source gives. Converted if the shard has another one.
+      at::kFloat;  ///< The dtype that the source gives. It is converted if the shard has another one.
 };
 
 /// A flat buffer whose shard is to be filled.
 struct ShardTarget {
   std::reference_wrapper<FlatBuffer> buffer;
-  std::vector<ShardSource> sources;  ///< One for each parameter of the buffer.
+  std::vector<ShardSource> sources;  ///< One source for each parameter of the buffer.
   int shard = 0;                     ///< Index of this rank's shard.
 };
 

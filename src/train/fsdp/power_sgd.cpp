@@ -33,7 +33,7 @@ void orthogonalize(const at::Tensor& matrices, double epsilon) {
   matrices.copy_(std::get<0>(at::linalg_qr(matrices)));
 }
 
-PowerSgd::PowerSgd(const FlatLayout& layout, const core::PowerSgdConfig& config,
+PowerSgd::PowerSgd(const FlatLayout& layout, const config::PowerSgdConfig& config,
                    std::shared_ptr<NumpyRandom> seeds)
     : config_(config), plan_(plan_low_rank(layout, config)), seeds_(std::move(seeds)) {}
 

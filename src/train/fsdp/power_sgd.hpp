@@ -23,13 +23,14 @@ namespace accel::train {
 class PowerSgd {
  public:
   /// All buffers of a model draw from `seeds`, in the order in which they are reduced.
-  PowerSgd(const FlatLayout& layout, const core::PowerSgdConfig& config, std::shared_ptr<NumpyRandom> seeds);
+  PowerSgd(const FlatLayout& layout, const config::PowerSgdConfig& config,
+           std::shared_ptr<NumpyRandom> seeds);
 
   /// Starts with this rank's `gradient` [layout.numel()], which finish() replaces by the mean; its values in
   /// between are undefined. Both are collective over the ranks of `group`, which must outlive finish().
   void start(Group& group, const at::Tensor& gradient);
   void finish();
-  /// Drops the error and the factors: an infinite or NaN gradient would make them so permanently. Called on
+  /// Drops the error and the factors: an infinite or NaN gradient would make them so permanently. Call it on
   /// all ranks.
   void forget();
 
@@ -45,14 +46,14 @@ class PowerSgd {
   [[nodiscard]] at::Tensor p(const LowRankMatrix& matrix) const;
   [[nodiscard]] at::Tensor q(const LowRankMatrix& matrix) const;
 
-  core::PowerSgdConfig config_;
+  config::PowerSgdConfig config_;
   LowRankPlan plan_;
   std::shared_ptr<NumpyRandom> seeds_;
   std::int64_t iteration_ = 0;
-  at::Tensor error_;  // Undefined if there is none yet.
-  at::Tensor qs_;     // [plan_.q_numel]; undefined if they have to be drawn.
+  at::Tensor error_;  // It is undefined if there is none yet.
+  at::Tensor qs_;     // The factors, [plan_.q_numel]; undefined if they have to be drawn.
 
-  // Set between start() and finish().
+  // State between start() and finish().
   Group* group_ = nullptr;
   at::Tensor gradient_;
   at::Tensor sent_;  // The uncompressed gradients, followed by all P.

@@ -40,7 +40,7 @@ BufferDtypes dtypes_of(const BufferPlan& plan) {
 
 constexpr std::size_t kShown = 5;
 
-void warn_of_widened(const ModelStructure& model, const core::PrecisionConfig& precision) {
+void warn_of_widened(const ModelStructure& model, const config::PrecisionConfig& precision) {
   const std::vector<std::string> names = widened_parameters(model, precision);
   if (names.empty()) return;
   const std::span shown = std::span(names).first(std::min(names.size(), kShown));
@@ -49,7 +49,7 @@ void warn_of_widened(const ModelStructure& model, const core::PrecisionConfig& p
 }
 
 /// In mixed precision ignored modules get 16-bit inputs from units, but their weights are not cast.
-std::string dtype_hint_of(const ModelStructure& model, const core::PrecisionConfig& precision) {
+std::string dtype_hint_of(const ModelStructure& model, const config::PrecisionConfig& precision) {
   if (precision.io_dtype.empty()) return "";
   const std::vector<std::string> modules = ignored_beside(model, precision.io_dtype);
   if (modules.empty()) return "";
@@ -113,9 +113,9 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   const bool has_own_values = options.weights.path.empty() && !options.weights.init_std;
   std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
-  std::unordered_map<const at::TensorImpl*, std::string> owners;  // Modules of units.
+  std::unordered_map<const at::TensorImpl*, std::string> owners;  // Maps a tensor to the module of its unit.
   std::unordered_map<const c10::ivalue::Object*, UnitHooks*> hooks;
-  const core::PrecisionConfig& precision = options.fsdp.precision;
+  const config::PrecisionConfig& precision = options.fsdp.precision;
   const std::optional<at::ScalarType> io_dtype = dtype_if_named(precision.io_dtype);
   if (const auto dtype = dtype_if_named(precision.autocast_dtype)) autocast_ = {device_.type(), true, *dtype};
   for (UnitPlan& plan : plan_units(structure_, options.fsdp)) {
@@ -291,7 +291,7 @@ void ShardedModel::begin_micro_batch(bool reduce) {
 
 void ShardedModel::finish_backward() {
   step_.prefetch.drop_candidate();
-  // In the order of backward, as the units did that have reduced already.
+  // The units follow the order of backward, as those did that have reduced already.
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) (*unit)->finish_backward();
   step_.reduces.finish();
   // The optimizer reads the gradients and writes the shards, whose copies may still be under way.

@@ -26,7 +26,7 @@
 namespace accel::train {
 
 struct ShardingOptions {
-  core::FsdpConfig fsdp;
+  config::FsdpConfig fsdp;
   std::vector<std::string> no_decay;  ///< Parameters whose name contains one of these get no weight decay.
   WeightOptions weights;
   /// Called when the units are built and the methods rewritten, before any value is read; may be empty.
@@ -37,7 +37,7 @@ struct ShardingOptions {
   std::shared_ptr<StorageDevice> activation_storage = nullptr;
   bool poison = false;             ///< The option of BufferPool, for tests.
   bool broadcast_buffers = false;  ///< Broadcast rank 0's buffers, as DistributedDataParallel does.
-  core::DdpConfig ddp;             ///< Its communication hooks apply if there is one shard.
+  config::DdpConfig ddp;           ///< Its communication hooks apply if there is one shard.
 };
 
 /// A TorchScript model whose parameters are sharded over the ranks of a mesh: what fully_shard does in

@@ -19,7 +19,7 @@ class TensorHooks {
 
  private:
   using WeakTensor = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>;
-  std::vector<std::pair<WeakTensor, unsigned>> leaves_;  ///< With the index of the hook on each of them.
+  std::vector<std::pair<WeakTensor, unsigned>> leaves_;  ///< Each leaf, with the index of the hook on it.
 };
 
 }  // namespace accel::train

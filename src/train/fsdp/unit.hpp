@@ -36,11 +36,11 @@ class Unit final : public UnitHooks, public PrefetchUnit {
   struct Options {
     bool reshard_after_forward = true;
     bool forward_prefetch = false;   ///< Start to gather the next unit while this one runs.
-    bool backward_prefetch = false;  ///< In backward: start to gather the unit whose backward comes next.
+    bool backward_prefetch = false;  ///< Start to gather, in backward, the unit whose backward is next.
     std::optional<at::ScalarType> argument_dtype;  ///< Floating arguments are cast to it, if set.
     std::optional<at::ScalarType> result_dtype;    ///< Floating results are cast to it, if set.
     bool recompute = false;                        ///< Activation checkpointing, where the plan has it, too.
-    std::shared_ptr<StorageDevice> activation_storage;  ///< Of saved activations; null leaves them in place.
+    std::shared_ptr<StorageDevice> activation_storage;  ///< Stores saved activations, unless null.
     /// Reduce gradients at the end of backward only, because some may come after all seem to be there.
     bool reduce_late = false;
     c10::Device device = c10::kCPU;  ///< The device that computes.
@@ -79,7 +79,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
 
   /// Forgets what an earlier forward or backward has left unfinished.
   void begin_micro_batch();
-  /// After backward: reduces the gradients that are not reduced yet, and reshards. Collective, in the same
+  /// Call after backward: reduces the gradients that are left, and reshards. Collective, in the same
   /// order of units on all ranks.
   void finish_backward();
   void reshard();

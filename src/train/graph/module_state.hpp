@@ -19,8 +19,8 @@ class ModuleState {
   struct Slot {
     c10::intrusive_ptr<c10::ivalue::Object> object;
     std::size_t index = 0;
-    std::string name;        ///< Path from the module: "router.aux".
-    bool is_buffer = false;  ///< Declared as state by the author: no gradient goes through it.
+    std::string name;        ///< The path from the module, such as "router.aux".
+    bool is_buffer = false;  ///< The author declared it as state: no gradient goes through it.
 
     [[nodiscard]] const c10::IValue& value() const { return object->getSlot(index); }
     void set(c10::IValue value) const { object->setSlot(index, std::move(value)); }
@@ -32,7 +32,7 @@ class ModuleState {
   explicit ModuleState(const c10::IValue& self);
 
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
-  /// Of all tensors in the slots, as they are now.
+  /// The versions of all tensors in the slots, as they are now.
   [[nodiscard]] TensorVersions tensor_versions() const;
   /// The values of the slots, not copied.
   [[nodiscard]] std::vector<c10::IValue> values() const;
@@ -65,7 +65,7 @@ class StateSnapshot {
   std::vector<c10::IValue> values_;
   ModuleState::TensorVersions tensor_versions_;
   std::vector<c10::IValue> copies_;
-  std::vector<std::optional<std::uint32_t>> versions_;  ///< After the call, of tensors that are not copied.
+  std::vector<std::optional<std::uint32_t>> versions_;  ///< Versions of uncopied tensors after the call.
 };
 
 /// Sets a module's state to a snapshot for as long as this lives, and then back: what a recomputation changes

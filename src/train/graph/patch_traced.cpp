@@ -62,7 +62,7 @@ class MovedConstants {
     const at::NoGradGuard no_grad;
     auto& [original, copy] = moved_[tensor.unsafeGetTensorImpl()];
     if (!copy.defined()) {
-      original = tensor;  // Kept alive, so that no other tensor gets its address.
+      original = tensor;  // It is kept alive, so that no other tensor gets its address.
       copy = tensor.to(device_);
     }
     return copy;

@@ -42,8 +42,8 @@ struct Call final : torch::CustomClassHolder {
   c10::IValue self;
   torch::jit::Function* body = nullptr;
   UnitHooks* hooks = nullptr;
-  std::vector<c10::IValue> arguments;  ///< With `hole` in place of each tensor after the call.
-  c10::IValue result;                  ///< With `hole` in place of each tensor.
+  std::vector<c10::IValue> arguments;  ///< After the call they have `hole` in place of each tensor.
+  c10::IValue result;                  ///< It has `hole` in place of each tensor.
   std::shared_ptr<const ModuleState> state;
   std::optional<StateSnapshot> snapshot;  ///< The state before the call.
   std::vector<std::size_t> read_slots;    ///< Slots of the state whose tensors require grad: inputs.
@@ -51,10 +51,10 @@ struct Call final : torch::CustomClassHolder {
   /// The results in result_slots, not owned.
   std::vector<c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> slot_results;
   at::Tensor hole = at::empty({0});
-  std::vector<bool> requires_grad;  ///< Of each tensor of the arguments.
+  std::vector<bool> requires_grad;  ///< One flag for each tensor of the arguments.
   RandomState random;
   AutocastState autocast;
-  std::shared_ptr<OffloadedActivations> activations;  ///< Of the arguments, if autograd does not save them.
+  std::shared_ptr<OffloadedActivations> activations;  ///< The arguments, if autograd does not save them.
 
   /// After backward: detaches the results in the state, so that they no longer refer to this call.
   void release() {
@@ -210,7 +210,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
   static variable_list forward(AutogradContext* context, c10::intrusive_ptr<Call> call,
                                at::TensorList tensors) {
     const std::span inputs(tensors.data(),
-                           tensors.size() - 1);  // Without the last one, which always requires grad.
+                           tensors.size() - 1);  // The last tensor is left out: it always requires grad.
     for (const at::Tensor& input : inputs) call->requires_grad.push_back(input.requires_grad());
     const std::vector<std::int64_t> versions = versions_of(inputs);
 
@@ -243,7 +243,7 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     call->result = map_tensors(result, add_output);
     for (const std::size_t slot : call->result_slots) add_output(state.slots()[slot].value().toTensor());
     if (call->activations != nullptr) {
-      call->activations->release();  // Copied while the body ran.
+      call->activations->release();  // The tensors were copied while the body ran.
     } else {
       context->save_for_backward(variable_list(inputs.begin(), inputs.end()));
     }
@@ -278,9 +278,9 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
     call.release();
 
-    variable_list result{at::Tensor()};  // For the call.
+    variable_list result{at::Tensor()};  // The call gets no gradient.
     for (const at::Tensor& input : inputs) result.push_back(input.grad());
-    result.emplace_back();  // For the tensor that always requires grad.
+    result.emplace_back();  // The tensor that always requires grad gets no gradient.
     return result;
   }
 };

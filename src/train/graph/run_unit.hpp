@@ -44,7 +44,7 @@ class UnitHooks {
   /// A call has thrown an Error of ours, which the TorchScript interpreter is about to replace by an
   /// exception of its own.
   virtual void failed(const std::exception_ptr& /*error*/) {}
-  /// For messages and profiles: the module's path, "(root)" for the model itself.
+  /// The module's path, for messages and profiles; "(root)" for the model itself.
   [[nodiscard]] virtual std::string name() const = 0;
 };
 

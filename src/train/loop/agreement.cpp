@@ -45,9 +45,9 @@ bool is_the_same(Group& group, const std::string& text) {
 
 }  // namespace
 
-void require_agreement(Group& group, const core::Config& config, const ModelStructure& model,
+void require_agreement(Group& group, const config::Config& config, const ModelStructure& model,
                        std::int64_t data_tokens) {
-  const nlohmann::json mine = {{"configuration", hash_of(core::config_to_json(config).dump())},
+  const nlohmann::json mine = {{"configuration", hash_of(config::config_to_json(config).dump())},
                                {"structure of the model file", hash_of(text_of(model))},
                                {"number of training tokens", data_tokens}};
   if (is_the_same(group, mine.dump())) return;

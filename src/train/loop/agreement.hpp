@@ -11,7 +11,7 @@ namespace accel::train {
 /// Compares what the ranks are about to train: the configuration, the model's structure and the size of the
 /// data. A rank that differs from rank 0, for example because it sees another version of a file, is an Error
 /// of kind kUsage that says what differs. Collective.
-void require_agreement(Group& group, const core::Config& config, const ModelStructure& model,
+void require_agreement(Group& group, const config::Config& config, const ModelStructure& model,
                        std::int64_t data_tokens);
 
 }  // namespace accel::train

@@ -35,8 +35,8 @@ Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vect
   return {part(0), part(1)};
 }
 
-TrainingBatches::TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
-                                 at::Device device)
+TrainingBatches::TrainingBatches(const config::DataConfig& config, std::uint64_t seed, int rank,
+                                 int world_size, at::Device device)
     : config_(config),
       stream_(TokenStream::open(config.train)),
       plan_{stream_.windows(config.train.sequence_length), config.batch_size, world_size, config.drop_last},

@@ -30,7 +30,7 @@ Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vect
 class TrainingBatches {
  public:
   /// Fewer samples than one step needs are an Error of kind kUsage.
-  TrainingBatches(const core::DataConfig& config, std::uint64_t seed, int rank, int world_size,
+  TrainingBatches(const config::DataConfig& config, std::uint64_t seed, int rank, int world_size,
                   at::Device device);
 
   /// Makes next() refuse tokens that are not below `tokens`, as TokenStream does.
@@ -43,7 +43,7 @@ class TrainingBatches {
   [[nodiscard]] const TokenStream& stream() const { return stream_; }
 
  private:
-  core::DataConfig config_;
+  config::DataConfig config_;
   TokenStream stream_;
   BatchPlan plan_;
   std::uint64_t seed_;

@@ -13,7 +13,7 @@
 
 namespace accel::train {
 
-double evaluate(ShardedModel& model, const core::TrainingConfig& config, const TokenStream& data,
+double evaluate(ShardedModel& model, const config::TrainingConfig& config, const TokenStream& data,
                 at::Device device, Group& group) {
   const at::NoGradGuard no_grad;
   model.set_training(false);
@@ -21,7 +21,7 @@ double evaluate(ShardedModel& model, const core::TrainingConfig& config, const T
   const std::int64_t windows = data.windows(length);
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t rounds = (windows + batch * group.size() - 1) / (batch * group.size());
-  at::Tensor loss_sum;  // float64, weighted by windows. Read once, so that the host runs ahead of a GPU.
+  at::Tensor loss_sum;  // The sum, in float64, is read once, so that the host runs ahead of a GPU.
   double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = (round * group.size() + group.rank()) * batch;

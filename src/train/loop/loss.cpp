@@ -10,7 +10,7 @@
 namespace accel::train {
 namespace {
 
-at::Tensor output_of(const core::ModelConfig& config, const c10::IValue& result) {
+at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result) {
   if (result.isTensor()) return result.toTensor();
   if (result.isTuple()) {
     const auto& elements = result.toTupleRef().elements();
@@ -28,13 +28,13 @@ at::Tensor output_of(const core::ModelConfig& config, const c10::IValue& result)
 
 }  // namespace
 
-std::vector<c10::IValue> inputs_of(const core::ModelConfig& config, const Batch& batch) {
+std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batch& batch) {
   std::vector<c10::IValue> inputs;
   for (const std::string& name : config.inputs) inputs.emplace_back(batch.field(name));
   return inputs;
 }
 
-at::Tensor loss_of(const core::ModelConfig& config, const c10::IValue& result, const Batch& batch) {
+at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch) {
   at::Tensor output = output_of(config, result);
   if (config.loss == "model") {
     if (output.numel() != 1) {

@@ -8,12 +8,12 @@
 namespace accel::train {
 
 /// Returns the model's inputs from a batch, in the configured order.
-std::vector<c10::IValue> inputs_of(const core::ModelConfig& config, const Batch& batch);
+std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batch& batch);
 
 /// Returns the scalar loss of a forward's result. It is the cross entropy between logits [..., classes] and
 /// int64 targets [...], the mean over all targets that are not -100, computed in float32
 /// (train/loop/cross_entropy). With `loss: model` it is the result itself. A result of the wrong type or
 /// shape is an Error of kind kUsage.
-at::Tensor loss_of(const core::ModelConfig& config, const c10::IValue& result, const Batch& batch);
+at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch);
 
 }  // namespace accel::train

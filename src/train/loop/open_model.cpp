@@ -25,7 +25,7 @@ void require_file(const std::filesystem::path& path, int rank) {
 
 }  // namespace
 
-ModelFile open_model(const core::ModelConfig& config, Group& group) {
+ModelFile open_model(const config::ModelConfig& config, Group& group) {
   if (!config.broadcast_from_rank0 || group.size() == 1) {
     require_file(config.path, group.rank());
     require_file(config.weights, group.rank());

@@ -11,6 +11,6 @@ namespace accel::train {
 ///
 /// A rank other than 0 that does not see the file or the weights, and would have to read them, is an Error of
 /// kind kUsage whose hint names that setting.
-ModelFile open_model(const core::ModelConfig& config, Group& group);
+ModelFile open_model(const config::ModelConfig& config, Group& group);
 
 }  // namespace accel::train

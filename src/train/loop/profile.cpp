@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/log.hpp"
 
 namespace accel::train {
@@ -26,8 +26,8 @@ std::set<ActivityType> activities_on(at::Device device) {
 
 }  // namespace
 
-StepProfiler::StepProfiler(const std::optional<core::ProfileConfig>& config, std::filesystem::path directory,
-                           int rank, at::Device device)
+StepProfiler::StepProfiler(const std::optional<config::ProfileConfig>& config,
+                           std::filesystem::path directory, int rank, at::Device device)
     : config_(config), directory_(std::move(directory)), rank_(rank), device_(device) {}
 
 StepProfiler::~StepProfiler() {

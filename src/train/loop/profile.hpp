@@ -19,7 +19,7 @@ namespace accel::train {
 class StepProfiler {
  public:
   /// The trace is `directory`/rank_<rank>.json. The directory is created when the first recorded step begins.
-  StepProfiler(const std::optional<core::ProfileConfig>& config, std::filesystem::path directory, int rank,
+  StepProfiler(const std::optional<config::ProfileConfig>& config, std::filesystem::path directory, int rank,
                at::Device device);
   StepProfiler(const StepProfiler&) = delete;
   StepProfiler& operator=(const StepProfiler&) = delete;
@@ -34,7 +34,7 @@ class StepProfiler {
  private:
   void write(const std::filesystem::path& path);
 
-  std::optional<core::ProfileConfig> config_;
+  std::optional<config::ProfileConfig> config_;
   std::filesystem::path directory_;
   int rank_;
   at::Device device_;

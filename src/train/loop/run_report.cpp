@@ -27,7 +27,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-RunReport::RunReport(const core::Config& config, int rank, int world_size, at::Device device)
+RunReport::RunReport(const config::Config& config, int rank, int world_size, at::Device device)
     : config_(*config.training),
       fsdp_(config.fsdp),
       rank_(rank),

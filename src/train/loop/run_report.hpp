@@ -19,7 +19,7 @@ namespace accel::train {
 /// rank 0 writes.
 class RunReport {
  public:
-  RunReport(const core::Config& config, int rank, int world_size, at::Device device);
+  RunReport(const config::Config& config, int rank, int world_size, at::Device device);
 
   /// Writes a line to the log.
   void say(const std::string& text) const;
@@ -47,8 +47,8 @@ class RunReport {
   [[nodiscard]] std::string scaling(const std::optional<GradScaler>& scaler) const;
   void offload() const;
 
-  const core::TrainingConfig& config_;
-  const core::FsdpConfig& fsdp_;
+  const config::TrainingConfig& config_;
+  const config::FsdpConfig& fsdp_;
   int rank_;
   int world_size_;
   at::Device device_;

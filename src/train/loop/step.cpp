@@ -24,8 +24,8 @@ namespace {
 constexpr std::int64_t kMostSkipped = 100;
 
 /// How a communication hook makes a finite gradient infinite or NaN, for a hint.
-std::string hook_hint(const core::DdpConfig& ddp) {
-  using core::CommHookType;
+std::string hook_hint(const config::DdpConfig& ddp) {
+  using config::CommHookType;
   if (ddp.comm_hook == CommHookType::kFp16 || ddp.comm_wrapper == CommHookType::kFp16)
     return "training.ddp casts gradients to float16, whose largest value is 65504; bf16 has a larger range; ";
   if (ddp.comm_hook == CommHookType::kPowerSgd && ddp.power_sgd.orthogonalization_epsilon == 0) {

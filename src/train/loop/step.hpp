@@ -29,7 +29,7 @@ struct StepResult {
 /// It refers to the parts of a run and owns none of them.
 class StepRunner {
  public:
-  StepRunner(const core::TrainingConfig& config, TrainingBatches& batches, ShardedModel& model,
+  StepRunner(const config::TrainingConfig& config, TrainingBatches& batches, ShardedModel& model,
              AdamW& optimizer, std::optional<GradScaler>& scaler, Group& group)
       : config_(config),
         batches_(batches),
@@ -45,7 +45,7 @@ class StepRunner {
  private:
   /// Losses and counts of this rank's micro-batches.
   struct MicroBatches {
-    at::Tensor loss_sum;  ///< float64 scalar on the device of the loss.
+    at::Tensor loss_sum;  ///< The sum, a float64 scalar on the device of the loss.
     std::int64_t count = 0;
   };
 
@@ -56,7 +56,7 @@ class StepRunner {
   void backward(const at::Tensor& loss) const;
   void report_nonfinite(std::int64_t step, const StepResult& result) const;
 
-  const core::TrainingConfig& config_;
+  const config::TrainingConfig& config_;
   TrainingBatches& batches_;
   ShardedModel& model_;
   AdamW& optimizer_;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/log.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/checkpoint/save.hpp"
@@ -33,8 +33,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-ShardingOptions sharding_options(const core::Config& config) {
-  const core::TrainingConfig& training = *config.training;
+ShardingOptions sharding_options(const config::Config& config) {
+  const config::TrainingConfig& training = *config.training;
   ShardingOptions options;
   options.fsdp = config.fsdp;
   options.no_decay = training.optimizer.no_decay;
@@ -42,15 +42,15 @@ ShardingOptions sharding_options(const core::Config& config) {
                      training.model.broadcast_from_rank0};
   options.poison = std::getenv("ACCEL_POISON") != nullptr;
   // For these types Accelerate uses DistributedDataParallel, which broadcasts buffers.
-  options.broadcast_buffers = config.distributed_type == core::DistributedType::kMultiCpu ||
-                              config.distributed_type == core::DistributedType::kMultiGpu;
+  options.broadcast_buffers = config.distributed_type == config::DistributedType::kMultiCpu ||
+                              config.distributed_type == config::DistributedType::kMultiGpu;
   options.ddp = training.ddp;
   return options;
 }
 
 /// Returns the number of tokens that the model knows, for checks of the data, or nullopt if the model's graph
 /// does not show it.
-std::optional<std::int64_t> known_tokens(ModelFile& file, const core::ModelConfig& config) {
+std::optional<std::int64_t> known_tokens(ModelFile& file, const config::ModelConfig& config) {
   const auto input = std::find(config.inputs.begin(), config.inputs.end(), "input_ids");
   if (input == config.inputs.end()) return std::nullopt;
   return vocabulary_of(file.module(), static_cast<std::size_t>(input - config.inputs.begin()));
@@ -58,7 +58,7 @@ std::optional<std::int64_t> known_tokens(ModelFile& file, const core::ModelConfi
 
 class Trainer {
  public:
-  Trainer(const core::Config& config, at::Device device, Group& group, const MeshGroups& groups)
+  Trainer(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups)
       : config_(*config.training),
         device_(device),
         group_(group),
@@ -132,7 +132,7 @@ class Trainer {
     report_.saved(step, path, seconds_since(begin));
   }
 
-  const core::TrainingConfig& config_;
+  const config::TrainingConfig& config_;
   at::Device device_;
   Group& group_;
   ckpt::RunCheckpoints store_;
@@ -150,14 +150,14 @@ class Trainer {
 
 /// Prepares the run's directory on rank 0 before any rank writes into it. No other run uses it, because the
 /// launcher holds a lock.
-void prepare_output(const core::TrainingConfig& config) {
+void prepare_output(const config::TrainingConfig& config) {
   make_directories(config.output_dir);
   ckpt::RunCheckpoints(config.output_dir / "checkpoints").sweep();
 }
 
 }  // namespace
 
-void train(const core::Config& config, const Rank& rank, at::Device device, Group& group,
+void train(const config::Config& config, const Rank& rank, at::Device device, Group& group,
            const std::function<void(const std::function<void()>&)>& guarded) {
   if (!config.training) throw Error(ErrorKind::kUsage, "the configuration has no training section");
   at::manual_seed(config.training->seed + static_cast<std::uint64_t>(rank.rank));

@@ -11,7 +11,7 @@ namespace accel::train {
 /// optimizer steps, logs, evaluates and saves. Returns when the last checkpoint is durable. The steps run
 /// inside `guarded`. It gets an error before anything is destroyed, above all the groups, and need not return
 /// then. Collective.
-void train(const core::Config& config, const Rank& rank, at::Device device, Group& group,
+void train(const config::Config& config, const Rank& rank, at::Device device, Group& group,
            const std::function<void(const std::function<void()>&)>& guarded);
 
 }  // namespace accel::train

@@ -50,7 +50,7 @@ class CheckpointWeights final : public WeightSource {
   std::unique_ptr<ckpt::Checkpoint> checkpoint_;
   ckpt::TensorReader reader_;
   std::map<std::string, Tensor> tensors_;
-  std::vector<Wanted> parameters_;  ///< In the order of the structure.
+  std::vector<Wanted> parameters_;  ///< One entry per parameter, in the order of the structure.
   std::vector<std::string> missing_buffers_;
   std::optional<std::size_t> located_;
   ckpt::StoredTensor stored_;  ///< Where the tensor located_ is stored.

@@ -69,7 +69,7 @@ class ModelFile {
   std::shared_ptr<SkippingReader> reader_;
   std::vector<at::Tensor> parameters_;
   std::vector<std::vector<std::string>> names_;        ///< All names of each parameter.
-  std::vector<std::optional<std::uint64_t>> offsets_;  ///< Of each parameter's storage in the file.
+  std::vector<std::optional<std::uint64_t>> offsets_;  ///< Offset in the file of each parameter's storage.
   std::unordered_set<std::uint64_t> shared_;           ///< Offsets of storages that another attribute shares.
   std::string accel_json_;
 };

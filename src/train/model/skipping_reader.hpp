@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <variant>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "structure/model_outline.hpp"
 
 namespace accel::train {
@@ -43,7 +43,7 @@ class SkippingReader : public caffe2::serialize::ReadAdapterInterface {
  private:
   std::variant<File, ModelOutline> source_;
   std::uint64_t size_;
-  std::map<std::uint64_t, std::uint64_t> records_;  ///< Data records: offset to size.
+  std::map<std::uint64_t, std::uint64_t> records_;  ///< Maps a data record's offset to its size.
   mutable std::unordered_map<const void*, std::uint64_t> skipped_;
 };
 

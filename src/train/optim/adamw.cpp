@@ -16,7 +16,7 @@ struct AdamW::Run {
   std::int64_t steps = 0;  ///< The number of steps, including this one.
 };
 
-AdamW::AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard)
+AdamW::AdamW(const config::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard)
     : config_(config), shard_(shard) {
   for (FlatBuffer* buffer : buffers) {
     states_.push_back({buffer, at::zeros_like(buffer->shard()), at::zeros_like(buffer->shard()),

@@ -19,15 +19,15 @@ class AdamW {
  public:
   struct State {
     FlatBuffer* buffer = nullptr;
-    at::Tensor exp_avg;     ///< [shard_numel]
-    at::Tensor exp_avg_sq;  ///< [shard_numel]
+    at::Tensor exp_avg;     ///< The first moment, [shard_numel].
+    at::Tensor exp_avg_sq;  ///< The second moment, [shard_numel].
     /// The number of steps in which each parameter of the layout had a gradient, including parameters of
     /// which this rank has no part.
     std::vector<std::int64_t> steps;
   };
 
   /// `shard` is the number of this rank's shard in each buffer that is sharded.
-  AdamW(const core::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard);
+  AdamW(const config::OptimizerConfig& config, const std::vector<FlatBuffer*>& buffers, int shard);
 
   /// Makes one step with the gradients that the buffers hold. `presence` is for the same buffers. Parameters
   /// that have no gradient according to it keep their values and their state.
@@ -44,7 +44,7 @@ class AdamW {
   [[nodiscard]] std::vector<Run> runs_of(const State& state, const std::vector<bool>& has_gradient) const;
   void update(const State& state, const Run& run, double lr) const;
 
-  core::OptimizerConfig config_;
+  config::OptimizerConfig config_;
   int shard_;
   std::vector<State> states_;
   std::int64_t steps_ = 0;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/files/fault.hpp"
 #include "needs_faults.hpp"
 #include "temp_dir.hpp"
 
@@ -41,7 +41,7 @@ inline Tree tree_of(const std::filesystem::path& directory) {
 
 enum class Ending { kSucceeded, kFailed, kKilled };
 
-/// Runs `action` in a process of its own with a plan of faults (base/fault.hpp). An Error is kFailed.
+/// Runs `action` in a process of its own with a plan of faults (base/files/fault.hpp). An Error is kFailed.
 inline Ending run_with_faults(const std::string& plan, const std::function<void()>& action) {
   const pid_t child = ::fork();
   if (child == 0) {

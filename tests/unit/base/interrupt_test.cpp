@@ -5,8 +5,8 @@
 #include <unistd.h>
 #include <csignal>
 
-#include "base/atomic_file.hpp"
 #include "base/error.hpp"
+#include "base/files/atomic_file.hpp"
 #include "temp_dir.hpp"
 
 namespace accel {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/io/summed_file.hpp"
 #include "ckpt/pickle/value.hpp"

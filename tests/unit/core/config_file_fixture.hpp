@@ -15,7 +15,7 @@
 #include "core/config/settings/settings.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::core::testing {
+namespace accel::config::testing {
 
 /// A directory with a model, data and a configuration that works; each test changes something.
 class ConfigFileTest : public ::testing::Test {
@@ -72,4 +72,4 @@ class ConfigFileTest : public ::testing::Test {
   std::map<std::string, std::string> variables_;
 };
 
-}  // namespace accel::core::testing
+}  // namespace accel::config::testing

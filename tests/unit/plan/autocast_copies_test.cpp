@@ -31,9 +31,9 @@ ModelStructure model() {
   return model;
 }
 
-core::PrecisionConfig autocast(const char* dtype = "float16") { return {.autocast_dtype = dtype}; }
+config::PrecisionConfig autocast(const char* dtype = "float16") { return {.autocast_dtype = dtype}; }
 
-core::PrecisionConfig version_1() {
+config::PrecisionConfig version_1() {
   return {.param_dtype = "float16",
           .reduce_dtype = "float16",
           .buffer_dtype = "float16",
@@ -41,7 +41,7 @@ core::PrecisionConfig version_1() {
 }
 
 /// Elements of autocast's copies of all parameters of the model, as one unit.
-std::uint64_t copied(const ModelStructure& model, const core::PrecisionConfig& precision, int ranks = 1) {
+std::uint64_t copied(const ModelStructure& model, const config::PrecisionConfig& precision, int ranks = 1) {
   const Footprint result = footprint_of(model, plan_units(model, {}),
                                         {.world_size = ranks,
                                          .replicas = ranks,

@@ -67,7 +67,7 @@ TEST(BufferPlanTest, TrainableParametersAreFloat32) {
 TEST(BufferPlanTest, WhatMakesSixteenBitsTrainableIsFsdpWithMixedPrecision) {
   ModelStructure model = mixed();
   model.parameters[1].requires_grad = true;
-  const auto hint_of = [&](const core::PrecisionConfig& precision) {
+  const auto hint_of = [&](const config::PrecisionConfig& precision) {
     try {
       (void)plan_buffers(model, kAll, {}, {1, 2}, precision);
     } catch (const Error& error) {
@@ -87,7 +87,7 @@ TEST(BufferPlanTest, BatchNormsComputeInFloat32InVersion1) {
   model.modules = {{"", "Net"}, {"norm", "BatchNorm2d"}, {"linear", "Linear"}};
   model.parameters = {{{"norm.weight"}, {4}, "float32"}, {{"linear.weight"}, {4, 4}, "float32"}};
   const UnitPlan unit{.parameters = {0, 1}};
-  core::PrecisionConfig version_1{.param_dtype = "bfloat16", .reduce_dtype = "bfloat16"};
+  config::PrecisionConfig version_1{.param_dtype = "bfloat16", .reduce_dtype = "bfloat16"};
   EXPECT_EQ(plan_buffers(model, unit, {}, {1, 2}, version_1).size(), 1U);
   version_1.buffer_dtype = "bfloat16";
   const auto buffers = plan_buffers(model, unit, {}, {1, 2}, version_1);

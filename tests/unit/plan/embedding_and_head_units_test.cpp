@@ -12,10 +12,10 @@ using fixtures::gpt;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-core::FsdpConfig blocks(int version = 2) {
-  core::FsdpConfig config;
+config::FsdpConfig blocks(int version = 2) {
+  config::FsdpConfig config;
   config.version = version;
-  config.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.transformer_layer_cls_to_wrap = {"Block"};
   return config;
 }

@@ -14,9 +14,9 @@ namespace {
 
 using fixtures::gpt;
 
-core::FsdpConfig blocks() {
-  core::FsdpConfig config;
-  config.auto_wrap_policy = core::WrapPolicy::kTransformer;
+config::FsdpConfig blocks() {
+  config::FsdpConfig config;
+  config.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.transformer_layer_cls_to_wrap = {"Block"};
   return config;
 }

@@ -47,10 +47,10 @@ std::string error_of(const ModelStructure& model, const std::string& pattern) {
   return "no error";
 }
 
-core::FsdpConfig blocks() {
-  core::FsdpConfig config;
+config::FsdpConfig blocks() {
+  config::FsdpConfig config;
   config.version = 2;
-  config.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.transformer_layer_cls_to_wrap = {"Block"};
   return config;
 }
@@ -110,8 +110,8 @@ TEST(IgnoredModulesTest, TrainedOnesAreWholeWithTheirStateAndAveragedOverAllRank
 TEST(IgnoredModulesTest, AreNoUnits) {
   const ModelStructure model = with_ignored(gpt(), R"(blocks\.1|blocks\.0\.up)");
   EXPECT_THAT(wrapped_modules(model, blocks()), ElementsAre("blocks.0", "blocks.10"));
-  core::FsdpConfig by_size = blocks();
-  by_size.auto_wrap_policy = core::WrapPolicy::kSize;
+  config::FsdpConfig by_size = blocks();
+  by_size.auto_wrap_policy = config::WrapPolicy::kSize;
   by_size.min_num_params = 7;
   // Version 2 counts replicated parameters, version 1 does not.
   EXPECT_THAT(wrapped_modules(model, by_size), ElementsAre("tokens", "blocks.0", "head"));

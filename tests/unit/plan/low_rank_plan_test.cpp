@@ -9,7 +9,7 @@
 namespace accel {
 namespace {
 
-using core::CommHookType;
+using config::CommHookType;
 
 FlatLayout layout_of(std::vector<std::vector<std::int64_t>> shapes) {
   std::vector<ParameterSpec> parameters;
@@ -19,7 +19,7 @@ FlatLayout layout_of(std::vector<std::vector<std::int64_t>> shapes) {
 
 // The rule of torch's _should_compress, on both sides of its threshold.
 TEST(LowRankPlanTest, FactorsWhatGetsSmallerByEnough) {
-  core::PowerSgdConfig config;
+  config::PowerSgdConfig config;
   const auto rank = [&](std::vector<std::int64_t> shape) {
     const LowRankPlan plan = plan_low_rank(layout_of({std::move(shape)}), config);
     return plan.matrices.empty() ? 0 : plan.matrices.front().rank;
@@ -41,7 +41,7 @@ TEST(LowRankPlanTest, FactorsWhatGetsSmallerByEnough) {
 }
 
 TEST(LowRankPlanTest, MatricesOfOneShapeStandTogether) {
-  core::PowerSgdConfig config;
+  config::PowerSgdConfig config;
   config.matrix_approximation_rank = 2;
   const FlatLayout layout = layout_of({{16, 32}, {32, 16}, {5}, {16, 4, 8}, {32, 16}, {16, 31}});
   const LowRankPlan plan = plan_low_rank(layout, config);
@@ -70,7 +70,7 @@ TEST(CommHookPlanTest, CountsWhatIsSentAndHeld) {
   const FlatLayout layout = layout_of({{100, 100}, {32}});
   const auto n = static_cast<std::uint64_t>(layout.numel());
   ASSERT_EQ(n, 10048U);  // With padding.
-  const auto expect = [&](const core::DdpConfig& config, std::uint64_t sent, std::uint64_t kept,
+  const auto expect = [&](const config::DdpConfig& config, std::uint64_t sent, std::uint64_t kept,
                           std::uint64_t copied) {
     const CommHookPlan plan = plan_comm_hook(layout, config);
     EXPECT_EQ(plan.sent_bytes, sent);
@@ -80,7 +80,7 @@ TEST(CommHookPlanTest, CountsWhatIsSentAndHeld) {
   expect({CommHookType::kBf16}, 2 * n, 0, 2 * n);
   expect({CommHookType::kBf16, CommHookType::kBf16}, 2 * n, 0, 2 * n);
   expect({CommHookType::kBf16, CommHookType::kFp16}, 2 * n, 0, 4 * n);
-  core::DdpConfig low{CommHookType::kPowerSgd};
+  config::DdpConfig low{CommHookType::kPowerSgd};
   expect(low, 4 * 232, 4 * (n + 100), 4 * 132);
   low.comm_wrapper = CommHookType::kFp16;
   expect(low, 2 * 232, 2 * (n + 100), 2 * (n + 132));

@@ -10,9 +10,9 @@ namespace {
 
 using fixtures::gpt;
 
-core::FsdpConfig wrap(std::vector<std::string> classes) {
-  core::FsdpConfig config;
-  config.auto_wrap_policy = core::WrapPolicy::kTransformer;
+config::FsdpConfig wrap(std::vector<std::string> classes) {
+  config::FsdpConfig config;
+  config.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.transformer_layer_cls_to_wrap = std::move(classes);
   return config;
 }

@@ -13,17 +13,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-core::FsdpConfig wrap(std::vector<std::string> classes) {
-  core::FsdpConfig config;
-  config.auto_wrap_policy = core::WrapPolicy::kTransformer;
+config::FsdpConfig wrap(std::vector<std::string> classes) {
+  config::FsdpConfig config;
+  config.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.transformer_layer_cls_to_wrap = std::move(classes);
   return config;
 }
 
 std::vector<std::string> by_size(const ModelStructure& model, int version, std::int64_t least) {
-  core::FsdpConfig config;
+  config::FsdpConfig config;
   config.version = version;
-  config.auto_wrap_policy = core::WrapPolicy::kSize;
+  config.auto_wrap_policy = config::WrapPolicy::kSize;
   config.min_num_params = least;
   return wrapped_modules(model, config);
 }
@@ -36,7 +36,7 @@ TEST(WrapPolicyTest, ByClassInPreOrder) {
 
 TEST(WrapPolicyTest, AnUnknownClassNamesTheOnesThereAre) {
   try {
-    core::FsdpConfig config = wrap({"LlamaDecoderLayer"});
+    config::FsdpConfig config = wrap({"LlamaDecoderLayer"});
     config.wrap_origin = "gpt.yaml:3:5: 'classes'";
     (void)wrapped_modules(gpt(), config);
     FAIL();

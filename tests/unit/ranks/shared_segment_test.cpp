@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "base/fd.hpp"
+#include "base/files/fd.hpp"
 #include "ranks/shm_ranks.hpp"
 
 namespace accel {

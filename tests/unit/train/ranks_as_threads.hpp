@@ -21,7 +21,7 @@ inline const bool kFlightRecorderIsOff = ::setenv("TORCH_FR_BUFFER_SIZE", "0", /
 /// each rank has thrown, or null. `port` is free; rank 0 listens on it.
 inline std::vector<std::exception_ptr> failures_of_ranks(int size, int local, int port,
                                                          const std::function<void(Group&)>& body,
-                                                         core::Backend backend = core::Backend::kAuto) {
+                                                         config::Backend backend = config::Backend::kAuto) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int number = 0; number < size; ++number) {
@@ -48,7 +48,7 @@ inline std::vector<std::exception_ptr> failures_of_ranks(int size, int local, in
 
 /// Throws what the first rank with an error has thrown.
 inline void on_ranks(int size, int local, int port, const std::function<void(Group&)>& body,
-                     core::Backend backend = core::Backend::kAuto) {
+                     config::Backend backend = config::Backend::kAuto) {
   for (const std::exception_ptr& failure : failures_of_ranks(size, local, port, body, backend)) {
     if (failure != nullptr) std::rethrow_exception(failure);
   }

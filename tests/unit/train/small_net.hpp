@@ -71,7 +71,7 @@ inline Module witness(bool returns_loss) {
 
 inline ShardingOptions wrap_blocks() {
   ShardingOptions options;
-  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   options.no_decay = {"bias"};
   options.poison = true;

@@ -4,7 +4,7 @@
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 constexpr std::string_view kHook = "training.ddp.comm_hook";
@@ -77,4 +77,4 @@ DdpConfig resolve_ddp(const Config& config, const Settings& settings, const Conf
   return hooks ? ddp : DdpConfig{};
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -13,7 +13,7 @@
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 struct Strategy {
@@ -161,4 +161,4 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   return fsdp;
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -9,7 +9,7 @@
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 /// The GPUs that `gpu_ids` names; empty for "all" and if it is missing.
@@ -151,4 +151,4 @@ void warn_of_launch(const Config& config, const Settings& settings, const Config
   }
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
-#include "base/stream.hpp"
+#include "base/files/stream.hpp"
 #include "core/config/resolve/resolve.hpp"
 #include "core/config/settings/settings.hpp"
 #include "core/config/settings/yaml.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 constexpr std::uint64_t kLargestConfigBytes = 1'000'000;
@@ -80,4 +80,4 @@ LoadedConfig load_config(const ConfigRequest& request) {
   return loaded;
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -3,7 +3,7 @@
 #include "core/config/loaded_config.hpp"
 #include "core/config/resolve/request.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 /// Reads, checks, merges and resolves the configuration. Flags win over the file, the file over the
 /// environment, the environment over defaults. Broken syntax, unknown keys, wrong types, values out of range,
@@ -11,4 +11,4 @@ namespace accel::core {
 /// and column or the name of the flag.
 LoadedConfig load_config(const ConfigRequest& request);
 
-}  // namespace accel::core
+}  // namespace accel::config

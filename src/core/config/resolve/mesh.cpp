@@ -7,7 +7,7 @@
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 constexpr std::string_view kReplicas = "parallelism_config.dp_replicate_size";
@@ -128,4 +128,4 @@ void resolve_mesh(Config& config, const Settings& settings, std::vector<std::str
   finalize_reshard(fsdp, settings, processes / fsdp.replicate_size);
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "core/config/resolve/resolve.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 constexpr std::string_view kPrecision = "mixed_precision";
@@ -64,4 +64,4 @@ PrecisionConfig resolve_precision(const Config& config, const Settings& settings
   return precision;
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -6,12 +6,12 @@
 #include "base/environment.hpp"
 #include "core/config/value.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 /// All that a resolved configuration depends on.
 struct ConfigRequest {
-  std::filesystem::path file;   ///< YAML; empty: none, which only a program may have.
-  std::vector<Settings> flags;  ///< In the order given; a later one wins.
+  std::filesystem::path file;   ///< The YAML file; empty for none, which only a program may have.
+  std::vector<Settings> flags;  ///< The flags, in the order given; a later one wins.
   /// The user's own program runs: a training section is not needed, and the limits of the engine do not
   /// apply.
   bool runs_program = false;
@@ -21,4 +21,4 @@ struct ConfigRequest {
   Environment environment;
 };
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -8,7 +8,7 @@
 #include "core/config/resolve/request.hpp"
 #include "core/config/value.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 // The steps of load_config after merging. Each throws Error of kind kUsage that points at the value.
 
@@ -62,4 +62,4 @@ DdpConfig resolve_ddp(const Config& config, const Settings& settings, const Conf
 /// Throws for contradictions between the parts, and for missing files.
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);
 
-}  // namespace accel::core
+}  // namespace accel::config

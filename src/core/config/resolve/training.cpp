@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "core/config/resolve/resolve.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 /// Reads values of the settings. A value without a default is required.
@@ -142,4 +142,4 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   return training;
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

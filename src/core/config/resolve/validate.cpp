@@ -7,7 +7,7 @@
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 void require_file(const std::filesystem::path& path, const Settings& settings, std::string_view key) {
@@ -94,4 +94,4 @@ void validate_training(const Config& config, const Settings& settings, const Con
   if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -1,6 +1,6 @@
 #include "core/config/schema/schema.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 constexpr Field kAccelerateFields[] = {
@@ -86,4 +86,4 @@ constexpr Field kAccelerateFields[] = {
 
 std::span<const Field> accelerate_fields() { return kAccelerateFields; }
 
-}  // namespace accel::core
+}  // namespace accel::config

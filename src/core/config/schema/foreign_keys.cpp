@@ -1,6 +1,6 @@
 #include "core/config/schema/schema.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 // The keys are known by name, so that a typo among them is found. A value is checked only if it alone asks
@@ -125,4 +125,4 @@ constexpr Field kForeignFields[] = {
 
 std::span<const Field> foreign_fields() { return kForeignFields; }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -4,7 +4,7 @@
 #include <array>
 #include <set>
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 std::array<std::span<const Field>, 3> tables() {
@@ -57,4 +57,4 @@ std::string_view section_prefix(std::string_view section) {
   return {};
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

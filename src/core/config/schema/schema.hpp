@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace accel::core {
+namespace accel::config {
 
 /// What a key of the configuration may hold.
 enum class Type {
@@ -17,7 +17,7 @@ enum class Type {
   kStrings,  ///< A list of strings, or one string with commas.
   kNumbers,  ///< A list of numbers.
   kScalar,   ///< A bool, number or string, kept as text.
-  kAny,      ///< Not checked: the key belongs to a system that accel does not have.
+  kAny,      ///< It is not checked: the key belongs to a system that accel does not have.
 };
 
 /// Who acts on a key. A value that the engine does not support does not prevent the launch of another
@@ -31,16 +31,16 @@ inline constexpr std::string_view kNothing;
 /// One key of the configuration. Parsing, checking and "did you mean" use the tables of these and nothing
 /// else.
 struct Field {
-  std::string_view path;  ///< Dotted, without the prefixes of section_prefix().
+  std::string_view path;  ///< The dotted path, without the prefixes of section_prefix().
   Type type = Type::kString;
-  std::string_view choices = {};         ///< "a|b|c": the valid values; empty: any.
+  std::string_view choices = {};         ///< The valid values, as "a|b|c"; empty for any.
   std::string_view built = kEverything;  ///< The values that are supported.
   Reader reader = Reader::kEngine;
   std::string_view system = {};  ///< The system, not part of accel, that values outside `built` ask for.
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  double above = -std::numeric_limits<double>::infinity();  ///< Exclusive.
-  double below = std::numeric_limits<double>::infinity();   ///< Exclusive.
+  double above = -std::numeric_limits<double>::infinity();  ///< The value must be greater.
+  double below = std::numeric_limits<double>::infinity();   ///< The value must be less.
 };
 
 /// The tables: Accelerate's keys and the `launch` section (accelerate_keys.cpp), the `training` section
@@ -56,7 +56,7 @@ bool is_section(std::string_view path);
 /// The names right below a section, sorted.
 std::vector<std::string> names_in_section(std::string_view section);
 /// The prefix that Accelerate puts before the keys of a section, such as "fsdp_", and that is optional here.
-/// Empty for a section without one.
+/// It is empty for a section without one.
 std::string_view section_prefix(std::string_view section);
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -3,7 +3,7 @@
 #include "core/config/config.hpp"
 #include "core/config/schema/schema.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 constexpr Field kTrainingFields[] = {
@@ -108,4 +108,4 @@ constexpr Field kTrainingFields[] = {
 
 std::span<const Field> training_fields() { return kTrainingFields; }
 
-}  // namespace accel::core
+}  // namespace accel::config

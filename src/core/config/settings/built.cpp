@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "core/config/settings/settings.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 bool is_built(const Field& field, const Setting& setting) {
@@ -44,4 +44,4 @@ void check_built(const Settings& settings, Reader reader) {
   throw std::move(error).hint(fmt::format("what works: {}", fmt::join(split(field.built, '|'), ", ")));
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

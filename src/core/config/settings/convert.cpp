@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 std::string lower(std::string_view text) {
@@ -164,4 +164,4 @@ Value convert_value(const Field& field, const YamlNode& node) {
   return std::string("(not checked)");
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

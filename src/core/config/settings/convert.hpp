@@ -6,7 +6,7 @@
 #include "core/config/settings/yaml.hpp"
 #include "core/config/value.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 /// The typed value of a node for a field, spelled as among the field's choices. A wrong type, a value out of
 /// range and a value that is not among the choices are Errors of kind kUsage that point at the node.
@@ -15,4 +15,4 @@ Value convert_value(const Field& field, const YamlNode& node);
 /// The node in an error, behind "found": "'fast'", "a list", "a section".
 std::string describe(const YamlNode& node);
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -11,7 +11,7 @@
 #include "core/config/accelerate_variables.hpp"
 #include "core/config/settings/convert.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 std::string joined(std::string_view section, std::string_view name) {
@@ -144,4 +144,4 @@ Settings settings_from_environment(const Environment& environment) {
   return settings;
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -7,7 +7,7 @@
 #include "core/config/settings/yaml.hpp"
 #include "core/config/value.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 /// Checks a parsed file against the schema and flattens it. A key that is unknown or set twice, and a value
 /// that has the wrong type, is out of range or is not among the choices, is an Error of kind kUsage that
@@ -29,4 +29,4 @@ Settings settings_from_environment(const Environment& environment);
 /// an Error of kind kUsage.
 void check_built(const Settings& settings, Reader reader);
 
-}  // namespace accel::core
+}  // namespace accel::config

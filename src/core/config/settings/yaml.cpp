@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 // Aliases can repeat a node exponentially often, or make it its own child.
@@ -138,4 +138,4 @@ YamlNode parse_yaml(std::string_view text, const Origin& source) {
   }
 }
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -7,7 +7,7 @@
 
 #include "core/config/value.hpp"
 
-namespace accel::core {
+namespace accel::config {
 
 /// A YAML node with its place in the file. Its text is not interpreted.
 struct YamlNode {
@@ -34,4 +34,4 @@ struct YamlNode::Entry {
 /// origin its layer and source.
 YamlNode parse_yaml(std::string_view text, const Origin& source);
 
-}  // namespace accel::core
+}  // namespace accel::config

@@ -17,7 +17,7 @@
 #include "base/log.hpp"
 #include "core/launch/agent/process.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 constexpr pid_t kAllIsWell = 0;
@@ -98,4 +98,4 @@ void Guardian::forget(pid_t group) {
   [[maybe_unused]] const ssize_t told = ::write(pipe_.get(), &message, sizeof message);
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -7,7 +7,7 @@
 
 #include "core/launch/agent/pipe.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// A process that survives a kill -9 of the launcher and ends what the launcher has started.
 ///
@@ -35,4 +35,4 @@ class Guardian {
   pid_t pid_ = -1;
 };
 
-}  // namespace accel::core
+}  // namespace accel::launch

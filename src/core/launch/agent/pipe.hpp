@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/fd.hpp"
+#include "base/files/fd.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// Both ends of a pipe, close-on-exec.
 struct Pipe {
@@ -11,4 +11,4 @@ struct Pipe {
 };
 Pipe make_pipe();
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "base/process_state.hpp"
+#include "base/host/process_state.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -214,4 +214,4 @@ std::vector<pid_t> kill_adopted_children(const IsSpared& is_spared, std::chrono:
   }
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -10,12 +10,12 @@
 #include "core/launch/agent/pipe.hpp"
 #include "core/launch/agent/plan.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 struct SpawnRequest {
   std::vector<std::string> command;      ///< command[0] is a path; PATH is not searched.
-  std::vector<std::string> environment;  ///< "NAME=value", complete.
-  int announce_fd = -1;                  ///< The child writes its pid here before exec; -1: nowhere.
+  std::vector<std::string> environment;  ///< The complete environment, as "NAME=value".
+  int announce_fd = -1;                  ///< The child writes its pid here before exec; -1 for nowhere.
 };
 
 /// This process's environment with `variables` over it, as "NAME=value".
@@ -24,9 +24,9 @@ std::vector<std::string> merged_environment(const Variables& variables);
 /// A process that was started, and the read ends of its output.
 struct Child {
   pid_t pid = -1;
-  Fd pidfd;  ///< Readable once the process has ended.
-  Fd out;    ///< Non-blocking.
-  Fd err;    ///< Non-blocking.
+  Fd pidfd;  ///< It becomes readable once the process has ended.
+  Fd out;    ///< The read end of stdout, non-blocking.
+  Fd err;    ///< The read end of stderr, non-blocking.
 };
 
 /// Starts a process in a process group of its own, with /dev/null as standard input and signals as
@@ -36,9 +36,9 @@ Child spawn(const SpawnRequest& request);
 
 /// How a process ended.
 struct ExitStatus {
-  int code = 0;       ///< Meaningful when signal is 0.
-  int signal = 0;     ///< 0: it exited.
-  bool known = true;  ///< false: the process could not be waited for, and may still run.
+  int code = 0;       ///< The exit code, if signal is 0.
+  int signal = 0;     ///< The signal that ended it; 0 if it exited.
+  bool known = true;  ///< If false, the process could not be waited for, and may still run.
 
   [[nodiscard]] bool success() const { return known && code == 0 && signal == 0; }
   bool operator==(const ExitStatus&) const = default;
@@ -60,7 +60,7 @@ ExitStatus reap_with_group(pid_t leader, std::chrono::milliseconds patience = kK
 /// it has not ended.
 bool kill_with_group(pid_t leader, std::chrono::milliseconds patience = kKillTime);
 
-/// "4711 (sleep)". A process chooses its own name, so control characters in it are replaced.
+/// Text such as "4711 (sleep)". A process chooses its own name, so control characters in it are replaced.
 std::string text_of_process(pid_t pid);
 
 /// The children of this process, including those that it had before exec.
@@ -80,4 +80,4 @@ void reap_adopted_children(const IsSpared& is_spared);
 std::vector<pid_t> kill_adopted_children(const IsSpared& is_spared,
                                          std::chrono::milliseconds patience = kKillTime);
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 constexpr std::string_view kLineEnds = "\n\r";
@@ -135,4 +135,4 @@ void Relay::write_log(std::string_view chunk) {
   }
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

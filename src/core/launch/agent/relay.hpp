@@ -8,7 +8,7 @@
 
 #include "core/launch/agent/pipe.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// Cuts a stream into whole lines. A carriage return ends a line too, so that progress bars move.
 class LineCutter {
@@ -63,4 +63,4 @@ class Relay {
   std::deque<std::string> tail_;
 };
 
-}  // namespace accel::core
+}  // namespace accel::launch

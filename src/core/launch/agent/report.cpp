@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "base/files/file.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 constexpr std::uint64_t kLargestErrorFile = 1 << 20;
@@ -39,7 +39,7 @@ std::string shown(std::string_view line) {
   if (line.size() <= kLineWidth) return visible(line);
   std::size_t end = kLineWidth;
   while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0U) == 0x80)
-    --end;  // Not within a character.
+    --end;  // The cut does not fall within a character.
   return visible(line.substr(0, end)) + "...";
 }
 
@@ -83,7 +83,7 @@ bool was_stopped(const WorkerOutcome& worker) {
   const ExitStatus& status = worker.status;
   return !worker.on_its_own && (status.signal == SIGTERM || status.signal == SIGINT ||
                                 status.signal == SIGKILL || status == ExitStatus{128 + SIGTERM, 0} ||
-                                status == ExitStatus{128 + SIGINT, 0});  // As shells report signals.
+                                status == ExitStatus{128 + SIGINT, 0});  // Shells report signals in this way.
 }
 
 }  // namespace
@@ -170,4 +170,4 @@ std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause
   return report;
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -6,7 +6,7 @@
 #include "base/exit_code.hpp"
 #include "core/launch/agent/supervisor.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// The error that a worker wrote to TORCHELASTIC_ERROR_FILE, in the form of torchelastic:
 /// {"message": {"message": "...", "extraInfo": {...}}} or {"message": "..."}.
@@ -29,4 +29,4 @@ ExitCode exit_code_of_group(const GroupOutcome& group);
 /// its log, then a line for each other rank.
 std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host);
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -9,9 +9,9 @@
 #include <system_error>
 
 #include "base/error.hpp"
-#include "base/host_name.hpp"
+#include "base/host/host_name.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -50,4 +50,4 @@ Scratch::~Scratch() {
   fs::remove_all(path_, ignored);
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "base/leftover.hpp"
+#include "base/files/leftover.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// A private temporary directory `accel-HOST-UID-XXXXXX` below `folder`. The destructor removes it with all
 /// it holds. A flock on it shows that its owner lives. The constructor first removes those of this user and
@@ -25,4 +25,4 @@ class Scratch {
   std::optional<LeftoverLock> lock_;
 };
 
-}  // namespace accel::core
+}  // namespace accel::launch

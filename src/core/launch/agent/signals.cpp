@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 SignalQueue::SignalQueue() {
   sigset_t wanted;
@@ -52,4 +52,4 @@ std::optional<Arrival> SignalQueue::next() {
   return Arrival{static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid)};
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

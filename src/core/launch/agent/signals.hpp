@@ -7,7 +7,7 @@
 
 #include "core/launch/agent/pipe.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// A signal that has arrived.
 struct Arrival {
@@ -38,4 +38,4 @@ class SignalQueue {
   Fd fd_;
 };
 
-}  // namespace accel::core
+}  // namespace accel::launch

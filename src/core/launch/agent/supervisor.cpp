@@ -16,7 +16,7 @@
 #include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/terminal.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -356,16 +356,16 @@ class Supervisor {
   }
 
   const LaunchPlan& plan_;
-  std::vector<pid_t> inherited_ = child_processes();  ///< Children from before, and those left behind.
+  std::vector<pid_t> inherited_ = child_processes();  ///< Children from before exec, and those left behind.
   SignalQueue signals_;
   Guardian guardian_;
   Terminal terminal_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polls_;
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> follow_by_;   ///< Some are preempted; the others must be by then.
-  std::optional<Clock::time_point> abandon_at_;  ///< Workers that run then, after SIGKILL, are left.
-  std::optional<Clock::time_point> close_at_;    ///< After an interrupt; pending output is dropped.
+  std::optional<Clock::time_point> follow_by_;   ///< When all must be preempted, once some are.
+  std::optional<Clock::time_point> abandon_at_;  ///< When workers that outlive SIGKILL are left.
+  std::optional<Clock::time_point> close_at_;    ///< When pending output is dropped after an interrupt.
   std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, in order.
   bool stopping_ = false;
   std::optional<std::int64_t> stopped_at_ns_;
@@ -380,4 +380,4 @@ GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd) {
   return Supervisor(plan, out_fd, err_fd).run();
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

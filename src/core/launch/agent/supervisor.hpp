@@ -11,7 +11,7 @@
 #include "core/launch/agent/plan.hpp"
 #include "core/launch/agent/process.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// How one worker ended.
 struct WorkerOutcome {
@@ -19,16 +19,16 @@ struct WorkerOutcome {
   pid_t pid = 0;
   ExitStatus status;
   bool on_its_own = false;              ///< It ended before the group was asked to stop.
-  int order = 0;                        ///< Its place among the workers that ended; 0: first.
+  int order = 0;                        ///< Its place among the workers that ended, from 0.
   std::vector<std::string> last_lines;  ///< The end of stderr, or of stdout if stderr is empty.
-  std::filesystem::path log;            ///< The file that holds the last lines; empty: none.
+  std::filesystem::path log;            ///< The file that holds the last lines; empty for none.
   std::filesystem::path error_file;
 };
 
 struct GroupOutcome {
-  std::vector<WorkerOutcome> workers;  ///< By rank.
+  std::vector<WorkerOutcome> workers;  ///< One entry per rank, in order of ranks.
   int interrupted_by = 0;              ///< SIGINT or SIGTERM, if one of them ended the run.
-  /// When the workers were asked to stop, in nanoseconds since 1970.
+  /// The time at which the workers were asked to stop, in nanoseconds since 1970.
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
 };
 
@@ -42,4 +42,4 @@ struct GroupOutcome {
 /// only stderr is shown, on `err_fd`, with "[rank1] " before each line.
 GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd);
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <string>
 
-namespace accel::core {
+namespace accel::launch {
 
 namespace {
 
@@ -68,4 +68,4 @@ void Terminal::close() {
   pending_bytes_ = 0;
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

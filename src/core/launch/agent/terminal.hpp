@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/fd.hpp"
+#include "base/files/fd.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// Writes to the launcher's own stdout and stderr. It writes strictly in order, so that a line of one does
 /// not break a line of the other, and never blocks, so that signals are served while a reader is slow.
@@ -50,4 +50,4 @@ class Terminal {
   bool stalled_ = false;
 };
 
-}  // namespace accel::core
+}  // namespace accel::launch

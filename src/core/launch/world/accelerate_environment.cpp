@@ -6,17 +6,18 @@
 #include "core/config/accelerate_variables.hpp"
 #include "core/launch/world/environment.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
-/// As Accelerate writes it: a list with commas alone.
-std::string value_for_script(const Value& value) {
+/// The value as Accelerate writes it: a list with commas alone.
+std::string value_for_script(const config::Value& value) {
   const auto* list = std::get_if<std::vector<std::string>>(&value);
-  return list != nullptr ? fmt::format("{}", fmt::join(*list, ",")) : text_of(value);
+  return list != nullptr ? fmt::format("{}", fmt::join(*list, ",")) : config::text_of(value);
 }
 
-void pass(const Settings& settings, std::span<const AccelerateVariable> table, Variables& variables) {
-  for (const AccelerateVariable& row : table) {
+void pass(const config::Settings& settings, std::span<const config::AccelerateVariable> table,
+          Variables& variables) {
+  for (const config::AccelerateVariable& row : table) {
     if (settings.has(row.path)) {
       variables[row.name] = value_for_script(settings.find(row.path)->value);
     } else if (row.otherwise != nullptr) {
@@ -27,8 +28,8 @@ void pass(const Settings& settings, std::span<const AccelerateVariable> table, V
 
 }  // namespace
 
-Variables accelerate_variables(const LoadedConfig& loaded) {
-  const Settings& settings = loaded.settings;
+Variables accelerate_variables(const config::LoadedConfig& loaded) {
+  const config::Settings& settings = loaded.settings;
   Variables variables = {
       {"ACCELERATE_MIXED_PRECISION", loaded.config.mixed_precision},
       {"ACCELERATE_DYNAMO_BACKEND", "NO"},
@@ -38,22 +39,22 @@ Variables accelerate_variables(const LoadedConfig& loaded) {
       {"ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "False"},
   };
   const bool cpu_by_choice = settings.get<bool>("use_cpu").value_or(false) ||
-                             loaded.config.distributed_type == DistributedType::kMultiCpu;
+                             loaded.config.distributed_type == config::DistributedType::kMultiCpu;
   if (cpu_by_choice) variables["ACCELERATE_USE_CPU"] = "True";
   if (settings.get<bool>("debug").value_or(false)) variables["ACCELERATE_DEBUG_MODE"] = "true";
   if (settings.get<bool>("enable_cpu_affinity").value_or(false))
     variables.emplace("ACCELERATE_CPU_AFFINITY", "1");
-  if (loaded.config.distributed_type == DistributedType::kFsdp) {
+  if (loaded.config.distributed_type == config::DistributedType::kFsdp) {
     variables["ACCELERATE_USE_FSDP"] = "true";
-    pass(settings, kFsdpVariables, variables);
+    pass(settings, config::kFsdpVariables, variables);
     std::string& reshard = variables["FSDP_RESHARD_AFTER_FORWARD"];
     for (char& c : reshard) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   if (settings.has("parallelism_config")) {
-    variables[kUseParallelism] = "true";
-    pass(settings, kParallelismVariables, variables);
+    variables[config::kUseParallelism] = "true";
+    pass(settings, config::kParallelismVariables, variables);
   }
   return variables;
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

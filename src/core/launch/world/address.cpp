@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/fd.hpp"
+#include "base/files/fd.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 /// Calls `lookup(host)` on a thread of its own. When the time is over, the thread is detached, because
@@ -106,4 +106,4 @@ void check_own_address(const std::string& host, std::chrono::milliseconds limit,
                                              host, std::strerror(reason)));
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace accel::core {
+namespace accel::launch {
 
 /// One address of a name.
 struct Address {
@@ -30,4 +30,4 @@ inline constexpr std::chrono::seconds kLookupTime{10};
 void check_own_address(const std::string& host, std::chrono::milliseconds limit = kLookupTime,
                        const Lookup& lookup = look_up);
 
-}  // namespace accel::core
+}  // namespace accel::launch

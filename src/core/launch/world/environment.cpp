@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "core/config/names.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 Variables torchrun_variables(const World& world, int local_rank, const std::filesystem::path& error_file) {
   const int rank = world.machine_rank * world.local_ranks + local_rank;
@@ -33,8 +33,9 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
   };
 }
 
-Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment) {
-  const LaunchConfig& launch = loaded.config.launch;
+Variables machine_variables(const config::LoadedConfig& loaded, int physical_cores,
+                            const Environment& environment) {
+  const config::LaunchConfig& launch = loaded.config.launch;
   Variables variables;
   if (!environment("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
     variables.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -70,4 +71,4 @@ Variables worker_variables(const Environment& environment) {
   return {{"GLIBC_TUNABLES", theirs.empty() ? ours : theirs + ":" + ours}};
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -7,7 +7,7 @@
 #include "core/config/loaded_config.hpp"
 #include "core/launch/agent/plan.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// The world of a run.
 struct World {
@@ -24,17 +24,18 @@ struct World {
 Variables torchrun_variables(const World& world, int local_rank, const std::filesystem::path& error_file);
 
 /// The variables by which `accelerate launch` tells a Python script its configuration (ACCELERATE_*, FSDP_*).
-Variables accelerate_variables(const LoadedConfig& loaded);
+Variables accelerate_variables(const config::LoadedConfig& loaded);
 
 /// The variables that all workers of this machine get: OMP_NUM_THREADS and TORCH_NCCL_ASYNC_ERROR_HANDLING
 /// unless the environment sets them, and CUDA_VISIBLE_DEVICES if the configuration chooses GPUs. Ranks with a
 /// GPU have one thread, unless their optimizers work on the host. `physical_cores` are those that this
 /// process may use.
-Variables machine_variables(const LoadedConfig& loaded, int physical_cores, const Environment& environment);
+Variables machine_variables(const config::LoadedConfig& loaded, int physical_cores,
+                            const Environment& environment);
 
 /// The variables that only accel-worker gets: tunables of glibc's malloc, unless the environment sets some
 /// itself. They ask for large pages, and keep freed memory instead of returning it to the system, because the
 /// next step would fault the same pages in again. Other tunables of the environment stay in front.
 Variables worker_variables(const Environment& environment);
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -10,12 +10,12 @@
 #include <fstream>
 #include <set>
 
-#include "base/cpus.hpp"
 #include "base/error.hpp"
-#include "base/fd.hpp"
+#include "base/files/fd.hpp"
+#include "base/host/cpus.hpp"
 #include "base/text.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 int named_devices(const std::string& list) {
@@ -41,7 +41,7 @@ Fd bound_socket(int port) {
   const int on = 1;
   const int off = 0;
   if (fd) {
-    // As the store of c10d binds: both families, and despite connections in TIME_WAIT.
+    // The socket binds as the store of c10d does: both families, and despite connections in TIME_WAIT.
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 address{};
@@ -51,7 +51,7 @@ Fd bound_socket(int port) {
     if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
     if (errno == EADDRINUSE) return Fd();
   }
-  // A machine without IPv6.
+  // The machine has no IPv6.
   fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
@@ -110,4 +110,4 @@ int free_port() {
                                        : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -4,7 +4,7 @@
 
 #include "base/environment.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 
 /// How many NVIDIA GPUs a process that starts now would see, found without CUDA: those that
 /// CUDA_VISIBLE_DEVICES names, else those that the driver lists below `root` (/proc/driver/nvidia/gpus, else
@@ -21,4 +21,4 @@ bool port_is_free(int port);
 /// A port that is free now. Another process may take it before it is used.
 int free_port();
 
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "base/leftover.hpp"
+#include "base/files/leftover.hpp"
 #include "helpers.hpp"
 
 namespace accel::ckpt {

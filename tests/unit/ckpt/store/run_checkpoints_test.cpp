@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
-#include "base/fault.hpp"
+#include "base/files/fault.hpp"
 #include "needs_faults.hpp"
 #include "temp_dir.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/leftover.hpp"
+#include "base/files/leftover.hpp"
 #include "ckpt/dcp/metadata.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/safetensors/header.hpp"

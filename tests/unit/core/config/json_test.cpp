@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "core/config/config.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using nlohmann::json;
@@ -149,4 +149,4 @@ TEST(ConfigJsonTest, RejectsWrongTypesAndRanges) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 Setting number(std::int64_t value, Origin::Layer layer) { return {value, {layer, "s", 1, 2}}; }
@@ -58,4 +58,4 @@ TEST(ConfigValueTest, WhereOfASectionIsThatOfAValueInIt) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

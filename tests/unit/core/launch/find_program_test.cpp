@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using accel::testing::TempDir;
@@ -94,4 +94,4 @@ TEST_F(FindTest, ProgramsAlongPathAndBySlash) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

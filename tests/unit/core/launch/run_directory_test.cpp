@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using accel::testing::TempDir;
@@ -25,7 +25,7 @@ class RunDirectoryTest : public ::testing::Test {
     loaded_.config.training->output_dir = out_;
     loaded_.config.training->checkpoint.every = 5;
     loaded_.settings.set("training.output_dir",
-                         {out_.string(), {Origin::Layer::kFlag, "--set training.output_dir=out"}});
+                         {out_.string(), {config::Origin::Layer::kFlag, "--set training.output_dir=out"}});
   }
 
   std::string error_of_claim() {
@@ -40,7 +40,7 @@ class RunDirectoryTest : public ::testing::Test {
 
   TempDir dir_;
   std::filesystem::path out_ = dir_ / "runs/out";
-  LoadedConfig loaded_;
+  config::LoadedConfig loaded_;
 };
 
 TEST_F(RunDirectoryTest, IsMadeAndLockedForOneRun) {
@@ -84,16 +84,17 @@ TEST_F(RunDirectoryTest, LogsLieBelowTheOutputUnlessTheyHaveAPlace) {
   } catch (const Error& error) {
     EXPECT_THAT(error.message(), StartsWith("'launch.log_dir': "));
   }
-  EXPECT_EQ(log_root(Config{}), std::filesystem::path());
+  EXPECT_EQ(log_root(config::Config{}), std::filesystem::path());
 }
 
 TEST_F(RunDirectoryTest, TheResolvedConfigurationReadsBack) {
   std::filesystem::create_directories(out_);
   const std::filesystem::path file = write_resolved(loaded_.config);
   EXPECT_EQ(file, out_ / "config.resolved.json");
-  const Config read = config_from_json(nlohmann::json::parse(accel::testing::read_file(file)));
+  const config::Config read =
+      config::config_from_json(nlohmann::json::parse(accel::testing::read_file(file)));
   EXPECT_EQ(read.training->checkpoint.every, 5);
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -49,7 +49,7 @@ TEST(GradScalerTest, GivesUpWhereNoScaleHelps) {
   std::int64_t step = 0;
   // 65536 is 2^16: 30 times until 2^-14.
   while (step < 30) scaler.update(true, ++step);
-  EXPECT_EQ(scaler.scale(), core::kLeastScale);
+  EXPECT_EQ(scaler.scale(), config::kLeastScale);
   try {
     scaler.update(true, 31);
     FAIL() << "no error";

@@ -7,8 +7,8 @@
 namespace accel {
 namespace {
 
-core::SchedulerConfig schedule(const std::string& type, std::int64_t warmup, double floor = 0) {
-  core::SchedulerConfig config;
+config::SchedulerConfig schedule(const std::string& type, std::int64_t warmup, double floor = 0) {
+  config::SchedulerConfig config;
   config.type = type;
   config.warmup_steps = warmup;
   config.min_lr_ratio = floor;

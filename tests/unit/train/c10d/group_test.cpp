@@ -24,7 +24,7 @@ namespace {
 
 /// Runs `body` as two ranks, each on a thread of its own. `local` of them count as ranks of this machine.
 void on_two_ranks(int port, const std::function<void(Group&)>& body,
-                  core::Backend backend = core::Backend::kGloo, int local = 2) {
+                  config::Backend backend = config::Backend::kGloo, int local = 2) {
   const auto run = [&](int number) {
     Rank rank;
     rank.rank = number;
@@ -87,28 +87,28 @@ TEST(GroupTest, CollectivesOverSharedMemory) {
         EXPECT_EQ(group.backend_name(), "shm");
         expect_collectives(group);
       },
-      core::Backend::kShm);
+      config::Backend::kShm);
 }
 
 TEST(GroupTest, AutoOnCpuSharesMemoryIfAllRanksAreOnThisMachine) {
   for (const auto& [local, name] : {std::pair{2, "shm"}, {1, "gloo"}, {0, "gloo"}}) {
     on_two_ranks(
         testing::test_port(), [&](Group& group) { EXPECT_EQ(group.backend_name(), name); },
-        core::Backend::kAuto, local);
+        config::Backend::kAuto, local);
   }
 }
 
 TEST(GroupTest, SharedMemoryIsRefusedWhereItCannotBe) {
   Rank rank;
   rank.world_size = 1;
-  EXPECT_NO_THROW(Group::connect(rank, core::Backend::kShm, at::kCPU));
+  EXPECT_NO_THROW(Group::connect(rank, config::Backend::kShm, at::kCPU));
   const auto refusal = [](int port, int local, at::Device device) {
     Rank two;
     two.world_size = 2;
     two.local_world_size = local;
     two.master_port = port;
     try {
-      Group::connect(two, core::Backend::kShm, device);
+      Group::connect(two, config::Backend::kShm, device);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kUsage);
       return error.message();
@@ -153,7 +153,7 @@ TEST(GroupTest, AddressesStayNumbers) {
 }
 
 TEST(GroupTest, OneRankNeedsNoBackend) {
-  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group = Group::connect({}, config::Backend::kAuto, at::kCPU);
   at::Tensor out = at::empty({2});
   group.all_gather(out, at::ones({2})).wait();
   EXPECT_TRUE(at::equal(out, at::ones({2})));
@@ -185,7 +185,7 @@ TEST(RankTest, ComesFromTorchrunsVariables) {
 }
 
 /// Returns what rank 0 throws in `wait`, to which rank 1 does not come. All time-outs are the same.
-std::string error_of_waiting(core::Backend backend, const std::function<void(Group&)>& wait) {
+std::string error_of_waiting(config::Backend backend, const std::function<void(Group&)>& wait) {
   const int port = testing::test_port();
   std::atomic<bool> done = false;
   std::string error;
@@ -217,11 +217,11 @@ std::string error_of_waiting(core::Backend backend, const std::function<void(Gro
 TEST(GroupTest, OneTimeoutIsForStringsAndForCollectivesOfEveryBackend) {
   const auto start = std::chrono::steady_clock::now();
   const std::string strings =
-      error_of_waiting(core::Backend::kShm, [](Group& group) { (void)group.all_gather_object("x"); });
+      error_of_waiting(config::Backend::kShm, [](Group& group) { (void)group.all_gather_object("x"); });
   EXPECT_TRUE(strings.starts_with("rank 0 received nothing from rank 1 within 2 s: ")) << strings;
-  const std::string shm = error_of_waiting(core::Backend::kShm, [](Group& group) { group.barrier(); });
+  const std::string shm = error_of_waiting(config::Backend::kShm, [](Group& group) { group.barrier(); });
   EXPECT_NE(shm.find("rank 1 did not come within 2 s"), std::string::npos) << shm;
-  EXPECT_NE(error_of_waiting(core::Backend::kGloo, [](Group& group) { group.barrier(); }), "");
+  EXPECT_NE(error_of_waiting(config::Backend::kGloo, [](Group& group) { group.barrier(); }), "");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 

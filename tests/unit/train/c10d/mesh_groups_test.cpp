@@ -70,11 +70,11 @@ TEST(MeshGroupsTest, ABackendThatWasAskedForIsKept) {
         EXPECT_EQ(mean_over(groups.shard(), static_cast<float>(world.rank())),
                   world.rank() < 2 ? 0.5F : 2.5F);
       },
-      core::Backend::kGloo);
+      config::Backend::kGloo);
 }
 
 TEST(MeshGroupsTest, RanksThatAreNoSuchMeshAreRefused) {
-  Group one = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group one = Group::connect({}, config::Backend::kAuto, at::kCPU);
   EXPECT_THROW((void)MeshGroups::split(one, {2, 1}, 0), Error);
   EXPECT_THROW((void)MeshGroups::split(one, {1, 1}, 3), Error);
 }
@@ -112,7 +112,7 @@ TEST(MeshGroupsTest, EndInTheSameOrderOnEveryRankAndBeforeTheWorld) {
 }
 
 TEST(MeshGroupsTest, EveryBackendCanEnd) {
-  for (const core::Backend backend : {core::Backend::kGloo, core::Backend::kShm}) {
+  for (const config::Backend backend : {config::Backend::kGloo, config::Backend::kShm}) {
     on_ranks(
         4, 4, testing::test_port(),
         [](Group& world) {

@@ -46,7 +46,7 @@ struct Trained {
     save_checkpoint(store, model, optimizer, config, state, group);
   }
 
-  core::TrainingConfig config;
+  config::TrainingConfig config;
   ShardedModel model;
   AdamW optimizer;
 };
@@ -90,7 +90,7 @@ class SaveCrashTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  Group group_ = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group_ = Group::connect({}, config::Backend::kAuto, at::kCPU);
   Trained trained_{model_file(), group_};
   CrashScenario scenario_{
       .prepare = [this](const path& dir) { trained_.save(dir / "checkpoints", 1, group_); },

@@ -16,7 +16,7 @@
 namespace accel::train {
 namespace {
 
-using core::CommHookType;
+using config::CommHookType;
 
 FlatLayout layout() { return make_flat_layout({{{"weight"}, {64}}}, 4, Mesh{2, 1}); }
 
@@ -26,7 +26,7 @@ at::Tensor gradient(int rank) {
 }
 
 /// The mean that the hook takes of both ranks' gradients.
-at::Tensor reduced(const core::DdpConfig& config,
+at::Tensor reduced(const config::DdpConfig& config,
                    const std::function<at::Tensor(int)>& gradient_of = gradient) {
   at::Tensor result;
   testing::on_ranks(2, 2, testing::test_port(), [&](Group& group) {
@@ -84,7 +84,7 @@ TEST(CommHookTest, DividesBeforeTheSum) {
 }
 
 /// Buffer `index` of several, with this rank's gradient.
-std::unique_ptr<FlatBuffer> buffer_of(int index, int rank, const core::DdpConfig& config,
+std::unique_ptr<FlatBuffer> buffer_of(int index, int rank, const config::DdpConfig& config,
                                       const std::shared_ptr<NumpyRandom>& seeds) {
   const std::int64_t rows = 16 + 8 * index;
   auto buffer = std::make_unique<FlatBuffer>(
@@ -99,9 +99,9 @@ std::unique_ptr<FlatBuffer> buffer_of(int index, int rank, const core::DdpConfig
 TEST(CommHookTest, BuffersThatAreUnderWayTogetherGetWhatEachGetsAlone) {
   constexpr int kBuffers = 5;
   static_assert(kBuffers > kMaxHooked + 1);
-  core::DdpConfig low_rank{CommHookType::kPowerSgd, CommHookType::kFp16};
+  config::DdpConfig low_rank{CommHookType::kPowerSgd, CommHookType::kFp16};
   low_rank.power_sgd.start_iter = 0;
-  for (const core::DdpConfig& config : {core::DdpConfig{CommHookType::kBf16}, low_rank}) {
+  for (const config::DdpConfig& config : {config::DdpConfig{CommHookType::kBf16}, low_rank}) {
     testing::on_ranks(2, 2, testing::test_port(), [&](Group& group) {
       const MeshGroups groups = MeshGroups::split(group, Mesh{2, 1}, 0);
       const auto reduce = [&](bool together) {

@@ -94,10 +94,10 @@ Bytes bytes_of(const Case& tested, const TempDir& dir) {
     blocks.push_back(around("Block", inner, tested.blocks, tested.alike));
   }
   around("Net", blocks, tested.root, tested.alike).save((dir / "net.pt").string());
-  core::Config config;
+  config::Config config;
   config.launch.num_processes = 2;
   config.fsdp.version = 2;
-  config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   if (tested.layers > 0) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Layer");
   config.fsdp.activation_checkpointing = tested.recompute;

@@ -81,10 +81,10 @@ struct Case {
   const char* ignored = "";
   int replicas = 1;
   int reshard_size = 0;
-  core::PrecisionConfig precision = {};
+  config::PrecisionConfig precision = {};
   bool offload = false;
   bool trained = false;  ///< Whether the ignored module is trained.
-  core::DdpConfig ddp = {};
+  config::DdpConfig ddp = {};
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -93,9 +93,9 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   const Case& tested = GetParam();
   const TempDir dir;
   net(tested.ends, tested.trained).save((dir / "net.pt").string());
-  core::Config config;
+  config::Config config;
   config.launch.num_processes = tested.world_size;
-  config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   if (tested.nested) config.fsdp.transformer_layer_cls_to_wrap.emplace_back("Inner");
   config.fsdp.version = 2;
@@ -183,7 +183,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
             shards + gradients + states + planned.memory.arriving_gradient_bytes +
                 planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes +
                 planned.memory.hook_bytes);
-  EXPECT_EQ(planned.memory.hook_bytes > 0, tested.ddp.comm_hook != core::CommHookType::kNo);
+  EXPECT_EQ(planned.memory.hook_bytes > 0, tested.ddp.comm_hook != config::CommHookType::kNo);
   EXPECT_EQ(model.pool().held_bytes(), in_pool);
   EXPECT_EQ(shard->gathered + reshard->gathered, 2 * planned.gather_bytes);
   EXPECT_EQ(shard->reduced, 2 * planned.reduce_bytes);
@@ -249,12 +249,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "replicated_in_bfloat16",
              .world_size = 3,
              .replicas = 3,
-             .ddp = {.comm_hook = core::CommHookType::kBf16}},
+             .ddp = {.comm_hook = config::CommHookType::kBf16}},
         Case{.name = "replicated_as_factors",
              .world_size = 2,
              .micro_batches = 2,
              .replicas = 2,
-             .ddp = {.comm_hook = core::CommHookType::kPowerSgd, .power_sgd = {.start_iter = 0}}},
+             .ddp = {.comm_hook = config::CommHookType::kPowerSgd, .power_sgd = {.start_iter = 0}}},
         Case{.name = "resharded_to_two", .world_size = 4, .reshard_size = 2},
         Case{.name = "resharded_to_two_not_ahead", .world_size = 4, .ahead = false, .reshard_size = 2},
         Case{.name = "resharded_to_four_of_64", .world_size = 64, .reshard_size = 4},

@@ -37,10 +37,10 @@ TEST(LeafArgumentsTest, HaveNoHookMoreAfterEachStep) {
   const TempDir dir;
   save_net((dir / "net.pt").string());
   ShardingOptions options;
-  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   options.poison = true;
-  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group = Group::connect({}, config::Backend::kAuto, at::kCPU);
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group);
   at::Tensor bias;
   for (const auto& unit : model.units()) {

@@ -56,7 +56,7 @@ struct Case {
   bool recompute = false;
   bool reshard = true;
   int micro_batches = 1;
-  core::PrecisionConfig precision = {};
+  config::PrecisionConfig precision = {};
 };
 
 struct Outcome {
@@ -70,7 +70,7 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
   const TempDir dir;
   save_net(dir);
   ShardingOptions options;
-  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   options.fsdp.activation_checkpointing = tested.recompute;
   options.fsdp.reshard_after_forward = tested.reshard;
@@ -79,7 +79,7 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
   options.poison = true;
   if (tested.params) options.storage = storage;
   if (tested.activations) options.activation_storage = storage;
-  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group = Group::connect({}, config::Backend::kAuto, at::kCPU);
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group);
   AdamW optimizer({}, model.trainable_buffers(), 0);
   at::manual_seed(11);

@@ -82,22 +82,22 @@ struct Case {
   int reshard_size = 0;
   bool recompute = false;
   std::int64_t micro_batches = 1;
-  core::PrecisionConfig precision = {};
+  config::PrecisionConfig precision = {};
   bool wraps = true;  ///< Whether the blocks are units; otherwise the model is the only unit.
   bool frozen = false;
   const char* ignored = "";
   bool reads = false;  ///< The root reads the embedding's weight.
 };
 
-core::PrecisionConfig version_2(const char* dtype) {
+config::PrecisionConfig version_2(const char* dtype) {
   return {.param_dtype = dtype, .reduce_dtype = dtype, .io_dtype = dtype};
 }
 
-core::PrecisionConfig version_1(const char* dtype) {
+config::PrecisionConfig version_1(const char* dtype) {
   return {.param_dtype = dtype, .reduce_dtype = dtype, .buffer_dtype = dtype, .autocast_dtype = dtype};
 }
 
-core::PrecisionConfig autocast(const char* dtype) { return {.autocast_dtype = dtype}; }
+config::PrecisionConfig autocast(const char* dtype) { return {.autocast_dtype = dtype}; }
 
 // A step in the order of the trainer.
 void train_a_step(ShardedModel& model, AdamW& optimizer, std::int64_t micro_batches, double scale) {
@@ -119,11 +119,11 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   const Case& tested = GetParam();
   const TempDir dir;
   gpt(tested.tied, tested.frozen, tested.reads).save((dir / "gpt.pt").string());
-  core::Config config;
+  config::Config config;
   config.launch.num_processes = tested.world_size;
   config.launch.use_cpu = true;
   config.fsdp.version = tested.precision.autocast_dtype.empty() ? 2 : 1;
-  if (tested.wraps) config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  if (tested.wraps) config.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   config.fsdp.ignored_modules = tested.ignored;
   config.fsdp.replicate_size = tested.replicas;
@@ -191,9 +191,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 /// The cases under autocast, and those of version 2 without it, whose loss is scaled in float16.
 std::vector<Case> cases_in(const char* dtype) {
-  const core::PrecisionConfig cast = autocast(dtype);
-  const core::PrecisionConfig old = version_1(dtype);
-  const core::PrecisionConfig mixed = version_2(dtype);
+  const config::PrecisionConfig cast = autocast(dtype);
+  const config::PrecisionConfig old = version_1(dtype);
+  const config::PrecisionConfig mixed = version_2(dtype);
   return {
       {.name = "alone", .world_size = 1, .precision = cast, .wraps = false},
       {.name = "alone_not_tied", .world_size = 1, .tied = false, .precision = cast, .wraps = false},

@@ -35,8 +35,8 @@ at::Tensor gradient(int rank, int step) {
 
 at::Tensor mean_gradient(int step) { return (gradient(0, step) + gradient(1, step)) / 2; }
 
-core::PowerSgdConfig plain(std::int64_t rank = 1) {
-  core::PowerSgdConfig config;
+config::PowerSgdConfig plain(std::int64_t rank = 1) {
+  config::PowerSgdConfig config;
   config.matrix_approximation_rank = rank;
   config.start_iter = 0;
   config.min_compression_rate = 0.95;  // Both matrices are factored even with rank 2, the vector is not.
@@ -50,7 +50,7 @@ struct Rank {
   PowerSgd sgd;
   std::shared_ptr<NumpyRandom> seeds;
 
-  Rank(Group& over, const core::PowerSgdConfig& config, const std::shared_ptr<NumpyRandom>& random)
+  Rank(Group& over, const config::PowerSgdConfig& config, const std::shared_ptr<NumpyRandom>& random)
       : group(over), sgd(layout(), config, random), seeds(random) {}
   at::Tensor reduce(at::Tensor flat) {
     sgd.start(group, flat);
@@ -59,7 +59,7 @@ struct Rank {
   }
 };
 
-void on_two_ranks(const core::PowerSgdConfig& config, const std::function<void(Rank&)>& body) {
+void on_two_ranks(const config::PowerSgdConfig& config, const std::function<void(Rank&)>& body) {
   testing::on_ranks(2, 2, testing::test_port(), [&](Group& group) {
     Rank rank(group, config, std::make_shared<NumpyRandom>(config.random_seed));
     body(rank);
@@ -96,7 +96,7 @@ TEST(PowerSgdTest, IsOneStepOfThePowerIterationOfTheMean) {
 }
 
 TEST(PowerSgdTest, WhatIsNotFactoredIsTheMean) {
-  core::PowerSgdConfig config = plain();
+  config::PowerSgdConfig config = plain();
   config.min_compression_rate = 2;  // [2, 60] saves too little.
   on_two_ranks(config, [&](Rank& self) {
     const at::Tensor reduced = self.reduce(gradient(self.group.rank(), 0));
@@ -106,7 +106,7 @@ TEST(PowerSgdTest, WhatIsNotFactoredIsTheMean) {
 }
 
 TEST(PowerSgdTest, TheFirstStepsAreTheMean) {
-  core::PowerSgdConfig config = plain();
+  config::PowerSgdConfig config = plain();
   config.start_iter = 2;
   on_two_ranks(config, [&](Rank& self) {
     for (const int step : {0, 1, 2}) {
@@ -119,7 +119,7 @@ TEST(PowerSgdTest, TheFirstStepsAreTheMean) {
 
 // Further gradients are zero, so that only the error is sent: in the end all of it.
 TEST(PowerSgdTest, WhatAStepLosesIsSentLater) {
-  core::PowerSgdConfig config = plain();
+  config::PowerSgdConfig config = plain();
   config.use_error_feedback = true;
   config.warm_start = true;
   config.orthogonalization_epsilon = 1e-8;
@@ -135,7 +135,7 @@ TEST(PowerSgdTest, WhatAStepLosesIsSentLater) {
 
 TEST(PowerSgdTest, DrawsOnceWithAWarmStartAndElseInEveryStep) {
   for (const bool warm : {true, false}) {
-    core::PowerSgdConfig config = plain();
+    config::PowerSgdConfig config = plain();
     config.warm_start = warm;
     on_two_ranks(config, [&](Rank& self) {
       for (const int step : {0, 1, 2}) (void)self.reduce(gradient(self.group.rank(), step));
@@ -147,7 +147,7 @@ TEST(PowerSgdTest, DrawsOnceWithAWarmStartAndElseInEveryStep) {
 
 // With a warm start, the factors of the same gradient come close to its largest singular value.
 TEST(PowerSgdTest, AWarmStartComesCloserInEveryStep) {
-  core::PowerSgdConfig config = plain();
+  config::PowerSgdConfig config = plain();
   config.warm_start = true;
   on_two_ranks(config, [&](Rank& self) {
     const at::Tensor mean = part(mean_gradient(0), 0);
@@ -160,7 +160,7 @@ TEST(PowerSgdTest, AWarmStartComesCloserInEveryStep) {
 }
 
 TEST(PowerSgdTest, ForgetsWhatIsNotFinite) {
-  core::PowerSgdConfig config = plain();
+  config::PowerSgdConfig config = plain();
   config.use_error_feedback = true;
   config.warm_start = true;
   on_two_ranks(config, [&](Rank& self) {

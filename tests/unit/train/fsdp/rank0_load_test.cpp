@@ -87,8 +87,8 @@ struct Case {
   int ranks = 2;
   int replicas = 1;
   bool weights = false;  ///< Weights come from a file of their own.
-  core::Backend backend = core::Backend::kShm;
-  core::PrecisionConfig precision = {};
+  config::Backend backend = config::Backend::kShm;
+  config::PrecisionConfig precision = {};
   bool offloaded = false;  ///< Shards are in an offloaded storage.
 };
 
@@ -99,8 +99,8 @@ struct Held {
   std::int64_t largest_unit = 0;  ///< Bytes of all of it.
 };
 
-core::ModelConfig model_config(const Files& files, const Case& tested, bool from_rank_0, int rank) {
-  core::ModelConfig config;
+config::ModelConfig model_config(const Files& files, const Case& tested, bool from_rank_0, int rank) {
+  config::ModelConfig config;
   config.broadcast_from_rank0 = from_rank_0;
   const std::filesystem::path dir = from_rank_0 && rank > 0 ? "/nowhere" : files.dir.path();
   config.path = dir / "net.pt";
@@ -115,9 +115,9 @@ struct Buffers {
   std::int64_t largest_unit = 0;  ///< Bytes of all of it.
 
   Buffers(const ModelFile& file, const Case& tested, const MeshGroups& groups) {
-    core::FsdpConfig fsdp;
+    config::FsdpConfig fsdp;
     fsdp.version = 2;
-    fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+    fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
     fsdp.transformer_layer_cls_to_wrap = {"Block", "Inner"};
     const ModelStructure structure = with_ignored(file.structure({}), "adapter");
     const auto pool = BufferPool::make(at::kCPU);
@@ -145,7 +145,7 @@ std::vector<Held> load(const Files& files, const Case& tested, bool from_rank_0)
   on_ranks(
       tested.ranks, tested.ranks, testing::test_port(),
       [&](Group& world) {
-        const core::ModelConfig config = model_config(files, tested, from_rank_0, world.rank());
+        const config::ModelConfig config = model_config(files, tested, from_rank_0, world.rank());
         const MeshGroups groups =
             MeshGroups::split(world, {tested.replicas, tested.ranks / tested.replicas}, 0);
         const ModelFile file = open_model(config, world);
@@ -186,7 +186,7 @@ TEST_P(RankZeroLoadTest, EveryRankHasTheBitsThatItWouldReadAndNoneMoreThanAUnit)
       EXPECT_TRUE(at::equal(found[rank].shards[i], expected[rank].shards[i])) << rank << " " << i;
     // Gloo releases tensors on threads of its own, where they are not counted, and so does every backend for
     // tensors beside an offloaded shard.
-    if (tested.backend == core::Backend::kGloo || tested.offloaded) continue;
+    if (tested.backend == config::Backend::kGloo || tested.offloaded) continue;
     constexpr std::int64_t kSlackBytes = 2000;
     if (rank == 0) {
       EXPECT_GE(found[rank].grown_bytes, 4 * kWidth * kWidth);
@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"one", 1}, Case{"two"}, Case{"three", 3}, Case{.name = "two_weights", .weights = true},
         Case{.name = "three_weights", .ranks = 3, .weights = true},
-        Case{.name = "three_over_gloo", .ranks = 3, .weights = true, .backend = core::Backend::kGloo},
+        Case{.name = "three_over_gloo", .ranks = 3, .weights = true, .backend = config::Backend::kGloo},
         Case{.name = "two_by_two", .ranks = 4, .replicas = 2},
         Case{.name = "two_by_three_weights", .ranks = 6, .replicas = 2, .weights = true},
         Case{.name = "replicated", .ranks = 3, .replicas = 3},
@@ -226,7 +226,7 @@ TEST(RankZeroLoadTest, ARankWithoutTheFileNamesTheSetting) {
   const Files files;
   for (const bool weights : {false, true}) {
     const auto failures = failures_of_ranks(2, 2, testing::test_port(), [&](Group& group) {
-      core::ModelConfig config;
+      config::ModelConfig config;
       config.path = files.dir / (group.rank() == 1 && !weights ? "none.pt" : "net.pt");
       if (weights) config.weights = files.dir / (group.rank() == 1 ? "none.pt" : "weights.pt");
       (void)open_model(config, group);
@@ -241,7 +241,7 @@ TEST(RankZeroLoadTest, ARankWithoutTheFileNamesTheSetting) {
 TEST(RankZeroLoadTest, IfRankZeroCannotReadAllEnd) {
   const Files files;
   const auto failures = failures_of_ranks(3, 3, testing::test_port(), [&](Group& group) {
-    const core::ModelConfig config = model_config(files, {"", 3}, true, group.rank());
+    const config::ModelConfig config = model_config(files, {"", 3}, true, group.rank());
     const MeshGroups groups = MeshGroups::split(group, {1, 3}, 0);
     const ModelFile file = open_model(config, group);
     const ModelStructure structure = file.structure({});

@@ -45,7 +45,7 @@ struct Case {
   bool reshard = true;
   bool recompute = false;
   std::int64_t micro_batches = 1;
-  core::PrecisionConfig precision = {};
+  config::PrecisionConfig precision = {};
 };
 
 struct Sent {
@@ -54,11 +54,11 @@ struct Sent {
   std::size_t averaged = 0;
 };
 
-core::Config config_of(const Case& tested) {
-  core::Config config;
+config::Config config_of(const Case& tested) {
+  config::Config config;
   config.launch.num_processes = tested.world_size;
   config.fsdp.version = 2;
-  config.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  config.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   config.fsdp.transformer_layer_cls_to_wrap = {"Block"};
   config.fsdp.replicate_size = tested.replicas;
   config.fsdp.reshard_size = tested.reshard_size;
@@ -94,7 +94,7 @@ std::unique_ptr<Group> over(const c10::intrusive_ptr<SocketRing>& ring) {
 }
 
 /// Runs the steps of one rank.
-Sent train(const std::filesystem::path& file, const core::Config& config, const Mesh& mesh, int rank,
+Sent train(const std::filesystem::path& file, const config::Config& config, const Mesh& mesh, int rank,
            const std::map<std::vector<int>, Ring>& rings) {
   const auto all = rings.at(mesh.shard_group(rank)).of(rank);
   const auto replicate = rings.at(mesh.replicate_group(rank)).of(rank);
@@ -127,7 +127,7 @@ TEST_P(SentBytesTest, AreThoseOfThePlan) {
   const Case& tested = GetParam();
   const TempDir dir;
   net().save((dir / "net.pt").string());
-  const core::Config config = config_of(tested);
+  const config::Config config = config_of(tested);
   const ArchiveModel archive = ArchiveModel::open(dir / "net.pt");
   const Footprint planned = footprint_of(archive, plan_model(archive, config.fsdp), config);
 

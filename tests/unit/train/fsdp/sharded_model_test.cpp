@@ -17,7 +17,7 @@ namespace {
 
 class ShardedModelTest : public ::testing::TestWithParam<bool> {
  protected:
-  Group group_ = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group_ = Group::connect({}, config::Backend::kAuto, at::kCPU);
 };
 
 TEST_P(ShardedModelTest, GradientsEqualPlainAutograd) {
@@ -56,7 +56,7 @@ TEST_P(ShardedModelTest, GradientsWithRecomputationEqualPlainAutograd) {
 TEST(MixedPrecisionTest, UnitsComputeInItButALossStaysAsItIs) {
   const TempDir dir;
   at::manual_seed(3);
-  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group = Group::connect({}, config::Backend::kAuto, at::kCPU);
   ShardingOptions options = wrap_blocks();
   options.fsdp.precision = {"bfloat16", "bfloat16", "bfloat16"};
   const at::Tensor x = at::randn({3, 4});
@@ -111,10 +111,10 @@ TEST(RecomputedUnitsTest, GradientsThatComeInSeveralBackwardsAreAllCounted) {
       {"shared", shared.grad()}};
 
   ShardingOptions options;
-  options.fsdp.auto_wrap_policy = core::WrapPolicy::kTransformer;
+  options.fsdp.auto_wrap_policy = config::WrapPolicy::kTransformer;
   options.fsdp.transformer_layer_cls_to_wrap = {"Outer", "Inner"};
   options.fsdp.activation_checkpointing = true;
-  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group = Group::connect({}, config::Backend::kAuto, at::kCPU);
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, group);
   ASSERT_EQ(model.units().size(), 3u);
   step(model, x);
@@ -182,7 +182,7 @@ TEST(IgnoredParametersTest, AreTrainedWithTheMeanGradientOfAllRanks) {
   EXPECT_NEAR(gradient_square_sum(model.trainable_buffers(), 2),
               sharded_norm * sharded_norm + replicated_norm * replicated_norm / 2, 1e-3);
 
-  core::OptimizerConfig config;
+  config::OptimizerConfig config;
   config.weight_decay = 0.5;
   AdamW optimizer(config, model.trainable_buffers(), model.groups().place().shard);
   optimizer.step(0.01);
@@ -288,7 +288,7 @@ TEST_F(ShardedModelTest, NamesItsPersistentBuffers) {
 TEST_F(ShardedModelTest, AdamWEqualsItsFormulaWithAndWithoutDecay) {
   Net net;
   ShardedModel model(ModelFile::open(net.dir / "net.pt"), wrap_blocks(), at::kCPU, group_);
-  core::OptimizerConfig config;
+  config::OptimizerConfig config;
   config.betas = {0.8, 0.9};
   config.eps = 1e-6;
   config.weight_decay = 0.5;

@@ -17,7 +17,7 @@ Module rotary(const std::string& class_name) {
 }
 
 TEST(RotaryEmbeddingTest, RunsWithoutAutocastWhateverTheUnits) {
-  Group group = Group::connect({}, core::Backend::kAuto, at::kCPU);
+  Group group = Group::connect({}, config::Backend::kAuto, at::kCPU);
   const at::Tensor x = at::randn({3, 4});
   const auto gradients = [&](const std::string& class_name, const std::vector<std::string>& units,
                              bool recompute) {

@@ -17,9 +17,9 @@ using testing::read_file;
 using testing::TempDir;
 using testing::write_file;
 
-core::DataConfig data(const TempDir& dir) {
+config::DataConfig data(const TempDir& dir) {
   write_file(dir / "text", "0123456789");
-  core::DataConfig config;
+  config::DataConfig config;
   config.train = {"text", (dir / "text").string(), 3, ""};
   config.shuffle = false;
   return config;
@@ -36,7 +36,7 @@ TEST(BatchesTest, LabelsAreTheNextTokens) {
 
 TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
   const TempDir dir;
-  core::DataConfig config = data(dir);
+  config::DataConfig config = data(dir);
   config.batch_size = 2;
   TrainingBatches batches(config, 1, 0, 1, at::kMeta);
   const Batch batch = batches.next();
@@ -62,7 +62,7 @@ TEST(BatchesTest, EpochsFollowOneAnother) {
 
 TEST(BatchesTest, TooLittleDataIsAUsageError) {
   const TempDir dir;
-  core::DataConfig config = data(dir);
+  config::DataConfig config = data(dir);
   config.batch_size = 4;
   EXPECT_THROW(TrainingBatches(config, 1, 0, 1, at::kCPU), Error);
 }

@@ -21,7 +21,7 @@ TEST(LossTest, CrossEntropyIsTheMeanOverTargetsThatCount) {
 }
 
 TEST(LossTest, PicksAnOutputOfATuple) {
-  core::ModelConfig config;
+  config::ModelConfig config;
   config.loss = "model";
   config.output = 1;
   const auto result = c10::ivalue::Tuple::create({at::zeros({2}), at::full({1}, 5.0)});
@@ -45,7 +45,7 @@ TEST(LossTest, AShapeThatDoesNotFitIsNamed) {
 }
 
 TEST(LossTest, InputsInTheConfiguredOrder) {
-  core::ModelConfig config;
+  config::ModelConfig config;
   config.inputs = {"labels", "input_ids"};
   const Batch fields = batch();
   const auto inputs = inputs_of(config, fields);

@@ -16,7 +16,7 @@ TEST(StepProfilerTest, AProfilerThatCannotBeStoppedIsAWarningInTheDestructor) {
   const auto destroy = [] {
     const TempDir dir;
     {
-      StepProfiler profiler(core::ProfileConfig{1, 2}, dir.path(), 0, at::kCPU);
+      StepProfiler profiler(config::ProfileConfig{1, 2}, dir.path(), 0, at::kCPU);
       profiler.begin_step(1);
       // The profiler has stopped already, so that stopping it is an error.
       (void)torch::autograd::profiler::disableProfiler();

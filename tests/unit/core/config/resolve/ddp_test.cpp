@@ -3,7 +3,7 @@
 
 #include "config_file_fixture.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using ::testing::ElementsAre;
@@ -103,4 +103,4 @@ TEST_F(ConfigDdpTest, AHookNeedsSeveralWholeModels) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

@@ -5,7 +5,7 @@
 #include "core/config/resolve/resolve.hpp"
 #include "core/config/settings/settings.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using ::testing::HasSubstr;
@@ -142,4 +142,4 @@ TEST(ConfigFsdpTest, WrapPolicyAndClasses) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

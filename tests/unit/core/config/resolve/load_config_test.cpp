@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "config_file_fixture.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using ConfigFileTest = testing::ConfigFileTest;
@@ -345,4 +345,4 @@ TEST_F(ConfigFileTest, TellsTheWorkerWhereItsLayerClassesWereSet) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "config_file_fixture.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using ConfigRanksTest = testing::ConfigFileTest;
@@ -215,4 +215,4 @@ TEST_F(ConfigRanksTest, TakesOneProcessPerGpu) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

@@ -8,7 +8,7 @@
 
 #include "base/text.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using ::testing::Contains;
@@ -60,4 +60,4 @@ TEST(ConfigSchemaTest, FindsFieldsAndSections) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

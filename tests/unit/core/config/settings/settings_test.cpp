@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using ::testing::HasSubstr;
@@ -235,4 +235,4 @@ TEST(ConfigSettingsTest, ReadsTheMeshsVariablesIfAcceleratesSwitchIsOn) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 
-namespace accel::core {
+namespace accel::config {
 namespace {
 
 using ::testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST(ConfigYamlTest, RejectsEndlessAndExponentialAliases) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::config

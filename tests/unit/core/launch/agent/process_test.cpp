@@ -11,7 +11,7 @@
 #include <csignal>
 #include <functional>
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -154,4 +154,4 @@ TEST(ProcessTest, MergingReplacesAndAdds) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

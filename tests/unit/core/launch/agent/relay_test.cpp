@@ -6,7 +6,7 @@
 
 #include "temp_dir.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using accel::testing::read_file;
@@ -119,4 +119,4 @@ TEST_F(RelayTest, ClosesThoughSomebodyHoldsTheOtherEnd) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -8,7 +8,7 @@
 
 #include "temp_dir.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using accel::testing::TempDir;
@@ -201,4 +201,4 @@ TEST(ReportTest, StatusesInWords) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using accel::testing::names_in;
@@ -73,4 +73,4 @@ TEST(ScratchTest, LinksOfThatNameAreLeftAlone) {
 TEST(ScratchTest, AFolderThatIsNotThereIsAnError) { EXPECT_THROW(Scratch("/no/such/folder"), Error); }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

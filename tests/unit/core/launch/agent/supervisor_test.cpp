@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using accel::testing::read_file;
@@ -144,4 +144,4 @@ TEST_F(SupervisorTest, TheCallerGetsItsSignalsBack) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

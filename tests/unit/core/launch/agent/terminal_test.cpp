@@ -8,7 +8,7 @@
 
 #include "core/launch/agent/pipe.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 std::string drain(int fd) {
@@ -60,4 +60,4 @@ TEST(TerminalTest, AReaderThatIsGoneStopsNothing) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using namespace std::chrono_literals;
@@ -77,4 +77,4 @@ TEST(AddressTest, ANameServerThatDoesNotAnswerIsWaitedForUntilALimit) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

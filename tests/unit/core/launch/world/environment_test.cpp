@@ -5,7 +5,7 @@
 
 #include "core/config/settings/settings.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using ::testing::AllOf;
@@ -20,9 +20,10 @@ using ::testing::StartsWith;
 
 const Environment kEmpty = [](const std::string&) { return std::nullopt; };
 
-LoadedConfig program(std::string_view yaml) {
-  LoadedConfig loaded;
-  loaded.settings = settings_from_yaml(parse_yaml(yaml, {Origin::Layer::kFile, "a.yaml"}));
+config::LoadedConfig program(std::string_view yaml) {
+  config::LoadedConfig loaded;
+  loaded.settings =
+      config::settings_from_yaml(config::parse_yaml(yaml, {config::Origin::Layer::kFile, "a.yaml"}));
   return loaded;
 }
 
@@ -41,7 +42,7 @@ TEST(EnvironmentTest, RanksFollowTheMachine) {
 }
 
 TEST(EnvironmentTest, CpuRanksShareThePhysicalCores) {
-  LoadedConfig loaded = program("");
+  config::LoadedConfig loaded = program("");
   loaded.config.launch.num_processes = 4;
   loaded.config.launch.use_cpu = true;
   EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "4");
@@ -72,24 +73,24 @@ TEST(EnvironmentTest, MallocKeepsWhatAStepNeedsAgain) {
 }
 
 TEST(EnvironmentTest, ChosenGpusCountWhatIsVisible) {
-  LoadedConfig loaded = program("gpu_ids: 2,0");
+  config::LoadedConfig loaded = program("gpu_ids: 2,0");
   loaded.config.launch.gpu_ids = {2, 0};
   EXPECT_EQ(machine_variables(loaded, 4, kEmpty).at("CUDA_VISIBLE_DEVICES"), "2,0");
   const Environment visible = [](const std::string& name) {
     return name == "CUDA_VISIBLE_DEVICES" ? std::optional<std::string>("GPU-a,5,GPU-c") : std::nullopt;
   };
   EXPECT_EQ(machine_variables(loaded, 4, visible).at("CUDA_VISIBLE_DEVICES"), "GPU-c,GPU-a");
-  LoadedConfig all = program("gpu_ids: all");
+  config::LoadedConfig all = program("gpu_ids: all");
   all.config.launch.gpu_ids = {0, 1};
   EXPECT_THAT(machine_variables(all, 4, kEmpty), Not(Contains(Key("CUDA_VISIBLE_DEVICES"))));
 }
 
 TEST(EnvironmentTest, TellsAScriptItsFsdpConfiguration) {
-  LoadedConfig loaded = program(
+  config::LoadedConfig loaded = program(
       "debug: true\nfsdp_config: {version: 2, reshard_after_forward: True, transformer_layer_cls_to_wrap: "
       "'A, B', "
       "offload_params: true}");
-  loaded.config.distributed_type = DistributedType::kFsdp;
+  loaded.config.distributed_type = config::DistributedType::kFsdp;
   loaded.config.mixed_precision = "bf16";
   const Variables v = accelerate_variables(loaded);
   EXPECT_EQ(v.at("ACCELERATE_USE_FSDP"), "true");
@@ -111,4 +112,4 @@ TEST(EnvironmentTest, WithoutFsdpNothingIsSaidOfIt) {
 }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

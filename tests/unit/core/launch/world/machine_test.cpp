@@ -5,11 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/cpus.hpp"
+#include "base/host/cpus.hpp"
 #include "core/launch/agent/pipe.hpp"
 #include "temp_dir.hpp"
 
-namespace accel::core {
+namespace accel::launch {
 namespace {
 
 using accel::testing::TempDir;
@@ -102,4 +102,4 @@ TEST(MachineTest, APortInUseIsNotFree) {
 TEST(MachineTest, AFreePortIsOneThatMayBeBound) { EXPECT_GE(free_port(), 1024); }
 
 }  // namespace
-}  // namespace accel::core
+}  // namespace accel::launch

@@ -1,0 +1,62 @@
+#include "base/files/json_text.hpp"
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/files/file.hpp"
+#include "base/metadata_limit.hpp"
+
+namespace accel {
+namespace {
+
+using nlohmann::json;
+
+// What the parser's values take at most, with the allocator's share: a value in an array that grows, an entry
+// of an object, and an array or object by itself.
+constexpr std::uint64_t kItemBytes = 48;
+constexpr std::uint64_t kEntryBytes = 96;
+constexpr std::uint64_t kContainerBytes = 96;
+
+json parse(std::string_view text, bool throws) {
+  check_json_bytes(text);
+  return json::parse(InterruptibleText(text.data()), InterruptibleText(text.data() + text.size()), nullptr,
+                     throws);
+}
+
+}  // namespace
+
+void check_json_bytes(std::string_view text) {
+  std::uint64_t items = 0;
+  std::uint64_t entries = 0;
+  std::uint64_t containers = 0;
+  bool in_string = false;
+  for (InterruptibleText at(text.data()), end(text.data() + text.size()); at != end; ++at) {
+    const char c = *at;
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      if (c == '\\' && &*at + 1 != text.data() + text.size()) ++at;
+    } else {
+      items += c == ',' ? 1 : 0;
+      entries += c == ':' ? 1 : 0;
+      containers += c == '[' || c == '{' ? 1 : 0;
+    }
+  }
+  // The text, and its strings.
+  check_metadata_bytes("the JSON document", 2 * text.size() + items * kItemBytes + entries * kEntryBytes +
+                                                containers * kContainerBytes);
+}
+
+json parse_json(std::string_view text) { return parse(text, true); }
+
+json parse_json_or_discard(std::string_view text) { return parse(text, false); }
+
+json read_json_file(const std::filesystem::path& path) {
+  const std::uint64_t bytes = File::open_read(path).size();
+  check_metadata_bytes("the file", bytes);
+  return parse_json_or_discard(read_text_file(path, bytes));
+}
+
+}  // namespace accel

@@ -1,0 +1,44 @@
+#include "base/files/json_text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.hpp"
+#include "temp_dir.hpp"
+
+namespace accel {
+namespace {
+
+std::string repeated(std::string_view text, std::size_t count) {
+  std::string result;
+  for (std::size_t i = 0; i < count; ++i) result += text;
+  return result;
+}
+
+TEST(JsonTextTest, WhatIsParsedIsTheDocument) {
+  const std::string text = R"({"a": ["b,\"[{", 1], "c": {}})";
+  EXPECT_EQ(parse_json(text), nlohmann::json::parse(text));
+  EXPECT_TRUE(parse_json_or_discard("{\"a\": ").is_discarded());
+  EXPECT_THROW((void)parse_json("{\"a\": "), nlohmann::json::exception);
+  EXPECT_TRUE(parse_json_or_discard("\"\\").is_discarded());
+  EXPECT_TRUE(parse_json_or_discard("").is_discarded());
+}
+
+TEST(JsonTextTest, TheNeedIsComputedBeforehand) {
+  EXPECT_NO_THROW(check_json_bytes("[" + repeated("0,", 1'000'000) + "0]"));
+  EXPECT_NO_THROW(check_json_bytes("\"" + repeated("[],", 10'000'000) + "\""));
+  EXPECT_THROW(check_json_bytes("[" + repeated("[],", 10'000'000) + "0]"), Error);
+  EXPECT_THROW((void)parse_json("[" + repeated("{},", 10'000'000) + "0]"), Error);
+}
+
+TEST(JsonTextTest, ASignalEndsAParse) {
+  const InterruptGuard guard;
+  ::raise(SIGTERM);
+  EXPECT_THROW((void)parse_json("[" + repeated("0,", 100'000) + "0]"), Error);
+}
+
+}  // namespace
+}  // namespace accel
