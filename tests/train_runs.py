@@ -31,6 +31,7 @@ def config(directory, processes=2, data=TEXT, **training):
     document = {
         "distributed_type": "FSDP",
         "use_cpu": True,
+        "mixed_precision": "no",
         "num_processes": processes,
         "main_process_port": 0,
         "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",

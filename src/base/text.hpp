@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,8 @@ std::string format_bytes(std::uint64_t bytes);
 std::optional<std::uint64_t> parse_size(std::string_view text);
 /// "1m 05s", "12.3 s", "45 ms".
 std::string format_duration(double seconds);
+/// A time as this machine's clock shows it: "2026-11-23 09:17:46".
+[[nodiscard]] std::string format_time(std::time_t time);
 /// The Levenshtein distance of two strings, in edits.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 /// The candidate nearest to `word`; absent if none is near enough for `word` to be a typo of it.

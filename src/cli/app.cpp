@@ -34,6 +34,7 @@ void add_commands(CommandLine& line) {
   add_repair(line);
   add_verify(line);
   add_diff(line);
+  add_checkpoints(line);
 }
 
 ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostream& out) {

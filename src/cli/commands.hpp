@@ -14,5 +14,6 @@ void add_inspect(CommandLine& line);
 void add_repair(CommandLine& line);
 void add_verify(CommandLine& line);
 void add_diff(CommandLine& line);
+void add_checkpoints(CommandLine& line);
 
 }  // namespace accel::cli

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,8 +15,12 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "ckpt/read/inspection.hpp"
+#include "ckpt/store/manifest.hpp"
+#include "ckpt/store/resume_point.hpp"
+#include "ckpt/store/run_state.hpp"
 #include "cli/commands.hpp"
 #include "cli/results.hpp"
 #include "cli/table.hpp"
@@ -21,6 +28,7 @@
 namespace accel::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using ckpt::InspectedFile;
 using ckpt::InspectedTensor;
 using ckpt::Inspection;
@@ -153,8 +161,47 @@ Json to_json(const Inspection& result) {
   return document;
 }
 
+/// What a checkpoint of a training says of its run, if `path` is one.
+std::optional<ckpt::RunState> run_of(const fs::path& path) {
+  const fs::path file = path / ckpt::kRunStateName;
+  // A Trainer of transformers gives the same name to a file of its own.
+  if (!fs::exists(file) || !fs::exists(path / ckpt::kManifestName)) return std::nullopt;
+  try {
+    return ckpt::read_run_state(file);
+  } catch (const Error& error) {
+    // The tensors can be shown nevertheless.
+    log::warn(error.message());
+    return std::nullopt;
+  }
+}
+
+std::optional<std::string> why_not_whole(const fs::path& path, const ckpt::RunState& run) {
+  try {
+    return ckpt::why_not_whole(path, run.step);
+  } catch (const Error& error) {
+    return error.message();
+  }
+}
+
+void print_run(const fs::path& path, const ckpt::RunState& run, Results& out) {
+  struct stat info {};
+  const bool has_time = ::stat((path / ckpt::kRunStateName).c_str(), &info) == 0;
+  const auto why = why_not_whole(path, run);
+  out.line(fmt::format("{}: checkpoint of a training", path.string()));
+  out.line(fmt::format("  step {}, epoch {:.3f}, lr {:.3g}, seed {}, written by {} {}{}; {}", run.step,
+                       run.epoch, run.lr, run.seed, run.world_size, run.world_size == 1 ? "rank" : "ranks",
+                       has_time ? " at " + format_time(info.st_mtim.tv_sec) : "",
+                       why ? "not whole: " + *why : "whole"));
+  out.line();
+}
+
 void print_json(const std::string& path, const ckpt::InspectedDirectory& found, Results& out) {
   Json document{{"path", path}, {"checkpoints", Json::array()}, {"damaged", Json::array()}};
+  if (const auto run = run_of(path)) {
+    document["run"] = {
+        {"step", run->step}, {"epoch", run->epoch},           {"lr", run->lr},
+        {"seed", run->seed}, {"world_size", run->world_size}, {"whole", !why_not_whole(path, *run)}};
+  }
   for (const Inspection& result : found.checkpoints) document["checkpoints"].push_back(to_json(result));
   for (const ckpt::DamagedCheckpoint& damaged : found.damaged) {
     document["damaged"].push_back({{"path", damaged.path.string()}, {"text", damaged.why}});
@@ -167,6 +214,7 @@ ExitCode run_inspect(const std::string& path, const Globals& globals) {
   if (globals.json) {
     print_json(path, found, *globals.out);
   } else {
+    if (const auto run = run_of(path)) print_run(path, *run, *globals.out);
     for (const Inspection& result : found.checkpoints) {
       if (&result != &found.checkpoints.front()) globals.out->line();
       print_text(result, *globals.out);

@@ -10,13 +10,17 @@ namespace accel {
 /// The epoch's samples, in order, are cut into batches. Micro-batch s of rank r is batch s * world_size + r,
 /// as in Accelerate's BatchSamplerShard. With drop_last, batches that are short or that not every rank gets
 /// are dropped. Without it, they are completed from the epoch's start (Accelerate's even_batches).
+///
+/// A run that goes on in the middle of an epoch, on any number of ranks, sets `begin`: the plan is then of
+/// the samples from there on.
 struct BatchPlan {
   std::int64_t samples = 0;
   std::int64_t batch_size = 1;  ///< Samples in a rank's micro-batch.
   int world_size = 1;
   bool drop_last = true;
+  std::int64_t begin = 0;  ///< The samples of the epoch that are done before micro-batch 0.
 
-  /// The micro-batches of each rank in an epoch, or 0 if there are too few samples for one.
+  /// The micro-batches of each rank in the epoch from `begin` on, or 0 if too few samples are left for one.
   [[nodiscard]] std::int64_t steps() const;
   /// Positions in the epoch's order (SampleOrder) of the samples in micro-batch `step` of `rank`.
   [[nodiscard]] std::vector<std::int64_t> positions(std::int64_t step, int rank) const;

@@ -11,8 +11,14 @@ std::uint32_t NumpyRandom::randint(std::uint32_t below) {
   const std::uint32_t mask = 0xFFFF'FFFFU >> std::countl_zero(largest);
   while (true) {
     const auto value = static_cast<std::uint32_t>(engine_()) & mask;
+    ++draws_;
     if (value <= largest) return value;
   }
+}
+
+void NumpyRandom::skip(std::int64_t draws) {
+  engine_.discard(static_cast<unsigned long long>(draws));
+  draws_ += draws;
 }
 
 }  // namespace accel

@@ -17,6 +17,7 @@
 #include "base/files/file.hpp"
 #include "base/host/process_state.hpp"
 #include "base/log.hpp"
+#include "base/stop_request.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
 #include "core/config/config.hpp"
@@ -112,6 +113,8 @@ ExitCode run() {
   const Rank rank = Rank::from_environment();
   log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
   const config::Config config = read_config();
+  // Without checkpoints nothing is to be saved.
+  if (!config.training || config.training->checkpoint.every == 0) release_stop_signals();
   const at::Device device = device_of(config, rank);
   use_simple_executor();
   keep_memory_of_large_tensors();
@@ -127,17 +130,20 @@ ExitCode run() {
   const auto guarded = [](const std::function<void()>& work) {
     if (const ExitCode code = reported(work); code != ExitCode::kSuccess) leave(code);
   };
+  TrainingEnd end = TrainingEnd::kFinished;
   guarded([&] {
-    train(config, rank, device, group, guarded);
+    end = train(config, rank, device, group, guarded);
     group.barrier();
     group.shut_down();
   });
-  return ExitCode::kSuccess;
+  return end == TrainingEnd::kPreempted ? ExitCode::kPreempted : ExitCode::kSuccess;
 }
 
 }  // namespace
 
 void run_worker() {
+  // The launcher has blocked these signals until here; reset_process_state() unblocks them.
+  catch_stop_signals();
   reset_process_state();
   log::init("worker", log::Level::kNormal, log::Color::kAuto);
   ExitCode code = ExitCode::kFailure;

@@ -1,6 +1,7 @@
 """One of two ranks meets a fault in a save (src/base/files/fault.hpp). The newest complete checkpoint stays valid,
 and the next run works. tests/unit/train/checkpoint/save_crash_test.cpp tries every call of one rank's save."""
 
+import json
 import shutil
 
 import pytest
@@ -84,3 +85,29 @@ def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(run, tmp_
     said = run(0, "ACCEL_FAULT=fail@rmdir:EACCES", 0)
     assert "an old checkpoint in '" in said and "Permission denied" in said
     assert names(tmp_path) == ["checkpoint_1.deleting", "checkpoint_2"]
+
+
+def test_a_failed_save_need_not_end_the_run(accel, run, tmp_path):
+    """With on_failure: continue the run goes on after a warning, except if the last checkpoint fails."""
+    calls, second = calls_of(run, tmp_path, 0)
+    first = next(int(number) for number, _, path in calls if "checkpoint_1" in path)
+    config = tmp_path / "config.yaml"
+
+    def again(fault, code):
+        document = json.loads(config.read_text())
+        document["training"]["checkpoint"].update(on_failure="continue", verify=True)
+        worker = tmp_path / "worker"
+        worker.write_text(worker.read_text().replace(worker.read_text().split("export ")[1].split(";")[0], fault))
+        config.write_text(json.dumps(document))
+        (tmp_path / "out/metrics.jsonl").unlink(missing_ok=True)
+        return accel("launch", config, code=code).stderr
+
+    said = again(f"ACCEL_FAULT=fail@{first + 3}:ENOSPC", 0)
+    assert "warning: the checkpoint of step 1 is not saved, and the run goes on: " in said
+    assert "No space left on device" in said
+    assert names(tmp_path) == ["checkpoint_2"]
+    assert accel("verify", tmp_path / "out/checkpoints/checkpoint_2").returncode == 0
+    assert [line for line in train_runs.metrics(tmp_path, "checkpoint_error") if "No space left" in line]
+    remove_checkpoints(tmp_path)
+    assert "No space left on device" in again(f"ACCEL_FAULT=fail@{second + 3}:ENOSPC", 6)
+    assert names(tmp_path) == ["checkpoint_1"]

@@ -111,7 +111,10 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
   }
   if (spec.contains("checkpoint")) {
     ckpt::RunCheckpoints store(spec.at("checkpoint").get<std::string>());
-    save_checkpoint(store, model, optimizer, training, {job.at("steps"), 0, spec.at("lr"), 1}, group);
+    TrainerState state;
+    state.run.step = job.at("steps");
+    state.run.lr = spec.at("lr");
+    save_checkpoint(store, model, optimizer, training, state, group);
   }
   if (group.rank() == 0)
     std::ofstream(spec.at("out").get<std::string>())

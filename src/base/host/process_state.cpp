@@ -30,7 +30,7 @@ void reset_process_state() {
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
-void reset_signals() {
+void reset_signals(const sigset_t* mask) {
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action {};
     if (may_stay_ignored(signal) || ::sigaction(signal, nullptr, &action) != 0) continue;
@@ -38,7 +38,7 @@ void reset_signals() {
   }
   sigset_t none;
   ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::sigprocmask(SIG_SETMASK, mask != nullptr ? mask : &none, nullptr);
 }
 
 }  // namespace accel

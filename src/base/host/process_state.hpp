@@ -1,5 +1,7 @@
 #pragma once
 
+#include <csignal>
+
 namespace accel {
 
 /// Repairs the inherited state that every program of this project relies on. Call first in main, before
@@ -11,9 +13,9 @@ namespace accel {
 ///   fails with EFBIG.
 void reset_process_state();
 
-/// Unblocks every signal, and gives default dispositions to those that are ignored. SIGHUP, SIGINT and
-/// SIGQUIT stay ignored: nohup and the background jobs of a shell ask for that. Async-signal-safe, so a child
-/// may call it between fork and exec.
-void reset_signals();
+/// Sets the signal mask to `mask`, or to none, and gives default dispositions to those that are ignored.
+/// SIGHUP, SIGINT and SIGQUIT stay ignored: nohup and the background jobs of a shell ask for that.
+/// Async-signal-safe, so a child may call it between fork and exec.
+void reset_signals(const sigset_t* mask = nullptr);
 
 }  // namespace accel

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -21,22 +22,24 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "checkpoint_";
 constexpr std::string_view kIncomplete = ".incomplete";
 constexpr std::string_view kDeleting = ".deleting";
-
-/// Whether sweep() removes it.
-bool is_unfinished(std::string_view name) {
-  return name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting));
-}
+constexpr std::string_view kDamaged = ".damaged";
 
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  // Another spelling of the number, such as 08, is not a name that path_of() gives.
+  if (error != std::errc() || end != name.data() + name.size() || name != std::to_string(step))
+    return std::nullopt;
   return step;
 }
 
 }  // namespace
+
+bool RunCheckpoints::is_unfinished(std::string_view name) {
+  return name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting));
+}
 
 RunCheckpoints::RunCheckpoints(fs::path root) : root_(std::move(root)) {}
 
@@ -93,6 +96,23 @@ void RunCheckpoints::commit(std::int64_t step) {
   }
   sync_directory(incomplete);
   rename_durably(incomplete, path_of(step));
+}
+
+void RunCheckpoints::remove(std::int64_t step) {
+  const fs::path path = path_of(step);
+  const fs::path leaving = path.string() + std::string(kDeleting);
+  remove_tree(leaving);  // What an interrupted removal has left.
+  rename_durably(path, leaving);
+  remove_tree(leaving);
+}
+
+fs::path RunCheckpoints::set_aside(std::int64_t step) {
+  const fs::path from = path_of(step);
+  fs::path to = from.string() + std::string(kDamaged);
+  for (int number = 2; !rename_to_free(from, to); ++number)
+    to = fmt::format("{}{}-{}", from.string(), kDamaged, number);
+  sync_directory(root_);
+  return to;
 }
 
 void RunCheckpoints::discard(std::int64_t step) noexcept { remove_quietly(incomplete_path_of(step)); }

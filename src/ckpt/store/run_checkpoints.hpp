@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::ckpt {
@@ -18,6 +19,8 @@ class RunCheckpoints {
  public:
   explicit RunCheckpoints(std::filesystem::path root);
 
+  /// Whether `name` is that of a save or a removal that has not finished: sweep() removes it.
+  [[nodiscard]] static bool is_unfinished(std::string_view name);
   /// Removes what an interrupted save or removal left behind. What cannot be removed is a warning.
   void sweep();
   /// The steps of the complete checkpoints, ascending.
@@ -34,6 +37,12 @@ class RunCheckpoints {
   /// Syncs every directory of the incomplete checkpoint, renames it, and syncs the root. Whoever wrote the
   /// files in it must have synced them.
   void commit(std::int64_t step);
+  /// Removes the checkpoint of `step`: renames it durably first, so that a crash never leaves a part of it
+  /// under its own name.
+  void remove(std::int64_t step);
+  /// Renames the checkpoint of `step`, which is not whole, durably to `checkpoint_<step>.damaged`, or with a
+  /// number behind it if that name is taken. Returns the new path. Nothing removes it.
+  std::filesystem::path set_aside(std::int64_t step);
   /// Removes the incomplete checkpoint of `step` after a failed save. What cannot be removed is a warning,
   /// and sweep() tries again.
   void discard(std::int64_t step) noexcept;

@@ -105,6 +105,11 @@ struct SchedulerConfig {
 struct CheckpointConfig {
   std::int64_t every = 0;        ///< Steps between checkpoints; 0 for never. Else the last step has one, too.
   std::int64_t total_limit = 0;  ///< How many checkpoints are kept; 0 for all.
+  /// It is "auto" (the newest whole checkpoint of output_dir), "none", or the path of a checkpoint.
+  std::string resume = "auto";
+  bool verify = false;                ///< Read each file of a checkpoint again before it gets its name.
+  bool continues_on_failure = false;  ///< A save that fails is a warning, unless it is the last one.
+  std::filesystem::path resume_from;  ///< What the launcher found to go on from; empty to begin.
 };
 
 /// The least scale of a loss in float16. The gradient of the loss is the scale itself, and float16 does not

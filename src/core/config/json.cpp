@@ -287,6 +287,10 @@ void visit_fields(Visitor& v, T& c) {
     static_assert(std::is_same_v<Struct, CheckpointConfig>);
     v("every", c.every);
     v("total_limit", c.total_limit);
+    v("resume", c.resume);
+    v("verify", c.verify);
+    v("continues_on_failure", c.continues_on_failure);
+    v("resume_from", c.resume_from);
   }
 }
 

@@ -56,19 +56,29 @@ void check_main_process_ip(const config::LoadedConfig& loaded) {
   }
 }
 
+/// The number of this attempt: a training that goes on keeps the logs of earlier ones.
+int next_attempt(const LaunchRequest& request, const std::filesystem::path& logs) {
+  int attempt = 0;
+  if (!request.program.empty()) return attempt;
+  while (std::filesystem::exists(logs / fmt::format("attempt_{}", attempt))) ++attempt;
+  return attempt;
+}
+
 LaunchPlan make_plan(const LaunchRequest& request, const World& world, const Variables& shared,
                      const std::filesystem::path& scratch) {
   LaunchPlan plan;
+  plan.catches_stop_signals = request.program.empty();
   plan.run_id = world.run_id;
   plan.grace_period_s = request.loaded.config.launch.grace_period_s;
   plan.scratch = scratch;
   const std::filesystem::path logs = log_root(request.loaded.config);
+  const int attempt = next_attempt(request, logs);
   for (int local_rank = 0; local_rank < world.local_ranks; ++local_rank) {
     WorkerPlan worker;
     worker.rank = world.machine_rank * world.local_ranks + local_rank;
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {
-      worker.log_dir = logs / "attempt_0" / fmt::format("rank_{}", worker.rank);
+      worker.log_dir = logs / fmt::format("attempt_{}", attempt) / fmt::format("rank_{}", worker.rank);
       make_log_directory(worker.log_dir, request.loaded);
     }
     worker.variables = torchrun_variables(world, local_rank, worker.error_file);
@@ -138,7 +148,12 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   config.main_process_port = choose_port(loaded);
 
   std::optional<LeftoverLock> lock;
-  if (trains) lock = claim_output(loaded);
+  if (trains) {
+    lock = claim_output(loaded);
+    const Beginning beginning = find_beginning(loaded);
+    if (beginning.is_finished) return ExitCode::kSuccess;
+    loaded.config.training->checkpoint.resume_from = beginning.checkpoint;
+  }
   Variables shared = machine_variables(loaded, physical_cores(), environment);
   if (trains) {
     shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();

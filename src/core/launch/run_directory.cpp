@@ -23,39 +23,12 @@ LeftoverLock lock_output(const std::filesystem::path& folder) {
   return lock;
 }
 
-/// A run starts from the model file, so it must not mix its checkpoints with those of another run.
-void refuse_earlier_checkpoints(const config::TrainingConfig& training) {
-  if (training.checkpoint.every == 0) return;
-  const std::filesystem::path folder = training.output_dir / "checkpoints";
-  const auto name = ckpt::RunCheckpoints(folder).first_name();
-  if (!name) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("'{}' holds checkpoints of an earlier run, among them {}", folder.string(), *name))
-      .hint("choose another output_dir, or move that one away; resuming is not supported yet");
-}
-
-/// A run overwrites the metrics, so there must be none of an earlier run.
-void refuse_earlier_metrics(const config::TrainingConfig& training) {
-  const std::filesystem::path file = training.output_dir / "metrics.jsonl";
-  std::error_code error;
-  const bool is_there = std::filesystem::exists(std::filesystem::status(file, error));
-  const bool is_regular = std::filesystem::is_regular_file(file, error);
-  if (!is_there || (is_regular && std::filesystem::file_size(file, error) == 0)) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("'{}' {}", file.string(),
-                          is_regular ? "holds the metrics of an earlier run" : "is not a regular file"))
-      .hint("choose another output_dir, or move that file away");
-}
-
 }  // namespace
 
 LeftoverLock claim_output(const config::LoadedConfig& loaded) {
   return blamed_on("training.output_dir", loaded.settings, [&] {
     const config::TrainingConfig& training = *loaded.config.training;
-    LeftoverLock lock = lock_output(training.output_dir);
-    refuse_earlier_checkpoints(training);
-    refuse_earlier_metrics(training);
-    return lock;
+    return lock_output(training.output_dir);
   });
 }
 

@@ -28,6 +28,10 @@ class GradScaler {
   /// The factor for the gradients of that backward, rounded as in torch.
   [[nodiscard]] double inverse() const;
   [[nodiscard]] State state() const { return {scale_, growth_tracker_}; }
+  void go_on_from(const State& state) {
+    scale_ = static_cast<float>(state.scale);
+    growth_tracker_ = state.growth_tracker;
+  }
   [[nodiscard]] const config::GradScalerConfig& config() const { return config_; }
 
   /// Call after step `step`; `overflowed` says whether a gradient was infinite or NaN. Do not call it after a

@@ -19,6 +19,8 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/tensor/dtype.hpp"
+#include "train/checkpoint/rank_state.hpp"
+#include "train/checkpoint/save_checks.hpp"
 #include "train/checkpoint/state_items.hpp"
 
 namespace accel::train {
@@ -42,11 +44,14 @@ std::string hex_of(const at::Tensor& bytes) {
   return text;
 }
 
-/// Writes a JSON file and returns its entry in the manifest.
-json write_json(const fs::path& directory, const std::string& name, const json& document, int indent) {
-  const std::string text = document.dump(indent) + "\n";
+/// Writes a file and returns its entry in the manifest.
+json write_text(const fs::path& directory, const std::string& name, const std::string& text) {
   write_file_atomically(directory / name, text);
   return {{"name", name}, {"bytes", text.size()}, {"crc32", ckpt::crc32(std::as_bytes(std::span(text)))}};
+}
+
+json write_json(const fs::path& directory, const std::string& name, const json& document, int indent) {
+  return write_text(directory, name, document.dump(indent) + "\n");
 }
 
 json write_random_state(const fs::path& directory, int rank, const RandomState& state) {
@@ -91,9 +96,7 @@ class ManifestWriter {
   }
 
   void write_manifest(const TrainerState& state) {
-    const json trainer = {{"version", 1},   {"step", state.step}, {"epoch", state.epoch},
-                          {"lr", state.lr}, {"seed", state.seed}, {"world_size", manifest_.world_size}};
-    add_file(write_json(directory_, "trainer_state.json", trainer, kIndented));
+    add_file(write_text(directory_, ckpt::kRunStateName, ckpt::encode_run_state(state.run)));
     if (state.scaler) add_file(write_scaler(directory_, *state.scaler));
     write_file_atomically(directory_ / ckpt::kManifestName, ckpt::encode_manifest(manifest_) + "\n");
   }
@@ -119,8 +122,9 @@ class ManifestWriter {
 /// when no rank writes any more. Collective.
 class SaveParts {
  public:
-  SaveParts(ckpt::RunCheckpoints& store, std::int64_t step, Group& group)
-      : store_(store), step_(step), group_(group) {}
+  /// With `survives` the run goes on after a failure, so that no rank ends.
+  SaveParts(ckpt::RunCheckpoints& store, std::int64_t step, Group& group, bool survives)
+      : store_(store), step_(step), group_(group), survives_(survives) {}
 
   /// Returns what `part` returns on each rank, in rank order.
   std::vector<json> on_every_rank(const std::function<json()>& part) {
@@ -180,7 +184,7 @@ class SaveParts {
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     // Waits until the rank that failed has reported its error and has ended, because the first report counts
     // as the cause.
-    wait_for_all();
+    if (!survives_) wait_for_all();
     throw Error(ErrorKind::kFailure,
                 fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step_, why));
   }
@@ -188,51 +192,68 @@ class SaveParts {
   ckpt::RunCheckpoints& store_;
   std::int64_t step_;
   Group& group_;
+  bool survives_;
   std::exception_ptr failure_;  ///< This rank's error.
 };
 
 }  // namespace
 
 fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model, const AdamW& optimizer,
-                         const config::TrainingConfig& config, const TrainerState& state, Group& group) {
-  const fs::path directory = store.incomplete_path_of(state.step);
+                         const config::TrainingConfig& config, const TrainerState& state, Group& group,
+                         bool survives) {
+  const std::int64_t step = state.run.step;
+  const fs::path directory = store.incomplete_path_of(step);
   const int rank = group.rank();
   const Mesh& mesh = model.groups().mesh();
   // The first model and the first optimizer.
   const std::string model_directory = ckpt::sharded_directory(ckpt::kModelStem, 0);
   const std::string optimizer_directory = ckpt::sharded_directory(ckpt::kOptimizerStem, 0);
-  SaveParts parts(store, state.step, group);
+  SaveParts parts(store, step, group, survives);
+  // Every rank computes the items of all ranks, so all agree on whether there is anything.
+  const RankState own = rank_state(model, rank);
+  const bool has_own = !own.items.empty() || !rank_state(model, group.size() - 1).items.empty();
   parts.on_first_rank([&] {
-    store.begin(state.step);
+    store.begin(step);
+    std::uint64_t bytes = 0;
+    for (int r = 0; r < group.size(); ++r) {
+      bytes += tensor_bytes(model_state(model, r)) + tensor_bytes(rank_state(model, r)) +
+               tensor_bytes(optimizer_state(optimizer, mesh, config.optimizer, state.run.lr, r));
+    }
+    require_space(directory, bytes);
     make_directory(directory / model_directory);
     make_directory(directory / optimizer_directory);
+    if (has_own) make_directory(directory / kRankStateDirectory);
   });
 
   const std::vector<json> from_ranks = parts.on_every_rank([&] {
-    return json{
-        to_json(model_directory, write_state(directory / model_directory, rank, model_state(model, rank))),
-        to_json(optimizer_directory,
-                write_state(directory / optimizer_directory, rank,
-                            optimizer_state(optimizer, mesh, config.optimizer, state.lr, rank))),
-        write_random_state(directory, rank, state.random),
+    json files = {write_random_state(directory, rank, state.random)};
+    const auto write = [&](const std::string& name, RankState part) {
+      const ckpt::FileSummary file = write_state(directory / name, rank, std::move(part));
+      if (config.checkpoint.verify) require_same_on_disk(directory / name, file);
+      files.push_back(to_json(name, file));
     };
+    write(model_directory, model_state(model, rank));
+    write(optimizer_directory, optimizer_state(optimizer, mesh, config.optimizer, state.run.lr, rank));
+    if (has_own) write(kRankStateDirectory, own);
+    return files;
   });
 
   parts.on_first_rank([&] {
-    ManifestWriter writer(directory, state.step, group.size());
+    ManifestWriter writer(directory, step, group.size());
     for (const json& files : from_ranks) {
       for (const json& file : files) writer.add_file(file);
     }
     writer.write_metadata(model_directory, [&](int r) { return model_state(model, r); });
     writer.write_metadata(optimizer_directory, [&](int r) {
-      return optimizer_state(optimizer, mesh, config.optimizer, state.lr, r);
+      return optimizer_state(optimizer, mesh, config.optimizer, state.run.lr, r);
     });
+    if (has_own) writer.write_metadata(kRankStateDirectory, [&](int r) { return rank_state(model, r); });
     writer.write_manifest(state);
-    store.commit(state.step);
+    store.commit(step);
   });
   // Done after the commit, so that the other ranks do not wait for it.
   if (rank == 0) store.prune(config.checkpoint.total_limit);
-  return store.path_of(state.step);
+  return store.path_of(step);
 }
 
 }  // namespace accel::train

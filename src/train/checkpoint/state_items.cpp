@@ -31,13 +31,6 @@ void add_range(RankState& state, const ckpt::StatePath& path, ckpt::DType dtype,
   }
 }
 
-void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor) {
-  const std::vector<std::int64_t> shape = tensor.sizes().vec();
-  state.items.push_back(
-      {std::move(path), ckpt::TensorChunk{dtype_of(tensor.scalar_type()), shape, ckpt::Box::whole(shape)}});
-  state.sources.push_back({tensor.contiguous(), 0, tensor.numel()});
-}
-
 void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value value) {
   state.items.push_back({std::move(path), std::move(value)});
   state.sources.emplace_back();
@@ -77,6 +70,13 @@ void add_param_groups(RankState& state, const AdamW& optimizer, const config::Op
 }
 
 }  // namespace
+
+void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor) {
+  const std::vector<std::int64_t> shape = tensor.sizes().vec();
+  state.items.push_back(
+      {std::move(path), ckpt::TensorChunk{dtype_of(tensor.scalar_type()), shape, ckpt::Box::whole(shape)}});
+  state.sources.push_back({tensor.contiguous(), 0, tensor.numel()});
+}
 
 RankState model_state(const ShardedModel& model, int rank) {
   RankState state;

@@ -28,6 +28,9 @@ struct RankState {
   std::vector<ItemSource> sources;
 };
 
+/// Adds a tensor as one chunk.
+void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor);
+
 /// Returns the part of the model's state dict, under the root key `model`, that `rank` writes: its portion of
 /// every parameter in its shard, under each name of a tied parameter, and on rank 0 the persistent buffers.
 /// Every rank computes the same items for `rank`, but the tensors of `sources` are those of the calling rank.

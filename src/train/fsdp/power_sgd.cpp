@@ -84,6 +84,12 @@ void PowerSgd::finish() {
   gradient_.reset();
 }
 
+void PowerSgd::go_on_from(State state) {
+  iteration_ = state.iteration;
+  error_ = std::move(state.error);
+  qs_ = std::move(state.qs);
+}
+
 void PowerSgd::forget() {
   error_.reset();
   qs_.reset();

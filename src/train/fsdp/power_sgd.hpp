@@ -34,6 +34,17 @@ class PowerSgd {
   /// all ranks.
   void forget();
 
+  /// What a checkpoint holds of it. Both tensors may be undefined.
+  struct State {
+    std::int64_t iteration = 0;
+    at::Tensor error;  ///< The error of this rank, [layout.numel()].
+    at::Tensor qs;     ///< The factors Q, the same on every rank.
+  };
+  [[nodiscard]] State state() const { return {iteration_, error_, qs_}; }
+  /// Goes on from `state`. The sizes of its tensors must fit; q_numel() says that of the factors.
+  void go_on_from(State state);
+  [[nodiscard]] std::int64_t q_numel() const { return plan_.q_numel; }
+
  private:
   void add_error();
   void make_qs();

@@ -109,7 +109,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
   const bool hooks_reductions = groups_.mesh().shards == 1 && groups_.mesh().replicas > 1;
-  const auto hook_seeds = std::make_shared<NumpyRandom>(options.ddp.power_sgd.random_seed);
+  hook_seeds_ = std::make_shared<NumpyRandom>(options.ddp.power_sgd.random_seed);
   const bool has_own_values = options.weights.path.empty() && !options.weights.init_std;
   std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
@@ -126,7 +126,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
           std::make_unique<FlatBuffer>(std::move(planned.layout), dtypes_of(planned), planned.trainable,
                                        pool_, planned.replicated ? beside : storage_);
       if (hooks_reductions && planned.trainable)
-        buffer->set_comm_hook(CommHook::make(options.ddp, buffer->layout(), hook_seeds));
+        buffer->set_comm_hook(CommHook::make(options.ddp, buffer->layout(), hook_seeds_));
       ShardTarget target{*buffer, {}, planned.replicated ? 0 : groups_.place().shard};
       for (std::size_t i = 0; i < planned.parameters.size(); ++i) {
         const at::Tensor& parameter = file.parameters()[planned.parameters[i]];
@@ -320,6 +320,13 @@ std::vector<std::pair<std::string, at::Tensor>> ShardedModel::persistent_buffers
                          cast == cast_buffers_.end() ? buffer.value : buffer.value.to(cast->second));
   }
   return buffers;
+}
+
+void ShardedModel::set_persistent_buffer(const std::string& name, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  for (const auto& buffer : module_.named_buffers(/*recurse=*/true)) {
+    if (buffer.name == name) at::Tensor(buffer.value).copy_(value);
+  }
 }
 
 }  // namespace accel::train

@@ -86,6 +86,13 @@ class ShardedModel {
   /// non-persistent ones.
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> persistent_buffers() const;
 
+  /// Whether every forward uses rank 0's buffers, as with DistributedDataParallel.
+  [[nodiscard]] bool broadcasts_buffers() const { return buffer_broadcast_.has_value(); }
+  /// Copies `value` into the buffer `name` of this rank alone.
+  void set_persistent_buffer(const std::string& name, const at::Tensor& value);
+  /// From where the hooks power_sgd draw their seeds.
+  [[nodiscard]] NumpyRandom& hook_seeds() { return *hook_seeds_; }
+
   /// CollectiveOrder::take() of the step. It must be the same on all ranks.
   [[nodiscard]] double take_collective_order() { return step_.collectives.take(); }
 
@@ -118,6 +125,7 @@ class ShardedModel {
   std::optional<AutocastState> autocast_;  ///< The autocast of forward, if any.
   std::vector<std::unique_ptr<WithoutAutocast>> without_autocast_;
   CastBuffers cast_buffers_;
+  std::shared_ptr<NumpyRandom> hook_seeds_;
   std::optional<UnitRegistration> registration_;
   std::optional<BufferBroadcast> buffer_broadcast_;
 };

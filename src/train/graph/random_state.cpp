@@ -7,6 +7,7 @@
 
 #include <exception>
 #include <mutex>
+#include <utility>
 
 #include "base/log.hpp"
 
@@ -32,6 +33,14 @@ RandomState RandomState::now(at::Device device) {
     state.gpu_device_ = device;
     state.gpu_ = state_of(at::globalContext().defaultGenerator(device));
   }
+  return state;
+}
+
+RandomState RandomState::from(at::Tensor cpu, at::Device device, at::Tensor gpu) {
+  RandomState state;
+  state.cpu_ = std::move(cpu);
+  if (gpu.defined()) state.gpu_device_ = device;
+  state.gpu_ = std::move(gpu);
   return state;
 }
 

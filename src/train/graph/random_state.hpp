@@ -13,6 +13,9 @@ class RandomState {
   /// The present states. `device` is the GPU whose generator is included, or the CPU.
   static RandomState now(at::Device device);
 
+  /// The states that cpu() and gpu() returned in an earlier process. `gpu` may be undefined.
+  static RandomState from(at::Tensor cpu, at::Device device, at::Tensor gpu);
+
   void restore() const;
 
   /// What torch's Generator.get_state() returns, in host memory. gpu() is undefined if no GPU is included.

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "data/sample_order.hpp"
 
@@ -57,6 +59,7 @@ Batch TrainingBatches::next() {
   if (last_of_epoch()) {
     ++epoch_;
     step_ = 0;
+    plan_.begin = 0;
   }
   const SampleOrder order(plan_.samples, config_.shuffle, seed_, epoch_);
   std::vector<std::int64_t> samples = plan_.positions(step_++, rank_);
@@ -65,7 +68,33 @@ Batch TrainingBatches::next() {
 }
 
 double TrainingBatches::epoch() const {
-  return static_cast<double>(epoch_) + static_cast<double>(step_) / static_cast<double>(plan_.steps());
+  BatchPlan whole = plan_;
+  whole.begin = 0;
+  const std::int64_t of_epoch = whole.steps() * samples_per_step();
+  const double part = static_cast<double>(place().samples_done) / static_cast<double>(of_epoch);
+  // A run that began the epoch on another number of ranks may drop fewer samples at its end.
+  return static_cast<double>(epoch_) + std::min(part, 1.0);
 }
+
+ckpt::DataPlace TrainingBatches::place() const {
+  return {epoch_, plan_.begin + step_ * samples_per_step(), plan_.samples, config_.train.sequence_length,
+          config_.shuffle};
+}
+
+void TrainingBatches::go_to(const ckpt::DataPlace& place) {
+  if (place.samples != plan_.samples || place.sequence_length != config_.train.sequence_length) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("training.data.train has {} samples of {} tokens, but the checkpoint is of a run on "
+                    "{} samples of {}",
+                    plan_.samples, config_.train.sequence_length, place.samples, place.sequence_length))
+        .hint("resume with the same data, or start a new run from the checkpoint: training.model.weights");
+  }
+  epoch_ = place.epoch;
+  plan_.begin = place.samples_done;
+  step_ = 0;
+}
+
+std::int64_t TrainingBatches::samples_per_step() const { return plan_.batch_size * plan_.world_size; }
 
 }  // namespace accel::train

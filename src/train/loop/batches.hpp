@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
 #include "data/batch_plan.hpp"
 #include "data/token_stream.hpp"
@@ -40,9 +41,16 @@ class TrainingBatches {
   [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }
   /// The epoch of the last micro-batch plus the part of it that is done, as one number.
   [[nodiscard]] double epoch() const;
+  /// Where the next micro-batch begins, for a checkpoint.
+  [[nodiscard]] ckpt::DataPlace place() const;
+  /// Goes to a place that place() said in an earlier run, on any number of ranks. Data of another size is an
+  /// Error of kind kUsage.
+  void go_to(const ckpt::DataPlace& place);
   [[nodiscard]] const TokenStream& stream() const { return stream_; }
 
  private:
+  [[nodiscard]] std::int64_t samples_per_step() const;
+
   config::DataConfig config_;
   TokenStream stream_;
   BatchPlan plan_;
@@ -50,7 +58,7 @@ class TrainingBatches {
   int rank_;
   at::Device device_;
   std::int64_t epoch_ = 0;
-  std::int64_t step_ = 0;  ///< Micro-batches of this epoch that are done.
+  std::int64_t step_ = 0;  ///< Micro-batches that are done of this epoch's plan.
 };
 
 }  // namespace accel::train

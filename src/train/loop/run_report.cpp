@@ -96,7 +96,16 @@ void RunReport::end_of_run(const ShardedModel& model, const AdamW& optimizer) co
                   unused.size() > shown ? ", ..." : ""));
 }
 
-void RunReport::start() {
+void RunReport::resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state) {
+  say(fmt::format("resumed from {} at step {} of {}, epoch {:.3f}", checkpoint.string(), state.step,
+                  config_.max_steps, state.epoch));
+  skipped_ = state.skipped_since_log;
+}
+
+void RunReport::start(std::int64_t done) {
+  metrics_.open(done);
+  done_before_ = done;
+  logged_step_ = done;
   start_ = Clock::now();
   since_log_ = start_;
 }
@@ -133,8 +142,8 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   if (scaler) line["scale"] = scaler->scale();
   if (scaler || config_.skip_nonfinite) line["skipped"] = skipped_;
   metrics_.write(line);
-  const double left =
-      seconds_since(start_) / static_cast<double>(step) * static_cast<double>(config_.max_steps - step);
+  const double left = seconds_since(start_) / static_cast<double>(step - done_before_) *
+                      static_cast<double>(config_.max_steps - step);
   const std::string end = step == config_.max_steps ? "done" : format_duration(left) + " left";
   say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {}{:.0f} tokens/s  {}", step,
                   fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
@@ -158,6 +167,14 @@ void RunReport::saved(std::int64_t step, const std::filesystem::path& checkpoint
   metrics_.write(
       {{"step", step}, {"checkpoint", checkpoint.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});
   say(fmt::format("saved {}  ({})", checkpoint.string(), format_duration(seconds)));
+  pause_s_ += seconds;
+}
+
+void RunReport::not_saved(std::int64_t step, const Error& error, double seconds) {
+  metrics_.write({{"step", step}, {"checkpoint_error", error.message()}, {"save_time_s", seconds}});
+  if (rank_ == 0)
+    log::warn(fmt::format("the checkpoint of step {} is not saved, and the run goes on: {}", step,
+                          error.message()));
   pause_s_ += seconds;
 }
 

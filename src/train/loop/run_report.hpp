@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/error.hpp"
+#include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "report/metrics_log.hpp"
@@ -29,8 +31,11 @@ class RunReport {
   /// no step changed a weight is a warning.
   void end_of_run(const ShardedModel& model, const AdamW& optimizer) const;
 
-  /// Starts to count time.
-  void start();
+  /// Reports the checkpoint that the run goes on from.
+  void resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state);
+  /// Starts to count time. `done` steps were done before, in earlier runs.
+  void start(std::int64_t done);
+  [[nodiscard]] std::int64_t skipped_since_log() const { return skipped_; }
   /// Counts a step. Writes a line after every training.log_every steps and after the last step.
   void step(std::int64_t step, const StepResult& result, double epoch,
             const std::optional<GradScaler>& scaler);
@@ -38,6 +43,8 @@ class RunReport {
   void evaluation(std::int64_t step, double loss, double seconds);
   /// Reports a checkpoint whose save took `seconds`. These do not count as time of a step.
   void saved(std::int64_t step, const std::filesystem::path& checkpoint, double seconds);
+  /// Reports a checkpoint that could not be saved, as a warning.
+  void not_saved(std::int64_t step, const Error& error, double seconds);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -61,6 +68,7 @@ class RunReport {
   std::int64_t samples_ = 0;     ///< Samples of this rank since that line.
   std::int64_t skipped_ = 0;     ///< Steps that were skipped since that line.
   std::int64_t logged_step_ = 0;
+  std::int64_t done_before_ = 0;  ///< Steps of earlier runs.
 };
 
 /// Returns the seconds since `start`.

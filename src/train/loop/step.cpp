@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/stop_request.hpp"
 #include "plan/schedule/learning_rate.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/device/read_numbers.hpp"
@@ -82,11 +83,15 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const std::vector<double> values = read_numbers(numbers);
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
-  std::array<double, 5> sums = {values.back() / static_cast<double>(micro_batches.count),
-                                gradient_square_sum(buffers, mesh.shards, values), order, order * order,
-                                static_cast<double>(count_missing(presence))};
+  std::array<double, 6> sums = {values.back() / static_cast<double>(micro_batches.count),
+                                gradient_square_sum(buffers, mesh.shards, values),
+                                order,
+                                order * order,
+                                static_cast<double>(count_missing(presence)),
+                                stop_requested() ? 1.0 : 0.0};
   group_.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], group_.size(), fmt::format("step {}", step));
+  result.stop = sums[5] > 0;
   if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
   result.loss = without_sign_of_nan(sums[0] / group_.size());
   // Every replica adds the same squares. The sum is over all ranks nevertheless, so that every rank has the

@@ -19,6 +19,7 @@ struct StepResult {
   double lr = 0;
   /// The loss or a gradient was infinite or NaN, so the optimizer changed nothing.
   bool skipped = false;
+  bool stop = false;         ///< A signal has asked a rank to stop after this step.
   std::int64_t tokens = 0;   ///< Tokens that this rank has trained on in the step.
   std::int64_t samples = 0;  ///< Samples that this rank has trained on in the step.
 };
@@ -41,6 +42,10 @@ class StepRunner {
   /// Runs step number `step`, counted from 1. Collective. A loss or gradient that is infinite or NaN is an
   /// Error of kind kFailure unless training.skip_nonfinite or the loss scale allows the step to be skipped.
   StepResult run(std::int64_t step);
+
+  /// The last steps that were skipped one after another, for a checkpoint.
+  [[nodiscard]] std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
+  void set_skipped_in_a_row(std::int64_t steps) { skipped_in_a_row_ = steps; }
 
  private:
   /// Losses and counts of this rank's micro-batches.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,8 +16,11 @@
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/log.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "plan/schedule/grad_scaler.hpp"
+#include "train/checkpoint/load.hpp"
 #include "train/checkpoint/save.hpp"
+#include "train/fsdp/comm_hook.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/vocabulary.hpp"
 #include "train/loop/agreement.hpp"
@@ -25,6 +29,7 @@
 #include "train/loop/open_model.hpp"
 #include "train/loop/profile.hpp"
 #include "train/loop/run_report.hpp"
+#include "train/loop/run_settings.hpp"
 #include "train/loop/step.hpp"
 #include "train/optim/adamw.hpp"
 
@@ -33,6 +38,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Between the seeds of two steps lies more than the number of ranks.
+constexpr std::uint64_t kSeedStride = 0x9e37'79b9'7f4a'7c15U;
+
 ShardingOptions sharding_options(const config::Config& config) {
   const config::TrainingConfig& training = *config.training;
   ShardingOptions options;
@@ -40,6 +48,11 @@ ShardingOptions sharding_options(const config::Config& config) {
   options.no_decay = training.optimizer.no_decay;
   options.weights = {training.model.weights, training.model.init_std, training.seed,
                      training.model.broadcast_from_rank0};
+  if (!training.checkpoint.resume_from.empty()) {
+    options.weights = {};
+    options.weights.path = training.checkpoint.resume_from / ckpt::sharded_directory(ckpt::kModelStem, 0);
+    options.weights.needs_buffers = true;
+  }
   options.poison = std::getenv("ACCEL_POISON") != nullptr;
   // For these types Accelerate uses DistributedDataParallel, which broadcasts buffers.
   options.broadcast_buffers = config.distributed_type == config::DistributedType::kMultiCpu ||
@@ -80,17 +93,20 @@ class Trainer {
                                 eval_data_->size(), config_.data.eval->sequence_length));
       }
     }
+    settings_ = settings_of(config, batches_.stream(), group.size());
     check_tokens();
     model_.set_training(true);  // The exported file may be in evaluation mode.
     if (config_.checkpoint.every == 0)
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
     require_agreement(group_, config, model_.structure(), batches_.stream().size());
     report_.model(model_);
+    if (!config_.checkpoint.resume_from.empty()) resume();
   }
 
-  void run() {
-    report_.start();
-    for (std::int64_t step = 1; step <= config_.max_steps; ++step) {
+  TrainingEnd run() {
+    TrainingEnd end = TrainingEnd::kFinished;
+    report_.start(first_step_ - 1);
+    for (std::int64_t step = first_step_; step <= config_.max_steps; ++step) {
       profiler_.begin_step(step);
       const StepResult result = steps_.run(step);
       if (const auto trace = profiler_.end_step(step))
@@ -98,12 +114,19 @@ class Trainer {
       report_.step(step, result, batches_.epoch(), scaler_);
       const bool last = step == config_.max_steps;
       if (eval_data_ && config_.eval_every > 0 && (last || step % config_.eval_every == 0)) evaluate_at(step);
-      if (config_.checkpoint.every > 0 && (last || step % config_.checkpoint.every == 0)) save(step, result);
+      const bool stops = result.stop && !last;
+      if (config_.checkpoint.every > 0 && (last || stops || step % config_.checkpoint.every == 0))
+        save(step, result, /*must_succeed=*/last || stops);
+      if (!stops) continue;
+      report_.say(fmt::format("stopped after step {} of {}, as a signal asked", step, config_.max_steps));
+      end = TrainingEnd::kPreempted;
+      break;
     }
-    report_.end_of_run(model_, optimizer_);
+    if (end == TrainingEnd::kFinished) report_.end_of_run(model_, optimizer_);
     // The groups are shut down here and not in the destructor, which also runs after an error.
     group_.barrier();
     model_.groups().shut_down();
+    return end;
   }
 
  private:
@@ -118,18 +141,72 @@ class Trainer {
     if (eval_data_) eval_data_->set_vocabulary(*vocabulary_);
   }
 
+  /// Goes on from the checkpoint that the launcher found. The model has its weights from it already.
+  void resume() {
+    const std::filesystem::path& checkpoint = config_.checkpoint.resume_from;
+    const LoadedRun loaded = load_run(checkpoint, model_, optimizer_, scaler_, device_);
+    const ckpt::RunState& state = loaded.state;
+    if (state.step >= config_.max_steps) {
+      throw Error(ErrorKind::kUsage, fmt::format("'{}' is of step {}, and training.max_steps is {}",
+                                                 checkpoint.string(), state.step, config_.max_steps));
+    }
+    batches_.go_to(state.data);
+    steps_.set_skipped_in_a_row(state.skipped_in_a_row);
+    first_step_ = state.step + 1;
+    report_.resumed(checkpoint, state);
+    for (const std::string& difference : loaded.differences) report_.say("resuming: " + difference);
+    for (const std::string& change : changed_settings(state.settings, settings_))
+      report_.say("resuming: " + change);
+    // Last, because what comes before may draw numbers.
+    if (loaded.random) {
+      loaded.random->restore();
+    } else {
+      at::manual_seed(config_.seed + static_cast<std::uint64_t>(state.step) * kSeedStride +
+                      static_cast<std::uint64_t>(group_.rank()));
+    }
+    // The metrics are cut when every rank has loaded the checkpoint.
+    group_.barrier();
+  }
+
+  [[nodiscard]] ckpt::RunState run_state(std::int64_t step, double lr) {
+    ckpt::RunState state;
+    state.step = step;
+    state.optimizer_steps = optimizer_.steps();
+    state.epoch = batches_.epoch();
+    state.lr = lr;
+    state.seed = config_.seed;
+    state.world_size = group_.size();
+    state.skipped_in_a_row = steps_.skipped_in_a_row();
+    state.skipped_since_log = report_.skipped_since_log();
+    state.data = batches_.place();
+    state.settings = settings_;
+    for (const FlatBuffer* buffer : model_.trainable_buffers()) {
+      PowerSgd* hook = buffer->comm_hook() == nullptr ? nullptr : buffer->comm_hook()->power_sgd();
+      if (hook == nullptr) continue;
+      if (!state.power_sgd) state.power_sgd.emplace();
+      state.power_sgd->draws = model_.hook_seeds().draws();
+      state.power_sgd->iterations.push_back(hook->state().iteration);
+    }
+    return state;
+  }
+
   void evaluate_at(std::int64_t step) {
     const Clock::time_point begin = Clock::now();
     const double loss = without_sign_of_nan(evaluate(model_, config_, *eval_data_, device_, group_));
     report_.evaluation(step, loss, seconds_since(begin));
   }
 
-  void save(std::int64_t step, const StepResult& result) {
+  void save(std::int64_t step, const StepResult& result, bool must_succeed) {
+    const bool survives = config_.checkpoint.continues_on_failure && !must_succeed;
     const Clock::time_point begin = Clock::now();
-    const auto path = save_checkpoint(
-        store_, model_, optimizer_, config_,
-        {step, batches_.epoch(), result.lr, config_.seed, scaler_, RandomState::now(device_)}, group_);
-    report_.saved(step, path, seconds_since(begin));
+    const TrainerState state{run_state(step, result.lr), scaler_, RandomState::now(device_)};
+    try {
+      const auto path = save_checkpoint(store_, model_, optimizer_, config_, state, group_, survives);
+      report_.saved(step, path, seconds_since(begin));
+    } catch (const Error& error) {
+      if (!survives) throw;
+      report_.not_saved(step, error, seconds_since(begin));
+    }
   }
 
   const config::TrainingConfig& config_;
@@ -146,6 +223,8 @@ class Trainer {
   RunReport report_;
   StepProfiler profiler_;
   std::optional<TokenStream> eval_data_;
+  std::int64_t first_step_ = 1;
+  std::map<std::string, std::string> settings_;  ///< The result of settings_of().
 };
 
 /// Prepares the run's directory on rank 0 before any rank writes into it. No other run uses it, because the
@@ -157,8 +236,8 @@ void prepare_output(const config::TrainingConfig& config) {
 
 }  // namespace
 
-void train(const config::Config& config, const Rank& rank, at::Device device, Group& group,
-           const std::function<void(const std::function<void()>&)>& guarded) {
+TrainingEnd train(const config::Config& config, const Rank& rank, at::Device device, Group& group,
+                  const std::function<void(const std::function<void()>&)>& guarded) {
   if (!config.training) throw Error(ErrorKind::kUsage, "the configuration has no training section");
   at::manual_seed(config.training->seed + static_cast<std::uint64_t>(rank.rank));
   if (group.rank() == 0) prepare_output(*config.training);
@@ -166,11 +245,13 @@ void train(const config::Config& config, const Rank& rank, at::Device device, Gr
   // Both are declared outside of the call, so that `guarded` gets an error before they are destroyed.
   std::optional<MeshGroups> groups;
   std::optional<Trainer> trainer;
+  TrainingEnd end = TrainingEnd::kFinished;
   guarded([&] {
     groups.emplace(MeshGroups::split(group, config.fsdp));
     trainer.emplace(config, device, group, *groups);
-    trainer->run();
+    end = trainer->run();
   });
+  return end;
 }
 
 }  // namespace accel::train

@@ -11,8 +11,6 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "ckpt/read/state_root.hpp"
-#include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
 
 namespace accel::train {
@@ -30,8 +28,6 @@ ckpt::DType dtype_of(const ParameterInfo& parameter) {
   return *dtype;
 }
 
-bool fits(ckpt::DType from, ckpt::DType to) { return from == to || ckpt::can_convert(from, to); }
-
 std::string shortened(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kNamed);
   return fmt::format("{}{}",
@@ -41,36 +37,30 @@ std::string shortened(const std::vector<std::string>& names) {
 
 }  // namespace
 
-CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path)
+CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path,
+                                     bool needs_buffers)
     : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)),
-      checkpoint_(ckpt::open_checkpoint(found_.path)),
-      reader_(checkpoint_->directory()) {
-  const std::optional<ckpt::PathKey> root = ckpt::state_root(*checkpoint_);
-  for (std::size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
-    const ckpt::TensorEntry& entry = checkpoint_->tensors()[i];
-    if (const auto relative = ckpt::below_root(entry.path, root))
-      tensors_.emplace(ckpt::fqn_of(*relative), Tensor{i, entry.shape, entry.dtype});
-  }
+      tensors_(found_.path),
+      needs_buffers_(needs_buffers) {
   std::vector<std::string> missing;
   std::vector<std::string> other;
   for (const ParameterInfo& parameter : structure.parameters) {
     const ckpt::DType dtype = dtype_of(parameter);
-    Tensor* found = nullptr;
+    const Tensor* found = nullptr;
     Wanted wanted{.tensor = nullptr, .dtype = dtype, .name = {}, .tied = {}};
     for (const std::string& fqn : parameter.fqns) {
-      const auto entry = tensors_.find(fqn);
-      if (entry == tensors_.end()) continue;
-      entry->second.used = true;
+      const Tensor* entry = tensors_.find(fqn);
+      if (entry == nullptr) continue;
       if (found == nullptr) {
-        found = &entry->second;
+        found = entry;
         wanted.name = fqn;
-      } else if (entry->second.shape != found->shape || !fits(entry->second.dtype, dtype)) {
+      } else if (entry->shape != found->shape || !can_read_as(entry->dtype, dtype)) {
         other.push_back(fmt::format("'{}' is {} {}, but it is tied in the model to '{}', which is {} {}", fqn,
-                                    ckpt::torch_name(entry->second.dtype),
-                                    ckpt::to_string(entry->second.shape), wanted.name,
-                                    ckpt::torch_name(found->dtype), ckpt::to_string(found->shape)));
-      } else if (entry->second.source != found->source) {
-        wanted.tied.emplace_back(fqn, &entry->second);
+                                    ckpt::torch_name(entry->dtype), ckpt::to_string(entry->shape),
+                                    wanted.name, ckpt::torch_name(found->dtype),
+                                    ckpt::to_string(found->shape)));
+      } else if (entry->source != found->source) {
+        wanted.tied.emplace_back(fqn, entry);
       }
     }
     if (found == nullptr) {
@@ -78,7 +68,7 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
     } else if (found->shape != parameter.shape) {
       other.push_back(fmt::format("'{}' is {}, the model's is {}", parameter.fqns.front(),
                                   ckpt::to_string(found->shape), ckpt::to_string(parameter.shape)));
-    } else if (!fits(found->dtype, dtype)) {
+    } else if (!can_read_as(found->dtype, dtype)) {
       other.push_back(fmt::format("'{}' is {}, the model's is {}", parameter.fqns.front(),
                                   ckpt::torch_name(found->dtype), parameter.dtype));
     }
@@ -87,34 +77,26 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
   }
   if (!other.empty()) {
     throw Error(ErrorKind::kUsage, fmt::format("the weights in '{}' do not fit the model: {}",
-                                               checkpoint_->path().string(), shortened(other)));
+                                               tensors_.path().string(), shortened(other)));
   }
   if (missing.empty()) return;
   Error error(ErrorKind::kUsage,
-              fmt::format("'{}' has no weights for {} of {} parameters: {}", checkpoint_->path().string(),
+              fmt::format("'{}' has no weights for {} of {} parameters: {}", tensors_.path().string(),
                           missing.size(), structure.parameters.size(), shortened(missing)));
-  const std::vector<std::string> left = unused();
+  const std::vector<std::string> left = tensors_.unused();
   if (const auto near = nearest(missing.front().substr(1, missing.front().size() - 2), left))
     throw std::move(error).hint(fmt::format("the nearest name there is '{}'", *near));
   if (!left.empty()) throw std::move(error).hint(fmt::format("it has {}", shortened(left)));
   throw std::move(error);
 }
 
-std::vector<std::string> CheckpointWeights::unused() const {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors_) {
-    if (!tensor.used) names.push_back(name);
-  }
-  return names;
-}
-
 std::vector<std::string> CheckpointWeights::warnings() const {
   std::vector<std::string> texts;
-  const std::string where = checkpoint_->path().string();
+  const std::string where = tensors_.path().string();
   for (const std::filesystem::path& other : found_.passed_over) {
     texts.push_back(fmt::format("the weights are read from '{}'; '{}' is ignored", where, other.string()));
   }
-  if (const auto left = unused(); !left.empty()) {
+  if (const auto left = tensors_.unused(); !left.empty()) {
     texts.push_back(
         fmt::format("'{}': {} of its tensors are not in the model: {}", where, left.size(), shortened(left)));
   }
@@ -127,18 +109,18 @@ std::vector<std::string> CheckpointWeights::warnings() const {
 
 void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) {
   const Wanted& wanted = parameters_.at(index);
-  read(*wanted.tensor, wanted.dtype, begin, out);
+  tensors_.read(*wanted.tensor, wanted.dtype, begin, out);
   std::vector<std::byte> same;
   const std::size_t item = ckpt::item_bytes(wanted.dtype);
   for (const auto& [name, tensor] : wanted.tied) {
     for (std::size_t at = 0; at < out.size(); at += same.size()) {
       same.resize(std::min(kBlockBytes, out.size() - at));
-      read(*tensor, wanted.dtype, begin + static_cast<std::int64_t>(at / item), same);
+      tensors_.read(*tensor, wanted.dtype, begin + static_cast<std::int64_t>(at / item), same);
       if (std::equal(same.begin(), same.end(), out.begin() + static_cast<std::ptrdiff_t>(at))) continue;
       throw Error(ErrorKind::kUsage, fmt::format("the weights in '{}' do not fit the model: '{}' and '{}' "
                                                  "are tied in the model, but their values "
                                                  "differ in the weights",
-                                                 checkpoint_->path().string(), wanted.name, name))
+                                                 tensors_.path().string(), wanted.name, name))
           .hint("export the model without tying them, or leave one of them out of the weights");
     }
   }
@@ -146,44 +128,23 @@ void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, st
 
 bool CheckpointWeights::read_buffer(const std::string& name, const std::vector<std::int64_t>& shape,
                                     ckpt::DType dtype, std::span<std::byte> out) {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
+  const Tensor* found = tensors_.find(name);
+  if (found == nullptr && needs_buffers_) {
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' has no buffer '{}'", tensors_.path().string(), name));
+  }
+  if (found == nullptr) {
     missing_buffers_.push_back(name);
     return false;
   }
-  Tensor& tensor = found->second;
-  if (tensor.shape != shape || !fits(tensor.dtype, dtype)) {
+  const Tensor& tensor = *found;
+  if (tensor.shape != shape || !can_read_as(tensor.dtype, dtype)) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("the weights in '{}' do not fit the model: '{}' is {} {}, the model's is {} {}",
-                            checkpoint_->path().string(), name, ckpt::torch_name(tensor.dtype),
+                            tensors_.path().string(), name, ckpt::torch_name(tensor.dtype),
                             ckpt::to_string(tensor.shape), ckpt::torch_name(dtype), ckpt::to_string(shape)));
   }
-  tensor.used = true;
-  read(tensor, dtype, 0, out);
+  tensors_.read(tensor, dtype, 0, out);
   return true;
-}
-
-void CheckpointWeights::read(const Tensor& tensor, ckpt::DType dtype, std::int64_t begin,
-                             std::span<std::byte> out) {
-  if (located_ != tensor.source) {
-    checkpoint_->check_coverage(tensor.source);
-    stored_ = checkpoint_->locate(tensor.source);
-    located_ = tensor.source;
-  }
-  const std::size_t item = ckpt::item_bytes(dtype);
-  const auto end = begin + static_cast<std::int64_t>(out.size() / item);
-  if (tensor.dtype == dtype) return reader_.read_range(stored_, begin, end, out);
-  const std::size_t from = ckpt::item_bytes(tensor.dtype);
-  const auto block = static_cast<std::int64_t>(kBlockBytes / from);
-  std::vector<std::byte> raw;
-  for (std::int64_t at = begin; at < end; at += block) {
-    const std::int64_t until = std::min(end, at + block);
-    raw.resize(static_cast<std::size_t>(until - at) * from);
-    reader_.read_range(stored_, at, until, raw);
-    ckpt::convert_dtype(tensor.dtype, raw, dtype,
-                        out.subspan(static_cast<std::size_t>(at - begin) * item,
-                                    static_cast<std::size_t>(until - at) * item));
-  }
 }
 
 }  // namespace accel::train

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <map>
-#include <memory>
-#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "ckpt/read/checkpoint.hpp"
 #include "ckpt/read/search.hpp"
-#include "ckpt/tensor/tensor_reader.hpp"
+#include "train/model/checkpoint_tensors.hpp"
 #include "train/model/weight_source.hpp"
 
 namespace accel::train {
@@ -17,8 +15,10 @@ namespace accel::train {
 class CheckpointWeights final : public WeightSource {
  public:
   /// Throws Error (kUsage) that lists tensors that are missing, with the nearest name in the checkpoint, and
-  /// tensors of another shape or of a dtype that cannot be converted.
-  CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path);
+  /// tensors of another shape or of a dtype that cannot be converted. With `needs_buffers` read_buffer()
+  /// throws for a buffer that is missing.
+  CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path,
+                    bool needs_buffers = false);
 
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override;
   bool read_buffer(const std::string& name, const std::vector<std::int64_t>& shape, ckpt::DType dtype,
@@ -29,12 +29,7 @@ class CheckpointWeights final : public WeightSource {
   [[nodiscard]] std::vector<std::string> warnings() const override;
 
  private:
-  struct Tensor {
-    std::size_t source = 0;  ///< Index into the checkpoint's tensors.
-    ckpt::Dims shape;
-    ckpt::DType dtype = ckpt::DType::kFloat32;
-    bool used = false;
-  };
+  using Tensor = CheckpointTensors::Tensor;
   struct Wanted {
     const Tensor* tensor = nullptr;
     ckpt::DType dtype = ckpt::DType::kFloat32;
@@ -43,17 +38,11 @@ class CheckpointWeights final : public WeightSource {
     std::vector<std::pair<std::string, const Tensor*>> tied;
   };
 
-  [[nodiscard]] std::vector<std::string> unused() const;
-  void read(const Tensor& tensor, ckpt::DType dtype, std::int64_t begin, std::span<std::byte> out);
-
   ckpt::FoundCheckpoint found_;
-  std::unique_ptr<ckpt::Checkpoint> checkpoint_;
-  ckpt::TensorReader reader_;
-  std::map<std::string, Tensor> tensors_;
+  CheckpointTensors tensors_;
   std::vector<Wanted> parameters_;  ///< One entry per parameter, in the order of the structure.
   std::vector<std::string> missing_buffers_;
-  std::optional<std::size_t> located_;
-  ckpt::StoredTensor stored_;  ///< Where the tensor located_ is stored.
+  bool needs_buffers_;
 };
 
 }  // namespace accel::train

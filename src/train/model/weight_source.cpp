@@ -32,7 +32,8 @@ class FileWeights final : public WeightSource {
 
 std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,
                                            const WeightOptions& options) {
-  if (!options.path.empty()) return std::make_unique<CheckpointWeights>(structure, options.path);
+  if (!options.path.empty())
+    return std::make_unique<CheckpointWeights>(structure, options.path, options.needs_buffers);
   if (options.init_std) return std::make_unique<InitialWeights>(structure, *options.init_std, options.seed);
   if (const auto empty = file.parameter_without_values()) {
     throw Error(ErrorKind::kUsage, fmt::format("the model file has no values for '{}'",

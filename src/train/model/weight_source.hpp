@@ -23,6 +23,7 @@ struct WeightOptions {
   std::optional<double> init_std;  ///< Draw random values with this standard deviation.
   std::uint64_t seed = 0;          ///< Seed of the random values.
   bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters the shards.
+  bool needs_buffers = false;      ///< A buffer that the checkpoint at `path` does not have is an Error.
 };
 
 /// The values of a model's parameters and buffers, read range by range, so that no rank needs the whole

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace accel::train {
 
@@ -22,6 +23,11 @@ AdamW::AdamW(const config::OptimizerConfig& config, const std::vector<FlatBuffer
     states_.push_back({buffer, at::zeros_like(buffer->shard()), at::zeros_like(buffer->shard()),
                        std::vector<std::int64_t>(buffer->layout().parameters.size(), 0)});
   }
+}
+
+void AdamW::go_on_from(std::int64_t steps, std::vector<std::vector<std::int64_t>> parameter_steps) {
+  steps_ = steps;
+  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].steps = std::move(parameter_steps.at(i));
 }
 
 void AdamW::step(double lr) {

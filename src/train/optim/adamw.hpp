@@ -36,6 +36,9 @@ class AdamW {
   void step(double lr);
 
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
+  /// Sets the number of steps, and those of each parameter of each of states(), for a run that goes on. The
+  /// caller has filled the tensors of states().
+  void go_on_from(std::int64_t steps, std::vector<std::vector<std::int64_t>> parameter_steps);
   /// The number of steps of the optimizer. A parameter may have had fewer.
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 

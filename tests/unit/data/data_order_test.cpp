@@ -52,6 +52,28 @@ TEST(SampleOrderTest, WithoutShuffleIsFileOrder) {
   for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(order.at(i), i);
 }
 
+TEST(BatchPlanTest, AnEpochGoesOnOnAnyNumberOfRanks) {
+  // Ten of the 50 samples are done. The rest, on three ranks, are cut into batches from there.
+  BatchPlan plan{50, 2, 3, false, 10};
+  EXPECT_EQ(plan.steps(), 7);  // The last of 40 samples take 6, 6, 6, 6, 6, 6 and 4 of 6.
+  std::vector<std::int64_t> seen;
+  for (std::int64_t step = 0; step < plan.steps(); ++step) {
+    for (int rank = 0; rank < 3; ++rank) {
+      for (const std::int64_t position : plan.positions(step, rank)) seen.push_back(position);
+    }
+  }
+  std::vector<std::int64_t> expected;
+  for (std::int64_t i = 10; i < 50; ++i) expected.push_back(i);
+  for (std::int64_t i = 0; i < 2; ++i) expected.push_back(i);  // They complete the last batch.
+  EXPECT_EQ(seen, expected);
+  plan.drop_last = true;
+  EXPECT_EQ(plan.steps(), 6);
+  plan.begin = 50;
+  EXPECT_EQ(plan.steps(), 0);
+  plan.begin = 52;  // A batch was completed.
+  EXPECT_EQ(plan.steps(), 0);
+}
+
 /// Accelerate 1.15's BatchSamplerShard._iter_with_no_split over a BatchSampler, with even_batches, as its
 /// source has it.
 std::vector<std::vector<std::int64_t>> accelerate_shard(std::int64_t samples, std::int64_t batch_size,

@@ -138,6 +138,10 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   section.read("training.output_dir", training.output_dir);
   section.read("training.checkpoint.every", training.checkpoint.every);
   section.read("training.checkpoint.total_limit", training.checkpoint.total_limit);
+  section.read("training.checkpoint.resume", training.checkpoint.resume);
+  section.read("training.checkpoint.verify", training.checkpoint.verify);
+  training.checkpoint.continues_on_failure =
+      settings.get<std::string>("training.checkpoint.on_failure") == "continue";
   training.profile = profile_of(settings, training.max_steps);
   return training;
 }

@@ -93,7 +93,9 @@ constexpr Field kTrainingFields[] = {
 
     {.path = "training.checkpoint.every", .type = Type::kInt, .min = 0},
     {.path = "training.checkpoint.total_limit", .type = Type::kInt, .min = 0},
-    {.path = "training.checkpoint.resume", .built = "none"},
+    {.path = "training.checkpoint.resume"},
+    {.path = "training.checkpoint.verify", .type = Type::kBool},
+    {.path = "training.checkpoint.on_failure", .choices = "stop|continue"},
     {.path = "training.checkpoint.async", .type = Type::kBool, .built = "false"},
     {.path = "training.checkpoint.adapter_only", .type = Type::kBool, .built = "false"},
     {.path = "training.checkpoint.export", .built = "none"},

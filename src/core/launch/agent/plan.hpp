@@ -23,6 +23,8 @@ struct LaunchPlan {
   std::vector<std::string> command;  ///< command[0] is a path.
   std::vector<WorkerPlan> workers;   ///< The workers of this machine, in order of local ranks.
   double grace_period_s = 30;
+  /// The command is our worker, which catches the signals of base/stop_request.hpp.
+  bool catches_stop_signals = false;
   /// A private temporary directory. The caller removes it, or the guardian if the caller is killed.
   std::filesystem::path scratch;
 };

@@ -43,6 +43,14 @@ struct Prepared {
   pid_t parent;
 };
 
+sigset_t mask_of(const SpawnRequest& request) {
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  if (!request.blocks_stop_signals) return mask;
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) ::sigaddset(&mask, signal);
+  return mask;
+}
+
 /// Runs in the child; only async-signal-safe calls.
 [[noreturn]] void become(const SpawnRequest& request, const Prepared& p) {
   ::setpgid(0, 0);
@@ -55,7 +63,8 @@ struct Prepared {
   ::dup2(p.null_fd, STDIN_FILENO);
   ::dup2(p.out_fd, STDOUT_FILENO);
   ::dup2(p.err_fd, STDERR_FILENO);
-  reset_signals();
+  const sigset_t mask = mask_of(request);
+  reset_signals(&mask);
   ::execve(p.argv[0], p.argv.data(), p.envp.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t told = ::write(p.failure_fd, &error, sizeof error);

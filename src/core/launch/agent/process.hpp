@@ -16,6 +16,9 @@ struct SpawnRequest {
   std::vector<std::string> command;      ///< command[0] is a path; PATH is not searched.
   std::vector<std::string> environment;  ///< The complete environment, as "NAME=value".
   int announce_fd = -1;                  ///< The child writes its pid here before exec; -1 for nowhere.
+  /// SIGTERM, SIGUSR1 and SIGUSR2 stay blocked until the program unblocks them, so that none ends it before
+  /// it catches them (base/stop_request.hpp).
+  bool blocks_stop_signals = false;
 };
 
 /// This process's environment with `variables` over it, as "NAME=value".
@@ -29,9 +32,9 @@ struct Child {
   Fd err;    ///< The read end of stderr, non-blocking.
 };
 
-/// Starts a process in a process group of its own, with /dev/null as standard input and signals as
-/// reset_signals() leaves them. The kernel kills it when the thread that called spawn() ends, so call it from
-/// the main thread. A program that cannot be executed is an Error of kind kUsage.
+/// Starts a process in a process group of its own, with /dev/null as standard input and otherwise
+/// signals as reset_signals() leaves them. The kernel kills it when the thread that called spawn() ends, so
+/// call it from the main thread. A program that cannot be executed is an Error of kind kUsage.
 Child spawn(const SpawnRequest& request);
 
 /// How a process ended.

@@ -129,10 +129,12 @@ ExitCode exit_code_of_group(const GroupOutcome& group) {
     return ExitCode::kPreempted;
   }
   if (root_cause(group) != nullptr) return ExitCode::kWorkerFailed;
+  // A training that was asked to stop in its last step has finished.
+  const bool succeeded = all([](const WorkerOutcome& w) { return w.status.success(); });
+  if (succeeded && group.catches_stop_signals) return ExitCode::kSuccess;
   if (group.interrupted_by == SIGINT) return ExitCode::kInterrupted;
   if (group.interrupted_by != 0) return ExitCode::kTerminated;
-  return all([](const WorkerOutcome& w) { return w.status.success(); }) ? ExitCode::kSuccess
-                                                                        : ExitCode::kWorkerFailed;
+  return succeeded ? ExitCode::kSuccess : ExitCode::kWorkerFailed;
 }
 
 std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host) {

@@ -17,9 +17,9 @@ struct Arrival {
   pid_t pid = 0;
 };
 
-/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD arrive at a descriptor instead of a handler.
-/// SIGINT and SIGHUP stay ignored where they are (nohup). SIGPIPE is ignored, and orphaned descendants become
-/// children of this process.
+/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD arrive at a descriptor instead of a
+/// handler. SIGINT and SIGHUP stay ignored where they are (nohup). SIGPIPE is ignored, and orphaned
+/// descendants become children of this process.
 class SignalQueue {
  public:
   SignalQueue();

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <memory>
 #include <optional>
 
 #include "base/exit_code.hpp"
 #include "base/log.hpp"
+#include "base/stop_request.hpp"
 #include "core/launch/agent/guardian.hpp"
 #include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/signals.hpp"
@@ -87,6 +89,7 @@ class Supervisor {
     GroupOutcome result;
     result.interrupted_by = interrupted_by_;
     result.stopped_at_ns = stopped_at_ns_;
+    result.catches_stop_signals = plan_.catches_stop_signals;
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
     return result;
   }
@@ -99,6 +102,7 @@ class Supervisor {
       request.command = plan_.command;
       request.environment = merged_environment(worker.variables);
       request.announce_fd = guardian_.announce_fd();
+      request.blocks_stop_signals = plan_.catches_stop_signals;
       Child child = spawn(request);
       // After an error here no entry of workers_ would know the worker.
       try {
@@ -187,8 +191,9 @@ class Supervisor {
       if (arrival->signal == SIGCHLD) {
         if (is_worker(arrival->pid)) deaths_.push_back(arrival->pid);
         reap_adopted_children([this](pid_t pid) { return is_worker(pid) || is_not_ours(pid); });
-      } else if (arrival->signal == SIGUSR1) {
-        send(SIGUSR1);
+      } else if (arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2) {
+        log::info(fmt::format("SIG{}: passed on to the workers", ::sigabbrev_np(arrival->signal)));
+        send(arrival->signal);
       } else {
         interrupt(arrival->signal == SIGINT ? SIGINT : SIGTERM);
       }
@@ -222,7 +227,26 @@ class Supervisor {
     send(SIGCONT);
   }
 
+  /// Whether a worker failed by itself although the group was asked to stop: our worker then saves a
+  /// checkpoint, and the other ranks wait for it.
+  [[nodiscard]] bool fails_while_saving(const ExitStatus& status) const {
+    if (!plan_.catches_stop_signals || ended_now_ || status.success() || !status.known) return false;
+    return status != ExitStatus{to_int(ExitCode::kPreempted), 0} && status.signal != interrupted_by_;
+  }
+
+  /// Ends the group, in which a rank has failed. A worker that catches SIGTERM to save a checkpoint must not
+  /// try to: the ranks would wait for the one that is gone.
+  void end_now() {
+    ended_now_ = true;
+    for (const Worker& worker : workers_) {
+      if (plan_.catches_stop_signals && !worker.outcome)
+        ::sigqueue(worker.pid, SIGTERM, sigval{.sival_int = kEndNow});
+    }
+    stop(SIGTERM);
+  }
+
   void kill_group() {
+    ended_now_ = true;
     send(SIGKILL);
     kill_at_.reset();
     if (!abandon_at_) abandon_at_ = Clock::now() + kKillTime;
@@ -262,15 +286,16 @@ class Supervisor {
     });
     for (Worker* const ptr : ended) {
       Worker& worker = *ptr;
-      conclude(worker, reap_with_group(worker.pid), !was_stopping);
+      const ExitStatus status = reap_with_group(worker.pid);
+      conclude(worker, status, !was_stopping || fails_while_saving(status));
       if (!worker.outcome->status.known) inherited_.push_back(worker.pid);
       if (worker.outcome->status == ExitStatus{to_int(ExitCode::kPreempted), 0}) {
         if (!stopping_ && !follow_by_) follow_by_ = Clock::now() + grace();
       } else if (!worker.outcome->status.success()) {
-        failed = true;
+        failed |= worker.outcome->on_its_own;
       }
     }
-    if (failed && !stopping_) stop(SIGTERM);
+    if (failed && !ended_now_) end_now();
     // A process that left its group may hold a pipe open.
     if (ended_ == static_cast<int>(workers_.size())) kill_orphans();
   }
@@ -298,7 +323,7 @@ class Supervisor {
 
   void serve_deadlines() {
     const Clock::time_point now = Clock::now();
-    if (follow_by_ && now >= *follow_by_) stop(SIGTERM);
+    if (follow_by_ && now >= *follow_by_) end_now();
     if (kill_at_ && now >= *kill_at_) {
       if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.outcome; })) {
         log::warn(fmt::format("workers still run {} s after being asked to stop: killing them",
@@ -368,6 +393,7 @@ class Supervisor {
   std::optional<Clock::time_point> close_at_;    ///< When pending output is dropped after an interrupt.
   std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, in order.
   bool stopping_ = false;
+  bool ended_now_ = false;  ///< The workers must end, and not save before.
   std::optional<std::int64_t> stopped_at_ns_;
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;

@@ -18,7 +18,8 @@ struct WorkerOutcome {
   int rank = 0;
   pid_t pid = 0;
   ExitStatus status;
-  bool on_its_own = false;              ///< It ended before the group was asked to stop.
+  /// It ended before the group was asked to stop, or it failed while it saved a checkpoint because of that.
+  bool on_its_own = false;
   int order = 0;                        ///< Its place among the workers that ended, from 0.
   std::vector<std::string> last_lines;  ///< The end of stderr, or of stdout if stderr is empty.
   std::filesystem::path log;            ///< The file that holds the last lines; empty for none.
@@ -30,6 +31,7 @@ struct GroupOutcome {
   int interrupted_by = 0;              ///< SIGINT or SIGTERM, if one of them ended the run.
   /// The time at which the workers were asked to stop, in nanoseconds since 1970.
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
+  bool catches_stop_signals = false;  ///< What LaunchPlan says.
 };
 
 /// Starts the workers, shows and logs what they print, passes signals on, and returns when all of them and
@@ -37,9 +39,9 @@ struct GroupOutcome {
 ///
 /// The first failure ends the group: each process group gets SIGTERM, and after the grace period SIGKILL.
 /// Exit code 7 (stopped for preemption) is not a failure, but the others have to follow within the grace
-/// period. SIGINT, SIGTERM, SIGHUP (as SIGTERM) and SIGUSR1 are passed on to the workers; a second SIGINT or
-/// SIGTERM kills them at once. The output of rank 0 goes to `out_fd` and `err_fd` as it is. Of the others
-/// only stderr is shown, on `err_fd`, with "[rank1] " before each line.
+/// period. SIGINT, SIGTERM, SIGHUP (as SIGTERM), SIGUSR1 and SIGUSR2 are passed on to the workers; a second
+/// SIGINT or SIGTERM kills them at once. The output of rank 0 goes to `out_fd` and `err_fd` as it is. Of the
+/// others only stderr is shown, on `err_fd`, with "[rank1] " before each line.
 GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd);
 
 }  // namespace accel::launch

@@ -65,7 +65,7 @@ Config unusual_config() {
   training.log_every = 1;
   training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;
   training.output_dir = "runs/gpt";
-  training.checkpoint = {200, 3};
+  training.checkpoint = {200, 3, "none", true, true, "runs/a/checkpoints/checkpoint_7"};
   training.profile = {5, 8};
   config.training = training;
   return config;

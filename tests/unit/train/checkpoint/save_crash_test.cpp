@@ -42,7 +42,7 @@ struct Trained {
   void save(const path& checkpoints, std::int64_t step, Group& group) {
     ckpt::RunCheckpoints store(checkpoints);
     TrainerState state;
-    state.step = step;
+    state.run.step = step;
     save_checkpoint(store, model, optimizer, config, state, group);
   }
 

@@ -70,6 +70,7 @@ TEST(BatchesTest, TooLittleDataIsAUsageError) {
 TEST(MetricsTest, OneObjectALineAndAPeakOfMemory) {
   const TempDir dir;
   MetricsLog log(dir / "metrics.jsonl");
+  log.open(0);
   log.write({{"step", 1}, {"loss", 0.5}});
   EXPECT_EQ(read_file(dir / "metrics.jsonl"), "{\"step\":1,\"loss\":0.5}\n");
   EXPECT_GT(max_rss_bytes(), std::uint64_t{10'000'000});

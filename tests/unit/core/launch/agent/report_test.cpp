@@ -133,6 +133,13 @@ TEST(ReportTest, AnUnknownStatusIsAFailure) {
   EXPECT_EQ(exit_code_of_group({{worker(0, unknown, true, 0)}, 0}), ExitCode::kWorkerFailed);
 }
 
+TEST(ReportTest, ATrainingThatWasAskedToStopInItsLastStepHasFinished) {
+  GroupOutcome group{{worker(0, kGood, false, 0), worker(1, kGood, false, 1)}, SIGTERM};
+  EXPECT_EQ(exit_code_of_group(group), ExitCode::kTerminated);
+  group.catches_stop_signals = true;
+  EXPECT_EQ(exit_code_of_group(group), ExitCode::kSuccess);
+}
+
 TEST(ReportTest, ExitCodes) {
   const auto code = [](std::vector<WorkerOutcome> workers, int interrupted_by = 0) {
     return exit_code_of_group({std::move(workers), interrupted_by});

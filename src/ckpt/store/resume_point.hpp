@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/store/run_checkpoints.hpp"
+
+namespace accel::ckpt {
+
+/// Why a run cannot go on from the checkpoint `directory` of `step`, or nullopt if it is whole: its manifest
+/// is there and of that step, and each file that it lists is there with its size. The contents of the files
+/// are not read. An error of the system is thrown, because it says nothing about the checkpoint.
+[[nodiscard]] std::optional<std::string> why_not_whole(const std::filesystem::path& directory,
+                                                       std::int64_t step);
+
+/// A checkpoint of a run that is not whole.
+struct BrokenCheckpoint {
+  std::int64_t step = 0;
+  std::string why;
+};
+
+/// The checkpoint to go on from, and the newer ones that are not whole.
+struct ResumePoint {
+  std::optional<std::int64_t> step;       ///< The newest whole checkpoint, if there is one.
+  std::vector<BrokenCheckpoint> skipped;  ///< The newest comes first.
+};
+
+[[nodiscard]] ResumePoint newest_whole(const RunCheckpoints& checkpoints);
+
+}  // namespace accel::ckpt

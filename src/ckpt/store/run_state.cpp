@@ -1,0 +1,124 @@
+#include "ckpt/store/run_state.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
+#include "base/text.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kRunStateVersion = 2;
+constexpr std::uint64_t kMostBytes = 1 << 20;
+
+/// Counts beyond this are nonsense, and sums of them could overflow.
+constexpr std::int64_t kMost = std::int64_t{1} << 53;
+
+std::int64_t count_of(const json& value, const char* what, std::int64_t least = 0,
+                      std::int64_t most = kMost) {
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
+                        : value.is_number_integer();
+  const std::int64_t count = fits ? value.get<std::int64_t>() : -1;
+  if (!fits || count < least || count > most)
+    throw_corrupt(fmt::format("'{}' is {}, not a whole number of {} to {}", what, value.dump(), least, most));
+  return count;
+}
+
+std::int64_t count_at(const json& document, const char* key, std::int64_t least = 0,
+                      std::int64_t most = kMost) {
+  return count_of(document.at(key), key, least, most);
+}
+
+double number_at(const json& document, const char* key) {
+  const auto number = document.at(key).get<double>();
+  if (!std::isfinite(number) || number < 0)
+    throw_corrupt(fmt::format("'{}' is {}, not a number of at least 0", key, document.at(key).dump()));
+  return number;
+}
+
+RunState run_state_of(const json& document) {
+  RunState state;
+  state.step = count_at(document, "step");
+  state.optimizer_steps = count_at(document, "optimizer_steps", 0, state.step);
+  state.epoch = number_at(document, "epoch");
+  state.lr = number_at(document, "lr");
+  if (!document.at("seed").is_number_unsigned()) throw_corrupt("'seed' is not a whole number of at least 0");
+  state.seed = document.at("seed").get<std::uint64_t>();
+  state.world_size = static_cast<int>(count_at(document, "world_size", 1, std::numeric_limits<int>::max()));
+  state.skipped_in_a_row = count_at(document, "skipped_in_a_row", 0, state.step);
+  state.skipped_since_log = count_at(document, "skipped_since_log", 0, state.step);
+  const json& data = document.at("data");
+  state.data.epoch = count_at(data, "epoch");
+  state.data.samples_done = count_at(data, "samples_done");
+  state.data.samples = count_at(data, "samples");
+  state.data.sequence_length = count_at(data, "sequence_length");
+  state.data.shuffle = data.at("shuffle").get<bool>();
+  state.settings = document.at("settings").get<std::map<std::string, std::string>>();
+  if (const auto hook = document.find("power_sgd"); hook != document.end()) {
+    state.power_sgd.emplace();
+    // Each buffer draws at most a few numbers a step.
+    constexpr std::int64_t kMostDraws = std::int64_t{1} << 32;
+    state.power_sgd->draws = count_at(*hook, "draws", 0, kMostDraws);
+    for (const json& count : hook->at("iterations"))
+      state.power_sgd->iterations.push_back(count_of(count, "iterations"));
+  }
+  return state;
+}
+
+}  // namespace
+
+std::string encode_run_state(const RunState& state) {
+  json document = {{"version", kRunStateVersion},
+                   {"step", state.step},
+                   {"optimizer_steps", state.optimizer_steps},
+                   {"epoch", state.epoch},
+                   {"lr", state.lr},
+                   {"seed", state.seed},
+                   {"world_size", state.world_size},
+                   {"skipped_in_a_row", state.skipped_in_a_row},
+                   {"skipped_since_log", state.skipped_since_log},
+                   {"data",
+                    {{"epoch", state.data.epoch},
+                     {"samples_done", state.data.samples_done},
+                     {"samples", state.data.samples},
+                     {"sequence_length", state.data.sequence_length},
+                     {"shuffle", state.data.shuffle}}},
+                   {"settings", state.settings}};
+  if (state.power_sgd)
+    document["power_sgd"] = {{"draws", state.power_sgd->draws}, {"iterations", state.power_sgd->iterations}};
+  return document.dump(2) + "\n";
+}
+
+RunState read_run_state(const std::filesystem::path& file) {
+  const std::string text = read_text_file(file, kMostBytes);
+  try {
+    const json document = parse_json(text);
+    if (document.at("version") == 1) {
+      throw Error(ErrorKind::kUsage, "is of accel 0.1.0, which kept no place in the data to go on from")
+          .hint("start a new run from its weights: training.model.weights");
+    }
+    if (document.at("version") != kRunStateVersion) {
+      throw_corrupt(fmt::format("is of version {}, and this accel reads {}", document.at("version").dump(),
+                                kRunStateVersion));
+    }
+    return run_state_of(document);
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("'{}' cannot be read: {}", file.string(), without_json_tag(error.what())));
+  } catch (Error& error) {
+    error.add_context(fmt::format("'{}'", file.string()));
+    throw;
+  }
+}
+
+}  // namespace accel::ckpt

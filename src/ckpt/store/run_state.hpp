@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel::ckpt {
+
+/// The file of a checkpoint that holds the state of the run beside tensors.
+inline constexpr const char* kRunStateName = "trainer_state.json";
+
+/// The place of a run in its training data, and what the data was.
+struct DataPlace {
+  std::int64_t epoch = 0;         ///< The number of the epoch, counted from 0.
+  std::int64_t samples_done = 0;  ///< Samples of that epoch that all ranks together have trained on.
+  std::int64_t samples = 0;       ///< The samples of an epoch.
+  std::int64_t sequence_length = 0;
+  bool shuffle = true;
+};
+
+/// The state of PowerSGD that is not a tensor.
+struct PowerSgdState {
+  std::int64_t draws = 0;                ///< The numbers that were drawn for seeds.
+  std::vector<std::int64_t> iterations;  ///< The iterations of each flat buffer.
+};
+
+/// What `trainer_state.json` of a checkpoint says. Every rank has the same values.
+struct RunState {
+  std::int64_t step = 0;             ///< The steps of the run that are done.
+  std::int64_t optimizer_steps = 0;  ///< The steps that changed the weights; the schedule follows them.
+  double epoch = 0;                  ///< The epochs that are done, with a fraction.
+  double lr = 0;                     ///< The learning rate of the last step.
+  std::uint64_t seed = 0;
+  int world_size = 0;
+  std::int64_t skipped_in_a_row = 0;   ///< The last steps that were skipped because of infinities or NaN.
+  std::int64_t skipped_since_log = 0;  ///< The steps that were skipped since the last line of metrics.
+  DataPlace data;
+  /// The settings that the numbers of the run depend on, by key, for a comparison with those of a later run.
+  std::map<std::string, std::string> settings;
+  std::optional<PowerSgdState> power_sgd;  ///< Only the hook power_sgd has one.
+};
+
+/// The text of the file, with a newline at its end.
+[[nodiscard]] std::string encode_run_state(const RunState& state);
+
+/// Throws Error: kCorrupt if the file is not what encode_run_state wrote, kUsage if an earlier accel wrote
+/// it.
+[[nodiscard]] RunState read_run_state(const std::filesystem::path& file);
+
+}  // namespace accel::ckpt

@@ -1,0 +1,208 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/files/leftover.hpp"
+#include "base/text.hpp"
+#include "ckpt/store/manifest.hpp"
+#include "ckpt/store/resume_point.hpp"
+#include "ckpt/store/run_checkpoints.hpp"
+#include "cli/commands.hpp"
+#include "cli/results.hpp"
+#include "cli/table.hpp"
+
+namespace accel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct CheckpointsOptions {
+  std::string path;
+  std::vector<std::string> steps;  ///< The steps to delete, as given.
+  std::int64_t keep_last = 0;      ///< 0 if the flag is not given.
+  bool force = false;
+};
+
+/// One checkpoint of a run.
+struct Listed {
+  std::int64_t step = 0;
+  std::optional<std::string> why_not_whole;
+  std::uint64_t bytes = 0;  ///< The sizes of all regular files.
+  int ranks = 0;            ///< The number of ranks that wrote it; 0 if its manifest cannot be read.
+  std::time_t written = 0;
+};
+
+/// The directory of the checkpoints of a run, and the directory that a run locks.
+struct RunPlace {
+  fs::path checkpoints;
+  fs::path output;
+};
+
+RunPlace place_of(const std::string& path) {
+  const fs::path given = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
+  if (!fs::is_directory(given))
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' is not a directory", path));
+  if (fs::is_directory(given / "checkpoints")) return {given / "checkpoints", given};
+  if (!ckpt::RunCheckpoints(given).steps().empty()) {
+    // The directory above as the path names it: `checkpoints` may be a link.
+    fs::path absolute = fs::absolute(given).lexically_normal();
+    if (!absolute.has_filename()) absolute = absolute.parent_path();
+    return {given, absolute.parent_path()};
+  }
+  throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoints of a run", path))
+      .hint("name the output_dir of a training, or its directory checkpoints");
+}
+
+std::uint64_t bytes_below(const fs::path& directory) {
+  std::uint64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  }
+  return bytes;
+}
+
+Listed look_at(const fs::path& directory, std::int64_t step) {
+  Listed listed{step, {}, bytes_below(directory), 0, 0};
+  try {
+    listed.why_not_whole = ckpt::why_not_whole(directory, step);
+  } catch (const Error& error) {
+    listed.why_not_whole = error.message();
+  }
+  const fs::path manifest = directory / ckpt::kManifestName;
+  struct stat info {};
+  if (::stat((fs::exists(manifest) ? manifest : directory).c_str(), &info) == 0)
+    listed.written = info.st_mtim.tv_sec;
+  try {
+    listed.ranks = ckpt::parse_manifest(manifest).world_size;
+  } catch (const Error&) {
+    // why_not_whole says it.
+  }
+  return listed;
+}
+
+std::vector<Listed> list(const ckpt::RunCheckpoints& checkpoints) {
+  std::vector<Listed> all;
+  for (const std::int64_t step : checkpoints.steps()) {
+    const fs::path path = checkpoints.path_of(step);
+    try {
+      all.push_back(look_at(path, step));
+    } catch (const fs::filesystem_error&) {
+      if (fs::exists(path)) throw;
+      // A run has removed it meanwhile.
+    }
+  }
+  return all;
+}
+
+void print(const std::vector<Listed>& all, const fs::path& directory, const Globals& globals) {
+  if (globals.json) {
+    Json document{{"path", directory.string()}, {"checkpoints", Json::array()}};
+    for (const Listed& one : all) {
+      Json entry{{"step", one.step}, {"bytes", one.bytes}, {"ranks", one.ranks}, {"written", one.written}};
+      entry["whole"] = !one.why_not_whole.has_value();
+      if (one.why_not_whole) entry["why"] = *one.why_not_whole;
+      document["checkpoints"].push_back(std::move(entry));
+    }
+    return globals.out->json(document);
+  }
+  if (all.empty()) return globals.out->line(fmt::format("{}: no checkpoints", directory.string()));
+  std::vector<std::vector<std::string>> rows = {{"STEP", "SIZE", "RANKS", "WRITTEN", "STATE"}};
+  for (const Listed& one : all) {
+    rows.push_back({std::to_string(one.step), format_bytes(one.bytes),
+                    one.ranks == 0 ? "" : std::to_string(one.ranks), format_time(one.written),
+                    one.why_not_whole ? "not whole: " + *one.why_not_whole : "whole"});
+  }
+  globals.out->lines(table_of(std::move(rows), {"STEP", "SIZE", "RANKS"}));
+}
+
+std::int64_t parse_step(const std::string& text) {
+  std::int64_t step = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  if (error == std::errc() && end == text.data() + text.size() && step >= 0) return step;
+  throw Error(ErrorKind::kUsage, fmt::format("--delete: '{}' is not the number of a step", text));
+}
+
+std::vector<std::int64_t> steps_to_remove(const std::vector<Listed>& all, const CheckpointsOptions& options) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& text : options.steps) {
+    const std::int64_t step = parse_step(text);
+    if (std::none_of(all.begin(), all.end(), [&](const Listed& one) { return one.step == step; })) {
+      throw Error(ErrorKind::kMissing,
+                  fmt::format("'{}' holds no checkpoint of step {}", options.path, step));
+    }
+    steps.push_back(step);
+  }
+  if (options.keep_last > 0) {
+    // A checkpoint that is not whole does not count, and goes if it is older than those that stay.
+    std::int64_t left = options.keep_last;
+    for (auto one = all.rbegin(); one != all.rend(); ++one) {
+      if (left == 0) steps.push_back(one->step);
+      if (left > 0 && !one->why_not_whole) --left;
+    }
+  }
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+void check_that_one_stays(const std::vector<Listed>& all, const std::vector<std::int64_t>& steps) {
+  const auto is_whole = [](const Listed& one) { return !one.why_not_whole; };
+  const auto stays = [&](const Listed& one) {
+    return is_whole(one) && !std::binary_search(steps.begin(), steps.end(), one.step);
+  };
+  if (std::none_of(all.begin(), all.end(), is_whole) || std::any_of(all.begin(), all.end(), stays)) return;
+  throw Error(ErrorKind::kUsage, "this would remove the last whole checkpoint")
+      .hint("pass --force to remove it nevertheless");
+}
+
+void remove(ckpt::RunCheckpoints& checkpoints, const RunPlace& place, const CheckpointsOptions& options) {
+  const LeftoverLock lock(fs::canonical(place.output));
+  if (lock.state() == LeftoverLock::State::kTaken) {
+    throw Error(ErrorKind::kUsage, fmt::format("a run is writing into '{}'", place.output.string()))
+        .hint("wait until it ends; training.checkpoint.total_limit removes old checkpoints during a run");
+  }
+  const std::vector<Listed> all = list(checkpoints);
+  const std::vector<std::int64_t> steps = steps_to_remove(all, options);
+  if (!options.force) check_that_one_stays(all, steps);
+  for (const std::int64_t step : steps) {
+    checkpoints.remove(step);
+    log::info(fmt::format("removed '{}'", checkpoints.path_of(step).string()));
+  }
+}
+
+ExitCode run_checkpoints(const CheckpointsOptions& options, const Globals& globals) {
+  const RunPlace place = place_of(options.path);
+  ckpt::RunCheckpoints checkpoints(place.checkpoints);
+  if (!options.steps.empty() || options.keep_last > 0) remove(checkpoints, place, options);
+  print(list(checkpoints), place.checkpoints, globals);
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+void add_checkpoints(CommandLine& line) {
+  Command command = line.add("checkpoints", "List the checkpoints of a training run, or delete some");
+  const auto options = std::make_shared<CheckpointsOptions>();
+  command.positional("RUN_DIR", options->path, "The output_dir of a training, or its directory checkpoints");
+  command.texts("--delete", "STEP", options->steps, "Delete the checkpoint of this step; repeatable");
+  command.integer("--keep-last", "N", options->keep_last,
+                  "Delete all checkpoints older than the N newest whole ones", 1);
+  command.flag("--force", options->force, "Delete even the last whole checkpoint");
+  command.does([options](const Globals& globals) { return run_checkpoints(*options, globals); });
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/files/directory.hpp"
+#include "base/files/file.hpp"
+#include "base/log.hpp"
+#include "ckpt/store/resume_point.hpp"
+#include "ckpt/store/run_checkpoints.hpp"
+#include "ckpt/store/run_state.hpp"
+#include "core/launch/run_directory.hpp"
+
+namespace accel::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kResume = "training.checkpoint.resume";
+
+/// A run that begins must not mix its checkpoints with those of another run.
+void refuse_earlier_checkpoints(const config::TrainingConfig& training) {
+  if (training.checkpoint.every == 0) return;
+  const fs::path folder = training.output_dir / "checkpoints";
+  const auto name = ckpt::RunCheckpoints(folder).first_name();
+  if (!name) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' holds checkpoints of an earlier run, among them {}", folder.string(), *name))
+      .hint(
+          "choose another output_dir, move that one away, or go on with that run: "
+          "training.checkpoint.resume: auto");
+}
+
+/// Whether there are metrics of an earlier run.
+bool has_metrics(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(fs::status(file, error))) return false;
+  if (!fs::is_regular_file(file, error))
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a regular file", file.string()))
+        .hint("choose another output_dir, or move that file away");
+  return fs::file_size(file, error) > 0;
+}
+
+/// Keeps the metrics of an earlier run that left no checkpoint to go on from.
+void set_metrics_aside(const fs::path& file) {
+  int number = 1;
+  fs::path free = file.parent_path() / "metrics.1.jsonl";
+  while (!rename_to_free(file, free)) free = file.parent_path() / fmt::format("metrics.{}.jsonl", ++number);
+  sync_directory(file.parent_path());
+  log::info(fmt::format("'{}' is of an earlier run without a checkpoint; it is renamed to '{}'",
+                        file.string(), free.filename().string()));
+}
+
+Beginning go_on_from(const fs::path& checkpoint, std::int64_t max_steps) {
+  const std::int64_t step = ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
+  if (step >= max_steps) {
+    log::info(
+        fmt::format("the run is finished: '{}' is of step {}, and training.max_steps is {}; nothing to do",
+                    checkpoint.string(), step, max_steps));
+    return {checkpoint, true};
+  }
+  log::info(fmt::format("resuming from '{}', step {} of {}", checkpoint.string(), step, max_steps));
+  return {fs::canonical(checkpoint), false};
+}
+
+/// The newest whole checkpoint of the run. Newer ones that are not whole are set aside, because the run will
+/// write checkpoints of these steps again.
+std::optional<std::int64_t> newest_of(ckpt::RunCheckpoints& checkpoints, const fs::path& folder) {
+  const ckpt::ResumePoint point = ckpt::newest_whole(checkpoints);
+  if (!point.step && !point.skipped.empty()) {
+    const ckpt::BrokenCheckpoint& newest = point.skipped.front();
+    throw Error(ErrorKind::kMissing,
+                fmt::format("'{}' holds {} checkpoints, and none of them is whole; of the newest, '{}': {}",
+                            folder.string(), point.skipped.size(),
+                            checkpoints.path_of(newest.step).filename().string(), newest.why))
+        .hint(
+            "`accel verify` says what is damaged; to begin again, choose another output_dir or move them "
+            "away");
+  }
+  for (const ckpt::BrokenCheckpoint& broken : point.skipped) {
+    const fs::path there = checkpoints.set_aside(broken.step);
+    log::warn(fmt::format("skipping '{}': {}; it is renamed to '{}'",
+                          checkpoints.path_of(broken.step).string(), broken.why, there.filename().string()));
+  }
+  return point.step;
+}
+
+Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
+  return config::blamed_on(kResume, loaded.settings, [&] {
+    const fs::path file = path / ckpt::kRunStateName;
+    if (!fs::exists(path)) throw Error(ErrorKind::kUsage, fmt::format("'{}' does not exist", path.string()));
+    if (!fs::exists(file)) {
+      throw Error(ErrorKind::kUsage, fmt::format("'{}' has no {}, so it is not a checkpoint of a training",
+                                                 path.string(), ckpt::kRunStateName))
+          .hint(
+              "it is 'auto', 'none' or the path of a checkpoint_N; for weights alone there is "
+              "training.model.weights");
+    }
+    if (ckpt::RunCheckpoints::is_unfinished(fs::canonical(path).filename().string())) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}' is a save or a removal that has not finished", path.string()))
+          .hint("name another checkpoint");
+    }
+    const std::int64_t step = ckpt::read_run_state(file).step;
+    if (const auto why = ckpt::why_not_whole(path, step)) {
+      throw Error(ErrorKind::kMissing, fmt::format("'{}' is not whole: {}", path.string(), *why))
+          .hint("`accel verify` says what is damaged");
+    }
+    return go_on_from(path, loaded.config.training->max_steps);
+  });
+}
+
+}  // namespace
+
+Beginning find_beginning(const config::LoadedConfig& loaded) {
+  const config::TrainingConfig& training = *loaded.config.training;
+  const fs::path folder = training.output_dir / "checkpoints";
+  const fs::path metrics = training.output_dir / "metrics.jsonl";
+  const std::string& resume = training.checkpoint.resume;
+  if (resume == "none") {
+    return config::blamed_on("training.output_dir", loaded.settings, [&]() -> Beginning {
+      refuse_earlier_checkpoints(training);
+      if (!has_metrics(metrics)) return {};
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}' holds the metrics of an earlier run", metrics.string()))
+          .hint("choose another output_dir, or move that file away");
+    });
+  }
+  ckpt::RunCheckpoints checkpoints(folder);
+  const auto newest = config::blamed_on("training.output_dir", loaded.settings,
+                                        [&] { return newest_of(checkpoints, folder); });
+  if (newest) return go_on_from(checkpoints.path_of(*newest), training.max_steps);
+  const Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
+  if (!beginning.is_finished && has_metrics(metrics)) set_metrics_aside(metrics);
+  return beginning;
+}
+
+}  // namespace accel::launch

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/store/run_state.hpp"
+#include "plan/schedule/grad_scaler.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/graph/random_state.hpp"
+#include "train/optim/adamw.hpp"
+
+namespace accel::train {
+
+/// What a checkpoint of a run says beside the tensors that load_run() restores.
+struct LoadedRun {
+  ckpt::RunState state;
+  /// This rank's random state; absent if the checkpoint is of another number of ranks or kind of device.
+  std::optional<RandomState> random;
+  /// What goes on in another way than it would have, a sentence each; the same on every rank.
+  std::vector<std::string> differences;
+};
+
+/// Restores from the checkpoint `directory`, which save_checkpoint() wrote on any number of ranks, the state
+/// of the optimizer, the loss scale, and what each rank has for itself. The model has its weights and buffers
+/// already: it was made with this checkpoint as WeightOptions::path. Each rank reads the bytes of its shard
+/// alone. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint is of another model.
+LoadedRun load_run(const std::filesystem::path& directory, ShardedModel& model, AdamW& optimizer,
+                   std::optional<GradScaler>& scaler, at::Device device);
+
+}  // namespace accel::train

@@ -1,0 +1,65 @@
+#include "train/checkpoint/save_checks.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <variant>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/files/file.hpp"
+#include "base/text.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/tensor/dtype.hpp"
+
+namespace accel::train {
+namespace {
+
+constexpr std::size_t kReadBytes = std::size_t{4} << 20;
+
+}  // namespace
+
+std::uint64_t tensor_bytes(const RankState& state) {
+  std::uint64_t bytes = 0;
+  for (const ckpt::DcpItem& item : state.items) {
+    if (const auto* chunk = std::get_if<ckpt::TensorChunk>(&item.content))
+      bytes += static_cast<std::uint64_t>(chunk->box.numel()) * ckpt::item_bytes(chunk->dtype);
+  }
+  return bytes;
+}
+
+void require_space(const std::filesystem::path& directory, std::uint64_t bytes) {
+  struct statvfs system {};
+  if (::statvfs(directory.c_str(), &system) != 0) throw system_error("look at", directory.string(), errno);
+  const std::uint64_t left = std::uint64_t{system.f_bavail} * system.f_frsize;
+  if (left >= bytes) return;
+  throw Error(ErrorKind::kFailure,
+              fmt::format("a checkpoint takes {}, and the file system of '{}' has {} left",
+                          format_bytes(bytes), directory.string(), format_bytes(left)))
+      .hint("training.checkpoint.total_limit keeps fewer; `accel checkpoints --keep-last` removes old ones");
+}
+
+void require_same_on_disk(const std::filesystem::path& directory, const ckpt::FileSummary& file) {
+  const File written = File::open_read(directory / file.name);
+  ::posix_fadvise(written.fd(), 0, 0, POSIX_FADV_DONTNEED);
+  std::uint32_t crc = 0;
+  const std::uint64_t size = written.size();
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(size, kReadBytes)));
+  for (std::uint64_t at = 0; at < size; at += block.size()) {
+    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size - at, kReadBytes)));
+    written.read_at(at, block);
+    crc = ckpt::crc32(block, crc);
+  }
+  if (size == file.bytes && crc == file.crc32) return;
+  throw Error(
+      ErrorKind::kCorrupt,
+      fmt::format("'{}' differs from what was written: {} bytes with CRC-32 {:08x}, expected {} with {:08x}",
+                  (directory / file.name).string(), size, crc, file.bytes, file.crc32))
+      .hint("the disk or the memory of this machine is faulty");
+}
+
+}  // namespace accel::train

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "ckpt/io/summed_file.hpp"
+#include "train/checkpoint/state_items.hpp"
+
+namespace accel::train {
+
+/// The bytes of the tensors among `state`'s items.
+[[nodiscard]] std::uint64_t tensor_bytes(const RankState& state);
+
+/// Throws Error (kFailure) if the file system of `directory` has less than `bytes` left. A checkpoint of
+/// that size would fail after it has been written in part.
+void require_space(const std::filesystem::path& directory, std::uint64_t bytes);
+
+/// Reads `file` of `directory` again, from the disk and not from the page cache, and throws Error (kCorrupt)
+/// if its size or its CRC-32, which was computed from memory when it was written, differs. The file must be
+/// synced.
+void require_same_on_disk(const std::filesystem::path& directory, const ckpt::FileSummary& file);
+
+}  // namespace accel::train

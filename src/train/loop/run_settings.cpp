@@ -1,0 +1,75 @@
+#include "train/loop/run_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "ckpt/io/crc32.hpp"
+
+namespace accel::train {
+namespace {
+
+using nlohmann::json;
+
+/// Adds the values of a document under dotted keys. A list is one value.
+void add_values(const json& document, const std::string& key, std::map<std::string, std::string>& settings) {
+  if (!document.is_object()) {
+    settings[key] = document.is_string() ? document.get<std::string>() : document.dump();
+    return;
+  }
+  for (const auto& [name, value] : document.items()) add_values(value, key + "." + name, settings);
+}
+
+/// The CRC of tokens from 64 places of the data.
+std::uint32_t fingerprint(const TokenStream& data) {
+  constexpr std::int64_t kPlaces = 64;
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(std::min<std::int64_t>(data.size(), 64)));
+  std::uint32_t crc = 0;
+  for (std::int64_t place = 0; place < kPlaces; ++place) {
+    const std::int64_t last = data.size() - static_cast<std::int64_t>(tokens.size());
+    data.read(last / (kPlaces - 1) * place, tokens);
+    crc = ckpt::crc32(std::as_bytes(std::span(tokens)), crc);
+  }
+  return crc;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> settings_of(const config::Config& config, const TokenStream& data,
+                                               int world_size) {
+  const json document = config::config_to_json(config);
+  const json& training = document.at("training");
+  std::map<std::string, std::string> settings;
+  for (const char* key : {"distributed_type", "mixed_precision"}) add_values(document.at(key), key, settings);
+  for (const char* key : {"optimizer", "lr_scheduler", "gradient_accumulation_steps", "max_grad_norm",
+                          "grad_scaler", "ddp", "skip_nonfinite", "seed"})
+    add_values(training.at(key), std::string("training.") + key, settings);
+  const config::TrainingConfig& run = *config.training;
+  // 0 stands for max_steps.
+  settings["training.lr_scheduler.total_steps"] =
+      std::to_string(run.lr_scheduler.total_steps > 0 ? run.lr_scheduler.total_steps : run.max_steps);
+  settings["training.data.shuffle"] = run.data.shuffle ? "true" : "false";
+  settings["training.data.drop_last"] = run.data.drop_last ? "true" : "false";
+  settings["samples of a micro-batch over all ranks"] = std::to_string(run.data.batch_size * world_size);
+  settings["contents of training.data.train (CRC-32 of some tokens)"] =
+      fmt::format("{:08x}", fingerprint(data));
+  settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
+  return settings;
+}
+
+std::vector<std::string> changed_settings(const std::map<std::string, std::string>& before,
+                                          const std::map<std::string, std::string>& now) {
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : now) {
+    const auto old = before.find(key);
+    if (old != before.end() && old->second != value)
+      changes.push_back(fmt::format("{} was {} and is {}", key, old->second, value));
+  }
+  return changes;
+}
+
+}  // namespace accel::train

@@ -1,0 +1,106 @@
+"""`accel checkpoints` lists the checkpoints of a run and deletes some, but not the last whole one."""
+
+import fcntl
+import json
+import os
+
+import pytest
+
+
+def make(root, step, ranks=2):
+    directory = root / f"checkpoints/checkpoint_{step}"
+    (directory / "model").mkdir(parents=True)
+    (directory / "model/data").write_bytes(b"x" * 1000)
+    (directory / "trainer_state.json").write_text("{}")
+    files = [{"name": name, "bytes": (directory / name).stat().st_size, "crc32": 0}
+             for name in ("model/data", "trainer_state.json")]
+    (directory / "accel_manifest.json").write_text(
+        json.dumps({"version": 1, "step": step, "world_size": ranks, "files": files, "tensors": {}}))
+    return directory
+
+
+@pytest.fixture
+def run(tmp_path):
+    root = tmp_path / "run"
+    for step in (5, 10, 100):
+        make(root, step)
+    (make(root, 20) / "model/data").unlink()
+    (root / "checkpoints/checkpoint_120.incomplete").mkdir()
+    return root
+
+
+def steps(root):
+    return sorted(int(path.name.split("_")[1]) for path in (root / "checkpoints").iterdir() if path.name[-1].isdigit())
+
+
+def listed(accel, path, *options):
+    return json.loads(accel("checkpoints", path, "--json", *options).stdout)["checkpoints"]
+
+
+@pytest.mark.parametrize("inner", ["", "checkpoints", "checkpoints/"])
+def test_lists_what_a_run_has(accel, run, inner):
+    os.utime(run / "checkpoints/checkpoint_5/accel_manifest.json", (0, 1_000_000_000))
+    found = listed(accel, f"{run}/{inner}")
+    assert [(one["step"], one["ranks"], one["whole"]) for one in found] == [
+        (5, 2, True), (10, 2, True), (20, 2, False), (100, 2, True)]
+    assert found[0]["written"] == 1_000_000_000
+    assert found[2]["why"] == "'model/data' is missing"
+    size = sum(file.stat().st_size for file in (run / "checkpoints/checkpoint_5").rglob("*") if file.is_file())
+    assert found[0]["bytes"] == size
+    text = accel("checkpoints", run, env={"TZ": "UTC"}).stdout.splitlines()
+    assert text[0].split() == ["STEP", "SIZE", "RANKS", "WRITTEN", "STATE"]
+    assert text[1].split()[-4:] == ["2", "2001-09-09", "01:46:40", "whole"]
+    assert text[3].endswith("not whole: 'model/data' is missing")
+
+
+def test_deletes_the_steps_that_are_named(accel, run):
+    result = accel("checkpoints", run, "--delete", 10, "--delete", "20")
+    assert steps(run) == [5, 100]
+    assert "removed" in result.stderr and "checkpoint_10'" in result.stderr
+    assert not list((run / "checkpoints").glob("*.deleting"))
+
+
+@pytest.mark.parametrize("keep, left", [(1, [100]), (2, [10, 20, 100]), (3, [5, 10, 20, 100]), (9, [5, 10, 20, 100])])
+def test_keeps_the_newest_whole_ones(accel, run, keep, left):
+    accel("checkpoints", run, "--keep-last", keep)
+    assert steps(run) == left
+
+
+def test_the_last_whole_one_stays_without_force(accel, run):
+    everything = ["--delete", "5", "--delete", "10", "--delete", "100"]
+    assert "the last whole checkpoint" in accel("checkpoints", run, *everything, code=2).stderr
+    assert steps(run) == [5, 10, 20, 100]
+    accel("checkpoints", run, *everything, "--force")
+    assert steps(run) == [20]
+    # One that is not whole may go.
+    accel("checkpoints", run, "--delete", "20")
+    assert steps(run) == []
+
+
+def test_a_wrong_step_or_place_is_named(accel, run, tmp_path):
+    assert "holds no checkpoint of step 7" in accel("checkpoints", run, "--delete", 7, code=4).stderr
+    assert "'x' is not the number of a step" in accel("checkpoints", run, "--delete", "x", code=2).stderr
+    assert "'-5' is not the number of a step" in accel("checkpoints", run, "--delete=-5", code=2).stderr
+    (tmp_path / "empty").mkdir()
+    assert "holds no checkpoints of a run" in accel("checkpoints", tmp_path / "empty", code=4).stderr
+    assert "is not a directory" in accel("checkpoints", tmp_path / "gone", code=4).stderr
+    assert steps(run) == [5, 10, 20, 100]
+
+
+@pytest.mark.parametrize("inner", ["", "checkpoints"])
+def test_nothing_is_deleted_while_a_run_writes(accel, run, inner):
+    lock = os.open(run, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        assert "a run is writing into" in accel("checkpoints", run / inner, "--keep-last", 1, code=2).stderr
+        assert steps(run) == [5, 10, 20, 100]
+        assert len(listed(accel, run)) == 4
+    finally:
+        os.close(lock)
+
+
+def test_an_interrupted_removal_is_finished(accel, run):
+    (run / "checkpoints/checkpoint_10.deleting").mkdir()
+    accel("checkpoints", run, "--delete", 10)
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
+        "checkpoint_100", "checkpoint_120.incomplete", "checkpoint_20", "checkpoint_5"]

@@ -1,0 +1,98 @@
+#include "ckpt/store/run_state.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "temp_dir.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TempDir;
+using testing::write_file;
+
+RunState some_state() {
+  RunState state;
+  state.step = 7;
+  state.optimizer_steps = 6;
+  state.epoch = 1.0 / 3;
+  state.lr = 1e-3 / 7;
+  state.seed = 18'446'744'073'709'551'615U;
+  state.world_size = 4;
+  state.skipped_in_a_row = 1;
+  state.skipped_since_log = 2;
+  state.data = {2, 40, 93, 32, false};
+  state.settings = {{"training.optimizer.lr", "0.001"}};
+  state.power_sgd = PowerSgdState{9, {7, 7}};
+  return state;
+}
+
+TEST(RunStateTest, IsReadAsItWasWritten) {
+  const TempDir dir;
+  write_file(dir / kRunStateName, encode_run_state(some_state()));
+  const RunState read = read_run_state(dir / kRunStateName);
+  EXPECT_EQ(encode_run_state(read), encode_run_state(some_state()));
+  EXPECT_EQ(read.epoch, 1.0 / 3);
+  EXPECT_EQ(read.seed, 18'446'744'073'709'551'615U);
+  EXPECT_EQ(read.power_sgd->iterations, (std::vector<std::int64_t>{7, 7}));
+}
+
+std::string error_of(const std::string& text) {
+  const TempDir dir;
+  write_file(dir / kRunStateName, text);
+  try {
+    (void)read_run_state(dir / kRunStateName);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kCorrupt);
+    EXPECT_THAT(error.message(), HasSubstr(kRunStateName));
+    return error.message();
+  }
+  return "no error";
+}
+
+TEST(RunStateTest, NamesWhatIsWrong) {
+  EXPECT_THAT(error_of("{"), HasSubstr("cannot be read"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("cannot be read"));
+  EXPECT_THAT(error_of(R"({"version": 3, "step": 3})"), HasSubstr("is of version 3, and this accel reads 2"));
+  EXPECT_THAT(error_of(R"({"version": 2, "step": 3})"), HasSubstr("optimizer_steps"));
+}
+
+TEST(RunStateTest, NumbersThatCannotBeAreRefused) {
+  const auto with = [](const std::string& from, const std::string& to) {
+    std::string text = encode_run_state(some_state());
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return error_of(text.replace(at, from.size(), to));
+  };
+  EXPECT_THAT(with("\"samples_done\": 40", "\"samples_done\": -1"), HasSubstr("'samples_done' is -1"));
+  EXPECT_THAT(with("\"draws\": 9", "\"draws\": -1"), HasSubstr("'draws' is -1"));
+  EXPECT_THAT(with("\"draws\": 9", "\"draws\": 9000000000000"), HasSubstr("'draws'"));
+  EXPECT_THAT(with("\"world_size\": 4", "\"world_size\": 4294967298"), HasSubstr("'world_size'"));
+  EXPECT_THAT(with("\"world_size\": 4", "\"world_size\": 0"), HasSubstr("'world_size'"));
+  EXPECT_THAT(with("\"optimizer_steps\": 6", "\"optimizer_steps\": 4.7"),
+              HasSubstr("'optimizer_steps' is 4.7"));
+  EXPECT_THAT(with("\"optimizer_steps\": 6", "\"optimizer_steps\": 9223372036854775807"),
+              HasSubstr("'optimizer_steps'"));
+  EXPECT_THAT(with("\"step\": 7", "\"step\": 1e300"), HasSubstr("'step'"));
+  EXPECT_THAT(with("\"step\": 7", "\"step\": 18446744073709551615"), HasSubstr("'step'"));
+  EXPECT_THAT(with("\"seed\": 18446744073709551615", "\"seed\": -5"), HasSubstr("'seed'"));
+  EXPECT_THAT(with("\"shuffle\": false", "\"shuffle\": 1"), HasSubstr("cannot be read"));
+}
+
+TEST(RunStateTest, AnEarlierVersionIsNamed) {
+  const TempDir dir;
+  write_file(dir / kRunStateName,
+             R"({"version": 1, "step": 3, "epoch": 0.1, "lr": 1, "seed": 1, "world_size": 2})");
+  try {
+    (void)read_run_state(dir / kRunStateName);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_THAT(error.message(), HasSubstr("is of accel 0.1.0"));
+  }
+}
+
+}  // namespace
+}  // namespace accel::ckpt
