@@ -275,6 +275,13 @@ def wait_for_step(directory, process, step):
     pytest.fail("the run makes no steps")
 
 
+def worker_of(rank, launcher):
+    for child in map(int, open(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read().split()):
+        if f"RANK={rank}".encode() in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
+            return child
+    pytest.fail(f"no worker of rank {rank}")
+
+
 LONG = {"lr_scheduler": {"type": "constant"}, "dropout": 0.1, "data.shuffle": True}
 
 
@@ -326,9 +333,7 @@ def test_a_second_signal_ends_a_run_at_once(accel_path, tmp_path):
     resume_cases.prepare(tmp_path, LONG)
     process = start(accel_path, long_config(tmp_path, 1_000_000))
     wait_for_step(tmp_path, process, 3)
-    for child in map(int, open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()):
-        if b"RANK=1" in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
-            os.kill(child, signal.SIGSTOP)
+    os.kill(worker_of(1, process), signal.SIGSTOP)
     process.send_signal(signal.SIGUSR1)  # SIGTERM would be followed by SIGCONT.
     time.sleep(1.5)
     assert process.poll() is None
@@ -345,9 +350,7 @@ def test_a_rank_that_dies_while_the_others_save_is_named(accel_path, tmp_path):
     resume_cases.prepare(tmp_path, LONG)
     process = start(accel_path, long_config(tmp_path, 1_000_000))
     wait_for_step(tmp_path, process, 3)
-    for child in map(int, open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()):
-        if b"RANK=1" in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
-            rank1 = child
+    rank1 = worker_of(1, process)
     os.kill(rank1, signal.SIGSTOP)
     time.sleep(0.2)
     process.send_signal(signal.SIGUSR1)
@@ -365,9 +368,7 @@ def test_a_failed_rank_still_ends_the_others_at_once(accel_path, tmp_path):
     resume_cases.prepare(tmp_path, LONG)
     process = start(accel_path, long_config(tmp_path, 1_000_000))
     wait_for_step(tmp_path, process, 3)
-    for child in map(int, open(f"/proc/{process.pid}/task/{process.pid}/children").read().split()):
-        if b"RANK=1" in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
-            os.kill(child, signal.SIGKILL)
+    os.kill(worker_of(1, process), signal.SIGKILL)
     begin = time.monotonic()
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 6 and "rank 1 of 2 failed: killed by SIGKILL" in output, output

@@ -1,5 +1,7 @@
 #include "base/files/json_text.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/metadata_limit.hpp"
+#include "base/text.hpp"
 
 namespace accel {
 namespace {
@@ -57,6 +60,20 @@ json read_json_file(const std::filesystem::path& path) {
   const std::uint64_t bytes = File::open_read(path).size();
   check_metadata_bytes("the file", bytes);
   return parse_json_or_discard(read_text_file(path, bytes));
+}
+
+void use_json_file(const std::filesystem::path& path, std::uint64_t limit_bytes,
+                   const std::function<void(const nlohmann::json&)>& use) {
+  const std::string text = read_text_file(path, limit_bytes);
+  try {
+    use(parse_json(text));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("'{}' cannot be read: {}", path.string(), without_json_tag(error.what())));
+  } catch (Error& error) {
+    error.add_context(fmt::format("'{}'", path.string()));
+    throw;
+  }
 }
 
 }  // namespace accel

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
@@ -45,5 +46,10 @@ void check_json_bytes(std::string_view text);
 
 /// The document in a file, read within metadata_limit(), or a discarded value.
 [[nodiscard]] nlohmann::json read_json_file(const std::filesystem::path& path);
+
+/// Calls `use` with the document in a file of at most `limit_bytes`. What is not JSON, and what `use` does
+/// not find in it, is an Error of kind kCorrupt. Every Error names the file.
+void use_json_file(const std::filesystem::path& path, std::uint64_t limit_bytes,
+                   const std::function<void(const nlohmann::json&)>& use);
 
 }  // namespace accel

@@ -8,9 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/files/file.hpp"
 #include "base/files/json_text.hpp"
-#include "base/text.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -100,9 +98,8 @@ std::string encode_run_state(const RunState& state) {
 }
 
 RunState read_run_state(const std::filesystem::path& file) {
-  const std::string text = read_text_file(file, kMostBytes);
-  try {
-    const json document = parse_json(text);
+  RunState state;
+  use_json_file(file, kMostBytes, [&](const json& document) {
     if (document.at("version") == 1) {
       throw Error(ErrorKind::kUsage, "is of accel 0.1.0, which kept no place in the data to go on from")
           .hint("start a new run from its weights: training.model.weights");
@@ -111,14 +108,9 @@ RunState read_run_state(const std::filesystem::path& file) {
       throw_corrupt(fmt::format("is of version {}, and this accel reads {}", document.at("version").dump(),
                                 kRunStateVersion));
     }
-    return run_state_of(document);
-  } catch (const json::exception& error) {
-    throw Error(ErrorKind::kCorrupt,
-                fmt::format("'{}' cannot be read: {}", file.string(), without_json_tag(error.what())));
-  } catch (Error& error) {
-    error.add_context(fmt::format("'{}'", file.string()));
-    throw;
-  }
+    state = run_state_of(document);
+  });
+  return state;
 }
 
 }  // namespace accel::ckpt

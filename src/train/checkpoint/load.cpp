@@ -10,9 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/files/file.hpp"
 #include "base/files/json_text.hpp"
-#include "base/text.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "train/checkpoint/rank_state.hpp"
@@ -24,21 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uint64_t kMostJsonBytes = 16 << 20;
-
-/// Reads the JSON file `file` and calls `use` with it.
-template <class Use>
-auto with_json(const fs::path& file, const Use& use) {
-  const std::string text = read_text_file(file, kMostJsonBytes);
-  try {
-    return use(parse_json(text));
-  } catch (const json::exception& error) {
-    throw Error(ErrorKind::kCorrupt,
-                fmt::format("'{}' cannot be read: {}", file.string(), without_json_tag(error.what())));
-  } catch (Error& error) {
-    error.add_context(fmt::format("'{}'", file.string()));
-    throw;
-  }
-}
 
 at::Tensor tensor_of_hex(const std::string& text) {
   const auto digit = [](char c) {
@@ -55,28 +38,31 @@ at::Tensor tensor_of_hex(const std::string& text) {
   return bytes;
 }
 
+/// Nothing if the file has no state of a GPU and the rank needs one.
 std::optional<RandomState> read_random_state(const fs::path& file, at::Device device) {
-  return with_json(file, [&](const json& document) -> std::optional<RandomState> {
+  std::optional<RandomState> state;
+  use_json_file(file, kMostJsonBytes, [&](const json& document) {
     at::Tensor gpu;
     if (!device.is_cpu()) {
-      if (!document.contains("cuda")) return std::nullopt;
+      if (!document.contains("cuda")) return;
       gpu = tensor_of_hex(document.at("cuda").get<std::string>());
     }
-    return RandomState::from(tensor_of_hex(document.at("cpu").get<std::string>()), device, std::move(gpu));
+    state = RandomState::from(tensor_of_hex(document.at("cpu").get<std::string>()), device, std::move(gpu));
   });
+  return state;
 }
 
 GradScaler::State read_scaler(const fs::path& file) {
-  return with_json(file, [](const json& document) {
-    const GradScaler::State state{document.at("scale").get<double>(),
-                                  document.at("_growth_tracker").get<std::int64_t>()};
+  GradScaler::State state;
+  use_json_file(file, kMostJsonBytes, [&](const json& document) {
+    state = {document.at("scale").get<double>(), document.at("_growth_tracker").get<std::int64_t>()};
     const bool sound = std::isfinite(static_cast<float>(state.scale)) && state.scale >= config::kLeastScale &&
                        state.growth_tracker >= 0;
-    if (!sound)
-      throw_corrupt(
-          fmt::format("has the loss scale {} and the growth tracker {}", state.scale, state.growth_tracker));
-    return state;
+    if (sound) return;
+    throw_corrupt(
+        fmt::format("has the loss scale {} and the growth tracker {}", state.scale, state.growth_tracker));
   });
+  return state;
 }
 
 /// Reads the state of an optimizer, parameter by parameter.
