@@ -43,7 +43,7 @@ std::optional<std::string> why_not_whole(const fs::path& directory, std::int64_t
   if (manifest.step != step) return fmt::format("its manifest is of step {}", manifest.step);
   if (!manifest.files.contains(kRunStateName)) return fmt::format("it has no {}", kRunStateName);
   for (const auto& [name, listed] : manifest.files) {
-    if (const auto why = what_is_wrong_with(directory / name, listed, name)) return why;
+    if (auto why = what_is_wrong_with(directory / name, listed, name)) return why;
   }
   return std::nullopt;
 }

@@ -133,7 +133,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded) {
   const auto newest = config::blamed_on("training.output_dir", loaded.settings,
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) return go_on_from(checkpoints.path_of(*newest), training.max_steps);
-  const Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
+  Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
   if (!beginning.is_finished && has_metrics(metrics)) set_metrics_aside(metrics);
   return beginning;
 }
