@@ -1,9 +1,13 @@
 """Small training runs for the tests: a tiny GPT, the real text, a configuration."""
 
 import json
+import os
 import pathlib
+import subprocess
 import sys
+import time
 
+import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -67,6 +71,31 @@ def config(directory, processes=2, data=TEXT, **training):
 def metrics(directory, key="loss"):
     lines = [json.loads(line) for line in (directory / "out/metrics.jsonl").read_text().splitlines()]
     return [line[key] for line in lines if key in line]
+
+
+def start(accel_path, config, directory, **options):
+    """Starts a training in the background, with its output in one pipe."""
+    return subprocess.Popen([accel_path, "launch", config], cwd=directory, env={**os.environ, "NO_COLOR": "1"},
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def wait_for_step(directory, process, step=1):
+    for _ in range(600):
+        if process.poll() is not None:
+            pytest.fail(f"ended early: {process.stdout.read()}")
+        path = directory / "out/metrics.jsonl"
+        if path.exists() and len(path.read_text().splitlines()) >= step:
+            return
+        time.sleep(0.1)
+    pytest.fail("no step within a minute")
+
+
+def worker_of(rank, launcher):
+    """Returns the pid of the worker of a rank."""
+    for child in map(int, open(f"/proc/{launcher}/task/{launcher}/children").read().split()):
+        if f"RANK={rank}".encode() in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
+            return child
+    pytest.fail(f"no worker of rank {rank}")
 
 
 def as_if_from_a_gpu(path):

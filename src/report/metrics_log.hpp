@@ -12,7 +12,7 @@ namespace accel {
 /// file (cut_metrics).
 class MetricsLog {
  public:
-  /// With an empty `path`, as on all ranks but rank 0, nothing is written.
+  /// Nothing is written if `path` is empty, as it is on every rank but rank 0.
   explicit MetricsLog(std::filesystem::path path) : path_(std::move(path)) {}
   /// Opens the file for appending, without the lines of steps after `step` (cut_metrics). Call it before
   /// write(), and when nothing can keep the run from going on any more.

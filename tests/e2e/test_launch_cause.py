@@ -7,7 +7,7 @@ import time
 
 import pytest
 from launching import start, wait_for  # noqa: F401  (a fixture)
-from test_train import worker_of
+import train_runs
 
 SCRIPT = """
 wait_for() { until [ -e "$1" ]; do sleep 0.01; done; }
@@ -50,7 +50,7 @@ def test_who_had_said_what_is_wrong_is_the_cause_though_it_was_still_ending(star
 def test_the_first_is_the_cause_when_all_are_seen_at_once(start, tmp_path, steps, order, said):  # noqa: F811
     run = start("--cpu", "--num_processes", 3, "--main_process_port", 0, "--", "bash", "-c", SCRIPT % steps)
     wait_for(lambda: all((tmp_path / f"started.{rank}").exists() for rank in range(3)))
-    pids = [worker_of(rank, run.pid) for rank in range(3)]
+    pids = [train_runs.worker_of(rank, run.pid) for rank in range(3)]
     os.kill(run.pid, signal.SIGSTOP)
     wait_for(lambda: state_of(run.pid) == "T")
     for rank in order:

@@ -10,7 +10,6 @@ import pytest
 
 import train_runs
 from launching import wait_for
-from test_train import wait_for_step, worker_of
 
 IGNORE = ("env", "--ignore-signal=CHLD")
 BLOCK = ("env", "--block-signal=TERM,CHLD,INT")
@@ -49,8 +48,8 @@ def test_a_killed_rank_of_a_training_ends_the_others(accel_path, tmp_path, prefi
     process = subprocess.Popen([*prefix, accel_path, "launch", config], cwd=tmp_path, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
     try:
-        wait_for_step(tmp_path, process)
-        os.kill(worker_of(1, process.pid), signal.SIGKILL)
+        train_runs.wait_for_step(tmp_path, process)
+        os.kill(train_runs.worker_of(1, process.pid), signal.SIGKILL)
         output, _ = process.communicate(timeout=60)
     finally:
         process.kill()

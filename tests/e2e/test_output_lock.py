@@ -4,15 +4,14 @@ import json
 import signal
 
 import train_runs
-from test_train import start, wait_for_step
 
 
 def test_a_second_run_into_the_same_directory_is_refused(accel, accel_path, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, 2, max_steps=100_000, checkpoint={"every": 100_000, "resume": "none"})
-    first = start(accel_path, config, tmp_path)
+    first = train_runs.start(accel_path, config, tmp_path)
     try:
-        wait_for_step(tmp_path, first)
+        train_runs.wait_for_step(tmp_path, first)
         (tmp_path / "other").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "out")
         for name in ("out", "link"):

@@ -258,30 +258,6 @@ def test_metrics_of_a_run_without_a_checkpoint_are_kept(accel_path, tmp_path):
     assert len(train_runs.metrics(tmp_path)) == 2
 
 
-def start(accel_path, config, **options):
-    return subprocess.Popen([accel_path, "launch", config], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env={**os.environ, "NO_COLOR": "1"}, **options)
-
-
-def wait_for_step(directory, process, step):
-    for _ in range(1200):
-        try:
-            if train_runs.metrics(directory, "step")[-1] >= step:
-                return
-        except (OSError, IndexError, ValueError):
-            pass
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
-    pytest.fail("the run makes no steps")
-
-
-def worker_of(rank, launcher):
-    for child in map(int, open(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read().split()):
-        if f"RANK={rank}".encode() in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
-            return child
-    pytest.fail(f"no worker of rank {rank}")
-
-
 LONG = {"lr_scheduler": {"type": "constant"}, "dropout": 0.1, "data.shuffle": True}
 
 
@@ -299,8 +275,8 @@ def long_config(directory, steps):
 def test_a_stop_signal_leads_to_a_checkpoint_and_exit_code_7(accel_path, tmp_path, name, to_group):
     """All ranks stop after the same step. The run then goes on to the end of one that was not stopped."""
     resume_cases.prepare(tmp_path, LONG)
-    process = start(accel_path, long_config(tmp_path, 100_000))
-    wait_for_step(tmp_path, process, 3)
+    process = train_runs.start(accel_path, long_config(tmp_path, 100_000), tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 3)
     targets = [process.pid]
     if to_group:
         targets += map(int, open(f"/proc/{process.pid}/task/{process.pid}/children").read().split())
@@ -331,9 +307,9 @@ def test_gnu_timeout_preempts(accel_path, tmp_path):
 def test_a_second_signal_ends_a_run_at_once(accel_path, tmp_path):
     """Rank 1 is stopped, so no step ends and no checkpoint can be written."""
     resume_cases.prepare(tmp_path, LONG)
-    process = start(accel_path, long_config(tmp_path, 1_000_000))
-    wait_for_step(tmp_path, process, 3)
-    os.kill(worker_of(1, process), signal.SIGSTOP)
+    process = train_runs.start(accel_path, long_config(tmp_path, 1_000_000), tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 3)
+    os.kill(train_runs.worker_of(1, process.pid), signal.SIGSTOP)
     process.send_signal(signal.SIGUSR1)  # SIGTERM would be followed by SIGCONT.
     time.sleep(1.5)
     assert process.poll() is None
@@ -348,9 +324,9 @@ def test_a_second_signal_ends_a_run_at_once(accel_path, tmp_path):
 def test_a_rank_that_dies_while_the_others_save_is_named(accel_path, tmp_path):
     """The launcher has passed on SIGTERM. Rank 1 is killed before it can save, and nobody waits for it."""
     resume_cases.prepare(tmp_path, LONG)
-    process = start(accel_path, long_config(tmp_path, 1_000_000))
-    wait_for_step(tmp_path, process, 3)
-    rank1 = worker_of(1, process)
+    process = train_runs.start(accel_path, long_config(tmp_path, 1_000_000), tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 3)
+    rank1 = train_runs.worker_of(1, process.pid)
     os.kill(rank1, signal.SIGSTOP)
     time.sleep(0.2)
     process.send_signal(signal.SIGUSR1)
@@ -366,9 +342,9 @@ def test_a_rank_that_dies_while_the_others_save_is_named(accel_path, tmp_path):
 def test_a_failed_rank_still_ends_the_others_at_once(accel_path, tmp_path):
     """The other ranks catch SIGTERM, but must not wait for the rank that is gone."""
     resume_cases.prepare(tmp_path, LONG)
-    process = start(accel_path, long_config(tmp_path, 1_000_000))
-    wait_for_step(tmp_path, process, 3)
-    os.kill(worker_of(1, process), signal.SIGKILL)
+    process = train_runs.start(accel_path, long_config(tmp_path, 1_000_000), tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 3)
+    os.kill(train_runs.worker_of(1, process.pid), signal.SIGKILL)
     begin = time.monotonic()
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 6 and "rank 1 of 2 failed: killed by SIGKILL" in output, output

@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -82,35 +81,12 @@ def test_merged_weights_give_the_same_held_out_loss_in_eager_python(accel, train
     assert ours == pytest.approx(theirs, abs=1e-5)
 
 
-def start(accel_path, config, directory, **options):
-    return subprocess.Popen([accel_path, "launch", config], cwd=directory, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, **options)
-
-
-def wait_for_step(directory, process, step=1):
-    for _ in range(600):
-        if process.poll() is not None:
-            pytest.fail(f"ended early: {process.stdout.read()}")
-        path = directory / "out/metrics.jsonl"
-        if path.exists() and len(path.read_text().splitlines()) >= step:
-            return
-        time.sleep(0.1)
-    pytest.fail("no step within a minute")
-
-
-def worker_of(rank, launcher):
-    for child in map(int, open(f"/proc/{launcher}/task/{launcher}/children").read().split()):
-        if f"RANK={rank}".encode() in open(f"/proc/{child}/environ", "rb").read().split(b"\0"):
-            return child
-    pytest.fail(f"no worker of rank {rank}")
-
-
 def test_a_killed_rank_ends_the_run_and_leaves_its_checkpoints(accel_path, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     config = train_runs.config(tmp_path, max_steps=100000, checkpoint={"every": 5, "total_limit": 2, "resume": "none"})
-    process = start(accel_path, config, tmp_path)
-    wait_for_step(tmp_path, process, 12)
-    rank0, rank1 = worker_of(0, process.pid), worker_of(1, process.pid)
+    process = train_runs.start(accel_path, config, tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 12)
+    rank0, rank1 = train_runs.worker_of(0, process.pid), train_runs.worker_of(1, process.pid)
     os.kill(rank1, signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 6, output
@@ -130,7 +106,7 @@ def test_a_save_that_cannot_be_written_leaves_no_checkpoint_under_its_name(accel
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))
 
-    process = start(accel_path, config, tmp_path, preexec_fn=limit)
+    process = train_runs.start(accel_path, config, tmp_path, preexec_fn=limit)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 6, output
     assert "File too large" in output, output
@@ -240,12 +216,12 @@ def test_each_rank_reads_only_its_shard(accel_path, tmp_path):
     train_runs.export(tmp_path / "gpt.pt", width=512, heads=8, layers=4)
     size = (tmp_path / "gpt.pt").stat().st_size
     config = train_runs.config(tmp_path, processes=4, max_steps=100000)
-    process = start(accel_path, config, tmp_path)
+    process = train_runs.start(accel_path, config, tmp_path)
     try:
-        wait_for_step(tmp_path, process, 1)
+        train_runs.wait_for_step(tmp_path, process, 1)
         read = []
         for rank in range(4):
-            fields = dict(line.split(": ") for line in open(f"/proc/{worker_of(rank, process.pid)}/io").read().splitlines())
+            fields = dict(line.split(": ") for line in open(f"/proc/{train_runs.worker_of(rank, process.pid)}/io").read().splitlines())
             read.append(int(fields["rchar"]))
     finally:
         process.send_signal(signal.SIGINT)

@@ -77,7 +77,7 @@ def test_the_forms_are_what_they_should_be(accel, forms):
 
 
 def test_saves_without_collectives_are_merged(accel, forms):
-    """Every rank has its own metadata file, and there is no global one."""
+    """Each rank writes a metadata file of its own. A global one does not exist."""
     directory = forms / "no_collectives"
     assert not (directory / ".metadata").exists()
     tensors, _ = as_accel_says(accel, directory)

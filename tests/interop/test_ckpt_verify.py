@@ -281,7 +281,7 @@ def test_a_flipped_byte_in_any_kind_with_checksums(verify, zoos, tmp_path, name,
 
 
 def data_offset(path):
-    """Returns the offset of the last data record, or an offset within the stream if there are no records."""
+    """Returns the offset of the last data record. A stream without records yields an offset within the stream."""
     data = path.read_bytes()
     records = [m.end() for m in re.finditer(rb"/data/\d+FB..Z*", data, re.DOTALL)]
     return records[-1] if records else len(data) // 3

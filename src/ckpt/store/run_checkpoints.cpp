@@ -122,10 +122,9 @@ void RunCheckpoints::prune(std::int64_t limit) {
   try {
     const std::vector<std::int64_t> all = steps();
     for (std::size_t i = 0; i + static_cast<std::size_t>(limit) < all.size(); ++i) {
-      const fs::path path = path_of(all[i]);
-      rename_durably(path, path.string() + std::string(kDeleting));
+      remove(all[i]);
     }
-    // The loop also removes what an earlier attempt has left.
+    // An earlier attempt may have left something.
     for (const std::string& name : names_in(root_)) {
       if (name.starts_with(kPrefix) && name.ends_with(kDeleting)) remove_tree(root_ / name);
     }

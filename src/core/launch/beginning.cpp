@@ -1,3 +1,5 @@
+#include "core/launch/beginning.hpp"
+
 #include <fmt/format.h>
 
 #include <optional>
@@ -12,7 +14,6 @@
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_state.hpp"
-#include "core/launch/run_directory.hpp"
 
 namespace accel::launch {
 namespace {
@@ -54,8 +55,11 @@ void set_metrics_aside(const fs::path& file) {
                         file.string(), free.filename().string()));
 }
 
-Beginning go_on_from(const fs::path& checkpoint, std::int64_t max_steps) {
-  const std::int64_t step = ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
+std::int64_t step_of(const fs::path& checkpoint) {
+  return ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
+}
+
+Beginning go_on_from(const fs::path& checkpoint, std::int64_t step, std::int64_t max_steps) {
   if (step >= max_steps) {
     log::info(
         fmt::format("the run is finished: '{}' is of step {}, and training.max_steps is {}; nothing to do",
@@ -104,12 +108,12 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
                   fmt::format("'{}' is a save or a removal that has not finished", path.string()))
           .hint("name another checkpoint");
     }
-    const std::int64_t step = ckpt::read_run_state(file).step;
+    const std::int64_t step = step_of(path);
     if (const auto why = ckpt::why_not_whole(path, step)) {
       throw Error(ErrorKind::kMissing, fmt::format("'{}' is not whole: {}", path.string(), *why))
           .hint("`accel verify` says what is damaged");
     }
-    return go_on_from(path, loaded.config.training->max_steps);
+    return go_on_from(path, step, loaded.config.training->max_steps);
   });
 }
 
@@ -132,7 +136,10 @@ Beginning find_beginning(const config::LoadedConfig& loaded) {
   ckpt::RunCheckpoints checkpoints(folder);
   const auto newest = config::blamed_on("training.output_dir", loaded.settings,
                                         [&] { return newest_of(checkpoints, folder); });
-  if (newest) return go_on_from(checkpoints.path_of(*newest), training.max_steps);
+  if (newest) {
+    const fs::path path = checkpoints.path_of(*newest);
+    return go_on_from(path, step_of(path), training.max_steps);
+  }
   Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
   if (!beginning.is_finished && has_metrics(metrics)) set_metrics_aside(metrics);
   return beginning;

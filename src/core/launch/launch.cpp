@@ -16,6 +16,7 @@
 #include "core/launch/agent/report.hpp"
 #include "core/launch/agent/scratch.hpp"
 #include "core/launch/agent/supervisor.hpp"
+#include "core/launch/beginning.hpp"
 #include "core/launch/find_program.hpp"
 #include "core/launch/run_directory.hpp"
 #include "core/launch/world/address.hpp"

@@ -86,6 +86,18 @@ void restore_rank_state(CheckpointTensors& tensors, ShardedModel& model, int ran
   }
 }
 
+std::optional<ckpt::PowerSgdState> power_sgd_state(const ShardedModel& model) {
+  std::optional<ckpt::PowerSgdState> state;
+  for (const FlatBuffer* buffer : model.trainable_buffers()) {
+    const PowerSgd* hook = power_sgd_of(*buffer);
+    if (hook == nullptr) continue;
+    if (!state) state.emplace();
+    state->draws = model.hook_seeds().draws();
+    state->iterations.push_back(hook->state().iteration);
+  }
+  return state;
+}
+
 void restore_power_sgd(const ckpt::PowerSgdState& state, ShardedModel& model) {
   const std::vector<FlatBuffer*>& buffers = model.trainable_buffers();
   for (std::size_t i = 0; i < buffers.size() && i < state.iterations.size(); ++i) {

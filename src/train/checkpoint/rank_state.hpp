@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "ckpt/store/run_state.hpp"
 #include "train/checkpoint/state_items.hpp"
 #include "train/fsdp/sharded_model.hpp"
@@ -21,7 +23,10 @@ RankState rank_state(const ShardedModel& model, int rank);
 /// Error (kUsage) for a tensor of another shape, which another configuration of the hook explains.
 void restore_rank_state(CheckpointTensors& tensors, ShardedModel& model, int rank);
 
-/// Restores the state of the hooks power_sgd that is not a tensor. Call it before restore_rank_state().
+/// Returns the state of the hooks power_sgd that is not a tensor, or nothing if there are none.
+std::optional<ckpt::PowerSgdState> power_sgd_state(const ShardedModel& model);
+
+/// Restores what power_sgd_state() returned. Call it before restore_rank_state().
 void restore_power_sgd(const ckpt::PowerSgdState& state, ShardedModel& model);
 
 }  // namespace accel::train

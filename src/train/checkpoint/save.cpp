@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -86,11 +87,8 @@ class ManifestWriter {
                                                            file.at("crc32").get<std::uint32_t>()};
   }
 
-  template <class StateOfRank>
-  void write_metadata(const std::string& name, StateOfRank&& state_of) {
-    std::vector<ckpt::DcpRankPlan> plans;
-    for (int rank = 0; rank < manifest_.world_size; ++rank)
-      plans.push_back(ckpt::plan_dcp_rank(rank, state_of(rank).items));
+  /// `plans` has the plan of every rank.
+  void write_metadata(const std::string& name, const std::vector<ckpt::DcpRankPlan>& plans) {
     add_file(to_json(name, ckpt::write_dcp_metadata(directory_ / name, plans)));
     add_tensors(plans);
   }
@@ -117,13 +115,13 @@ class ManifestWriter {
   ckpt::Manifest manifest_;
 };
 
-/// Runs the parts of a save so that all ranks succeed or fail together. If a part fails on a rank, every rank
+/// Runs the steps of a save so that all ranks succeed or fail together. If one fails on a rank, every rank
 /// throws: that rank its own Error, the others an Error that names it. What was written is removed before,
 /// when no rank writes any more. Collective.
-class SaveParts {
+class SaveSteps {
  public:
   /// With `survives` the run goes on after a failure, so that no rank ends.
-  SaveParts(ckpt::RunCheckpoints& store, std::int64_t step, Group& group, bool survives)
+  SaveSteps(ckpt::RunCheckpoints& store, std::int64_t step, Group& group, bool survives)
       : store_(store), step_(step), group_(group), survives_(survives) {}
 
   /// Returns what `part` returns on each rank, in rank order.
@@ -196,6 +194,29 @@ class SaveParts {
   std::exception_ptr failure_;  ///< This rank's error.
 };
 
+/// One directory of a checkpoint: what each rank writes into it. state_of() returns the same items for a rank
+/// wherever it is called. What the part was made of must outlive it.
+struct SavedPart {
+  std::string directory;
+  std::function<RankState(int rank)> state_of;
+};
+
+std::vector<SavedPart> parts_of(const ShardedModel& model, const AdamW& optimizer,
+                                const config::OptimizerConfig& config, double lr) {
+  const Mesh& mesh = model.groups().mesh();
+  const auto own_state = [&model](int rank) { return rank_state(model, rank); };
+  // The first model and the first optimizer.
+  std::vector<SavedPart> parts = {
+      {ckpt::sharded_directory(ckpt::kModelStem, 0), [&model](int rank) { return model_state(model, rank); }},
+      {ckpt::sharded_directory(ckpt::kOptimizerStem, 0), [&optimizer, &mesh, &config, lr](int rank) {
+         return optimizer_state(optimizer, mesh, config, lr, rank);
+       }}};
+  // Rank 0 may have nothing for itself where all others have.
+  if (!own_state(0).items.empty() || !own_state(mesh.size() - 1).items.empty())
+    parts.push_back({kRankStateDirectory, own_state});
+  return parts;
+}
+
 }  // namespace
 
 fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model, const AdamW& optimizer,
@@ -204,50 +225,39 @@ fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model,
   const std::int64_t step = state.run.step;
   const fs::path directory = store.incomplete_path_of(step);
   const int rank = group.rank();
-  const Mesh& mesh = model.groups().mesh();
-  // The first model and the first optimizer.
-  const std::string model_directory = ckpt::sharded_directory(ckpt::kModelStem, 0);
-  const std::string optimizer_directory = ckpt::sharded_directory(ckpt::kOptimizerStem, 0);
-  SaveParts parts(store, step, group, survives);
-  // Every rank computes the items of all ranks, so all agree on whether there is anything.
-  const RankState own = rank_state(model, rank);
-  const bool has_own = !own.items.empty() || !rank_state(model, group.size() - 1).items.empty();
-  parts.on_first_rank([&] {
+  const std::vector<SavedPart> parts = parts_of(model, optimizer, config.optimizer, state.run.lr);
+  std::vector<std::vector<ckpt::DcpRankPlan>> plans;  // On rank 0, for each part the plans of all ranks.
+  SaveSteps steps(store, step, group, survives);
+  steps.on_first_rank([&] {
     store.begin(step);
     std::uint64_t bytes = 0;
-    for (int r = 0; r < group.size(); ++r) {
-      bytes += tensor_bytes(model_state(model, r)) + tensor_bytes(rank_state(model, r)) +
-               tensor_bytes(optimizer_state(optimizer, mesh, config.optimizer, state.run.lr, r));
+    for (const SavedPart& part : parts) {
+      make_directory(directory / part.directory);
+      plans.emplace_back();
+      for (int r = 0; r < group.size(); ++r) {
+        plans.back().push_back(ckpt::plan_dcp_rank(r, part.state_of(r).items));
+        bytes += plans.back().back().total_bytes;
+      }
     }
     require_space(directory, bytes);
-    make_directory(directory / model_directory);
-    make_directory(directory / optimizer_directory);
-    if (has_own) make_directory(directory / kRankStateDirectory);
   });
 
-  const std::vector<json> from_ranks = parts.on_every_rank([&] {
-    json files = {write_random_state(directory, rank, state.random)};
-    const auto write = [&](const std::string& name, RankState part) {
-      const ckpt::FileSummary file = write_state(directory / name, rank, std::move(part));
-      if (config.checkpoint.verify) require_same_on_disk(directory / name, file);
-      files.push_back(to_json(name, file));
-    };
-    write(model_directory, model_state(model, rank));
-    write(optimizer_directory, optimizer_state(optimizer, mesh, config.optimizer, state.run.lr, rank));
-    if (has_own) write(kRankStateDirectory, own);
+  const std::vector<json> from_ranks = steps.on_every_rank([&] {
+    json files = json::array({write_random_state(directory, rank, state.random)});
+    for (const SavedPart& part : parts) {
+      const ckpt::FileSummary file = write_state(directory / part.directory, rank, part.state_of(rank));
+      if (config.checkpoint.verify) require_same_on_disk(directory / part.directory, file);
+      files.push_back(to_json(part.directory, file));
+    }
     return files;
   });
 
-  parts.on_first_rank([&] {
+  steps.on_first_rank([&] {
     ManifestWriter writer(directory, step, group.size());
     for (const json& files : from_ranks) {
       for (const json& file : files) writer.add_file(file);
     }
-    writer.write_metadata(model_directory, [&](int r) { return model_state(model, r); });
-    writer.write_metadata(optimizer_directory, [&](int r) {
-      return optimizer_state(optimizer, mesh, config.optimizer, state.run.lr, r);
-    });
-    if (has_own) writer.write_metadata(kRankStateDirectory, [&](int r) { return rank_state(model, r); });
+    for (std::size_t i = 0; i < parts.size(); ++i) writer.write_metadata(parts[i].directory, plans[i]);
     writer.write_manifest(state);
     store.commit(step);
   });

@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <variant>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/text.hpp"
 #include "ckpt/io/crc32.hpp"
-#include "ckpt/tensor/dtype.hpp"
 
 namespace accel::train {
 namespace {
@@ -22,15 +20,6 @@ namespace {
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
 
 }  // namespace
-
-std::uint64_t tensor_bytes(const RankState& state) {
-  std::uint64_t bytes = 0;
-  for (const ckpt::DcpItem& item : state.items) {
-    if (const auto* chunk = std::get_if<ckpt::TensorChunk>(&item.content))
-      bytes += static_cast<std::uint64_t>(chunk->box.numel()) * ckpt::item_bytes(chunk->dtype);
-  }
-  return bytes;
-}
 
 void require_space(const std::filesystem::path& directory, std::uint64_t bytes) {
   struct statvfs system {};

@@ -4,12 +4,8 @@
 #include <filesystem>
 
 #include "ckpt/io/summed_file.hpp"
-#include "train/checkpoint/state_items.hpp"
 
 namespace accel::train {
-
-/// The bytes of the tensors among `state`'s items.
-[[nodiscard]] std::uint64_t tensor_bytes(const RankState& state);
 
 /// Throws Error (kFailure) if the file system of `directory` has less than `bytes` left. A checkpoint of
 /// that size would fail after it has been written in part.

@@ -91,7 +91,7 @@ class ShardedModel {
   /// Copies `value` into the buffer `name` of this rank alone.
   void set_persistent_buffer(const std::string& name, const at::Tensor& value);
   /// From where the hooks power_sgd draw their seeds.
-  [[nodiscard]] NumpyRandom& hook_seeds() { return *hook_seeds_; }
+  [[nodiscard]] NumpyRandom& hook_seeds() const { return *hook_seeds_; }
 
   /// CollectiveOrder::take() of the step. It must be the same on all ranks.
   [[nodiscard]] double take_collective_order() { return step_.collectives.take(); }

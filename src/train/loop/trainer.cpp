@@ -19,8 +19,8 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/checkpoint/load.hpp"
+#include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save.hpp"
-#include "train/fsdp/comm_hook.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/vocabulary.hpp"
 #include "train/loop/agreement.hpp"
@@ -38,7 +38,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Between the seeds of two steps lies more than the number of ranks.
+/// The seeds of two steps differ by more than any number of ranks.
 constexpr std::uint64_t kSeedStride = 0x9e37'79b9'7f4a'7c15U;
 
 ShardingOptions sharding_options(const config::Config& config) {
@@ -180,13 +180,7 @@ class Trainer {
     state.skipped_since_log = report_.skipped_since_log();
     state.data = batches_.place();
     state.settings = settings_;
-    for (const FlatBuffer* buffer : model_.trainable_buffers()) {
-      PowerSgd* hook = buffer->comm_hook() == nullptr ? nullptr : buffer->comm_hook()->power_sgd();
-      if (hook == nullptr) continue;
-      if (!state.power_sgd) state.power_sgd.emplace();
-      state.power_sgd->draws = model_.hook_seeds().draws();
-      state.power_sgd->iterations.push_back(hook->state().iteration);
-    }
+    state.power_sgd = power_sgd_state(model_);
     return state;
   }
 

@@ -24,7 +24,6 @@ class RunDirectoryTest : public ::testing::Test {
     loaded_.config.training.emplace();
     loaded_.config.training->output_dir = out_;
     loaded_.config.training->checkpoint.every = 5;
-    loaded_.config.training->checkpoint.resume = "none";
     loaded_.settings.set("training.output_dir",
                          {out_.string(), {config::Origin::Layer::kFlag, "--set training.output_dir=out"}});
   }
@@ -32,7 +31,6 @@ class RunDirectoryTest : public ::testing::Test {
   std::string error_of_claim() {
     try {
       const LeftoverLock lock = claim_output(loaded_);
-      (void)find_beginning(loaded_);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kUsage);
       return error.message();
@@ -53,39 +51,6 @@ TEST_F(RunDirectoryTest, IsMadeAndLockedForOneRun) {
                                         HasSubstr("another run is writing into")));
   }
   EXPECT_EQ(error_of_claim(), "no error");
-}
-
-TEST_F(RunDirectoryTest, RefusesCheckpointsOfAnEarlierRun) {
-  std::filesystem::create_directories(out_ / "checkpoints/checkpoint_5.incomplete");
-  EXPECT_EQ(error_of_claim(), "no error");
-  std::filesystem::create_directories(out_ / "checkpoints/checkpoint_10");
-  EXPECT_THAT(error_of_claim(), HasSubstr("holds checkpoints of an earlier run, among them checkpoint_10"));
-  loaded_.config.training->checkpoint.every = 0;
-  EXPECT_EQ(error_of_claim(), "no error");
-}
-
-TEST_F(RunDirectoryTest, RefusesMetricsOfAnEarlierRun) {
-  std::filesystem::create_directories(out_);
-  write_file(out_ / "metrics.jsonl", "");
-  EXPECT_EQ(error_of_claim(), "no error");
-  write_file(out_ / "metrics.jsonl", "{}");
-  EXPECT_THAT(error_of_claim(), HasSubstr("metrics.jsonl' holds the metrics of an earlier run"));
-  std::filesystem::remove(out_ / "metrics.jsonl");
-  std::filesystem::create_directory(out_ / "metrics.jsonl");
-  EXPECT_THAT(error_of_claim(), HasSubstr("metrics.jsonl' is not a regular file"));
-}
-
-TEST_F(RunDirectoryTest, MetricsWithoutACheckpointAreRenamedAndTheRunBegins) {
-  loaded_.config.training->checkpoint.resume = "auto";
-  std::filesystem::create_directories(out_);
-  write_file(out_ / "metrics.1.jsonl", "older");
-  write_file(out_ / "metrics.jsonl", "{}");
-  const Beginning beginning = find_beginning(loaded_);
-  EXPECT_EQ(beginning.checkpoint, std::filesystem::path());
-  EXPECT_FALSE(beginning.is_finished);
-  EXPECT_FALSE(std::filesystem::exists(out_ / "metrics.jsonl"));
-  EXPECT_EQ(accel::testing::read_file(out_ / "metrics.1.jsonl"), "older");
-  EXPECT_EQ(accel::testing::read_file(out_ / "metrics.2.jsonl"), "{}");
 }
 
 TEST_F(RunDirectoryTest, LogsLieBelowTheOutputUnlessTheyHaveAPlace) {
