@@ -114,7 +114,7 @@ ExitCode run() {
   log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
   const config::Config config = read_config();
   // Without checkpoints nothing is to be saved.
-  if (!config.training || config.training->checkpoint.every == 0) release_stop_signals();
+  if (!config.training || !config.training->checkpoint.enabled()) release_stop_signals();
   const at::Device device = device_of(config, rank);
   use_simple_executor();
   keep_memory_of_large_tensors();

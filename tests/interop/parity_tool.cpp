@@ -114,7 +114,9 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
     TrainerState state;
     state.run.step = job.at("steps");
     state.run.lr = spec.at("lr");
-    save_checkpoint(store, model, optimizer, training, state, group);
+    CheckpointSaver saver(store, model, optimizer, training, group, group.size());
+    saver.begin(std::move(state), /*survives=*/false);
+    saver.finish();
   }
   if (group.rank() == 0)
     std::ofstream(spec.at("out").get<std::string>())

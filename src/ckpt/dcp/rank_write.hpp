@@ -10,9 +10,9 @@
 
 namespace accel::ckpt {
 
-/// Gives the row-major, contiguous, little-endian bytes of plan.items[index]: exactly its payload_bytes. It
-/// is called once for each tensor, in order, and never for objects. The bytes must stay valid until the next
-/// call.
+/// Gives the next of the row-major, contiguous, little-endian bytes of plan.items[index]. It is called for
+/// each tensor in order, until it has given all payload_bytes, and never for objects. The bytes must stay
+/// valid until the next call.
 using PayloadSource = std::function<std::span<const std::byte>(std::size_t index)>;
 
 /// Writes the rank's file into `directory`, which must exist, and syncs it. Throws Error if the file exists.

@@ -85,14 +85,21 @@ void TorchArchive::write(SummedFile& out, const StorageSource& source) const {
   for (std::size_t i = 0; i < layout_.records().size(); ++i) {
     const ZipRecord& record = layout_.records()[i];
     const std::optional<std::size_t> storage = storage_of(i);
-    const std::span<const std::byte> data = storage ? source(*storage) : std::as_bytes(std::span(text_of(i)));
-    if (data.size() != record.size) {
-      throw Error(ErrorKind::kFailure, fmt::format("record '{}' was planned with {} bytes, but {} were given",
-                                                   record.name, record.size, data.size()));
-    }
-    crcs.push_back(crc32(data));
     out.append(layout_.header(i));
-    out.append(data, crcs.back());
+    crcs.push_back(0);
+    for (std::uint64_t given = 0; given < record.size;) {
+      const std::span<const std::byte> data =
+          storage ? source(*storage) : std::as_bytes(std::span(text_of(i)));
+      if (data.empty() || data.size() > record.size - given) {
+        throw Error(ErrorKind::kFailure,
+                    fmt::format("record '{}' was planned with {} bytes, but {} were given", record.name,
+                                record.size, given + data.size()));
+      }
+      const std::uint32_t crc = crc32(data);
+      out.append(data, crc);
+      crcs.back() = crc32_combine(crcs.back(), crc, data.size());
+      given += data.size();
+    }
     out.append(layout_.descriptor(i, crcs.back()));
   }
   out.append(layout_.directory(crcs));

@@ -31,7 +31,8 @@ class TorchArchive {
   /// The contents of a record that holds no storage.
   [[nodiscard]] std::string_view text_of(std::size_t record) const;
 
-  /// Gives the bytes of a storage. It is called once for each storage, in order.
+  /// Gives the next bytes of a storage. It is called for each storage in order, until it has given all bytes
+  /// of the storage. The bytes must stay valid until the next call.
   using StorageSource = std::function<std::span<const std::byte>(std::size_t storage)>;
 
   /// Appends the archive to `out`. Storages are aligned relative to where the archive begins.

@@ -103,13 +103,22 @@ struct SchedulerConfig {
 };
 
 struct CheckpointConfig {
-  std::int64_t every = 0;        ///< Steps between checkpoints; 0 for never. Else the last step has one, too.
+  std::int64_t every = 0;        ///< Steps between checkpoints; 0 for no such rule.
+  double every_minutes = 0;      ///< Minutes between checkpoints; 0 for no such rule.
+  bool continuously = false;     ///< A save begins when the last one has ended.
   std::int64_t total_limit = 0;  ///< How many checkpoints are kept; 0 for all.
   /// It is "auto" (the newest whole checkpoint of output_dir), "none", or the path of a checkpoint.
   std::string resume = "auto";
   bool verify = false;                ///< Read each file of a checkpoint again before it gets its name.
   bool continues_on_failure = false;  ///< A save that fails is a warning, unless it is the last one.
   std::filesystem::path resume_from;  ///< What the launcher found to go on from; empty to begin.
+  bool asynchronous = true;           ///< Files are written while training goes on.
+  /// The most bytes that a rank's copies of tensors take while they are written; 0 for half of what its share
+  /// of the machine has available.
+  std::uint64_t host_memory = 0;
+
+  /// Whether there are checkpoints. If so, the last step has one, too.
+  [[nodiscard]] bool enabled() const { return every > 0 || every_minutes > 0 || continuously; }
 };
 
 /// The least scale of a loss in float16. The gradient of the loss is the scale itself, and float16 does not

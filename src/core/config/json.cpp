@@ -286,11 +286,15 @@ void visit_fields(Visitor& v, T& c) {
   } else {
     static_assert(std::is_same_v<Struct, CheckpointConfig>);
     v("every", c.every);
+    v("every_minutes", c.every_minutes);
+    v("continuously", c.continuously);
     v("total_limit", c.total_limit);
     v("resume", c.resume);
     v("verify", c.verify);
     v("continues_on_failure", c.continues_on_failure);
     v("resume_from", c.resume_from);
+    v("asynchronous", c.asynchronous);
+    v("host_memory", c.host_memory);
   }
 }
 

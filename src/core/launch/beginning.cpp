@@ -24,7 +24,7 @@ constexpr const char* kResume = "training.checkpoint.resume";
 
 /// A run that begins must not mix its checkpoints with those of another run.
 void refuse_earlier_checkpoints(const config::TrainingConfig& training) {
-  if (training.checkpoint.every == 0) return;
+  if (!training.checkpoint.enabled()) return;
   const fs::path folder = training.output_dir / "checkpoints";
   const auto name = ckpt::RunCheckpoints(folder).first_name();
   if (!name) return;

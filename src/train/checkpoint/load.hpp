@@ -22,7 +22,7 @@ struct LoadedRun {
   std::vector<std::string> differences;
 };
 
-/// Restores from the checkpoint `directory`, which save_checkpoint() wrote on any number of ranks, the state
+/// Restores from the checkpoint `directory`, which CheckpointSaver wrote on any number of ranks, the state
 /// of the optimizer, the loss scale, and what each rank has for itself. The model has its weights and buffers
 /// already: it was made with this checkpoint as WeightOptions::path. Each rank reads the bytes of its shard
 /// alone. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint is of another model.

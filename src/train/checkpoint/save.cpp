@@ -3,26 +3,20 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
-#include <exception>
-#include <functional>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <span>
-#include <string>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/error.hpp"
-#include "base/files/atomic_file.hpp"
 #include "base/files/directory.hpp"
-#include "ckpt/dcp/metadata_write.hpp"
-#include "ckpt/io/crc32.hpp"
+#include "base/host/memory.hpp"
 #include "ckpt/store/accelerate_names.hpp"
-#include "ckpt/store/manifest.hpp"
-#include "ckpt/tensor/dtype.hpp"
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save_checks.hpp"
-#include "train/checkpoint/state_items.hpp"
 
 namespace accel::train {
 namespace {
@@ -30,240 +24,300 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Values of nlohmann::json::dump()'s indent.
-constexpr int kOneLine = -1;
-constexpr int kIndented = 2;
+/// Between two exchanges of votes while all ranks wait.
+constexpr auto kShortestPause = std::chrono::microseconds(200);
+constexpr auto kLongestPause = std::chrono::milliseconds(50);
 
-json to_json(const std::string& directory, const ckpt::FileSummary& file) {
-  return {{"name", directory + "/" + file.name}, {"bytes", file.bytes}, {"crc32", file.crc32}};
+double elapsed_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::string hex_of(const at::Tensor& bytes) {
-  std::string text;
-  for (std::int64_t i = 0; i < bytes.numel(); ++i)
-    text += fmt::format("{:02x}", bytes.const_data_ptr<std::uint8_t>()[i]);
-  return text;
+/// Paths in messages need not be UTF-8.
+std::string text_of(const json& document) {
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-/// Writes a file and returns its entry in the manifest.
-json write_text(const fs::path& directory, const std::string& name, const std::string& text) {
-  write_file_atomically(directory / name, text);
-  return {{"name", name}, {"bytes", text.size()}, {"crc32", ckpt::crc32(std::as_bytes(std::span(text)))}};
+SavedPart part_of(std::string directory, int rank, RankState own,
+                  std::function<std::vector<ckpt::DcpItem>(int rank)> items_of) {
+  return {std::move(directory), ckpt::plan_dcp_rank(rank, std::move(own.items)), std::move(own.sources),
+          std::move(items_of)};
 }
 
-json write_json(const fs::path& directory, const std::string& name, const json& document, int indent) {
-  return write_text(directory, name, document.dump(indent) + "\n");
+/// Returns the bytes that the tensors of a checkpoint take at least.
+std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer) {
+  std::uint64_t bytes = 0;
+  const auto add = [&](const FlatLayout& layout, std::size_t item_bytes) {
+    for (const FlatParameter& parameter : layout.parameters)
+      bytes += static_cast<std::uint64_t>(parameter.numel) * item_bytes;
+  };
+  for (const auto& unit : model.units()) {
+    for (const auto& buffer : unit->buffers()) add(buffer->layout(), c10::elementSize(buffer->dtype()));
+  }
+  for (const AdamW::State& state : optimizer.states())
+    add(state.buffer->layout(), state.exp_avg.element_size() + state.exp_avg_sq.element_size());
+  return bytes;
 }
 
-json write_random_state(const fs::path& directory, int rank, const RandomState& state) {
-  json document = {{"version", 1}, {"cpu", hex_of(state.cpu())}};
-  if (state.gpu().defined()) document["cuda"] = hex_of(state.gpu());
-  return write_json(directory, fmt::format("random_states_{}.json", rank), document, kOneLine);
-}
-
-/// Writes the loss scale with the keys of torch's GradScaler.state_dict().
-json write_scaler(const fs::path& directory, const GradScaler& scaler) {
-  const config::GradScalerConfig& config = scaler.config();
-  const json document = {{"version", 1},
-                         {"scale", scaler.state().scale},
-                         {"growth_factor", config.growth_factor},
-                         {"backoff_factor", config.backoff_factor},
-                         {"growth_interval", config.growth_interval},
-                         {"_growth_tracker", scaler.state().growth_tracker}};
-  return write_json(directory, "scaler.json", document, kIndented);
-}
-
-/// Rank 0's part of a save: it writes each .metadata, the state of the trainer, and the manifest.
-class ManifestWriter {
- public:
-  ManifestWriter(const fs::path& directory, std::int64_t step, int world_size) : directory_(directory) {
-    manifest_.step = step;
-    manifest_.world_size = world_size;
-  }
-
-  /// `file` is what write_json or to_json returned.
-  void add_file(const json& file) {
-    manifest_.files[file.at("name").get<std::string>()] = {file.at("bytes").get<std::uint64_t>(),
-                                                           file.at("crc32").get<std::uint32_t>()};
-  }
-
-  /// `plans` has the plan of every rank.
-  void write_metadata(const std::string& name, const std::vector<ckpt::DcpRankPlan>& plans) {
-    add_file(to_json(name, ckpt::write_dcp_metadata(directory_ / name, plans)));
-    add_tensors(plans);
-  }
-
-  void write_manifest(const TrainerState& state) {
-    add_file(write_text(directory_, ckpt::kRunStateName, ckpt::encode_run_state(state.run)));
-    if (state.scaler) add_file(write_scaler(directory_, *state.scaler));
-    write_file_atomically(directory_ / ckpt::kManifestName, ckpt::encode_manifest(manifest_) + "\n");
-  }
-
- private:
-  void add_tensors(const std::vector<ckpt::DcpRankPlan>& plans) {
-    for (const ckpt::DcpRankPlan& plan : plans) {
-      for (const ckpt::PlannedItem& item : plan.items) {
-        const auto* chunk = std::get_if<ckpt::TensorChunk>(&item.item.content);
-        if (chunk == nullptr) continue;
-        manifest_.tensors[ckpt::fqn_of(item.item.path)] = {std::string(ckpt::torch_name(chunk->dtype)),
-                                                           chunk->shape};
-      }
-    }
-  }
-
-  fs::path directory_;
-  ckpt::Manifest manifest_;
-};
-
-/// Runs the steps of a save so that all ranks succeed or fail together. If one fails on a rank, every rank
-/// throws: that rank its own Error, the others an Error that names it. What was written is removed before,
-/// when no rank writes any more. Collective.
-class SaveSteps {
- public:
-  /// With `survives` the run goes on after a failure, so that no rank ends.
-  SaveSteps(ckpt::RunCheckpoints& store, std::int64_t step, Group& group, bool survives)
-      : store_(store), step_(step), group_(group), survives_(survives) {}
-
-  /// Returns what `part` returns on each rank, in rank order.
-  std::vector<json> on_every_rank(const std::function<json()>& part) {
-    return finish(group_.all_gather_object(run(part)));
-  }
-
-  /// Runs `part` on rank 0 alone, while the others wait.
-  void on_first_rank(const std::function<void()>& part) {
-    std::string said;
-    if (group_.rank() == 0) {
-      said = run([&] {
-        part();
-        return json();
-      });
-    }
-    const auto bytes = std::as_bytes(std::span(said));
-    const std::vector<std::byte> heard = group_.broadcast_bytes({bytes.begin(), bytes.end()});
-    finish({std::string(reinterpret_cast<const char*>(heard.data()), heard.size())});
-  }
-
- private:
-  std::string run(const std::function<json()>& part) {
-    json said;
-    try {
-      said["done"] = part();
-    } catch (const std::exception& error) {
-      failure_ = std::current_exception();
-      said = {{"error", error.what()}};
-    }
-    // Paths in messages need not be UTF-8.
-    return said.dump(kOneLine, ' ', false, json::error_handler_t::replace);
-  }
-
-  std::vector<json> finish(const std::vector<std::string>& from_ranks) {
-    std::vector<json> results;
-    for (std::size_t rank = 0; rank < from_ranks.size(); ++rank) {
-      json said = json::parse(from_ranks[rank]);
-      if (said.contains("error")) fail(rank, said.at("error"));
-      results.push_back(std::move(said["done"]));
-    }
-    return results;
-  }
-
-  /// Waits for the other ranks. A rank that has ended does not hold this one up.
-  void wait_for_all() {
-    try {
-      group_.barrier();
-    } catch (const std::exception&) {
-      // The error that ended the rank is reported, and not this one.
-    }
-  }
-
-  [[noreturn]] void fail(std::size_t rank, const std::string& why) {
-    if (group_.rank() == 0) store_.discard(step_);
-    // The launcher ends all ranks as soon as one has failed, and rank 0 must be done by then.
-    wait_for_all();
-    if (failure_ != nullptr) std::rethrow_exception(failure_);
-    // Waits until the rank that failed has reported its error and has ended, because the first report counts
-    // as the cause.
-    if (!survives_) wait_for_all();
-    throw Error(ErrorKind::kFailure,
-                fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step_, why));
-  }
-
-  ckpt::RunCheckpoints& store_;
-  std::int64_t step_;
-  Group& group_;
-  bool survives_;
-  std::exception_ptr failure_;  ///< This rank's error.
-};
-
-/// One directory of a checkpoint: what each rank writes into it. state_of() returns the same items for a rank
-/// wherever it is called. What the part was made of must outlive it.
-struct SavedPart {
-  std::string directory;
-  std::function<RankState(int rank)> state_of;
-};
-
-std::vector<SavedPart> parts_of(const ShardedModel& model, const AdamW& optimizer,
-                                const config::OptimizerConfig& config, double lr) {
-  const Mesh& mesh = model.groups().mesh();
-  const auto own_state = [&model](int rank) { return rank_state(model, rank); };
-  // The first model and the first optimizer.
-  std::vector<SavedPart> parts = {
-      {ckpt::sharded_directory(ckpt::kModelStem, 0), [&model](int rank) { return model_state(model, rank); }},
-      {ckpt::sharded_directory(ckpt::kOptimizerStem, 0), [&optimizer, &mesh, &config, lr](int rank) {
-         return optimizer_state(optimizer, mesh, config, lr, rank);
-       }}};
-  // Rank 0 may have nothing for itself where all others have.
-  if (!own_state(0).items.empty() || !own_state(mesh.size() - 1).items.empty())
-    parts.push_back({kRankStateDirectory, own_state});
-  return parts;
+/// Whether any rank has something for itself. Rank 0 may have nothing where all others have.
+bool has_rank_state(const ShardedModel& model) {
+  return !rank_state(model, 0).items.empty() ||
+         !rank_state(model, model.groups().mesh().size() - 1).items.empty();
 }
 
 }  // namespace
 
-fs::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model, const AdamW& optimizer,
-                         const config::TrainingConfig& config, const TrainerState& state, Group& group,
-                         bool survives) {
+CheckpointSaver::CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel& model, AdamW& optimizer,
+                                 const config::TrainingConfig& config, Group& group, int local_ranks)
+    : store_(store),
+      model_(model),
+      optimizer_(optimizer),
+      config_(config),
+      group_(group),
+      local_ranks_(std::max(local_ranks, 1)) {
+  optimizer_.call_before_change([this](const AdamW::State& state) { keep(state); });
+}
+
+CheckpointSaver::~CheckpointSaver() {
+  optimizer_.call_before_change({});
+  cancelled_ = true;
+  if (task_.valid()) task_.wait();
+}
+
+void CheckpointSaver::begin(TrainerState state, bool survives) {
+  start_ = Clock::now();
+  survives_ = survives;
+  stall_seconds_ = 0;
   const std::int64_t step = state.run.step;
-  const fs::path directory = store.incomplete_path_of(step);
-  const int rank = group.rank();
-  const std::vector<SavedPart> parts = parts_of(model, optimizer, config.optimizer, state.run.lr);
-  std::vector<std::vector<ckpt::DcpRankPlan>> plans;  // On rank 0, for each part the plans of all ranks.
-  SaveSteps steps(store, step, group, survives);
-  steps.on_first_rank([&] {
-    store.begin(step);
-    std::uint64_t bytes = 0;
-    for (const SavedPart& part : parts) {
-      make_directory(directory / part.directory);
-      plans.emplace_back();
-      for (int r = 0; r < group.size(); ++r) {
-        plans.back().push_back(ckpt::plan_dcp_rank(r, part.state_of(r).items));
-        bytes += plans.back().back().total_bytes;
+  job_ = std::make_unique<SaveJob>();
+  job_->directory = store_.incomplete_path_of(step);
+  job_->rank = group_.rank();
+  job_->world_size = group_.size();
+  job_->verify = config_.checkpoint.verify;
+  job_->state.run.step = step;
+  phase_ = Phase::kWriting;
+  on_first_rank([&] {
+    store_.begin(step);
+    require_space(job_->directory, tensor_bytes(model_, optimizer_));
+    make_directory(job_->directory / ckpt::sharded_directory(ckpt::kModelStem, 0));
+    make_directory(job_->directory / ckpt::sharded_directory(ckpt::kOptimizerStem, 0));
+    if (has_rank_state(model_)) make_directory(job_->directory / kRankStateDirectory);
+  });
+  // From here on a failure is a vote.
+  try {
+    take_snapshot(std::move(state));
+  } catch (const std::exception&) {
+    give_up();
+  }
+  stall_seconds_ += elapsed_since(start_);
+}
+
+void CheckpointSaver::give_up() {
+  failure_ = std::current_exception();
+  if (snapshot_ != nullptr) snapshot_->abandon();
+}
+
+std::vector<SavedPart> CheckpointSaver::parts_of(const ckpt::RunState& run) const {
+  const int rank = group_.rank();
+  const Mesh& mesh = model_.groups().mesh();
+  // The states refer to the tensors; the numbers of steps are copied.
+  const std::vector<AdamW::State> states = optimizer_.states();
+  const auto optimizer_of = [this, &mesh, states, lr = run.lr](int of) {
+    return optimizer_state(states, mesh, config_.optimizer, lr, of);
+  };
+  std::vector<SavedPart> parts;
+  // The first model and the first optimizer.
+  parts.push_back(part_of(ckpt::sharded_directory(ckpt::kModelStem, 0), rank, model_state(model_, rank),
+                          [this](int of) { return model_state(model_, of).items; }));
+  parts.push_back(part_of(ckpt::sharded_directory(ckpt::kOptimizerStem, 0), rank, optimizer_of(rank),
+                          [optimizer_of](int of) { return optimizer_of(of).items; }));
+  if (!has_rank_state(model_)) return parts;
+  // Training changes what each rank has for itself, so the items of all ranks are taken now.
+  std::vector<std::vector<ckpt::DcpItem>> items(static_cast<std::size_t>(mesh.size()));
+  for (int of = 0; rank == 0 && of < mesh.size(); ++of)
+    items[static_cast<std::size_t>(of)] = rank_state(model_, of).items;
+  parts.push_back(
+      part_of(kRankStateDirectory, rank, rank_state(model_, rank),
+              [items = std::move(items)](int of) { return items.at(static_cast<std::size_t>(of)); }));
+  return parts;
+}
+
+void CheckpointSaver::take_snapshot(TrainerState state) {
+  job_->state = std::move(state);
+  job_->parts = parts_of(job_->state.run);
+  std::vector<at::Tensor> changing;
+  std::vector<at::Tensor> constant;
+  std::vector<at::Tensor> kept_now;  // What must not be read while training goes on.
+  for (const auto& unit : model_.units()) {
+    for (const auto& buffer : unit->buffers()) {
+      const bool may_change = buffer->trainable() || buffer->is_alias();
+      (may_change ? changing : constant).push_back(buffer->shard());
+      if (buffer->is_alias()) kept_now.push_back(buffer->shard());
+    }
+  }
+  for (const AdamW::State& of : optimizer_.states()) {
+    changing.push_back(of.exp_avg);
+    changing.push_back(of.exp_avg_sq);
+  }
+  for (const at::Tensor& tensor : changing) {
+    // A copy from a device would wait for the work of the next step.
+    if (!tensor.is_cpu()) kept_now.push_back(tensor);
+  }
+  const std::uint64_t limit = config_.checkpoint.host_memory;
+  snapshot_ = std::make_unique<Snapshot>(
+      limit > 0 ? limit : available_memory_bytes() / 2 / static_cast<std::uint64_t>(local_ranks_));
+  for (SavedPart& part : job_->parts) snapshot_->add(part.sources, changing, constant);
+  cancelled_ = false;
+  task_ = std::async(std::launch::async, [this] {
+    try {
+      return write_files(*job_, *snapshot_, cancelled_);
+    } catch (...) {
+      snapshot_->abandon();
+      throw;
+    }
+  });
+  for (const at::Tensor& tensor : kept_now) snapshot_->keep(tensor);
+}
+
+void CheckpointSaver::keep(const AdamW::State& state) {
+  if (phase_ != Phase::kWriting || snapshot_ == nullptr) return;
+  const Clock::time_point start = Clock::now();
+  try {
+    for (const at::Tensor& tensor : {state.buffer->shard(), state.exp_avg, state.exp_avg_sq})
+      snapshot_->keep(tensor);
+  } catch (const std::exception&) {
+    give_up();  // Out of memory: the save fails, and the step goes on.
+  }
+  stall_seconds_ += elapsed_since(start);
+}
+
+void CheckpointSaver::collect_result() {
+  if (!task_.valid()) return;
+  try {
+    result_ = task_.get();
+  } catch (const std::exception&) {
+    if (!cancelled_) failure_ = std::current_exception();
+  }
+}
+
+SaveVotes CheckpointSaver::votes() {
+  if (phase_ == Phase::kIdle) return {};
+  if (task_.valid() && task_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) collect_result();
+  if (failure_ != nullptr) return {0, 1};
+  return {task_.valid() ? 0.0 : 1.0, 0};
+}
+
+std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
+  if (phase_ == Phase::kIdle) return std::nullopt;
+  const std::int64_t step = job_->state.run.step;
+  if (sums.failed > 0) {
+    cancelled_ = true;
+    if (snapshot_ != nullptr) snapshot_->abandon();
+    collect_result();
+    std::string why;
+    if (failure_ != nullptr) {
+      try {
+        std::rethrow_exception(failure_);
+      } catch (const std::exception& error) {
+        why = error.what();
       }
     }
-    require_space(directory, bytes);
-  });
-
-  const std::vector<json> from_ranks = steps.on_every_rank([&] {
-    json files = json::array({write_random_state(directory, rank, state.random)});
-    for (const SavedPart& part : parts) {
-      const ckpt::FileSummary file = write_state(directory / part.directory, rank, part.state_of(rank));
-      if (config.checkpoint.verify) require_same_on_disk(directory / part.directory, file);
-      files.push_back(to_json(part.directory, file));
+    const std::vector<std::string> of_ranks = group_.all_gather_object(text_of(why));
+    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+      const std::string said = json::parse(of_ranks[rank]).get<std::string>();
+      if (!said.empty()) fail(rank, said);
     }
-    return files;
-  });
-
-  steps.on_first_rank([&] {
-    ManifestWriter writer(directory, step, group.size());
-    for (const json& files : from_ranks) {
-      for (const json& file : files) writer.add_file(file);
+    fail(0, "no rank says why");
+  }
+  if (sums.done < group_.size()) return std::nullopt;
+  if (phase_ == Phase::kWriting) {
+    // All values are written, so the memory of copies is free.
+    snapshot_.reset();
+    files_.clear();
+    bytes_ = 0;
+    for (const std::string& text : group_.all_gather_object(text_of(result_))) {
+      files_.push_back(json::parse(text));
+      for (const json& file : files_.back()) bytes_ += file.at("bytes").get<std::uint64_t>();
     }
-    for (std::size_t i = 0; i < parts.size(); ++i) writer.write_metadata(parts[i].directory, plans[i]);
-    writer.write_manifest(state);
-    store.commit(step);
-  });
-  // Done after the commit, so that the other ranks do not wait for it.
-  if (rank == 0) store.prune(config.checkpoint.total_limit);
-  return store.path_of(step);
+    phase_ = Phase::kCommitting;
+    if (group_.rank() != 0) return std::nullopt;
+    task_ = std::async(std::launch::async, [this, step] {
+      write_manifest(*job_, files_);
+      store_.commit(step);
+      store_.prune(config_.checkpoint.total_limit);
+      return json();
+    });
+    return std::nullopt;
+  }
+  const SavedCheckpoint saved{step, store_.path_of(step), bytes_, elapsed_since(start_), stall_seconds_};
+  reset();
+  return saved;
+}
+
+std::optional<SavedCheckpoint> CheckpointSaver::finish() {
+  std::chrono::microseconds pause = kShortestPause;
+  const Clock::time_point start = Clock::now();
+  const double before = stall_seconds_;
+  while (in_flight()) {
+    const SaveVotes own = votes();
+    std::array<double, 2> sums = {own.done, own.failed};
+    group_.all_reduce_sum(sums);
+    stall_seconds_ = before + elapsed_since(start);
+    if (auto saved = advance({sums[0], sums[1]})) return saved;
+    std::this_thread::sleep_for(pause);
+    pause = std::min<std::chrono::microseconds>(pause * 2, kLongestPause);
+  }
+  return std::nullopt;
+}
+
+void CheckpointSaver::on_first_rank(const std::function<void()>& work) {
+  std::string said;
+  if (group_.rank() == 0) {
+    try {
+      work();
+      said = text_of({{"done", true}});
+    } catch (const std::exception& error) {
+      failure_ = std::current_exception();
+      said = text_of({{"error", error.what()}});
+    }
+  }
+  const auto bytes = std::as_bytes(std::span(said));
+  const std::vector<std::byte> heard = group_.broadcast_bytes({bytes.begin(), bytes.end()});
+  const json document =
+      json::parse(std::string_view(reinterpret_cast<const char*>(heard.data()), heard.size()));
+  if (document.contains("error")) fail(0, document.at("error"));
+}
+
+void CheckpointSaver::fail(std::size_t rank, const std::string& why) {
+  const std::int64_t step = job_->state.run.step;
+  if (group_.rank() == 0) store_.discard(step);
+  // The launcher ends all ranks as soon as one has failed, and rank 0 must be done by then.
+  wait_for_all();
+  const std::exception_ptr own = failure_;
+  reset();
+  if (own != nullptr) std::rethrow_exception(own);
+  // Waits until the rank that failed has reported its error and has ended, because the first report counts as
+  // the cause.
+  if (!survives_) wait_for_all();
+  throw Error(ErrorKind::kFailure,
+              fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step, why));
+}
+
+/// Waits for the other ranks. A rank that has ended does not hold this one up.
+void CheckpointSaver::wait_for_all() {
+  try {
+    group_.barrier();
+  } catch (const std::exception&) {
+    // The error that ended the rank is reported, and not this one.
+  }
+}
+
+void CheckpointSaver::reset() {
+  phase_ = Phase::kIdle;
+  snapshot_.reset();
+  job_.reset();
+  files_.clear();
+  result_ = json();
+  failure_ = nullptr;
 }
 
 }  // namespace accel::train

@@ -1,35 +1,116 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "ckpt/store/run_checkpoints.hpp"
-#include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
-#include "plan/schedule/grad_scaler.hpp"
 #include "train/c10d/group.hpp"
+#include "train/checkpoint/save_files.hpp"
+#include "train/checkpoint/snapshot.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/graph/random_state.hpp"
 #include "train/optim/adamw.hpp"
 
 namespace accel::train {
 
-/// The state of a run that a checkpoint holds beside tensors.
-struct TrainerState {
-  ckpt::RunState run;
-  std::optional<GradScaler> scaler;                 ///< Only float16 has a loss scale.
-  RandomState random = RandomState::now(at::kCPU);  ///< This rank's random state.
+/// A rank's part in the agreement on a save. Their sums over all ranks tell how far the save is.
+struct SaveVotes {
+  double done = 0;    ///< 1 if this rank has done its part.
+  double failed = 0;  ///< 1 if it has failed.
 };
 
-/// Saves a sharded checkpoint of model and optimizer under Accelerate's names, with trainer_state.json,
+/// A checkpoint that is complete and durable.
+struct SavedCheckpoint {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;   ///< The bytes of all ranks' files.
+  double seconds = 0;        ///< From begin() to the commit.
+  double stall_seconds = 0;  ///< How long this rank's training waited for the save.
+};
+
+/// Saves sharded checkpoints of model and optimizer under Accelerate's names, with trainer_state.json,
 /// random_states_<rank>.json, in float16 scaler.json, training_state/ for what each rank has for itself, and
 /// accel_manifest.json, and prunes old checkpoints.
-/// When it returns, the checkpoint is complete and durable under its name. If it throws, it throws on every
-/// rank, the earlier checkpoints are unchanged, and what was written is removed; with `survives` the ranks
-/// can go on then. An old checkpoint that
-/// cannot be removed is a warning. Collective. Returns the checkpoint's path.
-std::filesystem::path save_checkpoint(ckpt::RunCheckpoints& store, const ShardedModel& model,
-                                      const AdamW& optimizer, const config::TrainingConfig& config,
-                                      const TrainerState& state, Group& group, bool survives = false);
+///
+/// A save runs behind the training. begin() takes a snapshot, each rank writes its files in a thread of its
+/// own, and when all have written, rank 0 commits in its thread. How far the ranks are is in votes() of each,
+/// which ride in an all-reduce that the step makes anyway. There is one save at a time.
+///
+/// A save that fails throws on every rank at the same point, from begin(), advance() or finish(). The earlier
+/// checkpoints are unchanged then, what was written is removed, and the next save may begin. Every function
+/// but votes() is collective.
+class CheckpointSaver {
+ public:
+  /// Refers to its arguments. The optimizer announces its changes to the saver as long as that lives.
+  /// `local_ranks` is the number of ranks of this machine, which share its memory; 0 if unknown.
+  CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel& model, AdamW& optimizer,
+                  const config::TrainingConfig& config, Group& group, int local_ranks);
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+  /// Cancels a save in flight and waits for its thread.
+  ~CheckpointSaver();
+
+  /// Whether there is a save in flight; the same on all ranks.
+  [[nodiscard]] bool in_flight() const { return phase_ != Phase::kIdle; }
+  /// Starts the save of `state.run.step`. No save may be in flight. `survives` says that the ranks go on if
+  /// the save fails: otherwise the ranks that did not fail wait for the end of the one that did, because the
+  /// first report of an error counts as the cause.
+  void begin(TrainerState state, bool survives);
+  /// This rank's votes, for the next all-reduce.
+  [[nodiscard]] SaveVotes votes();
+  /// Goes on with the save in flight by the sums of the votes, which are the same on all ranks. Returns the
+  /// checkpoint if it is complete.
+  std::optional<SavedCheckpoint> advance(const SaveVotes& sums);
+  /// Waits for the save in flight, if there is one. No rank waits long in a collective: they exchange votes.
+  std::optional<SavedCheckpoint> finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Phase { kIdle, kWriting, kCommitting };
+
+  /// Runs `work` on rank 0 alone, while the others wait.
+  void on_first_rank(const std::function<void()>& work);
+  void take_snapshot(TrainerState state);
+  [[nodiscard]] std::vector<SavedPart> parts_of(const ckpt::RunState& run) const;
+  void keep(const AdamW::State& state);
+  /// Makes the save fail with the exception that is being handled.
+  void give_up();
+  void collect_result();
+  /// Ends the save that failed. `why` is for the ranks that have no error of their own.
+  [[noreturn]] void fail(std::size_t rank, const std::string& why);
+  void wait_for_all();
+  void reset();
+
+  ckpt::RunCheckpoints& store_;
+  const ShardedModel& model_;
+  AdamW& optimizer_;
+  const config::TrainingConfig& config_;
+  Group& group_;
+  int local_ranks_;
+
+  Phase phase_ = Phase::kIdle;
+  bool survives_ = false;
+  Clock::time_point start_;
+  double stall_seconds_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::unique_ptr<Snapshot> snapshot_;
+  std::unique_ptr<SaveJob> job_;
+  std::vector<nlohmann::json> files_;  ///< Entries of the manifest, by rank.
+  nlohmann::json result_;              ///< What this rank's thread has returned.
+  std::exception_ptr failure_;         ///< This rank's error.
+  std::atomic<bool> cancelled_ = false;
+  /// The thread of the phase. It uses the members above.
+  std::future<nlohmann::json> task_;
+};
 
 }  // namespace accel::train

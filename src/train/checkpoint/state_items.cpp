@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/dcp/rank_write.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
 namespace accel::train {
@@ -37,12 +36,12 @@ void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value valu
 }
 
 /// Adds the param_groups of torch's AdamW: one for the parameters with weight decay, one for those without.
-void add_param_groups(RankState& state, const AdamW& optimizer, const config::OptimizerConfig& config,
-                      double lr) {
+void add_param_groups(RankState& state, const std::vector<AdamW::State>& states,
+                      const config::OptimizerConfig& config, double lr) {
   std::int64_t group = 0;
   for (const bool decay : {true, false}) {
     ckpt::pickle::List names;
-    for (const AdamW::State& entry : optimizer.states()) {
+    for (const AdamW::State& entry : states) {
       for (const FlatParameter& parameter : entry.buffer->layout().parameters) {
         if (parameter.spec.decay == decay) names.items.emplace_back(parameter.spec.fqns.front());
       }
@@ -108,10 +107,10 @@ RankState model_state(const ShardedModel& model, int rank) {
   return state;
 }
 
-RankState optimizer_state(const AdamW& optimizer, const Mesh& mesh, const config::OptimizerConfig& config,
-                          double lr, int rank) {
+RankState optimizer_state(const std::vector<AdamW::State>& states, const Mesh& mesh,
+                          const config::OptimizerConfig& config, double lr, int rank) {
   RankState state;
-  for (const AdamW::State& entry : optimizer.states()) {
+  for (const AdamW::State& entry : states) {
     const FlatLayout& layout = entry.buffer->layout();
     const ckpt::DType dtype = dtype_of(entry.exp_avg.scalar_type());
     const auto path = [](const ParameterSpec& spec, const char* name) {
@@ -135,20 +134,8 @@ RankState optimizer_state(const AdamW& optimizer, const Mesh& mesh, const config
       }
     }
   }
-  if (rank == 0) add_param_groups(state, optimizer, config, lr);
+  if (rank == 0) add_param_groups(state, states, config, lr);
   return state;
-}
-
-ckpt::FileSummary write_state(const std::filesystem::path& directory, int rank, RankState state) {
-  const at::NoGradGuard no_grad;
-  const std::vector<ItemSource> sources = std::move(state.sources);
-  const ckpt::DcpRankPlan plan = ckpt::plan_dcp_rank(rank, std::move(state.items));
-  at::Tensor host;
-  return ckpt::write_dcp_rank(directory, plan, [&](std::size_t index) -> std::span<const std::byte> {
-    const ItemSource& source = sources[index];
-    host = source.tensor.reshape({-1}).narrow(0, source.begin, source.numel).to(at::kCPU);
-    return {static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()};
-  });
 }
 
 }  // namespace accel::train

@@ -2,13 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <filesystem>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/dcp/rank_plan.hpp"
-#include "ckpt/io/summed_file.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/optim/adamw.hpp"
 
@@ -39,10 +36,7 @@ RankState model_state(const ShardedModel& model, int rank);
 /// Returns the part of the optimizer's state dict, under the root key `optimizer`, that `rank` of the mesh
 /// writes. It has the form of torch's get_optimizer_state_dict: state.<fqn>.{step,exp_avg,exp_avg_sq} and, on
 /// rank 0, param_groups.
-RankState optimizer_state(const AdamW& optimizer, const Mesh& mesh, const config::OptimizerConfig& config,
-                          double lr, int rank);
-
-/// Writes `state`, which must be that of the calling rank, into `directory`.
-ckpt::FileSummary write_state(const std::filesystem::path& directory, int rank, RankState state);
+RankState optimizer_state(const std::vector<AdamW::State>& states, const Mesh& mesh,
+                          const config::OptimizerConfig& config, double lr, int rank);
 
 }  // namespace accel::train

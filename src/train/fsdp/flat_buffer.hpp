@@ -48,6 +48,9 @@ class FlatBuffer {
   [[nodiscard]] at::ScalarType dtype() const { return dtypes_.shard; }
   /// This rank's elements: [layout().shard_numel].
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
+  /// Whether the parameters are views of the shard, so that a model which changes a parameter in place
+  /// changes the shard.
+  [[nodiscard]] bool is_alias() const { return is_alias_; }
   /// The unsharded parameters in layout order, leaves of autograd if trainable. Their data may be touched
   /// only between finish_unshard() and reshard().
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
@@ -109,7 +112,7 @@ class FlatBuffer {
   at::Tensor shard_;
   at::Tensor full_;  ///< The whole buffer, [numel]; shares its storage with the parameters.
   std::vector<at::Tensor> parameters_;
-  bool is_alias_ = false;  ///< The parameters are views of the shard.
+  bool is_alias_ = false;
   bool unsharded_ = false;
   std::unique_ptr<Copy> fetch_;  ///< Copies the shard to the device before the gather.
   Pending gather_;

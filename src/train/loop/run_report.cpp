@@ -96,9 +96,10 @@ void RunReport::end_of_run(const ShardedModel& model, const AdamW& optimizer) co
                   unused.size() > shown ? ", ..." : ""));
 }
 
-void RunReport::resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state) {
-  say(fmt::format("resumed from {} at step {} of {}, epoch {:.3f}", checkpoint.string(), state.step,
-                  config_.max_steps, state.epoch));
+void RunReport::resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state,
+                        double seconds) {
+  say(fmt::format("resumed from {} at step {} of {}, epoch {:.3f}; read in {:.3f} s", checkpoint.string(),
+                  state.step, config_.max_steps, state.epoch, seconds));
   skipped_ = state.skipped_since_log;
 }
 
@@ -163,19 +164,23 @@ void RunReport::evaluation(std::int64_t step, double loss, double seconds) {
   pause_s_ += seconds;
 }
 
-void RunReport::saved(std::int64_t step, const std::filesystem::path& checkpoint, double seconds) {
-  metrics_.write(
-      {{"step", step}, {"checkpoint", checkpoint.string()}, {"save_time_s", seconds}, {"stall_s", seconds}});
-  say(fmt::format("saved {}  ({})", checkpoint.string(), format_duration(seconds)));
-  pause_s_ += seconds;
+void RunReport::saved(const SavedCheckpoint& checkpoint) {
+  metrics_.write({{"step", checkpoint.step},
+                  {"checkpoint", checkpoint.path.string()},
+                  {"bytes", checkpoint.bytes},
+                  {"save_time_s", checkpoint.seconds},
+                  {"stall_s", checkpoint.stall_seconds}});
+  const double rate = static_cast<double>(checkpoint.bytes) / std::max(checkpoint.seconds, 1e-9);
+  say(fmt::format("saved {}  ({} in {}, {}/s; training waited {})", checkpoint.path.string(),
+                  format_bytes(checkpoint.bytes), format_duration(checkpoint.seconds),
+                  format_bytes(static_cast<std::uint64_t>(rate)), format_duration(checkpoint.stall_seconds)));
 }
 
-void RunReport::not_saved(std::int64_t step, const Error& error, double seconds) {
-  metrics_.write({{"step", step}, {"checkpoint_error", error.message()}, {"save_time_s", seconds}});
+void RunReport::not_saved(std::int64_t step, const Error& error) {
+  metrics_.write({{"step", step}, {"checkpoint_error", error.message()}});
   if (rank_ == 0)
     log::warn(fmt::format("the checkpoint of step {} is not saved, and the run goes on: {}", step,
                           error.message()));
-  pause_s_ += seconds;
 }
 
 }  // namespace accel::train

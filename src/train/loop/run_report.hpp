@@ -11,6 +11,7 @@
 #include "core/config/config.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "report/metrics_log.hpp"
+#include "train/checkpoint/save.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/step.hpp"
 #include "train/optim/adamw.hpp"
@@ -31,8 +32,8 @@ class RunReport {
   /// no step changed a weight is a warning.
   void end_of_run(const ShardedModel& model, const AdamW& optimizer) const;
 
-  /// Reports the checkpoint that the run goes on from.
-  void resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state);
+  /// Reports the checkpoint that the run goes on from, and how long it took to open the model and to read it.
+  void resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state, double seconds);
   /// Starts to count time. `done` steps were done before, in earlier runs.
   void start(std::int64_t done);
   [[nodiscard]] std::int64_t skipped_since_log() const { return skipped_; }
@@ -41,10 +42,12 @@ class RunReport {
             const std::optional<GradScaler>& scaler);
   /// Reports an evaluation that yielded `loss` and took `seconds`. These do not count as time of a step.
   void evaluation(std::int64_t step, double loss, double seconds);
-  /// Reports a checkpoint whose save took `seconds`. These do not count as time of a step.
-  void saved(std::int64_t step, const std::filesystem::path& checkpoint, double seconds);
+  /// Reports a checkpoint that is complete.
+  void saved(const SavedCheckpoint& checkpoint);
   /// Reports a checkpoint that could not be saved, as a warning.
-  void not_saved(std::int64_t step, const Error& error, double seconds);
+  void not_saved(std::int64_t step, const Error& error);
+  /// The training has waited for `seconds` between two steps. These do not count as time of a step.
+  void pause(double seconds) { pause_s_ += seconds; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -40,10 +40,10 @@ std::string hook_hint(const config::DdpConfig& ddp) {
 
 double without_sign_of_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
-StepResult StepRunner::run(std::int64_t step) {
+StepResult StepRunner::run(std::int64_t step, const Votes& votes) {
   StepResult result;
   const MicroBatches micro_batches = forward_and_backward(result);
-  const GradientPresence presence = reduce(micro_batches, step, result);
+  const GradientPresence presence = reduce(micro_batches, step, votes, result);
   update(step, presence, result);
   return result;
 }
@@ -73,7 +73,7 @@ void StepRunner::backward(const at::Tensor& loss) const {
   (scaler_ ? loss.to(at::kFloat) * scaler_->scale() : loss).backward();
 }
 
-GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int64_t step,
+GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int64_t step, const Votes& votes,
                                     StepResult& result) {
   const std::vector<FlatBuffer*> buffers = model_.trainable_buffers();
   const Mesh& mesh = model_.groups().mesh();
@@ -83,15 +83,19 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const std::vector<double> values = read_numbers(numbers);
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
-  std::array<double, 6> sums = {values.back() / static_cast<double>(micro_batches.count),
+  std::array<double, 9> sums = {values.back() / static_cast<double>(micro_batches.count),
                                 gradient_square_sum(buffers, mesh.shards, values),
                                 order,
                                 order * order,
                                 static_cast<double>(count_missing(presence)),
-                                stop_requested() ? 1.0 : 0.0};
+                                stop_requested() ? 1.0 : 0.0,
+                                votes[0],
+                                votes[1],
+                                votes[2]};
   group_.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], group_.size(), fmt::format("step {}", step));
   result.stop = sums[5] > 0;
+  result.votes = {sums[6], sums[7], sums[8]};
   if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
   result.loss = without_sign_of_nan(sums[0] / group_.size());
   // Every replica adds the same squares. The sum is over all ranks nevertheless, so that every rank has the
@@ -106,7 +110,8 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   const bool finite_loss = std::isfinite(result.loss);
   result.skipped = !finite_loss || !std::isfinite(result.grad_norm);
   const bool overflowed = scaler_ && finite_loss && result.skipped;
-  if (result.skipped && !overflowed) report_nonfinite(step, result);
+  if (result.skipped && !overflowed) result.error = report_nonfinite(step, result);
+  if (result.error) return;
   if (!overflowed) skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
   const std::int64_t total =
       config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
@@ -124,23 +129,24 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   if (scaler_ && finite_loss) scaler_->update(overflowed, step);
 }
 
-void StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {
+std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {
   const std::string what =
       fmt::format("step {}: the loss is {} and the gradient norm is {}", step, result.loss, result.grad_norm);
   if (!config_.skip_nonfinite) {
-    throw Error(ErrorKind::kFailure, what)
+    return Error(ErrorKind::kFailure, what)
         .hint(hook_hint(config_.ddp) +
               "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
               "true skips such steps");
   }
   if (skipped_in_a_row_ >= kMostSkipped) {
-    throw Error(ErrorKind::kFailure,
-                fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
+    return Error(ErrorKind::kFailure,
+                 fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
         .hint(
             "is there a NaN in the data, or in a buffer of the model? a smaller learning rate "
             "may help");
   }
   if (group_.rank() == 0) log::warn(what + "; no weight is changed");
+  return std::nullopt;
 }
 
 }  // namespace accel::train

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
+#include "base/error.hpp"
 #include "core/config/config.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/c10d/group.hpp"
@@ -12,6 +14,9 @@
 
 namespace accel::train {
 
+/// Numbers that ride in the all-reduce of a step: what a rank says, or the sums of what all ranks say.
+using Votes = std::array<double, 3>;
+
 /// What one optimizer step yields. Every rank has the same values, except for the two counts.
 struct StepResult {
   double loss = 0;       ///< The mean over ranks and micro-batches.
@@ -19,9 +24,11 @@ struct StepResult {
   double lr = 0;
   /// The loss or a gradient was infinite or NaN, so the optimizer changed nothing.
   bool skipped = false;
-  bool stop = false;         ///< A signal has asked a rank to stop after this step.
-  std::int64_t tokens = 0;   ///< Tokens that this rank has trained on in the step.
-  std::int64_t samples = 0;  ///< Samples that this rank has trained on in the step.
+  bool stop = false;           ///< A signal has asked a rank to stop after this step.
+  Votes votes = {};            ///< The sums over the ranks.
+  std::optional<Error> error;  ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
+  std::int64_t tokens = 0;     ///< Tokens that this rank has trained on in the step.
+  std::int64_t samples = 0;    ///< Samples that this rank has trained on in the step.
 };
 
 /// Executes optimizer steps: the micro-batches, one all-reduce for the loss and the gradient norm, clipping,
@@ -39,9 +46,10 @@ class StepRunner {
         scaler_(scaler),
         group_(group) {}
 
-  /// Runs step number `step`, counted from 1. Collective. A loss or gradient that is infinite or NaN is an
-  /// Error of kind kFailure unless training.skip_nonfinite or the loss scale allows the step to be skipped.
-  StepResult run(std::int64_t step);
+  /// Runs step number `step`, counted from 1, with this rank's `votes`. Collective. A loss or gradient that
+  /// is infinite or NaN yields an Error of kind kFailure in the result unless training.skip_nonfinite or the
+  /// loss scale allows the step to be skipped.
+  StepResult run(std::int64_t step, const Votes& votes);
 
   /// The last steps that were skipped one after another, for a checkpoint.
   [[nodiscard]] std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
@@ -56,10 +64,12 @@ class StepRunner {
 
   MicroBatches forward_and_backward(StepResult& result);
   /// Fills in the loss and the norm, and returns which parameters have a gradient on any rank.
-  GradientPresence reduce(const MicroBatches& micro_batches, std::int64_t step, StepResult& result);
+  GradientPresence reduce(const MicroBatches& micro_batches, std::int64_t step, const Votes& votes,
+                          StepResult& result);
   void update(std::int64_t step, const GradientPresence& presence, StepResult& result);
   void backward(const at::Tensor& loss) const;
-  void report_nonfinite(std::int64_t step, const StepResult& result) const;
+  /// Returns the error of a step with an infinity or a NaN, unless the step may be skipped.
+  [[nodiscard]] std::optional<Error> report_nonfinite(std::int64_t step, const StepResult& result) const;
 
   const config::TrainingConfig& config_;
   TrainingBatches& batches_;

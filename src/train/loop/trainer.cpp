@@ -30,6 +30,7 @@
 #include "train/loop/profile.hpp"
 #include "train/loop/run_report.hpp"
 #include "train/loop/run_settings.hpp"
+#include "train/loop/save_schedule.hpp"
 #include "train/loop/step.hpp"
 #include "train/optim/adamw.hpp"
 
@@ -71,7 +72,8 @@ std::optional<std::int64_t> known_tokens(ModelFile& file, const config::ModelCon
 
 class Trainer {
  public:
-  Trainer(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups)
+  Trainer(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups,
+          int local_ranks)
       : config_(*config.training),
         device_(device),
         group_(group),
@@ -82,6 +84,8 @@ class Trainer {
         model_(std::move(file_), sharding_options(config), device, groups),
         optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
         steps_(config_, batches_, model_, optimizer_, scaler_, group),
+        saver_(store_, model_, optimizer_, config_, group, local_ranks),
+        schedule_(config_.checkpoint),
         report_(config, group.rank(), group.size(), device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
@@ -96,7 +100,7 @@ class Trainer {
     settings_ = settings_of(config, batches_.stream(), group.size());
     check_tokens();
     model_.set_training(true);  // The exported file may be in evaluation mode.
-    if (config_.checkpoint.every == 0)
+    if (!config_.checkpoint.enabled())
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
     require_agreement(group_, config, model_.structure(), batches_.stream().size());
     report_.model(model_);
@@ -108,15 +112,22 @@ class Trainer {
     report_.start(first_step_ - 1);
     for (std::int64_t step = first_step_; step <= config_.max_steps; ++step) {
       profiler_.begin_step(step);
-      const StepResult result = steps_.run(step);
+      const SaveVotes votes = saver_.votes();
+      const StepResult result = steps_.run(step, {votes.done, votes.failed, schedule_.vote(group_.rank())});
+      if (result.error) {
+        // Every rank has the error, so the last checkpoint before it can be completed.
+        complete_save(/*survives=*/true);
+        throw Error(*result.error);
+      }
       if (const auto trace = profiler_.end_step(step))
         report_.say(fmt::format("wrote the profile {}", trace->string()));
       report_.step(step, result, batches_.epoch(), scaler_);
+      go_on_with_save({result.votes[0], result.votes[1]});
       const bool last = step == config_.max_steps;
       if (eval_data_ && config_.eval_every > 0 && (last || step % config_.eval_every == 0)) evaluate_at(step);
       const bool stops = result.stop && !last;
-      if (config_.checkpoint.every > 0 && (last || stops || step % config_.checkpoint.every == 0))
-        save(step, result, /*must_succeed=*/last || stops);
+      const bool due = last || stops || schedule_.is_due(step, result.votes[2], saver_.in_flight());
+      if (config_.checkpoint.enabled() && due) save(step, result, /*must_succeed=*/last || stops);
       if (!stops) continue;
       report_.say(fmt::format("stopped after step {} of {}, as a signal asked", step, config_.max_steps));
       end = TrainingEnd::kPreempted;
@@ -153,7 +164,7 @@ class Trainer {
     batches_.go_to(state.data);
     steps_.set_skipped_in_a_row(state.skipped_in_a_row);
     first_step_ = state.step + 1;
-    report_.resumed(checkpoint, state);
+    report_.resumed(checkpoint, state, seconds_since(created_));
     for (const std::string& difference : loaded.differences) report_.say("resuming: " + difference);
     for (const std::string& change : changed_settings(state.settings, settings_))
       report_.say("resuming: " + change);
@@ -191,18 +202,45 @@ class Trainer {
   }
 
   void save(std::int64_t step, const StepResult& result, bool must_succeed) {
-    const bool survives = config_.checkpoint.continues_on_failure && !must_succeed;
     const Clock::time_point begin = Clock::now();
-    const TrainerState state{run_state(step, result.lr), scaler_, RandomState::now(device_)};
+    const bool survives = config_.checkpoint.continues_on_failure;
+    complete_save(survives);
+    const bool this_survives = survives && !must_succeed;
+    schedule_.began();
+    saving_ = step;
+    reporting_failure(this_survives, [&] {
+      saver_.begin({run_state(step, result.lr), scaler_, RandomState::now(device_)}, this_survives);
+    });
+    if (must_succeed || !config_.checkpoint.asynchronous) complete_save(this_survives);
+    report_.pause(seconds_since(begin));
+  }
+
+  /// Waits for the save in flight, if there is one.
+  void complete_save(bool survives) {
+    reporting_failure(survives, [&] { report(saver_.finish()); });
+  }
+
+  /// Goes on with the save in flight by the sums of the votes.
+  void go_on_with_save(const SaveVotes& sums) {
+    reporting_failure(config_.checkpoint.continues_on_failure, [&] { report(saver_.advance(sums)); });
+  }
+
+  void report(const std::optional<SavedCheckpoint>& saved) {
+    if (saved) report_.saved(*saved);
+  }
+
+  /// Calls `work`. The error of a save is a warning if the run survives it.
+  template <class Work>
+  void reporting_failure(bool survives, Work&& work) {
     try {
-      const auto path = save_checkpoint(store_, model_, optimizer_, config_, state, group_, survives);
-      report_.saved(step, path, seconds_since(begin));
+      work();
     } catch (const Error& error) {
       if (!survives) throw;
-      report_.not_saved(step, error, seconds_since(begin));
+      report_.not_saved(saving_, error);
     }
   }
 
+  Clock::time_point created_ = Clock::now();
   const config::TrainingConfig& config_;
   at::Device device_;
   Group& group_;
@@ -214,6 +252,9 @@ class Trainer {
   AdamW optimizer_;
   std::optional<GradScaler> scaler_;  ///< Only float16 has a loss scale.
   StepRunner steps_;
+  CheckpointSaver saver_;
+  SaveSchedule schedule_;
+  std::int64_t saving_ = 0;  ///< The step of the last save.
   RunReport report_;
   StepProfiler profiler_;
   std::optional<TokenStream> eval_data_;
@@ -242,7 +283,8 @@ TrainingEnd train(const config::Config& config, const Rank& rank, at::Device dev
   TrainingEnd end = TrainingEnd::kFinished;
   guarded([&] {
     groups.emplace(MeshGroups::split(group, config.fsdp));
-    trainer.emplace(config, device, group, *groups);
+    trainer.emplace(config, device, group, *groups,
+                    rank.local_world_size > 0 ? rank.local_world_size : rank.world_size);
     end = trainer->run();
   });
   return end;

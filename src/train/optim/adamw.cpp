@@ -43,7 +43,9 @@ void AdamW::step(double lr, const GradientPresence& presence) {
     State& state = states_[i];
     const std::vector<bool>& has_gradient = presence.at(i);
     for (std::size_t at = 0; at < state.steps.size(); ++at) state.steps[at] += has_gradient.at(at) ? 1 : 0;
-    for (const Run& run : runs_of(state, has_gradient)) update(state, run, lr);
+    const std::vector<Run> runs = runs_of(state, has_gradient);
+    if (before_change_ && !runs.empty()) before_change_(state);
+    for (const Run& run : runs) update(state, run, lr);
   }
 }
 

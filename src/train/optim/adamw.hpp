@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "core/config/config.hpp"
@@ -39,6 +41,8 @@ class AdamW {
   /// Sets the number of steps, and those of each parameter of each of states(), for a run that goes on. The
   /// caller has filled the tensors of states().
   void go_on_from(std::int64_t steps, std::vector<std::vector<std::int64_t>> parameter_steps);
+  /// Sets what step() calls before it changes the shard and the moments of a state; may be empty.
+  void call_before_change(std::function<void(const State&)> call) { before_change_ = std::move(call); }
   /// The number of steps of the optimizer. A parameter may have had fewer.
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
@@ -51,6 +55,7 @@ class AdamW {
   int shard_;
   std::vector<State> states_;
   std::int64_t steps_ = 0;
+  std::function<void(const State&)> before_change_;
 };
 
 }  // namespace accel::train

@@ -2,9 +2,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "core/config/resolve/resolve.hpp"
 
 namespace accel::config {
@@ -97,6 +99,42 @@ std::optional<ProfileConfig> profile_of(const Settings& settings, std::int64_t m
   return ProfileConfig{static_cast<std::int64_t>((*steps)[0]), static_cast<std::int64_t>((*steps)[1])};
 }
 
+/// Reads training.checkpoint.every: a number of steps, or "continuous".
+void read_every(const Settings& settings, CheckpointConfig& checkpoint) {
+  static constexpr std::string_view kKey = "training.checkpoint.every";
+  const auto text = settings.get<std::string>(kKey);
+  if (!text) return;
+  checkpoint.continuously = *text == "continuous";
+  if (checkpoint.continuously) return;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), checkpoint.every);
+  if (error == std::errc{} && end == text->data() + text->size() && checkpoint.every >= 0) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}' must be a number of steps, 0 or greater, or 'continuous'; found '{}'",
+                          settings.where(kKey), kKey, *text));
+}
+
+std::uint64_t host_memory_of(const Settings& settings) {
+  static constexpr std::string_view kKey = "training.checkpoint.host_memory";
+  const auto text = settings.get<std::string>(kKey);
+  if (!text || *text == "auto") return 0;
+  if (const auto bytes = parse_size(*text); bytes && *bytes > 0) return *bytes;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be a size, such as 4GB, or 'auto'; found '{}'",
+                                             settings.where(kKey), kKey, *text));
+}
+
+CheckpointConfig checkpoint_of(const Section& section, const Settings& settings) {
+  CheckpointConfig checkpoint;
+  read_every(settings, checkpoint);
+  section.read("training.checkpoint.every_minutes", checkpoint.every_minutes);
+  section.read("training.checkpoint.total_limit", checkpoint.total_limit);
+  section.read("training.checkpoint.resume", checkpoint.resume);
+  section.read("training.checkpoint.verify", checkpoint.verify);
+  section.read("training.checkpoint.async", checkpoint.asynchronous);
+  checkpoint.host_memory = host_memory_of(settings);
+  checkpoint.continues_on_failure = settings.get<std::string>("training.checkpoint.on_failure") == "continue";
+  return checkpoint;
+}
+
 }  // namespace
 
 TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request) {
@@ -136,12 +174,7 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   section.read("training.seed", training.seed);
   training.output_dir = std::filesystem::path("runs") / request.file.stem();
   section.read("training.output_dir", training.output_dir);
-  section.read("training.checkpoint.every", training.checkpoint.every);
-  section.read("training.checkpoint.total_limit", training.checkpoint.total_limit);
-  section.read("training.checkpoint.resume", training.checkpoint.resume);
-  section.read("training.checkpoint.verify", training.checkpoint.verify);
-  training.checkpoint.continues_on_failure =
-      settings.get<std::string>("training.checkpoint.on_failure") == "continue";
+  training.checkpoint = checkpoint_of(section, settings);
   training.profile = profile_of(settings, training.max_steps);
   return training;
 }

@@ -47,7 +47,7 @@ void check_dtype(const DataSource& source, const Settings& settings, const std::
 void check_checkpoint_kind(const Config& config, const Settings& settings) {
   static constexpr std::string_view kKind = "fsdp_config.state_dict_type";
   const auto kind = settings.get<std::string>(kKind);
-  if (!kind || *kind == "SHARDED_STATE_DICT" || config.training->checkpoint.every == 0) return;
+  if (!kind || *kind == "SHARDED_STATE_DICT" || !config.training->checkpoint.enabled()) return;
   not_there_yet(settings, kKind, fmt::format("'{}: {}'", kKind, *kind),
                 "use SHARDED_STATE_DICT, and accel merge-weights for one file");
 }

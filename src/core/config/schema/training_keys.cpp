@@ -91,12 +91,14 @@ constexpr Field kTrainingFields[] = {
     {.path = "training.seed", .type = Type::kInt, .min = 0},
     {.path = "training.output_dir"},
 
-    {.path = "training.checkpoint.every", .type = Type::kInt, .min = 0},
+    {.path = "training.checkpoint.every", .type = Type::kScalar},
+    {.path = "training.checkpoint.every_minutes", .type = Type::kNumber, .min = 0},
     {.path = "training.checkpoint.total_limit", .type = Type::kInt, .min = 0},
     {.path = "training.checkpoint.resume"},
     {.path = "training.checkpoint.verify", .type = Type::kBool},
     {.path = "training.checkpoint.on_failure", .choices = "stop|continue"},
-    {.path = "training.checkpoint.async", .type = Type::kBool, .built = "false"},
+    {.path = "training.checkpoint.async", .type = Type::kBool},
+    {.path = "training.checkpoint.host_memory", .type = Type::kScalar},
     {.path = "training.checkpoint.adapter_only", .type = Type::kBool, .built = "false"},
     {.path = "training.checkpoint.export", .built = "none"},
 

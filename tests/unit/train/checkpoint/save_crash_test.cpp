@@ -43,7 +43,9 @@ struct Trained {
     ckpt::RunCheckpoints store(checkpoints);
     TrainerState state;
     state.run.step = step;
-    save_checkpoint(store, model, optimizer, config, state, group);
+    CheckpointSaver saver(store, model, optimizer, config, group, 1);
+    saver.begin(std::move(state), /*survives=*/false);
+    saver.finish();
   }
 
   config::TrainingConfig config;

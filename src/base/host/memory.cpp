@@ -1,0 +1,49 @@
+#include "base/host/memory.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace accel {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The number behind `name` at the beginning of a line, or the first number of a file if `name` is empty.
+std::optional<std::uint64_t> number_in(const fs::path& file, const std::string& name = {}) {
+  std::ifstream in(file);
+  for (std::string word; in && !name.empty() && word != name;) in >> word;
+  std::uint64_t number = 0;
+  if (in >> number) return number;
+  return std::nullopt;
+}
+
+/// The bytes that a control group has left; nothing if it has no limit. The page cache counts as free.
+std::optional<std::uint64_t> left_in(const fs::path& group) {
+  const auto most = number_in(group / "memory.max");
+  const auto used = number_in(group / "memory.current");
+  if (!most || !used) return std::nullopt;
+  const std::uint64_t cached = std::min(*used, number_in(group / "memory.stat", "file").value_or(0));
+  return *most - std::min(*most, *used - cached);
+}
+
+}  // namespace
+
+std::uint64_t available_memory_bytes(const fs::path& root) {
+  std::uint64_t available = number_in(root / "proc/meminfo", "MemAvailable:").value_or(0) * 1024;
+  const fs::path mount = root / "sys/fs/cgroup";
+  std::ifstream list(root / "proc/self/cgroup");
+  for (std::string line; std::getline(list, line);) {
+    constexpr std::string_view kVersion2 = "0::/";
+    if (!line.starts_with(kVersion2)) continue;
+    for (fs::path group = mount / line.substr(kVersion2.size());; group = group.parent_path()) {
+      if (const auto left = left_in(group)) available = std::min(available, *left);
+      if (group == mount || group == group.parent_path()) break;
+    }
+  }
+  return available;
+}
+
+}  // namespace accel

@@ -1,0 +1,141 @@
+#include "train/checkpoint/save_files.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "base/error.hpp"
+#include "base/files/atomic_file.hpp"
+#include "ckpt/dcp/metadata_write.hpp"
+#include "ckpt/dcp/rank_write.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/store/manifest.hpp"
+#include "ckpt/tensor/dtype.hpp"
+#include "train/checkpoint/save_checks.hpp"
+
+namespace accel::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Values of nlohmann::json::dump()'s indent.
+constexpr int kOneLine = -1;
+constexpr int kIndented = 2;
+
+json to_json(const std::string& directory, const ckpt::FileSummary& file) {
+  return {{"name", directory + "/" + file.name}, {"bytes", file.bytes}, {"crc32", file.crc32}};
+}
+
+std::string hex_of(const at::Tensor& bytes) {
+  std::string text;
+  for (std::int64_t i = 0; i < bytes.numel(); ++i)
+    text += fmt::format("{:02x}", bytes.const_data_ptr<std::uint8_t>()[i]);
+  return text;
+}
+
+/// Writes a file and returns its entry in the manifest.
+json write_text(const fs::path& directory, const std::string& name, const std::string& text) {
+  write_file_atomically(directory / name, text);
+  return {{"name", name}, {"bytes", text.size()}, {"crc32", ckpt::crc32(std::as_bytes(std::span(text)))}};
+}
+
+json write_json(const fs::path& directory, const std::string& name, const json& document, int indent) {
+  return write_text(directory, name, document.dump(indent) + "\n");
+}
+
+json write_random_state(const fs::path& directory, int rank, const RandomState& state) {
+  json document = {{"version", 1}, {"cpu", hex_of(state.cpu())}};
+  if (state.gpu().defined()) document["cuda"] = hex_of(state.gpu());
+  return write_json(directory, fmt::format("random_states_{}.json", rank), document, kOneLine);
+}
+
+/// Writes the loss scale with the keys of torch's GradScaler.state_dict().
+json write_scaler(const fs::path& directory, const GradScaler& scaler) {
+  const config::GradScalerConfig& config = scaler.config();
+  const json document = {{"version", 1},
+                         {"scale", scaler.state().scale},
+                         {"growth_factor", config.growth_factor},
+                         {"backoff_factor", config.backoff_factor},
+                         {"growth_interval", config.growth_interval},
+                         {"_growth_tracker", scaler.state().growth_tracker}};
+  return write_json(directory, "scaler.json", document, kIndented);
+}
+
+ckpt::FileSummary write_part(const fs::path& directory, const SavedPart& part, Snapshot& snapshot,
+                             const std::atomic<bool>& cancelled) {
+  std::optional<std::size_t> at;  // The item that is being written.
+  std::uint64_t given = 0;        // Its bytes so far.
+  ckpt::FileSummary file =
+      ckpt::write_dcp_rank(directory, part.plan, [&](std::size_t index) -> std::span<const std::byte> {
+        if (cancelled) throw Error(ErrorKind::kFailure, "the save was cancelled");
+        if (at != index) {
+          if (at) snapshot.written(part.sources[*at]);
+          at = index;
+          given = 0;
+        }
+        const std::span<const std::byte> bytes = snapshot.read(part.sources[index], given);
+        given += bytes.size();
+        return bytes;
+      });
+  if (at) snapshot.written(part.sources[*at]);
+  return file;
+}
+
+void add_tensors(ckpt::Manifest& manifest, const std::vector<ckpt::DcpRankPlan>& plans) {
+  for (const ckpt::DcpRankPlan& plan : plans) {
+    for (const ckpt::PlannedItem& item : plan.items) {
+      const auto* chunk = std::get_if<ckpt::TensorChunk>(&item.item.content);
+      if (chunk == nullptr) continue;
+      manifest.tensors[ckpt::fqn_of(item.item.path)] = {std::string(ckpt::torch_name(chunk->dtype)),
+                                                        chunk->shape};
+    }
+  }
+}
+
+}  // namespace
+
+json write_files(const SaveJob& job, Snapshot& snapshot, const std::atomic<bool>& cancelled) {
+  json files = json::array({write_random_state(job.directory, job.rank, job.state.random)});
+  for (const SavedPart& part : job.parts) {
+    const ckpt::FileSummary file = write_part(job.directory / part.directory, part, snapshot, cancelled);
+    files.push_back(to_json(part.directory, file));
+  }
+  if (!job.verify) return files;
+  for (const json& file : files) {
+    require_same_on_disk(job.directory,
+                         {file.at("name").get<std::string>(), file.at("bytes").get<std::uint64_t>(),
+                          file.at("crc32").get<std::uint32_t>()});
+  }
+  return files;
+}
+
+void write_manifest(const SaveJob& job, const std::vector<json>& files) {
+  ckpt::Manifest manifest;
+  manifest.step = job.state.run.step;
+  manifest.world_size = job.world_size;
+  const auto add_file = [&](const json& file) {
+    manifest.files[file.at("name").get<std::string>()] = {file.at("bytes").get<std::uint64_t>(),
+                                                          file.at("crc32").get<std::uint32_t>()};
+  };
+  for (const json& of_rank : files) {
+    for (const json& file : of_rank) add_file(file);
+  }
+  for (const SavedPart& part : job.parts) {
+    std::vector<ckpt::DcpRankPlan> plans = {part.plan};
+    for (int rank = 1; rank < job.world_size; ++rank)
+      plans.push_back(ckpt::plan_dcp_rank(rank, part.items_of(rank)));
+    add_file(to_json(part.directory, ckpt::write_dcp_metadata(job.directory / part.directory, plans)));
+    add_tensors(manifest, plans);
+  }
+  add_file(write_text(job.directory, ckpt::kRunStateName, ckpt::encode_run_state(job.state.run)));
+  if (job.state.scaler) add_file(write_scaler(job.directory, *job.state.scaler));
+  write_file_atomically(job.directory / ckpt::kManifestName, ckpt::encode_manifest(manifest) + "\n");
+}
+
+}  // namespace accel::train

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/dcp/rank_plan.hpp"
+#include "ckpt/store/run_state.hpp"
+#include "plan/schedule/grad_scaler.hpp"
+#include "train/checkpoint/snapshot.hpp"
+#include "train/checkpoint/state_items.hpp"
+#include "train/graph/random_state.hpp"
+
+namespace accel::train {
+
+/// The state of a run that a checkpoint holds beside tensors.
+struct TrainerState {
+  ckpt::RunState run;
+  std::optional<GradScaler> scaler;                 ///< Only float16 has a loss scale.
+  RandomState random = RandomState::now(at::kCPU);  ///< This rank's random state.
+};
+
+/// What one rank writes into one directory of a checkpoint.
+struct SavedPart {
+  std::string directory;
+  ckpt::DcpRankPlan plan;
+  std::vector<ItemSource> sources;  ///< Parallel to plan.items.
+  /// The items of another rank, whose file rank 0 has to know for .metadata. Called by the thread that
+  /// writes.
+  std::function<std::vector<ckpt::DcpItem>(int rank)> items_of;
+};
+
+/// Everything that one rank writes for one checkpoint.
+struct SaveJob {
+  std::filesystem::path directory;
+  int rank = 0;
+  int world_size = 1;
+  bool verify = false;  ///< Read each file again and compare it with what was written.
+  std::vector<SavedPart> parts;
+  TrainerState state;
+};
+
+/// Writes this rank's files and syncs them. Returns their entries for the manifest: a list of {name, bytes,
+/// crc32}. Throws Error when `cancelled` becomes true. What it has written so far stays.
+nlohmann::json write_files(const SaveJob& job, Snapshot& snapshot, const std::atomic<bool>& cancelled);
+
+/// Writes what makes the files of all ranks a checkpoint: each .metadata, the state of the trainer, and the
+/// manifest. Called on rank 0 when all ranks have written; `files` is what write_files() returned on each.
+void write_manifest(const SaveJob& job, const std::vector<nlohmann::json>& files);
+
+}  // namespace accel::train

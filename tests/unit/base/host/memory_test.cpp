@@ -1,0 +1,49 @@
+#include "base/host/memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include "temp_dir.hpp"
+
+namespace accel {
+namespace {
+
+using accel::testing::TempDir;
+using accel::testing::write_file;
+
+/// The part of a machine's /proc and /sys that says how much memory there is.
+class MemoryTest : public ::testing::Test {
+ protected:
+  void add(const std::string& path, std::string_view text) const {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    write_file(root_ / path, text);
+  }
+  [[nodiscard]] std::uint64_t available() const { return available_memory_bytes(root_.path()); }
+
+  TempDir root_;
+};
+
+TEST_F(MemoryTest, IsWhatTheSystemHasAvailable) {
+  EXPECT_EQ(available(), 0U);
+  add("proc/meminfo", "MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    9000 kB\n");
+  EXPECT_EQ(available(), 9000U * 1024);
+  EXPECT_GT(available_memory_bytes(), 0U);
+}
+
+TEST_F(MemoryTest, IsNoMoreThanTheControlGroupsHaveLeft) {
+  add("proc/meminfo", "MemAvailable:    9000 kB\n");
+  add("proc/self/cgroup", "0::/job/step\n");
+  add("sys/fs/cgroup/job/step/memory.max", "max\n");
+  add("sys/fs/cgroup/job/step/memory.current", "5000\n");
+  EXPECT_EQ(available(), 9000U * 1024);
+  add("sys/fs/cgroup/job/memory.max", "8000\n");
+  add("sys/fs/cgroup/job/memory.current", "6000\n");
+  EXPECT_EQ(available(), 2000U);
+  // The page cache can be dropped.
+  add("sys/fs/cgroup/job/memory.stat", "anon 4500\nfile 1500\n");
+  EXPECT_EQ(available(), 3500U);
+  add("sys/fs/cgroup/job/memory.current", "9000\n");
+  EXPECT_EQ(available(), 500U);
+}
+
+}  // namespace
+}  // namespace accel
