@@ -41,13 +41,13 @@ def launch(accel, folder, name, steps, resume=None, **checkpoint):
         "data": {"train": {"format": "text", "path": str(folder / "text.txt"), "sequence_length": 16}, "batch_size": 1},
         "optimizer": {"type": "adamw", "lr": 1e-4}, "max_steps": steps, "seed": 1, "log_every": 1,
         "output_dir": str(folder / name), "checkpoint": {"total_limit": 1, **checkpoint}}
-    config = {"distributed_type": "FSDP", "num_processes": RANKS, "use_cpu": True, "num_cpu_threads_per_process": 1,
+    config = {"distributed_type": "FSDP", "num_processes": RANKS, "use_cpu": True,
               "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
                               "fsdp_transformer_layer_cls_to_wrap": "Layer"},
               "training": training}
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(config))
-    done = subprocess.run([accel, "launch", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run([accel, "launch", path], env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stdout)
     lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]

@@ -52,6 +52,8 @@ def main():
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     step(model, optimizer, spec["width"])
+    # The thread of async_save has collectives of its own, which must not meet those of the next step.
+    group = dist.new_group(backend="gloo")
     folder = pathlib.Path(spec["folder"]) / "dcp"
     found = {"save": [], "async_save, blocking": [], "async_save, in all": [], "process, blocking": [], "process, in all": [],
              "load": []}
@@ -76,7 +78,7 @@ def main():
             fresh()
             begin = time.perf_counter()
             blocking, future = timed(lambda: dcp.async_save(state_of(model, optimizer), checkpoint_id=folder,
-                                                            async_checkpointer_type=kind))
+                                                            process_group=group, async_checkpointer_type=kind))
             step(model, optimizer, spec["width"])
             future = getattr(future, "upload_completion", future)
             future.result()

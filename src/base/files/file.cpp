@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,9 +114,23 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
       return ::pwrite(fd_, bytes.data() + done, count, static_cast<off_t>(offset + done));
     });
     if (n < 0 && errno == EINTR) continue;
+    // A write that ended early has left something that is not aligned.
+    if (n < 0 && errno == EINVAL && set_direct(false)) continue;
     if (n < 0) throw system_error("write", path_.string(), errno);
     done += static_cast<std::size_t>(n);
   }
+}
+
+bool File::set_direct(bool direct) {
+  const int flags = ::fcntl(fd_, F_GETFL);
+  if (flags < 0 || ((flags & O_DIRECT) != 0) == direct) return false;
+  if (direct) {
+    struct statfs system {};
+    if (::fstatfs(fd_, &system) != 0) return false;
+    constexpr auto kXfs = 0x5846'5342;  // Not in linux/magic.h of older systems.
+    if (system.f_type != EXT4_SUPER_MAGIC && system.f_type != kXfs) return false;
+  }
+  return ::fcntl(fd_, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
 std::optional<std::uint64_t> File::copy_from(const File& source, std::uint64_t from, std::uint64_t to,

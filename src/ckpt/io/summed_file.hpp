@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,9 +20,9 @@ struct FileSummary {
   std::uint32_t crc32 = 0;
 };
 
-/// A new file that is written from front to back, with the CRC of all its bytes. Small pieces are collected
-/// in a buffer; large ones are written from the caller's memory. The destructor removes the file unless
-/// finish() was called.
+/// A new file that is written from front to back, with the CRC of all its bytes. Bytes are collected in
+/// blocks of 4 MiB, which bypass the page cache where that pays (File::set_direct). The destructor removes
+/// the file unless finish() was called.
 class SummedFile {
  public:
   /// Creates the file. Throws Error if it exists.
@@ -43,9 +44,14 @@ class SummedFile {
  private:
   void flush();
 
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+
   File file_;
-  std::vector<std::byte> pending_;
-  std::uint64_t size_ = 0;  ///< Bytes appended, pending ones included.
+  std::unique_ptr<std::byte, Free> block_;  ///< Bytes that are not written yet.
+  std::size_t pending_ = 0;                 ///< The number of bytes in the block.
+  std::uint64_t size_ = 0;                  ///< Bytes appended, pending ones included.
   std::uint32_t crc_ = 0;
   bool finished_ = false;
 };

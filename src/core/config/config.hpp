@@ -102,6 +102,9 @@ struct SchedulerConfig {
   std::int64_t total_steps = 0;  ///< The number of steps; 0 stands for max_steps.
 };
 
+/// The forms of a checkpoint, as Accelerate names them.
+enum class StateDictType { kSharded, kFull, kLocal };
+
 struct CheckpointConfig {
   std::int64_t every = 0;        ///< Steps between checkpoints; 0 for no such rule.
   double every_minutes = 0;      ///< Minutes between checkpoints; 0 for no such rule.
@@ -116,6 +119,8 @@ struct CheckpointConfig {
   /// The most bytes that a rank's copies of tensors take while they are written; 0 for half of what its share
   /// of the machine has available.
   std::uint64_t host_memory = 0;
+  StateDictType type = StateDictType::kSharded;  ///< fsdp_config.state_dict_type.
+  bool exports_safetensors = false;  ///< The weights of the last step are written for transformers, too.
 
   /// Whether there are checkpoints. If so, the last step has one, too.
   [[nodiscard]] bool enabled() const { return every > 0 || every_minutes > 0 || continuously; }

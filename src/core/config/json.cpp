@@ -295,6 +295,8 @@ void visit_fields(Visitor& v, T& c) {
     v("resume_from", c.resume_from);
     v("asynchronous", c.asynchronous);
     v("host_memory", c.host_memory);
+    v("type", c.type);
+    v("exports_safetensors", c.exports_safetensors);
   }
 }
 

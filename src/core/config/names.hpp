@@ -33,6 +33,15 @@ struct EnumNames<WrapPolicy> {
 };
 
 template <>
+struct EnumNames<StateDictType> {
+  static constexpr std::array<std::pair<StateDictType, std::string_view>, 3> kTable = {{
+      {StateDictType::kSharded, "SHARDED_STATE_DICT"},
+      {StateDictType::kFull, "FULL_STATE_DICT"},
+      {StateDictType::kLocal, "LOCAL_STATE_DICT"},
+  }};
+};
+
+template <>
 struct EnumNames<Backend> {
   static constexpr std::array<std::pair<Backend, std::string_view>, 4> kTable = {{
       {Backend::kAuto, "auto"},

@@ -11,9 +11,11 @@
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
 #include "base/log.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_state.hpp"
+#include "ckpt/store/saved_parts.hpp"
 
 namespace accel::launch {
 namespace {
@@ -96,17 +98,22 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
   return config::blamed_on(kResume, loaded.settings, [&] {
     const fs::path file = path / ckpt::kRunStateName;
     if (!fs::exists(path)) throw Error(ErrorKind::kUsage, fmt::format("'{}' does not exist", path.string()));
+    if (ckpt::RunCheckpoints::is_unfinished(fs::canonical(path).filename().string())) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}' is a save or a removal that has not finished", path.string()))
+          .hint("name another checkpoint");
+    }
+    if (!fs::exists(file) &&
+        (ckpt::saved_part(path, ckpt::kOptimizerStem) || fs::exists(path / ".metadata"))) {
+      log::info(fmt::format("resuming from '{}', which another program wrote", path.string()));
+      return Beginning{fs::canonical(path), false};
+    }
     if (!fs::exists(file)) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' has no {}, so it is not a checkpoint of a training",
                                                  path.string(), ckpt::kRunStateName))
           .hint(
               "it is 'auto', 'none' or the path of a checkpoint_N; for weights alone there is "
               "training.model.weights");
-    }
-    if (ckpt::RunCheckpoints::is_unfinished(fs::canonical(path).filename().string())) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("'{}' is a save or a removal that has not finished", path.string()))
-          .hint("name another checkpoint");
     }
     const std::int64_t step = step_of(path);
     if (const auto why = ckpt::why_not_whole(path, step)) {

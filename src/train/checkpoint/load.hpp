@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/store/run_state.hpp"
@@ -21,6 +22,13 @@ struct LoadedRun {
   /// What goes on in another way than it would have, a sentence each; the same on every rank.
   std::vector<std::string> differences;
 };
+
+/// Throws Error (kCorrupt), which names `file`, unless `state` is one that a GradScaler can have.
+void require_sound(const GradScaler::State& state, const std::filesystem::path& file);
+
+/// Where the model or the optimizer of `checkpoint` is; `stem` is as in ckpt::saved_part(). Throws Error
+/// (kMissing) if it is not there.
+std::filesystem::path part_to_resume(const std::filesystem::path& checkpoint, std::string_view stem);
 
 /// Restores from the checkpoint `directory`, which CheckpointSaver wrote on any number of ranks, the state
 /// of the optimizer, the loss scale, and what each rank has for itself. The model has its weights and buffers

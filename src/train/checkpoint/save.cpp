@@ -14,7 +14,9 @@
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/host/memory.hpp"
+#include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "train/checkpoint/other_forms.hpp"
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save_checks.hpp"
 
@@ -93,6 +95,7 @@ void CheckpointSaver::begin(TrainerState state, bool survives) {
   job_->rank = group_.rank();
   job_->world_size = group_.size();
   job_->verify = config_.checkpoint.verify;
+  job_->type = config_.checkpoint.type;
   job_->state.run.step = step;
   phase_ = Phase::kWriting;
   on_first_rank([&] {
@@ -116,12 +119,12 @@ void CheckpointSaver::give_up() {
   if (snapshot_ != nullptr) snapshot_->abandon();
 }
 
-std::vector<SavedPart> CheckpointSaver::parts_of(const ckpt::RunState& run) const {
+std::vector<SavedPart> CheckpointSaver::parts_of(double lr) const {
   const int rank = group_.rank();
   const Mesh& mesh = model_.groups().mesh();
   // The states refer to the tensors; the numbers of steps are copied.
   const std::vector<AdamW::State> states = optimizer_.states();
-  const auto optimizer_of = [this, &mesh, states, lr = run.lr](int of) {
+  const auto optimizer_of = [this, &mesh, states, lr](int of) {
     return optimizer_state(states, mesh, config_.optimizer, lr, of);
   };
   std::vector<SavedPart> parts;
@@ -143,7 +146,9 @@ std::vector<SavedPart> CheckpointSaver::parts_of(const ckpt::RunState& run) cons
 
 void CheckpointSaver::take_snapshot(TrainerState state) {
   job_->state = std::move(state);
-  job_->parts = parts_of(job_->state.run);
+  job_->parts = parts_of(job_->state.next_lr);
+  job_->base_lr = config_.optimizer.lr;
+  job_->parameter_groups = count_param_groups(optimizer_.states());
   std::vector<at::Tensor> changing;
   std::vector<at::Tensor> constant;
   std::vector<at::Tensor> kept_now;  // What must not be read while training goes on.
@@ -244,6 +249,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
       write_manifest(*job_, files_);
       store_.commit(step);
       store_.prune(config_.checkpoint.total_limit);
+      if (config_.checkpoint.exports_safetensors && step == config_.max_steps) export_model(step);
       return json();
     });
     return std::nullopt;
@@ -251,6 +257,22 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
   const SavedCheckpoint saved{step, store_.path_of(step), bytes_, elapsed_since(start_), stall_seconds_};
   reset();
   return saved;
+}
+
+void CheckpointSaver::export_model(std::int64_t step) const {
+  // The configuration of the model lies beside the weights that the training began with.
+  const fs::path& weights = config_.model.weights;
+  const fs::path beside = fs::is_directory(weights) ? weights : weights.parent_path();
+  const bool has_assets = !weights.empty() && fs::exists(beside / "config.json");
+  const fs::path output = config_.output_dir / "export";
+  try {
+    export_safetensors(store_.path_of(step), output, has_assets ? beside : fs::path());
+    log::info(fmt::format("exported the weights to {}", output.string()));
+  } catch (Error& error) {
+    error.add_context(
+        fmt::format("the checkpoint is complete, but its export to '{}' failed", output.string()));
+    throw;
+  }
 }
 
 std::optional<SavedCheckpoint> CheckpointSaver::finish() {

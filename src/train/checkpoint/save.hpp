@@ -81,8 +81,10 @@ class CheckpointSaver {
   /// Runs `work` on rank 0 alone, while the others wait.
   void on_first_rank(const std::function<void()>& work);
   void take_snapshot(TrainerState state);
-  [[nodiscard]] std::vector<SavedPart> parts_of(const ckpt::RunState& run) const;
+  [[nodiscard]] std::vector<SavedPart> parts_of(double lr) const;
   void keep(const AdamW::State& state);
+  /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
+  void export_model(std::int64_t step) const;
   /// Makes the save fail with the exception that is being handled.
   void give_up();
   void collect_result();

@@ -32,17 +32,21 @@ void require_space(const std::filesystem::path& directory, std::uint64_t bytes) 
       .hint("training.checkpoint.total_limit keeps fewer; `accel checkpoints --keep-last` removes old ones");
 }
 
-void require_same_on_disk(const std::filesystem::path& directory, const ckpt::FileSummary& file) {
-  const File written = File::open_read(directory / file.name);
-  ::posix_fadvise(written.fd(), 0, 0, POSIX_FADV_DONTNEED);
-  std::uint32_t crc = 0;
-  const std::uint64_t size = written.size();
-  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(size, kReadBytes)));
-  for (std::uint64_t at = 0; at < size; at += block.size()) {
-    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size - at, kReadBytes)));
-    written.read_at(at, block);
-    crc = ckpt::crc32(block, crc);
+ckpt::FileSummary summary_of(const std::filesystem::path& directory, const std::string& name) {
+  const File file = File::open_read(directory / name);
+  ckpt::FileSummary summary{name, file.size(), 0};
+  std::vector<std::byte> block(kReadBytes);
+  for (std::uint64_t at = 0; at < summary.bytes; at += block.size()) {
+    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(summary.bytes - at, kReadBytes)));
+    file.read_at(at, block);
+    summary.crc32 = ckpt::crc32(block, summary.crc32);
   }
+  return summary;
+}
+
+void require_same_on_disk(const std::filesystem::path& directory, const ckpt::FileSummary& file) {
+  ::posix_fadvise(File::open_read(directory / file.name).fd(), 0, 0, POSIX_FADV_DONTNEED);
+  const auto [name, size, crc] = summary_of(directory, file.name);
   if (size == file.bytes && crc == file.crc32) return;
   throw Error(
       ErrorKind::kCorrupt,

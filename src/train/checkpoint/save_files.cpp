@@ -14,8 +14,13 @@
 #include "ckpt/dcp/metadata_write.hpp"
 #include "ckpt/dcp/rank_write.hpp"
 #include "ckpt/io/crc32.hpp"
+#include "ckpt/io/summed_file.hpp"
+#include "ckpt/pickle/value.hpp"
+#include "ckpt/pickle/writer.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/tensor/dtype.hpp"
+#include "ckpt/torch/archive.hpp"
+#include "train/checkpoint/other_forms.hpp"
 #include "train/checkpoint/save_checks.hpp"
 
 namespace accel::train {
@@ -65,6 +70,48 @@ json write_scaler(const fs::path& directory, const GradScaler& scaler) {
                          {"growth_interval", config.growth_interval},
                          {"_growth_tracker", scaler.state().growth_tracker}};
   return write_json(directory, "scaler.json", document, kIndented);
+}
+
+/// Writes a dict of plain values as torch.save does. Returns its entry in the manifest.
+json write_torch_file(const fs::path& directory, const std::string& name, ckpt::pickle::Dict dict) {
+  ckpt::SummedFile file(directory / name);
+  const ckpt::TorchArchive archive(ckpt::pickle::write(std::move(dict)), {}, fs::path(name).stem().string());
+  archive.write(file, {});
+  const ckpt::FileSummary written = file.finish();
+  return {{"name", name}, {"bytes", written.bytes}, {"crc32", written.crc32}};
+}
+
+/// Writes what Accelerator.load_state reads of a scheduler: the state of a LambdaLR. AcceleratedScheduler
+/// makes as many steps as there are ranks with each step of the optimizer, unless split_batches is set.
+json write_scheduler(const SaveJob& job) {
+  const std::int64_t steps = job.state.run.optimizer_steps * job.world_size;
+  ckpt::pickle::List base;
+  ckpt::pickle::List last;
+  ckpt::pickle::List lambdas;
+  for (std::size_t i = 0; i < job.parameter_groups; ++i) {
+    base.items.emplace_back(job.base_lr);
+    last.items.emplace_back(job.state.next_lr);
+    lambdas.items.emplace_back(ckpt::pickle::None{});
+  }
+  return write_torch_file(job.directory, "scheduler.bin",
+                          {{{"base_lrs", base},
+                            {"last_epoch", steps},
+                            {"_step_count", steps + 1},
+                            {"_is_initial", false},
+                            {"_get_lr_called_within_step", false},
+                            {"_last_lr", last},
+                            {"lr_lambdas", lambdas}}});
+}
+
+/// Writes the loss scale for Accelerator.load_state.
+json write_torch_scaler(const fs::path& directory, const GradScaler& scaler) {
+  const config::GradScalerConfig& config = scaler.config();
+  return write_torch_file(directory, "scaler.pt",
+                          {{{"scale", scaler.state().scale},
+                            {"growth_factor", config.growth_factor},
+                            {"backoff_factor", config.backoff_factor},
+                            {"growth_interval", config.growth_interval},
+                            {"_growth_tracker", scaler.state().growth_tracker}}});
 }
 
 ckpt::FileSummary write_part(const fs::path& directory, const SavedPart& part, Snapshot& snapshot,
@@ -131,10 +178,25 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
     for (int rank = 1; rank < job.world_size; ++rank)
       plans.push_back(ckpt::plan_dcp_rank(rank, part.items_of(rank)));
     add_file(to_json(part.directory, ckpt::write_dcp_metadata(job.directory / part.directory, plans)));
-    add_tensors(manifest, plans);
+    const std::vector<ckpt::FileSummary> converted =
+        convert_part(job.directory, part.directory, job.type, job.world_size);
+    if (converted.empty()) {
+      add_tensors(manifest, plans);
+      continue;
+    }
+    std::erase_if(manifest.files,
+                  [&](const auto& file) { return file.first.starts_with(part.directory + "/"); });
+    for (const ckpt::FileSummary& file : converted) {
+      if (job.verify) require_same_on_disk(job.directory, file);
+      manifest.files[file.name] = {file.bytes, file.crc32};
+    }
   }
   add_file(write_text(job.directory, ckpt::kRunStateName, ckpt::encode_run_state(job.state.run)));
-  if (job.state.scaler) add_file(write_scaler(job.directory, *job.state.scaler));
+  add_file(write_scheduler(job));
+  if (job.state.scaler) {
+    add_file(write_scaler(job.directory, *job.state.scaler));
+    add_file(write_torch_scaler(job.directory, *job.state.scaler));
+  }
   write_file_atomically(job.directory / ckpt::kManifestName, ckpt::encode_manifest(manifest) + "\n");
 }
 

@@ -11,6 +11,7 @@
 
 #include "ckpt/dcp/rank_plan.hpp"
 #include "ckpt/store/run_state.hpp"
+#include "core/config/config.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/checkpoint/snapshot.hpp"
 #include "train/checkpoint/state_items.hpp"
@@ -23,6 +24,7 @@ struct TrainerState {
   ckpt::RunState run;
   std::optional<GradScaler> scaler;                 ///< Only float16 has a loss scale.
   RandomState random = RandomState::now(at::kCPU);  ///< This rank's random state.
+  double next_lr = 0;                               ///< The learning rate of the next step.
 };
 
 /// What one rank writes into one directory of a checkpoint.
@@ -41,8 +43,11 @@ struct SaveJob {
   int rank = 0;
   int world_size = 1;
   bool verify = false;  ///< Read each file again and compare it with what was written.
+  config::StateDictType type = config::StateDictType::kSharded;
   std::vector<SavedPart> parts;
   TrainerState state;
+  double base_lr = 0;                ///< The learning rate that the schedule multiplies.
+  std::size_t parameter_groups = 1;  ///< The number of the optimizer's parameter groups.
 };
 
 /// Writes this rank's files and syncs them. Returns their entries for the manifest: a list of {name, bytes,
@@ -50,7 +55,8 @@ struct SaveJob {
 nlohmann::json write_files(const SaveJob& job, Snapshot& snapshot, const std::atomic<bool>& cancelled);
 
 /// Writes what makes the files of all ranks a checkpoint: each .metadata, the state of the trainer, and the
-/// manifest. Called on rank 0 when all ranks have written; `files` is what write_files() returned on each.
+/// manifest; and converts model and optimizer if `job.type` is another form than the sharded one. Called on
+/// rank 0 when all ranks have written; `files` is what write_files() returned on each.
 void write_manifest(const SaveJob& job, const std::vector<nlohmann::json>& files);
 
 }  // namespace accel::train

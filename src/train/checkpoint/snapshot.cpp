@@ -7,14 +7,25 @@
 #include <cstring>
 #include <utility>
 
+#include "base/host/large_memory.hpp"
+
 namespace accel::train {
 namespace {
 
 /// The bytes that read() copies at a time, while keep() waits.
-constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t kPieceBytes = std::uint64_t{512} << 10;
+constexpr std::size_t kLargePagesFrom = std::size_t{8} << 20;
 
 at::Tensor in_host_memory(const at::Tensor& tensor) {
   return tensor.is_cpu() ? tensor.clone() : tensor.to(at::kCPU);
+}
+
+/// A copy of a tensor of many megabytes. Its pages are new, and large ones cost fewer faults.
+at::Tensor large_copy(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || tensor.nbytes() < kLargePagesFrom) return in_host_memory(tensor);
+  at::Tensor copy = at::from_blob(allocate_large(tensor.nbytes()), tensor.sizes(), &free_large,
+                                  tensor.options().requires_grad(false));
+  return copy.copy_(tensor);
 }
 
 bool has(std::span<const at::Tensor> tensors, const at::Tensor& tensor) {
@@ -52,7 +63,7 @@ void Snapshot::keep(const at::Tensor& tensor) {
   most_copied_ = std::max(most_copied_, copied_);
   // The writer may go on reading the tensor itself.
   lock.unlock();
-  at::Tensor copy = in_host_memory(tensor);
+  at::Tensor copy = large_copy(tensor);
   lock.lock();
   if (entry.unread > 0) {
     entry.copy = std::move(copy);

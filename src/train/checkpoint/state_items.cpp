@@ -1,9 +1,10 @@
 #include "train/checkpoint/state_items.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.hpp"
@@ -69,6 +70,15 @@ void add_param_groups(RankState& state, const std::vector<AdamW::State>& states,
 }
 
 }  // namespace
+
+std::size_t count_param_groups(const std::vector<AdamW::State>& states) {
+  std::array<bool, 2> found = {};
+  for (const AdamW::State& state : states) {
+    for (const FlatParameter& parameter : state.buffer->layout().parameters)
+      found[parameter.spec.decay ? 1 : 0] = true;
+  }
+  return static_cast<std::size_t>(std::count(found.begin(), found.end(), true));
+}
 
 void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor) {
   const std::vector<std::int64_t> shape = tensor.sizes().vec();

@@ -33,6 +33,9 @@ void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor)
 /// Every rank computes the same items for `rank`, but the tensors of `sources` are those of the calling rank.
 RankState model_state(const ShardedModel& model, int rank);
 
+/// The number of param_groups in what optimizer_state() returns: 2 if only some parameters have weight decay.
+std::size_t count_param_groups(const std::vector<AdamW::State>& states);
+
 /// Returns the part of the optimizer's state dict, under the root key `optimizer`, that `rank` of the mesh
 /// writes. It has the form of torch's get_optimizer_state_dict: state.<fqn>.{step,exp_avg,exp_avg_sq} and, on
 /// rank 0, param_groups.

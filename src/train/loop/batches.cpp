@@ -95,6 +95,14 @@ void TrainingBatches::go_to(const ckpt::DataPlace& place) {
   step_ = 0;
 }
 
+ckpt::DataPlace TrainingBatches::place_after(std::int64_t micro_batches) const {
+  ckpt::DataPlace place = this->place();
+  const std::int64_t per_epoch = plan_.steps();
+  place.epoch = micro_batches / per_epoch;
+  place.samples_done = micro_batches % per_epoch * samples_per_step();
+  return place;
+}
+
 std::int64_t TrainingBatches::samples_per_step() const { return plan_.batch_size * plan_.world_size; }
 
 }  // namespace accel::train

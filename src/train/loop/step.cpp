@@ -113,9 +113,7 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   if (result.skipped && !overflowed) result.error = report_nonfinite(step, result);
   if (result.error) return;
   if (!overflowed) skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
-  const std::int64_t total =
-      config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
-  result.lr = config_.optimizer.lr * lr_factor(config_.lr_scheduler, optimizer_.steps(), total);
+  result.lr = next_lr();
   if (!result.skipped) {
     const double unscale = scaler_ ? scaler_->inverse() : 1;
     const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
@@ -127,6 +125,12 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   model_.clear_gradients();
   // A NaN loss does not show that the scale is too large.
   if (scaler_ && finite_loss) scaler_->update(overflowed, step);
+}
+
+double StepRunner::next_lr() const {
+  const std::int64_t total =
+      config_.lr_scheduler.total_steps > 0 ? config_.lr_scheduler.total_steps : config_.max_steps;
+  return config_.optimizer.lr * lr_factor(config_.lr_scheduler, optimizer_.steps(), total);
 }
 
 std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {

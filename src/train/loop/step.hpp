@@ -51,6 +51,8 @@ class StepRunner {
   /// loss scale allows the step to be skipped.
   StepResult run(std::int64_t step, const Votes& votes);
 
+  /// The learning rate of the next step.
+  [[nodiscard]] double next_lr() const;
   /// The last steps that were skipped one after another, for a checkpoint.
   [[nodiscard]] std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   void set_skipped_in_a_row(std::int64_t steps) { skipped_in_a_row_ = steps; }

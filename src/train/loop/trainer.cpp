@@ -19,6 +19,7 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/checkpoint/load.hpp"
+#include "train/checkpoint/load_foreign.hpp"
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save.hpp"
 #include "train/fsdp/sharded_model.hpp"
@@ -51,7 +52,9 @@ ShardingOptions sharding_options(const config::Config& config) {
                      training.model.broadcast_from_rank0};
   if (!training.checkpoint.resume_from.empty()) {
     options.weights = {};
-    options.weights.path = training.checkpoint.resume_from / ckpt::sharded_directory(ckpt::kModelStem, 0);
+    const std::filesystem::path& from = training.checkpoint.resume_from;
+    options.weights.path =
+        is_foreign(from) ? foreign_part(from, ckpt::kModelStem) : part_to_resume(from, ckpt::kModelStem);
     options.weights.needs_buffers = true;
   }
   options.poison = std::getenv("ACCEL_POISON") != nullptr;
@@ -155,13 +158,22 @@ class Trainer {
   /// Goes on from the checkpoint that the launcher found. The model has its weights from it already.
   void resume() {
     const std::filesystem::path& checkpoint = config_.checkpoint.resume_from;
-    const LoadedRun loaded = load_run(checkpoint, model_, optimizer_, scaler_, device_);
-    const ckpt::RunState& state = loaded.state;
+    const bool foreign = is_foreign(checkpoint);
+    LoadedRun loaded = foreign ? load_foreign_run(checkpoint, model_, optimizer_, scaler_)
+                               : load_run(checkpoint, model_, optimizer_, scaler_, device_);
+    ckpt::RunState& state = loaded.state;
     if (state.step >= config_.max_steps) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' is of step {}, and training.max_steps is {}",
                                                  checkpoint.string(), state.step, config_.max_steps));
     }
+    if (foreign) {
+      state.data = batches_.place_after(state.step * config_.gradient_accumulation_steps);
+      state.settings = settings_;
+      loaded.differences.push_back(
+          fmt::format("the data goes on behind {} steps of this configuration", state.step));
+    }
     batches_.go_to(state.data);
+    if (foreign) state.epoch = batches_.epoch();
     steps_.set_skipped_in_a_row(state.skipped_in_a_row);
     first_step_ = state.step + 1;
     report_.resumed(checkpoint, state, seconds_since(created_));
@@ -209,7 +221,8 @@ class Trainer {
     schedule_.began();
     saving_ = step;
     reporting_failure(this_survives, [&] {
-      saver_.begin({run_state(step, result.lr), scaler_, RandomState::now(device_)}, this_survives);
+      saver_.begin({run_state(step, result.lr), scaler_, RandomState::now(device_), steps_.next_lr()},
+                   this_survives);
     });
     if (must_succeed || !config_.checkpoint.asynchronous) complete_save(this_survives);
     report_.pause(seconds_since(begin));

@@ -17,9 +17,14 @@ constexpr std::size_t kConvertedBytes = std::size_t{4} << 20;
 
 bool can_read_as(ckpt::DType from, ckpt::DType to) { return from == to || ckpt::can_convert(from, to); }
 
-CheckpointTensors::CheckpointTensors(const std::filesystem::path& path)
+CheckpointTensors::CheckpointTensors(const std::filesystem::path& path, const std::vector<std::string>& roots)
     : checkpoint_(ckpt::open_checkpoint(path)), reader_(checkpoint_->directory()) {
-  const std::optional<ckpt::PathKey> root = ckpt::state_root(*checkpoint_);
+  std::optional<ckpt::PathKey> root = ckpt::state_root(*checkpoint_);
+  for (const ckpt::TensorEntry& entry : checkpoint_->tensors()) {
+    for (const std::string& wanted : roots) {
+      if (entry.path.size() > 1 && entry.path.front() == ckpt::PathKey(wanted)) root = entry.path.front();
+    }
+  }
   for (std::size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
     const ckpt::TensorEntry& entry = checkpoint_->tensors()[i];
     if (const auto relative = ckpt::below_root(entry.path, root))

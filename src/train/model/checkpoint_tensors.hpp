@@ -28,7 +28,9 @@ class CheckpointTensors {
 
   /// `path` is what ckpt::find_checkpoint returned, or a checkpoint itself. Throws what
   /// ckpt::open_checkpoint() throws.
-  explicit CheckpointTensors(const std::filesystem::path& path);
+  /// If there are tensors below one of the root keys `roots`, these are taken, and otherwise those below
+  /// ckpt::state_root().
+  explicit CheckpointTensors(const std::filesystem::path& path, const std::vector<std::string>& roots = {});
 
   [[nodiscard]] const std::filesystem::path& path() const { return checkpoint_->path(); }
   /// The tensor `name`, which counts as used from here on; null if there is none.

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
 namespace accel::config {
@@ -132,6 +133,9 @@ CheckpointConfig checkpoint_of(const Section& section, const Settings& settings)
   section.read("training.checkpoint.async", checkpoint.asynchronous);
   checkpoint.host_memory = host_memory_of(settings);
   checkpoint.continues_on_failure = settings.get<std::string>("training.checkpoint.on_failure") == "continue";
+  if (const auto type = settings.get<std::string>("fsdp_config.state_dict_type"))
+    checkpoint.type = enum_named<StateDictType>(*type).value();
+  checkpoint.exports_safetensors = settings.get<std::string>("training.checkpoint.export") == "safetensors";
   return checkpoint;
 }
 

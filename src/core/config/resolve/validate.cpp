@@ -38,18 +38,13 @@ void check_dtype(const DataSource& source, const Settings& settings, const std::
                                              key, source.format));
 }
 
-[[noreturn]] void not_there_yet(const Settings& settings, std::string_view key, std::string_view what,
-                                std::string hint) {
-  throw Error(ErrorKind::kUsage, fmt::format("{}{} is not supported yet", settings.where(key), what))
-      .hint(std::move(hint));
-}
-
-void check_checkpoint_kind(const Config& config, const Settings& settings) {
-  static constexpr std::string_view kKind = "fsdp_config.state_dict_type";
-  const auto kind = settings.get<std::string>(kKind);
-  if (!kind || *kind == "SHARDED_STATE_DICT" || !config.training->checkpoint.enabled()) return;
-  not_there_yet(settings, kKind, fmt::format("'{}: {}'", kKind, *kind),
-                "use SHARDED_STATE_DICT, and accel merge-weights for one file");
+void check_export(const CheckpointConfig& checkpoint, const Settings& settings) {
+  static constexpr std::string_view kKey = "training.checkpoint.export";
+  if (!checkpoint.exports_safetensors || checkpoint.enabled()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}: safetensors' is made of the last checkpoint, and there are none",
+                          settings.where(kKey), kKey))
+      .hint("set training.checkpoint.every");
 }
 
 void check_evaluation(const TrainingConfig& training, const Settings& settings) {
@@ -78,7 +73,7 @@ void check_weights(const ModelConfig& model, const Settings& settings, const Con
 
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request) {
   const TrainingConfig& training = *config.training;
-  check_checkpoint_kind(config, settings);
+  check_export(training.checkpoint, settings);
   check_evaluation(training, settings);
   static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";
   if (training.lr_scheduler.min_lr_ratio > 0 && training.lr_scheduler.type != "cosine") {

@@ -100,7 +100,7 @@ constexpr Field kTrainingFields[] = {
     {.path = "training.checkpoint.async", .type = Type::kBool},
     {.path = "training.checkpoint.host_memory", .type = Type::kScalar},
     {.path = "training.checkpoint.adapter_only", .type = Type::kBool, .built = "false"},
-    {.path = "training.checkpoint.export", .built = "none"},
+    {.path = "training.checkpoint.export", .choices = "none|safetensors"},
 
     {.path = "training.profile.steps", .type = Type::kNumbers, .min = 1},
 

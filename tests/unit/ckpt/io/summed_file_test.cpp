@@ -33,6 +33,21 @@ TEST(SummedFileTest, SmallAndLargePiecesKeepTheirOrder) {
   EXPECT_EQ(summary.crc32, crc32(bytes_of(expected)));
 }
 
+TEST(SummedFileTest, FilesOfManyBlocksAreWholeWhereverTheyEnd) {
+  constexpr std::size_t kBlock = std::size_t{4} << 20;
+  for (const std::size_t bytes : {kBlock - 1, kBlock, kBlock + 1, 2 * kBlock + 4097, 3 * kBlock}) {
+    const TempDir dir;
+    const std::string expected = pattern(bytes, 1);
+    SummedFile file(dir / "f");
+    for (std::size_t at = 0; at < bytes; at += 777'777)
+      file.append(std::string_view(expected).substr(at, 777'777));
+    const FileSummary summary = file.finish();
+    EXPECT_EQ(summary.bytes, bytes);
+    EXPECT_TRUE(read_file(dir / "f") == expected) << bytes;
+    EXPECT_EQ(summary.crc32, crc32(bytes_of(expected)));
+  }
+}
+
 TEST(SummedFileTest, LeavesNothingWithoutFinish) {
   const TempDir dir;
   { SummedFile(dir / "f").append("x"); }

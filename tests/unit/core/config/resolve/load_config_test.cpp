@@ -217,9 +217,11 @@ TEST_F(ConfigFileTest, FindsContradictions) {
       error_of("fsdp_config: {version: 2, state_dict_type: LOCAL_STATE_DICT}\n" + training()),
       "run.yaml:1:44: 'fsdp_config.state_dict_type: LOCAL_STATE_DICT' contradicts 'fsdp_config.version: 2', "
       "which has no such type");
-  EXPECT_EQ(
-      error_of("fsdp_config: {state_dict_type: FULL_STATE_DICT}\n" + training(", checkpoint: {every: 5}")),
-      "run.yaml:1:32: 'fsdp_config.state_dict_type: FULL_STATE_DICT' is not supported yet");
+  EXPECT_EQ(load("fsdp_config: {version: 1, state_dict_type: LOCAL_STATE_DICT}\n" + training())
+                .config.training->checkpoint.type,
+            StateDictType::kLocal);
+  EXPECT_THAT(error_of(training(", checkpoint: {export: safetensors}")),
+              HasSubstr("'training.checkpoint.export: safetensors' is made of the last checkpoint"));
   EXPECT_EQ(error_of("launch: {backend: nccl}\n" + training()),
             "run.yaml:1:19: 'launch.backend: nccl' needs GPUs, and this run has none");
   EXPECT_EQ(

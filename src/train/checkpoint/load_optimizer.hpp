@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/optim/adamw.hpp"
+
+namespace accel::train {
+
+/// What load_optimizer() has read.
+struct LoadedOptimizer {
+  std::int64_t steps = 0;            ///< The steps of the optimizer.
+  std::vector<std::string> without;  ///< The parameters that have no state in the checkpoint.
+};
+
+/// Restores the state of `optimizer` from the checkpoint at `path`, which is one of an optimizer, or has the
+/// root key `optimizer` or `optim`: the form of torch's get_optimizer_state_dict. Each rank reads the bytes
+/// of its `shard` alone. `steps` is the number of steps of the optimizer; without it, it is that of the
+/// parameter that has the most. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint is of another
+/// model.
+LoadedOptimizer load_optimizer(const std::filesystem::path& path, std::optional<std::int64_t> steps,
+                               AdamW& optimizer, int shard);
+
+}  // namespace accel::train

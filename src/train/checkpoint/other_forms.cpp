@@ -1,0 +1,63 @@
+#include "train/checkpoint/other_forms.hpp"
+
+#include <memory>
+#include <utility>
+
+#include "base/files/directory.hpp"
+#include "base/progress.hpp"
+#include "ckpt/convert/merge.hpp"
+#include "ckpt/convert/save.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/model_assets.hpp"
+#include "ckpt/store/saved_parts.hpp"
+#include "ckpt/write/commit.hpp"
+#include "train/checkpoint/save_checks.hpp"
+
+namespace accel::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// transformers splits larger models into files of this size.
+constexpr std::uint64_t kMostShardBytes = 5'000'000'000;
+
+/// One thread, because training goes on meanwhile.
+constexpr ckpt::WriteLimits kLimits{.threads = 1};
+
+void write(ckpt::Checkpoint& source, const ckpt::OutputPlan& plan, const ckpt::OutputTarget& target) {
+  Progress progress("saving", plan.total_bytes(), Progress::Mode::kOff);
+  ckpt::write_output(source, plan, target, kLimits, progress);
+}
+
+}  // namespace
+
+std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std::string& part,
+                                            config::StateDictType type, int ranks) {
+  const bool is_model = part.starts_with(ckpt::kModelStem);
+  if (type == config::StateDictType::kSharded || (type == config::StateDictType::kLocal && !is_model))
+    return {};
+  const bool full = type == config::StateDictType::kFull;
+  std::vector<ckpt::FileSummary> files;
+  {
+    const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(directory / part);
+    const ckpt::SavePlan plan = ckpt::plan_save(
+        *source, {.type = full ? ckpt::SaveType::kFull : ckpt::SaveType::kLocal, .ranks = full ? 1 : ranks});
+    write(*source, plan.output, {.path = directory, .belongs = plan.belongs});
+    for (const ckpt::OutputFile& file : plan.output.files) files.push_back(summary_of(directory, file.name));
+  }
+  remove_tree(directory / part);
+  return files;
+}
+
+void export_safetensors(const fs::path& checkpoint, const fs::path& output, const fs::path& assets) {
+  const std::unique_ptr<ckpt::Checkpoint> source =
+      ckpt::open_checkpoint(ckpt::saved_part(checkpoint, ckpt::kModelStem).value());
+  const ckpt::MergePlan plan = ckpt::plan_merge(*source, {.max_shard_bytes = kMostShardBytes});
+  ckpt::OutputTarget target{.path = output, .existing = AtomicFile::Existing::kReplace};
+  target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
+  if (!assets.empty()) target.assets = ckpt::find_assets(assets);
+  write(*source, plan.output, target);
+}
+
+}  // namespace accel::train

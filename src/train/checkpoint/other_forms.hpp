@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ckpt/io/summed_file.hpp"
+#include "core/config/config.hpp"
+
+namespace accel::train {
+
+/// Replaces the sharded model or optimizer in `directory`/`part` by the form that `type` stands for, in
+/// `directory`, under Accelerate's names: pytorch_model_fsdp.bin, or pytorch_model_fsdp_rank<R>.bin for each
+/// of `ranks`. Returns the new files. Memory does not grow with the tensors. An optimizer is sharded in the
+/// local form, too: nothing is done then, and no file returned.
+std::vector<ckpt::FileSummary> convert_part(const std::filesystem::path& directory, const std::string& part,
+                                            config::StateDictType type, int ranks);
+
+/// Writes the model of `checkpoint` as safetensors into `output`, in place of what an earlier call wrote,
+/// with the files of `assets` (ckpt::find_assets) if that is not empty.
+void export_safetensors(const std::filesystem::path& checkpoint, const std::filesystem::path& output,
+                        const std::filesystem::path& assets);
+
+}  // namespace accel::train

@@ -1,0 +1,117 @@
+"""Checkpoints in the full and the local form: what torch reads of them, and runs that go on from them."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+import resume_cases
+import torch
+import train_runs
+from resume_cases import N
+from safetensors.torch import load_file
+
+CASE = {"lr_scheduler": {"type": "cosine", "warmup_steps": 4, "min_lr_ratio": 0.1}, "dropout": 0.1}
+FORMS = {
+    "FULL_STATE_DICT": ({"fsdp_config.fsdp_state_dict_type": "FULL_STATE_DICT"}, {"pytorch_model_fsdp.bin", "optimizer.bin"}),
+    "LOCAL_STATE_DICT": (
+        {"fsdp_config.fsdp_state_dict_type": "LOCAL_STATE_DICT", "fsdp_config.fsdp_version": 1},
+        {"pytorch_model_fsdp_rank0.bin", "pytorch_model_fsdp_rank0.json", "pytorch_model_fsdp_rank1.bin",
+         "pytorch_model_fsdp_rank1.json", "optimizer_0"})}
+BESIDE = {"trainer_state.json", "accel_manifest.json", "random_states_0.json", "random_states_1.json", "training_state"}
+
+
+@pytest.fixture(scope="module")
+def sharded(accel_path, tmp_path_factory):
+    """A run of 3 N steps that saves sharded checkpoints."""
+    directory = tmp_path_factory.mktemp("sharded")
+    resume_cases.prepare(directory, CASE)
+    config = resume_cases.config(directory, CASE, **{"checkpoint.export": "safetensors"})
+    subprocess.run([accel_path, "launch", config], check=True)
+    return directory
+
+
+def last(directory):
+    return directory / f"out/checkpoints/checkpoint_{3 * N}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_run_with_another_form_goes_on_bit_for_bit(accel, sharded, tmp_path, form):
+    options, names = FORMS[form]
+    resume_cases.prepare(tmp_path, CASE)
+    accel("launch", resume_cases.config(tmp_path, CASE, N, **options))
+    first = tmp_path / f"out/checkpoints/checkpoint_{N}"
+    assert names <= {path.name for path in first.iterdir()} <= names | BESIDE
+    assert "ok" in accel("verify", first).stdout
+    said = accel("launch", resume_cases.config(tmp_path, CASE, **options)).stderr
+    assert f"resuming from '{first}'" in said
+    assert resume_cases.lines(tmp_path) == resume_cases.lines(sharded)
+    for part in ("pytorch_model_fsdp", "optimizer"):
+        ours = next(path for path in sorted(last(tmp_path).iterdir()) if path.name.startswith(part))
+        accel("diff", ours, last(sharded) / f"{part}_0")
+
+
+def test_torch_reads_the_full_form(accel, sharded, tmp_path):
+    """The state dicts are those that Accelerate loads: names without a root key, whole tensors."""
+    resume_cases.prepare(tmp_path, CASE)
+    accel("launch", resume_cases.config(tmp_path, CASE, **FORMS["FULL_STATE_DICT"][0]))
+    model = torch.load(last(tmp_path) / "pytorch_model_fsdp.bin", weights_only=True)
+    exported = load_file(sharded / "out/export/model.safetensors")
+    assert exported and all(torch.equal(model[name], tensor) for name, tensor in exported.items())
+    state = torch.load(last(tmp_path) / "optimizer.bin", weights_only=True)
+    assert set(state) == {"state", "param_groups"}
+    assert {float(of["step"]) for of in state["state"].values()} == {3.0 * N}
+    assert sorted(name for group in state["param_groups"] for name in group["params"]) == sorted(state["state"])
+
+
+def test_forms_may_change_between_runs(accel, sharded, tmp_path):
+    resume_cases.prepare(tmp_path, CASE)
+    accel("launch", resume_cases.config(tmp_path, CASE, N, **FORMS["FULL_STATE_DICT"][0]))
+    accel("launch", resume_cases.config(tmp_path, CASE))
+    assert resume_cases.manifest(tmp_path, 3 * N) == resume_cases.manifest(sharded, 3 * N)
+
+
+def test_the_export_is_the_merge_of_the_last_checkpoint(accel, sharded, tmp_path):
+    accel("merge-weights", last(sharded) / "pytorch_model_fsdp_0", tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (sharded / "out/export/model.safetensors").read_bytes()
+
+
+def test_the_configuration_of_the_model_is_exported_with_it(accel, tmp_path):
+    """It lies beside the weights that the training begins with. A second run replaces the export."""
+    resume_cases.prepare(tmp_path, CASE)
+    accel("launch", resume_cases.config(tmp_path, CASE, 2))
+    start = tmp_path / "start"
+    accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_2/pytorch_model_fsdp_0", start)
+    (start / "config.json").write_text(json.dumps({"model_type": "tiny"}))
+    shutil.rmtree(tmp_path / "out")
+    for steps in (2, 4):
+        accel("launch", resume_cases.config(tmp_path, CASE, steps, **{"model.weights": str(start),
+                                                                      "checkpoint.export": "safetensors"}))
+    assert json.loads((tmp_path / "out/export/config.json").read_text()) == {"model_type": "tiny"}
+    accel("diff", tmp_path / "out/export", tmp_path / "out/checkpoints/checkpoint_4/pytorch_model_fsdp_0")
+
+
+def test_an_export_that_fails_says_that_the_checkpoint_is_complete(accel, tmp_path):
+    resume_cases.prepare(tmp_path, CASE)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/export").write_text("in the way")
+    said = accel("launch", resume_cases.config(tmp_path, CASE, 2, **{"checkpoint.export": "safetensors"}), code=6).stderr
+    assert "the checkpoint is complete, but its export to" in said
+    assert (tmp_path / "out/checkpoints/checkpoint_2/accel_manifest.json").exists()
+    assert (tmp_path / "out/export").read_text() == "in the way"
+
+
+def test_every_may_be_minutes_or_continuous(accel, tmp_path):
+    resume_cases.prepare(tmp_path, CASE)
+    accel("launch", resume_cases.config(tmp_path, CASE, 6, checkpoint={"every": "continuous", "total_limit": 2}))
+    steps = train_runs.metrics(tmp_path, "checkpoint")
+    assert len(steps) >= 2 and steps[-1].endswith("checkpoint_6")
+    assert len(list((tmp_path / "out/checkpoints").iterdir())) == 2
+    shutil.rmtree(tmp_path / "out")
+    accel("launch", resume_cases.config(tmp_path, CASE, 3, checkpoint={"every_minutes": 1e-9}))
+    assert train_runs.metrics(tmp_path, "checkpoint")[0].endswith("checkpoint_1")
+    for every in ("often", -1, 1.5):
+        said = accel("launch", resume_cases.config(tmp_path, CASE, 3, checkpoint={"every": every}), code=2).stderr
+        assert "'training.checkpoint.every' must be a number of steps, 0 or greater, or 'continuous'" in said
+    said = accel("launch", resume_cases.config(tmp_path, CASE, 3, checkpoint={"every": 1, "host_memory": "much"}), code=2).stderr
+    assert "'training.checkpoint.host_memory' must be a size" in said

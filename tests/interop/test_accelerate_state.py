@@ -1,0 +1,132 @@
+"""Runs that go on in Accelerate from a checkpoint of accel, and in accel from Accelerator.save_state, with the losses
+that they would have had."""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+
+import judges
+import pytest
+import torch
+import train_runs
+
+HERE = pathlib.Path(__file__).resolve().parent
+RANKS = 2
+N = 5
+LR = 3e-3
+
+
+def prepare(directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    train_runs.export(directory / "gpt.pt")
+    (directory / "train.txt").write_bytes(train_runs.TEXT.read_bytes()[:(2 * N * RANKS * 4 + 3) * 32 + 1])
+
+
+def config(directory, steps, **more):
+    return train_runs.config(directory, RANKS, data=directory / "train.txt", max_steps=steps, **{
+        "lr_scheduler": {"type": "linear", "warmup_steps": 4, "total_steps": 3 * N}, "checkpoint": {"every": N}, **more})
+
+
+def accelerate(directory, first, last, load=None, save=None, python=sys.executable):
+    """Trains from step `first` to `last` with Accelerate, and returns the losses."""
+    spec = directory / "spec.json"
+    out = directory / "losses.json"
+    spec.write_text(json.dumps({"directory": str(directory), "first": first, "last": last, "load": load, "save": save, "lr": LR,
+                                 "total": 3 * N, "out": str(out)}))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    ranks = [subprocess.Popen([python, HERE / "accelerate_run.py", spec], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank),
+                                              "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
+                                              "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"})
+             for rank in range(RANKS)]
+    said = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
+    return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="module")
+def straight(accel_path, tmp_path_factory):
+    """A run of 2 N steps in accel, with a checkpoint after N."""
+    directory = tmp_path_factory.mktemp("straight")
+    prepare(directory)
+    subprocess.run([accel_path, "launch", config(directory, 2 * N)], check=True)
+    return directory
+
+
+def checkpoint(directory, step):
+    return directory / f"out/checkpoints/checkpoint_{step}"
+
+
+STATES = ("SHARDED_STATE_DICT", "FULL_STATE_DICT")
+
+
+@pytest.fixture(scope="module")
+def python_run(tmp_path_factory):
+    """A run of 2 N steps in Accelerate, and the directory of its states after N."""
+    directory = tmp_path_factory.mktemp("python")
+    prepare(directory)
+    losses = accelerate(directory, 1, 2 * N, save=[N, {state: str(directory / state) for state in STATES}])
+    return directory, losses
+
+
+def test_both_train_alike(straight, python_run):
+    """Without this the other tests would say little."""
+    assert python_run[1] == pytest.approx(train_runs.metrics(straight), abs=1e-5)
+
+
+@pytest.mark.parametrize("state, torch_version", [(STATES[0], "2.11"), (STATES[0], "2.15"), (STATES[1], "2.15")])
+def test_accelerate_goes_on_from_our_checkpoint(accel, straight, tmp_path, state, torch_version):
+    """Accelerator.load_state takes the weights, the optimizer and the schedule."""
+    prepare(tmp_path)
+    source = checkpoint(straight, N)
+    if state == "FULL_STATE_DICT":
+        accel("launch", config(tmp_path, N, **{"fsdp_config.fsdp_state_dict_type": state}))
+        source = checkpoint(tmp_path, N)
+    losses = accelerate(tmp_path, N + 1, 2 * N, load=[str(source), state], python=judges.interpreter(torch_version))
+    assert losses == pytest.approx(train_runs.metrics(straight)[N:], abs=1e-5)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_we_go_on_from_accelerates_state(accel, python_run, tmp_path, state):
+    prepare(tmp_path)
+    directory, losses = python_run
+    said = accel("launch", config(tmp_path, 2 * N, **{"checkpoint.resume": str(directory / state)})).stderr
+    assert f"resuming from '{directory / state}', which another program wrote" in said
+    assert f"its step is that of the optimizer, {N}" in said
+    assert "random_states_0.pkl, random_states_1.pkl, scheduler.bin are not read" in said
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses[N:], abs=1e-5)
+    assert checkpoint(tmp_path, 2 * N).is_dir()
+    # Then the run goes on from its own checkpoint.
+    said = accel("launch", config(tmp_path, 2 * N + 1, **{"checkpoint.resume": str(directory / state)})).stderr
+    assert f"resuming from '{checkpoint(tmp_path, 2 * N)}'" in said
+
+
+def test_we_go_on_from_one_dcp_checkpoint_of_both(accel, straight, tmp_path):
+    """As torch's own examples save: one directory with the root keys model and optim."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    prepare(tmp_path)
+    state = {}
+    for part, key in (("pytorch_model_fsdp_0", "model"), ("optimizer_0", "optimizer")):
+        dcp_to_torch_save(checkpoint(straight, N) / part, tmp_path / "part.pt")
+        state["optim" if key == "optimizer" else key] = torch.load(tmp_path / "part.pt", weights_only=False)[key]
+    dcp.save(state, checkpoint_id=tmp_path / "state", no_dist=True)
+    accel("launch", config(tmp_path, 2 * N, **{"checkpoint.resume": str(tmp_path / "state")}))
+    assert train_runs.metrics(tmp_path) == pytest.approx(train_runs.metrics(straight)[N:], abs=1e-6)
+
+
+def test_weights_alone_are_not_enough(accel, straight, tmp_path):
+    prepare(tmp_path)
+    shutil.copytree(checkpoint(straight, N) / "pytorch_model_fsdp_0", tmp_path / "state/pytorch_model_fsdp_0")
+    said = accel("launch", config(tmp_path, N, **{"checkpoint.resume": str(tmp_path / "state")}), code=2).stderr
+    assert "is not a checkpoint of a training" in said and "for weights alone there is training.model.weights" in said
+    (tmp_path / "state/pytorch_model_fsdp_0").rename(tmp_path / "state/optimizer_0")
+    said = accel("launch", config(tmp_path, N, **{"checkpoint.resume": str(tmp_path / "state")}), code=6).stderr
+    assert "error: " in said and not (tmp_path / "out/checkpoints").exists() or not list((tmp_path / "out/checkpoints").iterdir())
