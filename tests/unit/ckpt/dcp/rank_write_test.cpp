@@ -70,10 +70,29 @@ TEST(DcpWriteTest, ARecordOfEachItemStandsInFrontOfIt) {
 TEST(DcpWriteTest, APayloadOfAnotherSizeLeavesNoFile) {
   const TempDir dir;
   const DcpRankPlan plan = plan_dcp_rank(0, {chunk("a", DType::kUInt8, {5}, {{0}, {5}})});
-  EXPECT_THAT(error_of(ErrorKind::kFailure,
-                       [&] { write_dcp_rank(dir.path(), plan, [](std::size_t) { return bytes_of("A"); }); }),
-              HasSubstr("'model.a' in __0_0.distcp"));
-  EXPECT_TRUE(names_in(dir.path()).empty());
+  // Too many at once, too many in pieces, and none.
+  for (const char* piece : {"AAAAAA", "AA", ""}) {
+    EXPECT_THAT(
+        error_of(ErrorKind::kFailure,
+                 [&] { write_dcp_rank(dir.path(), plan, [&](std::size_t) { return bytes_of(piece); }); }),
+        HasSubstr("'model.a' in __0_0.distcp"));
+    EXPECT_TRUE(names_in(dir.path()).empty());
+  }
+}
+
+TEST(DcpWriteTest, APayloadMayComeInPieces) {
+  const TempDir dir;
+  const DcpRankPlan plan = plan_dcp_rank(0, {chunk("a", DType::kUInt8, {5}, {{0}, {5}}), {{"lr"}, 0.5}});
+  std::vector<std::string> pieces = {"AA", "BBB"};
+  std::size_t next = 0;
+  const FileSummary summary =
+      write_dcp_rank(dir.path(), plan, [&](std::size_t) { return bytes_of(pieces.at(next++)); });
+  const std::string written = read_file(dir / "__0_0.distcp");
+  EXPECT_EQ(summary.crc32, crc32(bytes_of(written)));
+  const TempDir other;
+  EXPECT_EQ(write_dcp_rank(other.path(), plan, [](std::size_t) { return bytes_of("AABBB"); }).crc32,
+            summary.crc32);
+  EXPECT_EQ(read_file(other / "__0_0.distcp"), written);
 }
 
 TEST(DcpWriteTest, NeverWritesOverAnotherCheckpoint) {

@@ -65,7 +65,18 @@ Config unusual_config() {
   training.log_every = 1;
   training.seed = 0xFFFF'FFFF'FFFF'FFFFULL;
   training.output_dir = "runs/gpt";
-  training.checkpoint = {200, 3, "none", true, true, "runs/a/checkpoints/checkpoint_7"};
+  training.checkpoint = {200,
+                         1.5,
+                         true,
+                         3,
+                         "none",
+                         true,
+                         true,
+                         "runs/a/checkpoints/checkpoint_7",
+                         false,
+                         7,
+                         StateDictType::kLocal,
+                         true};
   training.profile = {5, 8};
   config.training = training;
   return config;

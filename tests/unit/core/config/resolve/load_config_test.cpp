@@ -127,9 +127,7 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
       {"optimizer.type=sgd", "optimizer.type: sgd"},
       {"optimizer.momentum=0.9", "optimizer.momentum: 0.9"},
       {"lr_scheduler.type=polynomial", "lr_scheduler.type: polynomial"},
-      {"checkpoint.async=true", "checkpoint.async: true"},
       {"checkpoint.adapter_only=true", "checkpoint.adapter_only: true"},
-      {"checkpoint.export=safetensors", "checkpoint.export: safetensors"},
       {"metrics.tensorboard=true", "metrics.tensorboard: true"},
       {"metrics.jsonl=false", "metrics.jsonl: false"},
   };
