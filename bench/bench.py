@@ -4,6 +4,7 @@
     tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata|collectives] [--gigabytes 1] [--repeat 5]
     tools/dev bench step    (step.py: a training step compared with fully_shard)
     tools/dev bench checkpoint   (checkpoint.py: saves and resumes compared with DCP)
+    tools/dev bench save-plan [RANKS]   (save_plan_bench.cpp: planning a checkpoint of 70 billion parameters)
     tools/dev bench ranks   (ranks.py: the cost of building one rank's shard, by number of ranks)
 
 Each value is the median of several runs. accel and its peers take turns, because machines are shared and noisy. The

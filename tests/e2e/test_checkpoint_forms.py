@@ -18,7 +18,7 @@ FORMS = {
         {"fsdp_config.fsdp_state_dict_type": "LOCAL_STATE_DICT", "fsdp_config.fsdp_version": 1},
         {"pytorch_model_fsdp_rank0.bin", "pytorch_model_fsdp_rank0.json", "pytorch_model_fsdp_rank1.bin",
          "pytorch_model_fsdp_rank1.json", "optimizer_0"})}
-BESIDE = {"trainer_state.json", "accel_manifest.json", "random_states_0.json", "random_states_1.json", "training_state"}
+BESIDE = {"trainer_state.json", "accel_manifest.json", "random_states_0.json", "random_states_1.json", "scheduler.bin", "training_state"}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,30 @@ def test_a_run_with_another_form_goes_on_bit_for_bit(accel, sharded, tmp_path, f
     for part in ("pytorch_model_fsdp", "optimizer"):
         ours = next(path for path in sorted(last(tmp_path).iterdir()) if path.name.startswith(part))
         accel("diff", ours, last(sharded) / f"{part}_0")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_each_rank_has_for_itself_stays(accel, tmp_path, form):
+    """Running statistics of rank 1 are neither part of the model nor in its way."""
+    case = {"model": "norm"}
+    resume_cases.prepare(tmp_path, case)
+    wrap = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "NormBlock", **FORMS[form][0]}
+    accel("launch", resume_cases.config(tmp_path, case, N, **wrap))
+    assert (tmp_path / f"out/checkpoints/checkpoint_{N}/training_state/.metadata").exists()
+    accel("launch", resume_cases.config(tmp_path, case, **wrap))
+    straight = tmp_path / "straight"
+    resume_cases.prepare(straight, case)
+    accel("launch", resume_cases.config(straight, case, **wrap))
+    assert resume_cases.manifest(tmp_path, 3 * N) == resume_cases.manifest(straight, 3 * N)
+    assert "ok" in accel("verify", last(straight)).stdout
+
+
+def test_our_checkpoint_without_its_state_is_not_taken_for_anothers(accel, sharded, tmp_path):
+    resume_cases.prepare(tmp_path, CASE)
+    shutil.copytree(last(sharded), tmp_path / "source")
+    (tmp_path / "source/trainer_state.json").unlink()
+    config = resume_cases.config(tmp_path, CASE, 4 * N, **{"checkpoint.resume": str(tmp_path / "source")})
+    assert "has no trainer_state.json" in accel("launch", config, code=2).stderr
 
 
 def test_torch_reads_the_full_form(accel, sharded, tmp_path):
@@ -99,6 +123,11 @@ def test_an_export_that_fails_says_that_the_checkpoint_is_complete(accel, tmp_pa
     assert "the checkpoint is complete, but its export to" in said
     assert (tmp_path / "out/checkpoints/checkpoint_2/accel_manifest.json").exists()
     assert (tmp_path / "out/export").read_text() == "in the way"
+    # The same command does not say that all is done.
+    (tmp_path / "out/export").unlink()
+    config = resume_cases.config(tmp_path, CASE, 2, **{"checkpoint.export": "safetensors"})
+    said = accel("launch", config, code=4).stderr
+    assert "the run is finished, but '" in said and "accel merge-weights" in said
 
 
 def test_every_may_be_minutes_or_continuous(accel, tmp_path):

@@ -41,7 +41,7 @@ def test_keeps_the_newest_checkpoints_complete(trained):
     assert checkpoints(trained) == ["checkpoint_4", "checkpoint_6"]
     last = trained / "out/checkpoints/checkpoint_6"
     assert sorted(path.name for path in last.iterdir()) == [
-        "accel_manifest.json", "optimizer_0", "pytorch_model_fsdp_0", "random_states_0.json", "random_states_1.json",
+        "accel_manifest.json", "optimizer_0", "pytorch_model_fsdp_0", "random_states_0.json", "random_states_1.json", "scheduler.bin",
         "trainer_state.json"]
     state = json.loads((last / "trainer_state.json").read_text())
     assert (state["step"], state["world_size"]) == (6, 2)
@@ -54,7 +54,7 @@ def test_manifest_names_every_file_with_its_size_and_crc(trained):
     named = {file["name"] for file in manifest["files"]}
     there = {f"{folder}/{path.name}" for folder in ("optimizer_0", "pytorch_model_fsdp_0")
              for path in (last / folder).iterdir()}
-    assert named == there | {"random_states_0.json", "random_states_1.json", "trainer_state.json"}
+    assert named == there | {"random_states_0.json", "random_states_1.json", "scheduler.bin", "trainer_state.json"}
     for file in manifest["files"]:
         data = (last / file["name"]).read_bytes()
         assert (len(data), zlib.crc32(data)) == (file["bytes"], file["crc32"]), file["name"]

@@ -116,7 +116,7 @@ void run_case(const nlohmann::json& job, const nlohmann::json& spec, Group& grou
     state.run.lr = spec.at("lr");
     state.next_lr = spec.at("lr");
     CheckpointSaver saver(store, model, optimizer, training, group, group.size());
-    saver.begin(std::move(state), /*survives=*/false);
+    saver.begin(std::move(state), /*survives=*/false, /*waits=*/true);
     saver.finish();
   }
   if (group.rank() == 0)

@@ -20,12 +20,13 @@ std::optional<std::uint64_t> number_in(const fs::path& file, const std::string& 
   return std::nullopt;
 }
 
-/// The bytes that a control group has left; nothing if it has no limit. The page cache counts as free.
+/// The bytes that a control group has left; nothing if it has no limit. The page cache counts as free
+/// as far as it is not in use.
 std::optional<std::uint64_t> left_in(const fs::path& group) {
   const auto most = number_in(group / "memory.max");
   const auto used = number_in(group / "memory.current");
   if (!most || !used) return std::nullopt;
-  const std::uint64_t cached = std::min(*used, number_in(group / "memory.stat", "file").value_or(0));
+  const std::uint64_t cached = std::min(*used, number_in(group / "memory.stat", "inactive_file").value_or(0));
   return *most - std::min(*most, *used - cached);
 }
 

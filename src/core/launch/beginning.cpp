@@ -12,6 +12,7 @@
 #include "base/files/file.hpp"
 #include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_state.hpp"
@@ -61,8 +62,17 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
 }
 
-Beginning go_on_from(const fs::path& checkpoint, std::int64_t step, std::int64_t max_steps) {
+Beginning go_on_from(const fs::path& checkpoint, std::int64_t step, const config::TrainingConfig& training) {
+  const std::int64_t max_steps = training.max_steps;
+  const fs::path& output = training.output_dir;
+  const bool exports = training.checkpoint.exports_safetensors;
   if (step >= max_steps) {
+    if (exports && !fs::exists(output / "export")) {
+      throw Error(ErrorKind::kMissing,
+                  fmt::format("the run is finished, but '{}' is not there", (output / "export").string()))
+          .hint(fmt::format("`accel merge-weights {} {}` writes it", checkpoint.string(),
+                            (output / "export").string()));
+    }
     log::info(
         fmt::format("the run is finished: '{}' is of step {}, and training.max_steps is {}; nothing to do",
                     checkpoint.string(), step, max_steps));
@@ -103,8 +113,8 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
                   fmt::format("'{}' is a save or a removal that has not finished", path.string()))
           .hint("name another checkpoint");
     }
-    if (!fs::exists(file) &&
-        (ckpt::saved_part(path, ckpt::kOptimizerStem) || fs::exists(path / ".metadata"))) {
+    const bool is_ours = fs::exists(file) || fs::exists(path / ckpt::kManifestName);
+    if (!is_ours && (ckpt::saved_part(path, ckpt::kOptimizerStem) || fs::exists(path / ".metadata"))) {
       log::info(fmt::format("resuming from '{}', which another program wrote", path.string()));
       return Beginning{fs::canonical(path), false};
     }
@@ -120,7 +130,7 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
       throw Error(ErrorKind::kMissing, fmt::format("'{}' is not whole: {}", path.string(), *why))
           .hint("`accel verify` says what is damaged");
     }
-    return go_on_from(path, step, loaded.config.training->max_steps);
+    return go_on_from(path, step, *loaded.config.training);
   });
 }
 
@@ -145,7 +155,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded) {
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) {
     const fs::path path = checkpoints.path_of(*newest);
-    return go_on_from(path, step_of(path), training.max_steps);
+    return go_on_from(path, step_of(path), training);
   }
   Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
   if (!beginning.is_finished && has_metrics(metrics)) set_metrics_aside(metrics);

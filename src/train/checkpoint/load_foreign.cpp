@@ -14,6 +14,7 @@
 #include "base/files/directory.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/saved_parts.hpp"
 #include "train/checkpoint/load_optimizer.hpp"
 
@@ -57,7 +58,9 @@ std::vector<std::string> unread_in(const fs::path& checkpoint) {
 
 }  // namespace
 
-bool is_foreign(const fs::path& checkpoint) { return !fs::exists(checkpoint / ckpt::kRunStateName); }
+bool is_foreign(const fs::path& checkpoint) {
+  return !fs::exists(checkpoint / ckpt::kRunStateName) && !fs::exists(checkpoint / ckpt::kManifestName);
+}
 
 fs::path foreign_part(const fs::path& checkpoint, std::string_view stem) {
   return ckpt::saved_part(checkpoint, stem).value_or(checkpoint);

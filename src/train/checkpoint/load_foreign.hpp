@@ -10,7 +10,8 @@
 
 namespace accel::train {
 
-/// Whether `checkpoint` was written by another program than accel: it has no state of a run.
+/// Whether `checkpoint` was written by another program than accel: it has neither the state of a run
+/// nor a manifest.
 [[nodiscard]] bool is_foreign(const std::filesystem::path& checkpoint);
 
 /// Where the weights or the optimizer of `checkpoint`, which another program wrote, are: under one of

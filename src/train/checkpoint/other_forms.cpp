@@ -35,8 +35,10 @@ void write(ckpt::Checkpoint& source, const ckpt::OutputPlan& plan, const ckpt::O
 std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std::string& part,
                                             config::StateDictType type, int ranks) {
   const bool is_model = part.starts_with(ckpt::kModelStem);
-  if (type == config::StateDictType::kSharded || (type == config::StateDictType::kLocal && !is_model))
-    return {};
+  const bool converts = type == config::StateDictType::kFull
+                            ? is_model || part.starts_with(ckpt::kOptimizerStem)
+                            : type == config::StateDictType::kLocal && is_model;
+  if (!converts) return {};
   const bool full = type == config::StateDictType::kFull;
   std::vector<ckpt::FileSummary> files;
   {

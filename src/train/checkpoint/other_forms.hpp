@@ -11,8 +11,9 @@ namespace accel::train {
 
 /// Replaces the sharded model or optimizer in `directory`/`part` by the form that `type` stands for, in
 /// `directory`, under Accelerate's names: pytorch_model_fsdp.bin, or pytorch_model_fsdp_rank<R>.bin for each
-/// of `ranks`. Returns the new files. Memory does not grow with the tensors. An optimizer is sharded in the
-/// local form, too: nothing is done then, and no file returned.
+/// of `ranks`. Returns the new files. Memory does not grow with the tensors. Nothing is done and no file
+/// returned if the form has nothing else for the part: an optimizer is sharded in the local form, too, and
+/// what each rank has for itself is in any form.
 std::vector<ckpt::FileSummary> convert_part(const std::filesystem::path& directory, const std::string& part,
                                             config::StateDictType type, int ranks);
 

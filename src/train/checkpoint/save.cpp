@@ -1,6 +1,7 @@
 #include "train/checkpoint/save.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,19 +46,35 @@ SavedPart part_of(std::string directory, int rank, RankState own,
           std::move(items_of)};
 }
 
-/// Returns the bytes that the tensors of a checkpoint take at least.
-std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer) {
-  std::uint64_t bytes = 0;
-  const auto add = [&](const FlatLayout& layout, std::size_t item_bytes) {
+/// Returns the bytes that a checkpoint takes at least, while it is converted to another form.
+std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer, config::StateDictType type) {
+  const auto bytes_of = [&](const FlatLayout& layout, std::size_t item_bytes) {
+    std::uint64_t bytes = 0;
     for (const FlatParameter& parameter : layout.parameters)
       bytes += static_cast<std::uint64_t>(parameter.numel) * item_bytes;
+    return bytes;
   };
+  std::uint64_t of_model = 0;
   for (const auto& unit : model.units()) {
-    for (const auto& buffer : unit->buffers()) add(buffer->layout(), c10::elementSize(buffer->dtype()));
+    for (const auto& buffer : unit->buffers())
+      of_model += bytes_of(buffer->layout(), c10::elementSize(buffer->dtype()));
   }
+  std::uint64_t of_optimizer = 0;
   for (const AdamW::State& state : optimizer.states())
-    add(state.buffer->layout(), state.exp_avg.element_size() + state.exp_avg_sq.element_size());
-  return bytes;
+    of_optimizer +=
+        bytes_of(state.buffer->layout(), state.exp_avg.element_size() + state.exp_avg_sq.element_size());
+  // A converted part stands beside the sharded one for a while.
+  const std::uint64_t twice = type == config::StateDictType::kFull    ? std::max(of_model, of_optimizer)
+                              : type == config::StateDictType::kLocal ? of_model
+                                                                      : 0;
+  return of_model + of_optimizer + twice;
+}
+
+/// A c10::Error without the stack that its message has.
+Error as_error(const std::exception& error) {
+  if (const auto* of_torch = dynamic_cast<const c10::Error*>(&error))
+    return {ErrorKind::kFailure, of_torch->what_without_backtrace()};
+  return error_of(error);
 }
 
 /// Whether any rank has something for itself. Rank 0 may have nothing where all others have.
@@ -85,7 +102,7 @@ CheckpointSaver::~CheckpointSaver() {
   if (task_.valid()) task_.wait();
 }
 
-void CheckpointSaver::begin(TrainerState state, bool survives) {
+void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
   start_ = Clock::now();
   survives_ = survives;
   stall_seconds_ = 0;
@@ -100,22 +117,22 @@ void CheckpointSaver::begin(TrainerState state, bool survives) {
   phase_ = Phase::kWriting;
   on_first_rank([&] {
     store_.begin(step);
-    require_space(job_->directory, tensor_bytes(model_, optimizer_));
+    require_space(job_->directory, tensor_bytes(model_, optimizer_, config_.checkpoint.type));
     make_directory(job_->directory / ckpt::sharded_directory(ckpt::kModelStem, 0));
     make_directory(job_->directory / ckpt::sharded_directory(ckpt::kOptimizerStem, 0));
     if (has_rank_state(model_)) make_directory(job_->directory / kRankStateDirectory);
   });
   // From here on a failure is a vote.
   try {
-    take_snapshot(std::move(state));
-  } catch (const std::exception&) {
-    give_up();
+    take_snapshot(std::move(state), waits);
+  } catch (const std::exception& error) {
+    give_up(error);
   }
   stall_seconds_ += elapsed_since(start_);
 }
 
-void CheckpointSaver::give_up() {
-  failure_ = std::current_exception();
+void CheckpointSaver::give_up(const std::exception& error) {
+  failure_ = as_error(error);
   if (snapshot_ != nullptr) snapshot_->abandon();
 }
 
@@ -144,7 +161,7 @@ std::vector<SavedPart> CheckpointSaver::parts_of(double lr) const {
   return parts;
 }
 
-void CheckpointSaver::take_snapshot(TrainerState state) {
+void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
   job_->state = std::move(state);
   job_->parts = parts_of(job_->state.next_lr);
   job_->base_lr = config_.optimizer.lr;
@@ -180,6 +197,7 @@ void CheckpointSaver::take_snapshot(TrainerState state) {
       throw;
     }
   });
+  if (waits) return;
   for (const at::Tensor& tensor : kept_now) snapshot_->keep(tensor);
 }
 
@@ -189,8 +207,8 @@ void CheckpointSaver::keep(const AdamW::State& state) {
   try {
     for (const at::Tensor& tensor : {state.buffer->shard(), state.exp_avg, state.exp_avg_sq})
       snapshot_->keep(tensor);
-  } catch (const std::exception&) {
-    give_up();  // Out of memory: the save fails, and the step goes on.
+  } catch (const std::exception& error) {
+    give_up(error);  // Out of memory: the save fails, and the step goes on.
   }
   stall_seconds_ += elapsed_since(start);
 }
@@ -199,15 +217,15 @@ void CheckpointSaver::collect_result() {
   if (!task_.valid()) return;
   try {
     result_ = task_.get();
-  } catch (const std::exception&) {
-    if (!cancelled_) failure_ = std::current_exception();
+  } catch (const std::exception& error) {
+    if (!cancelled_) failure_ = as_error(error);
   }
 }
 
 SaveVotes CheckpointSaver::votes() {
   if (phase_ == Phase::kIdle) return {};
   if (task_.valid() && task_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) collect_result();
-  if (failure_ != nullptr) return {0, 1};
+  if (failure_) return {0, 1};
   return {task_.valid() ? 0.0 : 1.0, 0};
 }
 
@@ -218,14 +236,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     cancelled_ = true;
     if (snapshot_ != nullptr) snapshot_->abandon();
     collect_result();
-    std::string why;
-    if (failure_ != nullptr) {
-      try {
-        std::rethrow_exception(failure_);
-      } catch (const std::exception& error) {
-        why = error.what();
-      }
-    }
+    const std::string why = failure_ ? failure_->message() : "";
     const std::vector<std::string> of_ranks = group_.all_gather_object(text_of(why));
     for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
       const std::string said = json::parse(of_ranks[rank]).get<std::string>();
@@ -298,8 +309,8 @@ void CheckpointSaver::on_first_rank(const std::function<void()>& work) {
       work();
       said = text_of({{"done", true}});
     } catch (const std::exception& error) {
-      failure_ = std::current_exception();
-      said = text_of({{"error", error.what()}});
+      failure_ = as_error(error);
+      said = text_of({{"error", failure_->message()}});
     }
   }
   const auto bytes = std::as_bytes(std::span(said));
@@ -314,14 +325,15 @@ void CheckpointSaver::fail(std::size_t rank, const std::string& why) {
   if (group_.rank() == 0) store_.discard(step);
   // The launcher ends all ranks as soon as one has failed, and rank 0 must be done by then.
   wait_for_all();
-  const std::exception_ptr own = failure_;
+  const std::optional<Error> own = failure_;
   reset();
-  if (own != nullptr) std::rethrow_exception(own);
+  if (own) throw SaveFailed(*own);
   // Waits until the rank that failed has reported its error and has ended, because the first report counts as
   // the cause.
   if (!survives_) wait_for_all();
-  throw Error(ErrorKind::kFailure,
-              fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step, why));
+  throw SaveFailed(
+      Error(ErrorKind::kFailure,
+            fmt::format("rank {} could not save the checkpoint of step {}: {}", rank, step, why)));
 }
 
 /// Waits for the other ranks. A rank that has ended does not hold this one up.
@@ -339,7 +351,7 @@ void CheckpointSaver::reset() {
   job_.reset();
   files_.clear();
   result_ = json();
-  failure_ = nullptr;
+  failure_.reset();
 }
 
 }  // namespace accel::train

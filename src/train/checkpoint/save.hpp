@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "core/config/config.hpp"
 #include "train/c10d/group.hpp"
@@ -38,6 +40,12 @@ struct SavedCheckpoint {
   double stall_seconds = 0;  ///< How long this rank's training waited for the save.
 };
 
+/// A save has failed on every rank, and the run may go on.
+class SaveFailed : public Error {
+ public:
+  explicit SaveFailed(Error error) : Error(std::move(error)) {}
+};
+
 /// Saves sharded checkpoints of model and optimizer under Accelerate's names, with trainer_state.json,
 /// random_states_<rank>.json, in float16 scaler.json, training_state/ for what each rank has for itself, and
 /// accel_manifest.json, and prunes old checkpoints.
@@ -46,9 +54,9 @@ struct SavedCheckpoint {
 /// own, and when all have written, rank 0 commits in its thread. How far the ranks are is in votes() of each,
 /// which ride in an all-reduce that the step makes anyway. There is one save at a time.
 ///
-/// A save that fails throws on every rank at the same point, from begin(), advance() or finish(). The earlier
-/// checkpoints are unchanged then, what was written is removed, and the next save may begin. Every function
-/// but votes() is collective.
+/// A save that fails throws SaveFailed on every rank at the same point, from begin(), advance() or finish().
+/// The earlier checkpoints are unchanged then, what was written is removed, and the next save may begin.
+/// Every function but votes() is collective.
 class CheckpointSaver {
  public:
   /// Refers to its arguments. The optimizer announces its changes to the saver as long as that lives.
@@ -64,8 +72,9 @@ class CheckpointSaver {
   [[nodiscard]] bool in_flight() const { return phase_ != Phase::kIdle; }
   /// Starts the save of `state.run.step`. No save may be in flight. `survives` says that the ranks go on if
   /// the save fails: otherwise the ranks that did not fail wait for the end of the one that did, because the
-  /// first report of an error counts as the cause.
-  void begin(TrainerState state, bool survives);
+  /// first report of an error counts as the cause. `waits` says that finish() follows at once, so that
+  /// nothing needs to be copied.
+  void begin(TrainerState state, bool survives, bool waits);
   /// This rank's votes, for the next all-reduce.
   [[nodiscard]] SaveVotes votes();
   /// Goes on with the save in flight by the sums of the votes, which are the same on all ranks. Returns the
@@ -80,13 +89,13 @@ class CheckpointSaver {
 
   /// Runs `work` on rank 0 alone, while the others wait.
   void on_first_rank(const std::function<void()>& work);
-  void take_snapshot(TrainerState state);
+  void take_snapshot(TrainerState state, bool waits);
   [[nodiscard]] std::vector<SavedPart> parts_of(double lr) const;
   void keep(const AdamW::State& state);
   /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
   void export_model(std::int64_t step) const;
-  /// Makes the save fail with the exception that is being handled.
-  void give_up();
+  /// Makes the save fail with `error`.
+  void give_up(const std::exception& error);
   void collect_result();
   /// Ends the save that failed. `why` is for the ranks that have no error of their own.
   [[noreturn]] void fail(std::size_t rank, const std::string& why);
@@ -109,7 +118,7 @@ class CheckpointSaver {
   std::unique_ptr<SaveJob> job_;
   std::vector<nlohmann::json> files_;  ///< Entries of the manifest, by rank.
   nlohmann::json result_;              ///< What this rank's thread has returned.
-  std::exception_ptr failure_;         ///< This rank's error.
+  std::optional<Error> failure_;       ///< This rank's error.
   std::atomic<bool> cancelled_ = false;
   /// The thread of the phase. It uses the members above.
   std::future<nlohmann::json> task_;

@@ -155,6 +155,7 @@ json write_files(const SaveJob& job, Snapshot& snapshot, const std::atomic<bool>
   }
   if (!job.verify) return files;
   for (const json& file : files) {
+    if (cancelled) throw Error(ErrorKind::kFailure, "the save was cancelled");
     require_same_on_disk(job.directory,
                          {file.at("name").get<std::string>(), file.at("bytes").get<std::uint64_t>(),
                           file.at("crc32").get<std::uint32_t>()});

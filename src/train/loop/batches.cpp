@@ -95,11 +95,11 @@ void TrainingBatches::go_to(const ckpt::DataPlace& place) {
   step_ = 0;
 }
 
-ckpt::DataPlace TrainingBatches::place_after(std::int64_t micro_batches) const {
+ckpt::DataPlace TrainingBatches::place_after(std::int64_t steps, std::int64_t micro_batches) const {
   ckpt::DataPlace place = this->place();
-  const std::int64_t per_epoch = plan_.steps();
-  place.epoch = micro_batches / per_epoch;
-  place.samples_done = micro_batches % per_epoch * samples_per_step();
+  const std::int64_t steps_per_epoch = (plan_.steps() + micro_batches - 1) / micro_batches;
+  place.epoch = steps / steps_per_epoch;
+  place.samples_done = steps % steps_per_epoch * micro_batches * samples_per_step();
   return place;
 }
 

@@ -43,8 +43,9 @@ class TrainingBatches {
   [[nodiscard]] double epoch() const;
   /// Where the next micro-batch begins, for a checkpoint.
   [[nodiscard]] ckpt::DataPlace place() const;
-  /// The place after so many micro-batches of each rank, counted from the beginning of the first epoch.
-  [[nodiscard]] ckpt::DataPlace place_after(std::int64_t micro_batches) const;
+  /// The place after so many steps of `micro_batches` each, counted from the beginning of the first epoch.
+  /// The last step of an epoch may have fewer.
+  [[nodiscard]] ckpt::DataPlace place_after(std::int64_t steps, std::int64_t micro_batches) const;
   /// Goes to a place that place() said in an earlier run, on any number of ranks. Data of another size is an
   /// Error of kind kUsage.
   void go_to(const ckpt::DataPlace& place);

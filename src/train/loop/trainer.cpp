@@ -167,7 +167,7 @@ class Trainer {
                                                  checkpoint.string(), state.step, config_.max_steps));
     }
     if (foreign) {
-      state.data = batches_.place_after(state.step * config_.gradient_accumulation_steps);
+      state.data = batches_.place_after(state.step, config_.gradient_accumulation_steps);
       state.settings = settings_;
       loaded.differences.push_back(
           fmt::format("the data goes on behind {} steps of this configuration", state.step));
@@ -218,13 +218,14 @@ class Trainer {
     const bool survives = config_.checkpoint.continues_on_failure;
     complete_save(survives);
     const bool this_survives = survives && !must_succeed;
+    const bool waits = must_succeed || !config_.checkpoint.asynchronous;
     schedule_.began();
     saving_ = step;
     reporting_failure(this_survives, [&] {
       saver_.begin({run_state(step, result.lr), scaler_, RandomState::now(device_), steps_.next_lr()},
-                   this_survives);
+                   this_survives, waits);
     });
-    if (must_succeed || !config_.checkpoint.asynchronous) complete_save(this_survives);
+    if (waits) complete_save(this_survives);
     report_.pause(seconds_since(begin));
   }
 
@@ -247,7 +248,7 @@ class Trainer {
   void reporting_failure(bool survives, Work&& work) {
     try {
       work();
-    } catch (const Error& error) {
+    } catch (const SaveFailed& error) {
       if (!survives) throw;
       report_.not_saved(saving_, error);
     }

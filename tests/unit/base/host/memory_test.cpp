@@ -39,7 +39,7 @@ TEST_F(MemoryTest, IsNoMoreThanTheControlGroupsHaveLeft) {
   add("sys/fs/cgroup/job/memory.current", "6000\n");
   EXPECT_EQ(available(), 2000U);
   // The page cache can be dropped.
-  add("sys/fs/cgroup/job/memory.stat", "anon 4500\nfile 1500\n");
+  add("sys/fs/cgroup/job/memory.stat", "anon 4500\nfile 1600\ninactive_file 1500\n");
   EXPECT_EQ(available(), 3500U);
   add("sys/fs/cgroup/job/memory.current", "9000\n");
   EXPECT_EQ(available(), 500U);

@@ -44,7 +44,7 @@ struct Trained {
     TrainerState state;
     state.run.step = step;
     CheckpointSaver saver(store, model, optimizer, config, group, 1);
-    saver.begin(std::move(state), /*survives=*/false);
+    saver.begin(std::move(state), /*survives=*/false, /*waits=*/true);
     saver.finish();
   }
 

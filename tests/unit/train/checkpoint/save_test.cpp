@@ -68,9 +68,9 @@ class SaveTest : public ::testing::Test {
 TEST_F(SaveTest, WhatIsSavedBehindTheTrainingIsTheStateOfTheBeginning) {
   CheckpointSaver saver(store_, model_, optimizer_, config_, group_, 1);
   step();
-  saver.begin(state(1), false);
+  saver.begin(state(1), false, false);
   ASSERT_TRUE(saver.finish());
-  saver.begin(state(2), false);
+  saver.begin(state(2), false, false);
   EXPECT_TRUE(saver.in_flight());
   step();  // It changes weights, moments and buffers while they are written.
   step();
@@ -79,7 +79,7 @@ TEST_F(SaveTest, WhatIsSavedBehindTheTrainingIsTheStateOfTheBeginning) {
   EXPECT_EQ(saved->step, 2);
   EXPECT_GT(saved->bytes, std::uint64_t{2048} * 2048 * 4 * 7);
   EXPECT_EQ(files(1), files(2));
-  saver.begin(state(3), false);
+  saver.begin(state(3), false, false);
   saver.finish();
   EXPECT_NE(files(1), files(3));
   for (const std::int64_t step : {1, 2, 3}) {
@@ -92,9 +92,9 @@ TEST_F(SaveTest, AnyMemoryLimitWillDo) {
   config_.checkpoint.host_memory = 1;
   CheckpointSaver saver(store_, model_, optimizer_, config_, group_, 1);
   step();
-  saver.begin(state(1), false);
+  saver.begin(state(1), false, false);
   saver.finish();
-  saver.begin(state(2), false);
+  saver.begin(state(2), false, false);
   step();
   saver.finish();
   EXPECT_EQ(files(1), files(2));
@@ -102,7 +102,7 @@ TEST_F(SaveTest, AnyMemoryLimitWillDo) {
 
 TEST_F(SaveTest, AFailureHarmsNeitherTheRunNorTheNextSave) {
   CheckpointSaver saver(store_, model_, optimizer_, config_, group_, 1);
-  saver.begin(state(1), true);
+  saver.begin(state(1), true, false);
   // A file in the way of the rank's second file.
   const auto blocked = store_.incomplete_path_of(1) / "optimizer_0/__0_0.distcp";
   std::filesystem::create_directories(blocked);
@@ -110,7 +110,7 @@ TEST_F(SaveTest, AFailureHarmsNeitherTheRunNorTheNextSave) {
   EXPECT_THROW(saver.finish(), Error);
   EXPECT_FALSE(saver.in_flight());
   EXPECT_FALSE(std::filesystem::exists(store_.incomplete_path_of(1)));
-  saver.begin(state(2), true);
+  saver.begin(state(2), true, false);
   ASSERT_TRUE(saver.finish());
   EXPECT_EQ(store_.steps(), std::vector<std::int64_t>{2});
 }
@@ -118,7 +118,7 @@ TEST_F(SaveTest, AFailureHarmsNeitherTheRunNorTheNextSave) {
 TEST_F(SaveTest, ASaverThatIsDestroyedStopsItsThread) {
   {
     CheckpointSaver saver(store_, model_, optimizer_, config_, group_, 1);
-    saver.begin(state(1), true);
+    saver.begin(state(1), true, false);
   }
   step();
   EXPECT_EQ(store_.steps(), std::vector<std::int64_t>{});
