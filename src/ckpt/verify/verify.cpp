@@ -143,7 +143,7 @@ class Search {
     const std::string name = path.filename().string();
     if (fs::is_regular_file(path) && parse_rank_file_name(name)) {
       jobs_.push_back(verify_set(path, kind_of(path)));
-      const std::set<std::string> names = names_of_ranks(path);
+      std::set<std::string> names = names_of_ranks(path);
       for (const std::string& rank : names) add_file(parent_of(path) / rank, true);
       return names;
     }
