@@ -132,7 +132,7 @@ def main():
         set_optimizer_state_dict(model, optimizer, optimizer_state["optimizer"])
         assert all(state["step"].item() == start for state in optimizer.state.values())
         for group in optimizer.param_groups:  # LambdaLR takes the base rate from group["lr"].
-            assert math.isclose(group["lr"], spec["lr"] * schedule(spec, start - 1))
+            assert math.isclose(group["lr"], spec["lr"] * schedule(spec, start), abs_tol=1e-12)
             group["lr"] = spec["lr"]
         assert [group["weight_decay"] for group in optimizer.param_groups] == [spec["weight_decay"], 0.0]
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule(spec, step + start))
