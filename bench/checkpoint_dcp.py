@@ -5,6 +5,7 @@ Run checkpoint_dcp.py SPEC.json in torchrun's environment. SPEC has the keys wid
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -73,6 +74,10 @@ def main():
             dcp.load(state, checkpoint_id=folder)
             set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
+        # Like accel's, whose files bypass the page cache, these are read from the disk.
+        for path in folder.rglob("*.distcp"):
+            with open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         found["load"].append(timed(load)[0])
         for name, kind in (("async_save", AsyncCheckpointerType.THREAD), ("process", AsyncCheckpointerType.PROCESS)):
             fresh()

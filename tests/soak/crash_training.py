@@ -35,7 +35,8 @@ KINDS = {
     "full": {**BASE, "checkpoint": CONTINUOUS, "fsdp_config.fsdp_state_dict_type": "FULL_STATE_DICT"},
     "little memory, 3 ranks": {**BASE, "processes": 3, "checkpoint": {**CONTINUOUS, "host_memory": 1}},
     "one rank": {**BASE, "processes": 1, "checkpoint": CONTINUOUS},
-    "running statistics": {"model": "norm", "checkpoint": CONTINUOUS},
+    "running statistics": {"model": "norm", "checkpoint": CONTINUOUS,
+                           "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "NormBlock"},
 }
 FAULTS = ("kill@{}", "killafter@{}", "torn@{}", "full@{}", "fail@{}:EIO", "fail@{}:ENOSPC")
 VICTIMS = ("one rank", "all ranks", "launcher", "guardian")
@@ -88,7 +89,7 @@ class Campaign:
     def reference(self, kind):
         """The manifest of the last checkpoint, the seconds and the file calls of an undisturbed run."""
         if kind not in self.references:
-            directory = self.folder / f"reference {len(self.references)}"
+            directory = self.folder / f"reference_{len(self.references)}"
             resume_cases.prepare(directory, KINDS[kind])
             log = directory / "calls"
             worker = resume_cases.faulty_worker(directory, self.accel, 0, f"ACCEL_FAULT_LOG={log}")
