@@ -155,7 +155,10 @@ Beginning find_beginning(const config::LoadedConfig& loaded) {
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) {
     const fs::path path = checkpoints.path_of(*newest);
-    return go_on_from(path, step_of(path), training);
+    const Beginning beginning = go_on_from(path, step_of(path), training);
+    // A run that was killed behind its last commit may have left an old checkpoint half removed.
+    if (beginning.is_finished) checkpoints.sweep();
+    return beginning;
   }
   Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
   if (!beginning.is_finished && has_metrics(metrics)) set_metrics_aside(metrics);
