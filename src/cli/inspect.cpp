@@ -183,13 +183,21 @@ std::optional<std::string> why_not_whole(const fs::path& path, const ckpt::RunSt
   }
 }
 
+/// Empty in a checkpoint of an earlier accel, which did not say it.
+std::string layout_of(const ckpt::RunState& run) {
+  const auto found = run.settings.find(ckpt::kLayoutSetting);
+  return found == run.settings.end() ? "" : found->second;
+}
+
 void print_run(const fs::path& path, const ckpt::RunState& run, Results& out) {
   struct stat info {};
   const bool has_time = ::stat((path / ckpt::kRunStateName).c_str(), &info) == 0;
   const auto why = why_not_whole(path, run);
   out.line(fmt::format("{}: checkpoint of a training", path.string()));
-  out.line(fmt::format("  step {}, epoch {:.3f}, lr {:.3g}, seed {}, written by {} {}{}; {}", run.step,
+  const std::string layout = layout_of(run);
+  out.line(fmt::format("  step {}, epoch {:.3f}, lr {:.3g}, seed {}, written by {} {}{}{}; {}", run.step,
                        run.epoch, run.lr, run.seed, run.world_size, run.world_size == 1 ? "rank" : "ranks",
+                       layout.empty() ? "" : fmt::format(" ({})", layout),
                        has_time ? " at " + format_time(info.st_mtim.tv_sec) : "",
                        why ? "not whole: " + *why : "whole"));
   out.line();
@@ -200,7 +208,7 @@ void print_json(const std::string& path, const ckpt::InspectedDirectory& found, 
   if (const auto run = run_of(path)) {
     document["run"] = {
         {"step", run->step}, {"epoch", run->epoch},           {"lr", run->lr},
-        {"seed", run->seed}, {"world_size", run->world_size}, {"whole", !why_not_whole(path, *run)}};
+        {"seed", run->seed}, {"world_size", run->world_size}, {"layout", layout_of(*run)}, {"whole", !why_not_whole(path, *run)}};
   }
   for (const Inspection& result : found.checkpoints) document["checkpoints"].push_back(to_json(result));
   for (const ckpt::DamagedCheckpoint& damaged : found.damaged) {

@@ -364,6 +364,52 @@ if rank == 0:
 """
 
 
+def test_the_files_of_verl(accel, dump, tmp_path):
+    """verl writes model, optimizer and extra state of each rank side by side, under names of its own."""
+    run_on_ranks(SAVE_AS_VERL, tmp_path)
+    expected = torch.load(tmp_path / "expected.zip", weights_only=True)
+    found = dump(tmp_path, "model")
+    assert found.kind == "dtensor"
+    assert_same(found.tensors, expected)
+    assert_same(dump(tmp_path / "model_world_size_2_rank_1.pt").tensors, expected)
+    accel("verify", tmp_path)
+    accel("merge-weights", tmp_path, tmp_path / "merged")
+    merged = safetensors.torch.load_file(tmp_path / "merged/model.safetensors")
+    assert merged.keys() == expected.keys() and all(torch.equal(merged[name], expected[name]) for name in merged)
+    (tmp_path / "model_world_size_2_rank_1.pt").unlink()
+    said = accel("merge-weights", tmp_path, tmp_path / "again", code=4).stderr
+    assert "has no model_world_size_2_rank_1.pt: the file of rank 1 of 2 is missing" in said
+    assert not (tmp_path / "again").exists()
+
+
+SAVE_AS_VERL = """
+from torch.distributed.fsdp import fully_shard
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3))
+if rank == 0:
+    torch.save(model.state_dict(), out / "expected.zip")
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters())
+ending = f"world_size_2_rank_{rank}.pt"
+torch.save(model.state_dict(), out / f"model_{ending}")
+model.train()(torch.ones(4, 7)).sum().backward()
+optimizer.step()
+torch.save(optimizer.state_dict(), out / f"optim_{ending}")
+torch.save({"lr_scheduler": {"last_epoch": rank}, "rng": {"cpu": torch.get_rng_state()}}, out / f"extra_state_{ending}")
+"""
+
+
+def test_plain_tensors_of_each_rank_are_not_taken_for_a_set(dump, tmp_path):
+    """Tensor parallelism has another part of a tensor in each of these files, under one name and of one shape."""
+    for rank in range(2):
+        torch.save({"weight": torch.full((2, 3), float(rank))}, tmp_path / f"mp_rank_0{rank}_model_states.pt")
+    for rank in range(2):
+        found = dump(tmp_path / f"mp_rank_0{rank}_model_states.pt")
+        assert found.kind == "torch"
+        assert torch.equal(found.tensors["weight"], torch.full((2, 3), float(rank)))
+    assert "holds 2 checkpoints" in dump(tmp_path, "model", code=2)
+
+
 def test_dtensors_on_meshes_of_two_dimensions(dump, tmp_path):
     """The files are written rank by rank with torch's own placement code, on a fake process group."""
     code = pathlib.Path(__file__).with_name("dtensor_files.py")

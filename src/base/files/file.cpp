@@ -27,6 +27,10 @@ using fault::Operation;
 // The kernel transfers at most 0x7ffff000 bytes in one call. Smaller pieces notice signals sooner.
 constexpr std::size_t kMaxTransferBytes = std::size_t{64} << 20;
 
+// The kernel reads ahead between the calls, but hardly within a call: of a disk of 1.1 GB/s two processes that
+// read 64 MiB a call get 0.70 GB/s, with 4 MiB 0.78, and with a larger window for reading ahead, too, 0.92.
+constexpr std::size_t kMaxReadBytes = std::size_t{4} << 20;
+
 int open_or_throw(const std::filesystem::path& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
   if (fd < 0) throw system_error("open", path.string(), errno);
@@ -90,9 +94,10 @@ std::uint64_t File::size() const {
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   std::size_t done = 0;
+  if (out.size() > kMaxReadBytes) ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
   while (done < out.size()) {
     check_interrupted();
-    const ssize_t n = ::pread(fd_, out.data() + done, std::min(out.size() - done, kMaxTransferBytes),
+    const ssize_t n = ::pread(fd_, out.data() + done, std::min(out.size() - done, kMaxReadBytes),
                               static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw system_error("read", path_.string(), errno);

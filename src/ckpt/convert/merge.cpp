@@ -10,6 +10,7 @@
 #include "ckpt/plan/safetensors.hpp"
 #include "ckpt/plan/torch.hpp"
 #include "ckpt/read/state_root.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/compare.hpp"
 #include "ckpt/tensor/tensor_reader.hpp"
 
@@ -33,6 +34,12 @@ void flatten(OutputState& state) {
   for (OutputItem& item : state.tensors) item.path = {fqn_of(item.path)};
 }
 
+bool is_adapter(const OutputState& state) {
+  std::vector<std::string> names;
+  for (const OutputItem& item : state.tensors) names.push_back(fqn_of(item.path));
+  return are_adapter(names);
+}
+
 }  // namespace
 
 MergePlan plan_merge(Checkpoint& source, const MergeOptions& options) {
@@ -51,6 +58,7 @@ MergePlan plan_merge(Checkpoint& source, const MergeOptions& options) {
   if (!options.keep_tied && !plan.optimizer) mark_ties(source, plan.state);
 
   const std::string stem = plan.optimizer                 ? "optimizer"
+                           : is_adapter(plan.state)       ? std::string(kAdapterStem)
                            : options.unsafe_serialization ? "pytorch_model"
                                                           : "model";
   plan.names = {stem, options.unsafe_serialization ? ".bin" : ".safetensors"};

@@ -12,7 +12,7 @@ namespace accel::ckpt {
 
 /// The names that transformers gives to the files of a model.
 struct WeightFiles {
-  std::string stem;       ///< The stem is "model", "pytorch_model" or "optimizer".
+  std::string stem;       ///< The stem is "model", "pytorch_model", "adapter_model" or "optimizer".
   std::string extension;  ///< The extension is ".safetensors" or ".bin".
 
   [[nodiscard]] std::string single() const { return stem + extension; }

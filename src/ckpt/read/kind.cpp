@@ -11,7 +11,11 @@
 #include "ckpt/io/endian.hpp"
 #include "ckpt/safetensors/header.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/rank_file_name.hpp"
 #include "ckpt/store/weight_index.hpp"
+#include "ckpt/torch/dtensor.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torch/state_walk.hpp"
 #include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
@@ -35,16 +39,35 @@ Kind kind_of_content(const fs::path& path) {
   return plausible ? Kind::kSafetensors : Kind::kUnknown;
 }
 
+/// False, too, for a file that cannot be read: whoever reads it says why.
+bool holds_dtensors(const fs::path& path) {
+  bool found = false;
+  StateVisitor visitor;
+  visitor.tensor = [&](const StatePath&, const TorchTensor&, const pickle::Value& value) {
+    found = found || dtensor_of(value).has_value();
+  };
+  visitor.object = [](const StatePath&, const pickle::Value&) {};
+  try {
+    const File file = File::open_read(path);
+    walk_state(TorchFile(FileWindow(file, 0, file.size())).read_pickle(), visitor);
+  } catch (const Error&) {
+    return found;
+  }
+  return found;
+}
+
 Kind kind_of_file(const fs::path& path) {
   const std::string name = path.filename().string();
   if (name.ends_with(".safetensors.index.json")) return Kind::kSafetensorsSharded;
   if (name.ends_with(".bin.index.json")) return Kind::kTorchSharded;
   if (name.starts_with("shard-") && name.ends_with(".safetensors")) return Kind::kDcpSafetensors;
-  if (parse_rank_file_name(name)) {
+  const std::optional<RankFileName> rank = parse_rank_file_name(name);
+  if (rank && rank->is_accelerates()) {
     fs::path description = path;
     return fs::exists(description.replace_extension(".json")) ? Kind::kLocal : Kind::kDtensor;
   }
-  return kind_of_content(path);
+  const Kind kind = kind_of_content(path);
+  return kind == Kind::kTorch && rank && holds_dtensors(path) ? Kind::kDtensor : kind;
 }
 
 bool is_shard(const std::string& name) {

@@ -4,12 +4,13 @@
 
 #include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
-#include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/read/kind.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -31,10 +32,10 @@ RankFiles rank_files_of(const std::filesystem::path& file) {
   const std::optional<RankFileName> name = parse_rank_file_name(file.filename().string());
   if (!name)
     throw Error(ErrorKind::kFailure, fmt::format("'{}' is not named like the file of a rank", file.string()));
-  RankFiles set{parent_of(file), name->stem, {}};
-  for (std::string& other : files_in(set.directory, set.stem + "_rank", ".bin")) {
+  RankFiles set{parent_of(file), *name, {}};
+  for (std::string& other : files_in(set.directory, name->before, name->after)) {
     const std::optional<RankFileName> parsed = parse_rank_file_name(other);
-    if (!parsed || parsed->stem != set.stem) continue;
+    if (!parsed || parsed->before != name->before || parsed->after != name->after) continue;
     const auto [known, fresh] = set.files.emplace(parsed->rank, other);
     if (!fresh) {
       throw Error(ErrorKind::kCorrupt,
@@ -44,12 +45,34 @@ RankFiles rank_files_of(const std::filesystem::path& file) {
   return set;
 }
 
+std::vector<RankFiles> take_rank_sets(const std::filesystem::path& directory,
+                                      std::vector<std::string>& names) {
+  std::map<std::pair<std::string, std::string>, RankFiles>
+      sets;  // By what stands before and behind the rank.
+  for (const std::string& name : names) {
+    std::optional<RankFileName> parsed = parse_rank_file_name(name);
+    std::error_code unreadable;
+    if (!parsed || !std::filesystem::is_regular_file(directory / name, unreadable)) continue;
+    RankFiles& set = sets.try_emplace({parsed->before, parsed->after}, directory, *parsed).first->second;
+    set.files.emplace(parsed->rank, name);
+  }
+  std::vector<RankFiles> found;
+  std::set<std::string> taken;
+  for (auto& [key, set] : sets) {
+    if (!set.name.is_accelerates() && kind_of(directory / set.files.begin()->second) != Kind::kDtensor)
+      continue;
+    for (const auto& [rank, name] : set.files) taken.insert(name);
+    found.push_back(std::move(set));
+  }
+  std::erase_if(names, [&](const std::string& name) { return taken.contains(name); });
+  return found;
+}
+
 void require_rank(const RankFiles& set, std::int64_t rank, std::int64_t count) {
   const bool possible = std::in_range<int>(rank);
   if (possible && set.files.contains(static_cast<int>(rank))) return;
-  throw Error(ErrorKind::kMissing,
-              fmt::format("'{}' has no {}_rank{}.bin: the file of rank {} of {} is missing",
-                          set.directory.string(), set.stem, rank, rank, count))
+  throw Error(ErrorKind::kMissing, fmt::format("'{}' has no {}: the file of rank {} of {} is missing",
+                                               set.directory.string(), set.name.of(rank), rank, count))
       .hint("put the files of all ranks into one directory");
 }
 

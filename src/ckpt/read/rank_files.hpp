@@ -8,18 +8,23 @@
 #include <vector>
 
 #include "ckpt/read/listed_checkpoint.hpp"
+#include "ckpt/store/rank_file_name.hpp"
 
 namespace accel::ckpt {
 
 /// A set of files, one of which each rank wrote for itself.
 struct RankFiles {
   std::filesystem::path directory;
-  std::string stem;                  ///< The stem, such as "pytorch_model_fsdp_0".
+  RankFileName name;                 ///< The name of any of the files.
   std::map<int, std::string> files;  ///< Maps a rank to its file's name in the directory.
 };
 
 /// The set that `file` belongs to. Throws Error (kCorrupt) if a rank has two.
 [[nodiscard]] RankFiles rank_files_of(const std::filesystem::path& file);
+
+/// Takes the files that belong to a set out of `names`, files of `directory`, and returns the sets.
+[[nodiscard]] std::vector<RankFiles> take_rank_sets(const std::filesystem::path& directory,
+                                                    std::vector<std::string>& names);
 
 /// Throws Error (kMissing) that names the rank, one of `count`, unless its file is there.
 void require_rank(const RankFiles& set, std::int64_t rank, std::int64_t count);

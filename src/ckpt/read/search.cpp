@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "ckpt/read/folders.hpp"
+#include "ckpt/read/rank_files.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/weight_index.hpp"
 
@@ -44,10 +45,12 @@ struct Search {
 };
 
 Role role_of(const fs::path& path) {
-  constexpr std::array<std::string_view, 7> kOthers = {"scheduler", "sampler",   "dl_state_dict",    "scaler",
-                                                       "rng_state", "training_", "custom_checkpoint"};
+  constexpr std::array<std::string_view, 8> kOthers = {
+      "scheduler", "sampler",   "dl_state_dict",     "scaler",
+      "rng_state", "training_", "custom_checkpoint", "extra_state"};
   const std::string name = path.filename().string();
-  if (name.starts_with(kOptimizerStem)) return Role::kOptimizer;
+  // verl's files of an optimizer are named optim_world_size_*.
+  if (name.starts_with(kOptimizerStem) || name.starts_with("optim_")) return Role::kOptimizer;
   const bool other = std::any_of(kOthers.begin(), kOthers.end(),
                                  [&](std::string_view prefix) { return name.starts_with(prefix); });
   return other ? Role::kOther : Role::kModel;
@@ -91,25 +94,20 @@ void add_files(const fs::path& directory, Search& search) {
   for (const std::string& name : safetensors) add(name);
   const bool has_model = std::any_of(safetensors.begin(), safetensors.end(),
                                      [&](const std::string& name) { return role_of(name) == Role::kModel; });
-  std::set<std::pair<std::string, int>> ranks;
-  for (const std::string& name : files_in(directory, "", ".bin")) {
-    const std::optional<RankFileName> rank = parse_rank_file_name(name);
-    if (rank) {
-      ranks.emplace(rank->stem, rank->rank);
-    } else if (has_model && name == "pytorch_model.bin") {
+  std::vector<std::string> names;
+  for (const char* ending : {".bin", ".pt", ".pth"}) {
+    const std::vector<std::string> found = files_in(directory, "", ending);
+    names.insert(names.end(), found.begin(), found.end());
+  }
+  const std::vector<RankFiles> sets = take_rank_sets(directory, names);
+  for (const std::string& name : names) {
+    if (has_model && name == "pytorch_model.bin") {
       search.doubles.push_back({directory / name, Role::kModel});
     } else {
       add(name);
     }
   }
-  std::string_view last;
-  for (const auto& [stem, rank] : ranks) {
-    if (stem != last) add(fmt::format("{}_rank{}.bin", stem, rank));
-    last = stem;
-  }
-  for (const char* ending : {".pt", ".pth"}) {
-    for (const std::string& name : files_in(directory, "", ending)) add(name);
-  }
+  for (const RankFiles& set : sets) add(set.files.begin()->second);
 }
 
 // Adds entries that are named like a checkpoint or one of its files, but cannot be opened.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,15 +15,5 @@ inline constexpr std::string_view kOptimizerStem = "optimizer";
 
 /// The name of the directory of a sharded checkpoint: `{stem}_{index}`, also for index 0.
 [[nodiscard]] std::string sharded_directory(std::string_view stem, int index);
-
-/// The name of a file that one rank wrote for itself: `pytorch_model_fsdp[_{i}]_rank{R}.bin` or
-/// `optimizer[_{i}]_rank{R}.bin`.
-struct RankFileName {
-  std::string stem;  ///< What stands before `_rank`.
-  int rank = 0;
-};
-
-/// Parses a file name; nothing if it is not of that form.
-[[nodiscard]] std::optional<RankFileName> parse_rank_file_name(std::string_view name);
 
 }  // namespace accel::ckpt

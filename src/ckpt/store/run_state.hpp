@@ -12,6 +12,9 @@ namespace accel::ckpt {
 /// The file of a checkpoint that holds the state of the run beside tensors.
 inline constexpr const char* kRunStateName = "trainer_state.json";
 
+/// The key in RunState::settings of how the ranks divided the model, such as "2 replicas x 4 shards".
+inline constexpr const char* kLayoutSetting = "layout of the ranks";
+
 /// The place of a run in its training data, and what the data was.
 struct DataPlace {
   std::int64_t epoch = 0;         ///< The number of the epoch, counted from 0.

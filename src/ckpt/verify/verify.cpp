@@ -141,7 +141,8 @@ class Search {
   // Adds the jobs for a file that the user named. Returns the names of all files that it stands for.
   std::set<std::string> add_named(const fs::path& path) {
     const std::string name = path.filename().string();
-    if (fs::is_regular_file(path) && parse_rank_file_name(name)) {
+    std::vector<std::string> names_here = {name};
+    if (fs::is_regular_file(path) && !take_rank_sets(parent_of(path), names_here).empty()) {
       jobs_.push_back(verify_set(path, kind_of(path)));
       std::set<std::string> names = names_of_ranks(path);
       for (const std::string& rank : names) add_file(parent_of(path) / rank, true);
@@ -160,16 +161,10 @@ class Search {
 
   // Adds a job for each set of files that each rank wrote for itself.
   void add_rank_files(const fs::path& directory) {
-    std::map<std::string, std::pair<int, fs::path>> first;
-    for (const fs::path& entry : entries_in(directory)) {
-      const std::optional<RankFileName> name = parse_rank_file_name(entry.filename().string());
-      std::error_code unreadable;
-      if (!name || !fs::is_regular_file(entry, unreadable)) continue;  // A broken file gets its own finding.
-      const auto [at, is_new] = first.emplace(name->stem, std::pair(name->rank, entry));
-      if (!is_new && name->rank < at->second.first) at->second = {name->rank, entry};
-    }
-    for (const auto& [stem, rank_file] : first) {
-      jobs_.push_back(verify_set(rank_file.second, kind_of(rank_file.second)));
+    std::vector<std::string> names = names_in(directory);
+    for (const RankFiles& set : take_rank_sets(directory, names)) {
+      const fs::path first = directory / set.files.begin()->second;
+      jobs_.push_back(verify_set(first, kind_of(first)));
     }
   }
 

@@ -120,6 +120,10 @@ struct CheckpointConfig {
   /// of the machine has available.
   std::uint64_t host_memory = 0;
   StateDictType type = StateDictType::kSharded;  ///< fsdp_config.state_dict_type.
+  /// Frozen parameters are not in the checkpoints. A trainable one must have a name with one of
+  /// adapter_names in it, and is stored under the name that PEFT gives it in a file.
+  bool adapter_only = false;
+  std::vector<std::string> adapter_names = {"lora_"};
   bool exports_safetensors = false;  ///< The weights of the last step are written for transformers, too.
 
   /// Whether there are checkpoints. If so, the last step has one, too.

@@ -296,6 +296,8 @@ void visit_fields(Visitor& v, T& c) {
     v("asynchronous", c.asynchronous);
     v("host_memory", c.host_memory);
     v("type", c.type);
+    v("adapter_only", c.adapter_only);
+    v("adapter_names", c.adapter_names);
     v("exports_safetensors", c.exports_safetensors);
   }
 }

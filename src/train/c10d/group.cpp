@@ -350,7 +350,7 @@ std::vector<std::string> Group::all_gather_object(const std::string& text) {
                               members_.at(static_cast<std::size_t>(rank_)),
                               members_.at(static_cast<std::size_t>(rank)),
                               std::chrono::duration<double>(timeout_).count(), reason))
-          .hint("if the rank is slow and does not hang, raise launch.collective_timeout");
+          .hint("if the rank is slow and does not hang, raise launch.timeout");
     }
   }
   return all;

@@ -35,7 +35,7 @@ struct Rank {
   static Rank from_environment();
 };
 
-/// How long a rank waits for the others, unless launch.collective_timeout sets another time.
+/// How long a rank waits for the others, unless launch.timeout sets another time.
 inline constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::minutes(30);
 
 /// A collective in progress. Its output may be read after wait().

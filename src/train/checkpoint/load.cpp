@@ -108,21 +108,23 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, AdamW& optimi
   }
 
   if (run.state.power_sgd) restore_power_sgd(*run.state.power_sgd, model);
-  const fs::path own = directory / kRankStateDirectory;
+  std::optional<CheckpointTensors> own;
+  if (fs::exists(directory / kRankStateDirectory)) {
+    own.emplace(directory / kRankStateDirectory);
+    // The buffers of rank 0 are here if the checkpoint is of an adapter, whose model part has none.
+    restore_buffers(*own, model, 0);
+  }
   if (run.state.world_size == world) {
     run.random = read_random_state(directory / fmt::format("random_states_{}.json", rank), device);
     if (!run.random) differs("the checkpoint has no random state of a GPU; random numbers are others");
-    if (fs::exists(own)) {
-      CheckpointTensors tensors(own);
-      restore_rank_state(tensors, model, rank);
-    }
+    if (own) restore_rank_state(*own, model, rank);
     return run;
   }
   differs(
       fmt::format("the checkpoint is of {} ranks, and there are {} now; random numbers, such as those of "
                   "dropout, are others",
                   run.state.world_size, world));
-  if (fs::exists(own))
+  if (own)
     differs(
         "the running statistics of each rank and the error feedback of PowerSGD start from those of rank 0 "
         "and from nothing");

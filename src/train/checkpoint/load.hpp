@@ -32,8 +32,8 @@ std::filesystem::path part_to_resume(const std::filesystem::path& checkpoint, st
 
 /// Restores from the checkpoint `directory`, which CheckpointSaver wrote on any number of ranks, the state
 /// of the optimizer, the loss scale, and what each rank has for itself. The model has its weights and buffers
-/// already: it was made with this checkpoint as WeightOptions::path. Each rank reads the bytes of its shard
-/// alone. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint is of another model.
+/// already: it was made with this checkpoint as WeightOptions::resumed. Each rank reads the bytes of its
+/// shard alone. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint is of another model.
 LoadedRun load_run(const std::filesystem::path& directory, ShardedModel& model, AdamW& optimizer,
                    std::optional<GradScaler>& scaler, at::Device device);
 

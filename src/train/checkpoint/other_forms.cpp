@@ -9,7 +9,6 @@
 #include "ckpt/convert/save.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/store/accelerate_names.hpp"
-#include "ckpt/store/model_assets.hpp"
 #include "ckpt/store/saved_parts.hpp"
 #include "ckpt/write/commit.hpp"
 #include "train/checkpoint/save_checks.hpp"
@@ -52,13 +51,13 @@ std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std
   return files;
 }
 
-void export_safetensors(const fs::path& checkpoint, const fs::path& output, const fs::path& assets) {
+void export_safetensors(const fs::path& checkpoint, const fs::path& output, std::vector<fs::path> assets) {
   const std::unique_ptr<ckpt::Checkpoint> source =
       ckpt::open_checkpoint(ckpt::saved_part(checkpoint, ckpt::kModelStem).value());
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, {.max_shard_bytes = kMostShardBytes});
   ckpt::OutputTarget target{.path = output, .existing = AtomicFile::Existing::kReplace};
   target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
-  if (!assets.empty()) target.assets = ckpt::find_assets(assets);
+  target.assets = std::move(assets);
   write(*source, plan.output, target);
 }
 

@@ -18,8 +18,8 @@ std::vector<ckpt::FileSummary> convert_part(const std::filesystem::path& directo
                                             config::StateDictType type, int ranks);
 
 /// Writes the model of `checkpoint` as safetensors into `output`, in place of what an earlier call wrote,
-/// with the files of `assets` (ckpt::find_assets) if that is not empty.
+/// with copies of the files `assets`.
 void export_safetensors(const std::filesystem::path& checkpoint, const std::filesystem::path& output,
-                        const std::filesystem::path& assets);
+                        std::vector<std::filesystem::path> assets);
 
 }  // namespace accel::train

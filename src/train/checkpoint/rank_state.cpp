@@ -42,9 +42,10 @@ at::Tensor read_tensor(CheckpointTensors& tensors, const std::string& name,
 
 }  // namespace
 
-RankState rank_state(const ShardedModel& model, int rank) {
+RankState rank_state(const ShardedModel& model, bool adapter_only, int rank) {
   RankState state;
-  if (rank > 0 && !model.broadcasts_buffers()) {
+  const bool in_model = rank == 0 && !adapter_only;
+  if (!in_model && (rank == 0 || !model.broadcasts_buffers())) {
     for (const auto& [name, tensor] : model.persistent_buffers())
       add_whole(state, {"training", name_of_rank(rank), "buffers", name}, tensor);
   }
@@ -62,15 +63,17 @@ RankState rank_state(const ShardedModel& model, int rank) {
   return state;
 }
 
+void restore_buffers(CheckpointTensors& tensors, ShardedModel& model, int rank) {
+  for (const auto& [name, buffer] : model.persistent_buffers()) {
+    const at::Tensor value = read_tensor(tensors, name_of_rank(rank) + ".buffers." + name,
+                                         buffer.sizes().vec(), buffer.scalar_type());
+    if (value.defined()) model.set_persistent_buffer(name, value);
+  }
+}
+
 void restore_rank_state(CheckpointTensors& tensors, ShardedModel& model, int rank) {
   const std::string own = name_of_rank(rank) + ".";
-  if (rank > 0 && !model.broadcasts_buffers()) {
-    for (const auto& [name, buffer] : model.persistent_buffers()) {
-      const at::Tensor value =
-          read_tensor(tensors, own + "buffers." + name, buffer.sizes().vec(), buffer.scalar_type());
-      if (value.defined()) model.set_persistent_buffer(name, value);
-    }
-  }
+  if (!model.broadcasts_buffers()) restore_buffers(tensors, model, rank);
   const std::vector<FlatBuffer*>& buffers = model.trainable_buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     PowerSgd* hook = power_sgd_of(*buffers[i]);

@@ -15,9 +15,14 @@ inline constexpr const char* kRankStateDirectory = "training_state";
 
 /// Returns the tensors that `rank` has for itself, under the root key `training`: the persistent buffers of
 /// the ranks other than 0, whose running statistics differ from rank 0's, and the error feedback and factors
-/// of PowerSGD. Empty if no rank has any. Every rank computes the same items for `rank`, but the tensors of
-/// `sources` are those of the calling rank.
-RankState rank_state(const ShardedModel& model, int rank);
+/// of PowerSGD. With `adapter_only` those of rank 0 are among them, because the model's part has none. Empty
+/// if no rank has any. Every rank computes the same items for `rank`, but the tensors of `sources` are those
+/// of the calling rank.
+RankState rank_state(const ShardedModel& model, bool adapter_only, int rank);
+
+/// Gives the model the persistent buffers that `rank` wrote, if it wrote any. Throws Error (kUsage) for one
+/// of another shape.
+void restore_buffers(CheckpointTensors& tensors, ShardedModel& model, int rank);
 
 /// Restores what rank_state() returned for `rank`. `tensors` is of a checkpoint of as many ranks. Throws
 /// Error (kUsage) for a tensor of another shape, which another configuration of the hook explains.

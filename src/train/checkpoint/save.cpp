@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,8 @@
 #include "base/host/memory.hpp"
 #include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/adapter_names.hpp"
+#include "ckpt/store/model_assets.hpp"
 #include "train/checkpoint/other_forms.hpp"
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save_checks.hpp"
@@ -47,7 +50,8 @@ SavedPart part_of(std::string directory, int rank, RankState own,
 }
 
 /// Returns the bytes that a checkpoint takes at least, while it is converted to another form.
-std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer, config::StateDictType type) {
+std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer,
+                           const config::CheckpointConfig& config) {
   const auto bytes_of = [&](const FlatLayout& layout, std::size_t item_bytes) {
     std::uint64_t bytes = 0;
     for (const FlatParameter& parameter : layout.parameters)
@@ -56,17 +60,19 @@ std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer, co
   };
   std::uint64_t of_model = 0;
   for (const auto& unit : model.units()) {
-    for (const auto& buffer : unit->buffers())
-      of_model += bytes_of(buffer->layout(), c10::elementSize(buffer->dtype()));
+    for (const auto& buffer : unit->buffers()) {
+      if (buffer->trainable() || !config.adapter_only)
+        of_model += bytes_of(buffer->layout(), c10::elementSize(buffer->dtype()));
+    }
   }
   std::uint64_t of_optimizer = 0;
   for (const AdamW::State& state : optimizer.states())
     of_optimizer +=
         bytes_of(state.buffer->layout(), state.exp_avg.element_size() + state.exp_avg_sq.element_size());
   // A converted part stands beside the sharded one for a while.
-  const std::uint64_t twice = type == config::StateDictType::kFull    ? std::max(of_model, of_optimizer)
-                              : type == config::StateDictType::kLocal ? of_model
-                                                                      : 0;
+  const std::uint64_t twice = config.type == config::StateDictType::kFull ? std::max(of_model, of_optimizer)
+                              : config.type == config::StateDictType::kLocal ? of_model
+                                                                             : 0;
   return of_model + of_optimizer + twice;
 }
 
@@ -77,10 +83,46 @@ Error as_error(const std::exception& error) {
   return error_of(error);
 }
 
+/// Throws Error (kUsage) if a parameter is trained that is not one of the adapter.
+void require_adapter(const ShardedModel& model, const std::vector<std::string>& names) {
+  for (const auto& unit : model.units()) {
+    for (const auto& buffer : unit->buffers()) {
+      if (!buffer->trainable()) continue;
+      for (const FlatParameter& parameter : buffer->layout().parameters) {
+        const std::string& fqn = parameter.spec.fqns.front();
+        const bool is_named = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+          return fqn.find(name) != std::string::npos;
+        });
+        if (is_named) continue;
+        throw Error(ErrorKind::kUsage,
+                    fmt::format("training.checkpoint.adapter_only: '{}' is trained, but its name has none of "
+                                "training.checkpoint.adapter_names in it, which are {}",
+                                fqn, fmt::join(names, ", ")))
+            .hint("freeze the parameter before the export, or add a part of its name to adapter_names");
+      }
+    }
+  }
+}
+
+/// The files that belong beside the exported weights.
+std::vector<fs::path> assets_of(const config::TrainingConfig& config) {
+  if (config.checkpoint.adapter_only) {
+    const fs::path file = config.model.path.parent_path() / ckpt::kAdapterConfigName;
+    if (fs::exists(file)) return {file};
+    log::warn(fmt::format("'{}' does not exist; PEFT needs it beside the exported adapter", file.string()));
+    return {};
+  }
+  // The configuration of the model lies beside the weights that the training began with.
+  const fs::path& weights = config.model.weights;
+  const fs::path beside = fs::is_directory(weights) ? weights : weights.parent_path();
+  if (weights.empty() || !fs::exists(beside / "config.json")) return {};
+  return ckpt::find_assets(beside);
+}
+
 /// Whether any rank has something for itself. Rank 0 may have nothing where all others have.
-bool has_rank_state(const ShardedModel& model) {
-  return !rank_state(model, 0).items.empty() ||
-         !rank_state(model, model.groups().mesh().size() - 1).items.empty();
+bool has_rank_state(const ShardedModel& model, bool adapter_only) {
+  return !rank_state(model, adapter_only, 0).items.empty() ||
+         !rank_state(model, adapter_only, model.groups().mesh().size() - 1).items.empty();
 }
 
 }  // namespace
@@ -93,6 +135,7 @@ CheckpointSaver::CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel
       config_(config),
       group_(group),
       local_ranks_(std::max(local_ranks, 1)) {
+  if (config_.checkpoint.adapter_only) require_adapter(model_, config_.checkpoint.adapter_names);
   optimizer_.call_before_change([this](const AdamW::State& state) { keep(state); });
 }
 
@@ -117,10 +160,11 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
   phase_ = Phase::kWriting;
   on_first_rank([&] {
     store_.begin(step);
-    require_space(job_->directory, tensor_bytes(model_, optimizer_, config_.checkpoint.type));
+    require_space(job_->directory, tensor_bytes(model_, optimizer_, config_.checkpoint));
     make_directory(job_->directory / ckpt::sharded_directory(ckpt::kModelStem, 0));
     make_directory(job_->directory / ckpt::sharded_directory(ckpt::kOptimizerStem, 0));
-    if (has_rank_state(model_)) make_directory(job_->directory / kRankStateDirectory);
+    if (has_rank_state(model_, config_.checkpoint.adapter_only))
+      make_directory(job_->directory / kRankStateDirectory);
   });
   // From here on a failure is a vote.
   try {
@@ -146,17 +190,19 @@ std::vector<SavedPart> CheckpointSaver::parts_of(double lr) const {
   };
   std::vector<SavedPart> parts;
   // The first model and the first optimizer.
-  parts.push_back(part_of(ckpt::sharded_directory(ckpt::kModelStem, 0), rank, model_state(model_, rank),
-                          [this](int of) { return model_state(model_, of).items; }));
+  parts.push_back(part_of(ckpt::sharded_directory(ckpt::kModelStem, 0), rank,
+                          model_state(model_, config_.checkpoint.adapter_only, rank), [this](int of) {
+                            return model_state(model_, config_.checkpoint.adapter_only, of).items;
+                          }));
   parts.push_back(part_of(ckpt::sharded_directory(ckpt::kOptimizerStem, 0), rank, optimizer_of(rank),
                           [optimizer_of](int of) { return optimizer_of(of).items; }));
-  if (!has_rank_state(model_)) return parts;
+  if (!has_rank_state(model_, config_.checkpoint.adapter_only)) return parts;
   // Training changes what each rank has for itself, so the items of all ranks are taken now.
   std::vector<std::vector<ckpt::DcpItem>> items(static_cast<std::size_t>(mesh.size()));
   for (int of = 0; rank == 0 && of < mesh.size(); ++of)
-    items[static_cast<std::size_t>(of)] = rank_state(model_, of).items;
+    items[static_cast<std::size_t>(of)] = rank_state(model_, config_.checkpoint.adapter_only, of).items;
   parts.push_back(
-      part_of(kRankStateDirectory, rank, rank_state(model_, rank),
+      part_of(kRankStateDirectory, rank, rank_state(model_, config_.checkpoint.adapter_only, rank),
               [items = std::move(items)](int of) { return items.at(static_cast<std::size_t>(of)); }));
   return parts;
 }
@@ -271,13 +317,9 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
 }
 
 void CheckpointSaver::export_model(std::int64_t step) const {
-  // The configuration of the model lies beside the weights that the training began with.
-  const fs::path& weights = config_.model.weights;
-  const fs::path beside = fs::is_directory(weights) ? weights : weights.parent_path();
-  const bool has_assets = !weights.empty() && fs::exists(beside / "config.json");
   const fs::path output = config_.output_dir / "export";
   try {
-    export_safetensors(store_.path_of(step), output, has_assets ? beside : fs::path());
+    export_safetensors(store_.path_of(step), output, assets_of(config_));
     log::info(fmt::format("exported the weights to {}", output.string()));
   } catch (Error& error) {
     error.add_context(

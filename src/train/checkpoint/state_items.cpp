@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
 namespace accel::train {
@@ -87,17 +88,21 @@ void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor)
   state.sources.push_back({tensor.contiguous(), 0, tensor.numel()});
 }
 
-RankState model_state(const ShardedModel& model, int rank) {
+RankState model_state(const ShardedModel& model, bool adapter_only, int rank) {
   RankState state;
   const MeshPlace place = model.groups().mesh().place_of(rank);
+  const auto name_of = [&](const std::string& fqn) {
+    return adapter_only ? ckpt::adapter_file_name(fqn) : fqn;
+  };
   for (const auto& unit : model.units()) {
     for (const auto& buffer : unit->buffers()) {
+      if (adapter_only && !buffer->trainable()) continue;
       const FlatLayout& layout = buffer->layout();
       const ckpt::DType dtype = dtype_of(buffer->dtype());
       for (const ShardPiece& piece : portion_pieces(layout, place)) {
         const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
         for (const std::string& fqn : spec.fqns) {
-          add_range(state, {"model", fqn}, dtype, spec.shape, piece.in_parameter, buffer->shard(),
+          add_range(state, {"model", name_of(fqn)}, dtype, spec.shape, piece.in_parameter, buffer->shard(),
                     piece.shard_offset);
         }
       }
@@ -105,13 +110,13 @@ RankState model_state(const ShardedModel& model, int rank) {
       for (const FlatParameter& parameter : layout.parameters) {
         if (parameter.numel > 0) continue;
         for (const std::string& fqn : parameter.spec.fqns) {
-          add_whole(state, {"model", fqn},
+          add_whole(state, {"model", name_of(fqn)},
                     at::empty(parameter.spec.shape, at::TensorOptions().dtype(buffer->dtype())));
         }
       }
     }
   }
-  if (rank == 0) {
+  if (rank == 0 && !adapter_only) {
     for (const auto& [name, tensor] : model.persistent_buffers()) add_whole(state, {"model", name}, tensor);
   }
   return state;

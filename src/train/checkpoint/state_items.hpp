@@ -30,8 +30,10 @@ void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor)
 
 /// Returns the part of the model's state dict, under the root key `model`, that `rank` writes: its portion of
 /// every parameter in its shard, under each name of a tied parameter, and on rank 0 the persistent buffers.
-/// Every rank computes the same items for `rank`, but the tensors of `sources` are those of the calling rank.
-RankState model_state(const ShardedModel& model, int rank);
+/// With `adapter_only` it has neither buffers nor frozen parameters, and the others have the names that PEFT
+/// gives them in a file. Every rank computes the same items for `rank`, but the tensors of `sources` are
+/// those of the calling rank.
+RankState model_state(const ShardedModel& model, bool adapter_only, int rank);
 
 /// The number of param_groups in what optimizer_state() returns: 2 if only some parameters have weight decay.
 std::size_t count_param_groups(const std::vector<AdamW::State>& states);

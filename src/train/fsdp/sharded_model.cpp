@@ -110,7 +110,8 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
 
   const bool hooks_reductions = groups_.mesh().shards == 1 && groups_.mesh().replicas > 1;
   hook_seeds_ = std::make_shared<NumpyRandom>(options.ddp.power_sgd.random_seed);
-  const bool has_own_values = options.weights.path.empty() && !options.weights.init_std;
+  const bool has_own_values =
+      options.weights.path.empty() && !options.weights.init_std && options.weights.resumed.empty();
   std::vector<ShardTarget> targets;
   std::unordered_map<const at::TensorImpl*, at::Tensor> replacement;
   std::unordered_map<const at::TensorImpl*, std::string> owners;  // Maps a tensor to the module of its unit.
@@ -213,7 +214,8 @@ void ShardedModel::switch_autocast_off(const std::unordered_map<std::string, tor
 void ShardedModel::load(const ModelFile& file, const WeightOptions& options,
                         const std::vector<ShardTarget>& targets) {
   // Random values need no file: every rank draws the values of its shard.
-  const bool scatters = options.from_rank_0 && !options.init_std && groups_.world().size() > 1;
+  const bool reads = !options.init_std || !options.resumed.empty();
+  const bool scatters = options.from_rank_0 && reads && groups_.world().size() > 1;
   const bool is_first = groups_.world().rank() == 0;
   ModelStructure wanted = structure_;
   for (const ShardTarget& target : targets) {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "ckpt/io/crc32.hpp"
+#include "ckpt/store/run_state.hpp"
 
 namespace accel::train {
 namespace {
@@ -37,10 +38,17 @@ std::uint32_t fingerprint(const TokenStream& data) {
   return crc;
 }
 
+std::string layout_of(const Mesh& mesh) {
+  const std::string shards = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "shard" : "shards");
+  if (mesh.replicas == 1) return shards;
+  const std::string replicas = fmt::format("{} replicas", mesh.replicas);
+  return mesh.shards == 1 ? replicas : fmt::format("{} x {}", replicas, shards);
+}
+
 }  // namespace
 
 std::map<std::string, std::string> settings_of(const config::Config& config, const TokenStream& data,
-                                               int world_size) {
+                                               const Mesh& mesh) {
   const json document = config::config_to_json(config);
   const json& training = document.at("training");
   std::map<std::string, std::string> settings;
@@ -54,9 +62,10 @@ std::map<std::string, std::string> settings_of(const config::Config& config, con
       std::to_string(run.lr_scheduler.total_steps > 0 ? run.lr_scheduler.total_steps : run.max_steps);
   settings["training.data.shuffle"] = run.data.shuffle ? "true" : "false";
   settings["training.data.drop_last"] = run.data.drop_last ? "true" : "false";
-  settings["samples of a micro-batch over all ranks"] = std::to_string(run.data.batch_size * world_size);
+  settings["samples of a micro-batch over all ranks"] = std::to_string(run.data.batch_size * mesh.size());
   settings["contents of training.data.train (CRC-32 of some tokens)"] =
       fmt::format("{:08x}", fingerprint(data));
+  settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
   return settings;
 }

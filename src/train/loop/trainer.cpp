@@ -51,11 +51,9 @@ ShardingOptions sharding_options(const config::Config& config) {
   options.weights = {training.model.weights, training.model.init_std, training.seed,
                      training.model.broadcast_from_rank0};
   if (!training.checkpoint.resume_from.empty()) {
-    options.weights = {};
     const std::filesystem::path& from = training.checkpoint.resume_from;
-    options.weights.path =
+    options.weights.resumed =
         is_foreign(from) ? foreign_part(from, ckpt::kModelStem) : part_to_resume(from, ckpt::kModelStem);
-    options.weights.needs_buffers = true;
   }
   options.poison = std::getenv("ACCEL_POISON") != nullptr;
   // For these types Accelerate uses DistributedDataParallel, which broadcasts buffers.
@@ -100,7 +98,7 @@ class Trainer {
                                 eval_data_->size(), config_.data.eval->sequence_length));
       }
     }
-    settings_ = settings_of(config, batches_.stream(), group.size());
+    settings_ = settings_of(config, batches_.stream(), groups.mesh());
     check_tokens();
     model_.set_training(true);  // The exported file may be in evaluation mode.
     if (!config_.checkpoint.enabled())

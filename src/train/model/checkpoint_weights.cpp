@@ -11,6 +11,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/state_path.hpp"
 
 namespace accel::train {
@@ -28,6 +29,17 @@ ckpt::DType dtype_of(const ParameterInfo& parameter) {
   return *dtype;
 }
 
+/// The names that the parameter may have in the checkpoint.
+std::vector<std::string> names_of(const ParameterInfo& parameter, CheckpointWeights::Use use) {
+  std::vector<std::string> names = parameter.fqns;
+  if (use == CheckpointWeights::Use::kBegin) return names;
+  for (const std::string& fqn : parameter.fqns) {
+    std::string in_file = ckpt::adapter_file_name(fqn);
+    if (in_file != fqn) names.push_back(std::move(in_file));
+  }
+  return names;
+}
+
 std::string shortened(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kNamed);
   return fmt::format("{}{}",
@@ -38,17 +50,15 @@ std::string shortened(const std::vector<std::string>& names) {
 }  // namespace
 
 CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path,
-                                     bool needs_buffers)
-    : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)),
-      tensors_(found_.path),
-      needs_buffers_(needs_buffers) {
+                                     Use use)
+    : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)), tensors_(found_.path), use_(use) {
   std::vector<std::string> missing;
   std::vector<std::string> other;
   for (const ParameterInfo& parameter : structure.parameters) {
     const ckpt::DType dtype = dtype_of(parameter);
     const Tensor* found = nullptr;
     Wanted wanted{.tensor = nullptr, .dtype = dtype, .name = {}, .tied = {}};
-    for (const std::string& fqn : parameter.fqns) {
+    for (const std::string& fqn : names_of(parameter, use)) {
       const Tensor* entry = tensors_.find(fqn);
       if (entry == nullptr) continue;
       if (found == nullptr) {
@@ -63,7 +73,9 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
         wanted.tied.emplace_back(fqn, entry);
       }
     }
-    if (found == nullptr) {
+    if (found == nullptr && use == Use::kResume && !parameter.requires_grad) {
+      is_complete_ = false;
+    } else if (found == nullptr) {
       missing.push_back(fmt::format("'{}'", parameter.fqns.front()));
     } else if (found->shape != parameter.shape) {
       other.push_back(fmt::format("'{}' is {}, the model's is {}", parameter.fqns.front(),
@@ -129,7 +141,7 @@ void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, st
 bool CheckpointWeights::read_buffer(const std::string& name, const std::vector<std::int64_t>& shape,
                                     ckpt::DType dtype, std::span<std::byte> out) {
   const Tensor* found = tensors_.find(name);
-  if (found == nullptr && needs_buffers_) {
+  if (found == nullptr && use_ == Use::kResume) {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' has no buffer '{}'", tensors_.path().string(), name));
   }
   if (found == nullptr) {

@@ -14,11 +14,22 @@ namespace accel::train {
 /// of another dtype are converted. Tensors that the model does not have are ignored with one warning.
 class CheckpointWeights final : public WeightSource {
  public:
+  enum class Use { kBegin, kResume };
+
   /// Throws Error (kUsage) that lists tensors that are missing, with the nearest name in the checkpoint, and
-  /// tensors of another shape or of a dtype that cannot be converted. With `needs_buffers` read_buffer()
-  /// throws for a buffer that is missing.
+  /// tensors of another shape or of a dtype that cannot be converted. With kResume a frozen parameter may be
+  /// missing, names may be those that PEFT gives in files, and read_buffer() throws for a buffer that is
+  /// missing.
   CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path,
-                    bool needs_buffers = false);
+                    Use use = Use::kBegin);
+
+  /// Whether the checkpoint has parameter `index`. read_parameter() must not be called for another.
+  [[nodiscard]] bool has_parameter(std::size_t index) const {
+    return parameters_.at(index).tensor != nullptr;
+  }
+  [[nodiscard]] bool has_buffer(const std::string& name) { return tensors_.find(name) != nullptr; }
+  /// Whether the checkpoint has every parameter.
+  [[nodiscard]] bool is_complete() const { return is_complete_; }
 
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override;
   bool read_buffer(const std::string& name, const std::vector<std::int64_t>& shape, ckpt::DType dtype,
@@ -42,7 +53,8 @@ class CheckpointWeights final : public WeightSource {
   CheckpointTensors tensors_;
   std::vector<Wanted> parameters_;  ///< One entry per parameter, in the order of the structure.
   std::vector<std::string> missing_buffers_;
-  bool needs_buffers_;
+  Use use_;
+  bool is_complete_ = true;  ///< Whether the checkpoint has every parameter.
 };
 
 }  // namespace accel::train

@@ -1,6 +1,10 @@
 #include "train/model/weight_source.hpp"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "train/model/checkpoint_weights.hpp"
@@ -10,13 +14,30 @@
 namespace accel::train {
 namespace {
 
+/// Elements that are converted at once.
+constexpr std::int64_t kConverted = std::int64_t{1} << 20;
+
+at::ScalarType scalar_type_of(const ParameterInfo& parameter) {
+  return c10::getStringToDtypeMap().at(parameter.dtype);
+}
+
 /// The values in the model file.
 class FileWeights final : public WeightSource {
  public:
-  explicit FileWeights(const ModelFile& file) : file_(file) {}
+  FileWeights(const ModelFile& file, const ModelStructure& structure) : file_(file), structure_(structure) {}
 
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override {
-    file_.read_parameter(index, begin, out);
+    const at::ScalarType from = file_.parameters()[index].scalar_type();
+    const at::ScalarType to = scalar_type_of(structure_.parameters[index]);
+    if (from == to) return file_.read_parameter(index, begin, out);
+    const at::Tensor target = at::from_blob(
+        out.data(), {static_cast<std::int64_t>(out.size() / c10::elementSize(to))}, at::TensorOptions(to));
+    for (std::int64_t at = 0; at < target.numel(); at += kConverted) {
+      const at::Tensor raw = at::empty({std::min(kConverted, target.numel() - at)}, at::TensorOptions(from));
+      file_.read_parameter(index, begin + at,
+                           {static_cast<std::byte*>(raw.mutable_data_ptr()), raw.nbytes()});
+      target.narrow(0, at, raw.numel()).copy_(raw);
+    }
   }
   // The values of buffers are in the module already.
   bool read_buffer(const std::string& /*name*/, const std::vector<std::int64_t>& /*shape*/,
@@ -26,14 +47,49 @@ class FileWeights final : public WeightSource {
 
  private:
   const ModelFile& file_;
+  const ModelStructure& structure_;
+};
+
+/// The values of a checkpoint that has no frozen parameters, and these from the model that it was trained on.
+class AdapterWeights final : public WeightSource {
+ public:
+  AdapterWeights(std::unique_ptr<CheckpointWeights> adapter, std::unique_ptr<WeightSource> base)
+      : adapter_(std::move(adapter)), base_(std::move(base)) {}
+
+  void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override {
+    if (adapter_->has_parameter(index)) return adapter_->read_parameter(index, begin, out);
+    base_->read_parameter(index, begin, out);
+  }
+  bool read_buffer(const std::string& name, const std::vector<std::int64_t>& shape, ckpt::DType dtype,
+                   std::span<std::byte> out) override {
+    const bool in_adapter = adapter_->has_buffer(name);
+    return in_adapter ? adapter_->read_buffer(name, shape, dtype, out)
+                      : base_->read_buffer(name, shape, dtype, out);
+  }
+  [[nodiscard]] std::vector<std::string> warnings() const override {
+    std::vector<std::string> texts = adapter_->warnings();
+    for (std::string& text : base_->warnings()) texts.push_back(std::move(text));
+    return texts;
+  }
+
+ private:
+  std::unique_ptr<CheckpointWeights> adapter_;
+  std::unique_ptr<WeightSource> base_;
 };
 
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,
                                            const WeightOptions& options) {
-  if (!options.path.empty())
-    return std::make_unique<CheckpointWeights>(structure, options.path, options.needs_buffers);
+  if (!options.resumed.empty()) {
+    auto resumed =
+        std::make_unique<CheckpointWeights>(structure, options.resumed, CheckpointWeights::Use::kResume);
+    if (resumed->is_complete()) return resumed;
+    WeightOptions base = options;
+    base.resumed.clear();
+    return std::make_unique<AdapterWeights>(std::move(resumed), open_weights(file, structure, base));
+  }
+  if (!options.path.empty()) return std::make_unique<CheckpointWeights>(structure, options.path);
   if (options.init_std) return std::make_unique<InitialWeights>(structure, *options.init_std, options.seed);
   if (const auto empty = file.parameter_without_values()) {
     throw Error(ErrorKind::kUsage, fmt::format("the model file has no values for '{}'",
@@ -42,7 +98,7 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
             "set training.model.weights to a checkpoint or safetensors file to read them from, or "
             "training.model.init.std to draw random values");
   }
-  return std::make_unique<FileWeights>(file);
+  return std::make_unique<FileWeights>(file, structure);
 }
 
 }  // namespace accel::train

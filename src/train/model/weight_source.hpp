@@ -16,14 +16,18 @@ namespace accel::train {
 
 class ModelFile;
 
-/// Where a model's values come from: from the model file, unless `path` or `init_std` is set.
+/// Where a model's values come from: from the model file, unless `path`, `init_std` or `resumed`
+/// is set.
 struct WeightOptions {
   /// A model or checkpoint of any kind that ckpt reads, or a directory with one.
   std::filesystem::path path;
   std::optional<double> init_std;  ///< Draw random values with this standard deviation.
   std::uint64_t seed = 0;          ///< Seed of the random values.
   bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters the shards.
-  bool needs_buffers = false;      ///< A buffer that the checkpoint at `path` does not have is an Error.
+  /// The model of a checkpoint to go on from, which precedes all others. Frozen parameters that it does not
+  /// have come from where they would come from without it, and then so do buffers. Otherwise a buffer that it
+  /// does not have is an Error.
+  std::filesystem::path resumed;
 };
 
 /// The values of a model's parameters and buffers, read range by range, so that no rank needs the whole
@@ -47,7 +51,7 @@ class WeightSource {
 };
 
 /// Opens the source that `options` names. `file` and its `structure` must outlive it. The structure names the
-/// dtypes to read; the model file's own values come in the dtypes of the file. Throws Error (kUsage) if the
+/// dtypes to read. Throws Error (kUsage) if the
 /// values are to come from the file and the file has none, or if tensors are missing or have another shape,
 /// with their names; and what ckpt::open_checkpoint() throws.
 std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,

@@ -101,8 +101,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
         .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
   }
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
-  launch.collective_timeout_s =
-      settings.get<double>("launch.collective_timeout").value_or(launch.collective_timeout_s);
+  launch.collective_timeout_s = settings.get<double>("launch.timeout").value_or(launch.collective_timeout_s);
   launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");
   launch.worker = settings.get<std::string>("launch.worker").value_or("");
   return launch;

@@ -135,6 +135,8 @@ CheckpointConfig checkpoint_of(const Section& section, const Settings& settings)
   checkpoint.continues_on_failure = settings.get<std::string>("training.checkpoint.on_failure") == "continue";
   if (const auto type = settings.get<std::string>("fsdp_config.state_dict_type"))
     checkpoint.type = enum_named<StateDictType>(*type).value();
+  section.read("training.checkpoint.adapter_only", checkpoint.adapter_only);
+  section.read("training.checkpoint.adapter_names", checkpoint.adapter_names);
   checkpoint.exports_safetensors = settings.get<std::string>("training.checkpoint.export") == "safetensors";
   return checkpoint;
 }

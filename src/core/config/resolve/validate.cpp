@@ -47,6 +47,29 @@ void check_export(const CheckpointConfig& checkpoint, const Settings& settings) 
       .hint("set training.checkpoint.every");
 }
 
+void check_adapter(const CheckpointConfig& checkpoint, const Settings& settings) {
+  static constexpr std::string_view kOnly = "training.checkpoint.adapter_only";
+  static constexpr std::string_view kNames = "training.checkpoint.adapter_names";
+  static constexpr std::string_view kType = "fsdp_config.state_dict_type";
+  if (!checkpoint.adapter_only) {
+    if (!settings.has(kNames)) return;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' has no effect without 'training.checkpoint.adapter_only: "
+                            "true'",
+                            settings.where(kNames), kNames));
+  }
+  if (checkpoint.adapter_names.empty() ||
+      std::find(checkpoint.adapter_names.begin(), checkpoint.adapter_names.end(), "") !=
+          checkpoint.adapter_names.end()) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must list parts of names, such as lora_",
+                                               settings.where(kNames), kNames));
+  }
+  if (checkpoint.type == StateDictType::kSharded) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'{}: true' needs '{}: SHARDED_STATE_DICT'", settings.where(kOnly), kOnly, kType))
+      .hint("for one file with the adapter, set training.checkpoint.export: safetensors");
+}
+
 void check_evaluation(const TrainingConfig& training, const Settings& settings) {
   static constexpr std::string_view kKey = "training.eval_every";
   if (training.eval_every == 0 || training.data.eval) return;
@@ -74,6 +97,7 @@ void check_weights(const ModelConfig& model, const Settings& settings, const Con
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request) {
   const TrainingConfig& training = *config.training;
   check_export(training.checkpoint, settings);
+  check_adapter(training.checkpoint, settings);
   check_evaluation(training, settings);
   static constexpr std::string_view kRatio = "training.lr_scheduler.min_lr_ratio";
   if (training.lr_scheduler.min_lr_ratio > 0 && training.lr_scheduler.type != "cosine") {

@@ -70,7 +70,7 @@ constexpr Field kAccelerateFields[] = {
     {.path = "launch.max_restarts", .type = Type::kInt, .built = "0", .reader = Reader::kLauncher, .min = 0},
     {.path = "launch.monitor_interval", .type = Type::kNumber, .reader = Reader::kLauncher, .above = 0},
     {.path = "launch.grace_period", .type = Type::kNumber, .reader = Reader::kLauncher, .min = 0, .max = 1e9},
-    {.path = "launch.collective_timeout", .type = Type::kNumber, .min = 1, .max = 1e6},
+    {.path = "launch.timeout", .type = Type::kNumber, .min = 1, .max = 1e6},
     {.path = "launch.log_dir", .reader = Reader::kLauncher},
     {.path = "launch.tee", .type = Type::kScalar, .built = "0", .reader = Reader::kLauncher},
     {.path = "launch.hang_timeout",

@@ -99,7 +99,8 @@ constexpr Field kTrainingFields[] = {
     {.path = "training.checkpoint.on_failure", .choices = "stop|continue"},
     {.path = "training.checkpoint.async", .type = Type::kBool},
     {.path = "training.checkpoint.host_memory", .type = Type::kScalar},
-    {.path = "training.checkpoint.adapter_only", .type = Type::kBool, .built = "false"},
+    {.path = "training.checkpoint.adapter_only", .type = Type::kBool},
+    {.path = "training.checkpoint.adapter_names", .type = Type::kStrings},
     {.path = "training.checkpoint.export", .choices = "none|safetensors"},
 
     {.path = "training.profile.steps", .type = Type::kNumbers, .min = 1},

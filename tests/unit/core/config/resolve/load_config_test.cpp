@@ -127,7 +127,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
       {"optimizer.type=sgd", "optimizer.type: sgd"},
       {"optimizer.momentum=0.9", "optimizer.momentum: 0.9"},
       {"lr_scheduler.type=polynomial", "lr_scheduler.type: polynomial"},
-      {"checkpoint.adapter_only=true", "checkpoint.adapter_only: true"},
       {"metrics.tensorboard=true", "metrics.tensorboard: true"},
       {"metrics.jsonl=false", "metrics.jsonl: false"},
   };
@@ -218,6 +217,14 @@ TEST_F(ConfigFileTest, FindsContradictions) {
   EXPECT_EQ(load("fsdp_config: {version: 1, state_dict_type: LOCAL_STATE_DICT}\n" + training())
                 .config.training->checkpoint.type,
             StateDictType::kLocal);
+  EXPECT_THAT(error_of(training(", checkpoint: {adapter_names: [lora_]}")),
+              HasSubstr("'training.checkpoint.adapter_names' has no effect without"));
+  EXPECT_THAT(error_of(training(", checkpoint: {adapter_only: true, adapter_names: ['']}")),
+              HasSubstr("'training.checkpoint.adapter_names' must list parts of names"));
+  EXPECT_THAT(error_of("fsdp_config: {version: 2, state_dict_type: FULL_STATE_DICT}\n" +
+                       training(", checkpoint: {adapter_only: true}")),
+              HasSubstr("'training.checkpoint.adapter_only: true' needs 'fsdp_config.state_dict_type: "
+                        "SHARDED_STATE_DICT'"));
   EXPECT_THAT(error_of(training(", checkpoint: {export: safetensors}")),
               HasSubstr("'training.checkpoint.export: safetensors' is made of the last checkpoint"));
   EXPECT_EQ(error_of("launch: {backend: nccl}\n" + training()),

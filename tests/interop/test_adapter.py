@@ -1,0 +1,166 @@
+"""LoRA: checkpoints of the adapter alone, what PEFT and torch load of them, and a run that goes on from one."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+import train_runs
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import load_file
+
+import export_hf
+
+STEPS = 6
+LENGTH = 24
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "vocab_size": 256, "max_position_embeddings": 64}
+
+
+def base_model(directory: pathlib.Path):
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    model.save_pretrained(directory / "base")
+    return model
+
+
+def with_adapter(base, **options):
+    torch.manual_seed(1)
+    model = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj"], **options))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:  # With zeros, where PEFT begins, the gradient of A is zero.
+                parameter.normal_(std=0.05)
+    return model
+
+
+def write_model(directory: pathlib.Path, **options) -> None:
+    """Writes model.pt with the base and the adapter, and the adapter's configuration beside it."""
+    model = with_adapter(base_model(directory), **options)
+    model.save_pretrained(directory / "begin")
+    shutil.copy(directory / "begin/adapter_config.json", directory)
+    torch.jit.save(export_hf.trace(model.train()), directory / "model.pt")
+
+
+def config(directory, **more):
+    return train_runs.config(directory, **{
+        "model.path": str(directory / "model.pt"), "data.train.sequence_length": LENGTH, "max_steps": STEPS,
+        "optimizer.weight_decay": 0.01, "optimizer.no_decay": [], "lr_scheduler": {"type": "constant"},
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer",
+        "checkpoint": {"every": STEPS // 2, "adapter_only": True, "export": "safetensors"}, **more})
+
+
+@pytest.fixture(scope="module", params=["lora", "lora and lm_head"])
+def run(request, accel_path, tmp_path_factory):
+    """A finished run over 2 ranks."""
+    directory = tmp_path_factory.mktemp("adapter")
+    more = {}
+    if request.param != "lora":
+        write_model(directory, modules_to_save=["lm_head"])
+        more = {"checkpoint.adapter_names": ["lora_", "modules_to_save"]}
+    else:
+        write_model(directory)
+    subprocess.run([accel_path, "launch", config(directory, **more)], check=True)
+    return directory
+
+
+def checkpoint(run, step=STEPS):
+    return run / f"out/checkpoints/checkpoint_{step}"
+
+
+def loaded(run, adapter):
+    base = transformers.LlamaForCausalLM.from_pretrained(run / "base")
+    return PeftModel.from_pretrained(base, adapter, is_trainable=True)
+
+
+def trained_in_python(run):
+    """Trains the same adapter on the same tokens in one process, and returns the model and its losses."""
+    model = loaded(run, run / "begin")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=3e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
+    text = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
+    losses = []
+    for step in range(STEPS):
+        windows = torch.stack([text[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(step * 8, step * 8 + 8)])
+        logits = model(input_ids=windows[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return model, losses
+
+
+def test_peft_loads_the_export(run):
+    names = {path.name for path in (run / "out/export").iterdir()}
+    assert names == {"adapter_model.safetensors", "adapter_config.json"}
+    exported = load_file(run / "out/export/adapter_model.safetensors")
+    model = loaded(run, run / "out/export")
+    theirs = get_peft_model_state_dict(model)
+    assert exported.keys() == theirs.keys()
+    assert all(torch.equal(exported[name], theirs[name]) for name in exported)
+    began = load_file(run / "begin/adapter_model.safetensors")
+    assert not any(torch.equal(exported[name], began[name]) for name in exported)
+
+
+def test_losses_and_weights_are_those_of_peft(run):
+    model, losses = trained_in_python(run)
+    assert train_runs.metrics(run) == pytest.approx(losses, rel=1e-5)
+    exported = load_file(run / "out/export/adapter_model.safetensors")
+    for name, tensor in get_peft_model_state_dict(model).items():
+        torch.testing.assert_close(exported[name], tensor, rtol=1e-3, atol=2e-5)
+
+
+def test_a_checkpoint_holds_no_frozen_weight(accel, run):
+    reader = dcp.FileSystemReader(checkpoint(run) / "pytorch_model_fsdp_0")
+    names = {name.removeprefix("model.") for name in reader.read_metadata().state_dict_metadata}
+    exported = load_file(run / "out/export/adapter_model.safetensors")
+    assert names == set(exported)
+    assert "ok" in accel("verify", checkpoint(run)).stdout
+    manifest = json.loads((checkpoint(run) / "accel_manifest.json").read_text())
+    assert not any("base_layer" in name or "mlp" in name for name in manifest["tensors"])
+
+
+def test_merge_weights_names_the_files_as_peft(accel, run, tmp_path):
+    accel("merge-weights", checkpoint(run), tmp_path / "merged", "--copy-assets", run / "begin")
+    merged = load_file(tmp_path / "merged/adapter_model.safetensors")
+    exported = load_file(run / "out/export/adapter_model.safetensors")
+    assert merged.keys() == exported.keys() and all(torch.equal(merged[name], exported[name]) for name in merged)
+    loaded(run, tmp_path / "merged")
+
+
+def test_accelerate_loads_the_checkpoint(run):
+    """These are the calls of load_fsdp_model with adapter_only."""
+    model = loaded(run, run / "begin")
+    state = {"model": get_peft_model_state_dict(model)}
+    dcp.load(state, checkpoint_id=checkpoint(run) / "pytorch_model_fsdp_0", no_dist=True)
+    set_peft_model_state_dict(model, state["model"])
+    exported = load_file(run / "out/export/adapter_model.safetensors")
+    assert all(torch.equal(exported[name], tensor) for name, tensor in get_peft_model_state_dict(model).items())
+
+
+@pytest.mark.parametrize("rank_0_reads", [False, True])
+def test_a_run_goes_on_bit_for_bit(accel, run, tmp_path, rank_0_reads):
+    for path in run.iterdir():
+        if path.is_file():
+            shutil.copy(path, tmp_path)
+    document = json.loads((tmp_path / "config.yaml").read_text().replace(str(run), str(tmp_path)))
+    document["training"]["checkpoint"]["resume"] = str(checkpoint(run, STEPS // 2))
+    document["training"]["model"]["broadcast_from_rank0"] = rank_0_reads
+    (tmp_path / "config.yaml").write_text(json.dumps(document))
+    accel("launch", tmp_path / "config.yaml")
+    for part in ("pytorch_model_fsdp_0", "optimizer_0"):
+        accel("diff", checkpoint(tmp_path) / part, checkpoint(run) / part)
+
+
+def test_a_trained_parameter_that_no_name_covers_is_refused(accel, tmp_path):
+    write_model(tmp_path, modules_to_save=["lm_head"])
+    said = accel("launch", config(tmp_path), code=6).stderr
+    assert "'base_model.model.lm_head.modules_to_save.default.weight' is trained" in said
+    assert "training.checkpoint.adapter_names in it, which are lora_" in said
+    assert not (tmp_path / "out/checkpoints").exists() or not any((tmp_path / "out/checkpoints").iterdir())
