@@ -206,9 +206,13 @@ void print_run(const fs::path& path, const ckpt::RunState& run, Results& out) {
 void print_json(const std::string& path, const ckpt::InspectedDirectory& found, Results& out) {
   Json document{{"path", path}, {"checkpoints", Json::array()}, {"damaged", Json::array()}};
   if (const auto run = run_of(path)) {
-    document["run"] = {
-        {"step", run->step}, {"epoch", run->epoch},           {"lr", run->lr},
-        {"seed", run->seed}, {"world_size", run->world_size}, {"layout", layout_of(*run)}, {"whole", !why_not_whole(path, *run)}};
+    document["run"] = {{"step", run->step},
+                       {"epoch", run->epoch},
+                       {"lr", run->lr},
+                       {"seed", run->seed},
+                       {"world_size", run->world_size},
+                       {"layout", layout_of(*run)},
+                       {"whole", !why_not_whole(path, *run)}};
   }
   for (const Inspection& result : found.checkpoints) document["checkpoints"].push_back(to_json(result));
   for (const ckpt::DamagedCheckpoint& damaged : found.damaged) {

@@ -1,8 +1,8 @@
-"""Trains the model of train_runs with Accelerate's FSDP2 on CPU ranks, from or to a state of Accelerator.save_state.
+"""Trains the model of train_runs with Accelerate's FSDP on CPU ranks, from or to a state of Accelerator.save_state.
 
 Run accelerate_run.py SPEC.json in torchrun's environment. SPEC has the keys directory (with train.txt), first, last (the
 steps), load (null, or a directory and SHARDED_STATE_DICT or FULL_STATE_DICT), save (null, or a step and the directories
-by those names), lr, total (the steps of the schedule) and out, which gets the losses.
+by those names), lr, total (the steps of the schedule), version (of FSDP) and out, which gets the losses.
 """
 
 import json
@@ -41,7 +41,7 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     tokens = torch.tensor(list((directory / "train.txt").read_bytes()))
     model = train_runs.export(directory / f"unused_{rank}.pt")
-    with zoo_write.under_accelerate(model) as (plugin, accelerator, model, _):
+    with zoo_write.under_accelerate(model, spec["version"]) as (plugin, accelerator, model, _):
         # Every new AcceleratorState copies this.
         PartialState._shared_state["distributed_type"] = DistributedType.FSDP
         names = dict(model.named_parameters())
@@ -64,7 +64,10 @@ def main():
             logits = model(samples[:, :-1])
             loss = F.cross_entropy(logits.flatten(0, 1), samples[:, 1:].flatten())
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if spec["version"] == 1:
+                model.clip_grad_norm_(1.0)  # torch.nn.utils would take the norm of this rank's shards.
+            else:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()

@@ -126,22 +126,27 @@ def write_safetensors_dcp(zoo: Zoo) -> None:
 
 
 @contextlib.contextmanager
-def under_accelerate(model: torch.nn.Module):
-    """Yields (plugin, accelerator, model, optimizer): a model under FSDP2, its AdamW, and Accelerate set up for FSDP2.
+def under_accelerate(model: torch.nn.Module, version: int = 2):
+    """Yields (plugin, accelerator, model, optimizer): a model under FSDP, its AdamW, and Accelerate set up for FSDP.
 
     Accelerate does not prepare FSDP on CPUs, but its functions that save and load work there.
     """
     from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT", cpu_ram_efficient_loading=False)
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type="SHARDED_STATE_DICT", cpu_ram_efficient_loading=False)
     accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
     accelerator.state.distributed_type = DistributedType.FSDP
     accelerator.state.fsdp_plugin = plugin
-    assert accelerator.is_fsdp2
-    for block in model.blocks:
-        fully_shard(block)
-    fully_shard(model)
+    assert accelerator.is_fsdp2 == (version == 2)
+    if version == 2:
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+    else:
+        model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({type(model.blocks[0])}),
+                                         use_orig_params=True, device_id=torch.device("cpu"))
     yield plugin, accelerator, model, torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
     accelerator.free_memory()
     type(accelerator.state)._reset_state(reset_partial_state=True)

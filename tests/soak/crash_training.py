@@ -5,7 +5,8 @@
 
 Each round starts a training that saves continuously, in one of several kinds, and ends it up to three times: by SIGKILL
 to one rank, to all ranks, to the launcher or to the guardian at a random time, or by a fault at a random call that
-changes a file (killed, failed, half written, disk full). After each end every checkpoint under a final name must be
+changes a file (killed, failed, half written, disk full). In a --folder on a small file system, such as a tmpfs of 64 MB,
+the disk is also filled for real, except for some bytes, and emptied again before the run goes on. After each end every checkpoint under a final name must be
 whole, and no process may be left. Then the run goes on undisturbed, and the files of its last checkpoint must be those
 of a run that was never disturbed, bit for bit. A failure keeps the folder, and the command exits with 1.
 """
@@ -39,6 +40,7 @@ KINDS = {
                            "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "NormBlock"},
 }
 FAULTS = ("kill@{}", "killafter@{}", "torn@{}", "full@{}", "fail@{}:EIO", "fail@{}:ENOSPC")
+SMALL_DISK = 1 << 30  # A larger one is not filled.
 VICTIMS = ("one rank", "all ranks", "launcher", "guardian")
 
 
@@ -77,6 +79,8 @@ class Campaign:
         self.ends = collections.Counter()
         self.references = {}
         self.runs = 0
+        disk = os.statvfs(folder)
+        self.victims = VICTIMS + ("small disk",) * 4 * (disk.f_blocks * disk.f_frsize < SMALL_DISK)
 
     def config(self, directory, kind, **more):
         return resume_cases.config(directory, KINDS[kind], STEPS, **{"log_every": 1000, **more})
@@ -114,9 +118,14 @@ class Campaign:
             plan = self.random.choice(FAULTS).format(self.random.randint(1, calls))
             more["launch.worker"] = resume_cases.faulty_worker(directory, self.accel, self.random.randrange(ranks),
                                                                f"ACCEL_FAULT={plan}")
+        what = plan.split("@")[0] if fault else self.random.choice(self.victims)
+        filler = self.folder / "filler"
+        if what == "small disk":
+            leaves = self.random.randrange(4 << 20)  # A checkpoint of these models takes 0.9 MB.
+            with open(filler, "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(self.folder).free - leaves))
         process = self.launch(self.config(directory, kind, **more), mark)
-        what = plan.split("@")[0] if fault else self.random.choice(VICTIMS)
-        if not fault:
+        if not fault and what != "small disk":
             time.sleep(self.random.uniform(0.3, 1.0) * seconds)
             found = processes_of(mark)
             workers = [pid for pid, rank in found.items() if rank is not None]
@@ -129,6 +138,7 @@ class Campaign:
             said, _ = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             raise Failure(f"{what}: the run does not end") from None
+        filler.unlink(missing_ok=True)
         self.ends[what, process.returncode] += 1
         deadline = time.monotonic() + 40
         while processes_of(mark):

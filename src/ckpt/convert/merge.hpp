@@ -29,9 +29,10 @@ struct MergePlan {
 };
 
 /// Plans the merge of all tensors that the options select into files that transformers reads: safetensors, or
-/// torch.save's format. An adapter gets the file names of PEFT. The objects of an optimizer go into `optimizer.json`. Tensor data is read only to
-/// find out what is tied. Throws Error: kCorrupt if the pieces of a tensor leave a hole or overlap, kMissing
-/// if there is no tensor, kFailure for what the format cannot hold; and what select_tensors throws.
+/// torch.save's format. An adapter gets the file names of PEFT. The objects of an optimizer go into
+/// `optimizer.json`. Tensor data is read only to find out what is tied. Throws Error: kCorrupt if the pieces
+/// of a tensor leave a hole or overlap, kMissing if there is no tensor, kFailure for what the format cannot
+/// hold; and what select_tensors throws.
 [[nodiscard]] MergePlan plan_merge(Checkpoint& source, const MergeOptions& options);
 
 /// Throws Error (kCorrupt) if ranks wrote different bytes for the same tensor. Reads all copies.

@@ -53,7 +53,8 @@ std::vector<RankFiles> take_rank_sets(const std::filesystem::path& directory,
     std::optional<RankFileName> parsed = parse_rank_file_name(name);
     std::error_code unreadable;
     if (!parsed || !std::filesystem::is_regular_file(directory / name, unreadable)) continue;
-    RankFiles& set = sets.try_emplace({parsed->before, parsed->after}, directory, *parsed).first->second;
+    const std::pair key(parsed->before, parsed->after);
+    RankFiles& set = sets.try_emplace(key, RankFiles{directory, *parsed, {}}).first->second;
     set.files.emplace(parsed->rank, name);
   }
   std::vector<RankFiles> found;
