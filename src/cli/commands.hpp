@@ -8,6 +8,7 @@ namespace accel::cli {
 void add_launch(CommandLine& line);
 void add_plan(CommandLine& line);
 void add_save(CommandLine& line);
+void add_import(CommandLine& line);
 void add_load(CommandLine& line);
 void add_merge_weights(CommandLine& line);
 void add_inspect(CommandLine& line);

@@ -52,6 +52,8 @@ std::string title_of(ckpt::Kind kind) {
       return "model in several torch.save archives";
     case ckpt::Kind::kTorchScript:
       return "TorchScript model";
+    case ckpt::Kind::kPt2:
+      return "model of torch.export";
     case ckpt::Kind::kLocal:
       return "local checkpoint, one file of flat shards per rank";
     case ckpt::Kind::kDtensor:
@@ -211,7 +213,7 @@ void print_json(const std::string& path, const ckpt::InspectedDirectory& found, 
                        {"lr", run->lr},
                        {"seed", run->seed},
                        {"world_size", run->world_size},
-                       {"layout", layout_of(*run)},
+                       {"layout", layout_of(*run).empty() ? Json() : Json(layout_of(*run))},
                        {"whole", !why_not_whole(path, *run)}};
   }
   for (const Inspection& result : found.checkpoints) document["checkpoints"].push_back(to_json(result));

@@ -138,7 +138,10 @@ ArchiveModel ArchiveModel::open(const std::filesystem::path& path) {
   } catch (const Error& error) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that accel can read: {}",
                                                path.string(), error.message()))
-        .hint("export the model with torch.jit.script(...).save(...) or torch.jit.trace");
+        .hint(
+            "export the model with torch.jit.script(...).save(...) or torch.jit.trace; `accel import` makes "
+            "one of a "
+            ".pt2 file of torch.export");
   }
 }
 

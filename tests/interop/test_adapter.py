@@ -28,9 +28,10 @@ def base_model(directory: pathlib.Path):
     return model
 
 
-def with_adapter(base, **options):
+def with_adapter(base, name="default", **options):
     torch.manual_seed(1)
-    model = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj"], **options))
+    lora = LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj"], **options)
+    model = get_peft_model(base, lora, adapter_name=name)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:  # With zeros, where PEFT begins, the gradient of A is zero.
@@ -164,3 +165,110 @@ def test_a_trained_parameter_that_no_name_covers_is_refused(accel, tmp_path):
     assert "'base_model.model.lm_head.modules_to_save.default.weight' is trained" in said
     assert "training.checkpoint.adapter_names in it, which are lora_" in said
     assert not (tmp_path / "out/checkpoints").exists() or not any((tmp_path / "out/checkpoints").iterdir())
+
+
+def test_an_adapter_of_another_name_is_refused(accel, tmp_path):
+    model = with_adapter(base_model(tmp_path), name="mine")
+    torch.jit.save(export_hf.trace(model.train()), tmp_path / "model.pt")
+    assert "is of an adapter named 'mine'" in accel("launch", config(tmp_path), code=6).stderr
+
+
+def copy_of(run, directory):
+    """The model and the configuration of `run`, and its checkpoints up to the middle."""
+    for path in run.iterdir():
+        if path.is_file():
+            shutil.copy(path, directory)
+    shutil.copytree(checkpoint(run, STEPS // 2), checkpoint(directory, STEPS // 2))
+    return json.loads((directory / "config.yaml").read_text().replace(str(run), str(directory)))
+
+
+def test_other_frozen_weights_are_refused(accel, run, tmp_path):
+    document = copy_of(run, tmp_path)
+    document["training"]["checkpoint"]["resume"] = "auto"
+    (tmp_path / "config.yaml").write_text(json.dumps(document))
+    model = torch.jit.load(tmp_path / "model.pt")
+    with torch.no_grad():
+        dict(model.named_parameters())["base_model.model.model.layers.1.mlp.up_proj.weight"].add_(1e-3)
+    torch.jit.save(model, tmp_path / "model.pt")
+    said = accel("launch", tmp_path / "config.yaml", code=6).stderr
+    assert "is of an adapter on other frozen weights than those of this run" in said
+
+
+def test_a_checkpoint_of_all_weights_and_one_of_the_adapter_do_not_mix(accel, run, tmp_path):
+    document = copy_of(run, tmp_path)
+    document["training"]["checkpoint"].update(resume="auto", adapter_only=False)
+    document["training"]["checkpoint"].pop("adapter_names", None)
+    document["training"]["max_steps"] = STEPS - 1
+    (tmp_path / "config.yaml").write_text(json.dumps(document))
+    accel("launch", tmp_path / "config.yaml")  # It goes on from the adapter, and saves all weights.
+    document["training"]["max_steps"] = STEPS
+    (tmp_path / "config.yaml").write_text(json.dumps(document))
+    accel("launch", tmp_path / "config.yaml")
+    accel("diff", checkpoint(tmp_path) / "optimizer_0", checkpoint(run) / "optimizer_0")
+    accel("merge-weights", checkpoint(tmp_path), tmp_path / "merged")
+    merged = {name.replace(".modules_to_save.default", "").replace(".default", ""): tensor
+              for name, tensor in load_file(tmp_path / "merged/model.safetensors").items()}
+    exported = load_file(run / "out/export/adapter_model.safetensors")
+    assert all(torch.equal(merged[name], tensor) for name, tensor in exported.items())
+    document["training"]["checkpoint"].update(adapter_only=True, adapter_names=["lora_", "modules_to_save"])
+    document["training"]["max_steps"] = STEPS + 1
+    (tmp_path / "config.yaml").write_text(json.dumps(document))
+    said = accel("launch", tmp_path / "config.yaml", code=6).stderr
+    assert "has all weights; training.checkpoint.adapter_only cannot go on from it" in said
+
+
+def test_a_checkpoint_that_has_lost_some_frozen_weights_is_refused(accel, run, tmp_path):
+    document = copy_of(run, tmp_path)
+    state = {"model": {**torch.jit.load(tmp_path / "model.pt").state_dict()}}
+    state["model"].pop("base_model.model.model.norm.weight")
+    dcp.save(state, checkpoint_id=tmp_path / "state/pytorch_model_fsdp_0", no_dist=True)
+    shutil.copytree(checkpoint(run) / "optimizer_0", tmp_path / "state/optimizer_0")
+    document["training"]["checkpoint"].update(resume=str(tmp_path / "state"), adapter_only=False)
+    document["training"]["checkpoint"].pop("adapter_names", None)
+    document["training"]["output_dir"] = str(tmp_path / "other")
+    (tmp_path / "config.yaml").write_text(json.dumps(document))
+    said = accel("launch", tmp_path / "config.yaml", code=6).stderr
+    assert "has no weights for 1 of" in said and "'base_model.model.model.norm.weight'" in said
+
+
+class Pair(torch.nn.Module):
+    """Its parameters would have one name if `default` were stripped from both."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 16)
+        self.lora_A = torch.nn.Linear(16, 16, bias=False)
+        self.lora_A.default = torch.nn.Linear(16, 16, bias=False)
+        self.head = torch.nn.Linear(16, 256)
+
+    def forward(self, input_ids: torch.Tensor):
+        x = self.tokens(input_ids)
+        return self.head(torch.tanh(torch.nn.functional.linear(x, self.lora_A.weight) + self.lora_A.default.weight.sum()))
+
+
+@pytest.mark.parametrize("frozen", [(), ("lora_A.default.weight",)])
+def test_names_that_look_like_peft_s_are_not_mixed_up(accel, tmp_path, frozen):
+    model = Pair()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    torch.jit.script(model).save(str(tmp_path / "model.pt"))
+    options = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"}
+    accel("launch", config(tmp_path, checkpoint={"every": STEPS // 2}, **options))
+    shutil.move(checkpoint(tmp_path), tmp_path / "whole")
+    accel("launch", config(tmp_path, checkpoint={"every": STEPS // 2}, **options))
+    for part in ("pytorch_model_fsdp_0", "optimizer_0"):
+        accel("diff", checkpoint(tmp_path) / part, tmp_path / "whole" / part)
+
+
+def test_two_parameters_of_one_stored_name_are_refused(accel, tmp_path):
+    model = Pair()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    torch.jit.script(model).save(str(tmp_path / "model.pt"))
+    said = accel("launch", config(tmp_path, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"}), code=6).stderr
+    assert "would both be stored as 'lora_A.weight'" in said
+
+
+def test_an_adapter_is_not_split(accel, run, tmp_path):
+    said = accel("merge-weights", checkpoint(run), tmp_path / "merged", "--max-shard-size", "1KB", code=2).stderr
+    assert "an adapter cannot be split into shards" in said

@@ -410,6 +410,15 @@ def test_plain_tensors_of_each_rank_are_not_taken_for_a_set(dump, tmp_path):
     assert "holds 2 checkpoints" in dump(tmp_path, "model", code=2)
 
 
+def test_a_torn_file_with_a_rank_in_its_name_hides_nothing(accel, tmp_path):
+    safetensors.torch.save_file({"weight": torch.ones(3)}, tmp_path / "model.safetensors")
+    torch.save({"seen": torch.ones(100)}, tmp_path / "stats_rank_0.pt")
+    whole = (tmp_path / "stats_rank_0.pt").read_bytes()
+    (tmp_path / "stats_rank_0.pt").write_bytes(whole[:len(whole) // 2])
+    said = accel("verify", tmp_path, code=3).stdout
+    assert "stats_rank_0.pt" in said and "model.safetensors" in said
+
+
 def test_dtensors_on_meshes_of_two_dimensions(dump, tmp_path):
     """The files are written rank by rank with torch's own placement code, on a fake process group."""
     code = pathlib.Path(__file__).with_name("dtensor_files.py")

@@ -15,7 +15,6 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "ckpt/convert/script_storage.hpp"
-#include "ckpt/io/crc32.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/zip/index.hpp"
 
@@ -25,7 +24,6 @@ namespace {
 constexpr std::size_t kNamed = 10;
 // Records that stay as they are become part of the plan up to this size.
 constexpr std::uint64_t kSmallRecord = std::uint64_t{1} << 16;
-constexpr std::uint64_t kCheckBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostInMemory = std::uint64_t{1} << 28;
 
 // The model's archive.
@@ -182,18 +180,8 @@ class Matcher {
 // hide damage.
 OutputContent copy_of(const Archive& model, const ZipEntry& entry) {
   if (entry.size <= kSmallRecord || entry.method != 0) return text_of(model, entry);
-  const std::uint64_t begin = data_offset_of(model.window, entry);
-  std::vector<std::byte> buffer(kCheckBytes);
-  std::uint32_t crc = 0;
-  for (std::uint64_t at = 0; at < entry.size; at += kCheckBytes) {
-    const std::span<std::byte> piece = std::span(buffer).first(std::min(kCheckBytes, entry.size - at));
-    model.file.read_at(begin + at, piece);
-    crc = crc32(piece, crc);
-  }
-  if (crc != entry.crc32) {
-    throw Error(ErrorKind::kCorrupt, fmt::format("the CRC of record '{}' is wrong", entry.name));
-  }
-  return FileContent{model.file.path(), begin};
+  check_crc(model.window, entry);
+  return FileContent{model.file.path(), data_offset_of(model.window, entry)};
 }
 
 class Contents {

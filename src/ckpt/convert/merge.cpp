@@ -55,10 +55,15 @@ MergePlan plan_merge(Checkpoint& source, const MergeOptions& options) {
   }
   for (const OutputItem& item : plan.state.tensors) source.check_coverage(item.source);
   place_objects(source, std::move(selected.objects), plan);
-  if (!options.keep_tied && !plan.optimizer) mark_ties(source, plan.state);
+  const bool adapter = !plan.optimizer && options.is_adapter.value_or(is_adapter(plan.state));
+  if (adapter && options.max_shard_bytes > 0) {
+    throw Error(ErrorKind::kUsage, "an adapter cannot be split into shards: PEFT reads it from one file")
+        .hint("leave out --max-shard-size");
+  }
+  if (!options.keep_tied && !adapter && !plan.optimizer) mark_ties(source, plan.state);
 
   const std::string stem = plan.optimizer                 ? "optimizer"
-                           : is_adapter(plan.state)       ? std::string(kAdapterStem)
+                           : adapter                      ? std::string(kAdapterStem)
                            : options.unsafe_serialization ? "pytorch_model"
                                                           : "model";
   plan.names = {stem, options.unsafe_serialization ? ".bin" : ".safetensors"};

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct MergeOptions {
   bool keep_tied = false;             ///< Write tied tensors under each of their names.
   bool unsafe_serialization = false;  ///< Write torch.save's format instead of safetensors.
   std::uint64_t max_shard_bytes = 0;  ///< The largest size of a shard; 0 for a single file.
+  /// Whether the tensors are an adapter, which gets the names of PEFT, one file, and each tied tensor under
+  /// each of its names. If absent, are_adapter() tells.
+  std::optional<bool> is_adapter = {};
 };
 
 /// Everything that a merge will write, as a value that can be printed, tested and executed.
@@ -28,11 +32,11 @@ struct MergePlan {
   std::vector<std::string> left_out;  ///< Entries of the checkpoint that the output has no place for.
 };
 
-/// Plans the merge of all tensors that the options select into files that transformers reads: safetensors, or
-/// torch.save's format. An adapter gets the file names of PEFT. The objects of an optimizer go into
-/// `optimizer.json`. Tensor data is read only to find out what is tied. Throws Error: kCorrupt if the pieces
-/// of a tensor leave a hole or overlap, kMissing if there is no tensor, kFailure for what the format cannot
-/// hold; and what select_tensors throws.
+/// Plans the merge of all tensors that the options select into files that transformers or PEFT read:
+/// safetensors, or torch.save's format. The objects of an optimizer go into `optimizer.json`. Tensor data is
+/// read only to find out what is tied. Throws Error: kCorrupt if the pieces of a tensor leave a hole or
+/// overlap, kMissing if there is no tensor, kFailure for what the format cannot hold, kUsage for shards of an
+/// adapter; and what select_tensors throws.
 [[nodiscard]] MergePlan plan_merge(Checkpoint& source, const MergeOptions& options);
 
 /// Throws Error (kCorrupt) if ranks wrote different bytes for the same tensor. Reads all copies.

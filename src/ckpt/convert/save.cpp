@@ -19,9 +19,9 @@
 namespace accel::ckpt {
 namespace {
 
-// The root key of the source. TorchScript files have none: their names with dots are flat.
+// The root key of the source. Files of models have none: their names with dots are flat.
 std::optional<PathKey> root_of(const Checkpoint& source) {
-  if (source.kind() == Kind::kTorchScript) return std::nullopt;
+  if (source.kind() == Kind::kTorchScript || source.kind() == Kind::kPt2) return std::nullopt;
   const std::optional<PathKey> root = state_root(source);
   return root == PathKey("state") ? std::nullopt : root;
 }

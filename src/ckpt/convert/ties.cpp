@@ -100,7 +100,8 @@ bool names_differ(const OutputState& state, const std::vector<std::size_t>& grou
 }
 
 bool shares_storages(Kind kind) {
-  return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript;
+  return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript ||
+         kind == Kind::kPt2;
 }
 
 // Where a tensor lies. Two tensors have the same place only if they are the same elements of the same

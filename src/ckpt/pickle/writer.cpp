@@ -72,6 +72,12 @@ class Writer::Emitter {
     std::visit([&](const auto& v) { emit_one(v, depth + 1); }, value.data());
   }
 
+  void emit_shared(const std::string& key, const Value& value) {
+    if (recall(key)) return;
+    emit(value, 0);
+    remember(key);
+  }
+
   void emit_one(const Global& v, std::size_t) {
     const std::string key = fmt::format("g{}\n{}", v.module(), v.name());
     if (recall(key)) return;
@@ -255,6 +261,8 @@ Writer& Writer::operator=(Writer&&) noexcept = default;
 Writer::~Writer() = default;
 
 void Writer::put(const Value& value) { emitter_->emit(value, 0); }
+
+void Writer::put_shared(const std::string& key, const Value& value) { emitter_->emit_shared("v" + key, value); }
 
 void Writer::begin_dict() {
   emitter_->op(Op::kEmptyDict);

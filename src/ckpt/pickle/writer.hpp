@@ -31,6 +31,9 @@ class Writer {
   ~Writer();
 
   void put(const Value& value);
+  /// Puts `value` the first time, and afterwards a reference to it: whoever reads the pickle gets one object
+  /// for all values of that key.
+  void put_shared(const std::string& key, const Value& value);
   void begin_dict();
   void end_dict();
   void begin_list();

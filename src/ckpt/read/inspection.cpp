@@ -88,7 +88,8 @@ void list_records(Inspection& result) {
 }  // namespace
 
 bool has_one_file(Kind kind) {
-  return kind == Kind::kSafetensors || kind == Kind::kTorch || kind == Kind::kTorchScript;
+  return kind == Kind::kSafetensors || kind == Kind::kTorch || kind == Kind::kTorchScript ||
+         kind == Kind::kPt2;
 }
 
 std::uint64_t Inspection::tensor_bytes() const {
@@ -103,7 +104,8 @@ Inspection inspect(const fs::path& path) {
   result.kind = kind_of(path);
   try {
     inspect_contents(result);
-    if (result.kind == Kind::kTorch || result.kind == Kind::kTorchScript) list_records(result);
+    if (result.kind == Kind::kTorch || result.kind == Kind::kTorchScript || result.kind == Kind::kPt2)
+      list_records(result);
   } catch (Error& e) {
     if (e.message().find(path.string()) == std::string::npos)
       e.add_context(fmt::format("'{}'", path.string()));

@@ -9,13 +9,11 @@
 #include "base/files/file.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/io/endian.hpp"
+#include "ckpt/read/rank_files.hpp"
 #include "ckpt/safetensors/header.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/rank_file_name.hpp"
 #include "ckpt/store/weight_index.hpp"
-#include "ckpt/torch/dtensor.hpp"
-#include "ckpt/torch/file.hpp"
-#include "ckpt/torch/state_walk.hpp"
 #include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
@@ -29,6 +27,7 @@ Kind kind_of_content(const fs::path& path) {
   const FileWindow window(file, 0, bytes);
   if (looks_like_zip(window)) {
     const ZipIndex zip(window);
+    if (zip.find("archive_format") != nullptr && zip.find("models/model.json") != nullptr) return Kind::kPt2;
     if (zip.find("data.pkl") == nullptr) return Kind::kUnknown;
     return zip.find("constants.pkl") != nullptr ? Kind::kTorchScript : Kind::kTorch;
   }
@@ -39,35 +38,15 @@ Kind kind_of_content(const fs::path& path) {
   return plausible ? Kind::kSafetensors : Kind::kUnknown;
 }
 
-/// False, too, for a file that cannot be read: whoever reads it says why.
-bool holds_dtensors(const fs::path& path) {
-  bool found = false;
-  StateVisitor visitor;
-  visitor.tensor = [&](const StatePath&, const TorchTensor&, const pickle::Value& value) {
-    found = found || dtensor_of(value).has_value();
-  };
-  visitor.object = [](const StatePath&, const pickle::Value&) {};
-  try {
-    const File file = File::open_read(path);
-    walk_state(TorchFile(FileWindow(file, 0, file.size())).read_pickle(), visitor);
-  } catch (const Error&) {
-    return found;
-  }
-  return found;
-}
-
 Kind kind_of_file(const fs::path& path) {
   const std::string name = path.filename().string();
   if (name.ends_with(".safetensors.index.json")) return Kind::kSafetensorsSharded;
   if (name.ends_with(".bin.index.json")) return Kind::kTorchSharded;
   if (name.starts_with("shard-") && name.ends_with(".safetensors")) return Kind::kDcpSafetensors;
   const std::optional<RankFileName> rank = parse_rank_file_name(name);
-  if (rank && rank->is_accelerates()) {
-    fs::path description = path;
-    return fs::exists(description.replace_extension(".json")) ? Kind::kLocal : Kind::kDtensor;
-  }
+  if (rank && rank->is_accelerates()) return kind_of_set({parent_of(path), *rank, {{rank->rank, name}}});
   const Kind kind = kind_of_content(path);
-  return kind == Kind::kTorch && rank && holds_dtensors(path) ? Kind::kDtensor : kind;
+  return kind == Kind::kTorch && rank && is_of_rank_set(path) ? Kind::kDtensor : kind;
 }
 
 bool is_shard(const std::string& name) {
@@ -118,6 +97,8 @@ std::string_view name_of(Kind kind) {
       return "torch-sharded";
     case Kind::kTorchScript:
       return "torchscript";
+    case Kind::kPt2:
+      return "pt2";
     case Kind::kLocal:
       return "local";
     case Kind::kDtensor:

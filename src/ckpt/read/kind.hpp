@@ -14,6 +14,7 @@ enum class Kind {
   kTorch,               ///< A torch.save archive.
   kTorchSharded,        ///< A directory of several torch.save archives, with an index.
   kTorchScript,         ///< A torch.save archive with code.
+  kPt2,                 ///< A model of torch.export.
   kLocal,               ///< A file of flat shards per rank, each with a `.json` beside it.
   kDtensor,             ///< A torch.save archive with DTensors per rank.
   kDirectory,           ///< A directory that is none of these, but may hold checkpoints.
@@ -21,7 +22,7 @@ enum class Kind {
 };
 
 /// "dcp", "dcp-safetensors", "safetensors", "safetensors-sharded", "torch", "torch-sharded", "torchscript",
-/// "local", "dtensor", "directory", "unknown".
+/// "pt2", "local", "dtensor", "directory", "unknown".
 [[nodiscard]] std::string_view name_of(Kind kind);
 
 /// The kind of what `path` holds. For a file that one rank wrote it is the kind of the whole set. Throws

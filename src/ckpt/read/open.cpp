@@ -61,6 +61,8 @@ std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path) {
       return open_sharded_torch(directory_of(path));
     case Kind::kTorchScript:
       return open_torchscript(path);
+    case Kind::kPt2:
+      return open_pt2(path);
     case Kind::kLocal:
       return open_local(path);
     case Kind::kDtensor:

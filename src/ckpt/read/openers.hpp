@@ -23,6 +23,8 @@ namespace accel::ckpt {
 [[nodiscard]] std::unique_ptr<Checkpoint> open_sharded_torch(const std::filesystem::path& directory);
 /// A TorchScript model: the tensors that its state_dict() has.
 [[nodiscard]] std::unique_ptr<Checkpoint> open_torchscript(const std::filesystem::path& file);
+/// A model of torch.export: its parameters and persistent buffers.
+[[nodiscard]] std::unique_ptr<Checkpoint> open_pt2(const std::filesystem::path& file);
 /// The set of rank files that `file` is one of, each with its `.json` (docs/formats.md, "Local checkpoints").
 [[nodiscard]] std::unique_ptr<Checkpoint> open_local(const std::filesystem::path& file);
 /// The set of rank files that `file` is one of, with DTensors, and with plain tensors that every rank has.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -10,7 +11,9 @@
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
-#include "ckpt/read/kind.hpp"
+#include "ckpt/torch/dtensor.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torch/state_walk.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -26,7 +29,55 @@ void part_copies(ListedTensor& tensor) {
   tensor.extents = std::move(pieces);
 }
 
+bool holds_dtensor(const std::filesystem::path& path) {
+  bool found = false;
+  StateVisitor visitor;
+  visitor.tensor = [&](const StatePath&, const TorchTensor&, const pickle::Value& value) {
+    try {
+      found = found || dtensor_of(value).has_value();
+    } catch (const Error&) {
+      found = true;  // It is one, of a form that is not read.
+    }
+  };
+  visitor.object = [](const StatePath&, const pickle::Value&) {};
+  try {
+    const File file = File::open_read(path);
+    walk_state(TorchFile(FileWindow(file, 0, file.size())).read_pickle(), visitor);
+  } catch (const Error&) {
+    return found;
+  }
+  return found;
+}
+
+/// Two files tell, as there may be thousands.
+bool is_set(const RankFiles& set) {
+  return set.name.is_accelerates() || holds_dtensor(set.directory / set.files.begin()->second) ||
+         holds_dtensor(set.directory / set.files.rbegin()->second);
+}
+
+/// The set of `name` among the files of `directory`, the first of two files of one rank.
+RankFiles set_in(const std::filesystem::path& directory, const RankFileName& name) {
+  RankFiles set{directory, name, {}};
+  for (std::string& other : files_in(directory, name.before, name.after)) {
+    const std::optional<RankFileName> parsed = parse_rank_file_name(other);
+    if (parsed && parsed->before == name.before && parsed->after == name.after)
+      set.files.emplace(parsed->rank, std::move(other));
+  }
+  return set;
+}
+
 }  // namespace
+
+Kind kind_of_set(const RankFiles& set) {
+  if (!set.name.is_accelerates()) return Kind::kDtensor;
+  std::filesystem::path description = set.directory / set.files.begin()->second;
+  return std::filesystem::exists(description.replace_extension(".json")) ? Kind::kLocal : Kind::kDtensor;
+}
+
+bool is_of_rank_set(const std::filesystem::path& file) {
+  const std::optional<RankFileName> name = parse_rank_file_name(file.filename().string());
+  return name && (name->is_accelerates() || holds_dtensor(file) || is_set(set_in(parent_of(file), *name)));
+}
 
 RankFiles rank_files_of(const std::filesystem::path& file) {
   const std::optional<RankFileName> name = parse_rank_file_name(file.filename().string());
@@ -60,8 +111,7 @@ std::vector<RankFiles> take_rank_sets(const std::filesystem::path& directory,
   std::vector<RankFiles> found;
   std::set<std::string> taken;
   for (auto& [key, set] : sets) {
-    if (!set.name.is_accelerates() && kind_of(directory / set.files.begin()->second) != Kind::kDtensor)
-      continue;
+    if (!is_set(set)) continue;
     for (const auto& [rank, name] : set.files) taken.insert(name);
     found.push_back(std::move(set));
   }

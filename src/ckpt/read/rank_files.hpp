@@ -22,6 +22,13 @@ struct RankFiles {
 /// The set that `file` belongs to. Throws Error (kCorrupt) if a rank has two.
 [[nodiscard]] RankFiles rank_files_of(const std::filesystem::path& file);
 
+/// The kind of the set: kLocal or kDtensor.
+[[nodiscard]] Kind kind_of_set(const RankFiles& set);
+
+/// Whether the file is one of a set: Accelerate names it so, or it holds a DTensor, or the file of the first
+/// or the last rank does. A file that cannot be read does not count: whoever reads it says why.
+[[nodiscard]] bool is_of_rank_set(const std::filesystem::path& file);
+
 /// Takes the files that belong to a set out of `names`, files of `directory`, and returns the sets.
 [[nodiscard]] std::vector<RankFiles> take_rank_sets(const std::filesystem::path& directory,
                                                     std::vector<std::string>& names);

@@ -2,21 +2,27 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 
 namespace accel::ckpt {
 namespace {
 
 constexpr std::string_view kAdapterName = ".default";
-constexpr std::string_view kSavedModule = ".modules_to_save.default.";
+constexpr std::string_view kSavedModule = ".modules_to_save.";
+constexpr std::string_view kLora = ".lora_";
 constexpr std::string_view kMagnitude = ".lora_magnitude_vector.weight";
 
-bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
+/// The component of `name` that begins at `at`.
+std::string_view component_at(std::string_view name, std::size_t at) {
+  return name.substr(at, std::min(name.find('.', at), name.size()) - at);
+}
 
 }  // namespace
 
 std::string adapter_file_name(std::string_view fqn) {
-  if (const std::size_t at = fqn.find(kSavedModule); at != std::string_view::npos)
-    return std::string(fqn.substr(0, at)) + "." + std::string(fqn.substr(at + kSavedModule.size()));
+  const std::string saved = std::string(kSavedModule) + "default.";
+  if (const std::size_t at = fqn.find(saved); at != std::string_view::npos)
+    return std::string(fqn.substr(0, at)) + "." + std::string(fqn.substr(at + saved.size()));
   if (fqn.ends_with(kAdapterName)) return std::string(fqn.substr(0, fqn.size() - kAdapterName.size()));
   const std::size_t dot = fqn.rfind('.');
   if (dot == std::string_view::npos) return std::string(fqn);
@@ -28,11 +34,33 @@ std::string adapter_file_name(std::string_view fqn) {
   return name;
 }
 
+std::optional<std::string> other_adapter_of(std::string_view fqn) {
+  std::size_t at = fqn.find(kSavedModule);
+  if (at != std::string_view::npos) {
+    at += kSavedModule.size();
+  } else {
+    at = fqn.rfind(kLora);
+    if (at == std::string_view::npos) return std::nullopt;
+    at = fqn.find('.', at + 1);  // Behind "lora_A".
+    if (at == std::string_view::npos) return std::nullopt;
+    ++at;
+  }
+  const std::string_view name = component_at(fqn, at);
+  if (name == "default" || name == "weight" || name == "bias") return std::nullopt;
+  return std::string(name);
+}
+
 bool are_adapter(const std::vector<std::string>& names) {
-  const auto any_has = [&](std::string_view part) {
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return has(name, part); });
-  };
-  return any_has(".lora_") && !any_has(".base_layer.");
+  const std::set<std::string_view> all(names.begin(), names.end());
+  bool found = false;
+  for (const std::string& name : names) {
+    const std::size_t at = name.find(kLora);
+    if (at == std::string::npos) continue;
+    found = true;
+    const std::string layer = name.substr(0, at);
+    if (all.contains(layer + ".weight") || all.contains(layer + ".base_layer.weight")) return false;
+  }
+  return found;
 }
 
 }  // namespace accel::ckpt

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@ inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 /// name "default": `...lora_A.default.weight` is `...lora_A.weight`, and
 /// `lm_head.modules_to_save.default.weight` is `lm_head.weight`.
 [[nodiscard]] std::string adapter_file_name(std::string_view fqn);
+
+/// The name of the adapter if `fqn` is a parameter of a PeftModel's adapter with another name than "default".
+[[nodiscard]] std::optional<std::string> other_adapter_of(std::string_view fqn);
 
 /// Whether the tensors are those of a LoRA adapter as PEFT saves it: some are of LoRA, and the weights of the
 /// layers that LoRA wraps are not among them.

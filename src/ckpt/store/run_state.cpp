@@ -62,6 +62,8 @@ RunState run_state_of(const json& document) {
   state.data.sequence_length = count_at(data, "sequence_length");
   state.data.shuffle = data.at("shuffle").get<bool>();
   state.settings = document.at("settings").get<std::map<std::string, std::string>>();
+  if (const auto hash = document.find("frozen_hash"); hash != document.end())
+    state.frozen_hash = hash->get<std::string>();
   if (const auto hook = document.find("power_sgd"); hook != document.end()) {
     state.power_sgd.emplace();
     // Each buffer draws at most a few numbers a step.
@@ -92,6 +94,7 @@ std::string encode_run_state(const RunState& state) {
                      {"sequence_length", state.data.sequence_length},
                      {"shuffle", state.data.shuffle}}},
                    {"settings", state.settings}};
+  if (state.frozen_hash) document["frozen_hash"] = *state.frozen_hash;
   if (state.power_sgd)
     document["power_sgd"] = {{"draws", state.power_sgd->draws}, {"iterations", state.power_sgd->iterations}};
   return document.dump(2) + "\n";

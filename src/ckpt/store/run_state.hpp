@@ -43,6 +43,8 @@ struct RunState {
   DataPlace data;
   /// The settings that the numbers of the run depend on, by key, for a comparison with those of a later run.
   std::map<std::string, std::string> settings;
+  /// Set if the checkpoint has no frozen parameters (training.checkpoint.adapter_only): a hash of them.
+  std::optional<std::string> frozen_hash;
   std::optional<PowerSgdState> power_sgd;  ///< Only the hook power_sgd has one.
 };
 

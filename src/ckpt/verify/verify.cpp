@@ -142,8 +142,10 @@ class Search {
   std::set<std::string> add_named(const fs::path& path) {
     const std::string name = path.filename().string();
     std::vector<std::string> names_here = {name};
-    if (fs::is_regular_file(path) && !take_rank_sets(parent_of(path), names_here).empty()) {
-      jobs_.push_back(verify_set(path, kind_of(path)));
+    const std::vector<RankFiles> set =
+        fs::is_regular_file(path) ? take_rank_sets(parent_of(path), names_here) : std::vector<RankFiles>{};
+    if (!set.empty()) {
+      jobs_.push_back(verify_set(path, kind_of_set(set.front())));
       std::set<std::string> names = names_of_ranks(path);
       for (const std::string& rank : names) add_file(parent_of(path) / rank, true);
       return names;
@@ -163,8 +165,7 @@ class Search {
   void add_rank_files(const fs::path& directory) {
     std::vector<std::string> names = names_in(directory);
     for (const RankFiles& set : take_rank_sets(directory, names)) {
-      const fs::path first = directory / set.files.begin()->second;
-      jobs_.push_back(verify_set(first, kind_of(first)));
+      jobs_.push_back(verify_set(directory / set.files.begin()->second, kind_of_set(set)));
     }
   }
 

@@ -290,4 +290,14 @@ std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& ent
   return data;
 }
 
+void check_crc(const FileWindow& window, const ZipEntry& entry) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+  const std::uint64_t begin = data_offset_of(window, entry);
+  std::uint32_t crc = 0;
+  for (std::uint64_t at = 0; at < entry.size; at += kPiece)
+    crc = crc32(window.read(begin + at, std::min(kPiece, entry.size - at)), crc);
+  if (crc != entry.crc32)
+    throw Error(ErrorKind::kCorrupt, fmt::format("the CRC of record '{}' is wrong", entry.name));
+}
+
 }  // namespace accel::ckpt

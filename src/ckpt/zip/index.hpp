@@ -74,6 +74,9 @@ class ZipIndex {
 /// The content of a deflated record, unpacked. Throws Error (kCorrupt) unless it has entry.size bytes.
 [[nodiscard]] std::vector<std::byte> inflate(std::span<const std::byte> packed, const ZipEntry& entry);
 
+/// Reads the data of a stored record in pieces. Throws Error (kCorrupt) if its CRC is wrong.
+void check_crc(const FileWindow& window, const ZipEntry& entry);
+
 /// The data of a small record, whose CRC is checked. Deflated records, such as TorchScript's code, are
 /// unpacked. Throws Error (kCorrupt) for a record of more than `limit_bytes` or metadata_limit().
 [[nodiscard]] std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,

@@ -9,6 +9,7 @@
 #include "ckpt/convert/save.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/saved_parts.hpp"
 #include "ckpt/write/commit.hpp"
 #include "train/checkpoint/save_checks.hpp"
@@ -51,12 +52,20 @@ std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std
   return files;
 }
 
-void export_safetensors(const fs::path& checkpoint, const fs::path& output, std::vector<fs::path> assets) {
+void export_safetensors(const fs::path& checkpoint, const fs::path& output,
+                        std::vector<fs::path> assets, bool is_adapter) {
   const std::unique_ptr<ckpt::Checkpoint> source =
       ckpt::open_checkpoint(ckpt::saved_part(checkpoint, ckpt::kModelStem).value());
-  const ckpt::MergePlan plan = ckpt::plan_merge(*source, {.max_shard_bytes = kMostShardBytes});
+  const ckpt::MergePlan plan = ckpt::plan_merge(
+      *source, {.max_shard_bytes = is_adapter ? 0 : kMostShardBytes, .is_adapter = is_adapter});
   ckpt::OutputTarget target{.path = output, .existing = AtomicFile::Existing::kReplace};
-  target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
+  // An earlier export may have been of the other kind.
+  target.belongs = [](std::string_view name) {
+    const auto is_of = [&](std::string_view stem) {
+      return ckpt::WeightFiles{std::string(stem), ".safetensors"}.belongs(std::string(name));
+    };
+    return is_of("model") || is_of(ckpt::kAdapterStem);
+  };
   target.assets = std::move(assets);
   write(*source, plan.output, target);
 }

@@ -18,8 +18,8 @@ std::vector<ckpt::FileSummary> convert_part(const std::filesystem::path& directo
                                             config::StateDictType type, int ranks);
 
 /// Writes the model of `checkpoint` as safetensors into `output`, in place of what an earlier call wrote,
-/// with copies of the files `assets`.
+/// with copies of the files `assets`. An adapter gets the file name of PEFT.
 void export_safetensors(const std::filesystem::path& checkpoint, const std::filesystem::path& output,
-                        std::vector<std::filesystem::path> assets);
+                        std::vector<std::filesystem::path> assets, bool is_adapter);
 
 }  // namespace accel::train

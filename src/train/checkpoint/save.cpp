@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +19,7 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/model_assets.hpp"
+#include "train/checkpoint/adapter.hpp"
 #include "train/checkpoint/other_forms.hpp"
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save_checks.hpp"
@@ -81,42 +81,6 @@ Error as_error(const std::exception& error) {
   if (const auto* of_torch = dynamic_cast<const c10::Error*>(&error))
     return {ErrorKind::kFailure, of_torch->what_without_backtrace()};
   return error_of(error);
-}
-
-/// Throws Error (kUsage) if a parameter is trained that is not one of the adapter.
-void require_adapter(const ShardedModel& model, const std::vector<std::string>& names) {
-  for (const auto& unit : model.units()) {
-    for (const auto& buffer : unit->buffers()) {
-      if (!buffer->trainable()) continue;
-      for (const FlatParameter& parameter : buffer->layout().parameters) {
-        const std::string& fqn = parameter.spec.fqns.front();
-        const bool is_named = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-          return fqn.find(name) != std::string::npos;
-        });
-        if (is_named) continue;
-        throw Error(ErrorKind::kUsage,
-                    fmt::format("training.checkpoint.adapter_only: '{}' is trained, but its name has none of "
-                                "training.checkpoint.adapter_names in it, which are {}",
-                                fqn, fmt::join(names, ", ")))
-            .hint("freeze the parameter before the export, or add a part of its name to adapter_names");
-      }
-    }
-  }
-}
-
-/// The files that belong beside the exported weights.
-std::vector<fs::path> assets_of(const config::TrainingConfig& config) {
-  if (config.checkpoint.adapter_only) {
-    const fs::path file = config.model.path.parent_path() / ckpt::kAdapterConfigName;
-    if (fs::exists(file)) return {file};
-    log::warn(fmt::format("'{}' does not exist; PEFT needs it beside the exported adapter", file.string()));
-    return {};
-  }
-  // The configuration of the model lies beside the weights that the training began with.
-  const fs::path& weights = config.model.weights;
-  const fs::path beside = fs::is_directory(weights) ? weights : weights.parent_path();
-  if (weights.empty() || !fs::exists(beside / "config.json")) return {};
-  return ckpt::find_assets(beside);
 }
 
 /// Whether any rank has something for itself. Rank 0 may have nothing where all others have.
@@ -319,7 +283,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
 void CheckpointSaver::export_model(std::int64_t step) const {
   const fs::path output = config_.output_dir / "export";
   try {
-    export_safetensors(store_.path_of(step), output, assets_of(config_));
+    export_safetensors(store_.path_of(step), output, assets_of(config_), config_.checkpoint.adapter_only);
     log::info(fmt::format("exported the weights to {}", output.string()));
   } catch (Error& error) {
     error.add_context(

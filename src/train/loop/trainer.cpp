@@ -18,6 +18,7 @@
 #include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "plan/schedule/grad_scaler.hpp"
+#include "train/checkpoint/frozen_hash.hpp"
 #include "train/checkpoint/load.hpp"
 #include "train/checkpoint/load_foreign.hpp"
 #include "train/checkpoint/rank_state.hpp"
@@ -52,8 +53,12 @@ ShardingOptions sharding_options(const config::Config& config) {
                      training.model.broadcast_from_rank0};
   if (!training.checkpoint.resume_from.empty()) {
     const std::filesystem::path& from = training.checkpoint.resume_from;
+    const bool foreign = is_foreign(from);
     options.weights.resumed =
-        is_foreign(from) ? foreign_part(from, ckpt::kModelStem) : part_to_resume(from, ckpt::kModelStem);
+        foreign ? foreign_part(from, ckpt::kModelStem) : part_to_resume(from, ckpt::kModelStem);
+    options.weights.resumes_adapter =
+        !foreign && ckpt::read_run_state(from / ckpt::kRunStateName).frozen_hash.has_value();
+    options.weights.drops_frozen = training.checkpoint.adapter_only;
   }
   options.poison = std::getenv("ACCEL_POISON") != nullptr;
   // For these types Accelerate uses DistributedDataParallel, which broadcasts buffers.
@@ -105,6 +110,7 @@ class Trainer {
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
     require_agreement(group_, config, model_.structure(), batches_.stream().size());
     report_.model(model_);
+    if (config_.checkpoint.adapter_only) frozen_hash_ = frozen_hash(model_, group_);
     if (!config_.checkpoint.resume_from.empty()) resume();
   }
 
@@ -164,6 +170,13 @@ class Trainer {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' is of step {}, and training.max_steps is {}",
                                                  checkpoint.string(), state.step, config_.max_steps));
     }
+    if (state.frozen_hash && *state.frozen_hash != frozen_hash(model_, group_)) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}' is of an adapter on other frozen weights than those of "
+                              "this run",
+                              checkpoint.string()))
+          .hint("training.model.path and training.model.weights must be those with which the run began");
+    }
     if (foreign) {
       state.data = batches_.place_after(state.step, config_.gradient_accumulation_steps);
       state.settings = settings_;
@@ -202,6 +215,7 @@ class Trainer {
     state.data = batches_.place();
     state.settings = settings_;
     state.power_sgd = power_sgd_state(model_);
+    state.frozen_hash = frozen_hash_;
     return state;
   }
 
@@ -271,6 +285,7 @@ class Trainer {
   StepProfiler profiler_;
   std::optional<TokenStream> eval_data_;
   std::int64_t first_step_ = 1;
+  std::optional<std::string> frozen_hash_;       ///< Set if checkpoints will have no frozen parameters.
   std::map<std::string, std::string> settings_;  ///< The result of settings_of().
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -29,15 +30,24 @@ ckpt::DType dtype_of(const ParameterInfo& parameter) {
   return *dtype;
 }
 
-/// The names that the parameter may have in the checkpoint.
-std::vector<std::string> names_of(const ParameterInfo& parameter, CheckpointWeights::Use use) {
-  std::vector<std::string> names = parameter.fqns;
-  if (use == CheckpointWeights::Use::kBegin) return names;
+/// The names that PEFT may have given a trained parameter in the checkpoint. Those of other parameters of the
+/// model are not among them.
+std::vector<std::string> adapter_names_of(const ParameterInfo& parameter, const std::set<std::string>& fqns) {
+  std::vector<std::string> names;
+  if (!parameter.requires_grad) return names;
   for (const std::string& fqn : parameter.fqns) {
-    std::string in_file = ckpt::adapter_file_name(fqn);
-    if (in_file != fqn) names.push_back(std::move(in_file));
+    std::string name = ckpt::adapter_file_name(fqn);
+    if (!fqns.contains(name)) names.push_back(std::move(name));
   }
   return names;
+}
+
+/// All names of all parameters.
+std::set<std::string> fqns_of(const ModelStructure& structure) {
+  std::set<std::string> fqns;
+  for (const ParameterInfo& parameter : structure.parameters)
+    fqns.insert(parameter.fqns.begin(), parameter.fqns.end());
+  return fqns;
 }
 
 std::string shortened(const std::vector<std::string>& names) {
@@ -54,11 +64,18 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
     : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)), tensors_(found_.path), use_(use) {
   std::vector<std::string> missing;
   std::vector<std::string> other;
+  std::vector<std::string> missing_frozen;
+  bool has_frozen = false;
+  const std::set<std::string> fqns = fqns_of(structure);
   for (const ParameterInfo& parameter : structure.parameters) {
     const ckpt::DType dtype = dtype_of(parameter);
     const Tensor* found = nullptr;
     Wanted wanted{.tensor = nullptr, .dtype = dtype, .name = {}, .tied = {}};
-    for (const std::string& fqn : names_of(parameter, use)) {
+    std::vector<std::string> names = parameter.fqns;
+    const auto is_there = [&](const std::string& name) { return tensors_.find(name) != nullptr; };
+    if (use != Use::kBegin && std::none_of(names.begin(), names.end(), is_there))
+      names = adapter_names_of(parameter, fqns);
+    for (const std::string& fqn : names) {
       const Tensor* entry = tensors_.find(fqn);
       if (entry == nullptr) continue;
       if (found == nullptr) {
@@ -73,10 +90,10 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
         wanted.tied.emplace_back(fqn, entry);
       }
     }
-    if (found == nullptr && use == Use::kResume && !parameter.requires_grad) {
-      is_complete_ = false;
-    } else if (found == nullptr) {
-      missing.push_back(fmt::format("'{}'", parameter.fqns.front()));
+    has_frozen = has_frozen || (found != nullptr && !parameter.requires_grad);
+    if (found == nullptr) {
+      (parameter.requires_grad ? missing : missing_frozen)
+          .push_back(fmt::format("'{}'", parameter.fqns.front()));
     } else if (found->shape != parameter.shape) {
       other.push_back(fmt::format("'{}' is {}, the model's is {}", parameter.fqns.front(),
                                   ckpt::to_string(found->shape), ckpt::to_string(parameter.shape)));
@@ -87,6 +104,10 @@ CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std:
     wanted.tensor = found;
     parameters_.push_back(std::move(wanted));
   }
+  // The checkpoint of an adapter has no frozen parameter. One that has some of them has lost the others.
+  is_complete_ = missing_frozen.empty();
+  if (use == Use::kBegin || has_frozen)
+    missing.insert(missing.end(), missing_frozen.begin(), missing_frozen.end());
   if (!other.empty()) {
     throw Error(ErrorKind::kUsage, fmt::format("the weights in '{}' do not fit the model: {}",
                                                tensors_.path().string(), shortened(other)));
@@ -141,11 +162,11 @@ void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, st
 bool CheckpointWeights::read_buffer(const std::string& name, const std::vector<std::int64_t>& shape,
                                     ckpt::DType dtype, std::span<std::byte> out) {
   const Tensor* found = tensors_.find(name);
-  if (found == nullptr && use_ == Use::kResume) {
+  if (found == nullptr && use_ == Use::kResume && is_complete_) {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' has no buffer '{}'", tensors_.path().string(), name));
   }
   if (found == nullptr) {
-    missing_buffers_.push_back(name);
+    if (use_ != Use::kResumeAdapter) missing_buffers_.push_back(name);
     return false;
   }
   const Tensor& tensor = *found;

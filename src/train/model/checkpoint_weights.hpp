@@ -14,12 +14,17 @@ namespace accel::train {
 /// of another dtype are converted. Tensors that the model does not have are ignored with one warning.
 class CheckpointWeights final : public WeightSource {
  public:
-  enum class Use { kBegin, kResume };
+  enum class Use {
+    kBegin,          ///< A training begins with these values.
+    kResume,         ///< A training goes on with them.
+    kResumeAdapter,  ///< As kResume, from a checkpoint that training.checkpoint.adapter_only wrote.
+  };
 
   /// Throws Error (kUsage) that lists tensors that are missing, with the nearest name in the checkpoint, and
-  /// tensors of another shape or of a dtype that cannot be converted. With kResume a frozen parameter may be
-  /// missing, names may be those that PEFT gives in files, and read_buffer() throws for a buffer that is
-  /// missing.
+  /// tensors of another shape or of a dtype that cannot be converted. If a training goes on, trained
+  /// parameters may have the names that PEFT gives in files, and all frozen ones may be missing, which makes
+  /// it the checkpoint of an adapter. Of another one read_buffer() throws for a buffer that is missing, and
+  /// the buffers of kResumeAdapter are elsewhere.
   CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path,
                     Use use = Use::kBegin);
 

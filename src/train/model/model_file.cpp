@@ -123,7 +123,10 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
   } catch (const c10::Error& error) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that libtorch can open: {}",
                                                path.string(), error.what_without_backtrace()))
-        .hint("export the model with torch.jit.script(...).save(...) or torch.jit.trace");
+        .hint(
+            "export the model with torch.jit.script(...).save(...) or torch.jit.trace; `accel import` makes "
+            "one of a "
+            ".pt2 file of torch.export");
   }
 }
 

@@ -53,8 +53,10 @@ class FileWeights final : public WeightSource {
 /// The values of a checkpoint that has no frozen parameters, and these from the model that it was trained on.
 class AdapterWeights final : public WeightSource {
  public:
-  AdapterWeights(std::unique_ptr<CheckpointWeights> adapter, std::unique_ptr<WeightSource> base)
-      : adapter_(std::move(adapter)), base_(std::move(base)) {}
+  /// With `is_certain` the caller checks that the base is that of the training.
+  AdapterWeights(std::unique_ptr<CheckpointWeights> adapter, std::unique_ptr<WeightSource> base,
+                 bool is_certain)
+      : adapter_(std::move(adapter)), base_(std::move(base)), is_certain_(is_certain) {}
 
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) override {
     if (adapter_->has_parameter(index)) return adapter_->read_parameter(index, begin, out);
@@ -68,6 +70,9 @@ class AdapterWeights final : public WeightSource {
   }
   [[nodiscard]] std::vector<std::string> warnings() const override {
     std::vector<std::string> texts = adapter_->warnings();
+    if (!is_certain_)
+      texts.emplace_back(
+          "the checkpoint has no frozen weights; they are those with which this configuration begins");
     for (std::string& text : base_->warnings()) texts.push_back(std::move(text));
     return texts;
   }
@@ -75,6 +80,7 @@ class AdapterWeights final : public WeightSource {
  private:
   std::unique_ptr<CheckpointWeights> adapter_;
   std::unique_ptr<WeightSource> base_;
+  bool is_certain_;
 };
 
 }  // namespace
@@ -82,12 +88,28 @@ class AdapterWeights final : public WeightSource {
 std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStructure& structure,
                                            const WeightOptions& options) {
   if (!options.resumed.empty()) {
-    auto resumed =
-        std::make_unique<CheckpointWeights>(structure, options.resumed, CheckpointWeights::Use::kResume);
+    using Use = CheckpointWeights::Use;
+    auto resumed = std::make_unique<CheckpointWeights>(
+        structure, options.resumed, options.resumes_adapter ? Use::kResumeAdapter : Use::kResume);
+    const bool has_frozen =
+        std::any_of(structure.parameters.begin(), structure.parameters.end(),
+                    [](const ParameterInfo& parameter) { return !parameter.requires_grad; });
+    if (resumed->is_complete() && has_frozen && options.drops_frozen) {
+      throw Error(
+          ErrorKind::kUsage,
+          fmt::format("'{}' has all weights; training.checkpoint.adapter_only cannot go on from it, because "
+                      "its own checkpoints would lose the frozen ones",
+                      options.resumed.string()))
+          .hint(
+              "go on without adapter_only, or begin a run in another output_dir with training.model.weights "
+              "set "
+              "to that checkpoint");
+    }
     if (resumed->is_complete()) return resumed;
     WeightOptions base = options;
     base.resumed.clear();
-    return std::make_unique<AdapterWeights>(std::move(resumed), open_weights(file, structure, base));
+    return std::make_unique<AdapterWeights>(std::move(resumed), open_weights(file, structure, base),
+                                            options.resumes_adapter);
   }
   if (!options.path.empty()) return std::make_unique<CheckpointWeights>(structure, options.path);
   if (options.init_std) return std::make_unique<InitialWeights>(structure, *options.init_std, options.seed);

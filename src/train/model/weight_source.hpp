@@ -28,6 +28,10 @@ struct WeightOptions {
   /// have come from where they would come from without it, and then so do buffers. Otherwise a buffer that it
   /// does not have is an Error.
   std::filesystem::path resumed;
+  bool drops_frozen =
+      false;  ///< The run's checkpoints have no frozen parameters, so `resumed` must not either.
+  bool resumes_adapter =
+      false;  ///< training.checkpoint.adapter_only wrote `resumed`, whose buffers are elsewhere.
 };
 
 /// The values of a model's parameters and buffers, read range by range, so that no rank needs the whole

@@ -24,10 +24,22 @@ TEST(AdapterNamesTest, GivesTheNamesOfPeftsFiles) {
   for (const auto& [fqn, name] : rows) EXPECT_EQ(adapter_file_name(fqn), name);
 }
 
+TEST(AdapterNamesTest, FindsAnAdapterOfAnotherName) {
+  EXPECT_EQ(other_adapter_of("base_model.model.q.lora_A.mine.weight"), "mine");
+  EXPECT_EQ(other_adapter_of("base_model.model.e.lora_embedding_A.mine"), "mine");
+  EXPECT_EQ(other_adapter_of("base_model.model.lm_head.modules_to_save.mine.weight"), "mine");
+  for (const char* fqn :
+       {"base_model.model.q.lora_A.default.weight", "base_model.model.e.lora_embedding_A.default",
+        "lm_head.modules_to_save.default.weight", "attn.q.lora_A", "attn.q.lora_A.weight", "q.weight"})
+    EXPECT_FALSE(other_adapter_of(fqn).has_value()) << fqn;
+}
+
 TEST(AdapterNamesTest, KnowsAnAdapterFromAModelThatHasOne) {
   EXPECT_TRUE(are_adapter({"base_model.model.q.lora_A.weight", "base_model.model.lm_head.weight"}));
   EXPECT_FALSE(
       are_adapter({"base_model.model.q.lora_A.default.weight", "base_model.model.q.base_layer.weight"}));
+  EXPECT_TRUE(are_adapter({"base_model.model.q.lora_A.weight", "base_model.model.q.base_layer.bias"}));
+  EXPECT_FALSE(are_adapter({"attn.q.weight", "attn.q.lora_A", "attn.q.lora_B"}));
   EXPECT_FALSE(are_adapter({"model.q.weight"}));
   EXPECT_FALSE(are_adapter({}));
 }

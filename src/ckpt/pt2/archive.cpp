@@ -1,0 +1,176 @@
+#include "ckpt/pt2/archive.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "base/files/json_text.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using nlohmann::json;
+
+/// The version of the schema that is read. A later minor version only adds.
+constexpr int kSchemaMajor = 8;
+constexpr std::int64_t kStrided = 7;
+
+/// The number in `value`, which must not be symbolic.
+std::int64_t fixed_int(const json& value) {
+  if (value.is_object() && value.contains("as_int")) return value.at("as_int").get<std::int64_t>();
+  throw_corrupt("has a tensor with a symbolic size");
+}
+
+Dims dims_of(const json& values) {
+  Dims dims;
+  for (const json& value : values) dims.push_back(fixed_int(value));
+  return dims;
+}
+
+Pt2Tensor tensor_of(const std::string& name, const json& entry, const std::string& folder) {
+  if (entry.at("use_pickle").get<bool>()) {
+    throw Error(ErrorKind::kFailure,
+                fmt::format("'{}' is an object of a Python class, which is pickled", name))
+        .hint("export a model whose parameters and buffers are plain tensors");
+  }
+  const json& meta = entry.at("tensor_meta");
+  if (meta.at("layout").get<std::int64_t>() != kStrided)
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' is not a dense tensor", name));
+  Pt2Tensor tensor;
+  tensor.dtype = pt2_dtype(meta.at("dtype").get<std::int64_t>());
+  tensor.shape = dims_of(meta.at("sizes"));
+  tensor.strides = dims_of(meta.at("strides"));
+  tensor.storage_offset = fixed_int(meta.at("storage_offset"));
+  tensor.requires_grad = meta.at("requires_grad").get<bool>();
+  tensor.record = folder + entry.at("path_name").get<std::string>();
+  bool sound = tensor.storage_offset >= 0 && tensor.shape.size() == tensor.strides.size();
+  for (const Dims& dims : {tensor.shape, tensor.strides}) {
+    for (const std::int64_t dim : dims) sound = sound && dim >= 0;
+  }
+  if (!sound) throw_corrupt(fmt::format("'{}' has a size, a stride or an offset that cannot be", name));
+  return tensor;
+}
+
+/// The elements of a storage that the tensor reaches.
+std::uint64_t end_of(const Pt2Tensor& tensor) {
+  auto end = static_cast<std::uint64_t>(tensor.storage_offset);
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+    if (tensor.shape[d] == 0) return 0;
+    end = checked_add(end, checked_mul(static_cast<std::uint64_t>(tensor.shape[d] - 1),
+                                       static_cast<std::uint64_t>(tensor.strides[d])));
+  }
+  return checked_add(end, std::uint64_t{1});
+}
+
+}  // namespace
+
+DType pt2_dtype(std::int64_t number) {
+  constexpr std::array<std::pair<int, DType>, 21> kNumbers = {{
+      {1, DType::kUInt8},           {2, DType::kInt8},
+      {3, DType::kInt16},           {4, DType::kInt32},
+      {5, DType::kInt64},           {6, DType::kFloat16},
+      {7, DType::kFloat32},         {8, DType::kFloat64},
+      {9, DType::kComplex32},       {10, DType::kComplex64},
+      {11, DType::kComplex128},     {12, DType::kBool},
+      {13, DType::kBFloat16},       {28, DType::kUInt16},
+      {29, DType::kFloat8E4M3FN},   {30, DType::kFloat8E5M2},
+      {31, DType::kFloat8E4M3FNUZ}, {32, DType::kFloat8E5M2FNUZ},
+      {33, DType::kFloat8E8M0FNU},  {34, DType::kUInt32},
+      {35, DType::kUInt64},
+  }};
+  for (const auto& [known, dtype] : kNumbers) {
+    if (known == number) return dtype;
+  }
+  throw Error(ErrorKind::kFailure,
+              fmt::format("dtype {} of the schema of torch.export is not known", number));
+}
+
+Pt2Archive::Pt2Archive(const std::filesystem::path& path)
+    : file_(File::open_read(path)), window_(file_, 0, file_.size()), zip_(window_) {
+  try {
+    if (text_of("archive_format") != "pt2") throw_corrupt("is not an archive of torch.export");
+    read_program();
+    weights_ = read_tensors("data/weights/", "model_weights_config.json");
+    constants_ = read_tensors("data/constants/", "model_constants_config.json");
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("'{}': {}", path.string(), error.what()));
+  } catch (Error& error) {
+    error.add_context(fmt::format("'{}'", path.string()));
+    throw;
+  }
+}
+
+std::string Pt2Archive::text_of(const std::string& record) const {
+  const ZipEntry* entry = zip_.find(record);
+  if (entry == nullptr) throw_corrupt(fmt::format("has no record '{}'", record));
+  const std::vector<std::byte> bytes = read_record(window_, *entry);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+json Pt2Archive::json_of(const std::string& record) const {
+  try {
+    return parse_json(text_of(record));
+  } catch (const json::exception& error) {
+    throw_corrupt(fmt::format("record '{}': {}", record, error.what()));
+  }
+}
+
+void Pt2Archive::read_program() {
+  program_ = json_of("models/model.json");
+  const auto major = program_.at("schema_version").at("major").get<int>();
+  const auto minor = program_.at("schema_version").at("minor").get<int>();
+  if (major == kSchemaMajor) return;
+  throw Error(ErrorKind::kFailure, fmt::format("has version {}.{} of the schema of torch.export, and accel "
+                                               "reads {}.x, which torch 2.11 to 2.15 write",
+                                               major, minor, kSchemaMajor))
+      .hint("export the model with one of these versions of torch");
+}
+
+std::map<std::string, Pt2Tensor> Pt2Archive::read_tensors(const std::string& folder,
+                                                          const std::string& config) {
+  std::map<std::string, Pt2Tensor> tensors;
+  const json document = json_of(folder + config);
+  for (const auto& [name, entry] : document.at("config").items()) {
+    Pt2Tensor tensor = tensor_of(name, entry, folder);
+    const ZipEntry* record = zip_.find(tensor.record);
+    if (record == nullptr) throw_corrupt(fmt::format("has no record '{}' for '{}'", tensor.record, name));
+    const std::uint64_t needed = checked_mul(end_of(tensor), item_bytes(tensor.dtype));
+    // An export from the meta device has one empty record for all.
+    if (record->size != 0 && record->size < needed) {
+      throw_corrupt(fmt::format("'{}' needs {} bytes of '{}', which has {}", name, needed, tensor.record,
+                                record->size));
+    }
+    tensors.emplace(name, std::move(tensor));
+  }
+  return tensors;
+}
+
+const Pt2Tensor& Pt2Archive::tensor(const std::string& name) const {
+  if (const auto found = weights_.find(name); found != weights_.end()) return found->second;
+  if (const auto found = constants_.find(name); found != constants_.end()) return found->second;
+  throw Error(ErrorKind::kCorrupt, fmt::format("'{}' has no values for '{}'", path().string(), name));
+}
+
+std::uint64_t Pt2Archive::record_bytes(const Pt2Tensor& tensor) const {
+  return zip_.find(tensor.record)->size;
+}
+
+std::uint64_t Pt2Archive::record_offset(const Pt2Tensor& tensor) const {
+  return data_offset_of(window_, *zip_.find(tensor.record));
+}
+
+void Pt2Archive::check_crc(const Pt2Tensor& tensor) const {
+  ckpt::check_crc(window_, *zip_.find(tensor.record));
+}
+
+std::string Pt2Archive::extra_file(std::string_view name) const {
+  const std::string record = fmt::format("extra/{}", name);
+  return zip_.find(record) == nullptr ? "" : text_of(record);
+}
+
+}  // namespace accel::ckpt

@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+#include "ckpt/pt2/archive.hpp"
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/write/commit.hpp"
+#include "cli/commands.hpp"
+#include "cli/output_report.hpp"
+#include "import/plan_import.hpp"
+
+namespace accel::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ImportOptions {
+  std::string model;
+  std::string output;
+  WriteOptions write;
+};
+
+ExitCode run_import(const ImportOptions& options, const Globals& globals) {
+  const ckpt::Kind kind = ckpt::kind_of(options.model);
+  if (kind != ckpt::Kind::kPt2) {
+    throw Error(ErrorKind::kUsage, fmt::format("accel import needs a file of torch.export, but '{}' is {}",
+                                               options.model, name_of(kind)))
+        .hint("torch.export.save(torch.export.export(model, ...), 'model.pt2') writes one");
+  }
+  const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(options.model);
+  const fs::path output = options.output;
+  const ckpt::Pt2Archive archive(options.model);
+  ImportPlan plan = plan_import(output.filename().string(), archive);
+  ckpt::OutputPlan files;
+  files.files.push_back(std::move(plan.file));
+  ckpt::OutputTarget target;
+  target.path = output;
+  target.is_file = true;
+  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
+  OutputReport report{files, *source, target, output, plan.tensors};
+  report.details = {{"model", options.model}, {"modules", plan.modules}, {"operators", plan.operators}};
+  if (options.write.dry_run) {
+    print_plan(report, globals);
+    return ExitCode::kSuccess;
+  }
+  write_plan(report, options.write.limits, "importing", globals);
+  print_result(report, globals);
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+void add_import(CommandLine& line) {
+  Command command =
+      line.add("import", "Turn a model of torch.export (.pt2) into a TorchScript file for training");
+  auto options = std::make_shared<ImportOptions>();
+  command.positional("MODEL.pt2", options->model, "The file that torch.export.save wrote; it is not changed");
+  command.positional("MODEL.pt", options->output, "File to write");
+  add_write_options(command, options->write);
+  command.does([options](const Globals& globals) { return run_import(*options, globals); });
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ckpt/pt2/archive.hpp"
+
+namespace accel {
+
+/// A value of an exported graph.
+struct GraphValue {
+  enum class Type { kTensor, kInt, kBool, kFloat };
+
+  std::string name;
+  Type type = Type::kTensor;
+};
+
+/// The name of the type in TorchScript: "Tensor", "int".
+[[nodiscard]] const char* name_of(GraphValue::Type type);
+
+/// A call of an operator. The arguments stay JSON, as torch's schema has them.
+struct GraphNode {
+  const nlohmann::json* document = nullptr;
+  std::string target;               ///< The operator, such as "torch.ops.aten.linear.default".
+  std::vector<GraphValue> outputs;  ///< The tensors of a list are values of their own.
+  bool gives_list = false;          ///< The operator gives one list, and `outputs` are its tensors.
+  std::vector<std::string> uses;    ///< The values that the arguments name, in order.
+  /// The calls of modules that the node is in, from the root's child to the innermost.
+  struct Call {
+    std::string key;     ///< Differs between two calls of a module.
+    std::string module;  ///< The path of the module.
+
+    friend bool operator==(const Call&, const Call&) = default;
+  };
+  std::vector<Call> calls;
+};
+
+/// The graph of an exported program, and what its inputs stand for.
+struct ExportedGraph {
+  std::vector<GraphNode> nodes;
+  std::map<std::string, GraphValue::Type> types;  ///< Of every value, by name.
+  std::vector<std::string> inputs;                ///< The inputs of the user, in order.
+  std::vector<std::string> outputs;               ///< The tensors that the program gives, in order.
+  /// The inputs that are parameters, buffers and constants, by name, with their names in the model.
+  std::map<std::string, std::string> attributes;
+  std::vector<std::string> parameters;         ///< Names in the model, in the order of its parameters().
+  std::vector<std::string> buffers;            ///< Those, too, that are not persistent, and constants.
+  std::vector<std::string> non_persistent;     ///< Those of `buffers` that a state dict does not have.
+  std::vector<std::string> modules;            ///< The paths of all modules, in order of registration.
+  std::map<std::string, std::string> classes;  ///< The class of each module that was called, by path.
+};
+
+/// Reads the graph of `archive`, which must outlive it. Throws Error: kFailure that names what accel does not
+/// import, kCorrupt if the document is not one of torch.export.
+[[nodiscard]] ExportedGraph read_graph(const ckpt::Pt2Archive& archive);
+
+/// The inputs, nodes and outputs of a graph within a graph.
+struct Subgraph {
+  std::vector<std::string> inputs;
+  std::vector<GraphNode> nodes;
+  std::vector<std::string> outputs;
+};
+[[nodiscard]] Subgraph read_subgraph(const nlohmann::json& document);
+
+}  // namespace accel

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "import/graph.hpp"
+#include "import/module_tree.hpp"
+
+namespace accel {
+
+/// Writes the methods of all modules of `tree`: one for each call of a module, `forward` for the first and
+/// `forward_1` and so on for the others. The method of the root checks the sizes of the inputs against those
+/// for which the program was exported. Throws Error (kFailure) that names what is not imported.
+void write_methods(const ExportedGraph& graph, const nlohmann::json& program, ModuleTree& tree);
+
+}  // namespace accel

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ckpt/pt2/archive.hpp"
+#include "import/graph.hpp"
+
+namespace accel {
+
+/// A module of an imported model.
+struct ImportedModule {
+  std::string path;                     ///< The path; empty for the root.
+  std::string class_name = "Module";    ///< Not known of a container, which is never called.
+  std::vector<std::string> parameters;  ///< The names of its own parameters, without the path.
+  std::vector<std::string> buffers;     ///< Those, too, that are not persistent, and constants.
+  /// The names of its own modules, with their places in ModuleTree::modules.
+  std::vector<std::pair<std::string, std::size_t>> children;
+  std::vector<std::string> methods;  ///< The source of each method, from its `def` to its end.
+};
+
+/// The modules of an imported model, the root first, parents before their children.
+class ModuleTree {
+ public:
+  ModuleTree(const ExportedGraph& graph, const ckpt::Pt2Archive& archive);
+
+  [[nodiscard]] const std::vector<ImportedModule>& modules() const { return modules_; }
+  /// The place of the module in modules(). Throws Error (kCorrupt) if there is none.
+  [[nodiscard]] std::size_t find(const std::string& path) const;
+  [[nodiscard]] ImportedModule& at(std::size_t module) { return modules_.at(module); }
+  [[nodiscard]] const ImportedModule& at(std::size_t module) const { return modules_.at(module); }
+
+  /// The qualified name of the module's class, which no other module has. Its last atom is the class name.
+  [[nodiscard]] std::string type_of(std::size_t module) const;
+  /// The names under which the model has the tensor `name`: several if it is tied.
+  [[nodiscard]] const std::vector<std::string>& names_of(const std::string& name) const;
+
+ private:
+  std::size_t add(const std::string& path);
+  void add_tensor(const std::string& name, bool is_parameter);
+
+  std::vector<ImportedModule> modules_;
+  std::map<std::string, std::size_t> by_path_;
+  std::map<std::string, std::vector<std::string>> names_;
+};
+
+/// `path` below the module `module`: "weight" of "head.weight" below "head".
+[[nodiscard]] std::string_view below(std::string_view path, std::string_view module);
+/// Whether `path` is of the module `module` or below it. Everything is below the root, whose path is empty.
+[[nodiscard]] bool is_below(std::string_view path, std::string_view module);
+
+}  // namespace accel

@@ -1,0 +1,224 @@
+#include "import/plan_import.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/checked.hpp"
+#include "base/error.hpp"
+#include "ckpt/pickle/writer.hpp"
+#include "ckpt/zip/layout.hpp"
+#include "import/graph.hpp"
+#include "import/methods.hpp"
+#include "import/module_tree.hpp"
+#include "import/statements.hpp"
+
+namespace accel {
+namespace {
+
+using ckpt::Pt2Tensor;
+using ckpt::pickle::Global;
+using ckpt::pickle::Persistent;
+using ckpt::pickle::reduce;
+using ckpt::pickle::Tuple;
+using ckpt::pickle::Value;
+using nlohmann::json;
+
+/// torch's class for `with torch.no_grad()`, as it writes it into archives.
+constexpr const char* kNoGrad = R"(class no_grad:
+  prev : bool
+  def __enter__(self: __torch__.torch.autograd.grad_mode.no_grad) -> NoneType:
+    self.prev = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    return None
+  def __exit__(self: __torch__.torch.autograd.grad_mode.no_grad,
+    exc_type: Any,
+    exc_value: Any,
+    traceback: Any) -> NoneType:
+    prev = self.prev
+    torch.set_grad_enabled(prev)
+    return None
+  def __init__(self: __torch__.torch.autograd.grad_mode.no_grad) -> NoneType:
+    self.prev = False
+    return None
+)";
+
+Tuple tuple_of(const ckpt::Dims& dims) {
+  Tuple tuple;
+  for (const std::int64_t dim : dims) tuple.items.emplace_back(dim);
+  return tuple;
+}
+
+std::string annotation(const std::string& name, const std::string& type) {
+  const bool is_identifier = std::isdigit(static_cast<unsigned char>(name.front())) == 0;
+  return is_identifier ? fmt::format("  {} : {}\n", name, type)
+                       : fmt::format("  __annotations__[{}] = {}\n", literal_of(name), type);
+}
+
+std::string list_of_names(const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (const std::string& name : names) text += literal_of(name) + ", ";
+  return text + "]";
+}
+
+class Importer {
+ public:
+  Importer(std::string name, const ckpt::Pt2Archive& archive)
+      : name_(std::move(name)), archive_(archive), graph_(read_graph(archive)), tree_(graph_, archive) {}
+
+  ImportPlan plan() {
+    write_methods(graph_, archive_.program(), tree_);
+    add_object(0);
+    add_text("data.pkl", pickle_.finish());
+    for (std::size_t i = 0; i < tree_.modules().size(); ++i)
+      add_text(fmt::format("code/__torch__/___torch_mangle_{}.py", i), class_of(i));
+    add_text("code/__torch__/torch/autograd/grad_mode.py", kNoGrad);
+    add_text("constants.pkl", ckpt::pickle::write(Tuple{}));
+    // With an older version torch would take the operators as they were then.
+    add_text("version", "10\n");
+    add_text("byteorder", "little");
+    add_text("extra/accel.json", notes().dump());
+    for (std::size_t i = 0; i < storages_.size(); ++i) add_storage(i);
+    ImportPlan plan;
+    plan.file.name = name_;
+    plan.modules = tree_.modules().size();
+    plan.operators = graph_.nodes.size();
+    plan.tensors = graph_.parameters.size() + graph_.buffers.size();
+    append_archive(plan.file, 0, ckpt::ZipLayout(std::move(records_)), std::move(contents_));
+    return plan;
+  }
+
+ private:
+  void add_text(const std::string& record, std::string text) {
+    records_.push_back({.name = root() + record, .size = text.size()});
+    contents_.emplace_back(std::move(text));
+  }
+
+  void add_storage(std::size_t storage) {
+    const Pt2Tensor& tensor = *storages_[storage];
+    archive_.check_crc(tensor);
+    records_.push_back(
+        {.name = fmt::format("{}data/{}", root(), storage), .size = archive_.record_bytes(tensor)});
+    contents_.emplace_back(ckpt::FileContent{archive_.path(), archive_.record_offset(tensor)});
+  }
+
+  [[nodiscard]] std::string root() const { return std::filesystem::path(name_).stem().string() + "/"; }
+
+  /// Pickles the module's object.
+  void add_object(std::size_t place) {
+    const ImportedModule& module = tree_.at(place);
+    const std::string type = tree_.type_of(place);
+    const std::size_t dot = type.rfind('.');
+    pickle_.begin_instance(Global(type.substr(0, dot), type.substr(dot + 1)));
+    pickle_.begin_dict();
+    for (const auto& names : {module.parameters, module.buffers}) {
+      for (const std::string& name : names) {
+        const std::string path = module.path.empty() ? name : module.path + "." + name;
+        pickle_.put(name);
+        // Tied tensors are one object.
+        pickle_.put_shared(tree_.names_of(path).front(), pickled(path));
+      }
+    }
+    pickle_.put("training");
+    pickle_.put(true);
+    for (const auto& [name, child] : module.children) {
+      pickle_.put(name);
+      add_object(child);
+    }
+    pickle_.end_dict();
+    pickle_.end_instance();
+  }
+
+  Value pickled(const std::string& name) {
+    const Pt2Tensor& tensor = archive_.tensor(name);
+    const std::uint64_t bytes = archive_.record_bytes(tensor);
+    if (bytes == 0 && checked_numel(tensor.shape) > 0) {
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("'{}' has no values, as the model was exported from the meta device", name))
+          .hint("export the model with its weights");
+    }
+    const ckpt::DTypeInfo& info = ckpt::info_of(tensor.dtype);
+    if (info.torch_storage.empty())
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("'{}' is {}, which TorchScript files do not hold", name, info.torch_name));
+    const auto [storage, fresh] = by_record_.emplace(tensor.record, storages_.size());
+    if (fresh) storages_.push_back(&tensor);
+    const Value storage_value =
+        Persistent{{Tuple{{"storage", Global("torch", info.torch_storage), std::to_string(storage->second),
+                           "cpu", static_cast<std::int64_t>(bytes / info.item_bytes)}}}};
+    return reduce(Global("torch._utils", "_rebuild_tensor_v2"),
+                  {storage_value, tensor.storage_offset, tuple_of(tensor.shape), tuple_of(tensor.strides),
+                   tensor.requires_grad, reduce(Global("collections", "OrderedDict"), {})});
+  }
+
+  [[nodiscard]] std::string class_of(std::size_t place) const {
+    const ImportedModule& module = tree_.at(place);
+    std::string text =
+        fmt::format("class {}(Module):\n  __parameters__ = {}\n  __buffers__ = {}\n", module.class_name,
+                    list_of_names(module.parameters), list_of_names(module.buffers));
+    for (const auto& names : {module.parameters, module.buffers}) {
+      for (const std::string& name : names) text += annotation(name, "Tensor");
+    }
+    text += "  training : bool\n";
+    for (const auto& [name, child] : module.children) text += annotation(name, tree_.type_of(child));
+    for (const std::string& method : module.methods) text += method;
+    return text;
+  }
+
+  /// The file accel.json: what the exporter said, and what the graph shows.
+  [[nodiscard]] json notes() const {
+    const std::string given = archive_.extra_file("accel.json");
+    json notes = given.empty() ? json::object() : json::parse(given);
+    notes["non_persistent"] = graph_.non_persistent;
+    if (notes.contains("layer_classes")) return notes;
+    std::set<std::string> layers;
+    for (const ImportedModule& module : tree_.modules()) {
+      // The members of a list that are called themselves, as the layers of a transformer are.
+      if (graph_.classes.contains(module.path)) continue;
+      for (const auto& [name, child] : module.children) {
+        const bool is_number = std::all_of(name.begin(), name.end(), [](char c) {
+          return std::isdigit(static_cast<unsigned char>(c)) != 0;
+        });
+        if (is_number && !tree_.at(child).children.empty() && graph_.classes.contains(tree_.at(child).path))
+          layers.insert(tree_.at(child).class_name);
+      }
+    }
+    notes["layer_classes"] = layers;
+    return notes;
+  }
+
+  std::string name_;
+  const ckpt::Pt2Archive& archive_;
+  ExportedGraph graph_;
+  ModuleTree tree_;
+  ckpt::pickle::Writer pickle_;
+  std::vector<const Pt2Tensor*> storages_;  ///< A tensor of each record, in the order of the storages.
+  std::map<std::string, std::size_t> by_record_;
+  std::vector<ckpt::ZipRecord> records_;
+  std::vector<ckpt::OutputContent> contents_;
+};
+
+}  // namespace
+
+ImportPlan plan_import(std::string name, const ckpt::Pt2Archive& archive) {
+  try {
+    return Importer(std::move(name), archive).plan();
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::kCorrupt, fmt::format("'{}': the program is not as torch.export writes it: {}",
+                                                 archive.path().string(), error.what()));
+  } catch (Error& error) {
+    error.add_context(fmt::format("'{}'", archive.path().string()));
+    throw;
+  }
+}
+
+}  // namespace accel

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "ckpt/plan/output_plan.hpp"
+#include "ckpt/pt2/archive.hpp"
+
+namespace accel {
+
+/// What an import writes.
+struct ImportPlan {
+  ckpt::OutputFile file;
+  std::size_t modules = 0;
+  std::size_t operators = 0;
+  std::size_t tensors = 0;
+};
+
+/// Plans the TorchScript file `name` with the model of `archive`: its modules under their class names, its
+/// parameters and buffers under their names, and for each call of a module a method with the operators that
+/// were recorded. libtorch runs it with autograd, as it runs any TorchScript model. Throws Error: kFailure
+/// that names what is not imported and where the author wrote it, kCorrupt if the archive contradicts itself.
+[[nodiscard]] ImportPlan plan_import(std::string name, const ckpt::Pt2Archive& archive);
+
+}  // namespace accel

@@ -1,0 +1,333 @@
+#include "import/statements.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace accel {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void refuse(const GraphNode& node, const std::string& what, const std::string& hint = "") {
+  std::string where;
+  const json& metadata = node.document->at("metadata");
+  if (const auto trace = metadata.find("stack_trace"); trace != metadata.end() && trace->is_string()) {
+    // The innermost frame comes last: its place and its line.
+    const auto text = trace->get<std::string>();
+    const std::size_t frame = text.rfind("File \"");
+    if (frame != std::string::npos) where = fmt::format(", at {}", text.substr(frame));
+    std::replace(where.begin(), where.end(), '\n', ' ');
+  }
+  const std::string module =
+      node.calls.empty() ? "the root" : fmt::format("module '{}'", node.calls.back().module);
+  throw Error(ErrorKind::kFailure, fmt::format("{} in {}{}: {}", node.target, module, where, what))
+      .hint(hint);
+}
+
+std::string number_of(double value) {
+  if (std::isinf(value)) return value > 0 ? "float(\"inf\")" : "float(\"-inf\")";
+  if (std::isnan(value)) return "float(\"nan\")";
+  std::string text = fmt::format("{}", value);  // The shortest text that gives the same number.
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+/// A float of the schema: infinities and NaN are strings in JSON.
+double float_of(const json& value) {
+  if (!value.is_string()) return value.get<double>();
+  const auto text = value.get<std::string>();
+  if (text == "Infinity") return INFINITY;
+  if (text == "-Infinity") return -INFINITY;
+  if (text == "NaN") return NAN;
+  throw_corrupt(fmt::format("the graph has the number '{}'", text));
+}
+
+/// c10's number of a dtype, from torch.export's.
+int scalar_type_of(std::int64_t number) {
+  // Unsigned types of more than 8 bits and those of 8 bits with an exponent come later in c10.
+  constexpr std::array<std::pair<int, int>, 21> kNumbers = {
+      {{1, 0},   {2, 1},   {3, 2},   {4, 3},   {5, 4},   {6, 5},   {7, 6},
+       {8, 7},   {9, 8},   {10, 9},  {11, 10}, {12, 11}, {13, 15}, {28, 27},
+       {29, 24}, {30, 23}, {31, 26}, {32, 25}, {33, 44}, {34, 28}, {35, 29}}};
+  for (const auto& [schema, c10] : kNumbers) {
+    if (schema == number) return c10;
+  }
+  throw Error(ErrorKind::kFailure,
+              fmt::format("dtype {} of the schema of torch.export is not known", number));
+}
+
+const char* memory_format_of(std::int64_t number) {
+  // contiguous_format, channels_last, channels_last_3d, preserve_format.
+  constexpr std::array<const char*, 4> kFormats = {"0", "2", "3", "1"};
+  if (number < 1 || number > 4) throw_corrupt(fmt::format("the graph has the memory format {}", number));
+  return kFormats[static_cast<std::size_t>(number - 1)];
+}
+
+/// The function of TorchScript for a function of Python on symbolic numbers.
+std::optional<std::string> function_on_numbers(std::string_view target) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 23> kFunctions = {{
+      {"_operator.add", "torch.add"},
+      {"_operator.sub", "torch.sub"},
+      {"_operator.mul", "torch.mul"},
+      {"_operator.floordiv", "torch.floordiv"},
+      {"_operator.mod", "torch.remainder"},
+      {"_operator.truediv", "torch.div"},
+      {"_operator.neg", "torch.neg"},
+      {"_operator.eq", "torch.eq"},
+      {"_operator.ne", "torch.ne"},
+      {"_operator.lt", "torch.lt"},
+      {"_operator.le", "torch.le"},
+      {"_operator.gt", "torch.gt"},
+      {"_operator.ge", "torch.ge"},
+      {"_operator.and_", "torch.__and__"},
+      {"_operator.or_", "torch.__or__"},
+      {"_operator.not_", "torch.__not__"},
+      {"torch.sym_not", "torch.__not__"},
+      {"torch.sym_max", "ops.prim.max"},
+      {"torch.sym_min", "ops.prim.min"},
+      {"torch.sym_float", "float"},
+      {"torch.sym_int", "int"},
+      {"math.ceil", "torch.ceil"},
+      {"math.floor", "torch.floor"},
+  }};
+  for (const auto& [python, script] : kFunctions) {
+    if (python == target) return std::string(script);
+  }
+  return std::nullopt;
+}
+
+/// "linear" of "torch.ops.aten.linear.default".
+std::string operator_of(const GraphNode& node) {
+  constexpr std::string_view kAten = "torch.ops.aten.";
+  if (!node.target.starts_with(kAten)) {
+    const bool is_higher = node.target.starts_with("torch.ops.higher_order.");
+    refuse(node,
+           is_higher ? "control flow and other functions of functions are not imported"
+                     : "only operators of the namespace aten are imported",
+           node.target.find("grouped_mm") != std::string::npos
+               ? "set config._experts_implementation = \"batched_mm\" before the export"
+               : "");
+  }
+  const std::string name = node.target.substr(kAten.size());
+  return name.substr(0, name.find('.'));
+}
+
+bool is_flag(std::string_view argument) { return argument == "train" || argument == "training"; }
+
+const json* input_named(const GraphNode& node, std::string_view name) {
+  for (const json& input : node.document->at("inputs")) {
+    if (input.at("name") == name) return &input;
+  }
+  return nullptr;
+}
+
+std::string list_of(const std::vector<std::string>& items) {
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
+}  // namespace
+
+std::string identifier_of(std::string_view name) {
+  constexpr std::array<std::string_view, 24> kTaken = {
+      "self", "torch", "ops",  "CONSTANTS", "annotate", "getattr", "uninitialized", "print",
+      "int",  "float", "bool", "len",       "min",      "max",     "range",         "device",
+      "in",   "is",    "not",  "if",        "for",      "with",    "pass",          "return"};
+  std::string text(name);
+  for (char& c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  if (text.empty()) return "v_";
+  const bool is_number = text.find_first_not_of("_0123456789") == std::string::npos;
+  if (is_number || std::isdigit(static_cast<unsigned char>(text.front())) != 0 ||
+      std::find(kTaken.begin(), kTaken.end(), text) != kTaken.end())
+    text = "v_" + text;
+  return text;
+}
+
+std::string literal_of(std::string_view text) { return json(text).dump(); }
+
+StatementWriter::StatementWriter(const ExportedGraph& graph) : graph_(graph) {
+  for (const GraphNode& node : graph.nodes) {
+    used_.insert(node.uses.begin(), node.uses.end());
+    for (const json& input : node.document->at("inputs")) {
+      if (is_flag(input.at("name").get<std::string>()) && input.at("arg") == json{{"as_bool", true}})
+        trains_ = true;
+    }
+  }
+  used_.insert(graph.outputs.begin(), graph.outputs.end());
+}
+
+void StatementWriter::set_expressions(std::map<std::string, std::string> expressions) {
+  expressions_ = std::move(expressions);
+}
+
+std::string StatementWriter::expression_of(const std::string& value) const {
+  const auto found = expressions_.find(value);
+  return found == expressions_.end() ? identifier_of(value) : found->second;
+}
+
+std::string StatementWriter::argument_of(const json& argument) const {
+  const std::string tag = argument.begin().key();
+  const json& value = argument.begin().value();
+  const auto each = [&](const auto& text_of) {
+    std::vector<std::string> items;
+    for (const json& item : value) items.push_back(text_of(item));
+    return list_of(items);
+  };
+  const auto tensor = [&](const json& item) { return expression_of(item.at("name").get<std::string>()); };
+  const auto number = [&](const json& item) {
+    return item.contains("as_name") ? expression_of(item.at("as_name").get<std::string>())
+                                    : item.begin().value().dump();
+  };
+  const auto boolean = [](const json& item) { return std::string(item.get<bool>() ? "True" : "False"); };
+  if (tag == "as_none") return "None";
+  if (tag == "as_tensor") return tensor(value);
+  if (tag == "as_tensors") return each(tensor);
+  if (tag == "as_optional_tensors") {
+    return fmt::format("annotate(List[Optional[Tensor]], {})", each([&](const json& item) {
+                         return item.contains("as_tensor") ? tensor(item.at("as_tensor"))
+                                                           : std::string("None");
+                       }));
+  }
+  if (tag == "as_int") return value.dump();
+  if (tag == "as_ints") return each([](const json& item) { return item.dump(); });
+  if (tag == "as_sym_int" || tag == "as_sym_bool" || tag == "as_sym_float") return number(value);
+  if (tag == "as_sym_ints") return each(number);
+  if (tag == "as_float") return number_of(float_of(value));
+  if (tag == "as_floats") return each([](const json& item) { return number_of(float_of(item)); });
+  if (tag == "as_bool") return boolean(value);
+  if (tag == "as_bools") return each(boolean);
+  if (tag == "as_string") return literal_of(value.get<std::string>());
+  if (tag == "as_scalar_type") return std::to_string(scalar_type_of(value.get<std::int64_t>()));
+  if (tag == "as_layout" && value == 7) return "0";  // torch.strided
+  if (tag == "as_memory_format") return memory_format_of(value.get<std::int64_t>());
+  if (tag == "as_device") {
+    const json& index = value.at("index");
+    return fmt::format("torch.device(\"{}{}\")", value.at("type").get<std::string>(),
+                       index.is_null() ? "" : fmt::format(":{}", index.get<int>()));
+  }
+  throw Error(ErrorKind::kFailure, fmt::format("an argument of kind '{}' is not imported", tag));
+}
+
+// In training mode the flag is that of the module. A module that was in evaluation mode while others were
+// training is meant to stay there.
+std::string StatementWriter::flag_of(const GraphNode& node, const json& input) const {
+  if (input.at("arg") == json{{"as_bool", true}}) return "self.training";
+  if (!trains_) {
+    refuse(node,
+           "the model was exported in evaluation mode, and would be trained without dropout and with fixed "
+           "statistics",
+           "call model.train() before torch.export.export");
+  }
+  return argument_of(input.at("arg"));
+}
+
+std::vector<std::string> StatementWriter::without_gradients(const GraphNode& node) {
+  constexpr int kDeepest = 20;
+  if (++depth_ > kDeepest) refuse(node, "graphs nest too deeply");
+  const json& inputs = node.document->at("inputs");
+  const bool enabled = inputs.at(0).at("arg").at("as_bool").get<bool>();
+  const Subgraph inner = read_subgraph(inputs.at(1).at("arg").at("as_graph").at("graph"));
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < inner.inputs.size(); ++i) {
+    const std::string from = argument_of(inputs.at(i + 2).at("arg"));
+    const std::string to = identifier_of(inner.inputs[i]);
+    if (from != to) lines.push_back(fmt::format("{} = {}", to, from));
+  }
+  // Values within the graph are not those of the method, even if they have their names.
+  const std::map<std::string, std::string> outer = std::exchange(expressions_, {});
+  for (const GraphNode& statement : inner.nodes) {
+    for (std::string& line : statements_of(statement)) lines.push_back(std::move(line));
+  }
+  expressions_ = outer;
+  --depth_;
+  if (inner.outputs.size() != node.outputs.size())
+    refuse(node, "the graph within it has another number of outputs");
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    const std::string to = identifier_of(node.outputs[i].name);
+    const std::string from = identifier_of(inner.outputs[i]);
+    if (from != to) lines.push_back(fmt::format("{} = {}", to, from));
+  }
+  if (enabled) return lines;
+  constexpr std::string_view kClass = "__torch__.torch.autograd.grad_mode.no_grad";
+  const std::string context = fresh_name();
+  std::vector<std::string> block = {fmt::format("{} = {}.__new__({})", context, kClass, kClass),
+                                    fmt::format("{} = ({}).__init__()", fresh_name(), context),
+                                    fmt::format("with {}:", context)};
+  for (const std::string& line : lines) block.push_back("  " + line);
+  if (lines.empty()) block.emplace_back("  pass");
+  return block;
+}
+
+std::vector<std::string> StatementWriter::statements_of(const GraphNode& node) {
+  if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") return without_gradients(node);
+  const json& inputs = node.document->at("inputs");
+  std::string function;
+  std::string op;
+  if (const auto known = function_on_numbers(node.target)) {
+    function = *known;
+  } else {
+    op = operator_of(node);
+    if (op == "_assert_tensor_metadata") return {};
+    if (op == "_assert_scalar" || op == "_assert_async") {
+      if (op == "_assert_async") return {};
+      return {fmt::format("if {}:", argument_of(inputs.at(0).at("arg"))), "  pass", "else:",
+              fmt::format("  ops.prim.RaiseException({}, \"builtins.RuntimeError\")",
+                          argument_of(inputs.at(1).at("arg")))};
+    }
+    if (op == "sym_size") op = "size";
+    if (op == "sym_numel") op = "numel";
+    if (op == "sym_storage_offset") op = "storage_offset";
+    function = "torch." + op;
+  }
+  std::vector<std::string> lines;
+  std::vector<std::string> arguments;
+  constexpr int kKeyword = 2;
+  for (const json& input : inputs) {
+    const auto name = input.at("name").get<std::string>();
+    std::string text;
+    if (op == "scaled_dot_product_attention" && name == "dropout_p" && input.at("arg").contains("as_float") &&
+        float_of(input.at("arg").at("as_float")) > 0) {
+      text = fresh_name();
+      lines = {"if self.training:", fmt::format("  {} = {}", text, argument_of(input.at("arg"))),
+               "else:", fmt::format("  {} = 0.", text)};
+    } else if (is_flag(name) && input.at("arg").contains("as_bool")) {
+      text = flag_of(node, input);
+    } else {
+      text = argument_of(input.at("arg"));
+    }
+    arguments.push_back(input.value("kind", 1) == kKeyword ? fmt::format("{}={}", name, text) : text);
+  }
+  std::string targets;
+  for (const GraphValue& output : node.outputs) targets += identifier_of(output.name) + ", ";
+  if (node.outputs.size() == 1 && !node.gives_list) targets.resize(targets.size() - 2);
+  while (targets.ends_with(' ')) targets.pop_back();
+  std::string call = fmt::format("{}({})", function, fmt::join(arguments, ", "));
+  std::string line = targets.empty() ? call : fmt::format("{} = {}", targets, call);
+  // A batch norm counts batches in training alone.
+  const json* self = input_named(node, "self");
+  const bool changes_buffer = op.ends_with("_") && !op.ends_with("__") && self != nullptr &&
+                              self->at("arg").contains("as_tensor") &&
+                              graph_.attributes.contains(self->at("arg").at("as_tensor").at("name"));
+  const bool is_used = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                   [&](const GraphValue& output) { return used_.contains(output.name); });
+  if (changes_buffer && !is_used) {
+    lines.insert(lines.end(), {"if self.training:", "  " + line, "else:", "  pass"});
+  } else {
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace accel

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "import/graph.hpp"
+
+namespace accel {
+
+/// The name of a value in TorchScript: `name` itself, unless it has a meaning there.
+[[nodiscard]] std::string identifier_of(std::string_view name);
+
+/// A string literal.
+[[nodiscard]] std::string literal_of(std::string_view text);
+
+/// Writes nodes as statements of TorchScript, in the form of the code in an archive.
+class StatementWriter {
+ public:
+  /// `graph` must outlive the writer.
+  explicit StatementWriter(const ExportedGraph& graph);
+
+  /// Values that are not variables, such as `self.weight`, by name. They replace those of an earlier call.
+  void set_expressions(std::map<std::string, std::string> expressions);
+  [[nodiscard]] const std::map<std::string, std::string>& expressions() const { return expressions_; }
+  /// The value as an expression.
+  [[nodiscard]] std::string expression_of(const std::string& value) const;
+
+  /// The statements of a node, a line each, of the class's method `self`. Throws Error (kFailure) that names
+  /// an operator or an argument that is not imported.
+  [[nodiscard]] std::vector<std::string> statements_of(const GraphNode& node);
+
+ private:
+  [[nodiscard]] std::string argument_of(const nlohmann::json& argument) const;
+  [[nodiscard]] std::vector<std::string> without_gradients(const GraphNode& node);
+  [[nodiscard]] std::string flag_of(const GraphNode& node, const nlohmann::json& input) const;
+  [[nodiscard]] std::string fresh_name() { return "_" + std::to_string(count_++); }
+
+  const ExportedGraph& graph_;
+  std::set<std::string> used_;  ///< The values that some node uses.
+  bool trains_ = false;         ///< Whether a flag `train` is set somewhere: the model was in training mode.
+  std::map<std::string, std::string> expressions_;
+  int count_ = 0;
+  int depth_ = 0;  ///< How many graphs within graphs are being written.
+};
+
+}  // namespace accel

@@ -1,0 +1,75 @@
+#include "train/checkpoint/adapter.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "ckpt/store/adapter_names.hpp"
+#include "ckpt/store/model_assets.hpp"
+
+namespace accel::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_named(const std::string& fqn, const std::vector<std::string>& names) {
+  const bool is_named = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return fqn.find(name) != std::string::npos;
+  });
+  if (!is_named) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("training.checkpoint.adapter_only: '{}' is trained, but its name has none of "
+                            "training.checkpoint.adapter_names in it, which are {}",
+                            fqn, fmt::join(names, ", ")))
+        .hint("freeze the parameter before the export, or add a part of its name to adapter_names");
+  }
+  if (const auto adapter = ckpt::other_adapter_of(fqn)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("training.checkpoint.adapter_only: '{}' is of an adapter named '{}', "
+                            "and the name must be PEFT's default",
+                            fqn, *adapter))
+        .hint("leave out adapter_name in get_peft_model");
+  }
+}
+
+}  // namespace
+
+void require_adapter(const ShardedModel& model, const std::vector<std::string>& names) {
+  std::map<std::string, std::string> stored;  // Maps a name in a file to the parameter.
+  for (const auto& unit : model.units()) {
+    for (const auto& buffer : unit->buffers()) {
+      if (!buffer->trainable()) continue;
+      for (const FlatParameter& parameter : buffer->layout().parameters) {
+        for (const std::string& fqn : parameter.spec.fqns) {
+          require_named(fqn, names);
+          const auto [other, fresh] = stored.emplace(ckpt::adapter_file_name(fqn), fqn);
+          if (fresh) continue;
+          throw Error(
+              ErrorKind::kUsage,
+              fmt::format("training.checkpoint.adapter_only: '{}' and '{}' would both be stored as '{}'",
+                          other->second, fqn, other->first));
+        }
+      }
+    }
+  }
+}
+
+std::vector<fs::path> assets_of(const config::TrainingConfig& config) {
+  if (config.checkpoint.adapter_only) {
+    const fs::path file = config.model.path.parent_path() / ckpt::kAdapterConfigName;
+    if (fs::exists(file)) return {file};
+    log::warn(fmt::format("'{}' does not exist; PEFT needs it beside the exported adapter", file.string()));
+    return {};
+  }
+  // The configuration of the model lies beside the weights that the training began with.
+  const fs::path& weights = config.model.weights;
+  const fs::path beside = fs::is_directory(weights) ? weights : weights.parent_path();
+  if (weights.empty() || !fs::exists(beside / "config.json")) return {};
+  return ckpt::find_assets(beside);
+}
+
+}  // namespace accel::train

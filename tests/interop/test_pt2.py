@@ -1,0 +1,263 @@
+"""Models of torch.export: imported they are the same model, bit for bit in forward, and they train as eager ones."""
+
+import json
+import os
+import subprocess
+import zipfile
+
+import judges
+import pytest
+import torch
+import train_runs
+import transformers
+from safetensors.torch import load_file
+from torch.export import Dim
+
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "vocab_size": 256, "max_position_embeddings": 256, "use_cache": False, "bos_token_id": 1, "eos_token_id": 2}
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.dropout = torch.nn.Dropout(0.2)
+        self.norm = torch.nn.LayerNorm(8)
+
+    def forward(self, x):
+        y = torch.relu(self.linear(self.norm(x)))
+        with torch.no_grad():
+            scale = y.abs().amax(-1, keepdim=True) + 1.0
+        first, second = (y / scale).chunk(2, -1)
+        return x + self.dropout(torch.cat((second, first), -1))
+
+
+class Shared(torch.nn.Module):
+    """Tied weights, a module that is called twice, a module that another one calls, buffers of both kinds, constants."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(16, 8)
+        self.blocks = torch.nn.ModuleList([Block(), Block()])
+        self.head = torch.nn.Linear(8, 16, bias=False)
+        self.head.weight = self.tokens.weight
+        self.register_buffer("scale", torch.full((8,), 1.5))
+        self.register_buffer("shift", torch.arange(8.0), persistent=False)
+        self.frozen = torch.nn.Parameter(torch.ones(8), requires_grad=False)
+
+    def forward(self, ids):
+        x = self.tokens(ids) * self.scale + self.shift + torch.arange(ids.shape[1]).view(1, -1, 1) * torch.tensor([0.5])
+        for block in self.blocks:
+            x = block(x)
+        x = self.blocks[0](x * self.frozen)
+        return self.head(x)
+
+
+class Pictures(torch.nn.Module):
+    """Running statistics, which training alone changes, and two outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.head = torch.nn.Linear(4, 5)
+
+    def forward(self, x):
+        y = torch.nn.functional.gelu(self.norm(self.conv(x)), approximate="tanh")
+        y = torch.nn.functional.dropout(y.mean((2, 3)), 0.1, self.training)
+        return self.head(y), y
+
+
+def language_model(family, sizes):
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(family, **{**SIZES, **sizes})).train()
+    forward = model.forward
+    model.forward = lambda input_ids: forward(input_ids=input_ids, use_cache=False, return_dict=False)[:1]
+    return model
+
+
+def export(model, path, *inputs, dynamic=None):
+    program = torch.export.export(model, inputs, dynamic_shapes=dynamic, strict=False)
+    torch.export.save(program, path)
+
+
+IDS = torch.zeros(2, 16, dtype=torch.long)
+FREE = ({0: Dim.AUTO, 1: Dim.AUTO},)
+
+
+def made(kind, path):
+    """Exports a model of a kind, and returns it with inputs of other sizes."""
+    torch.manual_seed(0)
+    if kind == "pictures":
+        model = Pictures().train()
+        export(model, path, torch.zeros(2, 3, 8, 8), dynamic=({0: Dim.AUTO},))
+        model.norm.num_batches_tracked.zero_()
+        return model, [torch.randn(n, 3, 8, 8) for n in (2, 5)]
+    if kind == "shared":
+        model = Shared().train()
+        export(model, path, IDS % 16, dynamic=FREE)
+        return model, [torch.randint(0, 16, shape) for shape in ((2, 16), (3, 9), (1, 1))]
+    model = language_model(kind, {**(GPT2 if kind == "gpt2" else {}), **({"head_dim": 8} if kind == "qwen3" else {})})
+    export(model, path, IDS, dynamic=FREE)
+    return model, [torch.randint(0, 256, shape) for shape in ((2, 16), (3, 25), (1, 150))]
+
+
+def first(outputs):
+    return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+
+
+def seeded(module, inputs):
+    torch.manual_seed(7)
+    return first(module(inputs))
+
+
+@pytest.mark.parametrize("kind", ["shared", "pictures", "llama", "qwen3", "gpt2", "opt", "phi", "gpt_neox"])
+def test_an_imported_model_is_the_model(accel, tmp_path, kind):
+    model, inputs = made(kind, tmp_path / "model.pt2")
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    state = model.state_dict()
+    assert all(torch.equal(imported.state_dict()[name], tensor) for name, tensor in state.items())
+    theirs = dict(model.named_parameters())
+    assert {name: p.requires_grad for name, p in imported.named_parameters()} == {name: p.requires_grad for name, p in theirs.items()}
+    for training in (True, False):
+        model.train(training)
+        imported.train(training)
+        for x in inputs:
+            expected, found = seeded(model, x), seeded(imported, x)
+            assert torch.equal(found, expected)
+            for module, output in ((model, expected), (imported, found)):
+                module.zero_grad()
+                output.square().mean().backward()
+            for name, parameter in imported.named_parameters():
+                if theirs[name].grad is not None:
+                    torch.testing.assert_close(parameter.grad, theirs[name].grad, rtol=1e-4, atol=1e-6)
+    for name, tensor in model.state_dict().items():  # Running statistics and their counter.
+        assert torch.equal(imported.state_dict()[name], tensor), name
+
+
+def test_classes_are_the_authors(accel, tmp_path):
+    made("llama", tmp_path / "model.pt2")
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    names = {name: module.original_name for name, module in imported.named_modules()}
+    assert names[""] == "LlamaForCausalLM"
+    assert names["model.layers.1"] == "LlamaDecoderLayer"
+    assert names["model.layers.1.self_attn.q_proj"] == "Linear"
+    with zipfile.ZipFile(tmp_path / "model.pt") as archive:
+        assert json.loads(archive.read("model/extra/accel.json"))["layer_classes"] == ["LlamaDecoderLayer"]
+
+
+@pytest.mark.parametrize("options", [{}, {"fsdp_config.fsdp_activation_checkpointing": True}])
+def test_it_trains_as_the_eager_model(accel, tmp_path, options):
+    model, _ = made("llama", tmp_path / "model.pt2")
+    accel("import", "model.pt2", "model.pt")
+    steps, length = 6, 24
+    accel("launch", train_runs.config(tmp_path, **{
+        "model.path": str(tmp_path / "model.pt"), "data.train.sequence_length": length, "max_steps": steps,
+        "optimizer.weight_decay": 0.01, "optimizer.no_decay": [], "lr_scheduler": {"type": "constant"},
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", **options}))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
+    text = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
+    losses = []
+    for step in range(steps):
+        windows = torch.stack([text[i * length:(i + 1) * length + 1] for i in range(step * 8, step * 8 + 8)])
+        loss = torch.nn.functional.cross_entropy(first(model(windows[:, :-1])).flatten(0, 1), windows[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, rel=1e-5)
+
+
+def test_what_torch_2_15_exports_is_the_same_model(accel, judge_of, tmp_path):
+    judge_of("2.15")
+    code = ("import sys; sys.path[:0] = sys.argv[2:]\nimport torch, test_pt2\n"
+            "model, inputs = test_pt2.made('shared', sys.argv[1] + '/model.pt2')\n"
+            "model.eval()\ntorch.save([inputs[1], model(inputs[1]).detach()], sys.argv[1] + '/expected.zip')\n")
+    here = os.path.dirname(__file__)
+    done = subprocess.run([judges.interpreter("2.15"), "-c", code, tmp_path, here, os.path.dirname(here)], capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    accel("import", "model.pt2", "model.pt")
+    inputs, expected = torch.load(tmp_path / "expected.zip")
+    assert torch.equal(torch.jit.load(tmp_path / "model.pt").eval()(inputs), expected)
+
+
+def test_the_weights_are_a_checkpoint(accel, tmp_path):
+    model, _ = made("shared", tmp_path / "model.pt2")
+    assert "model of torch.export" in accel("inspect", "model.pt2").stdout
+    accel("merge-weights", "model.pt2", "merged")
+    merged = load_file(tmp_path / "merged/model.safetensors")
+    state = model.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in merged.items())
+    assert set(state) - set(merged) in ({"head.weight"}, {"tokens.weight"})
+    accel("import", "model.pt2", "model.pt")
+    left = accel("diff", "model.pt2", "model.pt", code=None).stdout
+    assert "bit for bit" in left or "shift" in left
+
+
+@pytest.mark.parametrize("sizes, inputs, said", [
+    (({0: Dim("batch", min=4, max=8), 1: 16},), (2, 16), "input 'ids' has 2 in dimension 0, and the model was exported for at least 4"),
+    (({0: Dim("batch", min=4, max=8), 1: 16},), (9, 16), "input 'ids' has 9 in dimension 0, and the model was exported for at most 8"),
+    (({0: Dim("batch", min=4, max=8), 1: 16},), (4, 15), "input 'ids' has 15 in dimension 1, and the model was exported for 16 alone"),
+    (({0: Dim("batch", min=4, max=8), 1: 16},), (4,), "input 'ids' has 1 dimensions, and the model was exported for 2"),
+])
+def test_an_input_outside_of_the_range_is_refused(accel, tmp_path, sizes, inputs, said):
+    export(Shared().train(), tmp_path / "model.pt2", torch.zeros(4, 16, dtype=torch.long), dynamic=sizes)
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    imported(torch.zeros(5, 16, dtype=torch.long))
+    with pytest.raises(torch.jit.Error, match=said.replace("(", r"\(")):
+        imported(torch.zeros(*inputs, dtype=torch.long))
+
+
+def refused(accel, code=1):
+    said = accel("import", "model.pt2", "model.pt", code=code).stderr
+    return said
+
+
+def test_a_model_in_evaluation_mode_is_refused(accel, tmp_path):
+    export(Shared().eval(), tmp_path / "model.pt2", IDS % 16, dynamic=FREE)
+    said = refused(accel)
+    assert "torch.ops.aten.dropout.default in module 'blocks.0.dropout'" in said
+    assert "the model was exported in evaluation mode" in said and "model.train()" in said
+    assert not (tmp_path / "model.pt").exists()
+
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+
+
+def test_control_flow_is_refused_by_name(accel, tmp_path):
+    export(Branches(), tmp_path / "model.pt2", torch.ones(3))
+    said = refused(accel)
+    assert "torch.ops.higher_order.cond in the root" in said and "control flow" in said
+
+
+def test_experts_are_refused_with_what_to_do(accel, tmp_path):
+    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+    export(language_model("qwen2_moe", sizes), tmp_path / "model.pt2", IDS, dynamic=FREE)
+    assert 'experts_implementation = "batched_mm"' in refused(accel)
+
+
+def test_damage_is_found(accel, tmp_path):
+    made("shared", tmp_path / "model.pt2")
+    whole = (tmp_path / "model.pt2").read_bytes()
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        place = archive.getinfo("model/data/weights/weight_0")
+        begin = whole.index(archive.read("model/data/weights/weight_0"), place.header_offset)
+    damaged = bytearray(whole)
+    damaged[begin + 5] ^= 1
+    (tmp_path / "model.pt2").write_bytes(damaged)
+    assert "the CRC of record" in refused(accel, code=5)
+    (tmp_path / "model.pt2").write_bytes(whole[:len(whole) // 2])
+    refused(accel, code=5)
+
+
+def test_another_format_is_refused(accel, tmp_path):
+    train_runs.export(tmp_path / "model.pt2")
+    assert "accel import needs a file of torch.export, but 'model.pt2' is torchscript" in refused(accel, code=2)
