@@ -15,13 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-/// The only key of a union and its value.
-std::pair<std::string, const json*> tagged(const json& value) {
-  if (!value.is_object() || value.size() != 1)
-    throw_corrupt("the graph has a union that is not of one value");
-  return {value.begin().key(), &value.begin().value()};
-}
-
 [[noreturn]] void refuse(const std::string& what, const char* hint = "") {
   throw Error(ErrorKind::kFailure, fmt::format("{}, which accel does not import", what)).hint(hint);
 }
@@ -248,6 +241,12 @@ class GraphReader {
 };
 
 }  // namespace
+
+std::pair<std::string, const json*> tagged(const json& value) {
+  if (!value.is_object() || value.size() != 1)
+    throw_corrupt("the graph has a union that is not of one value");
+  return {value.begin().key(), &value.begin().value()};
+}
 
 const char* name_of(GraphValue::Type type) {
   switch (type) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/pt2/archive.hpp"
@@ -52,6 +53,10 @@ struct ExportedGraph {
   std::vector<std::string> modules;            ///< The paths of all modules, in order of registration.
   std::map<std::string, std::string> classes;  ///< The class of each module that was called, by path.
 };
+
+/// The tag and the value of a union of torch's schema, which is an object of one key. Throws Error (kCorrupt)
+/// for another value.
+[[nodiscard]] std::pair<std::string, const nlohmann::json*> tagged(const nlohmann::json& value);
 
 /// Reads the graph of `archive`, which must outlive it. Throws Error: kFailure that names what accel does not
 /// import, kCorrupt if the document is not one of torch.export.

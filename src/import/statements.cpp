@@ -178,8 +178,8 @@ std::string StatementWriter::expression_of(const std::string& value) const {
 }
 
 std::string StatementWriter::argument_of(const json& argument) const {
-  const std::string tag = argument.begin().key();
-  const json& value = argument.begin().value();
+  const auto [tag, content] = tagged(argument);
+  const json& value = *content;
   const auto each = [&](const auto& text_of) {
     std::vector<std::string> items;
     for (const json& item : value) items.push_back(text_of(item));
@@ -188,7 +188,7 @@ std::string StatementWriter::argument_of(const json& argument) const {
   const auto tensor = [&](const json& item) { return expression_of(item.at("name").get<std::string>()); };
   const auto number = [&](const json& item) {
     return item.contains("as_name") ? expression_of(item.at("as_name").get<std::string>())
-                                    : item.begin().value().dump();
+                                    : tagged(item).second->dump();
   };
   const auto boolean = [](const json& item) { return std::string(item.get<bool>() ? "True" : "False"); };
   if (tag == "as_none") return "None";

@@ -138,6 +138,16 @@ def test_we_go_on_from_one_dcp_checkpoint_of_both(accel, straight, tmp_path):
     assert train_runs.metrics(tmp_path) == pytest.approx(train_runs.metrics(straight)[N:], abs=1e-6)
 
 
+def test_the_loss_scale_is_a_state_of_torchs_scaler(accel, tmp_path):
+    """Accelerate loads scaler.pt into its GradScaler; on CPU ranks it has none."""
+    prepare(tmp_path)
+    accel("launch", config(tmp_path, N, mixed_precision="fp16", **{"grad_scaler.growth_interval": 2}))
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.load_state_dict(torch.load(checkpoint(tmp_path, N) / "scaler.pt", weights_only=True))
+    state = json.loads((checkpoint(tmp_path, N) / "scaler.json").read_text())
+    assert scaler.state_dict() == {name: value for name, value in state.items() if name != "version"}
+
+
 def test_weights_alone_are_not_enough(accel, straight, tmp_path):
     prepare(tmp_path)
     shutil.copytree(checkpoint(straight, N) / "pytorch_model_fsdp_0", tmp_path / "state/pytorch_model_fsdp_0")
