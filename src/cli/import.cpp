@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "ckpt/pt2/archive.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/write/commit.hpp"
@@ -35,6 +36,8 @@ ExitCode run_import(const ImportOptions& options, const Globals& globals) {
   const fs::path output = options.output;
   const ckpt::Pt2Archive archive(options.model);
   ImportPlan plan = plan_import(output.filename().string(), archive);
+  for (const std::string& place : plan.random_operators)
+    log::warn(fmt::format("{}: draws random numbers in evaluation, too", place));
   ckpt::OutputPlan files;
   files.files.push_back(std::move(plan.file));
   ckpt::OutputTarget target;
@@ -42,7 +45,10 @@ ExitCode run_import(const ImportOptions& options, const Globals& globals) {
   target.is_file = true;
   if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   OutputReport report{files, *source, target, output, plan.tensors};
-  report.details = {{"model", options.model}, {"modules", plan.modules}, {"operators", plan.operators}};
+  report.details = {{"model", options.model},
+                    {"modules", plan.modules},
+                    {"operators", plan.operators},
+                    {"inputs", plan.inputs}};
   if (options.write.dry_run) {
     print_plan(report, globals);
     return ExitCode::kSuccess;

@@ -56,9 +56,11 @@ void add_outputs(const json& output, GraphNode& node) {
 }
 
 /// Adds the values that an argument names. A graph within it has values of its own.
-void add_uses(const json& argument, std::vector<std::string>& uses) {
+void add_uses(const json& argument, std::vector<std::string>& uses, int depth = 0) {
+  constexpr int kDeepest = 20;
+  if (depth > kDeepest) throw_corrupt("the graph has an argument that nests too deeply");
   if (argument.is_array()) {
-    for (const json& item : argument) add_uses(item, uses);
+    for (const json& item : argument) add_uses(item, uses, depth + 1);
     return;
   }
   if (!argument.is_object()) return;
@@ -67,7 +69,7 @@ void add_uses(const json& argument, std::vector<std::string>& uses) {
     if ((key == "name" || key == "as_name") && value.is_string()) {
       uses.push_back(value.get<std::string>());
     } else {
-      add_uses(value, uses);
+      add_uses(value, uses, depth + 1);
     }
   }
 }
@@ -123,6 +125,103 @@ GraphNode read_node(const json& document) {
   return node;
 }
 
+/// The tensor of the node's argument "self", if it has one.
+std::optional<std::string> self_of(const GraphNode& node) {
+  for (const json& input : node.document->at("inputs")) {
+    if (input.at("name") == "self" && input.at("arg").contains("as_tensor"))
+      return input.at("arg").at("as_tensor").at("name").get<std::string>();
+  }
+  return std::nullopt;
+}
+
+/// "add_" of "torch.ops.aten.add_.Tensor".
+std::string_view operator_in(std::string_view target) {
+  const std::string_view name = target.substr(0, target.rfind('.'));
+  return name.substr(name.rfind('.') + 1);
+}
+
+bool is_in_place(std::string_view op) { return op.ends_with("_") && !op.ends_with("__"); }
+
+bool gives_view(std::string_view op) {
+  constexpr std::array<std::string_view, 23> kViews = {
+      "view",    "select",    "slice",    "t",         "transpose", "permute",   "reshape",         "expand",
+      "squeeze", "unsqueeze", "detach",   "alias",     "narrow",    "unbind",    "split",           "chunk",
+      "view_as", "flatten",   "diagonal", "unflatten", "movedim",   "expand_as", "split_with_sizes"};
+  return std::find(kViews.begin(), kViews.end(), op) != kViews.end();
+}
+
+/// Finds the nodes that change a parameter or a buffer. A batch norm counts its batches in training alone,
+/// and what anyone else's change depends on is not in the graph.
+class ChangeFinder {
+ public:
+  explicit ChangeFinder(ExportedGraph& graph) : graph_(graph) {
+    for (const auto& [value, name] : graph.attributes) roots_[value] = value;
+  }
+
+  void run() {
+    for (GraphNode& node : graph_.nodes) look_at(node, /*is_inner=*/false);
+  }
+
+ private:
+  void look_at(GraphNode& node, bool is_inner) {
+    look_within(node);
+    const std::optional<std::string> self = self_of(node);
+    const auto root = self ? roots_.find(*self) : roots_.end();
+    if (root == roots_.end()) return;
+    const std::string changed = root->second;
+    const std::string_view op = operator_in(node.target);
+    if (!is_in_place(op)) {
+      if (!gives_view(op)) return;
+      for (const GraphValue& output : node.outputs) roots_[output.name] = changed;
+      return;
+    }
+    const std::string& name = graph_.attributes.at(changed);
+    const bool counts =
+        op == "add_" && (name == "num_batches_tracked" || name.ends_with(".num_batches_tracked"));
+    if (!counts || is_inner) {
+      const std::string module =
+          node.calls.empty() ? "the root" : fmt::format("module '{}'", node.calls.back().module);
+      throw Error(
+          ErrorKind::kFailure,
+          fmt::format("{} in {} changes '{}' in place, and the graph does not say whether in training "
+                      "alone; accel does not import that",
+                      node.target, module, name))
+          .hint("keep such a state outside of the model, or train it as TorchScript (torch.jit.script)");
+    }
+    node.counts_batches = true;
+    for (const GraphValue& output : node.outputs) {
+      roots_[output.name] = changed;
+      graph_.aliases[output.name] = changed;
+    }
+    node.outputs.clear();
+  }
+
+  void look_within(const GraphNode& node) {
+    if (node.target != "torch.ops.higher_order.wrap_with_set_grad_enabled") return;
+    const json& inputs = node.document->at("inputs");
+    Subgraph inner = read_subgraph(inputs.at(1).at("arg").at("as_graph").at("graph"));
+    // Names within the graph may be those of other values outside.
+    const std::map<std::string, std::string> outer = roots_;
+    for (std::size_t i = 0; i < inner.inputs.size(); ++i) {
+      const json& given = inputs.at(i + 2).at("arg");
+      const auto found = given.contains("as_tensor")
+                             ? outer.find(given.at("as_tensor").at("name").get<std::string>())
+                             : outer.end();
+      roots_.erase(inner.inputs[i]);
+      if (found != outer.end()) roots_[inner.inputs[i]] = found->second;
+    }
+    for (GraphNode& statement : inner.nodes) look_at(statement, /*is_inner=*/true);
+    const std::map<std::string, std::string> within = std::exchange(roots_, outer);
+    for (std::size_t i = 0; i < inner.outputs.size() && i < node.outputs.size(); ++i) {
+      if (const auto found = within.find(inner.outputs[i]); found != within.end())
+        roots_[node.outputs[i].name] = found->second;
+    }
+  }
+
+  ExportedGraph& graph_;
+  std::map<std::string, std::string> roots_;  ///< Maps a value to the input whose memory it is.
+};
+
 class GraphReader {
  public:
   explicit GraphReader(const json& program) : module_(program.at("graph_module")) {}
@@ -140,6 +239,12 @@ class GraphReader {
       graph_.nodes.push_back(std::move(node));
     }
     read_calls();
+    ChangeFinder(graph_).run();
+    for (GraphNode& node : graph_.nodes) {
+      for (std::string& use : node.uses) {
+        if (const auto alias = graph_.aliases.find(use); alias != graph_.aliases.end()) use = alias->second;
+      }
+    }
     read_outputs();
     return std::move(graph_);
   }
@@ -148,6 +253,8 @@ class GraphReader {
   void read_modules() {
     for (const json& entry : module_.at("module_call_graph")) {
       const auto path = entry.at("fqn").get<std::string>();
+      if (path == "training" || path.ends_with(".training"))
+        refuse(fmt::format("a module has the name '{}'", path));
       if (!path.empty() && path.find('@') == std::string::npos) graph_.modules.push_back(path);
     }
   }

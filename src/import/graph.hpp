@@ -29,6 +29,7 @@ struct GraphNode {
   std::vector<GraphValue> outputs;  ///< The tensors of a list are values of their own.
   bool gives_list = false;          ///< The operator gives one list, and `outputs` are its tensors.
   std::vector<std::string> uses;    ///< The values that the arguments name, in order.
+  bool counts_batches = false;      ///< It counts a batch of a batch norm, in place.
   /// The calls of modules that the node is in, from the root's child to the innermost.
   struct Call {
     std::string key;     ///< Differs between two calls of a module.
@@ -47,7 +48,9 @@ struct ExportedGraph {
   std::vector<std::string> outputs;               ///< The tensors that the program gives, in order.
   /// The inputs that are parameters, buffers and constants, by name, with their names in the model.
   std::map<std::string, std::string> attributes;
-  std::vector<std::string> parameters;         ///< Names in the model, in the order of its parameters().
+  std::vector<std::string> parameters;  ///< Names in the model, in the order of its parameters().
+  /// Values that are an input of the graph, because they are the result of counting in place.
+  std::map<std::string, std::string> aliases;
   std::vector<std::string> buffers;            ///< Those, too, that are not persistent, and constants.
   std::vector<std::string> non_persistent;     ///< Those of `buffers` that a state dict does not have.
   std::vector<std::string> modules;            ///< The paths of all modules, in order of registration.

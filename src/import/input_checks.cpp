@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "base/error.hpp"
 #include "import/statements.hpp"
 
 namespace accel {
@@ -16,8 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-/// torch.export takes sizes of at least 2 for granted, but its programs are right for smaller ones, too, and
-/// torch does not check this either.
+/// torch.export takes sizes of at least 2 for granted, and torch does not check that either. Programs are
+/// right for smaller ones unless the model asks whether a size is 1.
 constexpr std::int64_t kTakenForGranted = 2;
 
 struct Range {
@@ -26,7 +30,7 @@ struct Range {
 };
 
 /// The name of a size that may change, which torch writes as "Symbol('s72', positive=True, integer=True)".
-/// Nothing for an expression, such as a multiple: the graph itself checks it.
+/// Nothing for an expression, such as a multiple.
 std::optional<std::string> symbol_of(const std::string& expression) {
   constexpr std::string_view kStart = "Symbol('";
   if (!expression.starts_with(kStart)) {
@@ -52,11 +56,78 @@ void raise_unless(const std::string& condition, const std::string& size, const s
                               literal_of(text), size));
 }
 
+/// Takes `text` from the beginning of `left`.
+bool take(std::string_view& left, std::string_view text) {
+  if (!left.starts_with(text)) return false;
+  left.remove_prefix(text.size());
+  return true;
+}
+
+/// Takes what stands before `end`, and `end`.
+std::optional<std::string> take_until(std::string_view& left, std::string_view end) {
+  const std::size_t at = left.find(end);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::string text(left.substr(0, at));
+  left.remove_prefix(at + end.size());
+  return text;
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// Takes `L['ids'].size()[1]`, or `L['ids'][0].size()[1]` for an input in a list, and returns it in
+/// TorchScript.
+std::optional<std::string> take_size(std::string_view& left, const json& values) {
+  if (!take(left, "L['")) return std::nullopt;
+  const auto name = take_until(left, "']");
+  if (!name) return std::nullopt;
+  std::string input = *name;
+  if (take(left, "[")) {
+    const auto item = take_until(left, "]");
+    if (!item || !is_number(*item)) return std::nullopt;
+    input += "_" + *item;
+  }
+  if (!take(left, ".size()[")) return std::nullopt;
+  const auto dimension = take_until(left, "]");
+  if (!dimension || !is_number(*dimension) || !values.contains(input)) return std::nullopt;
+  return fmt::format("torch.size({}, {})", identifier_of(input), *dimension);
+}
+
+/// A condition that torch.export wrote in Python, such as `L['ids'].size()[1] == 16`, in TorchScript.
+std::string condition_of(const std::string& guard, const json& values) {
+  constexpr std::string_view kSigns = "0123456789 ()+-*/%<>=!,";
+  constexpr std::array<std::string_view, 5> kWords = {"min", "max", "and", "or", "not"};
+  std::string result;
+  std::string_view left = guard;
+  while (!left.empty()) {
+    const auto word =
+        std::find_if(kWords.begin(), kWords.end(), [&](std::string_view w) { return left.starts_with(w); });
+    if (kSigns.find(left.front()) != std::string_view::npos) {
+      result += left.front();
+      left.remove_prefix(1);
+    } else if (word != kWords.end()) {
+      result += *word;
+      left.remove_prefix(word->size());
+    } else if (const auto size = take_size(left, values)) {
+      result += *size;
+    } else {
+      throw Error(
+          ErrorKind::kFailure,
+          fmt::format("the model was exported for inputs with `{}`, which accel does not know how to check",
+                      guard))
+          .hint("export the model with sizes that do not depend on each other");
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<std::string> input_checks(const json& program) {
   const json& module = program.at("graph_module");
   const json& ranges = program.at("range_constraints");
+  if (!ranges.is_object()) throw_corrupt("the program has no ranges of sizes");
   std::vector<std::string> lines;
   std::map<std::string, std::string> first;  // Maps a symbol to the variable with its value.
   int count = 0;
@@ -70,7 +141,7 @@ std::vector<std::string> input_checks(const json& program) {
         fmt::format("input '{}' has {{}} dimensions, and the model was exported for {}", input, sizes.size()),
         lines);
     for (std::size_t d = 0; d < sizes.size(); ++d) {
-      const std::string size = fmt::format("v_size_{}", count++);
+      const std::string size = fmt::format("__size_{}", count++);
       const std::string where =
           fmt::format("input '{}' has {{}} in dimension {}, and the model was exported for ", input, d);
       lines.push_back(fmt::format("{} = torch.size({}, {})", size, value, d));
@@ -81,7 +152,13 @@ std::vector<std::string> input_checks(const json& program) {
         continue;
       }
       const auto symbol = symbol_of(sizes[d].at("as_expr").at("expr_str").get<std::string>());
-      if (!symbol) continue;
+      if (!symbol) {
+        throw Error(ErrorKind::kFailure,
+                    fmt::format("dimension {} of input '{}' is computed from another size, which accel "
+                                "does not import",
+                                d, input))
+            .hint("export the model with sizes that do not depend on each other");
+      }
       if (const auto [known, fresh] = first.emplace(*symbol, size); !fresh) {
         raise_unless(fmt::format("torch.eq({}, {})", size, known->second), size,
                      where + "as many as in another dimension of the inputs", lines);
@@ -97,6 +174,16 @@ std::vector<std::string> input_checks(const json& program) {
         raise_unless(fmt::format("torch.le({}, {})", size, *bounds.most), size,
                      where + fmt::format("at most {}", *bounds.most), lines);
     }
+  }
+  for (const json& guard : program.value("guards_code", json::array())) {
+    const auto text = guard.get<std::string>();
+    lines.push_back(fmt::format("if {}:", condition_of(text, module.at("graph").at("tensor_values"))));
+    lines.emplace_back("  pass");
+    lines.emplace_back("else:");
+    lines.push_back(fmt::format(
+        "  ops.prim.RaiseException({}, \"builtins.ValueError\")",
+        literal_of(fmt::format("the sizes of the inputs are not those for which the model was exported: {}",
+                               text))));
   }
   return lines;
 }

@@ -21,12 +21,6 @@
 namespace accel {
 namespace {
 
-bool is_identifier(std::string_view name) {
-  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
-         std::all_of(name.begin(), name.end(),
-                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
-}
-
 /// `self.blocks` or `getattr(self.blocks, "0")`: what is at `path` below the module of the method.
 std::string attribute_at(std::string_view path) {
   std::string text = "self";
@@ -52,6 +46,10 @@ class MethodWriter {
   MethodWriter(const ExportedGraph& graph, const nlohmann::json& program, ModuleTree& tree)
       : graph_(graph), program_(program), tree_(tree), statements_(graph) {}
 
+  [[nodiscard]] const std::vector<std::string>& random_operators() const {
+    return statements_.random_operators();
+  }
+
   void write_root() {
     const std::set<std::string> live(graph_.outputs.begin(), graph_.outputs.end());
     write(graph_.nodes, 0, 0, live);
@@ -70,6 +68,7 @@ class MethodWriter {
     methods.emplace_back();  // A call within this one must not get its name.
     Method method;
     method.name = place == 0 ? "forward" : fmt::format("forward_{}", place);
+    while (has_attribute(tree_.at(module), method.name)) method.name += "_";
     std::map<std::string, std::string> own = values_of(nodes, module, method.inputs);
     if (is_root) method.inputs = graph_.inputs;
     method.results = is_root ? graph_.outputs : results_of(nodes, live);
@@ -97,6 +96,15 @@ class MethodWriter {
     statements_.set_expressions(outer);
     if (!is_root && method.results.empty() && lines.empty()) return std::nullopt;
     return method;
+  }
+
+  static bool has_attribute(const ImportedModule& module, const std::string& name) {
+    const auto has = [&](const std::vector<std::string>& names) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    return has(module.parameters) || has(module.buffers) ||
+           std::any_of(module.children.begin(), module.children.end(),
+                       [&](const auto& child) { return child.first == name; });
   }
 
   /// The values that `nodes` use and do not define: as expressions those that the module has itself, and in
@@ -194,8 +202,11 @@ class MethodWriter {
 
 }  // namespace
 
-void write_methods(const ExportedGraph& graph, const nlohmann::json& program, ModuleTree& tree) {
-  MethodWriter(graph, program, tree).write_root();
+std::vector<std::string> write_methods(const ExportedGraph& graph, const nlohmann::json& program,
+                                       ModuleTree& tree) {
+  MethodWriter writer(graph, program, tree);
+  writer.write_root();
+  return writer.random_operators();
 }
 
 }  // namespace accel

@@ -59,9 +59,8 @@ Tuple tuple_of(const ckpt::Dims& dims) {
 }
 
 std::string annotation(const std::string& name, const std::string& type) {
-  const bool is_identifier = std::isdigit(static_cast<unsigned char>(name.front())) == 0;
-  return is_identifier ? fmt::format("  {} : {}\n", name, type)
-                       : fmt::format("  __annotations__[{}] = {}\n", literal_of(name), type);
+  return is_identifier(name) ? fmt::format("  {} : {}\n", name, type)
+                             : fmt::format("  __annotations__[{}] = {}\n", literal_of(name), type);
 }
 
 std::string list_of_names(const std::vector<std::string>& names) {
@@ -76,7 +75,9 @@ class Importer {
       : name_(std::move(name)), archive_(archive), graph_(read_graph(archive)), tree_(graph_, archive) {}
 
   ImportPlan plan() {
-    write_methods(graph_, archive_.program(), tree_);
+    ImportPlan plan;
+    plan.random_operators = write_methods(graph_, archive_.program(), tree_);
+    plan.inputs = graph_.inputs;
     add_object(0);
     add_text("data.pkl", pickle_.finish());
     for (std::size_t i = 0; i < tree_.modules().size(); ++i)
@@ -88,7 +89,6 @@ class Importer {
     add_text("byteorder", "little");
     add_text("extra/accel.json", notes().dump());
     for (std::size_t i = 0; i < storages_.size(); ++i) add_storage(i);
-    ImportPlan plan;
     plan.file.name = name_;
     plan.modules = tree_.modules().size();
     plan.operators = graph_.nodes.size();

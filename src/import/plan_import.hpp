@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/pt2/archive.hpp"
@@ -14,6 +15,8 @@ struct ImportPlan {
   std::size_t modules = 0;
   std::size_t operators = 0;
   std::size_t tensors = 0;
+  std::vector<std::string> inputs;            ///< The inputs of the model, in order.
+  std::vector<std::string> random_operators;  ///< Places that draw random numbers in either mode.
 };
 
 /// Plans the TorchScript file `name` with the model of `archive`: its modules under their class names, its

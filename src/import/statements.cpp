@@ -19,11 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const GraphNode& node, const std::string& what, const std::string& hint = "") {
+/// The operator, the module, and the line of the author.
+std::string place_of(const GraphNode& node) {
   std::string where;
   const json& metadata = node.document->at("metadata");
   if (const auto trace = metadata.find("stack_trace"); trace != metadata.end() && trace->is_string()) {
-    // The innermost frame comes last: its place and its line.
+    // The innermost frame comes last.
     const auto text = trace->get<std::string>();
     const std::size_t frame = text.rfind("File \"");
     if (frame != std::string::npos) where = fmt::format(", at {}", text.substr(frame));
@@ -31,8 +32,18 @@ using nlohmann::json;
   }
   const std::string module =
       node.calls.empty() ? "the root" : fmt::format("module '{}'", node.calls.back().module);
-  throw Error(ErrorKind::kFailure, fmt::format("{} in {}{}: {}", node.target, module, where, what))
-      .hint(hint);
+  return fmt::format("{} in {}{}", node.target, module, where);
+}
+
+[[noreturn]] void refuse(const GraphNode& node, const std::string& what, const std::string& hint = "") {
+  throw Error(ErrorKind::kFailure, fmt::format("{}: {}", place_of(node), what)).hint(hint);
+}
+
+bool draws_numbers(std::string_view op) {
+  constexpr std::array<std::string_view, 14> kNames = {
+      "bernoulli",    "bernoulli_", "rand",   "rand_like", "randn",    "randn_like",  "randint",
+      "randint_like", "randperm",   "normal", "normal_",   "uniform_", "multinomial", "exponential_"};
+  return std::find(kNames.begin(), kNames.end(), op) != kNames.end();
 }
 
 std::string number_of(double value) {
@@ -41,6 +52,11 @@ std::string number_of(double value) {
   std::string text = fmt::format("{}", value);  // The shortest text that gives the same number.
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
+}
+
+std::string integer_of(const json& value) {
+  if (!value.is_number_integer()) throw_corrupt("the graph has something else where an integer belongs");
+  return std::to_string(value.get<std::int64_t>());
 }
 
 /// A float of the schema: infinities and NaN are strings in JSON.
@@ -119,11 +135,11 @@ std::string operator_of(const GraphNode& node) {
                ? "set config._experts_implementation = \"batched_mm\" before the export"
                : "");
   }
-  const std::string name = node.target.substr(kAten.size());
-  return name.substr(0, name.find('.'));
+  std::string name = node.target.substr(kAten.size());
+  name = name.substr(0, name.find('.'));
+  if (!is_identifier(name)) throw_corrupt(fmt::format("the graph has an operator '{}'", node.target));
+  return name;
 }
-
-bool is_flag(std::string_view argument) { return argument == "train" || argument == "training"; }
 
 const json* input_named(const GraphNode& node, std::string_view name) {
   for (const json& input : node.document->at("inputs")) {
@@ -132,25 +148,44 @@ const json* input_named(const GraphNode& node, std::string_view name) {
   return nullptr;
 }
 
+/// Whether the argument says that the module is training.
+bool is_flag(const GraphNode& node, std::string_view argument) {
+  if (argument != "train" && argument != "training" && argument != "use_input_stats") return false;
+  // Without running statistics those of the batch are used in either mode.
+  const json* mean = input_named(node, "running_mean");
+  const bool is_norm = argument == "use_input_stats" || node.target.starts_with("torch.ops.aten.batch_norm.");
+  return !is_norm || (mean != nullptr && !mean->at("arg").contains("as_none"));
+}
+
 std::string list_of(const std::vector<std::string>& items) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
 }  // namespace
 
+bool is_identifier(std::string_view name) {
+  constexpr std::array<std::string_view, 36> kKeywords = {
+      "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+      "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
+      "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+      "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield",    "print"};
+  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }) &&
+         std::find(kKeywords.begin(), kKeywords.end(), name) == kKeywords.end();
+}
+
 std::string identifier_of(std::string_view name) {
-  constexpr std::array<std::string_view, 24> kTaken = {
-      "self", "torch", "ops",  "CONSTANTS", "annotate", "getattr", "uninitialized", "print",
-      "int",  "float", "bool", "len",       "min",      "max",     "range",         "device",
-      "in",   "is",    "not",  "if",        "for",      "with",    "pass",          "return"};
+  constexpr std::array<std::string_view, 14> kTaken = {
+      "self", "torch", "ops",  "CONSTANTS", "annotate", "getattr", "uninitialized",
+      "int",  "float", "bool", "len",       "min",      "max",     "range"};
   std::string text(name);
   for (char& c : text) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   }
-  if (text.empty()) return "v_";
-  const bool is_number = text.find_first_not_of("_0123456789") == std::string::npos;
-  if (is_number || std::isdigit(static_cast<unsigned char>(text.front())) != 0 ||
-      std::find(kTaken.begin(), kTaken.end(), text) != kTaken.end())
+  // Names that begin with two underscores, or are a number behind underscores, are those of this writer.
+  const bool is_ours = text.starts_with("__") || text.find_first_not_of("_0123456789") == std::string::npos;
+  if (is_ours || !is_identifier(text) || std::find(kTaken.begin(), kTaken.end(), text) != kTaken.end())
     text = "v_" + text;
   return text;
 }
@@ -158,14 +193,20 @@ std::string identifier_of(std::string_view name) {
 std::string literal_of(std::string_view text) { return json(text).dump(); }
 
 StatementWriter::StatementWriter(const ExportedGraph& graph) : graph_(graph) {
-  for (const GraphNode& node : graph.nodes) {
-    used_.insert(node.uses.begin(), node.uses.end());
-    for (const json& input : node.document->at("inputs")) {
-      if (is_flag(input.at("name").get<std::string>()) && input.at("arg") == json{{"as_bool", true}})
-        trains_ = true;
-    }
+  for (const GraphNode& node : graph.nodes) look_for_training(node);
+}
+
+void StatementWriter::look_for_training(const GraphNode& node) {
+  const json& inputs = node.document->at("inputs");
+  if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") {
+    for (const GraphNode& inner : read_subgraph(inputs.at(1).at("arg").at("as_graph").at("graph")).nodes)
+      look_for_training(inner);
+    return;
   }
-  used_.insert(graph.outputs.begin(), graph.outputs.end());
+  for (const json& input : inputs) {
+    if (is_flag(node, input.at("name").get<std::string>()) && input.at("arg") == json{{"as_bool", true}})
+      trains_ = true;
+  }
 }
 
 void StatementWriter::set_expressions(std::map<std::string, std::string> expressions) {
@@ -173,8 +214,10 @@ void StatementWriter::set_expressions(std::map<std::string, std::string> express
 }
 
 std::string StatementWriter::expression_of(const std::string& value) const {
-  const auto found = expressions_.find(value);
-  return found == expressions_.end() ? identifier_of(value) : found->second;
+  const auto alias = graph_.aliases.find(value);
+  const std::string& name = alias == graph_.aliases.end() ? value : alias->second;
+  const auto found = expressions_.find(name);
+  return found == expressions_.end() ? identifier_of(name) : found->second;
 }
 
 std::string StatementWriter::argument_of(const json& argument) const {
@@ -187,8 +230,10 @@ std::string StatementWriter::argument_of(const json& argument) const {
   };
   const auto tensor = [&](const json& item) { return expression_of(item.at("name").get<std::string>()); };
   const auto number = [&](const json& item) {
-    return item.contains("as_name") ? expression_of(item.at("as_name").get<std::string>())
-                                    : tagged(item).second->dump();
+    if (item.contains("as_name")) return expression_of(item.at("as_name").get<std::string>());
+    const json& fixed = *tagged(item).second;
+    if (fixed.is_boolean()) return std::string(fixed.get<bool>() ? "True" : "False");
+    return fixed.is_number_integer() ? integer_of(fixed) : number_of(float_of(fixed));
   };
   const auto boolean = [](const json& item) { return std::string(item.get<bool>() ? "True" : "False"); };
   if (tag == "as_none") return "None";
@@ -200,8 +245,8 @@ std::string StatementWriter::argument_of(const json& argument) const {
                                                            : std::string("None");
                        }));
   }
-  if (tag == "as_int") return value.dump();
-  if (tag == "as_ints") return each([](const json& item) { return item.dump(); });
+  if (tag == "as_int") return integer_of(value);
+  if (tag == "as_ints") return each(integer_of);
   if (tag == "as_sym_int" || tag == "as_sym_bool" || tag == "as_sym_float") return number(value);
   if (tag == "as_sym_ints") return each(number);
   if (tag == "as_float") return number_of(float_of(value));
@@ -238,6 +283,11 @@ std::vector<std::string> StatementWriter::without_gradients(const GraphNode& nod
   if (++depth_ > kDeepest) refuse(node, "graphs nest too deeply");
   const json& inputs = node.document->at("inputs");
   const bool enabled = inputs.at(0).at("arg").at("as_bool").get<bool>();
+  if (enabled && depth_ == 1) {
+    refuse(node,
+           "the model was exported under torch.no_grad(), which hides where it computes without gradients",
+           "call torch.export.export outside of no_grad");
+  }
   const Subgraph inner = read_subgraph(inputs.at(1).at("arg").at("as_graph").at("graph"));
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < inner.inputs.size(); ++i) {
@@ -279,6 +329,7 @@ std::vector<std::string> StatementWriter::statements_of(const GraphNode& node) {
     function = *known;
   } else {
     op = operator_of(node);
+    if (draws_numbers(op)) random_.push_back(place_of(node));
     if (op == "_assert_tensor_metadata") return {};
     if (op == "_assert_scalar" || op == "_assert_async") {
       if (op == "_assert_async") return {};
@@ -302,11 +353,12 @@ std::vector<std::string> StatementWriter::statements_of(const GraphNode& node) {
       text = fresh_name();
       lines = {"if self.training:", fmt::format("  {} = {}", text, argument_of(input.at("arg"))),
                "else:", fmt::format("  {} = 0.", text)};
-    } else if (is_flag(name) && input.at("arg").contains("as_bool")) {
+    } else if (is_flag(node, name) && input.at("arg").contains("as_bool")) {
       text = flag_of(node, input);
     } else {
       text = argument_of(input.at("arg"));
     }
+    if (!is_identifier(name)) throw_corrupt(fmt::format("the graph has an argument named '{}'", name));
     arguments.push_back(input.value("kind", 1) == kKeyword ? fmt::format("{}={}", name, text) : text);
   }
   std::string targets;
@@ -315,14 +367,7 @@ std::vector<std::string> StatementWriter::statements_of(const GraphNode& node) {
   while (targets.ends_with(' ')) targets.pop_back();
   std::string call = fmt::format("{}({})", function, fmt::join(arguments, ", "));
   std::string line = targets.empty() ? call : fmt::format("{} = {}", targets, call);
-  // A batch norm counts batches in training alone.
-  const json* self = input_named(node, "self");
-  const bool changes_buffer = op.ends_with("_") && !op.ends_with("__") && self != nullptr &&
-                              self->at("arg").contains("as_tensor") &&
-                              graph_.attributes.contains(self->at("arg").at("as_tensor").at("name"));
-  const bool is_used = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                   [&](const GraphValue& output) { return used_.contains(output.name); });
-  if (changes_buffer && !is_used) {
+  if (node.counts_batches) {
     lines.insert(lines.end(), {"if self.training:", "  " + line, "else:", "  pass"});
   } else {
     lines.push_back(std::move(line));

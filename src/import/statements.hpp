@@ -2,7 +2,6 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +12,9 @@ namespace accel {
 
 /// The name of a value in TorchScript: `name` itself, unless it has a meaning there.
 [[nodiscard]] std::string identifier_of(std::string_view name);
+
+/// Whether `name` can follow a dot.
+[[nodiscard]] bool is_identifier(std::string_view name);
 
 /// A string literal.
 [[nodiscard]] std::string literal_of(std::string_view text);
@@ -33,15 +35,19 @@ class StatementWriter {
   /// an operator or an argument that is not imported.
   [[nodiscard]] std::vector<std::string> statements_of(const GraphNode& node);
 
+  /// Operators that draw random numbers in either mode, with their places.
+  [[nodiscard]] const std::vector<std::string>& random_operators() const { return random_; }
+
  private:
   [[nodiscard]] std::string argument_of(const nlohmann::json& argument) const;
   [[nodiscard]] std::vector<std::string> without_gradients(const GraphNode& node);
+  void look_for_training(const GraphNode& node);
   [[nodiscard]] std::string flag_of(const GraphNode& node, const nlohmann::json& input) const;
   [[nodiscard]] std::string fresh_name() { return "_" + std::to_string(count_++); }
 
   const ExportedGraph& graph_;
-  std::set<std::string> used_;  ///< The values that some node uses.
-  bool trains_ = false;         ///< Whether a flag `train` is set somewhere: the model was in training mode.
+  std::vector<std::string> random_;
+  bool trains_ = false;  ///< Whether a flag `train` is set somewhere: the model was in training mode.
   std::map<std::string, std::string> expressions_;
   int count_ = 0;
   int depth_ = 0;  ///< How many graphs within graphs are being written.

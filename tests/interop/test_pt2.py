@@ -227,6 +227,113 @@ def test_a_model_in_evaluation_mode_is_refused(accel, tmp_path):
     assert not (tmp_path / "model.pt").exists()
 
 
+class Average(torch.nn.Module):
+    """Keeps a running average in training."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside = inside
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        if self.training:
+            if self.inside:
+                with torch.no_grad():
+                    self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+            else:
+                self.mean.mul_(0.9).add_(x.mean(0).detach(), alpha=0.1)
+        return torch.dropout(x * self.mean, 0.1, self.training)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_state_that_changes_in_place_is_refused(accel, tmp_path, inside):
+    export(Average(inside).train(), tmp_path / "model.pt2", torch.ones(4, 3))
+    assert "changes 'mean' in place" in refused(accel)
+
+
+class Norms(torch.nn.Module):
+    """A batch norm that is called twice, one without running statistics, and an instance norm with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice = torch.nn.BatchNorm1d(3)
+        self.without = torch.nn.BatchNorm1d(3, track_running_stats=False)
+        self.instances = torch.nn.InstanceNorm1d(3, track_running_stats=True)
+
+    def forward(self, x):
+        return self.instances(self.without(self.twice(self.twice(x) + 1)))
+
+
+def test_statistics_follow_the_mode(accel, tmp_path):
+    model = Norms().train()
+    export(model, tmp_path / "model.pt2", torch.randn(4, 3, 5))
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    model.load_state_dict(imported.state_dict())
+    for training in (True, True, False, False, True):
+        model.train(training)
+        imported.train(training)
+        x = torch.randn(4, 3, 5)
+        torch.testing.assert_close(imported(x), model(x), rtol=0, atol=0)
+        assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in imported.state_dict().items())
+
+
+class Names(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.ModuleDict({name: torch.nn.Linear(3, 3) for name in ("in", "lambda", "None", "en-de")})
+        self.forward_1 = torch.nn.Linear(3, 3)
+        self.inner = torch.nn.Sequential(torch.nn.Linear(3, 3))
+
+    def forward(self, __size_0, print_):
+        x = __size_0 + print_
+        for module in self.words.values():
+            x = module(x)
+        return self.forward_1(self.inner(self.inner(x)))
+
+
+def test_names_that_mean_something_in_torchscript(accel, tmp_path):
+    model = Names().train()
+    export(model, tmp_path / "model.pt2", torch.ones(2, 3), torch.ones(2, 3))
+    accel("import", "model.pt2", "model.pt")
+    x, y = torch.randn(2, 2, 3)
+    assert torch.equal(torch.jit.load(tmp_path / "model.pt")(x, y), model(x, y))
+
+
+class Gradients(torch.nn.Module):
+    def forward(self, x):
+        with torch.enable_grad():
+            return torch.dropout(x, 0.1, self.training) * 2
+
+
+def test_an_export_under_no_grad_is_refused_where_the_graph_shows_it(accel, tmp_path):
+    with torch.no_grad():
+        export(Gradients().train(), tmp_path / "model.pt2", torch.ones(3))
+    assert "exported under torch.no_grad()" in refused(accel)
+
+
+class Noise(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.dropout(x, 0.1, self.training) + torch.randn_like(x)
+
+
+def test_random_numbers_in_either_mode_are_a_warning(accel, tmp_path):
+    export(Noise().train(), tmp_path / "model.pt2", torch.ones(3))
+    said = accel("import", "model.pt2", "model.pt").stderr
+    assert "torch.ops.aten.randn_like.default in the root" in said and "draws random numbers in evaluation, too" in said
+
+
+class Pairs(torch.nn.Module):
+    def forward(self, x, y):
+        return x.sum() + y[:-1].mul(x).sum()
+
+
+def test_sizes_that_depend_on_each_other_are_refused(accel, tmp_path):
+    rows = Dim("rows", min=2, max=50)
+    export(Pairs(), tmp_path / "model.pt2", torch.ones(4), torch.ones(5), dynamic=({0: rows}, {0: rows + 1}))
+    assert "dimension 0 of input 'y' is computed from another size" in refused(accel)
+
+
 class Branches(torch.nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))

@@ -94,6 +94,8 @@ Pt2Archive::Pt2Archive(const std::filesystem::path& path)
     : file_(File::open_read(path)), window_(file_, 0, file_.size()), zip_(window_) {
   try {
     if (text_of("archive_format") != "pt2") throw_corrupt("is not an archive of torch.export");
+    if (zip_.find("byteorder") != nullptr && text_of("byteorder") != "little")
+      throw Error(ErrorKind::kFailure, "is of a machine with another byte order, which accel does not read");
     read_program();
     weights_ = read_tensors("data/weights/", "model_weights_config.json");
     constants_ = read_tensors("data/constants/", "model_constants_config.json");

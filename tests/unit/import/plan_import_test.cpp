@@ -124,9 +124,9 @@ TEST_F(ImportTest, WritesAMethodForEachCallOfAModule) {
   EXPECT_THAT(root, HasSubstr("class Net(Module):"));
   EXPECT_THAT(root, HasSubstr("linear = (self.fc).forward(x, )"));
   EXPECT_THAT(root, HasSubstr("out = torch.mul(shifted, self.scale)"));
-  EXPECT_THAT(root, HasSubstr("torch.ge(v_size_0, 3)"));
-  EXPECT_THAT(root, HasSubstr("torch.le(v_size_0, 9)"));
-  EXPECT_THAT(root, HasSubstr("torch.eq(v_size_1, 2)"));
+  EXPECT_THAT(root, HasSubstr("torch.ge(__size_0, 3)"));
+  EXPECT_THAT(root, HasSubstr("torch.le(__size_0, 9)"));
+  EXPECT_THAT(root, HasSubstr("torch.eq(__size_1, 2)"));
   EXPECT_THAT(text_of(plan, "mangle_1.py"), HasSubstr("torch.linear(x, self.weight)"));
   EXPECT_THAT(text_of(plan, "mangle_2.py"), HasSubstr("torch.dropout(linear, 0.5, self.training)"));
   EXPECT_EQ(json::parse(text_of(plan, "accel.json")).at("non_persistent"), json{"scale"});
