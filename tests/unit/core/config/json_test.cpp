@@ -76,6 +76,8 @@ Config unusual_config() {
                          false,
                          7,
                          StateDictType::kLocal,
+                         true,
+                         {"head", "lora_"},
                          true};
   training.profile = {5, 8};
   config.training = training;

@@ -103,8 +103,8 @@ TEST_F(SaveTest, AnyMemoryLimitWillDo) {
 TEST_F(SaveTest, AFailureHarmsNeitherTheRunNorTheNextSave) {
   CheckpointSaver saver(store_, model_, optimizer_, config_, group_, 1);
   saver.begin(state(1), true, false);
-  // A file in the way of the rank's second file.
-  const auto blocked = store_.incomplete_path_of(1) / "optimizer_0/__0_0.distcp";
+  // In the way of a file that is written when all ranks have written theirs, which finish() waits for.
+  const auto blocked = store_.incomplete_path_of(1) / "trainer_state.json";
   std::filesystem::create_directories(blocked);
   step();
   EXPECT_THROW(saver.finish(), Error);
