@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "ckpt/pt2/archive.hpp"
 #include "import/statements.hpp"
 
 namespace accel {
@@ -146,7 +147,7 @@ std::vector<std::string> input_checks(const json& program) {
           fmt::format("input '{}' has {{}} in dimension {}, and the model was exported for ", input, d);
       lines.push_back(fmt::format("{} = torch.size({}, {})", size, value, d));
       if (sizes[d].contains("as_int")) {
-        const auto fixed = sizes[d].at("as_int").get<std::int64_t>();
+        const auto fixed = ckpt::pt2_integer(sizes[d].at("as_int"));
         raise_unless(fmt::format("torch.eq({}, {})", size, fixed), size,
                      where + fmt::format("{} alone", fixed), lines);
         continue;

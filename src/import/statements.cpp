@@ -54,10 +54,7 @@ std::string number_of(double value) {
   return text;
 }
 
-std::string integer_of(const json& value) {
-  if (!value.is_number_integer()) throw_corrupt("the graph has something else where an integer belongs");
-  return std::to_string(value.get<std::int64_t>());
-}
+std::string integer_of(const json& value) { return std::to_string(ckpt::pt2_integer(value)); }
 
 /// A float of the schema: infinities and NaN are strings in JSON.
 double float_of(const json& value) {
@@ -254,13 +251,13 @@ std::string StatementWriter::argument_of(const json& argument) const {
   if (tag == "as_bool") return boolean(value);
   if (tag == "as_bools") return each(boolean);
   if (tag == "as_string") return literal_of(value.get<std::string>());
-  if (tag == "as_scalar_type") return std::to_string(scalar_type_of(value.get<std::int64_t>()));
+  if (tag == "as_scalar_type") return std::to_string(scalar_type_of(ckpt::pt2_integer(value)));
   if (tag == "as_layout" && value == 7) return "0";  // torch.strided
-  if (tag == "as_memory_format") return memory_format_of(value.get<std::int64_t>());
+  if (tag == "as_memory_format") return memory_format_of(ckpt::pt2_integer(value));
   if (tag == "as_device") {
     const json& index = value.at("index");
     return fmt::format("torch.device(\"{}{}\")", value.at("type").get<std::string>(),
-                       index.is_null() ? "" : fmt::format(":{}", index.get<int>()));
+                       index.is_null() ? "" : fmt::format(":{}", ckpt::pt2_integer(index)));
   }
   throw Error(ErrorKind::kFailure, fmt::format("an argument of kind '{}' is not imported", tag));
 }
@@ -359,7 +356,8 @@ std::vector<std::string> StatementWriter::statements_of(const GraphNode& node) {
       text = argument_of(input.at("arg"));
     }
     if (!is_identifier(name)) throw_corrupt(fmt::format("the graph has an argument named '{}'", name));
-    arguments.push_back(input.value("kind", 1) == kKeyword ? fmt::format("{}={}", name, text) : text);
+    arguments.push_back(
+        (input.contains("kind") && input.at("kind") == kKeyword) ? fmt::format("{}={}", name, text) : text);
   }
   std::string targets;
   for (const GraphValue& output : node.outputs) targets += identifier_of(output.name) + ", ";

@@ -17,12 +17,12 @@ namespace {
 using nlohmann::json;
 
 /// The version of the schema that is read. A later minor version only adds.
-constexpr int kSchemaMajor = 8;
+constexpr std::int64_t kSchemaMajor = 8;
 constexpr std::int64_t kStrided = 7;
 
 /// The number in `value`, which must not be symbolic.
 std::int64_t fixed_int(const json& value) {
-  if (value.is_object() && value.contains("as_int")) return value.at("as_int").get<std::int64_t>();
+  if (value.is_object() && value.contains("as_int")) return pt2_integer(value.at("as_int"));
   throw_corrupt("has a tensor with a symbolic size");
 }
 
@@ -39,10 +39,10 @@ Pt2Tensor tensor_of(const std::string& name, const json& entry, const std::strin
         .hint("export a model whose parameters and buffers are plain tensors");
   }
   const json& meta = entry.at("tensor_meta");
-  if (meta.at("layout").get<std::int64_t>() != kStrided)
+  if (pt2_integer(meta.at("layout")) != kStrided)
     throw Error(ErrorKind::kFailure, fmt::format("'{}' is not a dense tensor", name));
   Pt2Tensor tensor;
-  tensor.dtype = pt2_dtype(meta.at("dtype").get<std::int64_t>());
+  tensor.dtype = pt2_dtype(pt2_integer(meta.at("dtype")));
   tensor.shape = dims_of(meta.at("sizes"));
   tensor.strides = dims_of(meta.at("strides"));
   tensor.storage_offset = fixed_int(meta.at("storage_offset"));
@@ -68,6 +68,11 @@ std::uint64_t end_of(const Pt2Tensor& tensor) {
 }
 
 }  // namespace
+
+std::int64_t pt2_integer(const json& value) {
+  if (!value.is_number_integer()) throw_corrupt("has something else where an integer belongs");
+  return value.get<std::int64_t>();
+}
 
 DType pt2_dtype(std::int64_t number) {
   constexpr std::array<std::pair<int, DType>, 21> kNumbers = {{
@@ -124,8 +129,8 @@ json Pt2Archive::json_of(const std::string& record) const {
 
 void Pt2Archive::read_program() {
   program_ = json_of("models/model.json");
-  const auto major = program_.at("schema_version").at("major").get<int>();
-  const auto minor = program_.at("schema_version").at("minor").get<int>();
+  const auto major = pt2_integer(program_.at("schema_version").at("major"));
+  const auto minor = pt2_integer(program_.at("schema_version").at("minor"));
   if (major == kSchemaMajor) return;
   throw Error(ErrorKind::kFailure, fmt::format("has version {}.{} of the schema of torch.export, and accel "
                                                "reads {}.x, which torch 2.11 to 2.15 write",

@@ -68,6 +68,9 @@ class Pt2Archive {
   std::map<std::string, Pt2Tensor> constants_;
 };
 
+/// The integer in `value`. Throws Error (kCorrupt) if it is something else.
+[[nodiscard]] std::int64_t pt2_integer(const nlohmann::json& value);
+
 /// The dtype with that number in the schema of torch.export, whose numbers are not those of c10. Throws Error
 /// (kFailure) for one that checkpoints do not have.
 [[nodiscard]] DType pt2_dtype(std::int64_t number);
