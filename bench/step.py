@@ -33,6 +33,8 @@ def prepare(folder, steps, ranks):
     model = GPT(**SIZES)
     extra = {"accel.json": json.dumps({"layer_classes": ["Block"]})}
     torch.jit.script(model).save(str(folder / "gpt.pt"), _extra_files=extra)
+    ids = torch.zeros(BATCH, SIZES["length"], dtype=torch.long)
+    torch.export.save(torch.export.export(model.train(), (ids,), strict=False), folder / "gpt.pt2")
     count = (steps * ranks * BATCH + 1) * SIZES["length"] + 1
     numpy.random.default_rng(0).integers(SIZES["vocabulary"], size=count, dtype=numpy.uint16).tofile(folder / "tokens.bin")
     return sum(parameter.numel() for parameter in model.parameters())
@@ -68,8 +70,8 @@ def run_accel(accel, folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, mo
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-def measure_accel(*arguments):
-    lines = run_accel(*arguments)
+def measure_accel(*arguments, **options):
+    lines = run_accel(*arguments, **options)
     return statistics.median(line["step_time_s"] for line in lines[WARM_UP:]), lines[-1]["max_rss_bytes"]
 
 
@@ -99,6 +101,8 @@ def main():
         for backend in options.backends.split(","):
             rows[f"accel, {backend}"] = lambda backend=backend: measure_accel(
                 options.accel, folder, options.ranks, options.steps, backend)
+        rows[f"accel, {backend}, from .pt2"] = lambda: measure_accel(
+            options.accel, folder, options.ranks, options.steps, backend, model={"path": str(folder / "gpt.pt2")})
         results = {name: [] for name in rows}
         for _ in range(options.repeat):
             for name, measure in rows.items():

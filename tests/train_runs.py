@@ -29,6 +29,13 @@ def export(path, seed=0, layer_classes=("Block",), **sizes):
     return model
 
 
+def export_pt2(path, model):
+    """Writes the model of export() as a program of torch.export."""
+    ids = torch.zeros(4, SIZES["length"], dtype=torch.long)
+    free = torch.export.Dim.AUTO
+    torch.export.save(torch.export.export(model.train(), (ids,), dynamic_shapes=({0: free, 1: free},), strict=False), path)
+
+
 def config(directory, processes=2, data=TEXT, **training):
     """Writes the YAML configuration of a run in `directory`, as JSON. `training` replaces keys; dots separate nested
     ones. A key is one of the section `training` unless it is a top-level key or starts with another section's name."""

@@ -47,7 +47,6 @@ NamePattern::NamePattern(std::string_view pattern) {
   check_dialect(pattern);
   re2::RE2::Options options(re2::RE2::Latin1);
   options.set_log_errors(false);
-  options.set_never_capture(true);
   auto program = std::make_shared<const re2::RE2>(re2::StringPiece(pattern.data(), pattern.size()), options);
   if (!program->ok()) refuse(pattern, program->error());
   program_ = std::move(program);
@@ -60,5 +59,21 @@ bool NamePattern::matches(std::string_view text) const {
 bool NamePattern::is_found_in(std::string_view text) const {
   return re2::RE2::PartialMatch(re2::StringPiece(text.data(), text.size()), *program_);
 }
+
+std::string NamePattern::replaced_in(std::string_view text, const std::string& replacement) const {
+  std::string result(text);
+  re2::RE2::GlobalReplace(&result, *program_, replacement);
+  return result;
+}
+
+void NamePattern::check_replacement(const std::string& replacement) const {
+  std::string reason;
+  if (program_->CheckRewriteString(replacement, &reason)) return;
+  throw Error(ErrorKind::kUsage, fmt::format("the replacement '{}' of the pattern '{}' is not valid: {}",
+                                             replacement, text(), reason))
+      .hint("\\1 to \\9 stand for the groups of the pattern, and \\\\ for a backslash");
+}
+
+const std::string& NamePattern::text() const { return program_->pattern(); }
 
 }  // namespace accel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace re2 {
@@ -26,6 +27,13 @@ class NamePattern {
   [[nodiscard]] bool matches(std::string_view text) const;
   /// Whether the pattern matches a part of the text, as in re.search. `$` is the end of the text alone.
   [[nodiscard]] bool is_found_in(std::string_view text) const;
+  /// `text` with `replacement` in place of each match, as in re.sub; `\1` in it is the first group of the
+  /// match.
+  [[nodiscard]] std::string replaced_in(std::string_view text, const std::string& replacement) const;
+  /// Throws Error (kUsage) for a replacement that names a group that the pattern does not have.
+  void check_replacement(const std::string& replacement) const;
+  /// The pattern as it was given.
+  [[nodiscard]] const std::string& text() const;
 
  private:
   std::shared_ptr<const re2::RE2> program_;

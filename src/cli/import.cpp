@@ -40,21 +40,13 @@ ExitCode run_import(const ImportOptions& options, const Globals& globals) {
     log::warn(fmt::format("{}: draws random numbers in evaluation, too", place));
   ckpt::OutputPlan files;
   files.files.push_back(std::move(plan.file));
-  ckpt::OutputTarget target;
-  target.path = output;
-  target.is_file = true;
-  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
+  const ckpt::OutputTarget target = file_target(output, options.write);
   OutputReport report{files, *source, target, output, plan.tensors};
   report.details = {{"model", options.model},
                     {"modules", plan.modules},
                     {"operators", plan.operators},
                     {"inputs", plan.inputs}};
-  if (options.write.dry_run) {
-    print_plan(report, globals);
-    return ExitCode::kSuccess;
-  }
-  write_plan(report, options.write.limits, "importing", globals);
-  print_result(report, globals);
+  carry_out(report, options.write, "importing", globals);
   return ExitCode::kSuccess;
 }
 

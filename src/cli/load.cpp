@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -10,11 +11,15 @@
 #include "ckpt/convert/merge_check.hpp"
 #include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/converted_checkpoint.hpp"
 #include "ckpt/read/state_root.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_source.hpp"
 #include "cli/output_report.hpp"
+#include "import/imported_structure.hpp"
+#include "structure/archive_model.hpp"
+#include "structure/model_notes.hpp"
 
 namespace accel::cli {
 namespace {
@@ -31,12 +36,22 @@ struct LoadOptions {
 
 std::unique_ptr<ckpt::Checkpoint> open_model(const std::string& path) {
   const ckpt::Kind kind = ckpt::kind_of(path);
-  if (kind != ckpt::Kind::kTorchScript) {
+  if (kind != ckpt::Kind::kTorchScript && kind != ckpt::Kind::kPt2) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("--into needs a TorchScript file, but '{}' is {}", path, name_of(kind)))
-        .hint("torch.jit.script(model).save('model.pt') writes one");
+                fmt::format("--into needs a model file, but '{}' is {}", path, name_of(kind)))
+        .hint("a model file is made by torch.export.save, torch.jit.script or torch.jit.trace");
   }
   return ckpt::open_checkpoint(path);
+}
+
+ModelNotes notes_of(const std::string& path) {
+  if (!is_pt2(path)) return parse_notes(ArchiveModel::open(path).accel_json());
+  ImportedStructure model = import_structure(path);
+  if (!model.has_values) {
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' has no place for the values of its parameters", path))
+        .hint("accel import makes a TorchScript file of it, and --into takes that");
+  }
+  return parse_notes(ArchiveModel::from_bytes(std::move(model.file), path).accel_json());
 }
 
 // The flat state dict of the model in the checkpoint, under the names that state_dict() gives.
@@ -54,45 +69,40 @@ ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
 
 ExitCode run_load(const LoadOptions& options, const Globals& globals) {
   const std::unique_ptr<ckpt::Checkpoint> model = open_model(options.model);
-  const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "loading");
+  const ModelNotes notes = notes_of(options.model);
+  const std::unique_ptr<ckpt::Checkpoint> source =
+      ckpt::with_tensors_of_model(open_source(options.checkpoint, "loading"), notes.weight_conversions);
   const fs::path output = options.output;
   const auto missing = options.partial ? ckpt::Missing::kKeep : ckpt::Missing::kRefuse;
-  ckpt::TorchScriptPlan plan =
-      ckpt::plan_torchscript(output.filename().string(), *model, state_of(*source), *source, missing);
+  ckpt::TorchScriptPlan plan = ckpt::plan_torchscript(output.filename().string(), *model, state_of(*source),
+                                                      *source, missing, notes.non_persistent);
   for (const std::string& name : plan.kept) {
     log::warn(fmt::format("'{}' is not in the checkpoint and keeps the model's values", name));
   }
   ckpt::OutputPlan files;
   files.files.push_back(std::move(plan.file));
-  ckpt::OutputTarget target;
-  target.path = output;
-  target.is_file = true;
-  if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
+  const ckpt::OutputTarget target = file_target(output, options.write);
   OutputReport report{files, *source, target, output, plan.loaded.size()};
   report.details = {{"model", options.model}, {"kept", plan.kept}};
-  if (options.write.dry_run) {
-    print_plan(report, globals);
-    return ExitCode::kSuccess;
-  }
-  if (options.write.force && fs::exists(output) && fs::equivalent(output, options.model)) {
+  if (!options.write.dry_run && options.write.force && fs::exists(output) &&
+      fs::equivalent(output, options.model)) {
     // The model will be replaced, so nothing may be wrong with it or with the checkpoint.
     ckpt::check_source(*model, globals.progress(), /*is_removed=*/true);
     ckpt::check_source(*source, globals.progress(), /*is_removed=*/false);
   }
-  write_plan(report, options.write.limits, "loading", globals);
-  print_result(report, globals);
+  carry_out(report, options.write, "loading", globals);
   return ExitCode::kSuccess;
 }
 
 }  // namespace
 
 void add_load(CommandLine& line) {
-  Command command = line.add("load", "Put a checkpoint of any kind into a TorchScript file");
+  Command command = line.add("load", "Put a checkpoint of any kind into a model file");
   auto options = std::make_shared<LoadOptions>();
   command.positional("CKPT", options->checkpoint,
                      "A model's checkpoint of any kind, or a directory above exactly one");
-  command.text("--into", "MODEL.pt", options->model, "TorchScript file with the model; it is not changed",
-               Command::Need::kRequired);
+  command.text("--into", "MODEL.pt", options->model,
+               "The model, a TorchScript or .pt2 file; it is not changed", Command::Need::kRequired);
   command.text("--out", "NEW.pt", options->output, "File to write", Command::Need::kRequired);
   command.flag("--partial", options->partial,
                "Keep the model's values of parameters and buffers that the checkpoint does not have");

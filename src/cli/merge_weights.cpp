@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "ckpt/convert/merge.hpp"
 #include "ckpt/convert/merge_check.hpp"
+#include "ckpt/convert/names_on_disk.hpp"
 #include "ckpt/convert/plan_text.hpp"
 #include "ckpt/convert/remove_source.hpp"
 #include "ckpt/read/checkpoint.hpp"
@@ -129,7 +130,8 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
   if (options.remove_source) sweep_leftovers(options.checkpoint);  // A removal may not have finished.
-  const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "merging");
+  std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "merging");
+  if (!options.assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
   const ckpt::OutputTarget target = target_of(options, plan);
   if (options.remove_source) {

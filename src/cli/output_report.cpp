@@ -128,4 +128,19 @@ void add_write_options(Command& command, WriteOptions& options) {
   command.integer("--threads", "N", options.limits.threads, "Threads that read and write (2)", 1, 64);
 }
 
+ckpt::OutputTarget file_target(const std::filesystem::path& path, const WriteOptions& options) {
+  ckpt::OutputTarget target;
+  target.path = path;
+  target.is_file = true;
+  if (options.force) target.existing = AtomicFile::Existing::kReplace;
+  return target;
+}
+
+void carry_out(OutputReport& report, const WriteOptions& options, const std::string& doing,
+               const Globals& globals) {
+  if (options.dry_run) return print_plan(report, globals);
+  write_plan(report, options.limits, doing, globals);
+  print_result(report, globals);
+}
+
 }  // namespace accel::cli

@@ -39,6 +39,7 @@ void print_result(const OutputReport& report, const Globals& globals);
 
 /// Adds --dtype.
 void add_dtype(Command& command, std::optional<ckpt::DType>& dtype);
+
 /// The options of all commands that write a plan.
 struct WriteOptions {
   bool force = false;
@@ -48,5 +49,12 @@ struct WriteOptions {
 
 /// Adds --force, --dry-run, --max-memory and --threads.
 void add_write_options(Command& command, WriteOptions& options);
+
+/// A target that is the file `path` itself.
+[[nodiscard]] ckpt::OutputTarget file_target(const std::filesystem::path& path, const WriteOptions& options);
+
+/// Writes the plan and prints the result; with --dry-run only prints the plan.
+void carry_out(OutputReport& report, const WriteOptions& options, const std::string& doing,
+               const Globals& globals);
 
 }  // namespace accel::cli

@@ -48,12 +48,7 @@ ExitCode run_save(const SaveOptions& options, const Globals& globals) {
   report.details = {{"kind", plan.optimizer ? "optimizer" : "model"},
                     {"objects", plan.state.objects.size()},
                     {"left_out", plan.left_out}};
-  if (options.write.dry_run) {
-    print_plan(report, globals);
-    return ExitCode::kSuccess;
-  }
-  write_plan(report, options.write.limits, "saving", globals);
-  print_result(report, globals);
+  carry_out(report, options.write, "saving", globals);
   return ExitCode::kSuccess;
 }
 

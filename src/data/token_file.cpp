@@ -131,6 +131,17 @@ bool looks_like_text(std::span<const std::byte> bytes) {
   return true;
 }
 
+/// The types of a .npy array that can hold tokens.
+struct NpyType {
+  std::string_view descr;
+  unsigned bytes;
+  bool is_signed;
+};
+constexpr std::array<NpyType, 4> kNpyTypes = {{{"'descr': '<u2'"sv, 2, false},
+                                               {"'descr': '<u4'"sv, 4, false},
+                                               {"'descr': '<i4'"sv, 4, true},
+                                               {"'descr': '<i8'"sv, 8, true}}};
+
 /// The .npy format, versions 1 to 3: magic, version, header length, a Python dict literal as text.
 TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   const auto byte_at = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
@@ -144,11 +155,13 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
   const std::size_t start = wide ? 12 : 10;
   if (length > bytes.size() - start) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
   const std::string_view header = text_of(bytes).substr(start, length);
-  const bool u16 = header.find("'descr': '<u2'") != std::string_view::npos;
-  const bool u32 = header.find("'descr': '<u4'") != std::string_view::npos;
-  if (!u16 && !u32) {
-    refuse(fmt::format("the .npy array is not of type little-endian uint16 or uint32: {}", header),
-           "numpy.save(path, tokens.astype('<u4')) writes such an array");
+  const auto type = std::find_if(kNpyTypes.begin(), kNpyTypes.end(), [&](const NpyType& known) {
+    return header.find(known.descr) != std::string_view::npos;
+  });
+  if (type == kNpyTypes.end()) {
+    refuse(
+        fmt::format("the .npy array is not of type little-endian uint16, uint32, int32 or int64: {}", header),
+        "numpy.save(path, tokens.astype('<u4')) writes such an array");
   }
   const std::size_t shape = header.find("'shape': (");
   const std::size_t close = header.find(')', shape == std::string_view::npos ? 0 : shape);
@@ -156,7 +169,7 @@ TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
       header.substr(shape, close - shape).find(", ") != std::string_view::npos) {
     throw Error(ErrorKind::kUsage, fmt::format("the .npy array is not one-dimensional: {}", header));
   }
-  const TokenEncoding encoding{start + length, u16 ? 2U : 4U};
+  const TokenEncoding encoding{start + length, type->bytes, type->is_signed};
   const std::size_t payload = bytes.size() - encoding.header_bytes;
   const std::size_t digits = shape + std::string_view("'shape': (").size();
   std::size_t tokens = 0;

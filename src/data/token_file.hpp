@@ -7,18 +7,19 @@
 
 namespace accel {
 
-/// How a file of training data stores its tokens: little-endian unsigned integers behind a header.
+/// How a file of training data stores its tokens: little-endian integers behind a header.
 struct TokenEncoding {
   std::size_t header_bytes = 0;
   unsigned token_bytes = 1;
+  bool is_signed = false;  ///< The integers are int32 or int64, of which not every value is a token.
 };
 
 /// Returns the encoding of the file `path`, whose content is `bytes`.
 ///
 /// With `format` "text", each byte is a token. `format` "tokens" without `dtype` reads NumPy's `.npy` (one
-/// dimension of uint16 or uint32) or llm.c's token file (a header of 1024 bytes; magic 20240520 with version
-/// 1 is uint16, magic 20240801 with version 7 is uint32). With `dtype` "uint16" or "uint32" the file holds
-/// tokens without a header.
+/// dimension of uint16, uint32, int32 or int64) or llm.c's token file (a header of 1024 bytes; magic 20240520
+/// with version 1 is uint16, magic 20240801 with version 7 is uint32). With `dtype` "uint16" or "uint32" the
+/// file holds tokens without a header.
 ///
 /// A file must have the format that its name or its first bytes claim. A file that claims a format which is
 /// not asked for, or whose header does not fit its size, is an Error of kind kUsage.

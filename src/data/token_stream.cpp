@@ -43,6 +43,7 @@ TokenStream TokenStream::open(const config::DataSource& source) {
       const TokenEncoding encoding = token_encoding(source.format, source.dtype, path, bytes);
       part.header_bytes = encoding.header_bytes;
       part.token_bytes = encoding.token_bytes;
+      part.is_signed = encoding.is_signed;
       const std::size_t payload = bytes.size() - part.header_bytes;
       if (payload == 0) throw Error(ErrorKind::kUsage, "the file holds no tokens");
       if (payload % part.token_bytes != 0) {
@@ -73,6 +74,18 @@ void TokenStream::require_known(const Part& part, std::int64_t first,
       .hint("was the data made with another tokenizer than the model's? positions count tokens from 0");
 }
 
+void TokenStream::require_tokens(const Part& part, std::int64_t first,
+                                 std::span<const std::int64_t> numbers) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 32) - 1;
+  const auto wrong = std::find_if(numbers.begin(), numbers.end(),
+                                  [](std::int64_t number) { return number < 0 || number > kMost; });
+  if (wrong == numbers.end()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("data file '{}': {} at position {} is not a token, which is from 0 to {}",
+                          part.path, *wrong, first + (wrong - numbers.begin()), kMost))
+      .hint("are these token ids? positions count tokens from 0");
+}
+
 void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
   auto part = std::upper_bound(parts_.begin(), parts_.end(), begin,
                                [](std::int64_t position, const Part& p) { return position < p.begin; });
@@ -91,10 +104,15 @@ void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
       case 2:
         copy_tokens<std::uint16_t>(from, out.first(count));
         break;
+      case 4:
+        part->is_signed ? copy_tokens<std::int32_t>(from, out.first(count))
+                        : copy_tokens<std::uint32_t>(from, out.first(count));
+        break;
       default:
-        copy_tokens<std::uint32_t>(from, out.first(count));
+        copy_tokens<std::int64_t>(from, out.first(count));
         break;
     }
+    if (part->is_signed) require_tokens(*part, skip, out.first(count));
     if (vocabulary_) require_known(*part, skip, out.first(count));
     out = out.subspan(count);
     begin += static_cast<std::int64_t>(count);

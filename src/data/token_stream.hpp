@@ -28,8 +28,9 @@ class TokenStream {
   }
   /// Makes read() refuse tokens that are not below `tokens`.
   void set_vocabulary(std::int64_t tokens) { vocabulary_ = tokens; }
-  /// Copies tokens [begin, begin + out.size()) of the stream. A token that is not in the vocabulary is an
-  /// Error of kind kUsage that names the file, the position in it, the token and the size of the vocabulary.
+  /// Copies tokens [begin, begin + out.size()) of the stream. A token that is not in the vocabulary, or not
+  /// from 0 to 2^32 - 1, is an Error of kind kUsage that names the file, the position in it, the token and
+  /// the size of the vocabulary.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:
@@ -38,11 +39,13 @@ class TokenStream {
     MappedFile file;
     std::size_t header_bytes = 0;
     unsigned token_bytes = 1;
+    bool is_signed = false;
     std::int64_t begin = 0;  ///< The position of the first token in the stream.
     std::int64_t size = 0;   ///< The number of tokens.
   };
 
   void require_known(const Part& part, std::int64_t first, std::span<const std::int64_t> tokens) const;
+  static void require_tokens(const Part& part, std::int64_t first, std::span<const std::int64_t> numbers);
 
   std::vector<Part> parts_;
   std::int64_t size_ = 0;

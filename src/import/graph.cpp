@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "import/output_names.hpp"
+#include "structure/structure.hpp"
 
 namespace accel {
 namespace {
@@ -74,12 +76,6 @@ void add_uses(const json& argument, std::vector<std::string>& uses, int depth = 
   }
 }
 
-bool is_inside(std::string_view path, std::string_view module) {
-  return module.empty()
-             ? !path.empty()
-             : path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.';
-}
-
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -134,12 +130,6 @@ std::optional<std::string> self_of(const GraphNode& node) {
   return std::nullopt;
 }
 
-/// "add_" of "torch.ops.aten.add_.Tensor".
-std::string_view operator_in(std::string_view target) {
-  const std::string_view name = target.substr(0, target.rfind('.'));
-  return name.substr(name.rfind('.') + 1);
-}
-
 bool is_in_place(std::string_view op) { return op.ends_with("_") && !op.ends_with("__"); }
 
 bool gives_view(std::string_view op) {
@@ -150,8 +140,9 @@ bool gives_view(std::string_view op) {
   return std::find(kViews.begin(), kViews.end(), op) != kViews.end();
 }
 
-/// Finds the nodes that change a parameter or a buffer. A batch norm counts its batches in training alone,
-/// and what anyone else's change depends on is not in the graph.
+/// Finds the nodes that change a parameter or a buffer, and refuses them, except for a batch norm that counts
+/// its batches, which it does in training alone. The graph does not say when another one's change is meant to
+/// happen.
 class ChangeFinder {
  public:
   explicit ChangeFinder(ExportedGraph& graph) : graph_(graph) {
@@ -165,6 +156,11 @@ class ChangeFinder {
  private:
   void look_at(GraphNode& node, bool is_inner) {
     look_within(node);
+    for (const json& input : node.document->at("inputs")) {
+      if (input.at("name") != "out" || !input.at("arg").contains("as_tensor")) continue;
+      const auto target = roots_.find(input.at("arg").at("as_tensor").at("name").get<std::string>());
+      if (target != roots_.end()) refuse_change(node, graph_.attributes.at(target->second));
+    }
     const std::optional<std::string> self = self_of(node);
     const auto root = self ? roots_.find(*self) : roots_.end();
     if (root == roots_.end()) return;
@@ -178,22 +174,21 @@ class ChangeFinder {
     const std::string& name = graph_.attributes.at(changed);
     const bool counts =
         op == "add_" && (name == "num_batches_tracked" || name.ends_with(".num_batches_tracked"));
-    if (!counts || is_inner) {
-      const std::string module =
-          node.calls.empty() ? "the root" : fmt::format("module '{}'", node.calls.back().module);
-      throw Error(
-          ErrorKind::kFailure,
-          fmt::format("{} in {} changes '{}' in place, and the graph does not say whether in training "
-                      "alone; accel does not import that",
-                      node.target, module, name))
-          .hint("keep such a state outside of the model, or train it as TorchScript (torch.jit.script)");
-    }
+    if (!counts || is_inner) refuse_change(node, name);
     node.counts_batches = true;
     for (const GraphValue& output : node.outputs) {
       roots_[output.name] = changed;
       graph_.aliases[output.name] = changed;
     }
     node.outputs.clear();
+  }
+
+  [[noreturn]] static void refuse_change(const GraphNode& node, const std::string& name) {
+    throw Error(ErrorKind::kFailure,
+                fmt::format("{}: it changes '{}' in place, and the graph does not say whether "
+                            "in training alone; accel does not import that",
+                            place_of(node), name))
+        .hint("keep such a state outside of the model, or train it as TorchScript (torch.jit.script)");
   }
 
   void look_within(const GraphNode& node) {
@@ -224,7 +219,7 @@ class ChangeFinder {
 
 class GraphReader {
  public:
-  explicit GraphReader(const json& program) : module_(program.at("graph_module")) {}
+  explicit GraphReader(const json& program) : program_(program), module_(program.at("graph_module")) {}
 
   ExportedGraph read() {
     read_modules();
@@ -289,14 +284,18 @@ class GraphReader {
   }
 
   void read_outputs() {
-    for (const json& spec : module_.at("signature").at("output_specs")) {
-      const auto [tag, value] = tagged(spec);
+    const std::vector<std::string> names = accel::output_names(program_);
+    const json& specs = module_.at("signature").at("output_specs");
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const auto [tag, value] = tagged(specs[i]);
       if (tag != "user_output") {
         refuse(fmt::format("the program has an output of kind '{}'", tag),
                "export with torch.export.export and without run_decompositions");
       }
       const auto output = value_of(value->at("arg"));
-      if (output && output->type == GraphValue::Type::kTensor) graph_.outputs.push_back(output->name);
+      if (!output || output->type != GraphValue::Type::kTensor) continue;
+      graph_.outputs.push_back(output->name);
+      if (!names.empty()) graph_.output_names.push_back(names[i]);
     }
     if (graph_.outputs.empty()) refuse("the program gives no tensor");
   }
@@ -343,6 +342,7 @@ class GraphReader {
     return {a.begin(), end};
   }
 
+  const json& program_;
   const json& module_;
   ExportedGraph graph_;
 };
@@ -353,6 +353,54 @@ std::pair<std::string, const json*> tagged(const json& value) {
   if (!value.is_object() || value.size() != 1)
     throw_corrupt("the graph has a union that is not of one value");
   return {value.begin().key(), &value.begin().value()};
+}
+
+std::string_view operator_in(std::string_view target) {
+  const std::string_view name = target.substr(0, target.rfind('.'));
+  return name.substr(name.rfind('.') + 1);
+}
+
+std::string place_of(const GraphNode& node) {
+  std::string where;
+  const json& metadata = node.document->at("metadata");
+  if (const auto trace = metadata.find("stack_trace"); trace != metadata.end() && trace->is_string()) {
+    // The innermost frame comes last.
+    const auto text = trace->get<std::string>();
+    const std::size_t frame = text.rfind("File \"");
+    if (frame != std::string::npos) where = fmt::format(", at {}", text.substr(frame));
+    std::replace(where.begin(), where.end(), '\n', ' ');
+  }
+  const std::string module =
+      node.calls.empty() ? "the root" : fmt::format("module '{}'", node.calls.back().module);
+  return fmt::format("{} in {}{}", node.target, module, where);
+}
+
+std::string author_line_of(const GraphNode& node) {
+  const json& metadata = node.document->at("metadata");
+  const auto trace = metadata.find("stack_trace");
+  if (trace == metadata.end() || !trace->is_string()) return "";
+  constexpr std::string_view kFile = "File \"";
+  constexpr std::string_view kLine = "\", line ";
+  constexpr std::string_view kPackages = "-packages/";
+  constexpr std::size_t kLongest = 300;
+  const auto text = trace->get<std::string>();
+  std::string found;
+  for (std::size_t at = text.find(kFile); at != std::string::npos; at = text.find(kFile, at + 1)) {
+    const std::size_t begin = at + kFile.size();
+    const std::size_t end = text.find(kLine, begin);
+    if (end == std::string::npos) break;
+    std::string_view file(text.data() + begin, end - begin);
+    if (const std::size_t packages = file.rfind(kPackages); packages != std::string_view::npos)
+      file.remove_prefix(packages + kPackages.size());
+    const std::size_t digits = end + kLine.size();
+    const std::size_t digits_end = std::min(text.find_first_not_of("0123456789", digits), text.size());
+    const bool is_plain = file.size() < kLongest && std::none_of(file.begin(), file.end(), [](char c) {
+                            return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+                          });
+    if (!is_plain || file.empty() || digits_end == digits || file.starts_with("torch/")) continue;
+    found = fmt::format("{}:{}", file, std::string_view(text).substr(digits, digits_end - digits));
+  }
+  return found;
 }
 
 const char* name_of(GraphValue::Type type) {

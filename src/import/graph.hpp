@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,12 +41,25 @@ struct GraphNode {
   std::vector<Call> calls;
 };
 
+/// "add_" of "torch.ops.aten.add_.Tensor".
+[[nodiscard]] std::string_view operator_in(std::string_view target);
+
+/// The operator, the module that calls it, and the line of the author, for messages.
+[[nodiscard]] std::string place_of(const GraphNode& node);
+
+/// The innermost line of the author that led to the node and is not torch's, such as "model.py:12". A path
+/// within site-packages begins behind that. Empty if the export does not say it.
+[[nodiscard]] std::string author_line_of(const GraphNode& node);
+
 /// The graph of an exported program, and what its inputs stand for.
 struct ExportedGraph {
   std::vector<GraphNode> nodes;
-  std::map<std::string, GraphValue::Type> types;  ///< Of every value, by name.
+  std::map<std::string, GraphValue::Type> types;  ///< The type of every value, by the name of the value.
   std::vector<std::string> inputs;                ///< The inputs of the user, in order.
   std::vector<std::string> outputs;               ///< The tensors that the program gives, in order.
+  /// Their names, if the author's forward returned a dict or a dataclass. Then the imported one returns a
+  /// dict.
+  std::vector<std::string> output_names;
   /// The inputs that are parameters, buffers and constants, by name, with their names in the model.
   std::map<std::string, std::string> attributes;
   std::vector<std::string> parameters;  ///< Names in the model, in the order of its parameters().

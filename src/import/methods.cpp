@@ -17,6 +17,7 @@
 #include "base/error.hpp"
 #include "import/input_checks.hpp"
 #include "import/statements.hpp"
+#include "structure/structure.hpp"
 
 namespace accel {
 namespace {
@@ -138,10 +139,10 @@ class MethodWriter {
   std::optional<std::string> own_path(const std::string& value, const std::string& module) const {
     const auto found = graph_.attributes.find(value);
     if (found == graph_.attributes.end()) return std::nullopt;
-    if (is_below(found->second, module)) return std::string(below(found->second, module));
+    if (is_inside(found->second, module)) return std::string(below(found->second, module));
     // A tied tensor may have another name here.
     for (const std::string& name : tree_.names_of(found->second)) {
-      if (is_below(name, module)) return std::string(below(name, module));
+      if (is_inside(name, module)) return std::string(below(name, module));
     }
     return std::nullopt;
   }
@@ -177,14 +178,21 @@ class MethodWriter {
       types.emplace_back(name_of(type_of(result)));
       values.push_back(statements_.expression_of(result));
     }
-    const bool is_one = values.size() == 1;
-    text += fmt::format(") -> {}:\n", values.empty() ? "NoneType"
-                                      : is_one       ? types.front()
-                                                     : fmt::format("Tuple[{}]", fmt::join(types, ", ")));
+    std::string type = values.empty() ? "NoneType" : fmt::format("Tuple[{}]", fmt::join(types, ", "));
+    std::string result = values.empty() ? "None" : fmt::format("({})", fmt::join(values, ", "));
+    if (module == 0 && !graph_.output_names.empty()) {
+      type = "Dict[str, Tensor]";
+      std::vector<std::string> entries;
+      for (std::size_t i = 0; i < values.size(); ++i)
+        entries.push_back(fmt::format("{}: {}", literal_of(graph_.output_names[i]), values[i]));
+      result = fmt::format("annotate(Dict[str, Tensor], {{{}}})", fmt::join(entries, ", "));
+    } else if (values.size() == 1) {
+      type = types.front();
+      result = values.front();
+    }
+    text += fmt::format(") -> {}:\n", type);
     for (const std::string& line : lines) text += fmt::format("    {}\n", line);
-    text += fmt::format("    return {}\n", values.empty() ? "None"
-                                           : is_one       ? values.front()
-                                                          : fmt::format("({})", fmt::join(values, ", ")));
+    text += fmt::format("    return {}\n", result);
     return text;
   }
 

@@ -26,42 +26,54 @@ std::string class_name_of(std::string_view name) {
 
 }  // namespace
 
-bool is_below(std::string_view path, std::string_view module) {
-  return module.empty() ||
-         (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
-}
-
 std::string_view below(std::string_view path, std::string_view module) {
   return module.empty() ? path : path.substr(module.size() + 1);
 }
 
-ModuleTree::ModuleTree(const ExportedGraph& graph, const ckpt::Pt2Archive& archive) {
+ModuleTree::ModuleTree(const ExportedGraph& graph, const ckpt::Pt2Archive& archive,
+                       const std::vector<std::vector<std::string>>& ties) {
   add("");
   for (const std::string& path : graph.modules) add(path);
   for (const auto& [path, class_name] : graph.classes)
     modules_[add(path)].class_name = class_name_of(class_name);
   for (const std::string& name : graph.parameters) add_tensor(name, true);
   for (const std::string& name : graph.buffers) add_tensor(name, false);
-  // Tied tensors lie at one place. An export from the meta device has one empty record for all.
+  // Tied tensors lie at one place.
   std::map<std::pair<std::string, std::int64_t>, std::vector<std::string>> places;
   for (const auto& names : {graph.parameters, graph.buffers}) {
     for (const std::string& name : names) {
+      names_[name] = {name};
       const ckpt::Pt2Tensor& tensor = archive.tensor(name);
-      bool is_tied = false;
-      if (archive.record_bytes(tensor) > 0) {
-        std::vector<std::string>& others = places[{tensor.record, tensor.storage_offset}];
-        for (const std::string& other : others) {
-          if (!(archive.tensor(other) == tensor)) continue;
-          names_.at(other).push_back(name);
-          for (const std::string& same : names_.at(other)) names_[same] = names_.at(other);
-          is_tied = true;
-          break;
-        }
+      if (archive.record_bytes(tensor) == 0) continue;  // All tensors without values have one empty record.
+      std::vector<std::string>& others = places[{tensor.record, tensor.storage_offset}];
+      const auto other = std::find_if(others.begin(), others.end(), [&](const std::string& candidate) {
+        return archive.tensor(candidate) == tensor;
+      });
+      if (other != others.end()) {
+        tie(*other, name);
+      } else {
         others.push_back(name);
       }
-      if (!is_tied) names_[name] = {name};
     }
   }
+  for (const std::vector<std::string>& group : ties) {
+    for (const std::string& name : group) {
+      const ckpt::Pt2Tensor& first = archive.tensor(group.front());
+      const ckpt::Pt2Tensor& tensor = archive.tensor(name);
+      if (first.dtype != tensor.dtype || first.shape != tensor.shape || !names_.contains(name) ||
+          !names_.contains(group.front()))
+        throw_corrupt(fmt::format("'{}' and '{}' cannot be tied", group.front(), name));
+      const std::vector<std::string>& known = names_of(group.front());
+      if (std::find(known.begin(), known.end(), name) == known.end()) tie(group.front(), name);
+    }
+  }
+}
+
+void ModuleTree::tie(const std::string& name, const std::string& other) {
+  std::vector<std::string> all = names_of(name);
+  const std::vector<std::string>& more = names_of(other);
+  all.insert(all.end(), more.begin(), more.end());
+  for (const std::string& same : all) names_[same] = all;
 }
 
 std::size_t ModuleTree::add(const std::string& path) {

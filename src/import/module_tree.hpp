@@ -26,7 +26,10 @@ struct ImportedModule {
 /// The modules of an imported model, the root first, parents before their children.
 class ModuleTree {
  public:
-  ModuleTree(const ExportedGraph& graph, const ckpt::Pt2Archive& archive);
+  /// `ties` are the names of tied parameters whose values the archive does not have. If it has the values,
+  /// their places tell which parameters are tied.
+  ModuleTree(const ExportedGraph& graph, const ckpt::Pt2Archive& archive,
+             const std::vector<std::vector<std::string>>& ties);
 
   [[nodiscard]] const std::vector<ImportedModule>& modules() const { return modules_; }
   /// The place of the module in modules(). Throws Error (kCorrupt) if there is none.
@@ -42,6 +45,8 @@ class ModuleTree {
  private:
   std::size_t add(const std::string& path);
   void add_tensor(const std::string& name, bool is_parameter);
+  /// Makes two tensors one.
+  void tie(const std::string& name, const std::string& other);
 
   std::vector<ImportedModule> modules_;
   std::map<std::string, std::size_t> by_path_;
@@ -50,7 +55,5 @@ class ModuleTree {
 
 /// `path` below the module `module`: "weight" of "head.weight" below "head".
 [[nodiscard]] std::string_view below(std::string_view path, std::string_view module);
-/// Whether `path` is of the module `module` or below it. Everything is below the root, whose path is empty.
-[[nodiscard]] bool is_below(std::string_view path, std::string_view module);
 
 }  // namespace accel

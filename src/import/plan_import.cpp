@@ -16,6 +16,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "ckpt/pickle/writer.hpp"
+#include "ckpt/torch/tensor.hpp"
 #include "ckpt/zip/layout.hpp"
 #include "import/graph.hpp"
 #include "import/methods.hpp"
@@ -27,8 +28,6 @@ namespace {
 
 using ckpt::Pt2Tensor;
 using ckpt::pickle::Global;
-using ckpt::pickle::Persistent;
-using ckpt::pickle::reduce;
 using ckpt::pickle::Tuple;
 using ckpt::pickle::Value;
 using nlohmann::json;
@@ -52,12 +51,6 @@ constexpr const char* kNoGrad = R"(class no_grad:
     return None
 )";
 
-Tuple tuple_of(const ckpt::Dims& dims) {
-  Tuple tuple;
-  for (const std::int64_t dim : dims) tuple.items.emplace_back(dim);
-  return tuple;
-}
-
 std::string annotation(const std::string& name, const std::string& type) {
   return is_identifier(name) ? fmt::format("  {} : {}\n", name, type)
                              : fmt::format("  __annotations__[{}] = {}\n", literal_of(name), type);
@@ -71,8 +64,14 @@ std::string list_of_names(const std::vector<std::string>& names) {
 
 class Importer {
  public:
-  Importer(std::string name, const ckpt::Pt2Archive& archive)
-      : name_(std::move(name)), archive_(archive), graph_(read_graph(archive)), tree_(graph_, archive) {}
+  Importer(std::string name, const ckpt::Pt2Archive& archive, ImportedValues values)
+      : name_(std::move(name)),
+        archive_(archive),
+        values_(values),
+        given_(
+            json::parse(archive.extra_file("accel.json").empty() ? "{}" : archive.extra_file("accel.json"))),
+        graph_(read_graph(archive)),
+        tree_(graph_, archive, ties()) {}
 
   ImportPlan plan() {
     ImportPlan plan;
@@ -84,11 +83,12 @@ class Importer {
       add_text(fmt::format("code/__torch__/___torch_mangle_{}.py", i), class_of(i));
     add_text("code/__torch__/torch/autograd/grad_mode.py", kNoGrad);
     add_text("constants.pkl", ckpt::pickle::write(Tuple{}));
-    // With an older version torch would take the operators as they were then.
+    // torch gives the operators of a file the meaning that they had in the version that the file names.
     add_text("version", "10\n");
     add_text("byteorder", "little");
     add_text("extra/accel.json", notes().dump());
     for (std::size_t i = 0; i < storages_.size(); ++i) add_storage(i);
+    plan.has_values = has_values_;
     plan.file.name = name_;
     plan.modules = tree_.modules().size();
     plan.operators = graph_.nodes.size();
@@ -104,10 +104,11 @@ class Importer {
   }
 
   void add_storage(std::size_t storage) {
+    const std::string name = fmt::format("data/{}", storage);
+    if (storages_[storage] == nullptr) return add_text(name, "");
     const Pt2Tensor& tensor = *storages_[storage];
     archive_.check_crc(tensor);
-    records_.push_back(
-        {.name = fmt::format("{}data/{}", root(), storage), .size = archive_.record_bytes(tensor)});
+    records_.push_back({.name = root() + name, .size = archive_.record_bytes(tensor)});
     contents_.emplace_back(ckpt::FileContent{archive_.path(), archive_.record_offset(tensor)});
   }
 
@@ -120,12 +121,13 @@ class Importer {
     const std::size_t dot = type.rfind('.');
     pickle_.begin_instance(Global(type.substr(0, dot), type.substr(dot + 1)));
     pickle_.begin_dict();
-    for (const auto& names : {module.parameters, module.buffers}) {
+    for (const auto& [names, are_parameters] :
+         {std::pair(module.parameters, true), std::pair(module.buffers, false)}) {
       for (const std::string& name : names) {
         const std::string path = module.path.empty() ? name : module.path + "." + name;
         pickle_.put(name);
         // Tied tensors are one object.
-        pickle_.put_shared(tree_.names_of(path).front(), pickled(path));
+        pickle_.put_shared(tree_.names_of(path).front(), pickled(path, are_parameters));
       }
     }
     pickle_.put("training");
@@ -138,26 +140,51 @@ class Importer {
     pickle_.end_instance();
   }
 
-  Value pickled(const std::string& name) {
+  Value pickled(const std::string& name, bool is_parameter) {
     const Pt2Tensor& tensor = archive_.tensor(name);
-    const std::uint64_t bytes = archive_.record_bytes(tensor);
-    if (bytes == 0 && checked_numel(tensor.shape) > 0) {
-      throw Error(ErrorKind::kFailure,
-                  fmt::format("'{}' has no values, as the model was exported from the meta device", name))
-          .hint("export the model with its weights");
-    }
     const ckpt::DTypeInfo& info = ckpt::info_of(tensor.dtype);
     if (info.torch_storage.empty())
       throw Error(ErrorKind::kFailure,
                   fmt::format("'{}' is {}, which TorchScript files do not hold", name, info.torch_name));
+    const std::uint64_t bytes = archive_.record_bytes(tensor);
+    const bool is_empty = bytes == 0 && checked_numel(tensor.shape) > 0;
+    if (is_empty && !is_parameter) {
+      throw Error(
+          ErrorKind::kFailure,
+          fmt::format("buffer '{}' has no values, as the model was exported from the meta device", name))
+          .hint("export the model with its buffers on the CPU; only parameters may lack values");
+    }
+    if (is_empty) {
+      has_values_ = false;
+      if (!given_.contains("ties")) {
+        throw Error(
+            ErrorKind::kFailure,
+            fmt::format("'{}' has no values, and the file does not say which parameters are tied", name))
+            .hint(
+                "export the model with its weights, or with accel-export, which writes the names of tied "
+                "parameters into the file");
+      }
+    }
+    if (is_parameter && (is_empty || values_ == ImportedValues::kBuffers)) {
+      const auto [storage, fresh] = by_tie_.emplace(tree_.names_of(name).front(), storages_.size());
+      if (fresh) storages_.push_back(nullptr);
+      return ckpt::pickle_of_tensor({.dtype = tensor.dtype,
+                                     .shape = tensor.shape,
+                                     .strides = ckpt::row_major_strides(tensor.shape),
+                                     .storage_key = std::to_string(storage->second),
+                                     .storage_bytes = checked_nbytes(tensor.shape, info.item_bytes),
+                                     .requires_grad = tensor.requires_grad,
+                                     .on_meta = true});
+    }
     const auto [storage, fresh] = by_record_.emplace(tensor.record, storages_.size());
     if (fresh) storages_.push_back(&tensor);
-    const Value storage_value =
-        Persistent{{Tuple{{"storage", Global("torch", info.torch_storage), std::to_string(storage->second),
-                           "cpu", static_cast<std::int64_t>(bytes / info.item_bytes)}}}};
-    return reduce(Global("torch._utils", "_rebuild_tensor_v2"),
-                  {storage_value, tensor.storage_offset, tuple_of(tensor.shape), tuple_of(tensor.strides),
-                   tensor.requires_grad, reduce(Global("collections", "OrderedDict"), {})});
+    return ckpt::pickle_of_tensor({.dtype = tensor.dtype,
+                                   .shape = tensor.shape,
+                                   .strides = tensor.strides,
+                                   .storage_offset = tensor.storage_offset,
+                                   .storage_key = std::to_string(storage->second),
+                                   .storage_bytes = bytes,
+                                   .requires_grad = tensor.requires_grad});
   }
 
   [[nodiscard]] std::string class_of(std::size_t place) const {
@@ -176,8 +203,8 @@ class Importer {
 
   /// The file accel.json: what the exporter said, and what the graph shows.
   [[nodiscard]] json notes() const {
-    const std::string given = archive_.extra_file("accel.json");
-    json notes = given.empty() ? json::object() : json::parse(given);
+    json notes = given_;
+    notes["source"] = "torch.export";
     notes["non_persistent"] = graph_.non_persistent;
     if (notes.contains("layer_classes")) return notes;
     std::set<std::string> layers;
@@ -196,22 +223,33 @@ class Importer {
     return notes;
   }
 
+  /// The names of tied parameters, which the exporter tells if the archive has no values.
+  [[nodiscard]] std::vector<std::vector<std::string>> ties() const {
+    return given_.value("ties", std::vector<std::vector<std::string>>{});
+  }
+
   std::string name_;
   const ckpt::Pt2Archive& archive_;
+  ImportedValues values_;
+  json given_;  ///< The exporter's notes.
   ExportedGraph graph_;
   ModuleTree tree_;
   ckpt::pickle::Writer pickle_;
-  std::vector<const Pt2Tensor*> storages_;  ///< A tensor of each record, in the order of the storages.
+  /// A tensor of each storage; null for a storage without values.
+  std::vector<const Pt2Tensor*> storages_;
+  bool has_values_ = true;
   std::map<std::string, std::size_t> by_record_;
+  std::map<std::string, std::size_t>
+      by_tie_;  ///< Storages without values, by the first name of the parameter.
   std::vector<ckpt::ZipRecord> records_;
   std::vector<ckpt::OutputContent> contents_;
 };
 
 }  // namespace
 
-ImportPlan plan_import(std::string name, const ckpt::Pt2Archive& archive) {
+ImportPlan plan_import(std::string name, const ckpt::Pt2Archive& archive, ImportedValues values) {
   try {
-    return Importer(std::move(name), archive).plan();
+    return Importer(std::move(name), archive, values).plan();
   } catch (const json::exception& error) {
     throw Error(ErrorKind::kCorrupt, fmt::format("'{}': the program is not as torch.export writes it: {}",
                                                  archive.path().string(), error.what()));

@@ -19,22 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-/// The operator, the module, and the line of the author.
-std::string place_of(const GraphNode& node) {
-  std::string where;
-  const json& metadata = node.document->at("metadata");
-  if (const auto trace = metadata.find("stack_trace"); trace != metadata.end() && trace->is_string()) {
-    // The innermost frame comes last.
-    const auto text = trace->get<std::string>();
-    const std::size_t frame = text.rfind("File \"");
-    if (frame != std::string::npos) where = fmt::format(", at {}", text.substr(frame));
-    std::replace(where.begin(), where.end(), '\n', ' ');
-  }
-  const std::string module =
-      node.calls.empty() ? "the root" : fmt::format("module '{}'", node.calls.back().module);
-  return fmt::format("{} in {}{}", node.target, module, where);
-}
-
 [[noreturn]] void refuse(const GraphNode& node, const std::string& what, const std::string& hint = "") {
   throw Error(ErrorKind::kFailure, fmt::format("{}: {}", place_of(node), what)).hint(hint);
 }
@@ -132,8 +116,7 @@ std::string operator_of(const GraphNode& node) {
                ? "set config._experts_implementation = \"batched_mm\" before the export"
                : "");
   }
-  std::string name = node.target.substr(kAten.size());
-  name = name.substr(0, name.find('.'));
+  const std::string name(operator_in(node.target));
   if (!is_identifier(name)) throw_corrupt(fmt::format("the graph has an operator '{}'", node.target));
   return name;
 }
@@ -262,8 +245,8 @@ std::string StatementWriter::argument_of(const json& argument) const {
   throw Error(ErrorKind::kFailure, fmt::format("an argument of kind '{}' is not imported", tag));
 }
 
-// In training mode the flag is that of the module. A module that was in evaluation mode while others were
-// training is meant to stay there.
+// A flag that was true during the export becomes the module's own. A flag that was false while others were
+// true belongs to a part of the model that is meant to stay in evaluation mode.
 std::string StatementWriter::flag_of(const GraphNode& node, const json& input) const {
   if (input.at("arg") == json{{"as_bool", true}}) return "self.training";
   if (!trains_) {
@@ -319,6 +302,15 @@ std::vector<std::string> StatementWriter::without_gradients(const GraphNode& nod
 
 std::vector<std::string> StatementWriter::statements_of(const GraphNode& node) {
   if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") return without_gradients(node);
+  std::vector<std::string> lines = lines_of(node);
+  const std::string line_of_author = author_line_of(node);
+  // TorchScript takes "# type:" for a part of the code.
+  if (line_of_author.empty() || line_of_author.starts_with("type:")) return lines;
+  for (std::string& line : lines) line += "  # " + line_of_author;
+  return lines;
+}
+
+std::vector<std::string> StatementWriter::lines_of(const GraphNode& node) {
   const json& inputs = node.document->at("inputs");
   std::string function;
   std::string op;

@@ -31,8 +31,9 @@ class StatementWriter {
   /// The value as an expression.
   [[nodiscard]] std::string expression_of(const std::string& value) const;
 
-  /// The statements of a node, a line each, of the class's method `self`. Throws Error (kFailure) that names
-  /// an operator or an argument that is not imported.
+  /// The statements of a node, a line each, of the class's method `self`. A comment at the end of each line
+  /// says where the author wrote it, for messages at run time (train/graph/author_line.hpp). Throws Error
+  /// (kFailure) that names an operator or an argument that is not imported.
   [[nodiscard]] std::vector<std::string> statements_of(const GraphNode& node);
 
   /// Operators that draw random numbers in either mode, with their places.
@@ -40,6 +41,7 @@ class StatementWriter {
 
  private:
   [[nodiscard]] std::string argument_of(const nlohmann::json& argument) const;
+  [[nodiscard]] std::vector<std::string> lines_of(const GraphNode& node);
   [[nodiscard]] std::vector<std::string> without_gradients(const GraphNode& node);
   void look_for_training(const GraphNode& node);
   [[nodiscard]] std::string flag_of(const GraphNode& node, const nlohmann::json& input) const;

@@ -311,8 +311,10 @@ Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>&
     add(result.gather_bytes, result.units.back().gather_bytes);
     add(result.reduce_bytes, result.units.back().reduce_bytes);
     add(result.average_bytes, result.units.back().average_bytes);
-    for (const BufferPlan& buffer : buffers.back())
-      add_checkpoint(checkpoint, buffer, options.optimizer_moments);
+    for (const BufferPlan& buffer : buffers.back()) {
+      if (buffer.trainable || !options.adapter_only)
+        add_checkpoint(checkpoint, buffer, options.optimizer_moments);
+    }
   }
   result.memory = memory_of(units, buffers, result.units, options);
   checkpoint.finish(result);

@@ -33,6 +33,7 @@ struct FootprintOptions {
   config::DdpConfig ddp;               ///< Its hook applies with one shard and several ranks.
   std::uint64_t replicated_bytes = 0;  ///< Bytes of the model's own buffers, which every rank holds.
   std::uint64_t persistent_bytes = 0;  ///< Bytes of the model's own buffers that a checkpoint has.
+  bool adapter_only = false;           ///< A checkpoint has no frozen parameters.
 };
 
 /// What one unit costs a rank. Bytes include the padding of shards, so that they are the same on all ranks.

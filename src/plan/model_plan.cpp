@@ -1,7 +1,13 @@
 #include "plan/model_plan.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <string>
 #include <utility>
 
+#include "base/error.hpp"
 #include "plan/autocast_copies.hpp"
 #include "plan/ignored_modules.hpp"
 
@@ -16,22 +22,65 @@ int moments_of(const config::OptimizerConfig& optimizer) {
   return 2;
 }
 
+/// A graph of a 16-bit model casts its values itself, and its operators refuse weights of another dtype.
+void check_dtype(const ModelNotes& notes, const config::PrecisionConfig& precision) {
+  const std::string run = precision.param_dtype.empty() ? "float32" : precision.param_dtype;
+  if (notes.dtype.empty() || notes.dtype == "float32" || notes.dtype == run) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("the model computes in {}, as the notes of its file say (accel.json, 'dtype'), and "
+                          "the run computes with parameters in {}",
+                          notes.dtype, run))
+      .hint(fmt::format("set mixed_precision: {} with distributed_type: FSDP, or export the model with "
+                        "--dtype {}",
+                        notes.dtype == "bfloat16" ? "bf16" : "fp16", run));
+}
+
+constexpr const char* kNotedClasses = "the notes of the model file (accel.json, 'layer_classes')";
+
+/// The layer classes of the notes that the model has.
+std::vector<std::string> classes_there(const ModelNotes& notes, const ModelStructure& model,
+                                       std::vector<std::string>& warnings) {
+  std::set<std::string> all;
+  for (const ModuleInfo& module : model.modules) all.insert(module.class_name);
+  std::vector<std::string> there;
+  std::vector<std::string> absent;
+  for (const std::string& name : notes.layer_classes) (all.contains(name) ? there : absent).push_back(name);
+  if (there.empty()) {
+    throw Error(ErrorKind::kUsage, fmt::format("{} name {}, and the model has no module of such a class",
+                                               kNotedClasses, fmt::join(absent, ", ")))
+        .hint(fmt::format("set fsdp_transformer_layer_cls_to_wrap; the model's classes are {}",
+                          fmt::join(all, ", ")));
+  }
+  if (!absent.empty()) {
+    warnings.push_back(fmt::format("{} name {}, of which the model has no module; the units are {}",
+                                   kNotedClasses, fmt::join(absent, ", "), fmt::join(there, ", ")));
+  }
+  return there;
+}
+
 }  // namespace
 
-config::FsdpConfig with_notes(config::FsdpConfig config, const ModelNotes& notes) {
-  if (!config.transformer_layer_cls_to_wrap.empty() || notes.layer_classes.empty()) return config;
-  config.transformer_layer_cls_to_wrap = notes.layer_classes;
-  config.wrap_origin = "the model file's accel.json, 'layer_classes'";
-  return config;
+NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const ModelStructure& model) {
+  check_dtype(notes, config.precision);
+  NotedConfig result{std::move(config), {}};
+  const bool wants_classes = result.fsdp.auto_wrap_policy == config::WrapPolicy::kTransformer &&
+                             result.fsdp.transformer_layer_cls_to_wrap.empty();
+  if (!wants_classes || notes.layer_classes.empty()) return result;
+  result.fsdp.transformer_layer_cls_to_wrap = classes_there(notes, model, result.warnings);
+  result.fsdp.wrap_origin = kNotedClasses;
+  return result;
 }
 
 ModelPlan plan_model(const ArchiveModel& model, const config::FsdpConfig& fsdp) {
   ModelPlan plan;
-  plan.fsdp = with_notes(fsdp, parse_notes(model.accel_json()));
+  const ModelStructure plain = model.structure({});
+  NotedConfig noted = with_notes(fsdp, parse_notes(model.accel_json()), plain);
+  plan.fsdp = std::move(noted.fsdp);
+  plan.warnings = std::move(noted.warnings);
   const auto marked = [&](ModelStructure structure) {
     return with_ignored(std::move(structure), plan.fsdp.ignored_modules, plan.fsdp.ignored_origin);
   };
-  plan.structure = marked(model.structure(unit_modules(marked(model.structure({})), plan.fsdp)));
+  plan.structure = marked(model.structure(unit_modules(marked(plain), plan.fsdp)));
   plan.units = plan_units(plan.structure, plan.fsdp);
   return plan;
 }
@@ -56,6 +105,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.ddp = config.training->ddp;
   options.replicated_bytes = model.replicated_bytes();
   options.persistent_bytes = model.persistent_bytes(parse_notes(model.accel_json()).non_persistent);
+  options.adapter_only = config.training->checkpoint.adapter_only;
   return footprint_of(plan.structure, plan.units, options);
 }
 

@@ -15,13 +15,22 @@ namespace accel {
 struct ModelPlan {
   ModelStructure structure;
   std::vector<UnitPlan> units;
-  config::FsdpConfig fsdp;  ///< The configuration, completed by with_notes().
+  config::FsdpConfig fsdp;            ///< The configuration, completed by with_notes().
+  std::vector<std::string> warnings;  ///< What with_notes() warns of.
 };
 
-/// The configuration with the layer classes in the model's notes, if the configuration names none.
-config::FsdpConfig with_notes(config::FsdpConfig config, const ModelNotes& notes);
+/// A configuration with what the notes of a model file say.
+struct NotedConfig {
+  config::FsdpConfig fsdp;
+  std::vector<std::string> warnings;
+};
 
-/// Plans the model. Throws Error (kUsage) as parse_notes() and plan_units() do.
+/// The configuration with the layer classes in the notes of `model`, if the configuration names none. Of
+/// several classes those that the model does not have are left out, with a warning. Throws Error (kUsage) if
+/// it has none of them, and if the model computes in another dtype than the run.
+NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const ModelStructure& model);
+
+/// Plans the model. Throws Error (kUsage) as parse_notes(), with_notes() and plan_units() do.
 ModelPlan plan_model(const ArchiveModel& model, const config::FsdpConfig& fsdp);
 
 /// The footprint of the plan at the configuration's number of ranks. The configuration must have a training

@@ -11,6 +11,7 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "ckpt/io/byte_source.hpp"
 #include "ckpt/torch/file.hpp"
 #include "ckpt/torchscript/reads.hpp"
 #include "structure/quantized.hpp"
@@ -29,6 +30,30 @@ std::string text_of(const ckpt::TorchFile& archive, std::string_view record) {
   if (entry == nullptr) return {};
   const std::vector<std::byte> data = ckpt::read_record(archive.window(), *entry, kNotesLimitBytes);
   return {reinterpret_cast<const char*>(data.data()), data.size()};
+}
+
+/// The bytes of a file in memory.
+class MemorySource final : public ckpt::ByteSource {
+ public:
+  MemorySource(std::vector<std::byte> bytes, std::string name)
+      : bytes_(std::move(bytes)), name_(std::move(name)) {}
+
+  [[nodiscard]] std::uint64_t size() override { return bytes_.size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> out) override {
+    if (offset > bytes_.size() || out.size() > bytes_.size() - offset) throw_corrupt("the file ends early");
+    std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
+  }
+  [[nodiscard]] std::string name() const override { return name_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::string name_;
+};
+
+[[noreturn]] void refuse_file(const std::filesystem::path& path, const Error& error) {
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' is not a model file that accel can read: {}", path.string(), error.message()))
+      .hint("a model file is made by torch.export.save, torch.jit.script or torch.jit.trace");
 }
 
 std::string join(const std::string& path, const std::string& name) {
@@ -130,19 +155,27 @@ void check_parameter(const ckpt::TorchTensor& tensor, const std::string& fqn) {
 ArchiveModel ArchiveModel::open(const std::filesystem::path& path) {
   try {
     const File file = File::open_read(path);
-    const ckpt::TorchFile archive(ckpt::FileWindow(file, 0, file.size()));
-    ArchiveModel model;
-    model.archive_ = ckpt::read_script_modules(archive);
-    model.accel_json_ = text_of(archive, "extra/accel.json");
-    return model;
+    return read(ckpt::FileWindow(file, 0, file.size()));
   } catch (const Error& error) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that accel can read: {}",
-                                               path.string(), error.message()))
-        .hint(
-            "export the model with torch.jit.script(...).save(...) or torch.jit.trace; `accel import` makes "
-            "one of a "
-            ".pt2 file of torch.export");
+    refuse_file(path, error);
   }
+}
+
+ArchiveModel ArchiveModel::from_bytes(std::vector<std::byte> file, const std::filesystem::path& path) {
+  try {
+    MemorySource source(std::move(file), path.string());
+    return read(ckpt::FileWindow(source));
+  } catch (const Error& error) {
+    refuse_file(path, error);
+  }
+}
+
+ArchiveModel ArchiveModel::read(const ckpt::FileWindow& window) {
+  const ckpt::TorchFile archive(window);
+  ArchiveModel model;
+  model.archive_ = ckpt::read_script_modules(archive);
+  model.accel_json_ = text_of(archive, "extra/accel.json");
+  return model;
 }
 
 ModelStructure ArchiveModel::structure(const std::unordered_set<std::string>& units) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/torchscript/modules.hpp"
+#include "ckpt/zip/index.hpp"
 #include "structure/structure.hpp"
 
 namespace accel {
@@ -17,6 +19,8 @@ class ArchiveModel {
  public:
   /// Throws Error (kUsage) if the file is missing or is not a TorchScript archive.
   static ArchiveModel open(const std::filesystem::path& path);
+  /// The same for the bytes of a file, which messages call `path`.
+  static ArchiveModel from_bytes(std::vector<std::byte> file, const std::filesystem::path& path);
 
   /// Exactly what ModelFile::structure() gives with cross_unit_reads() over `units`, which are paths of
   /// modules: the modules in pre-order; the parameters in module order, tied parameters once; `cross_unit`
@@ -33,6 +37,7 @@ class ArchiveModel {
 
  private:
   ArchiveModel() = default;
+  static ArchiveModel read(const ckpt::FileWindow& window);
 
   ckpt::ScriptModules archive_;
   std::string accel_json_;

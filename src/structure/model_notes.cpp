@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -14,8 +17,19 @@ ModelNotes parse_notes(const std::string& text) {
   if (text.empty()) return {};
   try {
     const auto document = nlohmann::json::parse(text);
-    return {document.value("layer_classes", std::vector<std::string>{}),
-            document.value("non_persistent", std::vector<std::string>{})};
+    const auto conversions = document.find("weight_conversions");
+    ModelNotes notes{document.value("layer_classes", std::vector<std::string>{}),
+                     document.value("non_persistent", std::vector<std::string>{}),
+                     document.value("source", std::string()) == "torch.export",
+                     document.value("shifts_labels", false),
+                     document.value("dtype", std::string()),
+                     conversions == document.end() ? std::string() : conversions->dump()};
+    constexpr std::array<std::string_view, 4> kDtypes = {"", "bfloat16", "float16", "float32"};
+    if (std::find(kDtypes.begin(), kDtypes.end(), notes.dtype) != kDtypes.end()) return notes;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("the model file's accel.json has the dtype '{}'; expected bfloat16, float16 or "
+                            "float32",
+                            notes.dtype));
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("the model file's accel.json is malformed: {}", without_json_tag(error.what())));

@@ -9,10 +9,19 @@ namespace accel {
 struct ModelNotes {
   std::vector<std::string> layer_classes;   ///< Classes to wrap if the configuration names none.
   std::vector<std::string> non_persistent;  ///< Buffers that are in the file, but not in a state dict.
+  bool is_exported = false;                 ///< The model was imported from a program of torch.export.
+  /// The model shifts its labels itself before it computes its loss, as those of transformers do: the label
+  /// of a token is the token itself.
+  bool shifts_labels = false;
+  /// The dtype in which the graph computes: "bfloat16", "float16" or "float32". Empty if any will do.
+  std::string dtype;
+  /// A JSON list that says of what in a directory of weights some tensors consist; ckpt::parse_conversions()
+  /// reads it. It is empty if there is none.
+  std::string weight_conversions;
 };
 
 /// Parses `text`, the content of the extra file, which is empty if there is no such file. Throws Error
-/// (kUsage) if the text is malformed.
+/// (kUsage) if the text is malformed or names another dtype.
 ModelNotes parse_notes(const std::string& text);
 
 }  // namespace accel

@@ -34,6 +34,13 @@ ModelOutline ModelOutline::of(const File& file, std::map<std::uint64_t, std::uin
   return outline;
 }
 
+ModelOutline ModelOutline::of_bytes(std::vector<std::byte> file) {
+  ModelOutline outline;
+  outline.file_bytes_ = file.size();
+  outline.rest_ = std::move(file);
+  return outline;
+}
+
 // The format: the size of the file, the number of holes, the offset and size of each hole, and all bytes
 // between the holes. Numbers have 8 bytes in the byte order of the machine, because the bytes never leave the
 // job.

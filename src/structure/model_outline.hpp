@@ -17,6 +17,8 @@ class ModelOutline {
  public:
   /// The outline of `file` without the records `holes` (offset to size, not overlapping).
   static ModelOutline of(const File& file, std::map<std::uint64_t, std::uint64_t> holes);
+  /// The outline of a file in memory, without holes.
+  static ModelOutline of_bytes(std::vector<std::byte> file);
   /// The inverse of to_bytes(). Throws Error (kCorrupt) for other bytes.
   static ModelOutline from_bytes(std::span<const std::byte> bytes);
   [[nodiscard]] std::vector<std::byte> to_bytes() const;

@@ -86,7 +86,7 @@ def test_what_is_not_a_regular_file_is_named(accel, tmp_path, good, command, mak
         if given.startswith("model.") and command != "repair":
             assert what in said, f"{place}: {said}"
         # Some commands reject the path before they read the file.
-        others = ("is no directory", "is not a directory", "has no data files", "needs a TorchScript file", "holds no checkpoint")
+        others = ("is no directory", "is not a directory", "has no data files", "needs a model file", "holds no checkpoint")
         assert "not a regular file" in said or any(other in said for other in others), f"{place}: {said}"
         if command in ("merge", "diff", "save") and not place.endswith("manifest.json"):
             assert "not a regular file" in said, f"{place}: {said}"

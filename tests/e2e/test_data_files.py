@@ -58,6 +58,18 @@ def test_an_array_of_another_kind_is_refused(accel, tmp_path, array):
     assert "the .npy array is not" in run(accel, tmp_path, "data.npy", saved_npy(tmp_path, array), code=6)
 
 
+def test_arrays_of_signed_integers_are_the_same_tokens(accel, tmp_path):
+    run(accel, tmp_path, "data.npy", saved_npy(tmp_path, TOKENS))
+    unsigned = train_runs.metrics(tmp_path)
+    for kind in (numpy.int32, numpy.int64):
+        run(accel, tmp_path, "data.npy", saved_npy(tmp_path, TOKENS.astype(kind)))
+        assert train_runs.metrics(tmp_path) == unsigned
+    negative = TOKENS.astype(numpy.int64)
+    negative[40] = -100
+    said = run(accel, tmp_path, "data.npy", saved_npy(tmp_path, negative), code=6)
+    assert "data.npy': -100 at position 40 is not a token, which is from 0 to 4294967295" in said
+
+
 def test_a_token_beyond_the_vocabulary_is_named(accel, tmp_path):
     """The error names the file and comes before any computation. The model has 256 tokens."""
     tokens = TOKENS.copy()

@@ -154,8 +154,8 @@ def test_classes_that_the_model_file_names_are_its_own_fault(accel, tmp_path):
     del document["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"]
     config.write_text(json.dumps(document))
     error = accel("launch", config, code=6).stderr
-    assert "the model file's accel.json, 'layer_classes': no module of class 'Blok' in the model" in error
-    assert "fsdp_transformer_layer_cls_to_wrap" not in error
+    assert "the notes of the model file (accel.json, 'layer_classes') name Blok, and the model has no module of such a class" in error
+    assert "hint: set fsdp_transformer_layer_cls_to_wrap; the model's classes are Attention, Block," in error
 
 
 def test_the_first_line_names_device_and_backend(accel, tmp_path):
@@ -183,7 +183,7 @@ def test_a_broken_model_file_is_named(accel, tmp_path, damage):
     else:
         torch.save({"weight": torch.zeros(3)}, path)
     result = accel("launch", train_runs.config(tmp_path, 1), code=6)
-    assert "gpt.pt' is not a TorchScript file" in result.stderr
+    assert "gpt.pt' is not a model file" in result.stderr
 
 
 def test_the_wrap_list_may_come_from_the_model_file(accel, tmp_path):

@@ -177,7 +177,7 @@ def test_a_broken_model_is_found(accel, model, weights, tmp_path):
     model.write_bytes(whole[: len(whole) // 2])
     assert accel(*arguments, code=None).returncode != 0
     torch.save(weights, model)
-    assert "needs a TorchScript file" in accel(*arguments, code=2).stderr
+    assert "needs a model file" in accel(*arguments, code=2).stderr
     assert not (tmp_path / "new.pt").exists()
 
 
@@ -187,6 +187,39 @@ def test_dry_run_writes_nothing(accel, model, weights, tmp_path):
     assert "inner.linear.bias float32 [4]" in result.stdout
     assert not (tmp_path / "new.pt").exists()
     assert ckpt_peers.bits(torch.jit.load(model).bf) != ckpt_peers.bits(weights["bf"])
+
+
+class Structure(torch.nn.Module):
+    """A tied weight, and a module with the name of the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(8, 4)
+        self.meta = torch.nn.Linear(4, 4)
+        self.head = torch.nn.Linear(4, 8, bias=False)
+        self.head.weight = self.tokens.weight
+        self.register_buffer("scale", torch.full((4,), 2.0, device="cpu"))
+
+    def forward(self, ids):
+        return self.head(self.meta(self.tokens(ids)) * self.scale)
+
+
+def test_a_structure_without_weights_gets_them(accel, tmp_path):
+    with torch.device("meta"):
+        torch.jit.script(Structure()).save(tmp_path / "structure.pt")
+    whole = Structure()
+    torch.save(whole.state_dict(), tmp_path / "w.bin")
+    arguments = ("--into", tmp_path / "structure.pt", "--out", tmp_path / "new.pt")
+    accel("load", tmp_path / "w.bin", *arguments)
+    loaded = torch.jit.load(tmp_path / "new.pt")
+    ids = torch.arange(8).view(2, 4)
+    assert torch.equal(loaded(ids), whole(ids))
+    assert loaded.head.weight is loaded.tokens.weight and all(p.requires_grad for p in loaded.parameters())
+    missing = whole.state_dict()
+    del missing["meta.bias"]
+    torch.save(missing, tmp_path / "part.bin")
+    error = accel("load", tmp_path / "part.bin", *arguments, "--force", "--partial", code=1).stderr
+    assert "without values in the model, too: 'meta.bias'" in error
 
 
 def test_a_model_is_replaced_only_if_nothing_is_damaged(accel, tmp_path):

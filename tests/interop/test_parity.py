@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -24,6 +25,16 @@ def reference(peer, directory, processes, **options):
     return json.loads((directory / "reference.json").read_text())
 
 
+def metrics_of_pt2(accel, directory, config, *flags):
+    """Trains the same model as a program of torch.export, with the same configuration, and returns its metrics."""
+    (directory / "out").rename(directory / "out_of_torchscript")
+    accel("launch", config, *flags, "--set", f"training.model.path={directory / 'gpt.pt2'}")
+    found = {key: train_runs.metrics(directory, key) for key in ("loss", "grad_norm")}
+    shutil.rmtree(directory / "out")
+    (directory / "out_of_torchscript").rename(directory / "out")
+    return found
+
+
 def worst(ours, theirs):
     assert len(ours) == len(theirs) == 20
     return max(abs(a - b) for a, b in zip(ours, theirs))
@@ -37,11 +48,13 @@ def worst(ours, theirs):
          "2 ranks, checkpointing", "2 ranks, no reshard, accumulation, checkpointing"],
 )
 def test_losses_equal_fully_shard(accel, peer, tmp_path, processes, reshard, accumulate, checkpointing):
-    train_runs.export(tmp_path / "gpt.pt")
+    train_runs.export_pt2(tmp_path / "gpt.pt2", train_runs.export(tmp_path / "gpt.pt"))
     config = train_runs.config(tmp_path, processes, gradient_accumulation_steps=accumulate,
                                **{"fsdp_config.fsdp_reshard_after_forward": reshard,
                                   "fsdp_config.fsdp_activation_checkpointing": checkpointing})
     accel("launch", config)
+    for key, values in metrics_of_pt2(accel, tmp_path, config).items():
+        assert values == train_runs.metrics(tmp_path, key)
     theirs = reference(peer, tmp_path, processes, reshard=reshard, accumulate=accumulate,
                        activation_checkpointing=checkpointing)
     loss = worst(train_runs.metrics(tmp_path), theirs["loss"])
@@ -212,9 +225,11 @@ BFLOAT16 = {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16", "output_dtype
 def test_losses_in_bfloat16_equal_fully_shard(accel, peer, tmp_path, processes, options, precision, spec):
     """The first two losses are equal, because the learning rate of the first step is 0. Later the optimizers differ in
     the last bit of a few weights, and rounding to 8 bits makes this difference large."""
-    train_runs.export(tmp_path / "gpt.pt")
-    accel("launch", train_runs.config(tmp_path, processes, **options), "--mixed-precision", "bf16")
+    train_runs.export_pt2(tmp_path / "gpt.pt2", train_runs.export(tmp_path / "gpt.pt"))
+    config = train_runs.config(tmp_path, processes, **options)
+    accel("launch", config, "--mixed-precision", "bf16")
     ours = train_runs.metrics(tmp_path)
+    assert metrics_of_pt2(accel, tmp_path, config, "--mixed-precision", "bf16")["loss"] == ours
     theirs = reference(peer, tmp_path, processes, precision=precision, **spec)["loss"]
     (tmp_path / "out/metrics.jsonl").unlink()
     accel("launch", train_runs.config(tmp_path, processes, **{**options, "fsdp_config.fsdp_reduce_dtype": None}))

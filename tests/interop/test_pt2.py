@@ -1,4 +1,4 @@
-"""Models of torch.export: imported they are the same model, bit for bit in forward, and they train as eager ones."""
+"""Models of torch.export: imported they are the same model, bit for bit in forward."""
 
 import json
 import os
@@ -8,108 +8,9 @@ import zipfile
 import judges
 import pytest
 import torch
-import train_runs
-import transformers
+from pt2_models import FREE, IDS, SIZES, Shared, export, first, language_model, made, seeded, structure_alone
 from safetensors.torch import load_file
 from torch.export import Dim
-
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "vocab_size": 256, "max_position_embeddings": 256, "use_cache": False, "bos_token_id": 1, "eos_token_id": 2}
-GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256}
-
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(8, 8)
-        self.dropout = torch.nn.Dropout(0.2)
-        self.norm = torch.nn.LayerNorm(8)
-
-    def forward(self, x):
-        y = torch.relu(self.linear(self.norm(x)))
-        with torch.no_grad():
-            scale = y.abs().amax(-1, keepdim=True) + 1.0
-        first, second = (y / scale).chunk(2, -1)
-        return x + self.dropout(torch.cat((second, first), -1))
-
-
-class Shared(torch.nn.Module):
-    """Tied weights, a module that is called twice, a module that another one calls, buffers of both kinds, constants."""
-
-    def __init__(self):
-        super().__init__()
-        self.tokens = torch.nn.Embedding(16, 8)
-        self.blocks = torch.nn.ModuleList([Block(), Block()])
-        self.head = torch.nn.Linear(8, 16, bias=False)
-        self.head.weight = self.tokens.weight
-        self.register_buffer("scale", torch.full((8,), 1.5))
-        self.register_buffer("shift", torch.arange(8.0), persistent=False)
-        self.frozen = torch.nn.Parameter(torch.ones(8), requires_grad=False)
-
-    def forward(self, ids):
-        x = self.tokens(ids) * self.scale + self.shift + torch.arange(ids.shape[1]).view(1, -1, 1) * torch.tensor([0.5])
-        for block in self.blocks:
-            x = block(x)
-        x = self.blocks[0](x * self.frozen)
-        return self.head(x)
-
-
-class Pictures(torch.nn.Module):
-    """Running statistics, which training alone changes, and two outputs."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 4, 3, padding=1)
-        self.norm = torch.nn.BatchNorm2d(4)
-        self.head = torch.nn.Linear(4, 5)
-
-    def forward(self, x):
-        y = torch.nn.functional.gelu(self.norm(self.conv(x)), approximate="tanh")
-        y = torch.nn.functional.dropout(y.mean((2, 3)), 0.1, self.training)
-        return self.head(y), y
-
-
-def language_model(family, sizes):
-    torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(family, **{**SIZES, **sizes})).train()
-    forward = model.forward
-    model.forward = lambda input_ids: forward(input_ids=input_ids, use_cache=False, return_dict=False)[:1]
-    return model
-
-
-def export(model, path, *inputs, dynamic=None):
-    program = torch.export.export(model, inputs, dynamic_shapes=dynamic, strict=False)
-    torch.export.save(program, path)
-
-
-IDS = torch.zeros(2, 16, dtype=torch.long)
-FREE = ({0: Dim.AUTO, 1: Dim.AUTO},)
-
-
-def made(kind, path):
-    """Exports a model of a kind, and returns it with inputs of other sizes."""
-    torch.manual_seed(0)
-    if kind == "pictures":
-        model = Pictures().train()
-        export(model, path, torch.zeros(2, 3, 8, 8), dynamic=({0: Dim.AUTO},))
-        model.norm.num_batches_tracked.zero_()
-        return model, [torch.randn(n, 3, 8, 8) for n in (2, 5)]
-    if kind == "shared":
-        model = Shared().train()
-        export(model, path, IDS % 16, dynamic=FREE)
-        return model, [torch.randint(0, 16, shape) for shape in ((2, 16), (3, 9), (1, 1))]
-    model = language_model(kind, {**(GPT2 if kind == "gpt2" else {}), **({"head_dim": 8} if kind == "qwen3" else {})})
-    export(model, path, IDS, dynamic=FREE)
-    return model, [torch.randint(0, 256, shape) for shape in ((2, 16), (3, 25), (1, 150))]
-
-
-def first(outputs):
-    return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
-
-
-def seeded(module, inputs):
-    torch.manual_seed(7)
-    return first(module(inputs))
 
 
 @pytest.mark.parametrize("kind", ["shared", "pictures", "llama", "qwen3", "gpt2", "opt", "phi", "gpt_neox"])
@@ -149,33 +50,10 @@ def test_classes_are_the_authors(accel, tmp_path):
         assert json.loads(archive.read("model/extra/accel.json"))["layer_classes"] == ["LlamaDecoderLayer"]
 
 
-@pytest.mark.parametrize("options", [{}, {"fsdp_config.fsdp_activation_checkpointing": True}])
-def test_it_trains_as_the_eager_model(accel, tmp_path, options):
-    model, _ = made("llama", tmp_path / "model.pt2")
-    accel("import", "model.pt2", "model.pt")
-    steps, length = 6, 24
-    accel("launch", train_runs.config(tmp_path, **{
-        "model.path": str(tmp_path / "model.pt"), "data.train.sequence_length": length, "max_steps": steps,
-        "optimizer.weight_decay": 0.01, "optimizer.no_decay": [], "lr_scheduler": {"type": "constant"},
-        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", **options}))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
-    text = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
-    losses = []
-    for step in range(steps):
-        windows = torch.stack([text[i * length:(i + 1) * length + 1] for i in range(step * 8, step * 8 + 8)])
-        loss = torch.nn.functional.cross_entropy(first(model(windows[:, :-1])).flatten(0, 1), windows[:, 1:].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    assert train_runs.metrics(tmp_path) == pytest.approx(losses, rel=1e-5)
-
-
 def test_what_torch_2_15_exports_is_the_same_model(accel, judge_of, tmp_path):
     judge_of("2.15")
-    code = ("import sys; sys.path[:0] = sys.argv[2:]\nimport torch, test_pt2\n"
-            "model, inputs = test_pt2.made('shared', sys.argv[1] + '/model.pt2')\n"
+    code = ("import sys; sys.path[:0] = sys.argv[2:]\nimport torch, pt2_models\n"
+            "model, inputs = pt2_models.made('shared', sys.argv[1] + '/model.pt2')\n"
             "model.eval()\ntorch.save([inputs[1], model(inputs[1]).detach()], sys.argv[1] + '/expected.zip')\n")
     here = os.path.dirname(__file__)
     done = subprocess.run([judges.interpreter("2.15"), "-c", code, tmp_path, here, os.path.dirname(here)], capture_output=True, text=True,
@@ -195,8 +73,76 @@ def test_the_weights_are_a_checkpoint(accel, tmp_path):
     assert all(torch.equal(tensor, state[name]) for name, tensor in merged.items())
     assert set(state) - set(merged) in ({"head.weight"}, {"tokens.weight"})
     accel("import", "model.pt2", "model.pt")
-    left = accel("diff", "model.pt2", "model.pt", code=None).stdout
-    assert "bit for bit" in left or "shift" in left
+    # A TorchScript file has the buffers, too, that are not persistent, and the constants.
+    beside = {"shift"} | {name for name in torch.jit.load(tmp_path / "model.pt").state_dict() if name.startswith("lifted_")}
+    accel("diff", "model.pt2", "model.pt", *(word for name in sorted(beside) for word in ("--exclude", name)))
+    assert "only in B" in accel("diff", "model.pt2", "model.pt", code=3).stdout
+
+
+def test_load_puts_weights_into_a_program(accel, tmp_path):
+    made("tied", tmp_path / "model.pt2")
+    other = language_model("llama", {"tie_word_embeddings": True})
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.normal_()
+    other.save_pretrained(tmp_path / "other")
+    accel("load", "other", "--into", "model.pt2", "--out", "new.pt2")
+    found = torch.export.load(tmp_path / "new.pt2").state_dict
+    assert all(torch.equal(found[name], tensor) for name, tensor in other.state_dict().items())
+    structure_alone(tmp_path / "model.pt2", tmp_path / "structure.pt2", {"ties": [["lm_head.weight", "model.embed_tokens.weight"]]})
+    said = accel("load", "other", "--into", "structure.pt2", "--out", "new.pt", code=2).stderr
+    assert "has no place for the values of its parameters" in said and "accel import" in said
+    accel("import", "structure.pt2", "structure.pt")
+    accel("load", "other", "--into", "structure.pt", "--out", "new.pt")  # Buffers that are not persistent keep their values.
+    ids = torch.randint(0, 256, (2, 9))
+    assert torch.equal(first(torch.jit.load(tmp_path / "new.pt")(ids)), first(other(ids)))
+
+
+class Named(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return {"twice": y * 2, "more": (y, None, {"deep": y + 1}), "count": 3}
+
+
+def test_outputs_keep_their_names(accel, tmp_path):
+    model = Named().train()
+    export(model, tmp_path / "model.pt2", torch.zeros(2, 3))
+    accel("import", "model.pt2", "model.pt")
+    x = torch.randn(2, 3)
+    found, expected = torch.jit.load(tmp_path / "model.pt")(x), model(x)
+    assert list(found) == ["twice", "more.0", "more.2.deep"]
+    assert torch.equal(found["twice"], expected["twice"])
+    assert torch.equal(found["more.0"], expected["more"][0]) and torch.equal(found["more.2.deep"], expected["more"][2]["deep"])
+
+
+def test_a_dry_run_writes_nothing(accel, tmp_path):
+    made("shared", tmp_path / "model.pt2")
+    said = accel("import", "--dry-run", "model.pt2", "model.pt").stdout
+    assert "would be written to model.pt" in said and not (tmp_path / "model.pt").exists()
+    report = json.loads(accel("import", "--json", "model.pt2", "model.pt").stdout)
+    assert report["inputs"] == ["ids"] and report["path"] == "model.pt"
+    before = (tmp_path / "model.pt").read_bytes()
+    assert "model.pt" in accel("import", "model.pt2", "model.pt", code=1).stderr
+    assert (tmp_path / "model.pt").read_bytes() == before
+
+
+class Out(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(3))
+
+    def forward(self, x):
+        torch.add(x, 1, out=self.last)
+        return x * 2
+
+
+def test_an_operator_that_writes_into_a_buffer_is_refused(accel, tmp_path):
+    export(Out().train(), tmp_path / "model.pt2", torch.ones(3))
+    assert "changes 'last' in place" in refused(accel)
 
 
 @pytest.mark.parametrize("sizes, inputs, said", [

@@ -1,14 +1,13 @@
 """Weights that are not from the model file: safetensors of transformers, checkpoints and random values."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 import transformers
 
 import train_runs
+from accel_export import cli
 from safetensors.torch import load_file, save_file
 
 SIZES = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -24,8 +23,7 @@ def llama(tmp_path_factory):
     model.save_pretrained(directory / "hf", max_shard_size="40KB")
     assert (directory / "hf/model.safetensors.index.json").exists()
     for name, flags in (("structure", []), ("full", ["--weights"])):
-        subprocess.run([sys.executable, train_runs.ROOT / "examples/export_hf.py", directory / "hf", directory / f"{name}.pt",
-                        *flags], check=True, capture_output=True)
+        cli.main([str(directory / "hf"), str(directory / f"{name}.pt"), *flags])
     return directory
 
 
@@ -78,9 +76,9 @@ def test_checkpoints_and_other_dtypes_are_weights_too(accel, llama, tmp_path):
     assert losses(tmp_path / "c") == losses(tmp_path / "b")
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes, version, precision", [(1, 2, "bf16"), (2, 2, "bf16"), (2, 1, "bf16"), (2, 2, "fp16")])
 @pytest.mark.parametrize("from_rank_0", [False, True], ids=["each rank", "rank 0"])
-def test_master_weights_have_the_precision_of_the_weights(accel, tmp_path, processes, from_rank_0):
+def test_master_weights_have_the_precision_of_the_weights(accel, tmp_path, processes, version, precision, from_rank_0):
     """The model file is in bfloat16, as many are. The master weights equal those of the float32 file bit for bit."""
     model = train_runs.export(tmp_path / "gpt.pt")
     torch.jit.script(model.bfloat16()).save(str(tmp_path / "gpt.pt"))
@@ -89,8 +87,9 @@ def test_master_weights_have_the_precision_of_the_weights(accel, tmp_path, proce
     save_file({name: tensor.contiguous() for name, tensor in exact.items()}, tmp_path / "weights.safetensors")
     config = train_runs.config(tmp_path, processes, max_steps=1, **{
         "model.weights": str(tmp_path / "weights.safetensors"), "model.broadcast_from_rank0": from_rank_0,
-        "optimizer.lr": 0, "lr_scheduler": {"type": "constant"}, "checkpoint": {"every": 1, "resume": "none"}})
-    accel("launch", config, "--mixed-precision", "bf16")
+        "optimizer.lr": 0, "lr_scheduler": {"type": "constant"}, "checkpoint": {"every": 1, "resume": "none"},
+        "fsdp_config.fsdp_version": version})
+    accel("launch", config, "--mixed-precision", precision)
     accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_1", tmp_path / "merged")
     trained = load_file(tmp_path / "merged/model.safetensors")
     for name, tensor in exact.items():

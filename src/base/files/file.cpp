@@ -27,9 +27,9 @@ using fault::Operation;
 // The kernel transfers at most 0x7ffff000 bytes in one call. Smaller pieces notice signals sooner.
 constexpr std::size_t kMaxTransferBytes = std::size_t{64} << 20;
 
-// The kernel reads ahead between the calls, but hardly within a call: of a disk of 1.1 GB/s two processes
-// that read 64 MiB a call get 0.70 GB/s, with 4 MiB 0.78, and with a larger window for reading ahead, too,
-// 0.92.
+// The kernel reads ahead between the calls, but hardly within a call. Two processes together read 0.70 GB/s
+// from a disk of 1.1 GB/s with 64 MiB a call, 0.78 with 4 MiB a call, and 0.92 if the kernel also reads
+// further ahead (bench/journal.md).
 constexpr std::size_t kMaxReadBytes = std::size_t{4} << 20;
 
 int open_or_throw(const std::filesystem::path& path, int flags) {

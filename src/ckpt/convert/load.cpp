@@ -8,14 +8,18 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "ckpt/convert/script_device.hpp"
 #include "ckpt/convert/script_storage.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
+#include "ckpt/torch/file.hpp"
+#include "ckpt/torchscript/modules.hpp"
 #include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
@@ -28,14 +32,35 @@ constexpr std::uint64_t kMostInMemory = std::uint64_t{1} << 28;
 
 // The model's archive.
 struct Archive {
-  explicit Archive(const std::filesystem::path& path)
+  Archive(const std::filesystem::path& path, bool is_script)
       : file(File::open_read(path)), window(file, 0, file.size()), zip(window) {
+    std::map<std::string_view, std::size_t> empty;
     for (std::size_t i = 0; i < zip.entries().size(); ++i) {
       const ZipEntry& entry = zip.entries()[i];
-      if (entry.name.starts_with(zip.root() + "/data/") && entry.size > 0) {
+      if (!entry.name.starts_with(zip.root() + "/data/")) continue;
+      if (entry.size > 0) {
         storages.emplace(data_offset_of(window, entry), i);
+      } else {
+        empty.emplace(std::string_view(entry.name).substr(zip.root().size() + 6), i);
       }
     }
+    if (is_script && !empty.empty()) find_tensors_without_values(empty);
+  }
+
+  // Finds the tensors on the meta device. Their storages are `empty` records.
+  void find_tensors_without_values(const std::map<std::string_view, std::size_t>& empty) {
+    const ScriptModules model = read_script_modules(TorchFile(window));
+    for_each_module(model, [&](const std::string& path, const ScriptModule& module) {
+      for (const ScriptAttribute& attribute : module.attributes) {
+        if (attribute.kind != ScriptAttribute::Kind::kTensor) continue;
+        const TorchTensor& tensor = model.tensors[attribute.index];
+        const auto record = empty.find(tensor.storage_key);
+        if (!tensor.on_meta || record == empty.end()) continue;
+        without_values.emplace(path.empty() ? attribute.name : path + "." + attribute.name,
+                               std::pair(record->second, tensor));
+        meta_bytes[record->second] = tensor.storage_bytes;
+      }
+    });
   }
 
   // The offset and the index of the record that holds the byte at `offset` in the file.
@@ -49,6 +74,10 @@ struct Archive {
   FileWindow window;
   ZipIndex zip;
   std::map<std::uint64_t, std::size_t> storages;  // Maps the offset of a record's data to its index.
+  // The tensors on the meta device by name, with the index of the record of their storage, and the bytes that
+  // such a storage has when it gets values.
+  std::map<std::string, std::pair<std::size_t, TorchTensor>> without_values;
+  std::map<std::size_t, std::uint64_t> meta_bytes;
 };
 
 std::string text_of(const Archive& archive, const ZipEntry& entry) {
@@ -93,7 +122,8 @@ class Matcher {
   Matcher(Checkpoint& model, const Archive& archive, const Checkpoint& source)
       : model_(model), archive_(archive), source_(source) {}
 
-  Storages match(const OutputState& state, Missing missing, TorchScriptPlan& plan) {
+  Storages match(const OutputState& state, Missing missing, const std::vector<std::string>& non_persistent,
+                 TorchScriptPlan& plan) {
     std::map<std::string, const OutputItem*> given;
     for (const OutputItem& item : state.tensors) given.emplace(fqn_of(item.path), &item);
     std::vector<std::size_t> absent;
@@ -108,8 +138,11 @@ class Matcher {
     }
     for (const std::size_t i : absent) {
       const std::string& name = model_.tensors()[i].name;
+      if (std::find(non_persistent.begin(), non_persistent.end(), name) != non_persistent.end()) continue;
       if (is_covered(i)) {
         plan.loaded.push_back(name);
+      } else if (missing == Missing::kKeep && archive_.without_values.contains(name)) {
+        misfits_.add("without values in the model, too:", fmt::format("'{}'", name));
       } else if (missing == Missing::kKeep) {
         plan.kept.push_back(name);
       } else {
@@ -144,6 +177,13 @@ class Matcher {
 
   // The record and the place of a tensor of the model. The tensor must have elements.
   std::pair<std::size_t, StorageView> view_of(std::size_t tensor) {
+    if (const auto found = archive_.without_values.find(model_.tensors()[tensor].name);
+        found != archive_.without_values.end()) {
+      const auto& [record, empty] = found->second;
+      const std::uint64_t offset = checked_mul(static_cast<std::uint64_t>(empty.storage_offset),
+                                               std::uint64_t{item_bytes(empty.dtype)});
+      return {record, StorageView{found->first, empty.dtype, empty.shape, empty.strides, offset, 0}};
+    }
     const StoredTensor stored = model_.locate(tensor);
     try {
       const Extent& extent = stored.extents.at(0);
@@ -187,47 +227,75 @@ OutputContent copy_of(const Archive& model, const ZipEntry& entry) {
 class Contents {
  public:
   Contents(const Archive& model, Storages storages, Checkpoint& source)
-      : model_(model), storages_(std::move(storages)), source_(source) {}
+      : model_(model), storages_(std::move(storages)), source_(source) {
+    for (const auto& [record, bytes] : model_.meta_bytes) {
+      if (!storages_.contains(record)) continue;
+      const std::string& name = model_.zip.entries()[record].name;
+      filled_.insert(name.substr(name.rfind('/') + 1));
+    }
+    const ZipEntry* pickle = model_.zip.find("data.pkl");
+    if (!filled_.empty() && pickle != nullptr)
+      pickle_ = with_storages_on_cpu(read_record(model_.window, *pickle), filled_);
+  }
+
+  // The size of a record in the output.
+  [[nodiscard]] std::uint64_t bytes_of(std::size_t record) const {
+    const ZipEntry& entry = model_.zip.entries()[record];
+    if (is_changed_pickle(entry)) return pickle_.size();
+    const auto meta = model_.meta_bytes.find(record);
+    return meta != model_.meta_bytes.end() && storages_.contains(record) ? meta->second : entry.size;
+  }
 
   OutputContent of(std::size_t record) {
     const ZipEntry& entry = model_.zip.entries()[record];
+    if (is_changed_pickle(entry)) return pickle_;
     const auto views = storages_.find(record);
     if (views == storages_.end()) return copy_of(model_, entry);
-    if (std::optional<TensorContent> tensor = content_of_storage(views->second, entry.size, source_))
+    const std::uint64_t bytes = bytes_of(record);
+    if (std::optional<TensorContent> tensor = content_of_storage(views->second, bytes, source_))
       return *tensor;
-    in_memory_ = checked_add(in_memory_, entry.size);
+    in_memory_ = checked_add(in_memory_, bytes);
     if (in_memory_ > kMostInMemory) {
       throw Error(
           ErrorKind::kFailure,
           fmt::format("'{}' is part of a storage of {}; storages that hold more than one tensor cannot be "
                       "written if they take more than {} in total",
-                      views->second.front().name, format_bytes(entry.size), format_bytes(kMostInMemory)));
+                      views->second.front().name, format_bytes(bytes), format_bytes(kMostInMemory)));
     }
     std::string storage = text_of(model_, entry);
+    storage.resize(bytes, '\0');  // A storage on the meta device has no bytes in the model.
     fill_storage(storage, views->second, source_);
     return storage;
   }
 
  private:
+  [[nodiscard]] bool is_changed_pickle(const ZipEntry& entry) const {
+    return !pickle_.empty() && &entry == model_.zip.find("data.pkl");
+  }
+
   const Archive& model_;
   Storages storages_;
   Checkpoint& source_;
+  std::set<std::string> filled_;  // Storages on the meta device that get values.
+  std::string pickle_;            // The pickle with the devices of these, if there are any.
   std::uint64_t in_memory_ = 0;
 };
 
 }  // namespace
 
 TorchScriptPlan plan_torchscript(std::string name, Checkpoint& model, const OutputState& state,
-                                 Checkpoint& source, Missing missing) {
+                                 Checkpoint& source, Missing missing,
+                                 const std::vector<std::string>& non_persistent) {
   TorchScriptPlan plan;
   plan.file.name = std::move(name);
-  const Archive archive(model.path());
-  Contents contents(archive, Matcher(model, archive, source).match(state, missing, plan), source);
+  const Archive archive(model.path(), model.kind() == Kind::kTorchScript);
+  Contents contents(archive, Matcher(model, archive, source).match(state, missing, non_persistent, plan),
+                    source);
   std::vector<ZipRecord> records;
   std::vector<OutputContent> of_records;
   for (std::size_t i = 0; i < archive.zip.entries().size(); ++i) {
     const ZipEntry& entry = archive.zip.entries()[i];
-    records.push_back({entry.name, entry.size});
+    records.push_back({entry.name, contents.bytes_of(i)});
     try {
       of_records.push_back(contents.of(i));
     } catch (Error& e) {

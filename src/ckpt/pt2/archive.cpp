@@ -160,7 +160,7 @@ std::map<std::string, Pt2Tensor> Pt2Archive::read_tensors(const std::string& fol
 const Pt2Tensor& Pt2Archive::tensor(const std::string& name) const {
   if (const auto found = weights_.find(name); found != weights_.end()) return found->second;
   if (const auto found = constants_.find(name); found != constants_.end()) return found->second;
-  throw Error(ErrorKind::kCorrupt, fmt::format("'{}' has no values for '{}'", path().string(), name));
+  throw_corrupt(fmt::format("has no values for '{}'", name));
 }
 
 std::uint64_t Pt2Archive::record_bytes(const Pt2Tensor& tensor) const {

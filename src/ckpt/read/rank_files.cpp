@@ -49,21 +49,22 @@ bool holds_dtensor(const std::filesystem::path& path) {
   return found;
 }
 
-/// Two files tell, as there may be thousands.
+/// Only two files are read, because there may be thousands.
 bool is_set(const RankFiles& set) {
   return set.name.is_accelerates() || holds_dtensor(set.directory / set.files.begin()->second) ||
          holds_dtensor(set.directory / set.files.rbegin()->second);
 }
 
-/// The set of `name` among the files of `directory`, the first of two files of one rank.
-RankFiles set_in(const std::filesystem::path& directory, const RankFileName& name) {
-  RankFiles set{directory, name, {}};
+/// The names of the files of `directory` that differ from `name` in the rank alone, with their ranks.
+std::vector<std::pair<int, std::string>> same_names(const std::filesystem::path& directory,
+                                                    const RankFileName& name) {
+  std::vector<std::pair<int, std::string>> names;
   for (std::string& other : files_in(directory, name.before, name.after)) {
     const std::optional<RankFileName> parsed = parse_rank_file_name(other);
     if (parsed && parsed->before == name.before && parsed->after == name.after)
-      set.files.emplace(parsed->rank, std::move(other));
+      names.emplace_back(parsed->rank, std::move(other));
   }
-  return set;
+  return names;
 }
 
 }  // namespace
@@ -76,7 +77,10 @@ Kind kind_of_set(const RankFiles& set) {
 
 bool is_of_rank_set(const std::filesystem::path& file) {
   const std::optional<RankFileName> name = parse_rank_file_name(file.filename().string());
-  return name && (name->is_accelerates() || holds_dtensor(file) || is_set(set_in(parent_of(file), *name)));
+  if (!name) return false;
+  RankFiles set{parent_of(file), *name, {{name->rank, file.filename().string()}}};
+  for (auto& [rank, other] : same_names(set.directory, *name)) set.files.emplace(rank, std::move(other));
+  return is_set(set) || holds_dtensor(file);
 }
 
 RankFiles rank_files_of(const std::filesystem::path& file) {
@@ -84,10 +88,8 @@ RankFiles rank_files_of(const std::filesystem::path& file) {
   if (!name)
     throw Error(ErrorKind::kFailure, fmt::format("'{}' is not named like the file of a rank", file.string()));
   RankFiles set{parent_of(file), *name, {}};
-  for (std::string& other : files_in(set.directory, name->before, name->after)) {
-    const std::optional<RankFileName> parsed = parse_rank_file_name(other);
-    if (!parsed || parsed->before != name->before || parsed->after != name->after) continue;
-    const auto [known, fresh] = set.files.emplace(parsed->rank, other);
+  for (const auto& [rank, other] : same_names(set.directory, *name)) {
+    const auto [known, fresh] = set.files.emplace(rank, other);
     if (!fresh) {
       throw Error(ErrorKind::kCorrupt,
                   fmt::format("'{}' has both {} and {}", set.directory.string(), known->second, other));
@@ -98,8 +100,8 @@ RankFiles rank_files_of(const std::filesystem::path& file) {
 
 std::vector<RankFiles> take_rank_sets(const std::filesystem::path& directory,
                                       std::vector<std::string>& names) {
-  std::map<std::pair<std::string, std::string>, RankFiles>
-      sets;  // By what stands before and behind the rank.
+  // The key of a set is what stands before and behind the rank.
+  std::map<std::pair<std::string, std::string>, RankFiles> sets;
   for (const std::string& name : names) {
     std::optional<RankFileName> parsed = parse_rank_file_name(name);
     std::error_code unreadable;

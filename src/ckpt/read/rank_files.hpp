@@ -26,7 +26,7 @@ struct RankFiles {
 [[nodiscard]] Kind kind_of_set(const RankFiles& set);
 
 /// Whether the file is one of a set: Accelerate names it so, or it holds a DTensor, or the file of the first
-/// or the last rank does. A file that cannot be read does not count: whoever reads it says why.
+/// or the last rank does. A file that cannot be read is not taken for one of a set.
 [[nodiscard]] bool is_of_rank_set(const std::filesystem::path& file);
 
 /// Takes the files that belong to a set out of `names`, files of `directory`, and returns the sets.

@@ -12,6 +12,9 @@ namespace accel::ckpt {
 /// The file of a checkpoint that holds the state of the run beside tensors.
 inline constexpr const char* kRunStateName = "trainer_state.json";
 
+/// The file of a checkpoint that holds ModelNotes::weight_conversions, if the model file has any.
+inline constexpr const char* kWeightConversionsName = "weight_conversions.json";
+
 /// The key in RunState::settings of how the ranks divided the model, such as "2 replicas x 4 shards".
 inline constexpr const char* kLayoutSetting = "layout of the ranks";
 

@@ -238,24 +238,36 @@ std::optional<TorchTensor> torch_tensor_of(const Value& value) {
 }
 
 Value pickle_of_tensor(DType dtype, const Dims& shape, std::string_view storage_key) {
-  const DTypeInfo& info = info_of(dtype);
+  TorchTensor tensor;
+  tensor.dtype = dtype;
+  tensor.shape = shape;
+  tensor.strides = row_major_strides(shape);
+  tensor.storage_key = storage_key;
+  tensor.storage_bytes = static_cast<std::uint64_t>(
+      checked_mul(checked_numel(shape), static_cast<std::int64_t>(info_of(dtype).item_bytes)));
+  return pickle_of_tensor(tensor);
+}
+
+Value pickle_of_tensor(const TorchTensor& tensor) {
+  const DTypeInfo& info = info_of(tensor.dtype);
   const bool untyped = info.torch_storage.empty();
-  const std::int64_t numel = checked_numel(shape);
   const auto tuple_of = [](const Dims& dims) {
     Tuple tuple;
     for (const std::int64_t dim : dims) tuple.items.emplace_back(dim);
     return tuple;
   };
+  // A storage of a type counts its elements.
+  const std::uint64_t size = untyped ? tensor.storage_bytes : tensor.storage_bytes / info.item_bytes;
   Tuple id{{Value("storage"),
             untyped ? Value(Global("torch.storage", "UntypedStorage"))
                     : Value(Global("torch", info.torch_storage)),
-            Value(storage_key), Value("cpu"),
-            Value(untyped ? checked_mul(numel, static_cast<std::int64_t>(info.item_bytes)) : numel)}};
+            Value(tensor.storage_key), Value(tensor.on_meta ? "meta" : "cpu"),
+            Value(static_cast<std::int64_t>(size))}};
   Values args{Value(pickle::Persistent{{Value(std::move(id))}}),
-              Value(0),
-              Value(tuple_of(shape)),
-              Value(tuple_of(row_major_strides(shape))),
-              Value(false),
+              Value(tensor.storage_offset),
+              Value(tuple_of(tensor.shape)),
+              Value(tuple_of(tensor.strides)),
+              Value(tensor.requires_grad),
               pickle::reduce(Global("collections", "OrderedDict"), {})};
   if (untyped) args.emplace_back(Global("torch", info.torch_name));
   return pickle::reduce(Global("torch._utils", untyped ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2"),

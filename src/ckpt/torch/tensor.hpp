@@ -37,6 +37,9 @@ struct TorchTensor {
 /// A dense row-major tensor that owns the storage `storage_key`, as torch.save pickles it.
 [[nodiscard]] pickle::Value pickle_of_tensor(DType dtype, const Dims& shape, std::string_view storage_key);
 
+/// A view of a storage on the CPU or the meta device, as torch pickles it. The tensor has no other obstacle.
+[[nodiscard]] pickle::Value pickle_of_tensor(const TorchTensor& tensor);
+
 /// The dimensions in a torch.Size or any sequence of integers. Throws Error (kCorrupt) for another value.
 [[nodiscard]] Dims dims_of(const pickle::Value& value);
 

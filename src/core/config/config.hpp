@@ -58,16 +58,23 @@ struct FsdpConfig {
   PrecisionConfig precision;
 };
 
+/// A pattern (NamePattern) for names of tensors, and what takes the place of its matches.
+struct Rename {
+  std::string pattern;
+  std::string replacement;
+};
+
 struct ModelConfig {
   std::filesystem::path path;     ///< A TorchScript file.
   std::filesystem::path weights;  ///< Any checkpoint; empty for the file's own weights.
+  std::vector<Rename> rename;     ///< Gives tensors of `weights` the names of the model, in this order.
   /// Only rank 0 sees these files. It reads them and sends the others what they need.
   bool broadcast_from_rank0 = false;
   std::optional<double> init_std;                   ///< The weights are random, with this standard deviation.
   std::vector<std::string> inputs = {"input_ids"};  ///< The batch fields passed to forward, in order.
   std::string loss = "cross_entropy";  ///< It is "cross_entropy", or "model": forward returns the loss.
   std::string targets = "labels";      ///< The batch field that the loss compares the output with.
-  int output = 0;                      ///< The index of the output, if forward returns a tuple.
+  std::string output = "0";            ///< The index or the name of the output, if forward returns several.
 };
 
 struct DataSource {

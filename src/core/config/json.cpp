@@ -254,12 +254,16 @@ void visit_fields(Visitor& v, T& c) {
   } else if constexpr (std::is_same_v<Struct, ModelConfig>) {
     v("path", c.path);
     v("weights", c.weights);
+    v("rename", c.rename);
     v("broadcast_from_rank0", c.broadcast_from_rank0);
     v("init_std", c.init_std);
     v("inputs", c.inputs);
     v("loss", c.loss);
     v("targets", c.targets);
     v("output", c.output);
+  } else if constexpr (std::is_same_v<Struct, Rename>) {
+    v("pattern", c.pattern);
+    v("replacement", c.replacement);
   } else if constexpr (std::is_same_v<Struct, DataConfig>) {
     v("train", c.train);
     v("eval", c.eval);

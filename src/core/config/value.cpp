@@ -32,6 +32,11 @@ std::string text_of(const Value& value) {
     std::string operator()(const std::vector<double>& list) const {
       return fmt::format("[{}]", fmt::join(list, ", "));
     }
+    std::string operator()(const Texts& texts) const {
+      std::vector<std::string> entries;
+      for (const auto& [key, text] : texts) entries.push_back(fmt::format("{}: {}", key, text));
+      return fmt::format("{{{}}}", fmt::join(entries, ", "));
+    }
   };
   return std::visit(Visitor{}, value);
 }

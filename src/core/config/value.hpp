@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct Origin {
 /// "gpt.yaml:3:5", "--set training.max_steps=5", "environment variable FSDP_VERSION".
 std::string text_of(const Origin& origin);
 
+/// Pairs of texts in the order of the file.
+using Texts = std::vector<std::pair<std::string, std::string>>;
+
 /// A checked value. std::monostate is YAML's null: the key is set and asks for the default.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::string>,
-                           std::vector<double>>;
+                           std::vector<double>, Texts>;
 
 /// "true", "8", "0.1", "bf16", "[a, b]": the spelling that schema tables and error messages use.
 std::string text_of(const Value& value);

@@ -6,6 +6,7 @@
 #include "base/files/directory.hpp"
 #include "base/progress.hpp"
 #include "ckpt/convert/merge.hpp"
+#include "ckpt/convert/names_on_disk.hpp"
 #include "ckpt/convert/save.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/store/accelerate_names.hpp"
@@ -52,10 +53,11 @@ std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std
   return files;
 }
 
-void export_safetensors(const fs::path& checkpoint, const fs::path& output,
-                        std::vector<fs::path> assets, bool is_adapter) {
-  const std::unique_ptr<ckpt::Checkpoint> source =
+void export_safetensors(const fs::path& checkpoint, const fs::path& output, std::vector<fs::path> assets,
+                        bool is_adapter) {
+  std::unique_ptr<ckpt::Checkpoint> source =
       ckpt::open_checkpoint(ckpt::saved_part(checkpoint, ckpt::kModelStem).value());
+  if (!assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(
       *source, {.max_shard_bytes = is_adapter ? 0 : kMostShardBytes, .is_adapter = is_adapter});
   ckpt::OutputTarget target{.path = output, .existing = AtomicFile::Existing::kReplace};

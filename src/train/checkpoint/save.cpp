@@ -120,6 +120,7 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
   job_->world_size = group_.size();
   job_->verify = config_.checkpoint.verify;
   job_->type = config_.checkpoint.type;
+  job_->weight_conversions = model_.weight_conversions();
   job_->state.run.step = step;
   phase_ = Phase::kWriting;
   on_first_rank([&] {

@@ -193,6 +193,8 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
     }
   }
   add_file(write_text(job.directory, ckpt::kRunStateName, ckpt::encode_run_state(job.state.run)));
+  if (!job.weight_conversions.empty())
+    add_file(write_text(job.directory, ckpt::kWeightConversionsName, job.weight_conversions + "\n"));
   add_file(write_scheduler(job));
   if (job.state.scaler) {
     add_file(write_scaler(job.directory, *job.state.scaler));

@@ -47,6 +47,7 @@ struct SaveJob {
   std::vector<SavedPart> parts;
   TrainerState state;
   double base_lr = 0;                ///< The learning rate that the schedule multiplies.
+  std::string weight_conversions;    ///< ModelNotes::weight_conversions.
   std::size_t parameter_groups = 1;  ///< The number of the optimizer's parameter groups.
 };
 

@@ -48,11 +48,17 @@ void warn_of_widened(const ModelStructure& model, const config::PrecisionConfig&
                         names.size(), fmt::join(shown, ", "), names.size() > kShown ? ", ..." : ""));
 }
 
-/// In mixed precision ignored modules get 16-bit inputs from units, but their weights are not cast.
+/// What may be wrong if operands have several dtypes. In mixed precision ignored modules get 16-bit inputs
+/// from units, but their weights are not cast.
 std::string dtype_hint_of(const ModelStructure& model, const config::PrecisionConfig& precision) {
   if (precision.io_dtype.empty()) return "";
   const std::vector<std::string> modules = ignored_beside(model, precision.io_dtype);
-  if (modules.empty()) return "";
+  if (modules.empty()) {
+    return fmt::format(
+        "units compute in {}, and a graph that tracing has fixed to another dtype does not; export the model "
+        "with --dtype {}, or set mixed_precision: no",
+        precision.io_dtype, precision.io_dtype);
+  }
   const std::span shown = std::span(modules).first(std::min(modules.size(), kShown));
   return fmt::format(
       "inputs are {}, but the weights of ignored modules are not cast: {}{}; cast the input in such a "
@@ -74,14 +80,21 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
 ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::Device device,
                            MeshGroups groups)
     : module_(file.module()), device_(device), groups_(std::move(groups)) {
-  patch_traced(module_, device_);
   ModelNotes notes = parse_notes(file.accel_json());
+  notes.is_exported ? patch_exported(module_, device_) : patch_traced(module_, device_);
   ShardingOptions resolved = options;
-  resolved.fsdp = with_notes(std::move(resolved.fsdp), notes);
+  const ModelStructure unmarked = file.structure({});
+  NotedConfig noted = with_notes(std::move(resolved.fsdp), notes, unmarked);
+  resolved.fsdp = std::move(noted.fsdp);
+  if (groups_.world().rank() == 0) {
+    for (const std::string& warning : noted.warnings) log::warn(warning);
+  }
   non_persistent_ = std::move(notes.non_persistent);
+  weight_conversions_ = std::move(notes.weight_conversions);
+  resolved.weights.names.conversions = weight_conversions_;
 
   const std::string& ignored = resolved.fsdp.ignored_modules;
-  const ModelStructure plain = with_ignored(file.structure({}), ignored, resolved.fsdp.ignored_origin);
+  const ModelStructure plain = with_ignored(unmarked, ignored, resolved.fsdp.ignored_origin);
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   refuse_unsupported(module_, units, !resolved.fsdp.precision.autocast_dtype.empty());
   if (groups_.mesh().shards > 1) make_data_visible(module_);
@@ -89,7 +102,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   if (options.on_wrapped) options.on_wrapped();
-  load(file, options.weights, targets);
+  load(file, resolved.weights, targets);
   if (const auto dtype = dtype_if_named(resolved.fsdp.precision.buffer_dtype))
     cast_buffers_ = cast_buffers(module_, structure_, *dtype);
   if (options.broadcast_buffers) buffer_broadcast_.emplace(module_, groups_.world());
@@ -263,12 +276,20 @@ c10::IValue ShardedModel::run(std::vector<c10::IValue> inputs) {
     if (!autocast_) return module_.forward(std::move(inputs));
     const AutocastScope autocast(*autocast_);
     return with_float32(module_.forward(std::move(inputs)));
-  } catch (const std::exception& error) {
-    // The interpreter's exception has a traceback, but neither the kind nor the hint of our Error.
-    if (step_.failure) std::rethrow_exception(std::exchange(step_.failure, nullptr));
-    const std::string_view text = error.what();
-    if (dtype_hint_.empty() || text.find("same dtype") == std::string_view::npos) throw;
-    throw Error(ErrorKind::kFailure, std::string(text)).hint(dtype_hint_);
+  } catch (const std::exception&) {
+    // The interpreter's exception has neither the kind nor the hint of our Error.
+    if (step_.failure) rethrow_failure();
+    throw;
+  }
+}
+
+void ShardedModel::rethrow_failure() {
+  try {
+    std::rethrow_exception(std::exchange(step_.failure, nullptr));
+  } catch (Error& error) {
+    const bool is_of_dtypes = error.message().find("same dtype") != std::string::npos;
+    if (dtype_hint_.empty() || !is_of_dtypes || !error.advice().empty()) throw;
+    throw std::move(error).hint(dtype_hint_);
   }
 }
 

@@ -75,6 +75,8 @@ class ShardedModel {
 
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
+  /// ModelNotes::weight_conversions of the model file.
+  [[nodiscard]] const std::string& weight_conversions() const { return weight_conversions_; }
   [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   /// All flat buffers that have gradients, in the order of their units.
   [[nodiscard]] const std::vector<FlatBuffer*>& trainable_buffers() const { return trainable_buffers_; }
@@ -110,11 +112,14 @@ class ShardedModel {
   void load(const ModelFile& file, const WeightOptions& options, const std::vector<ShardTarget>& targets);
   void load_buffers(WeightSource& weights) const;
   c10::IValue run(std::vector<c10::IValue> inputs);
+  /// Rethrows the Error of a call that the interpreter has replaced.
+  [[noreturn]] void rethrow_failure();
 
   torch::jit::Module module_;
   at::Device device_;
   ModelStructure structure_;
   std::vector<std::string> non_persistent_;
+  std::string weight_conversions_;
   std::string dtype_hint_;  ///< Hint for an operator's error about inputs of two dtypes; may be empty.
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;

@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "train/graph/author_line.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -136,6 +137,9 @@ const Value* argument_of(const Node* node, std::string_view name) {
 
 enum class Origin { kScripted, kTraced, kUnknown };
 
+/// How a module's code was made. The importer of torch.export's programs has written the flags already.
+enum class Code { kScripted, kTraced, kExported };
+
 /// Whether tracing or an author wrote a node that makes or moves a tensor. Tracing always records the
 /// argument `pin_memory` of operators that make tensors and `layout` of operators that move them; authors
 /// rarely give either. Tracing records the result of torch.tensor() as a constant, and it records no
@@ -170,13 +174,14 @@ Origin origin_of(const Block* block) {
 /// Patches one graph of a method of `module`.
 class Patcher {
  public:
-  Patcher(Graph& graph, const torch::jit::Module& module, bool is_traced, at::Device device,
+  Patcher(Graph& graph, const torch::jit::Module& module, Code code, at::Device device,
           MovedConstants& constants)
       : graph_(graph),
         device_(device),
         constants_(constants),
-        keeps_cpu_(!is_traced || origin_of(graph.block()) == Origin::kScripted),
-        has_flag_(is_traced && module.hasattr("training")),
+        code_(code),
+        keeps_cpu_(code == Code::kScripted || origin_of(graph.block()) == Origin::kScripted),
+        has_flag_(code == Code::kTraced && module.hasattr("training")),
         counts_batches_(module.hasattr("num_batches_tracked") &&
                         module.attr("num_batches_tracked").isTensor()) {
     if (has_flag_) training_ = module.is_training();
@@ -208,6 +213,7 @@ class Patcher {
 
   /// Whether the author of a scripted model wrote a constant device.
   [[nodiscard]] bool is_meant(const Value* constant) const {
+    if (code_ == Code::kExported) return false;
     return std::all_of(constant->uses().begin(), constant->uses().end(), [&](const torch::jit::Use& use) {
       const Origin origin = origin_of(use.user);
       return origin == Origin::kScripted || (origin == Origin::kUnknown && keeps_cpu_);
@@ -234,9 +240,16 @@ class Patcher {
       if (name != "train" && name != "training" && name != "use_input_stats") continue;
       const std::optional<c10::IValue> value = torch::jit::toIValue(node->input(i));
       if (!value || !value->isBool() || value->toBool() != training_ || lacks_statistics(node)) continue;
+      if (is_written(node)) continue;
       const torch::jit::WithInsertPoint before(node);
       node->replaceInput(i, flag());
     }
+  }
+
+  /// Whether the file says that an author wrote the node. Its constants are meant, even in a class that does
+  /// not read its flag.
+  static bool is_written(const Node* node) {
+    return is_of_trace(node->sourceRange()) == std::optional(false);
   }
 
   /// Without running statistics a norm uses those of the batch, in evaluation, too.
@@ -275,7 +288,7 @@ class Patcher {
   void patch_attention(Node* node) {
     constexpr std::size_t kDropout = 4;
     const std::optional<c10::IValue> p = torch::jit::toIValue(node->input(kDropout));
-    if (!training_ || !p || !p->isDouble() || p->toDouble() == 0) return;
+    if (!training_ || !p || !p->isDouble() || p->toDouble() == 0 || is_written(node)) return;
     const torch::jit::WithInsertPoint before(node);
     Value* as_number = graph_.insert(c10::aten::Float, {flag()});
     node->replaceInput(kDropout, graph_.insert(c10::aten::mul, {node->input(kDropout), as_number}));
@@ -288,6 +301,7 @@ class Patcher {
   Graph& graph_;
   at::Device device_;
   MovedConstants& constants_;
+  Code code_;
   bool keeps_cpu_;
   bool has_flag_;
   bool counts_batches_;
@@ -301,11 +315,21 @@ void patch_traced(const torch::jit::Module& root, at::Device device) {
   std::unordered_set<const torch::jit::Function*> done;  // Instances of a scripted class share its methods.
   const Scripted scripted(root);
   for (const auto& module : root.named_modules()) {
-    const bool is_traced = !scripted.contains(module.value);
+    const Code code = scripted.contains(module.value) ? Code::kScripted : Code::kTraced;
     for (torch::jit::Function* method : module.value.type()->methods()) {
       if (!done.insert(method).second) continue;
       Graph& graph = *torch::jit::toGraphFunction(*method).graph();
-      Patcher(graph, module.value, is_traced, device, constants).patch(graph.block());
+      Patcher(graph, module.value, code, device, constants).patch(graph.block());
+    }
+  }
+}
+
+void patch_exported(const torch::jit::Module& root, at::Device device) {
+  MovedConstants constants(device);
+  for (const auto& module : root.named_modules()) {
+    for (torch::jit::Function* method : module.value.type()->methods()) {
+      Graph& graph = *torch::jit::toGraphFunction(*method).graph();
+      Patcher(graph, module.value, Code::kExported, device, constants).patch(graph.block());
     }
   }
 }

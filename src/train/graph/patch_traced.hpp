@@ -11,7 +11,7 @@ namespace accel::train {
 ///   and others) becomes the module's flag `training` if it equals the value with which the module was saved.
 ///   The constant dropout_p of scaled_dot_product_attention applies only while the flag is set. A constant
 ///   that differs from the flag is intended and stays, and so do all constants in modules that are certainly
-///   scripted, because their authors wrote them.
+///   scripted and in lines that the file says an author wrote.
 /// - A batch norm counts a batch (num_batches_tracked) only while the flag is set.
 /// - A constant device of another kind, or another GPU than this rank's, becomes `device`. The CPU stays
 /// where the
@@ -19,5 +19,9 @@ namespace accel::train {
 /// - A constant tensor moves to `device`, unless it is a number in the arithmetic of sizes.
 /// Call before the first run of any method of the model: compiled graphs are cached.
 void patch_traced(const torch::jit::Module& root, at::Device device);
+
+/// Sets the device in the code that `accel import` wrote of a program of torch.export, which records the
+/// device of the export in every operator that makes or moves a tensor. Call before the first run.
+void patch_exported(const torch::jit::Module& root, at::Device device);
 
 }  // namespace accel::train

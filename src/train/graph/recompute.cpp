@@ -22,6 +22,7 @@
 #include "train/graph/executor.hpp"
 #include "train/graph/module_state.hpp"
 #include "train/graph/random_state.hpp"
+#include "train/graph/run_method.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -69,10 +70,9 @@ struct Call final : torch::CustomClassHolder {
   }
 
   [[nodiscard]] c10::IValue run(const std::vector<c10::IValue>& with) const {
-    torch::jit::Stack stack{self};
-    stack.insert(stack.end(), with.begin(), with.end());
-    body->run(stack);
-    return std::move(stack.back());
+    std::vector<c10::IValue> inputs{self};
+    inputs.insert(inputs.end(), with.begin(), with.end());
+    return run_method(*body, inputs, hooks->name());
   }
 };
 

@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "train/graph/recompute.hpp"
+#include "train/graph/run_method.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -25,12 +26,6 @@ using HooksByObject = std::unordered_map<const c10::ivalue::Object*, UnitHooks*>
 HooksByObject& hooks_by_object() {
   static HooksByObject table;
   return table;
-}
-
-c10::IValue run_body(torch::jit::Function& body, const std::vector<c10::IValue>& inputs) {
-  torch::jit::Stack stack(inputs.begin(), inputs.end());
-  body.run(stack);
-  return std::move(stack.back());
 }
 
 /// Casts the arguments of a call. A list or dict is copied if a tensor in it is cast, so that what the call
@@ -87,7 +82,7 @@ void run_unit(torch::jit::Stack& stack) {
 
   torch::jit::Function& body = self.toObject()->type()->getMethod(method);
   if (hooks == nullptr) {
-    stack.push_back(run_body(body, inputs));
+    stack.push_back(run_method(body, inputs, self.toObject()->type()->name()->name()));
     return;
   }
   try {
@@ -96,7 +91,8 @@ void run_unit(torch::jit::Stack& stack) {
     for (std::size_t i = 1; i < inputs.size(); ++i) inputs[i] = copies.cast(inputs[i]);
     hooks->before_call(arguments);
     const bool recomputes = hooks->recomputes() && at::GradMode::is_enabled();
-    c10::IValue result = recomputes ? call_recomputed(self, body, arguments, *hooks) : run_body(body, inputs);
+    c10::IValue result =
+        recomputes ? call_recomputed(self, body, arguments, *hooks) : run_method(body, inputs, hooks->name());
     copies.require_unchanged();
     result = hooks->cast_result(without_own(result, *hooks));
     hooks->after_call(arguments, result);

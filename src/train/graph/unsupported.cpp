@@ -30,6 +30,11 @@ void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
       .hint("compute in the module's forward what the hook does, or wrap another module");
 }
 
+[[noreturn]] void refuse_max_norm(const std::string& module, const char* what) {
+  throw Error(ErrorKind::kUsage, fmt::format("module '{}' {}", module, what))
+      .hint("export the model with max_norm=None, or scale the rows that are looked up in its forward");
+}
+
 /// Reads all code that the model's forward calls.
 class Reader {
  public:
@@ -53,6 +58,10 @@ class Reader {
             .hint("call the function directly");
       }
       if (node->kind() == c10::prim::Enter) check_autocast(node, type);
+      if (node->kind() == c10::Symbol::aten("embedding_renorm_")) {
+        refuse_max_norm(name_of(type),
+                        "looks up rows with max_norm, which changes rows of the table in place");
+      }
       if (node->kind() == c10::prim::CallFunction) {
         torch::jit::Function& function = *node->input(0)->type()->expectRef<c10::FunctionType>().function();
         check_lookup(node, function, type);
@@ -74,20 +83,19 @@ class Reader {
   /// Checks calls of torch.nn.functional's embedding and embedding_bag.
   void check_lookup(const Node* call, const torch::jit::Function& function,
                     const c10::ClassType& module) const {
+    // Behind the folder there may be a name that tells apart several functions of one name.
     const std::string name = function.qualname().qualifiedName();
-    if (!name.ends_with("torch.nn.functional.embedding") &&
-        !name.ends_with("torch.nn.functional.embedding_bag"))
+    if (name.find("torch.nn.functional.") == std::string::npos ||
+        !(name.ends_with(".embedding") || name.ends_with(".embedding_bag")))
       return;
     const auto& arguments = function.getSchema().arguments();
     for (std::size_t i = 0; i < arguments.size() && i + 1 < call->inputs().size(); ++i) {
       if (arguments[i].name() != "max_norm") continue;
       const std::optional<c10::IValue> value = torch::jit::toIValue(call->input(i + 1));
       if (!value || value->isNone()) continue;
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("module '{}' looks up rows with max_norm, whose renormalization of the table "
-                              "TorchScript leaves out",
-                              name_of(module)))
-          .hint("export the model with max_norm=None, or scale the rows that are looked up in its forward");
+      refuse_max_norm(
+          name_of(module),
+          "looks up rows with max_norm, whose renormalization of the table TorchScript leaves out");
     }
   }
 

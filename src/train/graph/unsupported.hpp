@@ -13,7 +13,9 @@ namespace accel::train {
 /// parameters
 ///   while they are not gathered, and those of the model are not called
 /// - `with torch.autocast(...)`, unless it switches off autocast that is off anyway (`autocasts` is false)
-/// - a lookup with max_norm, whose renormalization TorchScript leaves out
+/// - a lookup with max_norm: scripting leaves out its renormalization, and tracing records one that changes
+/// the
+///   table in place
 /// - `torch.jit.fork`: units gather on the thread that runs the model
 /// - no method forward
 /// Call before methods are rewritten.

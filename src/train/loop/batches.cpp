@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "data/sample_order.hpp"
+#include "structure/model_notes.hpp"
 
 namespace accel::train {
 
@@ -17,8 +18,13 @@ const at::Tensor& Batch::field(const std::string& name) const {
       .hint("text and tokens data have the fields input_ids and labels");
 }
 
+Labels labels_for(const config::ModelConfig& config, const std::string& accel_json) {
+  const bool shifts = config.loss == "model" && parse_notes(accel_json).shifts_labels;
+  return shifts ? Labels::kInputs : Labels::kNextTokens;
+}
+
 Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
-                 at::Device device) {
+                 Labels labels, at::Device device) {
   const auto rows = static_cast<std::int64_t>(samples.size());
   // One copy moves inputs and labels to the device. It is from pinned memory, which libtorch does not use
   // again before the copy is done, so that the host does not wait.
@@ -34,7 +40,7 @@ Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vect
     const at::Tensor tokens = there.narrow(1, begin, length);
     return device.is_cpu() ? tokens : tokens.contiguous();
   };
-  return {part(0), part(1)};
+  return {part(0), part(labels == Labels::kInputs ? 0 : 1)};
 }
 
 TrainingBatches::TrainingBatches(const config::DataConfig& config, std::uint64_t seed, int rank,
@@ -64,7 +70,7 @@ Batch TrainingBatches::next() {
   const SampleOrder order(plan_.samples, config_.shuffle, seed_, epoch_);
   std::vector<std::int64_t> samples = plan_.positions(step_++, rank_);
   for (std::int64_t& sample : samples) sample = order.at(sample);
-  return make_batch(stream_, config_.train.sequence_length, samples, device_);
+  return make_batch(stream_, config_.train.sequence_length, samples, labels_, device_);
 }
 
 double TrainingBatches::epoch() const {

@@ -22,10 +22,18 @@ struct Batch {
   [[nodiscard]] const at::Tensor& field(const std::string& name) const;
 };
 
+/// What the labels of a sample are: the next tokens, or the inputs themselves, for a model that shifts its
+/// labels itself.
+enum class Labels { kNextTokens, kInputs };
+
+/// The labels that a model needs whose notes are `accel_json`. Only a model that computes its loss itself
+/// shifts labels.
+Labels labels_for(const config::ModelConfig& config, const std::string& accel_json);
+
 /// Sample k is the window [k * length, k * length + length] of the stream: the first `length` tokens are
-/// input_ids, the last `length` are labels.
+/// input_ids, the last `length` are labels, unless `labels` says otherwise.
 Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
-                 at::Device device);
+                 Labels labels, at::Device device);
 
 /// The training batches of one rank, epoch after epoch without end.
 class TrainingBatches {
@@ -36,6 +44,7 @@ class TrainingBatches {
 
   /// Makes next() refuse tokens that are not below `tokens`, as TokenStream does.
   void set_vocabulary(std::int64_t tokens) { stream_.set_vocabulary(tokens); }
+  void set_labels(Labels labels) { labels_ = labels; }
   /// Returns the next micro-batch. Afterwards last_of_epoch() says whether an epoch ends with it.
   Batch next();
   [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }
@@ -60,6 +69,7 @@ class TrainingBatches {
   std::uint64_t seed_;
   int rank_;
   at::Device device_;
+  Labels labels_ = Labels::kNextTokens;
   std::int64_t epoch_ = 0;
   std::int64_t step_ = 0;  ///< Micro-batches that are done of this epoch's plan.
 };

@@ -14,7 +14,7 @@
 namespace accel::train {
 
 double evaluate(ShardedModel& model, const config::TrainingConfig& config, const TokenStream& data,
-                at::Device device, Group& group) {
+                Labels labels, at::Device device, Group& group) {
   const at::NoGradGuard no_grad;
   model.set_training(false);
   const std::int64_t length = config.data.eval->sequence_length;
@@ -28,7 +28,7 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
     const std::int64_t count = std::clamp<std::int64_t>(windows - begin, 0, batch);
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
     std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
-    const Batch inputs = make_batch(data, length, samples, device);
+    const Batch inputs = make_batch(data, length, samples, labels, device);
     const c10::IValue result = model.forward(inputs_of(config.model, inputs));
     if (count == 0) continue;
     const auto weight = static_cast<double>(count);

@@ -4,6 +4,7 @@
 #include "data/token_stream.hpp"
 #include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
+#include "train/loop/batches.hpp"
 
 namespace accel::train {
 
@@ -11,6 +12,6 @@ namespace accel::train {
 /// the model's own loss). Runs without gradients and in evaluation mode. Collective: a rank that has run out
 /// of batches takes part in the others' gathers with a batch that does not count.
 double evaluate(ShardedModel& model, const config::TrainingConfig& config, const TokenStream& data,
-                at::Device device, Group& group);
+                Labels labels, at::Device device, Group& group);
 
 }  // namespace accel::train

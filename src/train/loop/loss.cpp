@@ -3,6 +3,11 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
 
 #include "base/error.hpp"
 #include "train/loop/cross_entropy.hpp"
@@ -10,20 +15,49 @@
 namespace accel::train {
 namespace {
 
-at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result) {
-  if (result.isTensor()) return result.toTensor();
-  if (result.isTuple()) {
-    const auto& elements = result.toTupleRef().elements();
-    const auto index = static_cast<std::size_t>(config.output);
-    if (index < elements.size() && elements[index].isTensor()) return elements[index].toTensor();
-    throw Error(ErrorKind::kUsage,
-                fmt::format("training.model.output is {}, but forward returns a tuple of {} elements{}",
-                            config.output, elements.size(),
-                            index < elements.size() ? ", and that element is not a tensor" : ""));
+/// The outputs of a forward, with their names if it returns a dict.
+struct Outputs {
+  std::vector<c10::IValue> values;
+  std::vector<std::string> names;
+};
+
+Outputs outputs_of(const c10::IValue& result) {
+  Outputs outputs;
+  if (result.isTensor()) {
+    outputs.values.push_back(result);
+  } else if (result.isTuple()) {
+    outputs.values = result.toTupleRef().elements().vec();
+  } else if (result.isGenericDict() &&
+             result.toGenericDict().keyType()->kind() == c10::TypeKind::StringType) {
+    for (const auto& entry : result.toGenericDict()) {
+      outputs.names.push_back(entry.key().toStringRef());
+      outputs.values.push_back(entry.value());
+    }
+  } else {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("the model's forward returns {}; a tensor, or a tuple or dict of tensors is needed",
+                    result.tagKind()));
   }
+  return outputs;
+}
+
+at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& result) {
+  if (result.isTensor() && config.output == "0") return result.toTensor();
+  const Outputs outputs = outputs_of(result);
+  const auto named = std::find(outputs.names.begin(), outputs.names.end(), config.output);
+  std::size_t index = 0;
+  while (index < outputs.values.size() && std::to_string(index) != config.output) ++index;
+  if (named != outputs.names.end()) index = static_cast<std::size_t>(named - outputs.names.begin());
+  if (index < outputs.values.size() && outputs.values[index].isTensor())
+    return outputs.values[index].toTensor();
+  const std::string what = result.isTensor() ? "one tensor"
+                           : outputs.names.empty()
+                               ? fmt::format("a tuple of {} elements", outputs.values.size())
+                               : fmt::format("a dict of '{}'", fmt::join(outputs.names, "', '"));
   throw Error(ErrorKind::kUsage,
-              fmt::format("the model's forward returns {}; a tensor or a tuple of tensors is needed",
-                          result.tagKind()));
+              fmt::format("training.model.output is {}, but forward returns {}{}", config.output, what,
+                          index < outputs.values.size() ? ", and that element is not a tensor" : ""));
 }
 
 }  // namespace

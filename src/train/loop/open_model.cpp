@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
+#include "import/imported_structure.hpp"
 
 namespace accel::train {
 namespace {
@@ -23,18 +28,37 @@ void require_file(const std::filesystem::path& path, int rank) {
           "training.model.broadcast_from_rank0: true");
 }
 
+OpenedModel open(const config::ModelConfig& config, int rank) {
+  if (!is_pt2(config.path)) return {ModelFile::open(config.path), config.weights};
+  ImportedStructure imported = import_structure(config.path);
+  if (rank == 0) {
+    for (const std::string& place : imported.random_operators)
+      log::warn(fmt::format("{}: draws random numbers in evaluation, too", place));
+  }
+  const bool has_own = imported.has_values && config.weights.empty() && !config.init_std;
+  return {ModelFile::from_outline(ModelOutline::of_bytes(std::move(imported.file))),
+          has_own ? config.path : config.weights};
+}
+
 }  // namespace
 
-ModelFile open_model(const config::ModelConfig& config, Group& group) {
+OpenedModel open_model(const config::ModelConfig& config, Group& group) {
   if (!config.broadcast_from_rank0 || group.size() == 1) {
     require_file(config.path, group.rank());
     require_file(config.weights, group.rank());
-    return ModelFile::open(config.path);
+    return open(config, group.rank());
   }
-  if (group.rank() != 0) return ModelFile::from_outline(ModelOutline::from_bytes(group.broadcast_bytes({})));
-  ModelFile file = ModelFile::open(config.path);
-  group.broadcast_bytes(file.outline().to_bytes());
-  return file;
+  if (group.rank() != 0) {
+    ModelFile file = ModelFile::from_outline(ModelOutline::from_bytes(group.broadcast_bytes({})));
+    const std::vector<std::byte> weights = group.broadcast_bytes({});
+    return {std::move(file), std::string(reinterpret_cast<const char*>(weights.data()), weights.size())};
+  }
+  OpenedModel model = open(config, 0);
+  group.broadcast_bytes(model.file.outline().to_bytes());
+  const std::string weights = model.weights.string();
+  const auto bytes = std::as_bytes(std::span(weights));
+  group.broadcast_bytes({bytes.begin(), bytes.end()});
+  return model;
 }
 
 }  // namespace accel::train

@@ -44,13 +44,18 @@ using Clock = std::chrono::steady_clock;
 /// The seeds of two steps differ by more than any number of ranks.
 constexpr std::uint64_t kSeedStride = 0x9e37'79b9'7f4a'7c15U;
 
-ShardingOptions sharding_options(const config::Config& config) {
+/// `weights` is where the model's weights are, if they are not in the model file.
+ShardingOptions sharding_options(const config::Config& config, std::filesystem::path weights) {
   const config::TrainingConfig& training = *config.training;
   ShardingOptions options;
   options.fsdp = config.fsdp;
   options.no_decay = training.optimizer.no_decay;
-  options.weights = {training.model.weights, training.model.init_std, training.seed,
-                     training.model.broadcast_from_rank0};
+  options.weights.path = std::move(weights);
+  for (const config::Rename& rule : training.model.rename)
+    options.weights.names.rename.emplace_back(rule.pattern, rule.replacement);
+  options.weights.init_std = training.model.init_std;
+  options.weights.seed = training.seed;
+  options.weights.from_rank_0 = training.model.broadcast_from_rank0;
   if (!training.checkpoint.resume_from.empty()) {
     const std::filesystem::path& from = training.checkpoint.resume_from;
     const bool foreign = is_foreign(from);
@@ -59,6 +64,8 @@ ShardingOptions sharding_options(const config::Config& config) {
     options.weights.resumes_adapter =
         !foreign && ckpt::read_run_state(from / ckpt::kRunStateName).frozen_hash.has_value();
     options.weights.drops_frozen = training.checkpoint.adapter_only;
+    // Every rank sees the checkpoint and reads its own part. What it may lack is where rank 0 alone sees it.
+    if (!foreign && !options.weights.resumes_adapter) options.weights.from_rank_0 = false;
   }
   options.poison = std::getenv("ACCEL_POISON") != nullptr;
   // For these types Accelerate uses DistributedDataParallel, which broadcasts buffers.
@@ -85,9 +92,10 @@ class Trainer {
         group_(group),
         store_(config_.output_dir / "checkpoints"),
         batches_(config_.data, config_.seed, group.rank(), group.size(), device),
-        file_(open_model(config_.model, group)),
-        vocabulary_(known_tokens(file_, config_.model)),
-        model_(std::move(file_), sharding_options(config), device, groups),
+        opened_(open_model(config_.model, group)),
+        vocabulary_(known_tokens(opened_.file, config_.model)),
+        labels_(labels_for(config_.model, opened_.file.accel_json())),
+        model_(std::move(opened_.file), sharding_options(config, opened_.weights), device, groups),
         optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
         steps_(config_, batches_, model_, optimizer_, scaler_, group),
         saver_(store_, model_, optimizer_, config_, group, local_ranks),
@@ -105,6 +113,7 @@ class Trainer {
     }
     settings_ = settings_of(config, batches_.stream(), groups.mesh());
     check_tokens();
+    batches_.set_labels(labels_);
     model_.set_training(true);  // The exported file may be in evaluation mode.
     if (!config_.checkpoint.enabled())
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
@@ -172,8 +181,7 @@ class Trainer {
     }
     if (state.frozen_hash && *state.frozen_hash != frozen_hash(model_, group_)) {
       throw Error(ErrorKind::kUsage,
-                  fmt::format("'{}' is of an adapter on other frozen weights than those of "
-                              "this run",
+                  fmt::format("'{}' is of an adapter on other frozen weights than those of this run",
                               checkpoint.string()))
           .hint("training.model.path and training.model.weights must be those with which the run began");
     }
@@ -221,7 +229,7 @@ class Trainer {
 
   void evaluate_at(std::int64_t step) {
     const Clock::time_point begin = Clock::now();
-    const double loss = without_sign_of_nan(evaluate(model_, config_, *eval_data_, device_, group_));
+    const double loss = without_sign_of_nan(evaluate(model_, config_, *eval_data_, labels_, device_, group_));
     report_.evaluation(step, loss, seconds_since(begin));
   }
 
@@ -272,8 +280,9 @@ class Trainer {
   Group& group_;
   ckpt::RunCheckpoints store_;
   TrainingBatches batches_;
-  ModelFile file_;  ///< The constructor moves it into model_.
+  OpenedModel opened_;  ///< The constructor moves the file into model_.
   std::optional<std::int64_t> vocabulary_;
+  Labels labels_;
   ShardedModel model_;
   AdamW optimizer_;
   std::optional<GradScaler> scaler_;  ///< Only float16 has a loss scale.

@@ -18,7 +18,11 @@ constexpr std::size_t kConvertedBytes = std::size_t{4} << 20;
 bool can_read_as(ckpt::DType from, ckpt::DType to) { return from == to || ckpt::can_convert(from, to); }
 
 CheckpointTensors::CheckpointTensors(const std::filesystem::path& path, const std::vector<std::string>& roots)
-    : checkpoint_(ckpt::open_checkpoint(path)), reader_(checkpoint_->directory()) {
+    : CheckpointTensors(ckpt::open_checkpoint(path), roots) {}
+
+CheckpointTensors::CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint,
+                                     const std::vector<std::string>& roots)
+    : checkpoint_(std::move(checkpoint)), reader_(checkpoint_->directory()) {
   std::optional<ckpt::PathKey> root = ckpt::state_root(*checkpoint_);
   for (const ckpt::TensorEntry& entry : checkpoint_->tensors()) {
     for (const std::string& wanted : roots) {

@@ -31,6 +31,9 @@ class CheckpointTensors {
   /// If there are tensors below one of the root keys `roots`, these are taken, and otherwise those below
   /// ckpt::state_root().
   explicit CheckpointTensors(const std::filesystem::path& path, const std::vector<std::string>& roots = {});
+  /// The tensors of a checkpoint that is open already.
+  explicit CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint,
+                             const std::vector<std::string>& roots = {});
 
   [[nodiscard]] const std::filesystem::path& path() const { return checkpoint_->path(); }
   /// The tensor `name`, which counts as used from here on; null if there is none.

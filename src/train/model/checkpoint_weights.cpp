@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,7 +12,9 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/name_pattern.hpp"
 #include "base/text.hpp"
+#include "ckpt/read/converted_checkpoint.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/state_path.hpp"
 
@@ -50,6 +53,24 @@ std::set<std::string> fqns_of(const ModelStructure& structure) {
   return fqns;
 }
 
+/// The checkpoint with its tensors under the names of the model.
+std::unique_ptr<ckpt::Checkpoint> open_with_names(const std::filesystem::path& path,
+                                                  const WeightNames& names) {
+  std::unique_ptr<ckpt::Checkpoint> checkpoint = ckpt::open_checkpoint(path);
+  std::vector<ckpt::PatternRename> rules;
+  for (const auto& [pattern, replacement] : names.rename)
+    rules.emplace_back(NamePattern(pattern), replacement);
+  try {
+    checkpoint = ckpt::convert_tensors(
+        std::move(checkpoint),
+        ckpt::conversions_by_pattern(ckpt::tensor_names(*checkpoint), rules, "training.model.rename"));
+    return ckpt::with_tensors_of_model(std::move(checkpoint), names.conversions);
+  } catch (Error& error) {
+    error.add_context(fmt::format("the weights in '{}'", path.string()));
+    throw;
+  }
+}
+
 std::string shortened(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kNamed);
   return fmt::format("{}{}",
@@ -60,8 +81,10 @@ std::string shortened(const std::vector<std::string>& names) {
 }  // namespace
 
 CheckpointWeights::CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path,
-                                     Use use)
-    : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)), tensors_(found_.path), use_(use) {
+                                     Use use, const WeightNames& naming)
+    : found_(ckpt::find_checkpoint(path, ckpt::Want::kModel)),
+      tensors_(open_with_names(found_.path, naming)),
+      use_(use) {
   std::vector<std::string> missing;
   std::vector<std::string> other;
   std::vector<std::string> missing_frozen;

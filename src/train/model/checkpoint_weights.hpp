@@ -17,16 +17,16 @@ class CheckpointWeights final : public WeightSource {
   enum class Use {
     kBegin,          ///< A training begins with these values.
     kResume,         ///< A training goes on with them.
-    kResumeAdapter,  ///< As kResume, from a checkpoint that training.checkpoint.adapter_only wrote.
+    kResumeAdapter,  ///< A training goes on, and training.checkpoint.adapter_only wrote the checkpoint.
   };
 
   /// Throws Error (kUsage) that lists tensors that are missing, with the nearest name in the checkpoint, and
   /// tensors of another shape or of a dtype that cannot be converted. If a training goes on, trained
   /// parameters may have the names that PEFT gives in files, and all frozen ones may be missing, which makes
   /// it the checkpoint of an adapter. Of another one read_buffer() throws for a buffer that is missing, and
-  /// the buffers of kResumeAdapter are elsewhere.
-  CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path,
-                    Use use = Use::kBegin);
+  /// the buffers of kResumeAdapter are elsewhere. `naming` applies before tensors are looked for.
+  CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path, Use use = Use::kBegin,
+                    const WeightNames& naming = {});
 
   /// Whether the checkpoint has parameter `index`. read_parameter() must not be called for another.
   [[nodiscard]] bool has_parameter(std::size_t index) const {

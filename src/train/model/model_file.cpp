@@ -121,12 +121,9 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
   try {
     return load(std::make_shared<SkippingReader>(path));
   } catch (const c10::Error& error) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a TorchScript file that libtorch can open: {}",
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a model file that libtorch can open: {}",
                                                path.string(), error.what_without_backtrace()))
-        .hint(
-            "export the model with torch.jit.script(...).save(...) or torch.jit.trace; `accel import` makes "
-            "one of a "
-            ".pt2 file of torch.export");
+        .hint("a model file is made by torch.export.save, torch.jit.script or torch.jit.trace");
   }
 }
 

@@ -31,10 +31,10 @@ class ModelFile {
   /// A missing file, or a file that is not a TorchScript archive, is an Error of kind kUsage.
   static ModelFile open(const std::filesystem::path& path);
 
-  /// Opens a file that only another rank can read from its outline(). read_parameter() must not be called.
+  /// Opens a file of which this rank has the outline alone, which another rank made, or which was imported
+  /// from a program of torch.export. read_parameter() must not be called.
   static ModelFile from_outline(ModelOutline outline);
-  /// The file without the values of its parameters, except those that another attribute shares. Must not be
-  /// called on a file from an outline.
+  /// The file without the values of its parameters, except those that another attribute shares.
   [[nodiscard]] ModelOutline outline() const;
 
   ModelFile(ModelFile&&) noexcept;

@@ -41,6 +41,7 @@ void SkippingReader::read_file(std::uint64_t offset, std::span<std::byte> out) c
 }
 
 ModelOutline SkippingReader::outline(std::span<const std::uint64_t> without) const {
+  if (const auto* outline = std::get_if<ModelOutline>(&source_)) return *outline;
   std::map<std::uint64_t, std::uint64_t> holes;
   for (const std::uint64_t offset : without) holes.emplace(offset, records_.at(offset));
   return ModelOutline::of(std::get<File>(source_), std::move(holes));

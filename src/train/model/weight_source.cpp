@@ -111,7 +111,10 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
     return std::make_unique<AdapterWeights>(std::move(resumed), open_weights(file, structure, base),
                                             options.resumes_adapter);
   }
-  if (!options.path.empty()) return std::make_unique<CheckpointWeights>(structure, options.path);
+  if (!options.path.empty()) {
+    return std::make_unique<CheckpointWeights>(structure, options.path, CheckpointWeights::Use::kBegin,
+                                               options.names);
+  }
   if (options.init_std) return std::make_unique<InitialWeights>(structure, *options.init_std, options.seed);
   if (const auto empty = file.parameter_without_values()) {
     throw Error(ErrorKind::kUsage, fmt::format("the model file has no values for '{}'",

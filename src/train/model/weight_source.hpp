@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/tensor/dtype.hpp"
@@ -16,11 +17,20 @@ namespace accel::train {
 
 class ModelFile;
 
+/// How tensors of weights get the names and shapes that the model has.
+struct WeightNames {
+  /// training.model.rename: patterns and their replacements, which are applied to the names first.
+  std::vector<std::pair<std::string, std::string>> rename;
+  /// ModelNotes::weight_conversions, which follow if the names are those before such a conversion.
+  std::string conversions;
+};
+
 /// Where a model's values come from: from the model file, unless `path`, `init_std` or `resumed`
 /// is set.
 struct WeightOptions {
   /// A model or checkpoint of any kind that ckpt reads, or a directory with one.
   std::filesystem::path path;
+  WeightNames names;               ///< How the tensors of `path` get the names of the model.
   std::optional<double> init_std;  ///< Draw random values with this standard deviation.
   std::uint64_t seed = 0;          ///< Seed of the random values.
   bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters the shards.

@@ -25,6 +25,17 @@ TEST(NamePatternTest, TheWholeName) {
   EXPECT_FALSE(matches("", "a"));
 }
 
+TEST(NamePatternTest, ReplacesEachMatch) {
+  const NamePattern pattern(R"((\w+)\.gamma\b)");
+  EXPECT_EQ(pattern.replaced_in("h.norm.gamma", R"(\1.weight)"), "h.norm.weight");
+  EXPECT_EQ(pattern.replaced_in("h.norm.gammas", R"(\1.weight)"), "h.norm.gammas");
+  EXPECT_EQ(NamePattern("a").replaced_in("banana", ""), "bnn");
+  EXPECT_EQ(NamePattern("^").replaced_in("wte", "model."), "model.wte");
+  EXPECT_EQ(pattern.text(), R"((\w+)\.gamma\b)");
+  pattern.check_replacement(R"(\1)");
+  EXPECT_THROW(pattern.check_replacement(R"(\2)"), Error);
+}
+
 TEST(NamePatternTest, RepeatsAlternativesAndGroups) {
   EXPECT_TRUE(matches(R"(.*layers\.\d+)", "model.layers.10"));
   EXPECT_FALSE(matches(R"(.*layers\.\d+)", "model.layers.10.attn"));

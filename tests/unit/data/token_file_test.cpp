@@ -75,7 +75,7 @@ TEST(TokenFileTest, AnNpyFileHoldsToItsFormat) {
   }
   EXPECT_THAT(refusal("tokens", "", "a.npy", npy("<u2", "\1\0\2\0"s, 9)),
               HasSubstr("version 9, supported are 1 to 3"));
-  for (const std::string descr : {"<f4", ">u2", ">u4", "<i4", "|u1", "<u8", "|O"})
+  for (const std::string descr : {"<f4", ">u2", ">u4", ">i8", "|u1", "<u8", "<i2", "|O"})
     EXPECT_THAT(refusal("tokens", "", "a.npy", npy(descr, "\1\0\2\0"s)), HasSubstr("little-endian uint16"));
   EXPECT_THAT(refusal("tokens", "uint16", "a.bin", good),
               HasSubstr("asks for tokens without a header, but this is a NumPy array"));

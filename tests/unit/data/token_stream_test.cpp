@@ -100,6 +100,33 @@ TEST(TokenStreamTest, Npy) {
   }
 }
 
+TEST(TokenStreamTest, NpyOfSignedIntegers) {
+  const TempDir dir;
+  const std::string path = (dir / "a.npy").string();
+  write_file(path, npy("<i4", "(3,)", bytes_of<std::int32_t>({70000, 2, 0})));
+  EXPECT_EQ(all_of(open("tokens", path)), (std::vector<std::int64_t>{70000, 2, 0}));
+  write_file(path, npy("<i8", "(2,)", bytes_of<std::int64_t>({4294967295, 2})));
+  EXPECT_EQ(all_of(open("tokens", path)), (std::vector<std::int64_t>{4294967295, 2}));
+  const auto error_of = [&](const std::string& content) {
+    write_file(path, content);
+    const TokenStream stream = open("tokens", path);
+    std::vector<std::int64_t> tokens(2);
+    try {
+      stream.read(1, tokens);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      return error.message();
+    }
+    return std::string();
+  };
+  EXPECT_NE(error_of(npy("<i4", "(3,)", bytes_of<std::int32_t>({1, 2, -100})))
+                .find("-100 at position 2 is not a token, which is from 0 to 4294967295"),
+            std::string::npos);
+  EXPECT_NE(error_of(npy("<i8", "(3,)", bytes_of<std::int64_t>({1, 4294967296, 2})))
+                .find("4294967296 at position 1 is not a token"),
+            std::string::npos);
+}
+
 TEST(TokenStreamTest, RefusesFieldsInNpy) {
   const TempDir dir;
   std::string file = npy("<u2", "(2,)", bytes_of<std::uint16_t>({1, 2, 3, 4}));

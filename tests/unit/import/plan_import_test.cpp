@@ -132,6 +132,28 @@ TEST_F(ImportTest, WritesAMethodForEachCallOfAModule) {
   EXPECT_EQ(json::parse(text_of(plan, "accel.json")).at("non_persistent"), json{"scale"});
 }
 
+TEST_F(ImportTest, SaysTheAuthorsLineInAComment) {
+  const auto statement_for = [&](const std::string& trace) {
+    Parts parts;
+    parts.model["graph_module"]["graph"]["nodes"][1]["metadata"]["stack_trace"] = trace;
+    const std::string text = text_of(plan_of(parts), "mangle_2.py");
+    const std::size_t at = text.find("dropout = ");
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const std::string plain = "dropout = torch.dropout(linear, 0.5, self.training)";
+  EXPECT_EQ(statement_for("File \"net.py\", line 7, in forward\n    drop(x)"), plain + "  # net.py:7");
+  // The innermost line that is not torch's, from the package on.
+  EXPECT_EQ(statement_for("File \"/a/net.py\", line 7, in forward\n  File "
+                          "\"/v/site-packages/models/gpt.py\", line 31, in forward\n  File "
+                          "\"/v/site-packages/torch/nn/modules/dropout.py\", line 73, in forward\n"),
+            plain + "  # models/gpt.py:31");
+  EXPECT_EQ(statement_for("File \"torch/fx/passes.py\", line 24, in run"), plain);
+  // No path ends the comment, or is read as a part of the code.
+  EXPECT_EQ(statement_for("File \"a\nimport os\", line 7, in f"), plain);
+  EXPECT_EQ(statement_for("File \"type\", line 7, in f"), plain);
+  EXPECT_EQ(statement_for("File \"net.py\", line x"), plain);
+}
+
 TEST_F(ImportTest, RefusesByNameWhatItDoesNotKnow) {
   Parts parts;
   json& nodes = parts.model["graph_module"]["graph"]["nodes"];

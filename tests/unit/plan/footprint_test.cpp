@@ -158,6 +158,14 @@ TEST(FootprintTest, FrozenParametersHaveNeitherGradientNorState) {
   EXPECT_EQ(two.units[0].shard_bytes, 64U);
 }
 
+TEST(FootprintTest, ACheckpointOfAnAdapterHasNoFrozenParameters) {
+  ModelStructure model = gpt();
+  model.parameters[1].requires_grad = false;
+  const Footprint all = footprint(model, {.world_size = 2});
+  const Footprint adapter = footprint(model, {.world_size = 2, .adapter_only = true});
+  EXPECT_EQ(adapter.checkpoint_bytes, all.checkpoint_bytes - 16 * 4);
+}
+
 // tokens.weight and head.weight are one parameter, which the model's state has twice.
 TEST(FootprintTest, ACheckpointHasTiedParametersTwiceAndTheirStateOnce) {
   constexpr std::uint64_t kModel = (2 * 32 + 16 + 4 + 4 + 4) * 4;

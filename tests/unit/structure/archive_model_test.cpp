@@ -145,7 +145,7 @@ TEST_F(ArchiveModelTest, AFileThatIsNoModelIsAUsageError) {
       FAIL() << name;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-      EXPECT_NE(error.message().find("is not a TorchScript file"), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find("is not a model file"), std::string::npos) << error.message();
     }
   }
 }

@@ -14,14 +14,26 @@ using ::testing::IsEmpty;
 TEST(ModelNotesTest, EveryPartMayBeMissing) {
   EXPECT_THAT(parse_notes("").layer_classes, IsEmpty());
   EXPECT_THAT(parse_notes("{}").non_persistent, IsEmpty());
+  EXPECT_EQ(parse_notes("{}").weight_conversions, "");
+  EXPECT_EQ(parse_notes(R"({"weight_conversions": [{"name": "a", "from": "b"}]})").weight_conversions,
+            R"([{"from":"b","name":"a"}])");
   const ModelNotes notes =
       parse_notes(R"({"layer_classes": ["Block"], "non_persistent": ["rope.table"], "config": {"a": 1}})");
   EXPECT_THAT(notes.layer_classes, ElementsAre("Block"));
   EXPECT_THAT(notes.non_persistent, ElementsAre("rope.table"));
 }
 
+TEST(ModelNotesTest, LabelsAndDtype) {
+  EXPECT_FALSE(parse_notes("{}").shifts_labels);
+  EXPECT_EQ(parse_notes("{}").dtype, "");
+  const ModelNotes notes = parse_notes(R"({"shifts_labels": true, "dtype": "bfloat16"})");
+  EXPECT_TRUE(notes.shifts_labels);
+  EXPECT_EQ(notes.dtype, "bfloat16");
+}
+
 TEST(ModelNotesTest, WhatIsNoNotesIsAUsageError) {
-  for (const char* text : {"{", "[]", "{\"layer_classes\": 1}"}) {
+  for (const char* text :
+       {"{", "[]", "{\"layer_classes\": 1}", "{\"shifts_labels\": \"yes\"}", "{\"dtype\": \"bf16\"}"}) {
     try {
       (void)parse_notes(text);
       FAIL() << text;

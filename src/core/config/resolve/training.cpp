@@ -148,6 +148,10 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   TrainingConfig training;
   section.require("training.model.path", training.model.path);
   section.read("training.model.weights", training.model.weights);
+  if (const auto rename = settings.get<Texts>("training.model.rename")) {
+    for (const auto& [pattern, replacement] : *rename)
+      training.model.rename.push_back({pattern, replacement});
+  }
   section.read("training.model.broadcast_from_rank0", training.model.broadcast_from_rank0);
   training.model.init_std = settings.get<double>("training.model.init.std");
   section.read("training.model.inputs", training.model.inputs);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/name_pattern.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
@@ -80,6 +81,13 @@ void check_evaluation(const TrainingConfig& training, const Settings& settings) 
 void check_weights(const ModelConfig& model, const Settings& settings, const ConfigRequest& request) {
   static constexpr std::string_view kWeights = "training.model.weights";
   static constexpr std::string_view kInit = "training.model.init.std";
+  static constexpr std::string_view kRename = "training.model.rename";
+  if (model.weights.empty() && !model.rename.empty()) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'{}' has no effect without '{}'", settings.where(kRename), kRename, kWeights));
+  }
+  for (const Rename& rule : model.rename)
+    blamed_on(kRename, settings, [&] { NamePattern(rule.pattern).check_replacement(rule.replacement); });
   if (model.weights.empty()) return;
   if (model.init_std) {
     throw Error(ErrorKind::kUsage,

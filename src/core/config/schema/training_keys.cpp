@@ -9,6 +9,7 @@ namespace {
 constexpr Field kTrainingFields[] = {
     {.path = "training.model.path"},
     {.path = "training.model.weights"},
+    {.path = "training.model.rename", .type = Type::kTexts},
     {.path = "training.model.broadcast_from_rank0", .type = Type::kBool},
     {.path = "training.model.init.std", .type = Type::kNumber, .min = 0},
     {.path = "training.model.inputs", .type = Type::kStrings},
@@ -16,7 +17,7 @@ constexpr Field kTrainingFields[] = {
      .choices = "cross_entropy|model|mse|l1|smooth_l1|bce_with_logits|nll",
      .built = "cross_entropy|model"},
     {.path = "training.model.targets"},
-    {.path = "training.model.output", .type = Type::kInt, .min = 0},
+    {.path = "training.model.output"},
 
     {.path = "training.data.train.format",
      .choices = "text|tokens|tensors|synthetic",

@@ -98,6 +98,22 @@ std::vector<std::string> strings(const Field& field, const YamlNode& node) {
   return list;
 }
 
+Texts texts(const Field& field, const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::kMap) fail(field, node, "a section of texts");
+  Texts list;
+  for (const YamlNode::Entry& entry : node.entries) {
+    if (std::any_of(list.begin(), list.end(), [&](const auto& pair) { return pair.first == entry.key; })) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("{}: '{}' is set twice in '{}'", text_of(entry.origin), entry.key, field.path));
+    }
+    // An empty text takes a match away, and YAML's null is the easiest way to write one.
+    list.emplace_back(entry.key, entry.value.kind == YamlNode::Kind::kNull
+                                     ? std::string()
+                                     : scalar(field, entry.value, "a section of texts"));
+  }
+  return list;
+}
+
 std::vector<double> numbers(const Field& field, const YamlNode& node) {
   if (node.kind != YamlNode::Kind::kSequence) fail(field, node, "a list of numbers");
   std::vector<double> list;
@@ -158,6 +174,8 @@ Value convert_value(const Field& field, const YamlNode& node) {
       return strings(field, node);
     case Type::kNumbers:
       return numbers(field, node);
+    case Type::kTexts:
+      return texts(field, node);
     case Type::kAny:
       break;
   }

@@ -46,7 +46,7 @@ Config unusual_config() {
   config.launch.log_dir = "logs/here";
   config.launch.worker = "build/accel-worker";
   TrainingConfig training;
-  training.model = {"gpt.pt", "weights", true, 0.02, {"a", "b"}, "model", "t", 1};
+  training.model = {"gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", 1};
   training.data = {{"text", "data/*.txt", 256, "uint16"},
                    DataSource{"tokens", "eval.bin", 128, "uint32"},
                    8,
@@ -102,6 +102,7 @@ TEST(ConfigJsonTest, RoundTripsEveryFieldThroughText) {
   EXPECT_EQ(back.training->seed, 0xFFFF'FFFF'FFFF'FFFFULL);
   EXPECT_EQ(back.fsdp.transformer_layer_cls_to_wrap, (std::vector<std::string>{"Block", "Head"}));
   EXPECT_EQ(back.training->data.eval->path, "eval.bin");
+  EXPECT_EQ(back.training->model.rename.at(0).replacement, "layers");
   EXPECT_EQ(back.launch.gpu_ids, (std::vector<int>{3, 1}));
 }
 

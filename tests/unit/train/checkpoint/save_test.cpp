@@ -103,7 +103,8 @@ TEST_F(SaveTest, AnyMemoryLimitWillDo) {
 TEST_F(SaveTest, AFailureHarmsNeitherTheRunNorTheNextSave) {
   CheckpointSaver saver(store_, model_, optimizer_, config_, group_, 1);
   saver.begin(state(1), true, false);
-  // In the way of a file that is written when all ranks have written theirs, which finish() waits for.
+  // A directory is in the way of a file that rank 0 writes after all ranks have written theirs, which is in
+  // finish().
   const auto blocked = store_.incomplete_path_of(1) / "trainer_state.json";
   std::filesystem::create_directories(blocked);
   step();

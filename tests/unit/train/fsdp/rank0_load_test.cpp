@@ -148,7 +148,7 @@ std::vector<Held> load(const Files& files, const Case& tested, bool from_rank_0)
         const config::ModelConfig config = model_config(files, tested, from_rank_0, world.rank());
         const MeshGroups groups =
             MeshGroups::split(world, {tested.replicas, tested.ranks / tested.replicas}, 0);
-        const ModelFile file = open_model(config, world);
+        const ModelFile file = open_model(config, world).file;
         const ModelStructure structure = file.structure({});
         Buffers buffers(file, tested, groups);
         std::unique_ptr<WeightSource> weights;
@@ -229,7 +229,7 @@ TEST(RankZeroLoadTest, ARankWithoutTheFileNamesTheSetting) {
       config::ModelConfig config;
       config.path = files.dir / (group.rank() == 1 && !weights ? "none.pt" : "net.pt");
       if (weights) config.weights = files.dir / (group.rank() == 1 ? "none.pt" : "weights.pt");
-      (void)open_model(config, group);
+      (void)open_model(config, group).file;
     });
     EXPECT_EQ(message_of(failures[1]),
               "rank 1 does not see '" + (files.dir / "none.pt").string() +
@@ -243,7 +243,7 @@ TEST(RankZeroLoadTest, IfRankZeroCannotReadAllEnd) {
   const auto failures = failures_of_ranks(3, 3, testing::test_port(), [&](Group& group) {
     const config::ModelConfig config = model_config(files, {"", 3}, true, group.rank());
     const MeshGroups groups = MeshGroups::split(group, {1, 3}, 0);
-    const ModelFile file = open_model(config, group);
+    const ModelFile file = open_model(config, group).file;
     const ModelStructure structure = file.structure({});
     const Buffers buffers(file, {"", 3}, groups);
     // Some of its parameters are then before the end of the file, some after it.

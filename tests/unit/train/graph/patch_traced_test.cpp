@@ -191,6 +191,21 @@ TEST(PatchTracedTest, TheCpuOnWhichAModelWasTracedDoesNotStay) {
           .is_meta());
 }
 
+TEST(PatchExportedTest, EveryDeviceBecomesTheModelsAndNoFlagChanges) {
+  for (const char* making : {"torch.ones([4], device=torch.device('cpu'))",
+                             "torch.dropout(x, 0., self.training).to(torch.device('cpu'))",
+                             "torch.to(x, dtype=6, layout=0, device=torch.device('cuda:3'))"}) {
+    Module module = traced(
+        std::string("def forward(self, x):\n  if self.training:\n    x = x + 0\n  return ") + making + "\n",
+        true);
+    patch_exported(module, at::kMeta);
+    EXPECT_TRUE(module.forward({at::ones({4})}).toTensor().is_meta()) << making;
+  }
+  Module always = traced("def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n", true);
+  patch_exported(always, at::kCPU);
+  EXPECT_TRUE(drops(run(always, false)));
+}
+
 /// A module in whose forward each call of torch.ones() has become the constant `value`.
 Module with_constant(const std::string& forward, const at::Tensor& value) {
   Module module("Traced");

@@ -34,6 +34,21 @@ TEST(BatchesTest, LabelsAreTheNextTokens) {
   EXPECT_THROW((void)batch.field("pixels"), Error);
 }
 
+TEST(BatchesTest, AModelThatShiftsLabelsItselfGetsItsInputs) {
+  config::ModelConfig model;
+  model.loss = "model";
+  EXPECT_EQ(labels_for(model, R"({"shifts_labels": true})"), Labels::kInputs);
+  EXPECT_EQ(labels_for(model, "{}"), Labels::kNextTokens);
+  model.loss = "cross_entropy";
+  EXPECT_EQ(labels_for(model, R"({"shifts_labels": true})"), Labels::kNextTokens);
+  const TempDir dir;
+  TrainingBatches batches(data(dir), 1, 0, 1, at::kCPU);
+  batches.set_labels(Labels::kInputs);
+  const Batch batch = batches.next();
+  EXPECT_TRUE(at::equal(batch.input_ids, at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
+  EXPECT_TRUE(at::equal(batch.labels, batch.input_ids));
+}
+
 TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
   const TempDir dir;
   config::DataConfig config = data(dir);

@@ -23,13 +23,29 @@ TEST(LossTest, CrossEntropyIsTheMeanOverTargetsThatCount) {
 TEST(LossTest, PicksAnOutputOfATuple) {
   config::ModelConfig config;
   config.loss = "model";
-  config.output = 1;
+  config.output = "1";
   const auto result = c10::ivalue::Tuple::create({at::zeros({2}), at::full({1}, 5.0)});
   EXPECT_DOUBLE_EQ(loss_of(config, result, batch()).item<double>(), 5);
-  config.output = 2;
+  config.output = "2";
   EXPECT_THROW(loss_of(config, result, batch()), Error);
-  config.output = 0;
+  config.output = "0";
   EXPECT_THROW(loss_of(config, result, batch()), Error);
+}
+
+TEST(LossTest, PicksAnOutputOfADict) {
+  c10::Dict<std::string, at::Tensor> result;
+  result.insert("logits", at::zeros({2, 2, 3}));
+  result.insert("loss", at::full({}, 5.0));
+  config::ModelConfig config;
+  config.loss = "model";
+  for (const char* output : {"loss", "1"}) {
+    config.output = output;
+    EXPECT_DOUBLE_EQ(loss_of(config, result, batch()).item<double>(), 5);
+  }
+  for (const char* output : {"hidden", "2", "-1", "logits"}) {
+    config.output = output;
+    EXPECT_THROW(loss_of(config, result, batch()), Error) << output;
+  }
 }
 
 TEST(LossTest, AShapeThatDoesNotFitIsNamed) {

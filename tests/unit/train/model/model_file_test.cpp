@@ -116,7 +116,7 @@ TEST(ModelFileTest, AFileThatIsNoModelIsAUsageError) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_NE(error.message().find("is not a TorchScript file"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("is not a model file"), std::string::npos) << error.message();
   }
   EXPECT_THROW((void)ModelFile::open(dir / "none.pt"), Error);
 }

@@ -97,6 +97,12 @@ INSTANTIATE_TEST_SUITE_P(
              "a.yaml:2:10: 'training.model' must be a section of keys, found 'gpt.pt'"},
         Case{"training: [1]\n", "a.yaml:1:11: 'training' must be a section of keys, found a list"},
         Case{"- a\n", "a.yaml:1:1: the file must be a section of keys, found a list"},
+        Case{"training:\n  model: {rename: [a]}\n",
+             "a.yaml:2:19: 'training.model.rename' must be a section of texts, found a list"},
+        Case{"training:\n  model: {rename: {a: [b]}}\n",
+             "a.yaml:2:23: 'training.model.rename' must be a section of texts, found a list"},
+        Case{"training:\n  model: {rename: {a: b, a: c}}\n",
+             "a.yaml:2:26: 'a' is set twice in 'training.model.rename'"},
         Case{"hello\n", "a.yaml:1:1: the file must be a section of keys, found 'hello'"},
         Case{"main_process_ip: [a]\n", "a.yaml:1:18: 'main_process_ip' must be a string, found a list"}));
 
@@ -144,7 +150,8 @@ TEST(ConfigSettingsTest, SpellingsOfValues) {
       "use_cpu: Yes\ndebug: 'false'\nmixed_precision: NO\nnum_processes: -1\nmain_process_port: null\n"
       "fsdp_config: {fsdp_min_num_params: 1e8, auto_wrap_policy: no_wrap, "
       "fsdp_transformer_layer_cls_to_wrap: 'A, B'}\n"
-      "training: {optimizer: {lr: 3e-4, betas: [.9, 0.95]}, model: {inputs: [a, b]}}\n");
+      "training: {optimizer: {lr: 3e-4, betas: [.9, 0.95]}, model: {inputs: [a, b], rename: {'^z\\.': 1, "
+      "a.b: , c: ''}}}\n");
   EXPECT_EQ(s.get<bool>("use_cpu"), true);
   EXPECT_EQ(s.get<bool>("debug"), false);
   EXPECT_EQ(s.get<std::string>("mixed_precision"), "no");
@@ -156,6 +163,8 @@ TEST(ConfigSettingsTest, SpellingsOfValues) {
             (std::vector<std::string>{"A", "B"}));
   EXPECT_EQ(s.get<double>("training.optimizer.lr"), 3e-4);
   EXPECT_EQ(s.get<std::vector<double>>("training.optimizer.betas"), (std::vector<double>{0.9, 0.95}));
+  EXPECT_EQ(s.get<Texts>("training.model.rename"), (Texts{{"^z\\.", "1"}, {"a.b", ""}, {"c", ""}}));
+  EXPECT_EQ(text_of(s.find("training.model.rename")->value), "{^z\\.: 1, a.b: , c: }");
 }
 
 TEST(ConfigSettingsTest, KeysOfAbsentSystemsAreAcceptedUnread) {
@@ -173,6 +182,8 @@ TEST(ConfigSettingsTest, AssignmentsGoThroughTheSameSchema) {
   EXPECT_EQ(settings_from_assignment("training.data.eval={format: text, path: a=b}")
                 .get<std::string>("training.data.eval.path"),
             "a=b");
+  EXPECT_EQ(settings_from_assignment("training.model.rename={a.b: c}").get<Texts>("training.model.rename"),
+            (Texts{{"a.b", "c"}}));
   EXPECT_NE(settings_from_assignment("training.data.eval=null").find("training.data.eval"), nullptr);
 
   EXPECT_EQ(error_of([] { settings_from_assignment("training.optimizer.lrr=1"); }),

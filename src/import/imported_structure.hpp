@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace accel {
+
+/// The structure of a model of torch.export, as the bytes of a TorchScript file whose parameters are on the
+/// meta device. It takes a few megabytes, however large the model is.
+struct ImportedStructure {
+  std::vector<std::byte> file;
+  bool has_values = true;  ///< Whether the .pt2 file, as a checkpoint, has the values of all parameters.
+  std::vector<std::string> random_operators;  ///< Places that draw random numbers in either mode.
+};
+
+/// Whether the file is one of torch.export. A file that cannot be read is not.
+[[nodiscard]] bool is_pt2(const std::filesystem::path& path);
+
+/// Imports the model's modules, graph and buffers. Throws what plan_import() throws.
+[[nodiscard]] ImportedStructure import_structure(const std::filesystem::path& path);
+
+}  // namespace accel

@@ -1,0 +1,47 @@
+"""A row of docs/models.md, and what becomes of a family that ends its process, takes too long, or has other losses."""
+
+import os
+import time
+
+import pytest
+import torch
+
+import family_report
+import family_row
+import family_table
+
+
+def test_a_family_is_right_in_every_column(accel_path):
+    """The names of its tensors on disk are not those of the model."""
+    row = family_table.make_row("gpt_neox", accel_path)
+    assert list(row) == family_row.COLUMNS and {cell["verdict"] for cell in row.values()} == {"right"}, row
+
+
+@pytest.mark.parametrize("trouble, reason", [(lambda: os._exit(9), "the process ends with code 9"),
+                                             (lambda: time.sleep(600), "the family takes longer than 2 s")])
+def test_a_family_that_gives_no_row_is_a_reason(accel_path, monkeypatch, trouble, reason):
+    def work(model_type, folder, accel, keep):
+        keep({"pt2": {"verdict": "right", "text": "0"}})
+        trouble()
+
+    monkeypatch.setattr(family_row, "Row", work)
+    row = family_table.make_row("llama", accel_path, limit_s=2)
+    assert row == {"pt2": {"verdict": "right", "text": "0"}, "trained": {"verdict": "refused", "text": reason}}
+
+
+def test_other_losses_are_wrong(accel_path, monkeypatch):
+    """The model that Python trains has other embeddings."""
+    train = family_row.train_in_python
+
+    def other(model):
+        with torch.no_grad():
+            model.get_input_embeddings().weight.mul_(1.1)
+        return train(model)
+
+    monkeypatch.setattr(family_row, "train_in_python", other)
+    monkeypatch.setattr(family_row.Row, "torchscript", lambda row: None)
+    row = family_table.make_row("llama", accel_path)
+    assert [row[column]["verdict"] for column in ("pt2", "trained", "loaded")] == ["right", "wrong", "wrong"], row
+    text = family_report.markdown({"llama": row}, "1.0")
+    assert "Through `.pt2`, 0 families are right, 0 are refused or fail, and 1 is wrong: llama." in text
+    assert f"| **wrong**: {row['trained']['text']} |" in text

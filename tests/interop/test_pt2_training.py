@@ -1,0 +1,93 @@
+"""Programs of torch.export train as eager models, with their own weights or those of another file."""
+
+import json
+import shutil
+
+import pt2_models
+import pytest
+import torch
+import train_runs
+from pt2_models import FREE, IDS, first, made, structure_alone
+
+
+def config(directory, name, steps, length, **options):
+    """The configuration of a run with the model file `name`, in a new output directory."""
+    shutil.rmtree(directory / "out", ignore_errors=True)
+    return train_runs.config(directory, **{
+        "model.path": str(directory / name), "data.train.sequence_length": length, "max_steps": steps,
+        "optimizer.weight_decay": 0.01, "optimizer.no_decay": [], "lr_scheduler": {"type": "constant"},
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer", **options})
+
+
+@pytest.mark.parametrize("options", [{}, {"fsdp_config.fsdp_activation_checkpointing": True},
+                                     {"model.broadcast_from_rank0": True}])
+def test_it_trains_as_the_eager_model(accel, tmp_path, options):
+    model, _ = made("llama", tmp_path / "model.pt2")
+    steps, length = 6, 24
+    accel("launch", config(tmp_path, "model.pt2", steps, length, **options))
+    found = train_runs.metrics(tmp_path)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01)
+    text = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
+    losses = []
+    for step in range(steps):
+        windows = torch.stack([text[i * length:(i + 1) * length + 1] for i in range(step * 8, step * 8 + 8)])
+        loss = torch.nn.functional.cross_entropy(first(model(windows[:, :-1])).flatten(0, 1), windows[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert found == pytest.approx(losses, rel=1e-5)
+    accel("import", "model.pt2", "model.pt")
+    accel("launch", config(tmp_path, "model.pt", steps, length, **options))
+    assert train_runs.metrics(tmp_path) == found
+
+
+def test_a_structure_trains_with_weights_from_elsewhere(accel, tmp_path):
+    model, _ = made("tied", tmp_path / "model.pt2")
+    model.save_pretrained(tmp_path / "weights")
+    structure_alone(tmp_path / "model.pt2", tmp_path / "structure.pt2",
+                    {"ties": [["lm_head.weight", "model.embed_tokens.weight"]]})
+    steps, length = 3, 24
+    accel("launch", config(tmp_path, "model.pt2", steps, length))
+    expected = train_runs.metrics(tmp_path)
+    said = accel("launch", config(tmp_path, "structure.pt2", steps, length), code=None).stderr
+    assert "has no values for 'model.embed_tokens.weight'" in said and "training.model.weights" in said
+    run = config(tmp_path, "structure.pt2", steps, length, **{"model.weights": str(tmp_path / "weights")})
+    plan = json.loads(accel("plan", "--json", run).stdout)
+    assert plan["units"][0]["parameters"]
+    accel("launch", run)
+    assert train_runs.metrics(tmp_path) == expected
+    accel("import", "structure.pt2", "structure.pt")
+    assert (tmp_path / "structure.pt").stat().st_size < (tmp_path / "model.pt2").stat().st_size
+    accel("launch", config(tmp_path, "structure.pt", steps, length, **{"model.weights": str(tmp_path / "weights")}))
+    assert train_runs.metrics(tmp_path) == expected
+
+
+def test_ties_of_a_structure_must_be_told(accel, tmp_path):
+    made("tied", tmp_path / "whole.pt2")
+    structure_alone(tmp_path / "whole.pt2", tmp_path / "model.pt2", {})
+    assert "does not say which parameters are tied" in accel("import", "model.pt2", "model.pt", code=1).stderr
+
+
+class Tagger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 8)
+        self.head = torch.nn.Linear(8, 256)
+
+    def forward(self, ids):
+        hidden = self.tokens(ids)
+        return {"hidden": hidden, "logits": self.head(hidden)}
+
+
+def test_training_finds_an_output_by_its_name(accel, tmp_path):
+    pt2_models.export(Tagger().train(), tmp_path / "model.pt2", IDS, dynamic=FREE)
+    losses = []
+    options = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"}
+    for output in ("1", "logits"):
+        accel("launch", config(tmp_path, "model.pt2", 3, 24, **options, **{"model.output": output}))
+        losses.append(train_runs.metrics(tmp_path))
+    assert losses[0] == losses[1]
+    said = accel("launch", config(tmp_path, "model.pt2", 3, 24, **options, **{"model.output": "logit"}), code=None).stderr
+    assert "training.model.output is logit, but forward returns a dict of 'hidden', 'logits'" in said

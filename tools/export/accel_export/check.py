@@ -1,0 +1,185 @@
+"""Compares a file with its model: loss and gradients at two sizes, in training and in evaluation."""
+
+import random
+import warnings
+
+import torch
+
+from .inputs import tensors
+from .refused import Refused, named
+from .subject import CHANGED
+
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}  # Relative.
+NOISE = 4  # A difference is also fine if it is at most so many times that which a rounding of the parameters makes.
+LARGEST_NOISE = 10  # No difference above so many tolerances is fine.
+
+HINT = "it does not compute with parameters of this dtype; try --dtype float32, or other sizes with --length and --batch"
+
+
+def probe(outputs, names):
+    """Returns a loss on which every element of the floating-point outputs has an effect of its own."""
+    total = 0
+    for name, output in zip(names, outputs):
+        if not output.is_floating_point():
+            continue
+        output = output.float()
+        generator = torch.Generator().manual_seed(output.numel())
+        if output.dim() == 0:
+            total = total + output
+        elif name == "logits" and output.shape[-1] > 1:
+            targets = torch.randint(output.shape[-1], output.shape[:-1], generator=generator)
+            total = total + torch.nn.functional.cross_entropy(output.flatten(0, -2), targets.flatten())
+        else:
+            total = total + (output * torch.rand(output.shape, generator=generator)).mean() + output.square().mean()
+    return total
+
+
+def flat(result):
+    return [result] if isinstance(result, torch.Tensor) else list(result)
+
+
+def names_of(module, kind):
+    return dict(getattr(module, kind)(remove_duplicate=False))
+
+
+class Side:
+    """The model or the file, with the values of its buffers before a call."""
+
+    def __init__(self, module, names):
+        self.module, self.names = module, names
+        self.parameters = names_of(module, "named_parameters")
+        self.buffers = names_of(module, "named_buffers")
+        self.before = {name: buffer.clone() for name, buffer in self.buffers.items()}
+
+    def restore(self):
+        with torch.no_grad():
+            for name, buffer in self.buffers.items():
+                buffer.copy_(self.before[name])
+
+    def run(self, inputs, training):
+        """Returns loss, gradients and buffers of one forward and backward. Each call draws the same random numbers."""
+        self.restore()
+        self.module.train(training)
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        torch.manual_seed(1)
+        random.seed(1)
+        loss = probe(flat(self.module(*inputs)), self.names)
+        if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+            raise Refused("no output of the model depends on a parameter that is trained")
+        loss.backward()
+        gradients = {name: parameter.grad for name, parameter in self.parameters.items()}
+        return loss.detach(), gradients, {name: buffer.clone() for name, buffer in self.buffers.items()}
+
+
+    def run_perturbed(self, inputs, training):
+        """Returns what `run` does with each parameter changed by a unit in its last place, up or down at random."""
+        generator = torch.Generator().manual_seed(0)
+        before = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                if parameter.is_floating_point():
+                    signs = torch.randint(2, parameter.shape, generator=generator) * 2 - 1
+                    parameter.mul_((1 + signs * torch.finfo(parameter.dtype).eps).to(parameter.dtype))
+        result = self.run(inputs, training)
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(before[name])
+        return result
+
+
+def difference(found, expected, floor):
+    """Returns the largest difference, relative to the largest expected value or to `floor`, whichever is larger. The
+    result is infinite if only one side has the gradient."""
+    if found is None or expected is None:
+        return 0.0 if found is expected else float("inf")
+    if torch.equal(found, expected):
+        return 0.0
+    found, expected = found.double(), expected.double()
+    worst = (found - expected).abs().max() / expected.abs().max().clamp_min(max(floor, 1e-30))
+    return float("inf") if worst.isnan() else worst.item()
+
+
+def prepare(subject, file):
+    """Opens both sides. The file's parameters get the dtype in which the model computes. Parameters of zeros alone, as a
+    new adapter has, get other values on both sides, because they hide the gradients of others."""
+    with torch.no_grad():
+        values = names_of(file, "named_parameters")
+        for name, parameter in names_of(subject.model, "named_parameters").items():
+            if name not in values:
+                raise Refused(f"the file has no parameter '{name}'")
+            if parameter.is_floating_point() and parameter.count_nonzero() == 0:
+                parameter.normal_(std=0.02, generator=torch.Generator().manual_seed(len(name)))
+                values[name].copy_(parameter)
+            if values[name].dtype != parameter.dtype:
+                values[name].data = values[name].data.to(parameter.dtype)
+    return Side(subject.model, subject.outputs), Side(file, subject.outputs)
+
+
+def shown(sizes):
+    return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "the recorded sizes"
+
+
+def compare(subject, path, sets, modes, locate):
+    """Compares the TorchScript file at `path` with the model for each set of sizes, in each of `modes` (True is training).
+    Returns the largest difference. Raises Refused if it is above the tolerance; `locate(inputs, training)` says in which
+    module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces that torch.export comes instead.
+        file = torch.jit.load(str(path))
+    model, other = prepare(subject, file)
+    tolerance = TOLERANCES[subject.dtype]
+    largest = 0.0
+    # Like accel, this does not use the optimizing executor, which draws other random numbers.
+    with torch.jit.optimized_execution(False):
+        for seed, sizes in enumerate(sets):
+            inputs = tensors(subject.inputs, sizes, seed)
+            for training in modes:
+                where = f"{shown(sizes)}, in {'training' if training else 'evaluation'}"
+                unchanged = {name: parameter.detach().clone() for name, parameter in model.parameters.items()}
+                with named(f"the model itself in {str(subject.dtype).removeprefix('torch.')}", subject.model, lambda error: HINT):
+                    expected = model.run(inputs, training)
+                require_unchanged(model.parameters, unchanged)
+                del unchanged
+                try:
+                    found = other.run(inputs, training)
+                except RuntimeError as error:
+                    reason = str(error).strip().splitlines()[-1]
+                    raise Refused(f"the file fails where the model does not, at {where}: {reason}\nhint: what depends on the sizes "
+                                  "was frozen at the recorded ones; if you train with one length, give it: --length N") from None
+                off = differences(expected, found)
+                worst = max(off, key=off.get)
+                if off[worst] > tolerance:
+                    noise = differences(expected, model.run_perturbed(inputs, training))
+                    worst = max(off, key=lambda name: off[name] / max(tolerance, min(NOISE * noise[name], LARGEST_NOISE * tolerance)))
+                    tolerated = max(tolerance, min(NOISE * noise[worst], LARGEST_NOISE * tolerance))
+                    if off[worst] <= tolerated:
+                        largest = max(largest, off[worst])
+                        continue
+                    model.restore()
+                    place = locate(inputs, training)
+                    raise Refused(f"the file is another model at {where}: loss {found[0]:.6f}, the model's own {expected[0]:.6f}; "
+                                  f"the largest difference is that of {worst}, {off[worst]:.2g} of its largest value{place}\n"
+                                  "hint: a loop, a choice or a random number was frozen as the recorded example took it; "
+                                  "write it with operators of torch, or turn it off")
+                largest = max(largest, off[worst])
+    model.restore()
+    return largest
+
+
+def differences(expected, found):
+    loss, gradients, buffers = expected
+    # Some gradients are zero except for rounding errors, for example that of a key's bias.
+    floor = 1e-3 * max([float(gradient.abs().max()) for gradient in gradients.values() if gradient is not None and gradient.numel()],
+                       default=0.0)
+    off = {f"'{name}'": difference(found[1][name], gradient, floor) for name, gradient in gradients.items()}
+    off |= {f"'{name}'": difference(found[2].get(name), buffer, 0) for name, buffer in buffers.items()
+            if buffer.is_floating_point() and name in found[2]}
+    off["the loss"] = difference(found[0], loss, 0)
+    return off
+
+
+def require_unchanged(parameters, before):
+    for name, parameter in parameters.items():
+        if not torch.equal(parameter, before[name]):
+            raise Refused(CHANGED.format(name))

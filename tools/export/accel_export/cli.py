@@ -1,0 +1,87 @@
+"""The program accel-export."""
+
+import argparse
+import json
+import pathlib
+import sys
+
+DESCRIPTION = """Exports a model of transformers for accel, and compares the file with the model before it is written.
+
+Without --weights the file holds the structure alone, so that a model of any size is exported in seconds. If the
+configuration of accel has `training.model.weights: MODEL_DIRECTORY`, every rank reads its own part of the original
+safetensors. Parameters keep their names. `accel merge-weights CHECKPOINT OUT --copy-assets MODEL_DIRECTORY` writes a
+directory that from_pretrained loads."""
+
+
+def setting(text):
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"'{text}' is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def names(text):
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def parser():
+    parser = argparse.ArgumentParser(prog="accel-export", description=DESCRIPTION,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("directory", metavar="MODEL_DIRECTORY", help="a directory with the config.json of transformers")
+    add("out", metavar="OUT", type=pathlib.Path, help="the file to write; TorchScript if its name ends in .pt")
+    add("--weights", action="store_true", help="put the weights into the file")
+    add("--format", choices=["pt2", "torchscript"], help="pt2 is recorded by torch.export, torchscript by tracing")
+    add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32",
+        help="the dtype in which the model computes, which has to be that of mixed_precision; the file's weights are float32")
+    add("--class", dest="architecture", metavar="NAME", help="the model class of transformers (default: that of config.json)")
+    add("--peft", metavar="CONFIG", type=pathlib.Path,
+        help="add the adapter of this adapter_config.json, or of its directory; the base is frozen")
+    add("--loss", action="store_true", help="forward takes labels as its last input, and gives the model's own loss")
+    add("--inputs", type=names, metavar="NAMES", help="the inputs of forward, separated by commas")
+    add("--outputs", type=names, metavar="NAMES",
+        help="the outputs of forward (default: the first of logits and last_hidden_state, or the loss)")
+    add("--length", type=positive, metavar="N", help="the one length with which you train, for models that hold for one alone")
+    add("--batch", type=positive, metavar="N", help="the one batch size per process with which you train, likewise")
+    add("--layers", type=names, metavar="CLASSES", help="the classes of the layers, which become units; `none` for no units")
+    add("--set", type=setting, action="append", default=[], metavar="KEY=VALUE", help="change a value of config.json")
+    add("--accept", action="append", default=[], metavar="FILE:LINE",
+        help="torchscript: accept warnings about this line, which has no effect; the end of its path is enough")
+    add("--accel", metavar="PROGRAM", help="the program accel (default: that in PATH)")
+    add("--no-check", dest="check", action="store_false", help="do not compare with the model's own loss and gradients")
+    return parser
+
+
+def main(arguments=None):
+    options = parser().parse_args(arguments)
+    # Parsing is quick, and these imports are not.
+    import torch
+    from . import exporter, huggingface
+    from .refused import Refused
+    options.dtype = getattr(torch, options.dtype)
+    options.is_program = exporter.is_program(options.out, options.format)
+    try:
+        directory = huggingface.Directory(options.directory, options)
+        settings = exporter.Options(options.is_program, options.weights, options.accel, options.check, tuple(options.accept),
+                                    lambda text: print(text, flush=True))
+        export = exporter.Exporter(options.out, settings).export
+        if options.weights:
+            export(directory.with_weights)
+        else:
+            export(directory.without_values, directory.with_random_values, directory.part())
+    except Refused as refused:
+        sys.exit(f"accel-export: {options.directory}: {refused}")
+
+
+if __name__ == "__main__":
+    main()

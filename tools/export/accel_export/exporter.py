@@ -1,0 +1,140 @@
+"""Records a model, writes the file, compares it with the model, and only then gives the file its name."""
+
+import contextlib
+import dataclasses
+import gc
+import os
+import pathlib
+import shutil
+import tempfile
+
+from . import accel_program, check, locate, notes, program, tracing
+
+
+@dataclasses.dataclass
+class Options:
+    is_program: bool = True  # .pt2, and not TorchScript.
+    with_values: bool = True
+    accel: str | None = None
+    check: bool = True
+    accept: tuple[str, ...] = ()
+    say: callable = print
+
+
+def is_program(path, format=None):
+    """Whether `path` becomes a .pt2 file. `format` is "pt2", "torchscript" or None."""
+    if format is None:
+        return pathlib.Path(path).suffix != ".pt"
+    return format == "pt2"
+
+
+@contextlib.contextmanager
+def staging(path):
+    """A directory beside `path` for what is not complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".incomplete", dir=path.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Exporter:
+    """Exports one model."""
+
+    def __init__(self, path, options):
+        self.path, self.options, self.part = pathlib.Path(path), options, ""
+
+    def export(self, make, small=None, part=""):
+        """`make` makes the Subject. If it has no values, `small` makes one that has, which is compared in its place;
+        `part` says which part of the model that is, if it is not all of it."""
+        self.part = part
+        if self.options.check and self.options.is_program:
+            accel = accel_program.find(self.options.accel)
+        else:
+            accel = None
+        with staging(self.path) as folder:
+            place = folder / self.path.name
+            if self.options.check and small is not None:
+                subject = small()
+                recorded = self.write(subject, folder / "small" / self.path.name, True)
+                self.compare(subject, recorded, folder / "small" / self.path.name, accel)
+                if self.options.is_program and not part:
+                    self.save(recorded, subject, place, False)
+                else:
+                    del subject, recorded
+                    gc.collect()
+                    subject = make()
+                    recorded = self.write(subject, place, False)
+            else:
+                subject = make()
+                recorded = self.write(subject, place, self.options.with_values)
+                if self.options.check:
+                    self.compare(subject, recorded, place, accel)
+            os.replace(place, self.path)
+        self.report(subject, recorded)
+
+    def write(self, subject, path, with_values):
+        """Records the model and writes the file at `path`. Returns the record."""
+        path.parent.mkdir(exist_ok=True)
+        name = type(subject.model).__name__
+        self.options.say(f"recording {name}, {number(subject.model)} parameters")
+        recorded = program.record(subject) if self.options.is_program else tracing.record(subject, self.options.accept)
+        self.save(recorded, subject, path, with_values)
+        return recorded
+
+    def save(self, recorded, subject, path, with_values):
+        text = notes.text_of(subject, with_values, self.options.is_program)
+        if self.options.is_program:
+            program.save(recorded, subject, path, text, with_values)
+        else:
+            tracing.save(recorded, subject, path, text)
+
+    def compare(self, subject, recorded, path, accel):
+        find_place = lambda inputs, training: ""  # noqa: E731
+        sets = [{name: size.checked[i] for name, size in subject.sizes.items()} for i in (0, 1)]
+        if self.options.is_program:
+            sets = program.check_sizes(recorded, subject)
+            path = accel_program.import_file(accel, path, path.with_suffix(".imported.pt"))
+            find_place = lambda inputs, training: locate.first_difference(recorded, subject, inputs, training)  # noqa: E731
+        elif given := [name for name, size in subject.sizes.items() if size.given]:
+            sets = [{name: subject.sizes[name].recorded if name in given else size for name, size in sizes.items()} for sizes in sets]
+        # In a traced file dropout is always on until accel opens it.
+        modes = (True, False) if self.options.is_program else (True,)
+        worst = check.compare(subject, path, sets, modes, find_place)
+        if accel is not None:
+            path.unlink()
+        where = " and ".join(check.shown(sizes) for sizes in sets)
+        mode = "in training and in evaluation" if len(modes) == 2 else "in training"
+        self.options.say(f"checked: loss and gradients are the model's own{self.part}, {mode}, at {where}: the largest difference is "
+                         f"{worst:.1g} of the largest value")
+
+    def report(self, subject, recorded):
+        say = self.options.say
+        say("inputs: " + "; ".join(map(str, subject.inputs)) + "; outputs: " + ", ".join(subject.outputs))
+        if self.options.is_program:
+            say("sizes that train: " + "; ".join(program.sizes_that_train(recorded, subject)))
+        elif given := {name: size.recorded for name, size in subject.sizes.items() if size.given}:
+            say(f"sizes that train: {check.shown(given)} alone, as given")
+        say(f"layers: {', '.join(subject.layers) or 'none'}")
+        if subject.shifts_labels is not None:
+            say("labels: " + ("the model shifts them itself, so that they are the tokens" if subject.shifts_labels else
+                              "the model does not shift them"))
+        values = "with weights" if self.options.with_values else "the structure alone"
+        say(f"{self.path}: {size_of(self.path)}, {values}")
+
+
+def number(model):
+    count = sum(parameter.numel() for parameter in model.parameters())
+    for unit, name in ((1e9, "billion"), (1e6, "million")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return str(count)
+
+
+def size_of(path):
+    size = path.stat().st_size
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size} bytes"

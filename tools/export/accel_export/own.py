@@ -1,0 +1,60 @@
+"""The Python API, for models of your own."""
+
+import copy
+import inspect
+
+import torch
+
+from . import notes, structure
+from .exporter import Exporter, Options, is_program
+from .inputs import Input, default_dims, sizes_of
+from .refused import Refused
+from .subject import Subject, bind, named_tensors, require_no_hidden_change, unchanged
+
+
+def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None, format=None, dtype=torch.float32,
+           weights=True, lengths=None, accel=None, check=True, accept=(), say=print):
+    """Writes `model` to `path` (.pt2 by torch.export, or .pt by tracing) after comparing the file with it.
+
+    example_inputs: a tensor, a sequence of tensors in forward's order, or a dict of them by forward's names.
+    dims: names the dimensions of each input, such as {"image": ("batch", None, "height", "width")}. Those of one name are
+        equal, and None is a fixed size. Without it dimension 0 is the batch and dimension 1 of integers the length.
+    outputs: the names of forward's tensors to keep, if it gives a dict or a dataclass; all by default.
+    layers: classes that become units; by default those of repeated layers.
+    weights: False writes the structure alone.
+    lengths: names of dimensions of which the example's size is the only one that trains.
+
+    Raises Refused if the file would be another model. A copy of `model` is exported, in training mode."""
+    inputs = inputs_of(model, example_inputs, dims or {})
+    sizes = sizes_of(inputs)
+    for name in lengths or ():
+        sizes[name] = type(sizes[name])(sizes[name].recorded, (sizes[name].recorded,) * 2, given=True)
+    model = copy.deepcopy(model).train()
+    require_no_hidden_change(model)
+    if not all(map(structure.has_values, model.parameters())):
+        weights = False
+        structure.on_cpu_without_values(model)
+        if check:
+            raise Refused("the model has parameters on the meta device, so that nothing can be compared\n"
+                          "hint: export it with values and weights=False, or with check=False")
+    if not weights and not is_program(path, format):
+        raise Refused("the structure alone of a model of your own is written as .pt2")
+    with torch.no_grad(), unchanged(model):
+        found = named_tensors(model(**{item.name: item.example for item in inputs}))
+    subject = Subject(model, inputs, sizes, list(outputs or found))
+    bind(model, [item.name for item in inputs], outputs)
+    subject.layers = [] if layers == [] else notes.layer_classes(model, layers)
+    if dtype != torch.float32:
+        subject.set_dtype(dtype)
+    options = Options(is_program(path, format), weights, accel, check, tuple(accept), say)
+    # A file of the structure alone is compared before its values are left out.
+    Exporter(path, options).export(lambda: subject, None if weights else lambda: subject)
+
+
+def inputs_of(model, examples, dims):
+    if isinstance(examples, torch.Tensor):
+        examples = (examples,)
+    if not isinstance(examples, dict):
+        names = list(inspect.signature(model.forward).parameters)
+        examples = dict(zip(names, examples, strict=False))
+    return [Input(name, tensor, tuple(dims.get(name) or default_dims(name, tensor))) for name, tensor in examples.items()]
