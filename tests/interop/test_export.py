@@ -33,7 +33,7 @@ def export(accel_path, tmp_path, capsys):
     """export(FAMILY, SIZES, FLAGS...) runs accel-export on a model of random values and returns what it says."""
 
     def run(family, sizes, *flags, weights=True, out="model.pt2"):
-        if not (tmp_path / "hf").exists():
+        if not (tmp_path / "hf" / ("model.safetensors" if weights else "config.json")).exists():
             torch.manual_seed(0)
             config = family if not isinstance(family, str) else transformers.AutoConfig.for_model(family, **{**SIZES, **sizes})
             if not weights:

@@ -8,6 +8,7 @@ import zipfile
 import judges
 import pytest
 import torch
+import train_runs
 from pt2_models import FREE, IDS, SIZES, Shared, export, first, language_model, made, seeded, structure_alone
 from safetensors.torch import load_file
 from torch.export import Dim
