@@ -263,8 +263,8 @@ class GraphReader {
         add_attribute(*value, "buffer_name", graph_.buffers);
         if (!value->at("persistent").get<bool>()) graph_.non_persistent.push_back(graph_.buffers.back());
       } else if (tag == "tensor_constant") {
-        add_attribute(*value, "tensor_constant_name", graph_.buffers);
-        graph_.non_persistent.push_back(graph_.buffers.back());
+        add_attribute(*value, "tensor_constant_name", graph_.constants);
+        graph_.non_persistent.push_back(graph_.constants.back());
       } else if (tag == "user_input") {
         const auto input = value_of(value->at("arg"));
         if (!input) continue;  // None, or a number that the export has fixed.
@@ -284,15 +284,17 @@ class GraphReader {
   }
 
   void read_outputs() {
-    const std::vector<std::string> names = accel::output_names(program_);
     const json& specs = module_.at("signature").at("output_specs");
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      const auto [tag, value] = tagged(specs[i]);
+    for (const json& spec : specs) {
+      const std::string tag = tagged(spec).first;
       if (tag != "user_output") {
         refuse(fmt::format("the program has an output of kind '{}'", tag),
                "export with torch.export.export and without run_decompositions");
       }
-      const auto output = value_of(value->at("arg"));
+    }
+    const std::vector<std::string> names = accel::output_names(program_);
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const auto output = value_of(tagged(specs[i]).second->at("arg"));
       if (!output || output->type != GraphValue::Type::kTensor) continue;
       graph_.outputs.push_back(output->name);
       if (!names.empty()) graph_.output_names.push_back(names[i]);

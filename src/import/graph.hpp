@@ -65,8 +65,9 @@ struct ExportedGraph {
   std::vector<std::string> parameters;  ///< Names in the model, in the order of its parameters().
   /// Values that are an input of the graph, because they are the result of counting in place.
   std::map<std::string, std::string> aliases;
-  std::vector<std::string> buffers;            ///< Those, too, that are not persistent, and constants.
-  std::vector<std::string> non_persistent;     ///< Those of `buffers` that a state dict does not have.
+  std::vector<std::string> buffers;            ///< Those, too, that are not persistent.
+  std::vector<std::string> constants;          ///< Tensors that are neither parameters nor buffers.
+  std::vector<std::string> non_persistent;     ///< Buffers that a state dict does not have, and constants.
   std::vector<std::string> modules;            ///< The paths of all modules, in order of registration.
   std::map<std::string, std::string> classes;  ///< The class of each module that was called, by path.
 };

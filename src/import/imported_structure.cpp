@@ -1,5 +1,7 @@
 #include "import/imported_structure.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -17,7 +19,14 @@ namespace accel {
 namespace {
 
 /// The bytes of a planned file of one archive, whose segments are text and parts of files.
-std::vector<std::byte> bytes_of(const ckpt::OutputFile& file) {
+std::vector<std::byte> bytes_of(const ckpt::OutputFile& file, const std::filesystem::path& archive) {
+  std::uint64_t copied = 0;
+  for (const ckpt::OutputSegment& segment : file.segments) {
+    if (!std::holds_alternative<std::string>(segment.content)) copied += segment.bytes;
+  }
+  // Records of a file that is not torch's may lie on each other.
+  if (copied > std::filesystem::file_size(archive))
+    throw Error(ErrorKind::kCorrupt, fmt::format("'{}': its records overlap", archive.string()));
   std::vector<std::byte> bytes(file.bytes);
   const auto put = [&](std::uint64_t at, const std::string& text) {
     std::memcpy(std::span(bytes).subspan(at, text.size()).data(), text.data(), text.size());
@@ -57,7 +66,7 @@ bool is_pt2(const std::filesystem::path& path) {
 ImportedStructure import_structure(const std::filesystem::path& path) {
   const ckpt::Pt2Archive archive(path);
   ImportPlan plan = plan_import("model.pt", archive, ImportedValues::kBuffers);
-  return {bytes_of(plan.file), plan.has_values, std::move(plan.random_operators)};
+  return {bytes_of(plan.file, path), plan.has_values, std::move(plan.random_operators)};
 }
 
 }  // namespace accel

@@ -8,7 +8,8 @@
 namespace accel {
 
 /// The structure of a model of torch.export, as the bytes of a TorchScript file whose parameters are on the
-/// meta device. It takes a few megabytes, however large the model is.
+/// meta device. Its buffers are in it, and apart from them it takes a few megabytes, however large the model
+/// is.
 struct ImportedStructure {
   std::vector<std::byte> file;
   bool has_values = true;  ///< Whether the .pt2 file, as a checkpoint, has the values of all parameters.

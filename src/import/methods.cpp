@@ -103,7 +103,7 @@ class MethodWriter {
     const auto has = [&](const std::vector<std::string>& names) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
-    return has(module.parameters) || has(module.buffers) ||
+    return has(module.parameters) || has(module.buffers) || has(module.constants) ||
            std::any_of(module.children.begin(), module.children.end(),
                        [&](const auto& child) { return child.first == name; });
   }

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <cstdint>
+#include <set>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 
 namespace accel {
@@ -24,6 +27,51 @@ std::string class_name_of(std::string_view name) {
   return text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) != 0 ? "_" + text : text;
 }
 
+/// The elements of its record from the first to behind the last of the tensor.
+std::pair<std::int64_t, std::int64_t> span_of(const ckpt::Pt2Tensor& tensor) {
+  std::int64_t end = tensor.storage_offset + 1;
+  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+    if (tensor.shape[dim] == 0) return {tensor.storage_offset, tensor.storage_offset};
+    end = checked_add(end, checked_mul(tensor.shape[dim] - 1, tensor.strides.at(dim)));
+  }
+  return {tensor.storage_offset, end};
+}
+
+/// Throws Error (kFailure) if a parameter that is trained shares memory with another tensor that is not tied
+/// to it. In Python both would change.
+void refuse_overlaps(const ExportedGraph& graph, const ckpt::Pt2Archive& archive) {
+  std::map<std::string, std::vector<std::string>> in_record;
+  for (const auto* names : {&graph.parameters, &graph.buffers}) {
+    for (const std::string& name : *names) {
+      const ckpt::Pt2Tensor& tensor = archive.tensor(name);
+      if (archive.record_bytes(tensor) > 0) in_record[tensor.record].push_back(name);
+    }
+  }
+  const std::set<std::string> parameters(graph.parameters.begin(), graph.parameters.end());
+  for (auto& [record, names] : in_record) {
+    std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+      return span_of(archive.tensor(a)).first < span_of(archive.tensor(b)).first;
+    });
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const ckpt::Pt2Tensor& one = archive.tensor(names[i]);
+      for (std::size_t j = i + 1; j < names.size(); ++j) {
+        const ckpt::Pt2Tensor& other = archive.tensor(names[j]);
+        if (span_of(other).first >= span_of(one).second) break;
+        const bool are_one_kind = parameters.contains(names[i]) == parameters.contains(names[j]);
+        const bool trains = (one.requires_grad && parameters.contains(names[i])) ||
+                            (other.requires_grad && parameters.contains(names[j]));
+        if (!trains || (are_one_kind && one == other)) continue;
+        throw Error(
+            ErrorKind::kFailure,
+            fmt::format("'{}' and '{}' share memory and are not the same tensor, so that a step would "
+                        "change one without the other",
+                        names[i], names[j]))
+            .hint("tie parameters by assigning one to the other, or copy the values with clone()");
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view below(std::string_view path, std::string_view module) {
@@ -36,28 +84,16 @@ ModuleTree::ModuleTree(const ExportedGraph& graph, const ckpt::Pt2Archive& archi
   for (const std::string& path : graph.modules) add(path);
   for (const auto& [path, class_name] : graph.classes)
     modules_[add(path)].class_name = class_name_of(class_name);
-  for (const std::string& name : graph.parameters) add_tensor(name, true);
-  for (const std::string& name : graph.buffers) add_tensor(name, false);
-  // Tied tensors lie at one place.
-  std::map<std::pair<std::string, std::int64_t>, std::vector<std::string>> places;
-  for (const auto& names : {graph.parameters, graph.buffers}) {
-    for (const std::string& name : names) {
-      names_[name] = {name};
-      const ckpt::Pt2Tensor& tensor = archive.tensor(name);
-      if (archive.record_bytes(tensor) == 0) continue;  // All tensors without values have one empty record.
-      std::vector<std::string>& others = places[{tensor.record, tensor.storage_offset}];
-      const auto other = std::find_if(others.begin(), others.end(), [&](const std::string& candidate) {
-        return archive.tensor(candidate) == tensor;
-      });
-      if (other != others.end()) {
-        tie(*other, name);
-      } else {
-        others.push_back(name);
-      }
-    }
-  }
+  for (const std::string& name : graph.parameters) add_tensor(name, &ImportedModule::parameters);
+  for (const std::string& name : graph.buffers) add_tensor(name, &ImportedModule::buffers);
+  for (const std::string& name : graph.constants) add_tensor(name, &ImportedModule::constants);
+  // A frozen parameter that is a buffer, too, stays two tensors, because a parameter is sharded.
+  for (const auto* names : {&graph.parameters, &graph.buffers, &graph.constants})
+    tie_by_place(*names, archive);
+  refuse_overlaps(graph, archive);
   for (const std::vector<std::string>& group : ties) {
     for (const std::string& name : group) {
+      if (archive.record_bytes(archive.tensor(name)) > 0) continue;  // Its place has told it.
       const ckpt::Pt2Tensor& first = archive.tensor(group.front());
       const ckpt::Pt2Tensor& tensor = archive.tensor(name);
       if (first.dtype != tensor.dtype || first.shape != tensor.shape || !names_.contains(name) ||
@@ -65,6 +101,24 @@ ModuleTree::ModuleTree(const ExportedGraph& graph, const ckpt::Pt2Archive& archi
         throw_corrupt(fmt::format("'{}' and '{}' cannot be tied", group.front(), name));
       const std::vector<std::string>& known = names_of(group.front());
       if (std::find(known.begin(), known.end(), name) == known.end()) tie(group.front(), name);
+    }
+  }
+}
+
+void ModuleTree::tie_by_place(const std::vector<std::string>& names, const ckpt::Pt2Archive& archive) {
+  std::map<std::pair<std::string, std::int64_t>, std::vector<std::string>> places;
+  for (const std::string& name : names) {
+    names_[name] = {name};
+    const ckpt::Pt2Tensor& tensor = archive.tensor(name);
+    if (archive.record_bytes(tensor) == 0) continue;  // All tensors without values have one empty record.
+    std::vector<std::string>& others = places[{tensor.record, tensor.storage_offset}];
+    const auto other = std::find_if(others.begin(), others.end(), [&](const std::string& candidate) {
+      return archive.tensor(candidate) == tensor;
+    });
+    if (other != others.end()) {
+      tie(*other, name);
+    } else {
+      others.push_back(name);
     }
   }
 }
@@ -92,11 +146,10 @@ std::size_t ModuleTree::add(const std::string& path) {
   return place;
 }
 
-void ModuleTree::add_tensor(const std::string& name, bool is_parameter) {
+void ModuleTree::add_tensor(const std::string& name, std::vector<std::string> ImportedModule::*kind) {
   const auto [module, own] = split_last(name);
   if (own.empty()) throw_corrupt(fmt::format("the tensor '{}' has no name", name));
-  ImportedModule& owner = modules_[add(module)];
-  (is_parameter ? owner.parameters : owner.buffers).push_back(own);
+  (modules_[add(module)].*kind).push_back(own);
 }
 
 std::size_t ModuleTree::find(const std::string& path) const {

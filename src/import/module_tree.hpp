@@ -17,7 +17,8 @@ struct ImportedModule {
   std::string path;                     ///< The path; empty for the root.
   std::string class_name = "Module";    ///< Not known of a container, which is never called.
   std::vector<std::string> parameters;  ///< The names of its own parameters, without the path.
-  std::vector<std::string> buffers;     ///< Those, too, that are not persistent, and constants.
+  std::vector<std::string> buffers;     ///< Those, too, that are not persistent.
+  std::vector<std::string> constants;   ///< Tensors that are attributes.
   /// The names of its own modules, with their places in ModuleTree::modules.
   std::vector<std::pair<std::string, std::size_t>> children;
   std::vector<std::string> methods;  ///< The source of each method, from its `def` to its end.
@@ -44,7 +45,9 @@ class ModuleTree {
 
  private:
   std::size_t add(const std::string& path);
-  void add_tensor(const std::string& name, bool is_parameter);
+  void add_tensor(const std::string& name, std::vector<std::string> ImportedModule::*kind);
+  /// Ties the tensors of one kind that lie at one place.
+  void tie_by_place(const std::vector<std::string>& names, const ckpt::Pt2Archive& archive);
   /// Makes two tensors one.
   void tie(const std::string& name, const std::string& other);
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 
 #include "base/error.hpp"
+#include "base/files/json_text.hpp"
 
 namespace accel {
 namespace {
@@ -17,7 +19,7 @@ using nlohmann::json;
 std::vector<std::string> keys_of(const json& node) {
   const json& context = node.at("context");
   if (!context.is_string()) return {};
-  json keys = json::parse(context.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+  json keys = parse_json_or_discard(context.get<std::string>());
   // The context of torch.export.register_dataclass is the fields with values and those without.
   if (keys.is_array() && !keys.empty() && keys.front().is_array()) keys = json(keys.front());
   const bool are_names =
@@ -47,13 +49,19 @@ std::vector<std::string> output_names(const json& program) {
   const json& module = program.at("graph_module");
   for (const json& call : module.at("module_call_graph")) {
     if (call.at("fqn") != "" || !call.contains("signature") || call.at("signature").is_null()) continue;
-    const json spec = json::parse(call.at("signature").at("out_spec").get<std::string>());
+    const json spec = parse_json(call.at("signature").at("out_spec").get<std::string>());
     if (!spec.is_array() || spec.size() != 2 || spec[0] != 1) return {};
     if (keys_of(spec[1]).empty()) return {};
     std::vector<std::string> names;
     add_leaves(spec[1], "", names);
     if (names.size() != module.at("signature").at("output_specs").size())
       throw_corrupt("the description of the outputs does not fit their number");
+    std::set<std::string> seen;
+    for (const std::string& name : names) {
+      if (seen.insert(name).second) continue;
+      throw Error(ErrorKind::kFailure, fmt::format("two outputs of forward would be called '{}'", name))
+          .hint("give keys without dots to the dict that forward returns");
+    }
     return names;
   }
   return {};

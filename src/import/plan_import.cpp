@@ -15,6 +15,8 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/files/json_text.hpp"
+#include "base/text.hpp"
 #include "ckpt/pickle/writer.hpp"
 #include "ckpt/torch/tensor.hpp"
 #include "ckpt/zip/layout.hpp"
@@ -62,14 +64,30 @@ std::string list_of_names(const std::vector<std::string>& names) {
   return text + "]";
 }
 
+/// What the exporter wrote about the model.
+json given_notes(const ckpt::Pt2Archive& archive) {
+  const std::string text = archive.extra_file("accel.json");
+  try {
+    json notes = text.empty() ? json::object() : parse_json(text);
+    if (!notes.is_object()) throw_corrupt("it is not an object");
+    [[maybe_unused]] const auto ties = notes.value("ties", std::vector<std::vector<std::string>>{});
+    return notes;
+  } catch (const json::exception& error) {
+    throw Error(ErrorKind::kCorrupt,
+                fmt::format("the extra file accel.json is malformed: {}", without_json_tag(error.what())));
+  } catch (Error& error) {
+    error.add_context("the extra file accel.json");
+    throw;
+  }
+}
+
 class Importer {
  public:
   Importer(std::string name, const ckpt::Pt2Archive& archive, ImportedValues values)
       : name_(std::move(name)),
         archive_(archive),
         values_(values),
-        given_(
-            json::parse(archive.extra_file("accel.json").empty() ? "{}" : archive.extra_file("accel.json"))),
+        given_(given_notes(archive)),
         graph_(read_graph(archive)),
         tree_(graph_, archive, ties()) {}
 
@@ -92,7 +110,7 @@ class Importer {
     plan.file.name = name_;
     plan.modules = tree_.modules().size();
     plan.operators = graph_.nodes.size();
-    plan.tensors = graph_.parameters.size() + graph_.buffers.size();
+    plan.tensors = graph_.parameters.size() + graph_.buffers.size() + graph_.constants.size();
     append_archive(plan.file, 0, ckpt::ZipLayout(std::move(records_)), std::move(contents_));
     return plan;
   }
@@ -121,9 +139,9 @@ class Importer {
     const std::size_t dot = type.rfind('.');
     pickle_.begin_instance(Global(type.substr(0, dot), type.substr(dot + 1)));
     pickle_.begin_dict();
-    for (const auto& [names, are_parameters] :
-         {std::pair(module.parameters, true), std::pair(module.buffers, false)}) {
-      for (const std::string& name : names) {
+    for (const auto* names : {&module.parameters, &module.buffers, &module.constants}) {
+      const bool are_parameters = names == &module.parameters;
+      for (const std::string& name : *names) {
         const std::string path = module.path.empty() ? name : module.path + "." + name;
         pickle_.put(name);
         // Tied tensors are one object.
@@ -192,8 +210,8 @@ class Importer {
     std::string text =
         fmt::format("class {}(Module):\n  __parameters__ = {}\n  __buffers__ = {}\n", module.class_name,
                     list_of_names(module.parameters), list_of_names(module.buffers));
-    for (const auto& names : {module.parameters, module.buffers}) {
-      for (const std::string& name : names) text += annotation(name, "Tensor");
+    for (const auto* names : {&module.parameters, &module.buffers, &module.constants}) {
+      for (const std::string& name : *names) text += annotation(name, "Tensor");
     }
     text += "  training : bool\n";
     for (const auto& [name, child] : module.children) text += annotation(name, tree_.type_of(child));
@@ -206,6 +224,7 @@ class Importer {
     json notes = given_;
     notes["source"] = "torch.export";
     notes["non_persistent"] = graph_.non_persistent;
+    notes["inputs"] = graph_.inputs;
     if (notes.contains("layer_classes")) return notes;
     std::set<std::string> layers;
     for (const ImportedModule& module : tree_.modules()) {
@@ -252,7 +271,7 @@ ImportPlan plan_import(std::string name, const ckpt::Pt2Archive& archive, Import
     return Importer(std::move(name), archive, values).plan();
   } catch (const json::exception& error) {
     throw Error(ErrorKind::kCorrupt, fmt::format("'{}': the program is not as torch.export writes it: {}",
-                                                 archive.path().string(), error.what()));
+                                                 archive.path().string(), without_json_tag(error.what())));
   } catch (Error& error) {
     error.add_context(fmt::format("'{}'", archive.path().string()));
     throw;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/files/json_text.hpp"
 #include "base/text.hpp"
 
 namespace accel {
@@ -16,10 +17,11 @@ namespace accel {
 ModelNotes parse_notes(const std::string& text) {
   if (text.empty()) return {};
   try {
-    const auto document = nlohmann::json::parse(text);
+    const auto document = parse_json(text);
     const auto conversions = document.find("weight_conversions");
     ModelNotes notes{document.value("layer_classes", std::vector<std::string>{}),
                      document.value("non_persistent", std::vector<std::string>{}),
+                     document.value("inputs", std::vector<std::string>{}),
                      document.value("source", std::string()) == "torch.export",
                      document.value("shifts_labels", false),
                      document.value("dtype", std::string()),

@@ -1,5 +1,6 @@
 """accel-export writes files that are the model, and refuses what a record would freeze."""
 
+import argparse
 import inspect
 import json
 import random
@@ -11,7 +12,8 @@ import accel_export
 import pytest
 import torch
 import transformers
-from accel_export import check, cli, huggingface, tracing
+from accel_export import check, cli, huggingface, structure, tracing
+from safetensors.torch import load_file, save_file
 from train_runs import ROOT
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
@@ -192,6 +194,41 @@ def test_a_large_model_is_checked_with_fewer_layers(export, monkeypatch):
     assert "the model's own with 2 of its 4 layers" in export("llama", {"num_hidden_layers": 4}, weights=False)
 
 
+def test_fewer_layers_are_still_of_every_kind(tmp_path, monkeypatch):
+    """DeepSeek's first layers have no experts, and its configuration has no list of kinds."""
+    transformers.DeepseekV3Config(
+        hidden_size=64, intermediate_size=128, moe_intermediate_size=32, num_hidden_layers=8, first_k_dense_replace=3,
+        num_attention_heads=4, num_key_value_heads=4, n_routed_experts=8, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=8,
+        qk_nope_head_dim=8, v_head_dim=8, vocab_size=96).save_pretrained(tmp_path)
+    options = argparse.Namespace(peft=None, set=[], architecture=None)
+    directory = huggingface.Directory(tmp_path, options)
+    monkeypatch.setattr(huggingface, "CHECKED_PARAMETERS", 1000)
+    assert directory.reduced()[1:] == (4, 8)
+
+
+def test_what_is_larger_than_the_memory_has_a_structure():
+    """A layer's experts in one parameter of 16 TB."""
+    with structure.parameters_on_meta():
+        module = torch.nn.Module()
+        module.weight = torch.nn.Parameter(torch.empty(2 ** 14, 2 ** 14, 2 ** 14))
+        module.scale = torch.nn.Parameter(torch.ones(3))
+        module.register_buffer("table", torch.arange(4.0))
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"} and module.table.tolist() == [0, 1, 2, 3]
+
+
+def test_weights_that_lack_a_tensor_are_refused(export, tmp_path):
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model("llama", **{**SIZES, **ONE})).save_pretrained(tmp_path / "hf")
+    tensors = load_file(tmp_path / "hf/model.safetensors")
+    del tensors["model.layers.0.mlp.down_proj.weight"]
+    save_file(tensors, tmp_path / "hf/model.safetensors", {"format": "pt"})
+    with pytest.raises(SystemExit, match=r"lack 1 tensors of LlamaForCausalLM, [\s\S]*model.layers.0.mlp.down_proj.weight"):
+        export("llama", ONE)
+    said = export("llama", ONE, "--class", "LlamaForCausalLM")
+    assert "new, with random values: model.layers.0.mlp.down_proj.weight" in said
+
+
 def test_an_earlier_file_outlives_an_export_that_fails(export, tmp_path, monkeypatch):
     export("llama", ONE)
     before = (tmp_path / "model.pt2").read_bytes()
@@ -201,8 +238,10 @@ def test_an_earlier_file_outlives_an_export_that_fails(export, tmp_path, monkeyp
         raise RuntimeError("No space left on device")
 
     monkeypatch.setattr(torch.export, "save", fails)
-    with pytest.raises(SystemExit, match="torch.export.save fails: No space left on device"):
+    with pytest.raises(SystemExit, match="model.pt2' exists\nhint: choose another name, or add --overwrite"):
         export("llama", ONE)
+    with pytest.raises(SystemExit, match="torch.export.save fails: No space left on device"):
+        export("llama", ONE, "--overwrite")
     assert (tmp_path / "model.pt2").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "model.pt2"]
 
@@ -253,6 +292,16 @@ def test_an_adapter_is_trained_on_a_frozen_base(export, tmp_path):
     assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight" in adapter and len(adapter) == 4
     assert all((name in adapter) == entry["tensor_meta"]["requires_grad"] for name, (entry, _) in records.items())
     assert all(size > 0 for _, size in records.values())
+    # Values that PEFT would leave out without a word.
+    weights = tmp_path / "adapter/adapter_model.safetensors"
+    tensors = load_file(weights)
+    weights.unlink()
+    save_file({f"other.{name}": tensor for name, tensor in tensors.items()}, weights)
+    with pytest.raises(SystemExit, match="does not fit LlamaForCausalLM"):
+        export("llama", ONE, *flags, "--overwrite")
+    weights.rename(tmp_path / "adapter/adapter_model.bin")
+    with pytest.raises(SystemExit, match="the adapter's values as a pickle"):
+        export("llama", ONE, *flags, "--overwrite")
 
 
 # Models of one's own, and what is refused.
@@ -319,7 +368,12 @@ def counts(x):
     return x * x.shape[1] if x.shape[1] > 13 else x
 
 
+def singles(x):
+    return x * 3 if x.shape[0] == 1 else x
+
+
 @pytest.mark.parametrize("act, said", [
+    (singles, ["the file is another model at batch 1, length 27"]),
     (torch.ops.accel_test.twice, ["calls the custom operator accel_test.twice", "in module 'layers.0'", "test_export.py"]),
     (branches, ["torch.export.export fails", "in module 'layers.0'", "return x * 2 if x.sum() > 0 else x", "without a branch"]),
     (draws, ["the file is another model", "the first module with another output is 'layers.0' (Layer)", "test_export.py"]),
@@ -334,8 +388,21 @@ def test_what_is_refused_is_named_with_its_line(accel_path, tmp_path, act, said)
 def test_a_branch_on_the_length_bounds_it(accel_path, tmp_path, capsys):
     accel_export.export(Own(counts), EXAMPLE, tmp_path / "own.pt2", accel=accel_path)
     assert "sizes that train: batch: any; length: 1 to 13" in capsys.readouterr().out
-    accel_export.export(Own(counts), (EXAMPLE[0].repeat(1, 2), EXAMPLE[1]), tmp_path / "own.pt2", accel=accel_path)
+    accel_export.export(Own(counts), (EXAMPLE[0].repeat(1, 2), EXAMPLE[1]), tmp_path / "own.pt2", accel=accel_path, overwrite=True)
     assert "sizes that train: batch: any; length: 14 to any" in capsys.readouterr().out
+
+
+def test_a_small_random_number_is_seen_under_16_bits(accel_path, tmp_path):
+    def noise(x):
+        return x * (1 + 0.01 * random.random())
+
+    with pytest.raises(accel_export.Refused, match="the file is another model"):
+        accel_export.export(Own(noise), EXAMPLE, tmp_path / "own.pt2", accel=accel_path, dtype=torch.bfloat16)
+
+
+def test_a_model_of_16_bits_is_refused(accel_path, tmp_path):
+    with pytest.raises(accel_export.Refused, match=r"'tokens.weight' is of torch.bfloat16[\s\S]*export model.float\(\)"):
+        accel_export.export(Own().bfloat16(), EXAMPLE, tmp_path / "own.pt2", accel=accel_path, dtype=torch.bfloat16)
 
 
 def test_an_embedding_with_max_norm_is_refused(accel_path, tmp_path):
@@ -354,10 +421,10 @@ def test_a_forward_that_changes_a_parameter_is_refused(accel_path, tmp_path, out
         accel_export.export(Changing(), EXAMPLE, tmp_path / out, accel=accel_path)
 
 
-def test_layers_have_to_be_there(refused, export, tmp_path):
+def test_layers_have_to_be_there(accel_path, refused, export, tmp_path):
     assert "--layers names 'GPT2Block', and the model has no module of this class" in refused("llama", ONE, "--layers", "GPT2Block")
     with pytest.raises(accel_export.Refused, match="name the classes of its layers"):
-        accel_export.export(torch.nn.Linear(3, 3), torch.ones(2, 3), tmp_path / "own.pt2")
+        accel_export.export(torch.nn.Linear(3, 3), torch.ones(2, 3), tmp_path / "own.pt2", accel=accel_path)
     export("llama", ONE, "--layers", "LlamaMLP")
     assert notes_of(tmp_path / "model.pt2")["layer_classes"] == ["LlamaMLP"]
 

@@ -298,6 +298,44 @@ def test_experts_are_refused_with_what_to_do(accel, tmp_path):
     assert 'experts_implementation = "batched_mm"' in refused(accel)
 
 
+def test_memory_that_is_shared_in_part_is_refused(accel, tmp_path):
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(3, 3, bias=False), "b": torch.nn.Linear(3, 3, bias=False)})
+    model.b.weight = torch.nn.Parameter(model.a.weight.data.t())
+    model.forward = lambda x: model.b(model.a(x))
+    export(model.train(), tmp_path / "model.pt2", torch.ones(2, 3))
+    assert "'a.weight' and 'b.weight' share memory and are not the same tensor" in refused(accel)
+
+
+@pytest.mark.parametrize("notes, said, code", [
+    ("[" * 500_000 + "]" * 500_000, "the JSON nests more than 1000 deep", 5),
+    ("[1]", "the extra file accel.json: it is not an object", 5),
+    ('{"ties": "x"}', "the extra file accel.json is malformed", 5),
+])
+def test_notes_that_are_none(accel, tmp_path, notes, said, code):
+    program = torch.export.export(torch.nn.Linear(3, 3).train(), (torch.ones(2, 3),), strict=False)
+    torch.export.save(program, tmp_path / "model.pt2", extra_files={"accel.json": notes})
+    assert said in refused(accel, code=code)
+
+
+def test_ties_in_the_notes_do_not_untie_values(accel, tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3, bias=False)).train()
+    program = torch.export.export(model, (torch.ones(2, 3),), strict=False)
+    torch.export.save(program, tmp_path / "model.pt2", extra_files={"accel.json": json.dumps({"ties": [["0.weight", "1.weight"]]})})
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    assert all(torch.equal(imported.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+
+
+class Keys(torch.nn.Module):
+    def forward(self, x):
+        return {"a": {"b": x + 1}, "a.b": x + 2}
+
+
+def test_outputs_need_names_of_their_own(accel, tmp_path):
+    export(Keys().train(), tmp_path / "model.pt2", torch.ones(3))
+    assert "two outputs of forward would be called 'a.b'" in refused(accel)
+
+
 def test_damage_is_found(accel, tmp_path):
     made("shared", tmp_path / "model.pt2")
     whole = (tmp_path / "model.pt2").read_bytes()

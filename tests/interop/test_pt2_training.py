@@ -91,3 +91,107 @@ def test_training_finds_an_output_by_its_name(accel, tmp_path):
     assert losses[0] == losses[1]
     said = accel("launch", config(tmp_path, "model.pt2", 3, 24, **options, **{"model.output": "logit"}), code=None).stderr
     assert "training.model.output is logit, but forward returns a dict of 'hidden', 'logits'" in said
+
+
+class Layer(torch.nn.Module):
+    """Adds a small difference of large numbers, which a constant of 16 bits would lose."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x).float()
+        return x + (y * torch.tensor([1003.0]) - y * 1000).to(x.dtype)
+
+
+class Own(torch.nn.Module):
+    def __init__(self, *layers, frozen=False):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 8)
+        self.layers = torch.nn.ModuleList(layers)
+        self.head = torch.nn.Linear(8, 256)
+        if frozen:
+            self.tokens.weight.requires_grad_(False)
+            self.register_buffer("table", self.tokens.weight.data)
+        self.reads_aside = any(isinstance(layer, Aside) for layer in layers)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x)
+        if hasattr(self, "table"):
+            x = x + self.table[0]
+        if self.reads_aside:
+            x = x * self.layers[0].aside.to(x.dtype)
+        return self.head(x)
+
+
+class Aside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x)
+        self.aside = y.float().mean()
+        return x + y
+
+
+def text(rows, length):
+    tokens = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
+    return torch.stack([tokens[i * length:(i + 1) * length + 1] for i in range(rows)])
+
+
+def loss_of(model, windows):
+    return torch.nn.functional.cross_entropy(model(windows[:, :-1]).float().flatten(0, 1), windows[:, 1:].flatten())
+
+
+def test_constants_keep_their_dtype(accel, tmp_path):
+    torch.manual_seed(0)
+    model = Own(Layer(), Layer()).bfloat16().train()
+    pt2_models.export(model, tmp_path / "model.pt2", IDS, dynamic=FREE)
+    accel("launch", config(tmp_path, "model.pt2", 1, 24, **{
+        "mixed_precision": "bf16", "fsdp_config.fsdp_version": 1, "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Layer"}))
+    assert train_runs.metrics(tmp_path) == pytest.approx([loss_of(model, text(8, 24)).item()], rel=2e-3)
+
+
+def test_what_a_unit_leaves_aside_is_announced(accel, tmp_path):
+    pt2_models.export(Own(Aside()).bfloat16().train(), tmp_path / "model.pt2", IDS, dynamic=FREE)
+    said = accel("launch", config(tmp_path, "model.pt2", 1, 24, **{
+        "mixed_precision": "bf16", "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Aside"})).stderr
+    assert "layers.0: give several values, all of which are cast to bfloat16" in said
+
+
+def test_a_frozen_parameter_may_be_a_buffer_too(accel, tmp_path):
+    torch.manual_seed(0)
+    model = Own(torch.nn.Linear(8, 8), frozen=True).train()
+    pt2_models.export(model, tmp_path / "model.pt2", IDS, dynamic=FREE)
+    accel("launch", config(tmp_path, "model.pt2", 1, 24, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"}))
+    assert train_runs.metrics(tmp_path) == pytest.approx([loss_of(model, text(8, 24)).item()], rel=1e-6)
+
+
+class Labelled(torch.nn.Module):
+    """Changes its labels in place before it reads its inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = Own(torch.nn.Linear(8, 8))
+
+    def forward(self, input_ids, labels):
+        labels.masked_fill_(labels == ord("e"), ord(" "))
+        logits = self.model(input_ids)
+        return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def test_labels_are_not_the_inputs_and_come_in_order(accel, tmp_path):
+    torch.manual_seed(0)
+    model = Labelled().train()
+    program = torch.export.export(model, (IDS, IDS.clone()), dynamic_shapes=FREE * 2, strict=False)
+    torch.export.save(program, tmp_path / "model.pt2", extra_files={"accel.json": json.dumps({"shifts_labels": True})})
+    options = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear", "model.loss": "model"}
+    accel("launch", config(tmp_path, "model.pt2", 1, 24, **options, **{"model.inputs": ["input_ids", "labels"]}))
+    windows = text(8, 24)[:, :-1]
+    assert train_runs.metrics(tmp_path) == pytest.approx([model(windows.clone(), windows.clone()).item()], rel=1e-6)
+    said = accel("launch", config(tmp_path, "model.pt2", 1, 24, **options, **{"model.inputs": ["labels", "input_ids"]}), code=None)
+    assert "training.model.inputs are [labels, input_ids], but forward takes [input_ids, labels]" in said.stderr

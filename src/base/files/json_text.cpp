@@ -21,6 +21,8 @@ using nlohmann::json;
 constexpr std::uint64_t kItemBytes = 48;
 constexpr std::uint64_t kEntryBytes = 96;
 constexpr std::uint64_t kContainerBytes = 96;
+// Values are copied and written by recursion.
+constexpr int kDeepest = 1000;
 
 json parse(std::string_view text, bool throws) {
   check_json_bytes(text);
@@ -34,6 +36,7 @@ void check_json_bytes(std::string_view text) {
   std::uint64_t items = 0;
   std::uint64_t entries = 0;
   std::uint64_t containers = 0;
+  int depth = 0;
   bool in_string = false;
   for (InterruptibleText at(text.data()), end(text.data() + text.size()); at != end; ++at) {
     const char c = *at;
@@ -44,7 +47,11 @@ void check_json_bytes(std::string_view text) {
     } else {
       items += c == ',' ? 1 : 0;
       entries += c == ':' ? 1 : 0;
-      containers += c == '[' || c == '{' ? 1 : 0;
+      if (c == ']' || c == '}') --depth;
+      if (c != '[' && c != '{') continue;
+      ++containers;
+      if (++depth > kDeepest)
+        throw Error(ErrorKind::kCorrupt, fmt::format("the JSON nests more than {} deep", kDeepest));
     }
   }
   // The text, and its strings.

@@ -36,7 +36,7 @@ class InterruptibleText {
 };
 
 /// Throws Error (kCorrupt) if what a parser would build of `text`, a JSON document, takes more than
-/// metadata_limit(). The need is computed beforehand, as nothing stops the parser.
+/// metadata_limit(), or nests more than 1000 deep. Both are found beforehand, as nothing stops the parser.
 void check_json_bytes(std::string_view text);
 
 /// `text` as a document, within metadata_limit(). What is not JSON gives a discarded value, or throws

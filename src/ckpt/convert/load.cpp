@@ -58,7 +58,11 @@ struct Archive {
         if (!tensor.on_meta || record == empty.end()) continue;
         without_values.emplace(path.empty() ? attribute.name : path + "." + attribute.name,
                                std::pair(record->second, tensor));
-        meta_bytes[record->second] = tensor.storage_bytes;
+        const auto [bytes, is_new] = meta_bytes.emplace(record->second, tensor.storage_bytes);
+        if (!is_new && bytes->second != tensor.storage_bytes) {
+          throw Error(ErrorKind::kCorrupt, fmt::format("'{}': two sizes are given for the storage '{}'",
+                                                       file.path().string(), tensor.storage_key));
+        }
       }
     });
   }

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,9 +15,10 @@
 namespace accel::ckpt {
 
 std::unique_ptr<Checkpoint> with_names_on_disk(std::unique_ptr<Checkpoint> source) {
-  const std::filesystem::path file = parent_of(source->path()) / kWeightConversionsName;
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return source;
+  // The path may end in a slash or be ".".
+  const std::filesystem::path file =
+      std::filesystem::canonical(source->path()).parent_path() / kWeightConversionsName;
+  if (!std::filesystem::exists(file)) return source;
   const std::set<std::string> names = tensor_names(*source);
   if (are_adapter({names.begin(), names.end()})) return source;
   try {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "ckpt/read/state_root.hpp"
@@ -45,6 +46,7 @@ class ConvertedCheckpoint final : public Checkpoint {
       used.insert(sources.begin(), sources.end());
       sources_.push_back(sources);
     }
+    check_all_is_used();
     for (std::size_t i = 0; i < inner_->tensors().size(); ++i) {
       check_interrupted();
       const auto converted = first_used.find(i);
@@ -136,6 +138,25 @@ class ConvertedCheckpoint final : public Checkpoint {
     throw Error(ErrorKind::kUsage, fmt::format("{}, is {}, but '{}' is {}", which, torch_name(source.dtype),
                                                first.name, torch_name(first.dtype)))
         .hint("write both in the same dtype");
+  }
+
+  /// Weights of other sizes than the model's may hold more than the parts take.
+  void check_all_is_used() const {
+    std::map<std::size_t, std::int64_t> taken;  // Elements of each inner tensor.
+    for (std::size_t c = 0; c < conversions_.size(); ++c) {
+      for (std::size_t p = 0; p < conversions_[c].parts.size(); ++p) {
+        std::int64_t& count = taken[sources_[c][p]];
+        count = checked_add(count, checked_numel(conversions_[c].parts[p].box.sizes));
+      }
+    }
+    for (const auto& [source, count] : taken) {
+      const TensorEntry& entry = inner_->tensors()[source];
+      if (count >= checked_numel(entry.shape)) continue;
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}': '{}' is {}, of which the model takes {} elements alone", path().string(),
+                              entry.name, to_string(entry.shape), count))
+          .hint("the notes of the model file describe weights of other sizes; export the model again");
+    }
   }
 
   [[nodiscard]] StoredTensor locate_in(std::size_t tensor, FileCache& files) const override {

@@ -10,6 +10,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/files/json_text.hpp"
 #include "base/text.hpp"
 
 namespace accel::ckpt {
@@ -39,11 +40,25 @@ void check_dims(const std::string& name, const TensorPart& part) {
   }
 }
 
+/// A list of integers, each of which `T` holds.
+template <class T>
+std::vector<T> integers_of(const std::string& name, const json& part, const char* key) {
+  std::vector<T> result;
+  for (const json& number : part.at(key)) {
+    if (!number.is_number_integer() || !std::in_range<T>(number.get<std::int64_t>()) ||
+        (number.is_number_unsigned() && !std::in_range<T>(number.get<std::uint64_t>())))
+      fail(name, fmt::format("'{}' has {}, which is not an integer of that kind", key, number.dump()));
+    result.push_back(number.get<T>());
+  }
+  return result;
+}
+
 TensorPart part_of(const std::string& name, const json& document) {
   TensorPart part{document.at("from"),
-                  {document.at("begin"), document.at("sizes")},
-                  document.at("at"),
-                  document.at("dims")};
+                  {integers_of<std::int64_t>(name, document, "begin"),
+                   integers_of<std::int64_t>(name, document, "sizes")},
+                  integers_of<std::int64_t>(name, document, "at"),
+                  integers_of<int>(name, document, "dims")};
   if (part.box.offsets.size() != part.box.sizes.size() || part.at.size() != part.dims.size())
     fail(name, fmt::format("the lists of the part of '{}' differ in length", part.from));
   check_not_negative(name, part.box.offsets);
@@ -80,6 +95,20 @@ TensorConversion conversion_of(const json& document) {
   return conversion;
 }
 
+/// Names tell whether a checkpoint has the tensors of the directory or those of the model.
+void check_tellable(std::span<const TensorConversion> conversions, const std::set<std::string>& targets) {
+  if (conversions.empty()) return;
+  std::set<std::string> sources;
+  for (const TensorConversion& conversion : conversions) sources.merge(conversion.sources());
+  if (!std::includes(targets.begin(), targets.end(), sources.begin(), sources.end()) &&
+      !std::includes(sources.begin(), sources.end(), targets.begin(), targets.end()))
+    return;
+  throw Error(
+      ErrorKind::kUsage,
+      "weight_conversions: the names of one side are all names of the other, so that they do not tell "
+      "which of the two a checkpoint has");
+}
+
 /// The same elements, seen from the other tensor.
 TensorPart inverse_of(const std::string& name, const TensorPart& part) {
   TensorPart result{name, {part.at, {}}, part.box.offsets, {}};
@@ -107,7 +136,7 @@ std::vector<TensorConversion> parse_conversions(std::string_view text) {
   std::vector<TensorConversion> conversions;
   std::set<std::string> names;
   try {
-    const json list = json::parse(text);
+    const json list = parse_json(text);
     if (!list.is_array()) throw Error(ErrorKind::kUsage, "weight_conversions are not a list");
     for (const json& document : list) {
       conversions.push_back(conversion_of(document));
@@ -117,6 +146,7 @@ std::vector<TensorConversion> parse_conversions(std::string_view text) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("weight_conversions are malformed: {}", without_json_tag(error.what())));
   }
+  check_tellable(conversions, names);
   return conversions;
 }
 

@@ -66,6 +66,30 @@ std::string dtype_hint_of(const ModelStructure& model, const config::PrecisionCo
       precision.io_dtype, fmt::join(shown, ", "), modules.size() > kShown ? ", ..." : "");
 }
 
+/// A record of torch.export does not tell what a module's forward returned from what was read elsewhere, such
+/// as an attribute that it sets. Both are results of an imported method, and results are cast.
+void warn_of_several_results(const torch::jit::Module& root, const std::unordered_set<std::string>& units,
+                             const config::PrecisionConfig& precision) {
+  if (precision.io_dtype.empty()) return;
+  std::vector<std::string> modules;
+  for (const auto& module : root.named_modules()) {
+    if (module.name.empty() || !units.contains(module.name)) continue;
+    const std::vector<torch::jit::Method> methods = module.value.get_methods();
+    const bool gives_several = std::any_of(methods.begin(), methods.end(), [](const torch::jit::Method& m) {
+      const auto& results = m.function().getSchema().returns();
+      return !results.empty() && results.front().type()->kind() == c10::TypeKind::TupleType;
+    });
+    if (gives_several) modules.push_back(module.name);
+  }
+  if (modules.empty()) return;
+  const std::span shown = std::span(modules).first(std::min(modules.size(), kShown));
+  log::warn(
+      fmt::format("{}{}: give several values, all of which are cast to {}; torch casts only what forward "
+                  "returns, and not "
+                  "what the model reads from an attribute",
+                  fmt::join(shown, ", "), modules.size() > kShown ? ", ..." : "", precision.io_dtype));
+}
+
 std::shared_ptr<StorageDevice> storage_or(const std::shared_ptr<StorageDevice>& given, bool on_host,
                                           at::Device device) {
   if (given != nullptr) return given;
@@ -106,7 +130,10 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   if (const auto dtype = dtype_if_named(resolved.fsdp.precision.buffer_dtype))
     cast_buffers_ = cast_buffers(module_, structure_, *dtype);
   if (options.broadcast_buffers) buffer_broadcast_.emplace(module_, groups_.world());
-  if (groups_.world().rank() == 0) warn_of_widened(structure_, resolved.fsdp.precision);
+  if (groups_.world().rank() == 0) {
+    warn_of_widened(structure_, resolved.fsdp.precision);
+    if (notes.is_exported) warn_of_several_results(module_, units, resolved.fsdp.precision);
+  }
 }
 
 ShardedModel::~ShardedModel() = default;

@@ -10,12 +10,10 @@ namespace accel::train {
 /// Throws an Error of kind kUsage that names the module if the model has something that would silently run in
 /// another way than in Python, or not at all:
 /// - forward hooks or pre-hooks of the model or of one of `units` (paths): those of a unit would read its
-/// parameters
-///   while they are not gathered, and those of the model are not called
+///   parameters while they are not gathered, and those of the model are not called
 /// - `with torch.autocast(...)`, unless it switches off autocast that is off anyway (`autocasts` is false)
 /// - a lookup with max_norm: scripting leaves out its renormalization, and tracing records one that changes
-/// the
-///   table in place
+///   the table in place
 /// - `torch.jit.fork`: units gather on the thread that runs the model
 /// - no method forward
 /// Call before methods are rewritten.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -11,6 +12,19 @@
 
 namespace accel::train {
 
+namespace {
+
+void check_input_order(const config::ModelConfig& config, const std::vector<std::string>& inputs) {
+  if (inputs == config.inputs ||
+      !std::is_permutation(inputs.begin(), inputs.end(), config.inputs.begin(), config.inputs.end()))
+    return;
+  throw Error(ErrorKind::kUsage, fmt::format("training.model.inputs are [{}], but forward takes [{}]",
+                                             fmt::join(config.inputs, ", "), fmt::join(inputs, ", ")))
+      .hint("give them in the order of forward");
+}
+
+}  // namespace
+
 const at::Tensor& Batch::field(const std::string& name) const {
   if (name == "input_ids") return input_ids;
   if (name == "labels") return labels;
@@ -19,7 +33,9 @@ const at::Tensor& Batch::field(const std::string& name) const {
 }
 
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json) {
-  const bool shifts = config.loss == "model" && parse_notes(accel_json).shifts_labels;
+  const ModelNotes notes = parse_notes(accel_json);
+  check_input_order(config, notes.inputs);
+  const bool shifts = config.loss == "model" && notes.shifts_labels;
   return shifts ? Labels::kInputs : Labels::kNextTokens;
 }
 
@@ -36,9 +52,9 @@ Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vect
                 {data + row * (length + 1), static_cast<std::size_t>(length + 1)});
   }
   const at::Tensor there = windows.to(device, /*non_blocking=*/true);
+  // The two share no memory: a model may change its labels in place.
   const auto part = [&](std::int64_t begin) {
-    const at::Tensor tokens = there.narrow(1, begin, length);
-    return device.is_cpu() ? tokens : tokens.contiguous();
+    return there.narrow(1, begin, length).clone(at::MemoryFormat::Contiguous);
   };
   return {part(0), part(labels == Labels::kInputs ? 0 : 1)};
 }

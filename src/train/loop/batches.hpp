@@ -27,7 +27,8 @@ struct Batch {
 enum class Labels { kNextTokens, kInputs };
 
 /// The labels that a model needs whose notes are `accel_json`. Only a model that computes its loss itself
-/// shifts labels.
+/// shifts labels. Throws Error (kUsage) if the configured inputs are those of forward, as the notes name
+/// them, in another order.
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json);
 
 /// Sample k is the window [k * length, k * length + length] of the stream: the first `length` tokens are

@@ -10,7 +10,7 @@ from .refused import Refused, quiet
 
 def add(model, path):
     """Returns the model with the adapter of a directory, or of the adapter_config.json at `path`. The adapter has the
-    values of the directory's adapter_model.safetensors, or else those with which PEFT begins."""
+    values of the directory's adapter_model.safetensors, or those with which PEFT begins if the directory has no values."""
     try:
         import peft
     except ImportError:
@@ -21,14 +21,19 @@ def add(model, path):
         config = peft.PeftConfig.from_pretrained(str(directory))
     except (OSError, ValueError) as error:
         raise Refused(f"'{directory}' has no adapter_config.json that PEFT reads: {str(error).splitlines()[0]}") from None
+    if (directory / "adapter_model.bin").exists() and not (directory / "adapter_model.safetensors").exists():
+        raise Refused(f"'{directory}' has the adapter's values as a pickle, adapter_model.bin\n"
+                      "hint: load it with PEFT and save it with save_pretrained, which writes adapter_model.safetensors")
     config.inference_mode = False
     torch.manual_seed(0)
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        adapted = peft.get_peft_model(model, config)
         if (directory / "adapter_model.safetensors").exists():
-            adapted = peft.PeftModel.from_pretrained(model, str(directory), is_trainable=True)
-        else:
-            adapted = peft.get_peft_model(model, config)
+            loaded = adapted.load_adapter(str(directory), "default", is_trainable=True)
+            if wrong := [*loaded.missing_keys, *loaded.unexpected_keys]:
+                raise Refused(f"the adapter of '{directory}' does not fit {type(model).__name__}: of its tensors and those that the "
+                              f"model wants, {len(wrong)} are on one side alone, the first is '{wrong[0]}'")
     if not any(parameter.requires_grad for parameter in adapted.parameters()):
         raise Refused(f"the adapter of '{directory}' trains no parameter of {type(model).__name__}")
     return adapted

@@ -7,7 +7,7 @@ import sys
 
 DESCRIPTION = """Exports a model of transformers for accel, and compares the file with the model before it is written.
 
-Without --weights the file holds the structure alone, so that a model of any size is exported in seconds. If the
+Without --weights the file holds the structure alone, so that a model of any size can be exported. If the
 configuration of accel has `training.model.weights: MODEL_DIRECTORY`, every rank reads its own part of the original
 safetensors. Parameters keep their names. `accel merge-weights CHECKPOINT OUT --copy-assets MODEL_DIRECTORY` writes a
 directory that from_pretrained loads."""
@@ -58,6 +58,7 @@ def parser():
     add("--accept", action="append", default=[], metavar="FILE:LINE",
         help="torchscript: accept warnings about this line, which has no effect; the end of its path is enough")
     add("--accel", metavar="PROGRAM", help="the program accel (default: that in PATH)")
+    add("--overwrite", action="store_true", help="replace OUT if it exists")
     add("--no-check", dest="check", action="store_false", help="do not compare with the model's own loss and gradients")
     return parser
 
@@ -73,12 +74,16 @@ def main(arguments=None):
     try:
         directory = huggingface.Directory(options.directory, options)
         settings = exporter.Options(options.is_program, options.weights, options.accel, options.check, tuple(options.accept),
-                                    lambda text: print(text, flush=True))
-        export = exporter.Exporter(options.out, settings).export
+                                    lambda text: print(text, flush=True), options.overwrite)
+        export = exporter.Exporter(options.out, settings)
+        part = "" if options.weights else directory.part()
+        if options.check and options.dtype != torch.float32:
+            plain = directory.in_float32()
+            export.check_alone(plain.with_weights if options.weights else plain.with_random_values, part)
         if options.weights:
-            export(directory.with_weights)
+            export.export(directory.with_weights)
         else:
-            export(directory.without_values, directory.with_random_values, directory.part())
+            export.export(directory.without_values, directory.with_random_values, part)
     except Refused as refused:
         sys.exit(f"accel-export: {options.directory}: {refused}")
 

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 
 from . import accel_program, check, locate, notes, program, tracing
+from .refused import Refused
 
 
 @dataclasses.dataclass
@@ -19,6 +20,19 @@ class Options:
     check: bool = True
     accept: tuple[str, ...] = ()
     say: callable = print
+    overwrite: bool = False
+
+
+def publish(place, path):
+    """Gives a file its name, after its bytes are on the disk."""
+    with open(place, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(place, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def is_program(path, format=None):
@@ -49,10 +63,7 @@ class Exporter:
         """`make` makes the Subject. If it has no values, `small` makes one that has, which is compared in its place;
         `part` says which part of the model that is, if it is not all of it."""
         self.part = part
-        if self.options.check and self.options.is_program:
-            accel = accel_program.find(self.options.accel)
-        else:
-            accel = None
+        accel = self.program()
         with staging(self.path) as folder:
             place = folder / self.path.name
             if self.options.check and small is not None:
@@ -71,8 +82,25 @@ class Exporter:
                 recorded = self.write(subject, place, self.options.with_values)
                 if self.options.check:
                     self.compare(subject, recorded, place, accel)
-            os.replace(place, self.path)
+            if accel is not None and small is not None:  # Values aside, accel takes what is in place.
+                accel_program.import_file(accel, place, folder / "imported.pt")
+            publish(place, self.path)
         self.report(subject, recorded)
+
+    def program(self):
+        """Returns the program accel if it is needed."""
+        if self.path.exists() and not self.options.overwrite:
+            raise Refused(f"'{self.path}' exists\nhint: choose another name, or add --overwrite")
+        return accel_program.find(self.options.accel) if self.options.check and self.options.is_program else None
+
+    def check_alone(self, make, part=""):
+        """Records a model, compares it and writes nothing. What differs by less than 16 bits show is seen in float32."""
+        self.part = part + " in float32"
+        accel = self.program()
+        with staging(self.path) as folder:
+            subject = make()
+            place = folder / self.path.name
+            self.compare(subject, self.write(subject, place, True), place, accel)
 
     def write(self, subject, path, with_values):
         """Records the model and writes the file at `path`. Returns the record."""
@@ -95,13 +123,16 @@ class Exporter:
         sets = [{name: size.checked[i] for name, size in subject.sizes.items()} for i in (0, 1)]
         if self.options.is_program:
             sets = program.check_sizes(recorded, subject)
+            ones = program.sizes_of_one(recorded, subject, sets[1])
             path = accel_program.import_file(accel, path, path.with_suffix(".imported.pt"))
             find_place = lambda inputs, training: locate.first_difference(recorded, subject, inputs, training)  # noqa: E731
         elif given := [name for name, size in subject.sizes.items() if size.given]:
             sets = [{name: subject.sizes[name].recorded if name in given else size for name, size in sizes.items()} for sizes in sets]
+        if not self.options.is_program:
+            ones = [{**sets[1], name: 1} for name, size in subject.sizes.items() if not size.given]
         # In a traced file dropout is always on until accel opens it.
         modes = (True, False) if self.options.is_program else (True,)
-        worst = check.compare(subject, path, sets, modes, find_place)
+        worst = check.compare(subject, path, sets, modes, find_place, ones)
         if accel is not None:
             path.unlink()
         where = " and ".join(check.shown(sizes) for sizes in sets)

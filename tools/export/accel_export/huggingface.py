@@ -1,5 +1,6 @@
 """Models of transformers: from a directory with a config.json to what is recorded."""
 
+import argparse
 import inspect
 import os
 import pathlib
@@ -67,8 +68,16 @@ class Directory:
     def with_weights(self):
         """The model of the directory with its weights."""
         experts = {"experts_implementation": "batched_mm"} if self.cls._can_set_experts_implementation() else {}
+        torch.manual_seed(0)
         with quiet():
-            model = self.cls.from_pretrained(self.path, config=self.config, dtype=torch.float32, **experts)
+            model, loaded = self.cls.from_pretrained(self.path, config=self.config, dtype=torch.float32, output_loading_info=True,
+                                                     **experts)
+        if new := sorted({*loaded["missing_keys"], *(str(key) for key in loaded["mismatched_keys"])}):
+            shown = f"{', '.join(new[:3])}{' and others' if len(new) > 3 else ''}"
+            if not self.options.architecture:
+                raise Refused(f"the weights of '{self.path}' lack {len(new)} tensors of {self.cls.__name__}, which would get random "
+                              f"values: {shown}\nhint: if they are to begin anew, as a new head does, name the class with --class")
+            print(f"new, with random values: {shown}", flush=True)
         return self.subject(model)
 
     def without_values(self):
@@ -112,8 +121,11 @@ class Directory:
         configuration, its number of layers, and the original number."""
         config = self.read_config()
         part = config.get_text_config(decoder=True)
-        kinds = getattr(part, "layer_types", None) or []
         layers = getattr(part, "num_hidden_layers", 0)
+        kinds = structure.kinds_of_layers(self.on_meta(), layers)
+        for number, kind in enumerate(getattr(part, "layer_types", None) or []):
+            if number < len(kinds):
+                kinds[number] = (kind, kinds[number])
         least = max([2, *(kinds.index(kind) + 1 for kind in set(kinds))])
         count = layers
         while self.parameters_of(config) > CHECKED_PARAMETERS and count > least:
@@ -127,6 +139,10 @@ class Directory:
     def parameters_of(self, config):
         with structure.parameters_on_meta():
             return sum(parameter.numel() for parameter in self.make(config).parameters())
+
+    def in_float32(self):
+        """The same directory, for a model that computes in float32."""
+        return Directory(self.path, argparse.Namespace(**{**vars(self.options), "dtype": torch.float32}))
 
     def subject(self, model):
         options = self.options

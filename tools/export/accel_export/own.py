@@ -13,7 +13,7 @@ from .subject import Subject, bind, named_tensors, require_no_hidden_change, unc
 
 
 def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None, format=None, dtype=torch.float32,
-           weights=True, lengths=None, accel=None, check=True, accept=(), say=print):
+           weights=True, lengths=None, accel=None, check=True, accept=(), overwrite=False, say=print):
     """Writes `model` to `path` (.pt2 by torch.export, or .pt by tracing) after comparing the file with it.
 
     example_inputs: a tensor, a sequence of tensors in forward's order, or a dict of them by forward's names.
@@ -23,32 +23,46 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
     layers: classes that become units; by default those of repeated layers.
     weights: False writes the structure alone.
     lengths: names of dimensions of which the example's size is the only one that trains.
+    overwrite: replace a file at `path`.
 
     Raises Refused if the file would be another model. A copy of `model` is exported, in training mode."""
     inputs = inputs_of(model, example_inputs, dims or {})
     sizes = sizes_of(inputs)
     for name in lengths or ():
         sizes[name] = type(sizes[name])(sizes[name].recorded, (sizes[name].recorded,) * 2, given=True)
-    model = copy.deepcopy(model).train()
-    require_no_hidden_change(model)
-    if not all(map(structure.has_values, model.parameters())):
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype != torch.float32:
+            raise Refused(f"parameter '{name}' is of {parameter.dtype}, and a file has parameters of float32\n"
+                          "hint: export model.float(), with dtype=torch.bfloat16 if it is to compute in that")
+    if not weights and not is_program(path, format):
+        raise Refused("the structure alone of a model of your own is written as .pt2")
+    author = model
+
+    def make(dtype):
+        model = copy.deepcopy(author).train()
+        require_no_hidden_change(model)
+        if not has_all_values:
+            structure.on_cpu_without_values(model)
+        with torch.no_grad(), unchanged(model):
+            found = named_tensors(model(**{item.name: item.example for item in inputs}))
+        subject = Subject(model, inputs, dict(sizes), list(outputs or found))
+        bind(model, [item.name for item in inputs], outputs)
+        subject.layers = [] if layers == [] else notes.layer_classes(model, layers)
+        if dtype != torch.float32:
+            subject.set_dtype(dtype)
+        return subject
+
+    has_all_values = all(map(structure.has_values, model.parameters()))
+    if not has_all_values:
         weights = False
-        structure.on_cpu_without_values(model)
         if check:
             raise Refused("the model has parameters on the meta device, so that nothing can be compared\n"
                           "hint: export it with values and weights=False, or with check=False")
-    if not weights and not is_program(path, format):
-        raise Refused("the structure alone of a model of your own is written as .pt2")
-    with torch.no_grad(), unchanged(model):
-        found = named_tensors(model(**{item.name: item.example for item in inputs}))
-    subject = Subject(model, inputs, sizes, list(outputs or found))
-    bind(model, [item.name for item in inputs], outputs)
-    subject.layers = [] if layers == [] else notes.layer_classes(model, layers)
-    if dtype != torch.float32:
-        subject.set_dtype(dtype)
-    options = Options(is_program(path, format), weights, accel, check, tuple(accept), say)
+    exporter = Exporter(path, Options(is_program(path, format), weights, accel, check, tuple(accept), say, overwrite))
+    if check and dtype != torch.float32:
+        exporter.check_alone(lambda: make(torch.float32))
     # A file of the structure alone is compared before its values are left out.
-    Exporter(path, options).export(lambda: subject, None if weights else lambda: subject)
+    exporter.export(lambda: make(dtype), None if weights else lambda: make(dtype))
 
 
 def inputs_of(model, examples, dims):

@@ -74,7 +74,7 @@ def read_sizes(program, subject):
         else:
             limits = program.exported.range_constraints.get(size.node.expr)
             most = None if limits is None or limits.upper > 2 ** 40 else int(limits.upper)
-            # torch.export takes sizes of at least 2 for granted, and programs are right for 1 as well.
+            # torch.export takes sizes of at least 2 for granted. What a program does with 1 is compared (sizes_of_one).
             least = 1 if limits is None or limits.lower <= 2 else int(limits.lower)
             program.ranges[name] = (least, most)
 
@@ -113,6 +113,13 @@ def check_sizes(program, subject):
                               f"{shortened(guard)}\nhint: if you train with one batch size, give it: --batch N")
         sets.append(sizes)
     return sets
+
+
+def sizes_of_one(program, subject, sizes):
+    """Returns `sizes` with 1 for one of the dimensions that vary, for each of those for which the record lets it be 1."""
+    free = [name for name, (least, _) in program.ranges.items() if least == 1 and not subject.sizes[name].given]
+    ones = [{**sizes, name: 1} for name in free]
+    return [one for one in ones if program.broken_guard(subject, one) is None]
 
 
 def shortened(text, most=200):

@@ -1,15 +1,33 @@
 """Models without values: parameters that take no memory, and their way into a file."""
 
 import contextlib
+import math
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.overrides import TorchFunctionMode
+
+
+class LargeOnMeta(TorchFunctionMode):
+    """Makes tensors of more than LARGE elements on the meta device: the experts of a layer may take more than the memory."""
+
+    LARGE = 2 ** 28
+    MAKERS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function in self.MAKERS and not kwargs.get("device"):
+            shape = kwargs.get("size", args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
+            if math.prod(shape) > self.LARGE:
+                kwargs = {**kwargs, "device": "meta"}
+        return function(*args, **kwargs)
 
 
 @contextlib.contextmanager
 def parameters_on_meta():
-    """Modules that are made within have their parameters on the meta device. Buffers have their values."""
+    """Modules that are made within have their parameters on the meta device, and so has every tensor that is too large
+    for a buffer. Buffers have their values."""
     register = torch.nn.Module.register_parameter
 
     def register_on_meta(module, name, parameter):
@@ -20,7 +38,8 @@ def parameters_on_meta():
 
     torch.nn.Module.register_parameter = register_on_meta
     try:
-        yield
+        with LargeOnMeta():
+            yield
     finally:
         torch.nn.Module.register_parameter = register
 
@@ -41,6 +60,15 @@ def on_cpu_without_values(model, dtype=torch.float32):
                 made[id(parameter)] = (torch.nn.Parameter(empty, requires_grad=parameter.requires_grad), parameter)
             module._parameters[name] = made[id(parameter)][0]
     return model
+
+
+def kinds_of_layers(model, count):
+    """Returns what each of the `count` layers is made of: the names and classes of its modules. Empty if the model has no
+    list of so many."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return [tuple((name, type(part).__name__) for name, part in layer.named_modules()) for layer in module]
+    return []
 
 
 def has_values(tensor):

@@ -34,6 +34,13 @@ TEST(JsonTextTest, TheNeedIsComputedBeforehand) {
   EXPECT_THROW((void)parse_json("[" + repeated("{},", 10'000'000) + "0]"), Error);
 }
 
+TEST(JsonTextTest, WhatNestsTooDeepIsNotParsed) {
+  const auto nested = [](std::size_t depth) { return repeated("[", depth) + repeated("]", depth); };
+  EXPECT_NO_THROW((void)parse_json(nested(1000)));
+  EXPECT_THROW((void)parse_json(nested(1001)), Error);
+  EXPECT_THROW((void)parse_json_or_discard(repeated("[", 1'000'000)), Error);
+}
+
 TEST(JsonTextTest, ASignalEndsAParse) {
   const InterruptGuard guard;
   ::raise(SIGTERM);

@@ -94,6 +94,8 @@ TEST(ConvertedCheckpointTest, WhatDoesNotFitIsNamed) {
   const std::vector<TensorConversion> experts = {stacked()[1]};
   EXPECT_THAT(error(tensor_at({"1.w"}, 12, {2}), experts),
               HasSubstr("'1.w', a part of 'experts', is [2], which does not contain the box [0:3]"));
+  EXPECT_THAT(error(tensor_at({"1.w"}, 12, {4}), experts),
+              HasSubstr("'1.w' is [4], of which the model takes 3 elements alone"));
   EXPECT_THAT(error(tensor_at({"1.w"}, 12, {3}, DType::kBFloat16), experts),
               HasSubstr("is bfloat16, but '0.w' is float32"));
   EXPECT_THAT(error(tensor_at({"2.w"}, 12, {3}), experts),

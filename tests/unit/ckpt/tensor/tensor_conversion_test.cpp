@@ -154,6 +154,15 @@ TEST(TensorConversionTest, WhatIsNotSuchAListIsAUsageError) {
        "'dims' lacks dimension 0 of 'b'"},
       {R"([{"name": "a", "parts": [{"from": "b", "begin": [0], "sizes": [2, 1], "at": [0], "dims": [0]}]}])",
        "differ in length"},
+      {R"([{"name": "a", "parts": [{"from": "b", "begin": [0.5], "sizes": [2], "at": [0], "dims": [0]}]}])",
+       "'begin' has 0.5, which is not an integer"},
+      {R"([{"name": "a", "parts": [{"from": "b", "begin": [0], "sizes": [2], "at": [0], "dims": [4294967296]}]}])",
+       "'dims' has 4294967296, which is not an integer"},
+      // Names do not tell whether such a tensor is transposed already.
+      {R"([{"name": "a", "parts": [{"from": "a", "begin": [0, 0], "sizes": [2, 2], "at": [0, 0], "dims": [1, 0]}]}])",
+       "do not tell which of the two a checkpoint has"},
+      {R"([{"name": "a", "from": "b"}, {"name": "b", "from": "a"}])",
+       "do not tell which of the two a checkpoint has"},
   };
   for (const auto& [text, expected] : cases)
     EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)parse_conversions(text); }), HasSubstr(expected))

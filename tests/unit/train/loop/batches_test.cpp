@@ -49,6 +49,14 @@ TEST(BatchesTest, AModelThatShiftsLabelsItselfGetsItsInputs) {
   EXPECT_TRUE(at::equal(batch.labels, batch.input_ids));
 }
 
+TEST(BatchesTest, InputsComeInTheOrderOfForward) {
+  config::ModelConfig model;
+  model.inputs = {"labels", "input_ids"};
+  EXPECT_NO_THROW((void)labels_for(model, R"({"inputs": ["labels", "input_ids"]})"));
+  EXPECT_NO_THROW((void)labels_for(model, R"({"inputs": ["x", "y"]})"));
+  EXPECT_THROW((void)labels_for(model, R"({"inputs": ["input_ids", "labels"]})"), Error);
+}
+
 TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
   const TempDir dir;
   config::DataConfig config = data(dir);
