@@ -128,6 +128,8 @@ const json* input_named(const GraphNode& node, std::string_view name) {
   return nullptr;
 }
 
+bool is_number(const json& argument) { return argument.contains("as_float") || argument.contains("as_int"); }
+
 /// Whether the argument says that the module is training.
 bool is_flag(const GraphNode& node, std::string_view argument) {
   if (argument != "train" && argument != "training" && argument != "use_input_stats") return false;
@@ -346,6 +348,8 @@ std::vector<std::string> StatementWriter::lines_of(const GraphNode& node) {
       text = flag_of(node, input);
     } else {
       text = argument_of(input.at("arg"));
+      if (name == "self" && is_number(input.at("arg")) && input_named(node, "alpha") != nullptr)
+        text = fmt::format("torch.tensor({})", text);  // `add` of a number and a tensor has no alpha.
     }
     if (!is_identifier(name)) throw_corrupt(fmt::format("the graph has an argument named '{}'", name));
     arguments.push_back(

@@ -30,7 +30,7 @@ import family_configs  # noqa: E402
 import family_report  # noqa: E402
 import family_row  # noqa: E402
 
-LIMIT_S = 120  # For one family.
+LIMIT_S = 300  # For one family.
 
 
 def replace(path, text):

@@ -326,6 +326,18 @@ def test_ties_in_the_notes_do_not_untie_values(accel, tmp_path):
     assert all(torch.equal(imported.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
 
 
+class Sums(torch.nn.Module):
+    def forward(self, x):
+        return torch.add(0.25, x > 0, alpha=0.5) + torch.sub(2, x, alpha=3)
+
+
+def test_a_number_may_stand_before_a_tensor(accel, tmp_path):
+    export(Sums().train(), tmp_path / "model.pt2", torch.ones(3))
+    accel("import", "model.pt2", "model.pt")
+    x = torch.randn(3)
+    assert torch.equal(torch.jit.load(tmp_path / "model.pt")(x), Sums()(x))
+
+
 class Keys(torch.nn.Module):
     def forward(self, x):
         return {"a": {"b": x + 1}, "a.b": x + 2}

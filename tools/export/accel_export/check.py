@@ -126,7 +126,11 @@ def compare(subject, path, sets, modes, locate, ones=()):
     module. In the sets of sizes `ones` either side may also fail, because a failure does not train a wrong model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch announces that torch.export comes instead.
-        file = torch.jit.load(str(path))
+        try:
+            file = torch.jit.load(str(path))
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[-300:]
+            raise Refused(f"torch does not load what accel makes of the model: {reason}") from None
     model, other = prepare(subject, file)
     tolerance = TOLERANCES[subject.dtype]
     largest = 0.0
