@@ -10,9 +10,9 @@ import pytest
 
 # The values of these differ by launcher. accel names the run, keeps error files elsewhere, and rank 0 hosts the store.
 DIFFERENT = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE", "OMP_NUM_THREADS"}
-# Only accel sets this variable, for Python programs.
-OURS = {"PYTHONUNBUFFERED"}
-# Only the Python launchers set these variables.
+# Only accel sets PYTHONUNBUFFERED, for Python programs. A Python program may set LC_CTYPE itself.
+OURS = {"PYTHONUNBUFFERED", "LC_CTYPE"}
+# Only the Python launchers set the first two variables.
 THEIRS = {"ACCELERATE_LAUNCH_PARAMS", "TORCHELASTIC_SIGNALS_TO_HANDLE", "LC_CTYPE"}
 
 DUMP = """

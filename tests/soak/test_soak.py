@@ -1,6 +1,7 @@
 """Runs a few cases of each soak campaign on accel, and on faulty programs whose faults the soak must find."""
 
 import collections
+import multiprocessing
 
 import pytest
 import soak
@@ -8,10 +9,23 @@ import soak
 CASES = {"mutation": 40, "kill": 10, "full disk": 6, "training": 2, "launch": 8, "config": 30}
 
 
-def worker(accel_path, tmp_path, campaign, seed=5):
-    (tmp_path / "work").mkdir()
-    (tmp_path / "found").mkdir()
-    return soak.Worker(accel_path, tmp_path / "work", seed, [campaign], tmp_path / "found")
+def cases(accel, directory, campaign, liar=None, seed=5):
+    """Runs CASES[campaign] cases, of `liar` if it is given. Returns the counts of cases and of wrong ones, by name."""
+    (directory / "work").mkdir()
+    (directory / "found").mkdir()
+    run = soak.Worker(accel, directory / "work", seed, [campaign], directory / "found")
+    for chosen in run.campaigns:
+        chosen.accel = liar or accel
+    for _ in range(CASES[campaign]):
+        run.one()
+    return run.counts, run.wrong
+
+
+def in_a_small_process(*arguments):
+    """Returns cases(*arguments). A command's peak memory includes that of the process that starts it, and this one may
+    have imported anything."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(cases, arguments)
 
 
 def found(tmp_path):
@@ -20,11 +34,9 @@ def found(tmp_path):
 
 @pytest.mark.parametrize("campaign", CASES)
 def test_nothing_is_wrong(accel_path, tmp_path, campaign):
-    run = worker(accel_path, tmp_path, campaign)
-    for _ in range(CASES[campaign]):
-        run.one()
-    assert run.wrong == collections.Counter(), found(tmp_path)
-    assert sum(run.counts.values()) == CASES[campaign]
+    counts, wrong = in_a_small_process(accel_path, tmp_path, campaign)
+    assert wrong == collections.Counter(), found(tmp_path)
+    assert sum(counts.values()) == CASES[campaign]
 
 
 # A shell script that replaces accel, and what the soak must report about it.
@@ -40,13 +52,9 @@ LIARS = {
 @pytest.mark.parametrize("campaign", LIARS)
 def test_a_program_that_lies_is_found(accel_path, tmp_path, campaign):
     script, expected = LIARS[campaign]
-    run = worker(accel_path, tmp_path, campaign)
     liar = tmp_path / "liar"
     liar.write_text(f"#!/bin/sh\n{script}\n")
     liar.chmod(0o755)
-    for chosen in run.campaigns:
-        chosen.accel = liar
-    for _ in range(CASES[campaign]):
-        run.one()
-    assert run.wrong, campaign
+    _, wrong = in_a_small_process(accel_path, tmp_path, campaign, liar)
+    assert wrong, campaign
     assert expected in found(tmp_path)

@@ -15,7 +15,7 @@ namespace accel::train {
 namespace {
 
 ckpt::DType dtype_of(at::ScalarType type) {
-  const std::string name = c10::getDtypeNames(type).first;
+  const std::string name(c10::getDtypeNames(type).first);
   if (const auto dtype = ckpt::dtype_of_torch_name(name)) return *dtype;
   throw Error(ErrorKind::kUsage, fmt::format("checkpoints cannot hold tensors of dtype {}", name));
 }

@@ -164,9 +164,10 @@ TEST(TensorConversionTest, WhatIsNotSuchAListIsAUsageError) {
       {R"([{"name": "a", "from": "b"}, {"name": "b", "from": "a"}])",
        "do not tell which of the two a checkpoint has"},
   };
-  for (const auto& [text, expected] : cases)
-    EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)parse_conversions(text); }), HasSubstr(expected))
-        << text;
+  for (const auto& wrong : cases)
+    EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)parse_conversions(wrong.first); }),
+                HasSubstr(wrong.second))
+        << wrong.first;
 }
 
 }  // namespace
