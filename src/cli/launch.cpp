@@ -2,8 +2,11 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "cli/build_info.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
 #include "core/config/resolve/load_config.hpp"
@@ -29,7 +32,8 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
   }
-  launch::LaunchRequest launch{config::load_config(request), globals.program};
+  launch::LaunchRequest launch{config::load_config(request), globals.program,
+                               fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit)};
   for (const std::string& warning : launch.loaded.warnings) log::warn(warning);
   return launch::launch(std::move(launch), environment_variable);
 }

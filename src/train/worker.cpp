@@ -84,10 +84,13 @@ void report_device(const config::Config& config, const Rank& rank, at::Device de
   const auto count = [](std::size_t number, const char* what) {
     return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
   };
-  const char* where = rank.local_world_size == rank.world_size ? "" : " of this machine";
-  log::info(fmt::format("{} on {}{}, backend {}", count(static_cast<std::size_t>(rank.world_size), "rank"),
-                        device.is_cuda() ? count(config.launch.gpu_ids.size(), "GPU") : "the CPU", where,
-                        group.backend_name()));
+  const std::string devices =
+      device.is_cuda() ? count(config.launch.gpu_ids.size(), "GPU") : std::string("the CPU");
+  const std::string where = config.launch.num_machines == 1
+                                ? devices
+                                : fmt::format("{} machines, here on {}", config.launch.num_machines, devices);
+  log::info(fmt::format("{} on {}, backend {}", count(static_cast<std::size_t>(rank.world_size), "rank"),
+                        where, group.backend_name()));
 }
 
 /// Ends the process without destructors: libtorch's threads do not all end, and nothing is left to flush.

@@ -12,11 +12,12 @@ import pytest
 class Run:
     """`accel launch ...` in the background. A variable in the environment identifies the processes that it starts."""
 
-    def __init__(self, accel_path, tmp_path, *args, env=None, **popen):
+    def __init__(self, accel, tmp_path, *args, env=None, **popen):
+        """`accel` is the program, or a command in front of it and the program."""
         self.mark = f"ACCEL_TEST_MARK={uuid.uuid4()}"
         name, value = self.mark.split("=")
         self.process = subprocess.Popen(
-            [accel_path, "launch", *map(str, args)],
+            [*(accel if isinstance(accel, list) else [accel]), "launch", *map(str, args)],
             cwd=tmp_path,
             env={**os.environ, "NO_COLOR": "1", name: value, **(env or {})},
             stdin=subprocess.DEVNULL,

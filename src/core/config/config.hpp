@@ -200,8 +200,10 @@ struct LaunchConfig {
   int num_processes = 1;  ///< The world size, which counts the ranks on all machines.
   int num_machines = 1;
   int machine_rank = 0;
+  int local_processes = 1;  ///< The ranks on this machine.
   std::string main_process_ip = "127.0.0.1";
-  int main_process_port = 29500;  ///< The port; 0 for a free one.
+  int main_process_port = 29500;      ///< The port; 0 for a free one.
+  double rendezvous_timeout_s = 300;  ///< How long the launchers of several machines wait for each other.
   bool use_cpu = false;
   std::vector<int> gpu_ids;  ///< The devices of this machine's local ranks; empty for no GPU.
   Backend backend = Backend::kAuto;

@@ -199,8 +199,10 @@ void visit_fields(Visitor& v, T& c) {
     v("num_processes", c.num_processes);
     v("num_machines", c.num_machines);
     v("machine_rank", c.machine_rank);
+    v("local_processes", c.local_processes);
     v("main_process_ip", c.main_process_ip);
     v("main_process_port", c.main_process_port);
+    v("rendezvous_timeout_s", c.rendezvous_timeout_s);
     v("use_cpu", c.use_cpu);
     v("gpu_ids", c.gpu_ids);
     v("backend", c.backend);

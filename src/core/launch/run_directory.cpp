@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/files/atomic_file.hpp"
 #include "base/files/directory.hpp"
+#include "base/files/file.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 
 namespace accel::launch {
 namespace {
+
+constexpr const char* kRunIdName = "run_id";
 
 LeftoverLock lock_output(const std::filesystem::path& folder) {
   make_directories(folder);
@@ -40,9 +45,34 @@ std::filesystem::path write_resolved(const config::Config& config) {
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
   }
-  std::filesystem::path file = std::filesystem::absolute(folder / "config.resolved.json").lexically_normal();
+  const int machine = config.launch.machine_rank;
+  const std::string name =
+      machine == 0 ? "config.resolved.json" : fmt::format("config.resolved.machine_{}.json", machine);
+  make_directories(folder);
+  std::filesystem::path file = std::filesystem::absolute(folder / name).lexically_normal();
   write_file_atomically(file, text);
   return file;
+}
+
+void write_run_id(const config::Config& config, const std::string& run_id) {
+  write_file_atomically(config.training->output_dir / kRunIdName, run_id + "\n");
+}
+
+void require_run_id(const config::LoadedConfig& loaded, const std::string& run_id) {
+  blamed_on("training.output_dir", loaded.settings, [&] {
+    const std::filesystem::path file = loaded.config.training->output_dir / kRunIdName;
+    // A network file system may show a new file after a while.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (true) {
+      std::error_code missing;
+      if (std::filesystem::exists(file, missing) && read_text_file(file) == run_id + "\n") return;
+      if (std::chrono::steady_clock::now() > deadline) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    throw Error(ErrorKind::kUsage, fmt::format("'{}' is not the directory that machine 0 has there",
+                                               loaded.config.training->output_dir.string()))
+        .hint("the output_dir of a run on several machines is on a file system that all of them share");
+  });
 }
 
 std::filesystem::path log_root(const config::Config& config) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "base/files/leftover.hpp"
 #include "core/config/loaded_config.hpp"
@@ -14,6 +15,12 @@ LeftoverLock claim_output(const config::LoadedConfig& loaded);
 
 /// Writes `config.resolved.json`, from which every worker reads its configuration. Returns its absolute path.
 std::filesystem::path write_resolved(const config::Config& config);
+
+/// Writes the number of this run into the output_dir, so that other machines can see that it is theirs too.
+void write_run_id(const config::Config& config, const std::string& run_id);
+
+/// Throws Error (kUsage) if the output_dir of this machine is not the one that machine 0 has.
+void require_run_id(const config::LoadedConfig& loaded, const std::string& run_id);
 
 /// The directory of the logs of the ranks; empty: no log files.
 std::filesystem::path log_root(const config::Config& config);

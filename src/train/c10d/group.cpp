@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "train/c10d/host_staged_backend.hpp"
 #include "train/c10d/nccl.hpp"
 #include "train/c10d/shm_backend.hpp"
@@ -72,9 +73,15 @@ struct BackendRequest {
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request) {
   const Rank& rank = request.rank;
   const auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
-  options->devices.push_back(is_loopback(rank.master_addr)
-                                 ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                 : c10d::ProcessGroupGloo::createDefaultDevice());
+  const char* interfaces = std::getenv("GLOO_SOCKET_IFNAME");
+  if (is_loopback(rank.master_addr)) {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  } else if (interfaces != nullptr && *interfaces != '\0') {
+    for (const std::string& name : split(interfaces, ','))
+      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+  } else {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
+  }
   return c10::make_intrusive<c10d::ProcessGroupGloo>(request.store, rank.rank, rank.world_size, options);
 }
 

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "core/config/common_settings.hpp"
 
 namespace accel::train {
 namespace {
@@ -47,7 +49,7 @@ bool is_the_same(Group& group, const std::string& text) {
 
 void require_agreement(Group& group, const config::Config& config, const ModelStructure& model,
                        std::int64_t data_tokens) {
-  const nlohmann::json mine = {{"configuration", hash_of(config::config_to_json(config).dump())},
+  const nlohmann::json mine = {{"configuration", config::common_settings(config)},
                                {"structure of the model file", hash_of(text_of(model))},
                                {"number of training tokens", data_tokens}};
   if (is_the_same(group, mine.dump())) return;
@@ -57,7 +59,12 @@ void require_agreement(Group& group, const config::Config& config, const ModelSt
     const auto other = nlohmann::json::parse(all[rank]);
     for (const auto& [what, value] : first.items()) {
       if (other.at(what) == value) continue;
-      throw Error(ErrorKind::kUsage, fmt::format("rank {} and rank 0 disagree on the {}", rank, what))
+      using Settings = std::map<std::string, std::string>;
+      const std::string how = what != "configuration"
+                                  ? ""
+                                  : ": " + config::differences(other.at(what).get<Settings>(),
+                                                               value.get<Settings>(), "on rank 0");
+      throw Error(ErrorKind::kUsage, fmt::format("rank {} and rank 0 disagree on the {}{}", rank, what, how))
           .hint("every machine must see the same files");
     }
   }

@@ -38,7 +38,8 @@ std::vector<int> named_gpus(const Settings& settings, int visible_gpus) {
   return gpus;
 }
 
-int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus) {
+/// The ranks on all machines. `usable_gpus` are those of this machine; the others are taken to have as many.
+int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus, int machines) {
   const auto wanted = settings.get<std::int64_t>("num_processes");
   if (wanted && *wanted != -1) {
     constexpr int kMost = 65536;
@@ -49,8 +50,55 @@ int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus) {
     }
     return static_cast<int>(*wanted);
   }
-  if (use_cpu || usable_gpus == 0 || settings.get<std::string>("distributed_type") == "NO") return 1;
-  return static_cast<int>(usable_gpus);
+  if (use_cpu || usable_gpus == 0 || settings.get<std::string>("distributed_type") == "NO") return machines;
+  return static_cast<int>(usable_gpus) * machines;
+}
+
+void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& launch) {
+  launch.num_machines = static_cast<int>(settings.get<std::int64_t>("num_machines").value_or(1));
+  launch.machine_rank = static_cast<int>(settings.get<std::int64_t>("machine_rank").value_or(0));
+  if (launch.machine_rank >= launch.num_machines) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'machine_rank' is {}, and there are {} machines, from 0",
+                            settings.where("machine_rank"), launch.machine_rank, launch.num_machines));
+  }
+  if (const auto ip = settings.get<std::string>("main_process_ip")) launch.main_process_ip = *ip;
+  launch.main_process_port =
+      static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
+  launch.rendezvous_timeout_s =
+      settings.get<double>("launch.rendezvous_timeout").value_or(launch.rendezvous_timeout_s);
+  if (launch.num_machines == 1 || only_plans) return;
+  if (!settings.has("main_process_ip")) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}{} machines need main_process_ip, the address of machine 0",
+                                               settings.where("num_machines"), launch.num_machines));
+  }
+  if (launch.main_process_port == 0) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}'main_process_port: 0' takes a free port, which the other machines do not know",
+                    settings.where("main_process_port")));
+  }
+}
+
+/// The ranks of this machine.
+int local_processes(const Settings& settings, const LaunchConfig& launch) {
+  const auto wanted = settings.get<std::int64_t>("launch.local_processes");
+  const int all = launch.num_processes;
+  if (wanted) {
+    const bool fits = launch.num_machines == 1 ? *wanted == all : *wanted <= all - (launch.num_machines - 1);
+    if (fits) return static_cast<int>(*wanted);
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format(
+            "{}'launch.local_processes' is {}, and num_processes, the ranks of all {} machines, is {}",
+            settings.where("launch.local_processes"), *wanted, launch.num_machines, all));
+  }
+  if (all % launch.num_machines == 0) return all / launch.num_machines;
+  throw Error(ErrorKind::kUsage, fmt::format("{}{} ranks on {} machines are not as many on each",
+                                             settings.where("num_processes"), all, launch.num_machines))
+      .hint(
+          "num_processes counts the ranks of all machines; launch.local_processes says how many this one "
+          "has");
 }
 
 }  // namespace
@@ -71,8 +119,10 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
       std::iota(gpus.begin(), gpus.end(), 0);
     }
   }
-  launch.num_processes = processes(settings, launch.use_cpu, gpus.size());
-  const auto local_ranks = static_cast<std::size_t>(launch.num_processes);
+  resolve_machines(settings, request.only_plans, launch);
+  launch.num_processes = processes(settings, launch.use_cpu, gpus.size(), launch.num_machines);
+  launch.local_processes = local_processes(settings, launch);
+  const auto local_ranks = static_cast<std::size_t>(launch.local_processes);
   if (const auto backend = settings.get<std::string>("launch.backend"))
     launch.backend = *enum_named<Backend>(*backend);
   // Ranks with Gloo can share a GPU.
@@ -87,9 +137,11 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   if (gpus.size() > local_ranks) gpus.resize(local_ranks);
   launch.gpu_ids = std::move(gpus);
 
-  if (const auto ip = settings.get<std::string>("main_process_ip")) launch.main_process_ip = *ip;
-  launch.main_process_port =
-      static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
+  if (launch.backend == Backend::kShm && launch.num_machines > 1) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: shm' is for one machine, and there are {}",
+                                               settings.where("launch.backend"), launch.num_machines))
+        .hint("leave it out: ranks of one machine share memory, and machines use Gloo");
+  }
   if (launch.backend == Backend::kNccl && launch.use_cpu && must_run) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'launch.backend: nccl' needs GPUs, and this run has none",
                                                settings.where("launch.backend")));

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/files/stream.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "core/config/settings/scheduler.hpp"
 #include "core/config/settings/settings.hpp"
 #include "core/config/settings/yaml.hpp"
 
@@ -49,7 +50,12 @@ LoadedConfig load_config(const ConfigRequest& request) {
   Settings& settings = loaded.settings;
   for (auto flag = request.flags.rbegin(); flag != request.flags.rend(); ++flag) settings.add_below(*flag);
   translate_fp16(settings);
+  // A file that all machines share cannot say which of them this is, and Accelerate writes num_machines: 1
+  // into every file. The scheduler knows.
+  const SchedulerSettings scheduler = settings_from_scheduler(request.environment);
+  if (!settings.has("num_machines")) settings.add_below(scheduler.machines);
   if (!request.file.empty()) settings.add_below(read_file(request.file));
+  settings.add_below(scheduler.address);
   const bool has_training = settings.has("training");
   settings.add_below(settings_from_environment(request.environment));
 

@@ -22,6 +22,7 @@ struct LaunchPlan {
   std::string run_id;                ///< The value of TORCHELASTIC_RUN_ID, unique to this run.
   std::vector<std::string> command;  ///< command[0] is a path.
   std::vector<WorkerPlan> workers;   ///< The workers of this machine, in order of local ranks.
+  int world_size = 0;                ///< The ranks of all machines.
   double grace_period_s = 30;
   /// The command is our worker, which catches the signals of base/stop_request.hpp.
   bool catches_stop_signals = false;

@@ -121,6 +121,10 @@ const WorkerOutcome* root_cause(const GroupOutcome& group) {
   return cause;
 }
 
+std::int64_t time_of_failure(const WorkerOutcome& cause) {
+  return std::min(cause.ended_at_ns, write_time(cause.error_file));
+}
+
 ExitCode exit_code_of_group(const GroupOutcome& group) {
   const auto all = [&](auto&& predicate) {
     return std::all_of(group.workers.begin(), group.workers.end(), predicate);
@@ -139,8 +143,7 @@ ExitCode exit_code_of_group(const GroupOutcome& group) {
 
 std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host) {
   std::string report = fmt::format(
-      "rank {} of {} failed: {}{}\n  host: {}, pid {}\n", cause.rank, group.workers.size(),
-      text_of(cause.status),
+      "rank {} of {} failed: {}{}\n  host: {}, pid {}\n", cause.rank, group.world_size, text_of(cause.status),
       was_stopped(cause) ? ", since it was still ending when it was asked to stop" : advice(cause.status),
       host, cause.pid);
   std::vector<std::string> message;

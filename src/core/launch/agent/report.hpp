@@ -22,6 +22,9 @@ std::optional<WorkerError> read_worker_error(const std::filesystem::path& file);
 /// even if it ended after others, unless the launcher's own signal ended it.
 const WorkerOutcome* root_cause(const GroupOutcome& group);
 
+/// When the worker failed, in nanoseconds since 1970: when it wrote its error file, or ended.
+std::int64_t time_of_failure(const WorkerOutcome& cause);
+
 /// The exit code of a run.
 ExitCode exit_code_of_group(const GroupOutcome& group);
 

@@ -29,6 +29,9 @@ constexpr auto kDrainTime = std::chrono::seconds(1);
 /// The time after which to write again to a terminal that accepted nothing.
 constexpr auto kStalledTime = std::chrono::milliseconds(50);
 
+/// How often to look at other machines while nothing arrives.
+constexpr int kPeerMs = 200;
+
 /// A second interrupt within this time counts as the same one: GNU timeout signals its child, and then the
 /// group that the child is in.
 constexpr auto kOneRequest = std::chrono::milliseconds(100);
@@ -52,8 +55,8 @@ struct Worker {
 
 class Supervisor {
  public:
-  Supervisor(const LaunchPlan& plan, int out_fd, int err_fd)
-      : plan_(plan), guardian_(plan.run_id, plan.scratch), terminal_(out_fd, err_fd) {}
+  Supervisor(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers)
+      : plan_(plan), peers_(peers), guardian_(plan.run_id, plan.scratch), terminal_(out_fd, err_fd) {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   /// Workers are left here only after an error.
@@ -82,11 +85,20 @@ class Supervisor {
       terminal_.pump();
       serve_streams();
       collect(ended, was_stopping);
+      serve_peers();
       serve_deadlines();
     }
     kill_orphans();
     drain();
+    GroupOutcome result = outcome();
+    if (peers_ != nullptr) await_peers(result);
+    return result;
+  }
+
+ private:
+  GroupOutcome outcome() {
     GroupOutcome result;
+    result.world_size = plan_.world_size;
     result.interrupted_by = interrupted_by_;
     result.stopped_at_ns = stopped_at_ns_;
     result.catches_stop_signals = plan_.catches_stop_signals;
@@ -94,7 +106,30 @@ class Supervisor {
     return result;
   }
 
- private:
+  /// Waits until the run is over on all machines. A second interrupt ends the wait.
+  void await_peers(const GroupOutcome& result) {
+    peers_->on_end(result);
+    while (!peers_->is_over() && !ended_by_user_) {
+      polls_.assign(1, {signals_.fd(), POLLIN, 0});
+      peers_->add_polls(polls_);
+      ::poll(polls_.data(), polls_.size(), kPeerMs);
+      serve_signals();
+      peers_->serve();
+      terminal_.pump();
+    }
+  }
+
+  void serve_peers() {
+    if (peers_ == nullptr) return;
+    const PeerRequest request = peers_->serve();
+    if (request.signal != 0 && interrupted_by_ == 0) {
+      log::info(
+          fmt::format("SIG{} on another machine: passed on to the workers", ::sigabbrev_np(request.signal)));
+      begin_interrupt(request.signal);
+    }
+    if (request.ends_now && !ended_now_) end_now();
+  }
+
   void start() {
     workers_.reserve(plan_.workers.size());
     for (const WorkerPlan& worker : plan_.workers) {
@@ -166,6 +201,7 @@ class Supervisor {
       if (worker.out.open()) polls_.push_back({worker.out.fd(), POLLIN, 0});
       if (worker.err.open()) polls_.push_back({worker.err.fd(), POLLIN, 0});
     }
+    if (peers_ != nullptr) peers_->add_polls(polls_);
     ::poll(polls_.data(), polls_.size(), milliseconds_to_next_deadline());
   }
 
@@ -174,6 +210,7 @@ class Supervisor {
     // Nothing is read while the terminal is full.
     const bool drains = !terminal_.full();
     const auto consider = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
+    if (peers_ != nullptr) consider(peers_->deadline());
     if (follow_by_) consider(*follow_by_);
     if (abandon_at_) consider(*abandon_at_);
     if (close_at_) consider(*close_at_);
@@ -204,16 +241,22 @@ class Supervisor {
     if (interrupted_by_ != 0) {
       if (Clock::now() - interrupted_at_ < kOneRequest) return;
       log::warn("a second signal: killing the workers");
+      ended_by_user_ = true;
       terminal_.pump();
       terminal_.close();
       kill_group();
       return;
     }
+    log::info(
+        fmt::format("SIG{}: passed on to the workers; a second one kills them", ::sigabbrev_np(signal)));
+    if (peers_ != nullptr) peers_->on_signal(signal);
+    begin_interrupt(signal);
+  }
+
+  void begin_interrupt(int signal) {
     interrupted_by_ = signal;
     interrupted_at_ = Clock::now();
     close_at_ = interrupted_at_ + grace();
-    log::info(
-        fmt::format("SIG{}: passed on to the workers; a second one kills them", ::sigabbrev_np(signal)));
     stop(signal);
   }
 
@@ -295,6 +338,7 @@ class Supervisor {
         failed |= worker.outcome->on_its_own;
       }
     }
+    if (failed && peers_ != nullptr) peers_->on_failure();
     if (failed && !ended_now_) end_now();
     // A process that left its group may hold a pipe open.
     if (ended_ == static_cast<int>(workers_.size())) kill_orphans();
@@ -305,6 +349,7 @@ class Supervisor {
     outcome.rank = worker.plan->rank;
     outcome.pid = worker.pid;
     outcome.status = status;
+    outcome.ended_at_ns = nanoseconds_since_1970();
     std::erase(deaths_, worker.pid);
     guardian_.forget(worker.pid);
     outcome.on_its_own = on_its_own;
@@ -381,6 +426,7 @@ class Supervisor {
   }
 
   const LaunchPlan& plan_;
+  Peers* peers_;
   std::vector<pid_t> inherited_ = child_processes();  ///< Children from before exec, and those left behind.
   SignalQueue signals_;
   Guardian guardian_;
@@ -393,7 +439,8 @@ class Supervisor {
   std::optional<Clock::time_point> close_at_;    ///< When pending output is dropped after an interrupt.
   std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, in order.
   bool stopping_ = false;
-  bool ended_now_ = false;  ///< The workers must end, and not save before.
+  bool ended_by_user_ = false;  ///< There was a second signal.
+  bool ended_now_ = false;      ///< The workers must end, and not save before.
   std::optional<std::int64_t> stopped_at_ns_;
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
@@ -402,8 +449,8 @@ class Supervisor {
 
 }  // namespace
 
-GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd) {
-  return Supervisor(plan, out_fd, err_fd).run();
+GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers) {
+  return Supervisor(plan, out_fd, err_fd, peers).run();
 }
 
 }  // namespace accel::launch

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/launch/agent/peers.hpp"
 #include "core/launch/agent/plan.hpp"
 #include "core/launch/agent/process.hpp"
 
@@ -16,6 +17,7 @@ namespace accel::launch {
 /// How one worker ended.
 struct WorkerOutcome {
   int rank = 0;
+  std::int64_t ended_at_ns = 0;  ///< When the launcher saw its end, in nanoseconds since 1970.
   pid_t pid = 0;
   ExitStatus status;
   /// It ended before the group was asked to stop, or it failed while it saved a checkpoint because of that.
@@ -27,11 +29,12 @@ struct WorkerOutcome {
 };
 
 struct GroupOutcome {
-  std::vector<WorkerOutcome> workers;  ///< One entry per rank, in order of ranks.
+  std::vector<WorkerOutcome> workers;  ///< One entry per rank of this machine, in order of ranks.
   int interrupted_by = 0;              ///< SIGINT or SIGTERM, if one of them ended the run.
   /// The time at which the workers were asked to stop, in nanoseconds since 1970.
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
   bool catches_stop_signals = false;  ///< What LaunchPlan says.
+  int world_size = 0;                 ///< The ranks of all machines.
 };
 
 /// Starts the workers, shows and logs what they print, passes signals on, and returns when all of them and
@@ -42,6 +45,9 @@ struct GroupOutcome {
 /// period. SIGINT, SIGTERM, SIGHUP (as SIGTERM), SIGUSR1 and SIGUSR2 are passed on to the workers; a second
 /// SIGINT or SIGTERM kills them at once. The output of rank 0 goes to `out_fd` and `err_fd` as it is. Of the
 /// others only stderr is shown, on `err_fd`, with "[rank1] " before each line.
-GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd);
+///
+/// With `peers`, failures and signals of other machines end the group, too, and it returns when the run is
+/// over on all of them.
+GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers = nullptr);
 
 }  // namespace accel::launch

@@ -18,21 +18,6 @@
 namespace accel::launch {
 namespace {
 
-/// Calls `lookup(host)` on a thread of its own. When the time is over, the thread is detached, because
-/// nothing ends getaddrinfo early.
-std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Lookup& lookup,
-                                    const std::string& host) {
-  std::packaged_task<std::vector<Address>()> task([lookup, host] { return lookup(host); });
-  std::future<std::vector<Address>> result = task.get_future();
-  std::thread(std::move(task)).detach();
-  if (result.wait_for(limit) != std::future_status::ready) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("'{}' is not resolved within {} s", host,
-                            std::chrono::duration_cast<std::chrono::duration<double>>(limit).count()));
-  }
-  return result.get();
-}
-
 constexpr auto kConnectTime = std::chrono::seconds(3);
 
 Fd stream_socket(int family) { return Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
@@ -74,6 +59,19 @@ int try_to_reach(Address address) {
 }
 
 }  // namespace
+
+std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Lookup& lookup,
+                                    const std::string& host) {
+  std::packaged_task<std::vector<Address>()> task([lookup, host] { return lookup(host); });
+  std::future<std::vector<Address>> result = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (result.wait_for(limit) != std::future_status::ready) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' is not resolved within {} s", host,
+                            std::chrono::duration_cast<std::chrono::duration<double>>(limit).count()));
+  }
+  return result.get();
+}
 
 std::vector<Address> look_up(const std::string& host) {
   addrinfo hints{};

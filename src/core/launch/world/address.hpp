@@ -24,6 +24,11 @@ std::vector<Address> look_up(const std::string& host);
 /// How long to wait for a name server.
 inline constexpr std::chrono::seconds kLookupTime{10};
 
+/// Calls `lookup(host)` on a thread of its own. An Error of kind kUsage says that the time is over; the
+/// thread is detached then, because nothing ends getaddrinfo early.
+std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Lookup& lookup,
+                                    const std::string& host);
+
 /// Checks that ranks of this machine can reach a server of this machine at `host`: the name is resolved
 /// within `limit`, and a connection to one of its addresses arrives here within three seconds. Otherwise an
 /// Error of kind kUsage says which name failed and how.

@@ -11,7 +11,7 @@
 namespace accel::launch {
 
 Variables torchrun_variables(const World& world, int local_rank, const std::filesystem::path& error_file) {
-  const int rank = world.machine_rank * world.local_ranks + local_rank;
+  const int rank = world.first_rank + local_rank;
   return {
       {"RANK", fmt::format("{}", rank)},
       {"LOCAL_RANK", fmt::format("{}", local_rank)},
@@ -41,7 +41,7 @@ Variables machine_variables(const config::LoadedConfig& loaded, int physical_cor
     variables.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   if (!environment("OMP_NUM_THREADS")) {
     const bool on_cpu = launch.use_cpu || loaded.config.fsdp.offload_params;
-    const int threads = on_cpu ? std::max(1, physical_cores / launch.num_processes) : 1;
+    const int threads = on_cpu ? std::max(1, physical_cores / launch.local_processes) : 1;
     variables["OMP_NUM_THREADS"] = fmt::format("{}", threads);
   }
   const auto asked = loaded.settings.get<std::vector<std::string>>("gpu_ids");

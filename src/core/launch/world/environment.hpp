@@ -9,10 +9,11 @@
 
 namespace accel::launch {
 
-/// The world of a run.
+/// The world of a run, as this machine sees it.
 struct World {
   int num_processes = 1;
   int local_ranks = 1;
+  int first_rank = 0;  ///< The first of the ranks of this machine.
   int machine_rank = 0;
   int num_machines = 1;
   std::string master_addr;

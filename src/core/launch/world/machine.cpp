@@ -1,5 +1,6 @@
 #include "core/launch/world/machine.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -91,6 +92,13 @@ int physical_cores(const std::filesystem::path& root) {
   }
   const int usable = static_cast<int>(usable_cpus(root));
   return std::max(1, std::min(static_cast<int>(cores.size()), usable));
+}
+
+Fd listening_socket(int port) {
+  Fd fd = bound_socket(port);
+  if (!fd || ::listen(fd.get(), SOMAXCONN) != 0) return Fd();
+  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
+  return fd;
 }
 
 bool port_is_free(int port) {

@@ -36,8 +36,10 @@ Config unusual_config() {
   config.launch.num_processes = 8;
   config.launch.num_machines = 2;
   config.launch.machine_rank = 1;
+  config.launch.local_processes = 4;
   config.launch.main_process_ip = "10.0.0.1";
   config.launch.main_process_port = 0;
+  config.launch.rendezvous_timeout_s = 12;
   config.launch.use_cpu = true;
   config.launch.gpu_ids = {3, 1};
   config.launch.backend = Backend::kGloo;

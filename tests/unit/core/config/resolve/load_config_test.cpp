@@ -98,11 +98,32 @@ TEST_F(ConfigFileTest, AFlagMendsAValueThatIsNotBuilt) {
   EXPECT_EQ(load(yaml, {"mixed_precision=no"}).config.mixed_precision, "no");
 }
 
+TEST_F(ConfigFileTest, SeveralMachines) {
+  const std::string two = "use_cpu: true\nnum_machines: 2\n";
+  const std::string all = two + "main_process_ip: n0\nmachine_rank: 1\nnum_processes: 6\n";
+  const LaunchConfig launch = load(all + training()).config.launch;
+  EXPECT_EQ(launch.num_processes, 6);
+  EXPECT_EQ(launch.local_processes, 3);
+  EXPECT_EQ(launch.machine_rank, 1);
+  EXPECT_EQ(load(all + training(), {"launch.local_processes=4"}).config.launch.local_processes, 4);
+  EXPECT_EQ(load(two + "main_process_ip: n0\n" + training()).config.launch.num_processes, 2);
+  EXPECT_EQ(error_of(two + training()),
+            "run.yaml:2:15: 2 machines need main_process_ip, the address of machine 0");
+  EXPECT_THAT(error_of(all + training(), {"main_process_port=0"}),
+              HasSubstr("which the other machines do not know"));
+  EXPECT_THAT(error_of(all + training(), {"machine_rank=2"}),
+              HasSubstr("'machine_rank' is 2, and there are 2"));
+  EXPECT_THAT(error_of(all + training(), {"num_processes=5"}),
+              HasSubstr("5 ranks on 2 machines are not as many on each"));
+  EXPECT_THAT(error_of(all + training(), {"launch.local_processes=6"}),
+              HasSubstr("'launch.local_processes' is 6"));
+  EXPECT_THAT(error_of(all + training(), {"launch.backend=shm"}),
+              HasSubstr("is for one machine, and there are 2"));
+}
+
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   const std::pair<const char*, const char*> top[] = {
       {"mixed_precision: fp8", "1:18: 'mixed_precision: fp8'"},
-      {"num_machines: 2", "1:15: 'num_machines: 2'"},
-      {"machine_rank: 1", "1:15: 'machine_rank: 1'"},
       {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
       {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},

@@ -158,6 +158,7 @@ TEST(ReportTest, SaysItAllOnOneScreen) {
   const TempDir dir;
   GroupOutcome group{
       {worker(0, kStopped, false, 1), worker(1, {0, SIGKILL}, true, 0), worker(2, kGood, true, 2)}, 0};
+  group.world_size = 3;
   WorkerOutcome& cause = group.workers[1];
   cause.error_file = dir / "error.json";
   write_file(cause.error_file, R"({"message": {"message": "RuntimeError: no\nsecond line"}})");

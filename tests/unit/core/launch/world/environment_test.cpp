@@ -28,7 +28,7 @@ config::LoadedConfig program(std::string_view yaml) {
 }
 
 TEST(EnvironmentTest, RanksFollowTheMachine) {
-  const World world{8, 4, 1, 2, "10.0.0.1", 29501, "run"};
+  const World world{8, 4, 4, 1, 2, "10.0.0.1", 29501, "run"};
   const Variables v = torchrun_variables(world, 2, "/tmp/error.json");
   EXPECT_EQ(v.at("RANK"), "6");
   EXPECT_EQ(v.at("LOCAL_RANK"), "2");
@@ -43,7 +43,7 @@ TEST(EnvironmentTest, RanksFollowTheMachine) {
 
 TEST(EnvironmentTest, CpuRanksShareThePhysicalCores) {
   config::LoadedConfig loaded = program("");
-  loaded.config.launch.num_processes = 4;
+  loaded.config.launch.local_processes = 4;
   loaded.config.launch.use_cpu = true;
   EXPECT_EQ(machine_variables(loaded, 16, kEmpty).at("OMP_NUM_THREADS"), "4");
   EXPECT_EQ(machine_variables(loaded, 2, kEmpty).at("OMP_NUM_THREADS"), "1");

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <vector>
+
+namespace accel::launch {
+
+struct GroupOutcome;
+
+/// What the other machines of a run want of the workers of this one.
+struct PeerRequest {
+  bool ends_now = false;  ///< Something failed there: the workers must end, and not save before.
+  int signal = 0;         ///< SIGINT or SIGTERM, which a launcher got there.
+};
+
+/// The other machines of a run, as the supervisor of this one sees them.
+class Peers {
+ public:
+  Peers() = default;
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  virtual ~Peers() = default;
+
+  /// Adds what serve() waits for.
+  virtual void add_polls(std::vector<pollfd>& polls) const = 0;
+  /// When serve() is to be called at the latest.
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point deadline() const = 0;
+  /// Reads and writes what is ready.
+  virtual PeerRequest serve() = 0;
+
+  /// A worker of this machine has failed.
+  virtual void on_failure() = 0;
+  /// The launcher of this machine got SIGINT or SIGTERM.
+  virtual void on_signal(int signal) = 0;
+  /// All workers of this machine have ended. Call serve() until is_over().
+  virtual void on_end(const GroupOutcome& outcome) = 0;
+  [[nodiscard]] virtual bool is_over() const = 0;
+};
+
+}  // namespace accel::launch

@@ -1,0 +1,282 @@
+#include "core/launch/cluster/cluster.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+#include <utility>
+
+#include "core/launch/agent/report.hpp"
+
+namespace accel::launch {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kBeat = std::chrono::seconds(2);
+/// How long the last messages may take.
+constexpr auto kFarewell = std::chrono::seconds(5);
+
+std::int64_t now_ns() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+json to_json(const MachineEnd& end) {
+  return {{"code", to_int(end.code)}, {"report", end.report}, {"failed_at_ns", end.failed_at_ns}};
+}
+
+json to_json(const Verdict& verdict) {
+  return {{"verdict", {{"code", to_int(verdict.code)}, {"report", verdict.report}}}};
+}
+
+MachineEnd end_in(const json& message) {
+  return {static_cast<ExitCode>(message.at("code").get<int>()), message.at("report"),
+          message.at("failed_at_ns")};
+}
+
+/// Why a machine counts as lost; empty as long as it does not.
+std::string loss_of(const Connection& connection) {
+  if (!connection.is_open()) return "its launcher has ended or its connection is broken";
+  if (Clock::now() - connection.last_word() < kSilence) return "";
+  return fmt::format("no word from its launcher for {} s", kSilence.count());
+}
+
+/// What both sides have in common.
+class Base : public Cluster {
+ public:
+  explicit Base(std::string host) : host_(std::move(host)) {}
+
+  [[nodiscard]] Clock::time_point deadline() const override { return next_beat_; }
+  [[nodiscard]] const Verdict& verdict() const override { return *verdict_; }
+
+ protected:
+  static void add_poll(const Connection& connection, std::vector<pollfd>& polls) {
+    if (!connection.is_open()) return;
+    const int writes = connection.wants_to_write() ? POLLOUT : 0;
+    polls.push_back({connection.fd(), static_cast<short>(POLLIN | writes), 0});
+  }
+
+  /// Whether it is time to say that this launcher is there.
+  bool beats() {
+    if (Clock::now() < next_beat_) return false;
+    next_beat_ = Clock::now() + kBeat;
+    return true;
+  }
+
+  [[nodiscard]] MachineEnd loss(const std::string& who, const std::string& why) const {
+    return {ExitCode::kWorkerFailed, fmt::format("{} is lost: {}", who, why), now_ns() - began_at_ns_};
+  }
+
+  std::string host_;
+  std::int64_t began_at_ns_ = now_ns();
+  Clock::time_point next_beat_ = Clock::now();
+  std::optional<Verdict> verdict_;
+};
+
+/// Machine 0.
+class Leader final : public Base {
+ public:
+  Leader(Guests guests, std::string host) : Base(std::move(host)) {
+    for (auto& [machine, guest] : guests) {
+      std::string name = fmt::format("machine {} ({} at {})", machine, guest.host, guest.address);
+      members_.push_back({std::move(guest.connection), std::move(name)});
+    }
+  }
+
+  void add_polls(std::vector<pollfd>& polls) const override {
+    for (const Member& member : members_) add_poll(member.connection, polls);
+  }
+
+  PeerRequest serve() override {
+    PeerRequest request;
+    const bool beat = beats();
+    for (Member& member : members_) {
+      if (beat) member.connection.send({{"beat", true}});
+      member.connection.pump();
+      try {
+        while (const auto message = member.connection.next()) take(*message, member, request);
+      } catch (const json::exception&) {
+        member.connection.close();
+      }
+      if (member.end) continue;
+      if (const std::string why = loss_of(member.connection); !why.empty()) {
+        member.end = loss(member.name, why);
+        request.ends_now = true;
+      }
+    }
+    if (request.ends_now) tell_all({{"failed", true}});
+    if (request.signal != 0) tell_all({{"signal", request.signal}});
+    conclude();
+    return request;
+  }
+
+  [[nodiscard]] std::string own_address() const override {
+    return accel::launch::own_address(members_.front().connection.fd());
+  }
+  void abandon(const std::string& why) override {
+    const std::string report = fmt::format("machine 0 ({}) cannot begin: {}", host_, why);
+    tell_all({{"failed", true}});
+    tell_all(to_json(Verdict{ExitCode::kWorkerFailed, report}));
+    for (Member& member : members_) member.connection.flush();
+  }
+  void on_failure() override { tell_all({{"failed", true}}); }
+  void on_signal(int signal) override { tell_all({{"signal", signal}}); }
+  void on_end(const GroupOutcome& outcome) override {
+    own_end_ = end_of(outcome, host_, began_at_ns_);
+    conclude();
+  }
+  [[nodiscard]] bool is_over() const override {
+    return verdict_ && (Clock::now() > farewell_ ||
+                        std::none_of(members_.begin(), members_.end(),
+                                     [](const Member& m) { return m.connection.wants_to_write(); }));
+  }
+
+ private:
+  struct Member {
+    Connection connection;
+    std::string name;
+    std::optional<MachineEnd> end;
+  };
+
+  static void take(const json& message, Member& member, PeerRequest& request) {
+    if (message.contains("failed")) request.ends_now = true;
+    if (message.contains("signal")) request.signal = message.at("signal") == SIGINT ? SIGINT : SIGTERM;
+    if (message.contains("end")) member.end = end_in(message.at("end"));
+  }
+
+  void tell_all(const json& message) {
+    for (Member& member : members_) {
+      member.connection.send(message);
+      member.connection.pump();
+    }
+  }
+
+  void conclude() {
+    if (verdict_ || !own_end_ ||
+        !std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.end.has_value(); }))
+      return;
+    std::vector<MachineEnd> ends = {*own_end_};
+    for (const Member& member : members_) ends.push_back(*member.end);
+    verdict_ = verdict_of(ends);
+    farewell_ = Clock::now() + kFarewell;
+    tell_all(to_json(*verdict_));
+  }
+
+  std::vector<Member> members_;
+  std::optional<MachineEnd> own_end_;
+  Clock::time_point farewell_;
+};
+
+/// Any other machine.
+class Follower final : public Base {
+ public:
+  Follower(Connection connection, std::string host, std::string leader)
+      : Base(std::move(host)), connection_(std::move(connection)), leader_(std::move(leader)) {}
+
+  void add_polls(std::vector<pollfd>& polls) const override { add_poll(connection_, polls); }
+
+  PeerRequest serve() override {
+    PeerRequest request;
+    if (beats()) connection_.send({{"beat", true}});
+    connection_.pump();
+    try {
+      while (const auto message = connection_.next()) {
+        if (message->contains("failed")) request.ends_now = true;
+        if (message->contains("signal")) request.signal = message->at("signal") == SIGINT ? SIGINT : SIGTERM;
+        if (!message->contains("verdict")) continue;
+        const json& verdict = message->at("verdict");
+        verdict_ = Verdict{static_cast<ExitCode>(verdict.at("code").get<int>()), verdict.at("report")};
+      }
+    } catch (const json::exception&) {
+      connection_.close();
+    }
+    if (verdict_ || loss_) return request;
+    if (const std::string why = loss_of(connection_); !why.empty()) {
+      connection_.close();
+      loss_ = loss(leader_, why);
+      request.ends_now = true;
+      conclude_alone();
+    }
+    return request;
+  }
+
+  [[nodiscard]] std::string own_address() const override {
+    return accel::launch::own_address(connection_.fd());
+  }
+  void abandon(const std::string& why) override {
+    connection_.send({{"failed", true}});
+    connection_.send({{"end", to_json(MachineEnd{ExitCode::kWorkerFailed,
+                                                 fmt::format("{} cannot begin: {}", host_, why), 0})}});
+    connection_.flush();
+  }
+  void on_failure() override {
+    connection_.send({{"failed", true}});
+    connection_.pump();
+  }
+  void on_signal(int signal) override {
+    connection_.send({{"signal", signal}});
+    connection_.pump();
+  }
+  void on_end(const GroupOutcome& outcome) override {
+    own_end_ = end_of(outcome, host_, began_at_ns_);
+    connection_.send({{"end", to_json(*own_end_)}});
+    connection_.pump();
+    conclude_alone();
+  }
+  [[nodiscard]] bool is_over() const override { return verdict_.has_value(); }
+
+ private:
+  void conclude_alone() {
+    if (loss_ && own_end_) verdict_ = verdict_of({*own_end_, *loss_});
+  }
+
+  Connection connection_;
+  std::string leader_;
+  std::optional<MachineEnd> own_end_;
+  std::optional<MachineEnd> loss_;
+};
+
+}  // namespace
+
+Verdict verdict_of(const std::vector<MachineEnd>& ends) {
+  const MachineEnd* first = nullptr;
+  for (const MachineEnd& end : ends) {
+    if (!end.report.empty() && (first == nullptr || end.failed_at_ns < first->failed_at_ns)) first = &end;
+  }
+  if (first != nullptr) return {ExitCode::kWorkerFailed, first->report};
+  const auto any = [&](ExitCode code) {
+    return std::any_of(ends.begin(), ends.end(), [&](const MachineEnd& end) { return end.code == code; });
+  };
+  for (const ExitCode code : {ExitCode::kInterrupted, ExitCode::kTerminated}) {
+    if (any(code)) return {code, ""};
+  }
+  const bool differ =
+      std::any_of(ends.begin(), ends.end(), [&](const MachineEnd& e) { return e.code != ends.front().code; });
+  if (!differ && ends.front().code != ExitCode::kWorkerFailed) return {ends.front().code, ""};
+  return {ExitCode::kWorkerFailed, any(ExitCode::kPreempted)
+                                       ? "some machines stopped for preemption and others did not"
+                                       : "a rank failed, and no machine says which"};
+}
+
+MachineEnd end_of(const GroupOutcome& outcome, const std::string& host, std::int64_t began_at_ns) {
+  MachineEnd end{exit_code_of_group(outcome), "", 0};
+  if (const WorkerOutcome* cause = root_cause(outcome)) {
+    end.report = failure_report(outcome, *cause, host);
+    end.failed_at_ns = time_of_failure(*cause) - began_at_ns;
+  }
+  return end;
+}
+
+std::unique_ptr<Cluster> lead(Guests guests, std::string host) {
+  return std::make_unique<Leader>(std::move(guests), std::move(host));
+}
+
+std::unique_ptr<Cluster> follow(Connection connection, std::string host, std::string leader) {
+  return std::make_unique<Follower>(std::move(connection), std::move(host), std::move(leader));
+}
+
+}  // namespace accel::launch

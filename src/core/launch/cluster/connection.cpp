@@ -1,0 +1,109 @@
+#include "core/launch/cluster/connection.hpp"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/files/json_text.hpp"
+
+namespace accel::launch {
+namespace {
+
+// A message holds a configuration or a report.
+constexpr std::size_t kLongestMessage = 4 << 20;
+
+std::string numeric(const sockaddr_storage& address, socklen_t size) {
+  std::array<char, NI_MAXHOST> host{};
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(), host.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return "an unknown address";
+  const std::string text = host.data();
+  // An address of IPv4 that a socket of IPv6 shows.
+  constexpr std::string_view kMapped = "::ffff:";
+  return text.starts_with(kMapped) ? text.substr(kMapped.size()) : text;
+}
+
+}  // namespace
+
+Connection::Connection(Fd socket) : socket_(std::move(socket)) {
+  ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
+  const int on = 1;
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+void Connection::send(const nlohmann::json& message) {
+  if (!is_open()) return;
+  // Text that is not UTF-8 may come from a worker's output.
+  out_ += message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void Connection::pump() {
+  while (wants_to_write()) {
+    const ssize_t count = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (count <= 0) return close();
+    out_.erase(0, static_cast<std::size_t>(count));
+  }
+  std::array<char, 65536> buffer{};
+  while (is_open() && in_.size() <= kLongestMessage) {
+    const ssize_t count = ::recv(fd(), buffer.data(), buffer.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (count <= 0) return close();
+    last_word_ = Clock::now();
+    in_.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+}
+
+void Connection::flush() {
+  const auto deadline = Clock::now() + std::chrono::seconds(2);
+  pump();
+  while (wants_to_write() && Clock::now() < deadline) {
+    pollfd ready{fd(), POLLOUT, 0};
+    ::poll(&ready, 1, 100);
+    pump();
+  }
+}
+
+std::optional<nlohmann::json> Connection::next() {
+  const std::size_t end = in_.find('\n');
+  if (end == std::string::npos) {
+    if (in_.size() > kLongestMessage) close();
+    return std::nullopt;
+  }
+  try {
+    nlohmann::json message = parse_json_or_discard(std::string_view(in_).substr(0, end));
+    in_.erase(0, end + 1);
+    if (message.is_object()) return message;
+  } catch (const Error&) {
+    // It is too large, or nests too deeply.
+  }
+  in_.clear();
+  close();
+  return std::nullopt;
+}
+
+std::string peer_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "an unknown address";
+  return numeric(address, size);
+}
+
+std::string own_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "an unknown address";
+  return numeric(address, size);
+}
+
+}  // namespace accel::launch

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/files/fd.hpp"
+
+namespace accel::launch {
+
+/// Messages to and from another launcher: JSON documents, one a line, over a socket that does not block.
+class Connection {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Takes a connected socket.
+  explicit Connection(Fd socket);
+
+  /// Queues a message; pump() writes it. Nothing is sent on a closed connection.
+  void send(const nlohmann::json& message);
+  /// Reads and writes what is ready. What the other side sends that is not JSON closes the connection.
+  void pump();
+  /// Writes what is queued, as far as that takes no longer than two seconds.
+  void flush();
+  /// The next message that has arrived.
+  std::optional<nlohmann::json> next();
+  void close() { socket_.reset(); }
+
+  [[nodiscard]] bool is_open() const { return static_cast<bool>(socket_); }
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] bool wants_to_write() const { return is_open() && !out_.empty(); }
+  /// When something last arrived.
+  [[nodiscard]] Clock::time_point last_word() const { return last_word_; }
+
+ private:
+  Fd socket_;
+  std::string in_;
+  std::string out_;
+  Clock::time_point last_word_ = Clock::now();
+};
+
+/// The address of the other side as a number, such as "10.0.0.2", and that of this side.
+[[nodiscard]] std::string peer_address(int socket);
+[[nodiscard]] std::string own_address(int socket);
+
+}  // namespace accel::launch

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/error.hpp"
+#include "core/launch/cluster/connection.hpp"
+
+namespace accel::launch {
+
+/// What a launcher brings to the rendezvous of a run on several machines.
+struct Party {
+  int machine_rank = 0;
+  int num_machines = 1;
+  int num_processes = 1;    ///< The ranks on all machines.
+  int local_processes = 1;  ///< Those of this machine.
+  std::string host;         ///< The name of this machine.
+  std::string address;      ///< Where machine 0 listens.
+  int port = 0;
+  std::string version;                          ///< That of accel.
+  std::map<std::string, std::string> settings;  ///< What must be the same on all machines, by name.
+  double timeout_s = 300;                       ///< How long to wait for the others.
+  double first_word_s = 10;                     ///< When to say for the first time who is missing.
+};
+
+/// A machine that has arrived at machine 0.
+struct Guest {
+  Connection connection;
+  std::string host;
+  std::string address;
+  int local_processes = 1;
+  double after_s = 0;  ///< When it arrived, after machine 0 began to wait.
+};
+
+/// The guests by the rank of their machine.
+using Guests = std::map<int, Guest>;
+
+/// Waits as machine 0 for the launchers of all other machines. Each brings its version and its settings; what
+/// differs is an Error (kUsage) that names it, here and on every machine that has arrived. Who has not
+/// arrived is shown after a while, and is an Error (kFailure) after the time limit.
+[[nodiscard]] Guests await_guests(const Party& party);
+
+/// Tells the guests that the run does not begin, and why: they throw an Error of this kind.
+void refuse(Guests& guests, ErrorKind kind, const std::string& why);
+
+/// What machine 0 tells another one at the beginning.
+struct Welcome {
+  int first_rank = 0;   ///< The first of the machine's ranks.
+  int master_port = 0;  ///< Where rank 0 hosts its store.
+  int attempt = 0;      ///< The number of the attempt, for the names of logs.
+  std::string run_id;
+  std::string resume_from;   ///< The checkpoint to go on from; empty for none.
+  bool is_finished = false;  ///< There is nothing to do.
+};
+
+/// Tells each guest its part: `welcome`, with the ranks in the order of the machines behind those of machine
+/// 0.
+void welcome(Guests& guests, const Party& party, const Welcome& common);
+
+/// A place in a run of several machines.
+struct Membership {
+  Connection connection;
+  Welcome welcome;
+};
+
+/// Goes to machine 0, waits until all machines are there, and returns what it says. Throws Error: kFailure
+/// with the reason if it is not reached within the time limit, kUsage if it refuses this machine.
+[[nodiscard]] Membership join(const Party& party);
+
+}  // namespace accel::launch

@@ -1,0 +1,296 @@
+"""Runs on several machines: they find each other, compute as one machine does, and end together whatever happens."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import train_runs
+from launching import wait_for
+from machines import machines  # noqa: F401
+
+SHOW = ["--cpu", "--", "sh", "-c", "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_ADDR >&2"]
+
+
+def finish(runs, timeout=60):
+    ended = [run.finish(timeout) for run in runs]
+    for run in runs:
+        run.assert_nobody_is_left()
+    return ended
+
+
+def codes(ended):
+    return [code for code, _, _ in ended]
+
+
+def said_by(ended):
+    return [err for _, _, err in ended]
+
+
+def test_ranks_are_numbered_over_all_machines(machines):
+    hosts = machines(3)
+    ended = finish(machines.launch(hosts, "--num-processes", 6, *SHOW))
+    assert codes(ended) == [0, 0, 0], said_by(ended)
+    lines = [line.split("] ")[-1].split() for said in said_by(ended) for line in said.splitlines() if not line.startswith("accel")]
+    assert sorted(lines) == [[str(rank), str(rank % 2), "6", "2", str(rank // 2), "3", hosts[0].address] for rank in range(6)]
+
+
+def test_machines_may_have_different_numbers_of_ranks(machines):
+    hosts = machines(2)
+    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--num-processes", 3]
+    runs = [machines.begin(host, "/tmp", *common, "--machine-rank", i, "--set", f"launch.local_processes={i + 1}", *SHOW)
+            for i, host in enumerate(hosts)]
+    ended = finish(runs)
+    assert codes(ended) == [0, 0], said_by(ended)
+    assert "[rank2] 2 1 3 2 1 2" in said_by(ended)[1] and "0 0 3 1 0 2" in said_by(ended)[0]
+
+
+@pytest.mark.parametrize("count, options", [
+    (2, {}),
+    (4, {"processes": 4}),
+    (2, {"processes": 4, "parallelism_config.dp_replicate_size": 2, "parallelism_config.dp_shard_size": 2}),
+], ids=["2 machines", "4 machines", "hybrid"])
+def test_losses_are_those_of_one_machine(machines, accel, tmp_path, count, options):
+    options = dict(options)
+    processes = options.pop("processes", 2)
+    train_runs.export(tmp_path / "gpt.pt")
+    run = {"max_steps": 8, "checkpoint": {"every": 4}, **options}
+    accel("launch", train_runs.config(tmp_path, processes, **run))
+    expected = train_runs.metrics(tmp_path)
+    (tmp_path / "out").rename(tmp_path / "alone")
+    hosts = machines(count)
+    ended = finish(machines.launch(hosts, train_runs.config(tmp_path, processes, **run)), 120)
+    assert codes(ended) == [0] * count, said_by(ended)
+    assert train_runs.metrics(tmp_path) == pytest.approx(expected, rel=1e-6)
+    accel("verify", tmp_path / "out/checkpoints/checkpoint_8")
+    said = [said for said in said_by(ended) if said]
+    assert f"machine 1 of {count}: ranks {processes // count} to" in said[1]
+
+
+def test_a_run_on_one_machine_goes_on_on_two(machines, accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=4, **{"checkpoint": {"every": 4}, "lr_scheduler": {"type": "constant"}}))
+    hosts = machines(2)
+    run = train_runs.config(tmp_path, 2, max_steps=6, **{"checkpoint": {"every": 6, "resume": "auto"}, "lr_scheduler": {"type": "constant"}})
+    ended = finish(machines.launch(hosts, run), 120)
+    assert codes(ended) == [0, 0], said_by(ended)
+    assert "step 4 of 6" in said_by(ended)[0] and (tmp_path / "out/checkpoints/checkpoint_6").is_dir()
+    ended = finish(machines.launch(hosts, run), 120)
+    assert codes(ended) == [0, 0] and "nothing to do" in said_by(ended)[0]
+
+
+def test_a_failure_ends_all_machines_with_one_report(machines):
+    ended = finish(machines.launch(machines(2), "--num-processes", 4, "--cpu", "--", "sh", "-c", "[ $RANK = 3 ] && exit 9; sleep 60"))
+    assert codes(ended) == [6, 6]
+    assert all("rank 3 of 4 failed: exit code 9" in said for said in said_by(ended))
+
+
+@pytest.fixture
+def sleepers(machines):
+    """A run on two machines whose ranks sleep, once it has begun."""
+    hosts = machines(2)
+    runs = machines.launch(hosts, "--num-processes", 4, "--cpu", "--", "sleep", "300")
+    for run in runs:
+        wait_for(lambda: sum("sleep 300" in line and "launch" not in line for line in run.survivors()) == 2, 20)
+    return hosts, runs
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_launcher_that_is_killed_ends_the_run(sleepers, victim):
+    _, runs = sleepers
+    os.kill(runs[victim].pid, signal.SIGKILL)
+    began = time.monotonic()
+    code, _, said = runs[1 - victim].finish()
+    assert code == 6 and f"machine {victim} (" in said and "is lost: its launcher has ended" in said
+    assert time.monotonic() - began < 10
+    for run in runs:
+        run.assert_nobody_is_left()
+
+
+def test_a_machine_that_is_cut_off_ends_the_run_on_both_sides(sleepers):
+    hosts, runs = sleepers
+    hosts[1].cut_off()
+    ended = finish(runs, 60)
+    assert codes(ended) == [6, 6]
+    assert f"at {hosts[1].address}) is lost: no word from its launcher for 20 s" in said_by(ended)[0]
+    assert f"machine 0 ({hosts[0].address}) is lost: no word" in said_by(ended)[1]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_to_one_launcher_ends_the_run_everywhere(sleepers, number, code):
+    _, runs = sleepers
+    os.kill(runs[1].pid, number)
+    ended = finish(runs)
+    assert codes(ended) == [code, code]
+    assert f"{number.name} on another machine: passed on to the workers" in said_by(ended)[0]
+
+
+def test_preemption_of_one_machine_saves_on_all(machines, accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    run = train_runs.config(tmp_path, 2, max_steps=1_000_000, log_every=1, checkpoint={"every": 1_000_000})
+    runs = machines.launch(machines(2), run)
+    wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists() and (tmp_path / "out/metrics.jsonl").stat().st_size > 0, 60)
+    os.kill(runs[1].pid, signal.SIGTERM)
+    ended = finish(runs)
+    assert codes(ended) == [7, 7], said_by(ended)
+    [checkpoint] = (tmp_path / "out/checkpoints").iterdir()
+    accel("verify", checkpoint)
+
+
+# What is wrong at the beginning.
+
+def test_another_configuration_is_named_by_key(machines, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    hosts = machines(2)
+    config = train_runs.config(tmp_path, 2)
+    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--main-process-port", 29500, config]
+    runs = [machines.begin(host, tmp_path, *common, "--machine-rank", i, "--set", f"training.optimizer.lr=0.00{i + 1}")
+            for i, host in enumerate(hosts)]
+    ended = finish(runs)
+    assert codes(ended) == [2, 2]
+    assert all("training.optimizer.lr is 0.002, on machine 0 0.001" in said for said in said_by(ended))
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_program_and_the_same_rank_twice(machines):
+    hosts = machines(2)
+    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--num-processes", 2, "--cpu"]
+    runs = [machines.begin(host, "/tmp", *common, "--machine-rank", i, "--", "sleep", i) for i, host in enumerate(hosts)]
+    ended = finish(runs)
+    assert codes(ended) == [2, 2] and "the program is sleep 1, on machine 0 sleep 0" in said_by(ended)[0]
+    hosts = machines(3)
+    common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--num-processes", 3, "--cpu", "--machine-rank"]
+    ended = finish([machines.begin(host, "/tmp", *common, rank, "--", "true") for host, rank in zip(hosts, (0, 1, 1))])
+    assert codes(ended) == [2, 2, 2] and all("both have machine_rank: 1" in said for said in said_by(ended))
+
+
+def test_another_version_is_named(machines):
+    [host] = machines(1)
+    run = machines.begin(host, "/tmp", "--num-machines", 2, "--machine-rank", 0, "--main-process-ip", host.address, "--num-processes", 2,
+                         "--cpu", "--", "true")
+    hello = {"version": "0.0.9", "machine_rank": 1, "num_machines": 2, "local_processes": 1, "host": "old", "settings": {}}
+    answer = say(host, hello)
+    assert "machine 1 (old) has accel 0.0.9, and machine 0" in json.loads(answer)["refused"]
+    assert run.finish()[0] == 2
+
+
+SAY = """
+import socket, sys, time
+for _ in range(100):
+    try:
+        connection = socket.create_connection((sys.argv[1], 29500), timeout=20)
+        break
+    except OSError:
+        time.sleep(0.1)
+connection.sendall(sys.argv[2].encode())
+print(connection.makefile().readline())
+"""
+
+
+def say(host, message):
+    """Sends a message to the launcher on a machine, from there, and returns its answer."""
+    text = message if isinstance(message, str) else json.dumps(message) + "\n"
+    return subprocess.run(["ip", "netns", "exec", host.name, sys.executable, "-c", SAY, host.address, text], check=True, capture_output=True,
+                          text=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("text", ["GET / HTTP/1.1\r\n\r\n", "{}\n", "[" * 5000 + "\n", '{"version": 1}\n', "x" * 5_000 + "\n"])
+def test_strangers_are_ignored(machines, text):
+    hosts = machines(2)
+    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--num-processes", 2, "--cpu", "--machine-rank"]
+    first = machines.begin(hosts[0], "/tmp", *common, 0, "--", "true")
+    say(hosts[0], text)
+    ended = finish([first, machines.begin(hosts[1], "/tmp", *common, 1, "--", "true")])
+    assert codes(ended) == [0, 0], said_by(ended)
+
+
+def test_who_is_missing_is_said(machines):
+    hosts = machines(3)
+    limits = ["--set", "launch.rendezvous_timeout=12", "--num-processes", 3, "--cpu", "--", "true"]
+    common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--machine-rank"]
+    ended = finish([machines.begin(hosts[i], "/tmp", *common, i, *limits) for i in (0, 2)])
+    assert codes(ended) == [1, 1]
+    for said in said_by(ended):
+        assert "waiting for machines (10 s of 12 s)" in said and "machine 1: has not arrived" in said
+        assert "1 of 3 machines have not arrived within 12 s" in said and f"at {hosts[2].address}, 1 ranks, arrived after" in said
+
+
+@pytest.mark.parametrize("address, reason", [
+    ("{0}", "Connection refused"), ("10.213.255.254", "No route to host|Connection timed out|Network is unreachable"),
+    ("nobody.invalid", "'nobody.invalid' cannot be resolved|is not resolved")])
+def test_why_machine_0_is_not_reached(machines, address, reason):
+    hosts = machines(2)
+    began = time.monotonic()
+    run = machines.begin(hosts[1], "/tmp", "--num-machines", 2, "--machine-rank", 1, "--main-process-ip", address.format(hosts[0].address),
+                         "--num-processes", 2, "--cpu", "--set", "launch.rendezvous_timeout=3", "--", "true")
+    code, _, said = run.finish()
+    assert code == 1 and "is not reached within 3 s" in said and re.search(reason, said), said
+    assert time.monotonic() - began < 20
+
+
+def test_a_busy_port_is_named(machines):
+    [host] = machines(1)
+    code = "import socket, time; s = socket.create_server(('', 29500)); print('on', flush=True); time.sleep(60)"
+    other = subprocess.Popen(["ip", "netns", "exec", host.name, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        other.stdout.readline()
+        run = machines.begin(host, "/tmp", "--num-machines", 2, "--machine-rank", 0, "--main-process-ip", host.address, "--num-processes", 2,
+                             "--cpu", "--", "true")
+        exit_code, _, said = run.finish()
+        assert exit_code == 2 and "port 29500 of this machine, on which machine 0 waits for the others, is in use" in said
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def test_an_output_dir_in_use_is_said_on_all_machines(machines, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    hosts = machines(2)
+    accel_runs = machines.launch(hosts, train_runs.config(tmp_path, 2, max_steps=1_000_000))
+    wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists(), 60)
+    more = machines(2)
+    ended = finish(machines.launch(more, train_runs.config(tmp_path, 2, max_steps=1_000_000)))
+    assert codes(ended) == [2, 2] and all("another run is writing into" in said for said in said_by(ended))
+    os.kill(accel_runs[0].pid, signal.SIGKILL)
+    finish(accel_runs)
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["--num-machines", 2, "--num-processes", 2], "2 machines need main_process_ip, the address of machine 0"),
+    (["--num-machines", 2, "--machine-rank", 2, "--main-process-ip", "h", "--num-processes", 2], "'machine_rank' is 2"),
+    (["--num-machines", 2, "--main-process-ip", "h", "--main-process-port", 0, "--num-processes", 2], "'main_process_port: 0'"),
+    (["--num-machines", 2, "--main-process-ip", "h", "--num-processes", 3], "3 ranks on 2 machines are not as many on each"),
+    (["--num-machines", 2, "--main-process-ip", "h", "--num-processes", 2, "--set", "launch.local_processes=2"], "launch.local_processes"),
+])
+def test_contradictions(accel, flags, said):
+    assert said in accel("launch", "--cpu", *flags, "--", "true", code=2).stderr
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_machines_are_awaited(machines, number, code):
+    hosts = machines(3)
+    common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--num-processes", 3, "--cpu", "--set",
+              "launch.rendezvous_timeout=40", "--machine-rank"]
+    runs = [machines.begin(host, "/tmp", *common, rank, "--", "true") for rank, host in enumerate(hosts[:2])]
+    time.sleep(2)
+    os.kill(runs[0].pid, number)
+    ended = finish(runs, 20)
+    assert codes(ended) == [code, 1], said_by(ended)
+    assert "machine 0 refuses to begin: " in said_by(ended)[1]
+
+
+def test_an_output_dir_that_is_not_shared_is_an_error_before_the_start(machines, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 2, output_dir="out")
+    hosts = machines(2)
+    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--main-process-port", 29500, config, "--machine-rank"]
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    ended = finish([machines.begin(host, tmp_path / name, *common, rank) for rank, (host, name) in enumerate(zip(hosts, "ab"))])
+    assert codes(ended) == [6, 2], said_by(ended)
+    assert all("'out' is not the directory that machine 0 has there" in said for said in said_by(ended))
+    assert not (tmp_path / "a/out/checkpoints").exists()

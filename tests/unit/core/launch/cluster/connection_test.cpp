@@ -1,0 +1,64 @@
+#include "core/launch/cluster/connection.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+namespace accel::launch {
+namespace {
+
+std::pair<Fd, Fd> ends() {
+  int fds[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  return {Fd(fds[0]), Fd(fds[1])};
+}
+
+TEST(ConnectionTest, MessagesArriveWholeAndInOrder) {
+  auto [a, b] = ends();
+  Connection here(std::move(a));
+  Connection there(std::move(b));
+  // It does not fit into the socket's buffer.
+  const std::string large(3'000'000, 'x');
+  here.send({{"large", large}});
+  here.send({{"last", 1}});
+  std::vector<nlohmann::json> got;
+  for (int i = 0; i < 10'000 && got.size() < 2; ++i) {
+    here.pump();
+    there.pump();
+    while (auto message = there.next()) got.push_back(std::move(*message));
+  }
+  ASSERT_EQ(got.size(), 2U);
+  EXPECT_EQ(got[0].at("large"), large);
+  EXPECT_EQ(got[1].at("last"), 1);
+  EXPECT_FALSE(here.wants_to_write());
+}
+
+TEST(ConnectionTest, WhatIsNoMessageClosesIt) {
+  for (const std::string text : {"GET / HTTP/1.1\r\n", "[\n", "{\"a\": \xff}\n"}) {
+    auto [a, b] = ends();
+    Connection connection(std::move(a));
+    ASSERT_EQ(::write(b.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    connection.pump();
+    EXPECT_FALSE(connection.next().has_value());
+    EXPECT_FALSE(connection.is_open()) << text;
+  }
+}
+
+TEST(ConnectionTest, TheOtherSidesEndClosesItAfterItsLastMessage) {
+  auto [a, b] = ends();
+  Connection connection(std::move(a));
+  ASSERT_EQ(::write(b.get(), "{\"end\":1}\n", 10), 10);
+  b.reset();
+  connection.pump();
+  ASSERT_TRUE(connection.next().has_value());
+  connection.pump();
+  EXPECT_FALSE(connection.is_open());
+  connection.send({{"more", 1}});
+  EXPECT_FALSE(connection.wants_to_write());
+}
+
+}  // namespace
+}  // namespace accel::launch
