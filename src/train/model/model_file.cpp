@@ -230,8 +230,8 @@ ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImp
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i];
     result.parameters.push_back({names_[i], tensor.sizes().vec(),
-                                 c10::getDtypeNames(tensor.scalar_type()).first, tensor.requires_grad(),
-                                 cross_unit.contains(tensor.unsafeGetTensorImpl())});
+                                 std::string(c10::getDtypeNames(tensor.scalar_type()).first),
+                                 tensor.requires_grad(), cross_unit.contains(tensor.unsafeGetTensorImpl())});
   }
   return result;
 }
