@@ -15,6 +15,8 @@ namespace accel {
 ExitCode exit_code_of(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kFailure:
+    case ErrorKind::kMemory:
+    case ErrorKind::kDiverged:
       return ExitCode::kFailure;
     case ErrorKind::kUsage:
       return ExitCode::kUsage;
@@ -38,6 +40,10 @@ std::string_view name_of(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kFailure:
       return "failure";
+    case ErrorKind::kMemory:
+      return "memory";
+    case ErrorKind::kDiverged:
+      return "diverged";
     case ErrorKind::kUsage:
       return "usage";
     case ErrorKind::kMissing:
@@ -84,8 +90,12 @@ Error error_of(const std::exception& failure) {
   if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&failure))
     return system_error("access", error->path1().string(), error->code().value());
   if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr)
-    return {ErrorKind::kFailure, "there is not enough memory"};
-  return {ErrorKind::kFailure, failure.what()};
+    return {ErrorKind::kMemory, "there is not enough memory"};
+  const std::string what = failure.what();
+  // What libtorch says of a device and of the host.
+  const bool is_memory = what.find("out of memory") != std::string::npos ||
+                         what.find("can't allocate memory") != std::string::npos;
+  return {is_memory ? ErrorKind::kMemory : ErrorKind::kFailure, what};
 }
 
 }  // namespace accel

@@ -11,6 +11,8 @@ namespace accel {
 /// What sort of failure an Error is. The kind alone decides the exit code.
 enum class ErrorKind {
   kFailure,      ///< The operating system refused, or something else went wrong.
+  kMemory,       ///< There is not enough memory, on the host or on a device.
+  kDiverged,     ///< The numbers of a training are not finite any more.
   kUsage,        ///< The command line or the configuration is wrong.
   kMissing,      ///< A checkpoint, or a part of it, is not there.
   kCorrupt,      ///< Bytes contradict their own format.

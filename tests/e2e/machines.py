@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import pathlib
 import shutil
 import subprocess
+import tempfile
 import uuid
 
 import pytest
@@ -18,7 +20,11 @@ class Machine:
     """A namespace with an address. Its processes share files and clock with this host, and no network but the bridge."""
 
     def __init__(self, network, number):
-        self.name, self.link = f"{network.name}m{number}", f"{network.name}v{number}"
+        self.name, self.link, self.host = f"{network.name}m{number}", f"{network.name}v{number}", f"m{number}"
+        self.hosts = network.directory / f"hosts.{self.host}"
+        # Unlike `ip netns exec` this leaves /sys as it is, which slurmd needs.
+        self.prefix = ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--mount", "sh", "-c",
+                       f'mount --bind {self.hosts} /etc/hosts && exec "$@"', "sh"]
         self.address = f"10.213.{network.number}.{number + 1}"
         ip("netns", "add", self.name)
         network.stack.callback(ip, "netns", "del", self.name, check=False)
@@ -34,12 +40,13 @@ class Machine:
 
     def run(self, accel_path, directory, *arguments, **options):
         """Begins `accel launch ARGUMENTS...` on this machine."""
-        return Run(["ip", "netns", "exec", self.name, accel_path], directory, *arguments, **options)
+        return Run([*self.prefix, accel_path], directory, *arguments, **options)
 
 
 class Network:
     def __init__(self, stack):
         self.stack, self.name = stack, "a" + uuid.uuid4().hex[:6]
+        self.directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts-")))
         self.number = int(self.name[1:], 16) % 256
         ip("netns", "add", self.name)
         stack.callback(ip, "netns", "del", self.name, check=False)
@@ -57,6 +64,16 @@ def problem():
     return made.stderr.strip() if made.returncode else None
 
 
+def network_of(stack, count):
+    """Returns `count` machines, named m0, m1 and so on, which end with `stack`."""
+    network = Network(stack)
+    machines = [Machine(network, number) for number in range(count)]
+    names = "127.0.0.1 localhost\n" + "".join(f"{machine.address} {machine.host}\n" for machine in machines)
+    for machine in machines:
+        machine.hosts.write_text(names)
+    return machines
+
+
 @pytest.fixture
 def machines(accel_path, tmp_path):
     """machines(COUNT) gives as many machines; machines.launch(MACHINES, ARGUMENTS...) begins a run on them."""
@@ -65,8 +82,7 @@ def machines(accel_path, tmp_path):
     runs = []
     with contextlib.ExitStack() as stack:
         def make(count):
-            network = Network(stack)
-            return [Machine(network, number) for number in range(count)]
+            return network_of(stack, count)
 
         def begin(machine, directory, *arguments, **options):
             runs.append(machine.run(accel_path, directory, *arguments, **options))

@@ -1,4 +1,4 @@
-"""A Slurm of one node on this machine, of the user who runs the tests."""
+"""A Slurm on this machine, of the user who runs the tests. Its nodes are this host or machines of machines.py."""
 
 import contextlib
 import getpass
@@ -13,20 +13,20 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 CONF = """
 ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={directory}/munge.sock
+AuthInfo=socket={directory}/munge.sock,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
 StateSaveLocation={directory}/state
-SlurmdSpoolDir={directory}/spool
+SlurmdSpoolDir={directory}/spool.%n
 SlurmctldPidFile={directory}/slurmctld.pid
-SlurmdPidFile={directory}/slurmd.pid
+SlurmdPidFile={directory}/slurmd.%n.pid
 SlurmctldLogFile={directory}/slurmctld.log
-SlurmdLogFile={directory}/slurmd.log
+SlurmdLogFile={directory}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -37,8 +37,8 @@ AccountingStorageType=accounting_storage/none
 MpiDefault=none
 ReturnToService=2
 SchedulerParameters=bf_interval=1,sched_interval=1
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
@@ -46,6 +46,11 @@ def free_ports(count):
     with contextlib.ExitStack() as stack:
         listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [listener.getsockname()[1] for listener in listeners]
+
+
+def on(machine, *command):
+    """The command line that runs a command on a machine, or on this host."""
+    return [*machine.prefix, *command] if machine else list(command)
 
 
 def end(process):
@@ -58,23 +63,28 @@ def end(process):
 
 
 @contextlib.contextmanager
-def cluster(directory: pathlib.Path):
-    """Runs the daemons, and yields the environment in which Slurm's commands find them."""
+def cluster(directory: pathlib.Path, machines=()):
+    """Runs the daemons, with a node on each of `machines`, or one on this host. Yields the environment in which Slurm's
+    commands find them; with machines, the commands run on the first of them."""
     assert all(shutil.which(name) for name in PROGRAMS), "slurm-wlm and munge are not installed; run tools/dev setup"
     directory.chmod(0o755)  # munged refuses a socket in a directory that others cannot enter.
-    for name in ("state", "spool"):
+    host = socket.gethostname().split(".")[0]
+    nodes = {machine.host: machine for machine in machines} or {host: None}
+    for name in ("state", *(f"spool.{node}" for node in nodes)):
         (directory / name).mkdir()
     key = directory / "munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
-    host = socket.gethostname().split(".")[0]
     conf = directory / "slurm.conf"
-    conf.write_text(CONF.format(directory=directory, host=host, user=getpass.getuser(), ports=free_ports(2), cores=os.cpu_count()))
+    lines = [f"NodeName={name} NodeAddr={machine.address if machine else '127.0.0.1'} CPUs={os.cpu_count()} State=UNKNOWN"
+             for name, machine in nodes.items()]
+    conf.write_text(CONF.format(directory=directory, host=host, user=getpass.getuser(), ports=free_ports(2), nodes="\n".join(lines),
+                                address=machines[0].address if machines else "127.0.0.1"))
     environment = {**os.environ, "SLURM_CONF": str(conf)}
     with contextlib.ExitStack() as stack:
-        def run(*command):
-            log = stack.enter_context(open(directory / f"{command[0]}.out", "w"))
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        def run(*command, machine=machines[0] if machines else None):
+            log = stack.enter_context(open(directory / f"{command[0]}.{machine.host if machine else host}.out", "w"))
+            process = subprocess.Popen(on(machine, *command), env=environment, stdout=log, stderr=log)
             stack.callback(end, process)
 
         def until(done, what):
@@ -89,7 +99,9 @@ def cluster(directory: pathlib.Path):
             f"--log-file={directory}/munge.log", f"--seed-file={directory}/seed")
         until((directory / "munge.sock").exists, "munged has no socket")
         run("slurmctld", "-D")
-        run("slurmd", "-D", "-N", host)
-        until(lambda: "idle" in subprocess.run(["sinfo", "--noheader"], env=environment, capture_output=True, text=True).stdout,
-              "the node is not idle")
+        for name, machine in nodes.items():
+            run("slurmd", "-D", "-N", name, machine=machine)
+        count = on(machines[0] if machines else None, "sinfo", "--noheader", "--states=idle", "--format=%D")
+        until(lambda: subprocess.run(count, env=environment, capture_output=True, text=True).stdout.strip() == str(len(nodes)),
+              "the nodes are not idle")
         yield environment

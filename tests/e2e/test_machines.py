@@ -129,6 +129,35 @@ def test_a_signal_to_one_launcher_ends_the_run_everywhere(sleepers, number, code
     assert f"{number.name} on another machine: passed on to the workers" in said_by(ended)[0]
 
 
+def test_a_scheduler_may_signal_all_launchers(machines, tmp_path):
+    (tmp_path / "ends.py").write_text("import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), sys.exit(5)))\n"
+                                      "print('ready', file=sys.stderr, flush=True)\ntime.sleep(100)\n")
+    runs = machines.launch(machines(2), "--num-processes", 2, "--cpu", "--", sys.executable, tmp_path / "ends.py")
+    for run in runs:
+        wait_for(lambda: sum("ends.py" in line and "launch" not in line for line in run.survivors()) == 1, 20)
+    time.sleep(0.5)
+    for run in runs:
+        os.kill(run.pid, signal.SIGTERM)
+        time.sleep(0.5)  # The second launcher has heard of it from the first by now.
+    ended = finish(runs)
+    assert not any("a second signal" in said for said in said_by(ended)), said_by(ended)
+    assert codes(ended)[0] == codes(ended)[1]
+
+
+def test_a_second_signal_ends_the_wait_for_the_others(sleepers):
+    _, runs = sleepers
+    os.kill(runs[1].pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            os.kill(runs[0].pid, signal.SIGTERM)
+            time.sleep(0.5)
+        code, _, said = runs[0].finish(10)
+        assert code == 143, said
+    finally:
+        os.kill(runs[1].pid, signal.SIGCONT)
+    finish(runs[1:])
+
+
 def test_preemption_of_one_machine_saves_on_all(machines, accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     run = train_runs.config(tmp_path, 2, max_steps=1_000_000, log_every=1, checkpoint={"every": 1_000_000})
@@ -194,7 +223,7 @@ print(connection.makefile().readline())
 def say(host, message):
     """Sends a message to the launcher on a machine, from there, and returns its answer."""
     text = message if isinstance(message, str) else json.dumps(message) + "\n"
-    return subprocess.run(["ip", "netns", "exec", host.name, sys.executable, "-c", SAY, host.address, text], check=True, capture_output=True,
+    return subprocess.run([*host.prefix, sys.executable, "-c", SAY, host.address, text], check=True, capture_output=True,
                           text=True, timeout=60).stdout
 
 
@@ -235,7 +264,7 @@ def test_why_machine_0_is_not_reached(machines, address, reason):
 def test_a_busy_port_is_named(machines):
     [host] = machines(1)
     code = "import socket, time; s = socket.create_server(('', 29500)); print('on', flush=True); time.sleep(60)"
-    other = subprocess.Popen(["ip", "netns", "exec", host.name, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen([*host.prefix, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         other.stdout.readline()
         run = machines.begin(host, "/tmp", "--num-machines", 2, "--machine-rank", 0, "--main-process-ip", host.address, "--num-processes", 2,

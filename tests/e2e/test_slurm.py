@@ -1,10 +1,15 @@
 """Under a real Slurm: the signal before the end of a job's time leads to a checkpoint, and the next job goes on from it."""
 
+import contextlib
 import json
 import pathlib
+import re
+import shutil
 import subprocess
 import tempfile
+import time
 
+import machines
 import pytest
 import slurm
 import train_runs
@@ -40,3 +45,67 @@ def test_slurms_signal_leads_to_a_checkpoint(accel, accel_path, slurm_environmen
     resumed = accel("launch", train_runs.config(tmp_path, **{**run, "max_steps": step + 2})).stderr
     assert f"resuming from '{checkpoint}', step {step} of {step + 2}" in resumed
     assert (tmp_path / f"out/checkpoints/checkpoint_{step + 2}").is_dir()
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    if why := machines.problem():
+        pytest.skip(f"network namespaces cannot be made here: {why}")
+    with tempfile.TemporaryDirectory(prefix="slurm-") as directory, contextlib.ExitStack() as stack:
+        nodes = machines.network_of(stack, 2)
+        environment = stack.enter_context(slurm.cluster(pathlib.Path(directory), nodes))
+
+        def run(*command, check=True):
+            return subprocess.run(slurm.on(nodes[0], *map(str, command)), env=environment, check=check, capture_output=True, text=True, timeout=200)
+
+        yield run
+
+
+def test_srun_needs_nothing_else(two_nodes, accel_path):
+    shown = two_nodes("srun", "--nodes=2", "--ntasks-per-node=1", accel_path, "launch", "--cpu", "--num-processes", 4, "--", "sh", "-c",
+                      "echo $RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR >&2")
+    assert sorted(re.findall(r"^(?:\[rank\d\] )?(\d 4 \d m0)$", shown.stderr, re.M)) == [
+        "0 4 0 m0", "1 4 0 m0", "2 4 1 m0", "3 4 1 m0"]
+    several = two_nodes("srun", "--nodes=2", "--ntasks-per-node=2", accel_path, "launch", "--cpu", "--", "true", check=False)
+    assert several.returncode == 2 and "srun starts 4 tasks on 2 nodes" in several.stderr
+
+
+REQUEUED = """#!/bin/sh
+#SBATCH --nodes=2 --ntasks-per-node=1 --time=1 --signal=USR1@50 --requeue --open-mode=append --output={directory}/job.out
+# The first run goes on until the signal comes; the next one ends three steps later.
+export OMP_NUM_THREADS=1
+steps=$(cat {directory}/steps 2>/dev/null || echo 1000000)
+srun --kill-on-bad-exit=0 {accel} launch {config} --set training.max_steps=$steps
+code=$?
+if [ $code = 7 ]; then
+  python3 {directory}/steps.py && scontrol requeue $SLURM_JOB_ID
+fi
+exit $code
+"""
+
+
+def test_a_job_that_is_requeued_ends_with_the_weights_of_an_undisturbed_run(accel, accel_path, two_nodes, tmp_path, monkeypatch):
+    train_runs.export(tmp_path / "gpt.pt")
+    run = {"log_every": 50, "lr_scheduler": {"type": "constant"}, "checkpoint": {"every": 1_000_000, "resume": "auto"}}
+    config = train_runs.config(tmp_path, **run, main_process_port=None)  # Slurm says it.
+    (tmp_path / "steps.py").write_text(f"""
+import json, pathlib
+[checkpoint] = pathlib.Path({str(tmp_path)!r}, "out/checkpoints").iterdir()
+pathlib.Path({str(tmp_path)!r}, "steps").write_text(str(json.loads((checkpoint / "trainer_state.json").read_text())["step"] + 3))
+""")
+    (tmp_path / "job.sh").write_text(REQUEUED.format(directory=tmp_path, accel=accel_path, config=config))
+    job = two_nodes("sbatch", "--parsable", tmp_path / "job.sh").stdout.strip()
+    deadline = time.monotonic() + 180
+    ended = ("COMPLETED", "FAILED", "TIMEOUT")
+    while not any(word in (state := two_nodes("scontrol", "show", "job", job).stdout) for word in ended) and time.monotonic() < deadline:
+        time.sleep(1)
+    said = (tmp_path / "job.out").read_text()
+    assert "JobState=COMPLETED" in state and "Restarts=1" in state, state + said
+    steps = int((tmp_path / "steps").read_text())
+    assert f"resuming from '{tmp_path}/out/checkpoints/checkpoint_{steps - 3}', step {steps - 3} of {steps}" in said, said
+    interrupted = tmp_path / f"out/checkpoints/checkpoint_{steps}"
+    shutil.move(interrupted, tmp_path / "interrupted")
+    shutil.rmtree(tmp_path / "out")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # With more threads, sums are taken in another order.
+    accel("launch", train_runs.config(tmp_path, **{**run, "launch.backend": "gloo", "checkpoint": {"every": steps}}, max_steps=steps))
+    accel("diff", tmp_path / "interrupted/pytorch_model_fsdp_0", interrupted / "pytorch_model_fsdp_0")

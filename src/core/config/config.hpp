@@ -208,6 +208,7 @@ struct LaunchConfig {
   std::vector<int> gpu_ids;  ///< The devices of this machine's local ranks; empty for no GPU.
   Backend backend = Backend::kAuto;
   double collective_timeout_s = 1800;  ///< How long a rank waits for the others in any operation.
+  int max_restarts = 0;                ///< How often all ranks may be started again after a failure.
   double grace_period_s = 30;          ///< The time from SIGTERM to SIGKILL.
   std::filesystem::path log_dir;       ///< If empty, `<output_dir>/logs` for training, else no log files.
   std::filesystem::path worker;        ///< The accel-worker to run; empty for the installed one.

@@ -206,6 +206,7 @@ void visit_fields(Visitor& v, T& c) {
     v("use_cpu", c.use_cpu);
     v("gpu_ids", c.gpu_ids);
     v("backend", c.backend);
+    v("max_restarts", c.max_restarts);
     v("grace_period_s", c.grace_period_s);
     v("collective_timeout_s", c.collective_timeout_s);
     v("log_dir", c.log_dir);

@@ -136,11 +136,16 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
 
 }  // namespace
 
-Beginning find_beginning(const config::LoadedConfig& loaded) {
+std::int64_t newest_step(const config::TrainingConfig& training) {
+  return ckpt::newest_whole(ckpt::RunCheckpoints(training.output_dir / "checkpoints")).step.value_or(0);
+}
+
+Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {
   const config::TrainingConfig& training = *loaded.config.training;
   const fs::path folder = training.output_dir / "checkpoints";
   const fs::path metrics = training.output_dir / "metrics.jsonl";
-  const std::string& resume = training.checkpoint.resume;
+  const bool is_new = training.checkpoint.resume == "none";
+  const std::string resume = is_new && is_restart ? "auto" : training.checkpoint.resume;
   if (resume == "none") {
     return config::blamed_on("training.output_dir", loaded.settings, [&]() -> Beginning {
       refuse_earlier_checkpoints(training);

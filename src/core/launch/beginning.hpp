@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 
 #include "core/config/loaded_config.hpp"
@@ -20,7 +21,12 @@ struct Beginning {
 /// - a path: that checkpoint, unless output_dir has newer ones: then the run has begun already, and goes on.
 /// - none: step 1. Checkpoints or metrics of an earlier run are an Error of kind kUsage.
 ///
+/// A restart after a failure takes the newest checkpoint of the run in any case.
+///
 /// Checkpoints of which none is whole are an Error of kind kMissing: a run that begins anew would hide them.
-Beginning find_beginning(const config::LoadedConfig& loaded);
+Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart = false);
+
+/// The step of the newest whole checkpoint of the run; 0 if there is none.
+std::int64_t newest_step(const config::TrainingConfig& training);
 
 }  // namespace accel::launch

@@ -137,13 +137,13 @@ std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepR
   const std::string what =
       fmt::format("step {}: the loss is {} and the gradient norm is {}", step, result.loss, result.grad_norm);
   if (!config_.skip_nonfinite) {
-    return Error(ErrorKind::kFailure, what)
+    return Error(ErrorKind::kDiverged, what)
         .hint(hook_hint(config_.ddp) +
               "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
               "true skips such steps");
   }
   if (skipped_in_a_row_ >= kMostSkipped) {
-    return Error(ErrorKind::kFailure,
+    return Error(ErrorKind::kDiverged,
                  fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
         .hint(
             "is there a NaN in the data, or in a buffer of the model? a smaller learning rate "

@@ -152,6 +152,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
                             settings.where("launch.backend")))
         .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
   }
+  launch.max_restarts = static_cast<int>(settings.get<std::int64_t>("launch.max_restarts").value_or(0));
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
   launch.collective_timeout_s = settings.get<double>("launch.timeout").value_or(launch.collective_timeout_s);
   launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");

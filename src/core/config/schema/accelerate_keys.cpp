@@ -67,7 +67,7 @@ constexpr Field kAccelerateFields[] = {
     {.path = "parallelism_config.sp_attn_implementation"},
 
     // These are keys of accel alone.
-    {.path = "launch.max_restarts", .type = Type::kInt, .built = "0", .reader = Reader::kLauncher, .min = 0},
+    {.path = "launch.max_restarts", .type = Type::kInt, .reader = Reader::kLauncher, .min = 0, .max = 1e6},
     {.path = "launch.monitor_interval", .type = Type::kNumber, .reader = Reader::kLauncher, .above = 0},
     {.path = "launch.local_processes", .type = Type::kInt, .reader = Reader::kLauncher, .min = 1},
     {.path = "launch.rendezvous_timeout",

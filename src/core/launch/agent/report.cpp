@@ -94,8 +94,13 @@ std::optional<WorkerError> read_worker_error(const std::filesystem::path& file) 
   try {
     const auto document = nlohmann::json::parse(read_text_file(file, kLargestErrorFile));
     const nlohmann::json* message = &document.at("message");
-    if (message->is_object()) message = &message->at("message");
-    return WorkerError{message->get<std::string>()};
+    std::string kind;
+    if (message->is_object()) {
+      if (const auto extra = message->find("extraInfo"); extra != message->end() && extra->is_object())
+        kind = extra->value("kind", "");
+      message = &message->at("message");
+    }
+    return WorkerError{message->get<std::string>(), kind};
   } catch (const nlohmann::json::exception&) {
   } catch (const Error&) {
   }
@@ -123,6 +128,24 @@ const WorkerOutcome* root_cause(const GroupOutcome& group) {
 
 std::int64_t time_of_failure(const WorkerOutcome& cause) {
   return std::min(cause.ended_at_ns, write_time(cause.error_file));
+}
+
+int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause) {
+  constexpr int kUsual = 2;
+  if (!group.catches_stop_signals) return kUsual;
+  const std::optional<WorkerError> error = read_worker_error(cause.error_file);
+  if (!error) {
+    const ExitStatus& status = cause.status;
+    const bool is_final = status.signal == 0 && (status.code == to_int(ExitCode::kUsage) ||
+                                                 status.code == to_int(ExitCode::kCheckpointMissing) ||
+                                                 status.code == to_int(ExitCode::kCheckpointCorrupt));
+    return is_final ? 0 : kUsual;
+  }
+  for (const ErrorKind kind :
+       {ErrorKind::kUsage, ErrorKind::kMissing, ErrorKind::kCorrupt, ErrorKind::kDiverged}) {
+    if (error->kind == name_of(kind)) return 0;
+  }
+  return error->kind == name_of(ErrorKind::kMemory) ? 1 : kUsual;
 }
 
 ExitCode exit_code_of_group(const GroupOutcome& group) {

@@ -12,6 +12,7 @@ namespace accel::launch {
 /// {"message": {"message": "...", "extraInfo": {...}}} or {"message": "..."}.
 struct WorkerError {
   std::string message;
+  std::string kind;  ///< The kind of our worker's Error, such as "usage"; empty for other programs.
 };
 
 /// The error in `file`; absent if the worker wrote none, or none of this form.
@@ -24,6 +25,11 @@ const WorkerOutcome* root_cause(const GroupOutcome& group);
 
 /// When the worker failed, in nanoseconds since 1970: when it wrote its error file, or ended.
 std::int64_t time_of_failure(const WorkerOutcome& cause);
+
+/// How many restarts in a row may make no progress before this failure counts as one that comes again: none
+/// for an error of the configuration, of a checkpoint or of numbers that are not finite, of our own worker;
+/// one if memory was missing; two for anything else.
+int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause);
 
 /// The exit code of a run.
 ExitCode exit_code_of_group(const GroupOutcome& group);

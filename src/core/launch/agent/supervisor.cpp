@@ -238,6 +238,9 @@ class Supervisor {
   }
 
   void interrupt(int signal) {
+    // A scheduler signals the launchers of all machines, so another machine may have passed it on before.
+    const bool is_first = !std::exchange(interrupted_here_, true);
+    if (interrupted_by_ != 0 && is_first) return;
     if (interrupted_by_ != 0) {
       if (Clock::now() - interrupted_at_ < kOneRequest) return;
       log::warn("a second signal: killing the workers");
@@ -443,6 +446,7 @@ class Supervisor {
   bool ended_now_ = false;      ///< The workers must end, and not save before.
   std::optional<std::int64_t> stopped_at_ns_;
   int interrupted_by_ = 0;
+  bool interrupted_here_ = false;  ///< This launcher got a signal, and not only another machine's.
   Clock::time_point interrupted_at_;
   int ended_ = 0;
 };

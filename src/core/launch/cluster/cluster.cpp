@@ -26,16 +26,22 @@ std::int64_t now_ns() {
 }
 
 json to_json(const MachineEnd& end) {
-  return {{"code", to_int(end.code)}, {"report", end.report}, {"failed_at_ns", end.failed_at_ns}};
+  return {{"code", to_int(end.code)},
+          {"report", end.report},
+          {"failed_at_ns", end.failed_at_ns},
+          {"futile_restarts", end.futile_restarts}};
 }
 
 json to_json(const Verdict& verdict) {
-  return {{"verdict", {{"code", to_int(verdict.code)}, {"report", verdict.report}}}};
+  return {{"verdict",
+           {{"code", to_int(verdict.code)},
+            {"report", verdict.report},
+            {"futile_restarts", verdict.futile_restarts}}}};
 }
 
 MachineEnd end_in(const json& message) {
   return {static_cast<ExitCode>(message.at("code").get<int>()), message.at("report"),
-          message.at("failed_at_ns")};
+          message.at("failed_at_ns"), message.at("futile_restarts")};
 }
 
 /// Why a machine counts as lost; empty as long as it does not.
@@ -51,7 +57,7 @@ class Base : public Cluster {
   explicit Base(std::string host) : host_(std::move(host)) {}
 
   [[nodiscard]] Clock::time_point deadline() const override { return next_beat_; }
-  [[nodiscard]] const Verdict& verdict() const override { return *verdict_; }
+  [[nodiscard]] const std::optional<Verdict>& verdict() const override { return verdict_; }
 
  protected:
   static void add_poll(const Connection& connection, std::vector<pollfd>& polls) {
@@ -67,8 +73,13 @@ class Base : public Cluster {
     return true;
   }
 
-  [[nodiscard]] MachineEnd loss(const std::string& who, const std::string& why) const {
-    return {ExitCode::kWorkerFailed, fmt::format("{} is lost: {}", who, why), now_ns() - began_at_ns_};
+  /// The end of a machine that is lost. It may have been lost as soon as it was silent, and ranks of other
+  /// machines may have failed since for want of its ranks.
+  [[nodiscard]] MachineEnd loss(const std::string& who, const std::string& why,
+                                const Connection& connection) const {
+    const std::chrono::nanoseconds silence = Clock::now() - connection.last_word();
+    return {ExitCode::kWorkerFailed, fmt::format("{} is lost: {}", who, why),
+            now_ns() - silence.count() - began_at_ns_, 2};
   }
 
   std::string host_;
@@ -83,28 +94,29 @@ class Leader final : public Base {
   Leader(Guests guests, std::string host) : Base(std::move(host)) {
     for (auto& [machine, guest] : guests) {
       std::string name = fmt::format("machine {} ({} at {})", machine, guest.host, guest.address);
-      members_.push_back({std::move(guest.connection), std::move(name)});
+      members_.push_back({machine, std::move(name), std::move(guest), std::nullopt});
     }
   }
 
   void add_polls(std::vector<pollfd>& polls) const override {
-    for (const Member& member : members_) add_poll(member.connection, polls);
+    for (const Member& member : members_) add_poll(member.guest.connection, polls);
   }
 
   PeerRequest serve() override {
     PeerRequest request;
     const bool beat = beats();
     for (Member& member : members_) {
-      if (beat) member.connection.send({{"beat", true}});
-      member.connection.pump();
+      if (beat) member.guest.connection.send({{"beat", true}});
+      member.guest.connection.pump();
       try {
-        while (const auto message = member.connection.next()) take(*message, member, request);
+        while (const auto message = member.guest.connection.next()) take(*message, member, request);
       } catch (const json::exception&) {
-        member.connection.close();
+        member.guest.connection.close();
       }
       if (member.end) continue;
-      if (const std::string why = loss_of(member.connection); !why.empty()) {
-        member.end = loss(member.name, why);
+      if (const std::string why = loss_of(member.guest.connection); !why.empty()) {
+        member.end = loss(member.name, why, member.guest.connection);
+        member.guest.connection.close();
         request.ends_now = true;
       }
     }
@@ -115,13 +127,20 @@ class Leader final : public Base {
   }
 
   [[nodiscard]] std::string own_address() const override {
-    return accel::launch::own_address(members_.front().connection.fd());
+    return accel::launch::own_address(members_.front().guest.connection.fd());
   }
   void abandon(const std::string& why) override {
     const std::string report = fmt::format("machine 0 ({}) cannot begin: {}", host_, why);
     tell_all({{"failed", true}});
     tell_all(to_json(Verdict{ExitCode::kWorkerFailed, report}));
-    for (Member& member : members_) member.connection.flush();
+    for (Member& member : members_) member.guest.connection.flush();
+  }
+  [[nodiscard]] Guests release() override {
+    Guests open;
+    for (Member& member : members_) {
+      if (member.guest.connection.is_open()) open.emplace(member.machine, std::move(member.guest));
+    }
+    return open;
   }
   void on_failure() override { tell_all({{"failed", true}}); }
   void on_signal(int signal) override { tell_all({{"signal", signal}}); }
@@ -132,13 +151,14 @@ class Leader final : public Base {
   [[nodiscard]] bool is_over() const override {
     return verdict_ && (Clock::now() > farewell_ ||
                         std::none_of(members_.begin(), members_.end(),
-                                     [](const Member& m) { return m.connection.wants_to_write(); }));
+                                     [](const Member& m) { return m.guest.connection.wants_to_write(); }));
   }
 
  private:
   struct Member {
-    Connection connection;
+    int machine = 0;
     std::string name;
+    Guest guest;
     std::optional<MachineEnd> end;
   };
 
@@ -150,8 +170,8 @@ class Leader final : public Base {
 
   void tell_all(const json& message) {
     for (Member& member : members_) {
-      member.connection.send(message);
-      member.connection.pump();
+      member.guest.connection.send(message);
+      member.guest.connection.pump();
     }
   }
 
@@ -189,7 +209,8 @@ class Follower final : public Base {
         if (message->contains("signal")) request.signal = message->at("signal") == SIGINT ? SIGINT : SIGTERM;
         if (!message->contains("verdict")) continue;
         const json& verdict = message->at("verdict");
-        verdict_ = Verdict{static_cast<ExitCode>(verdict.at("code").get<int>()), verdict.at("report")};
+        verdict_ = Verdict{static_cast<ExitCode>(verdict.at("code").get<int>()), verdict.at("report"),
+                           verdict.at("futile_restarts")};
       }
     } catch (const json::exception&) {
       connection_.close();
@@ -197,7 +218,7 @@ class Follower final : public Base {
     if (verdict_ || loss_) return request;
     if (const std::string why = loss_of(connection_); !why.empty()) {
       connection_.close();
-      loss_ = loss(leader_, why);
+      loss_ = loss(leader_, why, connection_);
       request.ends_now = true;
       conclude_alone();
     }
@@ -212,6 +233,11 @@ class Follower final : public Base {
     connection_.send({{"end", to_json(MachineEnd{ExitCode::kWorkerFailed,
                                                  fmt::format("{} cannot begin: {}", host_, why), 0})}});
     connection_.flush();
+  }
+  [[nodiscard]] Guests release() override {
+    Guests open;
+    if (connection_.is_open()) open.emplace(0, Guest{std::move(connection_), leader_, "", 0, 0});
+    return open;
   }
   void on_failure() override {
     connection_.send({{"failed", true}});
@@ -247,7 +273,7 @@ Verdict verdict_of(const std::vector<MachineEnd>& ends) {
   for (const MachineEnd& end : ends) {
     if (!end.report.empty() && (first == nullptr || end.failed_at_ns < first->failed_at_ns)) first = &end;
   }
-  if (first != nullptr) return {ExitCode::kWorkerFailed, first->report};
+  if (first != nullptr) return {ExitCode::kWorkerFailed, first->report, first->futile_restarts};
   const auto any = [&](ExitCode code) {
     return std::any_of(ends.begin(), ends.end(), [&](const MachineEnd& end) { return end.code == code; });
   };
@@ -257,9 +283,10 @@ Verdict verdict_of(const std::vector<MachineEnd>& ends) {
   const bool differ =
       std::any_of(ends.begin(), ends.end(), [&](const MachineEnd& e) { return e.code != ends.front().code; });
   if (!differ && ends.front().code != ExitCode::kWorkerFailed) return {ends.front().code, ""};
-  return {ExitCode::kWorkerFailed, any(ExitCode::kPreempted)
-                                       ? "some machines stopped for preemption and others did not"
-                                       : "a rank failed, and no machine says which"};
+  return {ExitCode::kWorkerFailed,
+          any(ExitCode::kPreempted) ? "some machines stopped for preemption and others did not"
+                                    : "a rank failed, and no machine says which",
+          2};
 }
 
 MachineEnd end_of(const GroupOutcome& outcome, const std::string& host, std::int64_t began_at_ns) {
@@ -267,6 +294,7 @@ MachineEnd end_of(const GroupOutcome& outcome, const std::string& host, std::int
   if (const WorkerOutcome* cause = root_cause(outcome)) {
     end.report = failure_report(outcome, *cause, host);
     end.failed_at_ns = time_of_failure(*cause) - began_at_ns;
+    end.futile_restarts = futile_restarts(outcome, *cause);
   }
   return end;
 }

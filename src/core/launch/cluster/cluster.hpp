@@ -19,12 +19,14 @@ struct MachineEnd {
   std::string report;  ///< The report of the first failure there; empty if none came from there.
   /// When that failure happened, in nanoseconds after the run began.
   std::int64_t failed_at_ns = 0;
+  int futile_restarts = 0;  ///< What agent/report says of the failure.
 };
 
 /// How a run on several machines ended, the same on each of them.
 struct Verdict {
   ExitCode code = ExitCode::kSuccess;
   std::string report;  ///< Of the first failure on any machine; empty if there was none.
+  int futile_restarts = 0;
 };
 
 /// The end of the run from those of its machines.
@@ -39,10 +41,13 @@ struct Verdict {
 /// connection ends, or that is silent for kSilence, is lost, and the run ends.
 class Cluster : public Peers {
  public:
-  /// The result, once is_over() is true and supervise() has returned.
-  [[nodiscard]] virtual const Verdict& verdict() const = 0;
+  /// The result. There is none before is_over() is true, as when the user has ended the wait for it.
+  [[nodiscard]] virtual const std::optional<Verdict>& verdict() const = 0;
   /// Tells the other machines that this one cannot begin, and why. The run ends.
   virtual void abandon(const std::string& why) = 0;
+  /// The open connections to other machines, by machine, once the run has ended: machine 0 has all of them,
+  /// and others that to machine 0. This object is of no use afterwards.
+  [[nodiscard]] virtual Guests release() = 0;
   /// The numeric address by which another machine reaches this one.
   [[nodiscard]] virtual std::string own_address() const = 0;
 };

@@ -83,8 +83,8 @@ Party party_in(const json& hello) {
 /// Everything that waits at machine 0.
 class Lobby {
  public:
-  explicit Lobby(const Party& party)
-      : party_(party), progress_(party), listener_(listening_socket(party.port)) {
+  Lobby(const Party& party, Guests there)
+      : party_(party), progress_(party), listener_(listening_socket(party.port)), guests_(std::move(there)) {
     if (listener_) return;
     throw Error(ErrorKind::kUsage,
                 fmt::format("port {} of this machine, on which machine 0 waits for the others, is in use",
@@ -282,26 +282,46 @@ std::optional<Connection> reach(const Party& party, std::string& reason) {
   return std::nullopt;
 }
 
-/// Reads what machine 0 says. Nothing if it says nothing yet.
-std::optional<Welcome> answer_in(Connection& connection) {
+/// Reads what machine 0 says: a welcome, or why there is none. Nothing if it says nothing yet.
+std::optional<std::variant<Welcome, std::string>> answer_in(Connection& connection) {
   while (const std::optional<json> message = connection.next()) {
     if (message->contains("refused"))
       throw Error(message->value("for_failure", false) ? ErrorKind::kFailure : ErrorKind::kUsage,
                   fmt::format("machine 0 refuses to begin: {}", message->value("refused", "")));
+    if (message->contains("over")) return message->at("over").get<std::string>();
     if (message->contains("waiting")) {
       for (const std::string& line : split(message->value("waiting", ""), '\n')) log::info(line);
     }
     if (!message->contains("welcome")) continue;
     const json& part = message->at("welcome");
-    return Welcome{part.at("first_rank"), part.at("master_port"), part.at("attempt"),
+    return Welcome{part.at("first_rank"), part.at("master_port"), part.at("attempt"),    part.at("restarts"),
                    part.at("run_id"),     part.at("resume_from"), part.at("is_finished")};
   }
   return std::nullopt;
 }
 
+/// Waits until machine 0, which is connected, decides. It does at the end of its own time limit, or as soon
+/// as it has the beginning.
+std::variant<Welcome, std::string> await_answer(Connection& connection, const Party& party) {
+  const auto answers_by = Clock::now() + Seconds(party.timeout_s) + kAnswerTime;
+  while (Clock::now() < answers_by) {
+    check_interrupted();
+    try {
+      if (auto answer = answer_in(connection)) return *std::move(answer);
+    } catch (const json::exception&) {
+      connection.close();
+    }
+    if (!connection.is_open()) return "it closed the connection";
+    pollfd ready{connection.fd(), POLLIN, 0};
+    ::poll(&ready, 1, static_cast<int>(kTick.count()));
+    connection.pump();
+  }
+  return "it does not answer";
+}
+
 }  // namespace
 
-Guests await_guests(const Party& party) { return Lobby(party).wait(); }
+Guests await_guests(const Party& party, Guests there) { return Lobby(party, std::move(there)).wait(); }
 
 void refuse(Guests& guests, ErrorKind kind, const std::string& why) {
   for (auto& [machine, guest] : guests)
@@ -315,10 +335,14 @@ void refuse(Guests& guests, ErrorKind kind, const std::string& why) {
 void welcome(Guests& guests, const Party& party, const Welcome& common) {
   int first_rank = party.local_processes;
   for (auto& [machine, guest] : guests) {
+    // What is left of the attempt before.
+    while (guest.connection.next()) {
+    }
     guest.connection.send({{"welcome",
                             {{"first_rank", first_rank},
                              {"master_port", common.master_port},
                              {"attempt", common.attempt},
+                             {"restarts", common.restarts},
                              {"run_id", common.run_id},
                              {"resume_from", common.resume_from},
                              {"is_finished", common.is_finished}}}});
@@ -333,24 +357,11 @@ Membership join(const Party& party) {
   const auto where = fmt::format("machine 0 at {}:{}", party.address, party.port);
   while (!progress.is_over()) {
     check_interrupted();
-    std::optional<Connection> connection = reach(party, reason);
-    if (connection) {
+    if (std::optional<Connection> connection = reach(party, reason)) {
       connection->send(hello_of(party));
-      reason = "it does not answer";
-    }
-    // Machine 0 decides from here on, at the end of its own time limit or as soon as it has the beginning.
-    const auto answers_by = Clock::now() + Seconds(party.timeout_s) + kAnswerTime;
-    while (connection && connection->is_open() && Clock::now() < answers_by) {
-      check_interrupted();
-      pollfd ready{connection->fd(), POLLIN, 0};
-      ::poll(&ready, 1, static_cast<int>(kTick.count()));
-      connection->pump();
-      try {
-        if (const auto answer = answer_in(*connection)) return {std::move(*connection), *answer};
-      } catch (const json::exception&) {
-        connection->close();
-      }
-      if (!connection->is_open()) reason = "it closed the connection";
+      auto answer = await_answer(*connection, party);
+      if (const auto* welcome = std::get_if<Welcome>(&answer)) return {std::move(*connection), *welcome};
+      reason = std::get<std::string>(answer);
     }
     if (progress.wants_word())
       log::info(fmt::format("waiting for {} ({}): {}", where, progress.text(), reason));
@@ -359,6 +370,19 @@ Membership join(const Party& party) {
   throw Error(ErrorKind::kFailure,
               fmt::format("{} is not reached within {:.0f} s: {}", where, party.timeout_s, reason))
       .hint("main_process_ip is the address of machine 0, where `accel launch` must run, too");
+}
+
+void tell_end(Guests& guests, const std::string& why) {
+  for (auto& [machine, guest] : guests) {
+    guest.connection.send({{"over", why}});
+    guest.connection.flush();
+  }
+}
+
+std::variant<Membership, std::string> rejoin(Connection connection, const Party& party) {
+  auto answer = await_answer(connection, party);
+  if (const auto* welcome = std::get_if<Welcome>(&answer)) return Membership{std::move(connection), *welcome};
+  return std::get<std::string>(answer);
 }
 
 }  // namespace accel::launch

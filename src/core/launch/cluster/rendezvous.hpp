@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <variant>
 
 #include "base/error.hpp"
 #include "core/launch/cluster/connection.hpp"
@@ -37,8 +38,9 @@ using Guests = std::map<int, Guest>;
 
 /// Waits as machine 0 for the launchers of all other machines. Each brings its version and its settings; what
 /// differs is an Error (kUsage) that names it, here and on every machine that has arrived. Who has not
-/// arrived is shown after a while, and is an Error (kFailure) after the time limit.
-[[nodiscard]] Guests await_guests(const Party& party);
+/// arrived is shown after a while, and is an Error (kFailure) after the time limit. `there` are those that
+/// are connected already, when a run begins again.
+[[nodiscard]] Guests await_guests(const Party& party, Guests there = {});
 
 /// Tells the guests that the run does not begin, and why: they throw an Error of this kind.
 void refuse(Guests& guests, ErrorKind kind, const std::string& why);
@@ -48,6 +50,7 @@ struct Welcome {
   int first_rank = 0;   ///< The first of the machine's ranks.
   int master_port = 0;  ///< Where rank 0 hosts its store.
   int attempt = 0;      ///< The number of the attempt, for the names of logs.
+  int restarts = 0;     ///< How often the run has begun again.
   std::string run_id;
   std::string resume_from;   ///< The checkpoint to go on from; empty for none.
   bool is_finished = false;  ///< There is nothing to do.
@@ -66,5 +69,12 @@ struct Membership {
 /// Goes to machine 0, waits until all machines are there, and returns what it says. Throws Error: kFailure
 /// with the reason if it is not reached within the time limit, kUsage if it refuses this machine.
 [[nodiscard]] Membership join(const Party& party);
+
+/// Tells the guests that a failed run does not begin again; `why` may be empty.
+void tell_end(Guests& guests, const std::string& why);
+
+/// Waits after a failure for what machine 0 decides: a place in the next attempt, or why there is none.
+/// Throws like join().
+[[nodiscard]] std::variant<Membership, std::string> rejoin(Connection connection, const Party& party);
 
 }  // namespace accel::launch

@@ -24,8 +24,8 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
       {"ROLE_NAME", "default"},
       {"MASTER_ADDR", world.master_addr},
       {"MASTER_PORT", fmt::format("{}", world.master_port)},
-      {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RESTART_COUNT", fmt::format("{}", world.restarts)},
+      {"TORCHELASTIC_MAX_RESTARTS", fmt::format("{}", world.max_restarts)},
       {"TORCHELASTIC_RUN_ID", world.run_id},
       // Rank 0 hosts the store; with torchrun the agent does.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},

@@ -19,6 +19,8 @@ struct World {
   std::string master_addr;
   int master_port = 0;
   std::string run_id;
+  int restarts = 0;      ///< How often the run has begun again.
+  int max_restarts = 0;  ///< How often it may.
 };
 
 /// The variables that torchrun gives to the worker with this local rank.

@@ -127,7 +127,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
       {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
       {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
-      {"launch: {max_restarts: 1}", "1:24: 'launch.max_restarts: 1'"},
       {"launch: {hang_timeout: 60}", "1:24: 'launch.hang_timeout: 60'"},
       {"launch: {tee: 3}", "1:15: 'launch.tee: 3'"},
   };
@@ -276,7 +275,7 @@ TEST_F(ConfigFileTest, AProgramNeedsNoTrainingAndHasNoneOfTheEnginesLimits) {
   EXPECT_EQ(c.mixed_precision, "bf16");
   EXPECT_FALSE(c.training.has_value());
   EXPECT_EQ(load("", {"num_processes=3"}, true).config.distributed_type, DistributedType::kMultiCpu);
-  EXPECT_THAT(error_of("launch: {max_restarts: 3}\n", {}, true), HasSubstr("is not supported yet"));
+  EXPECT_THAT(error_of("launch: {hang_timeout: 3}\n", {}, true), HasSubstr("is not supported yet"));
 }
 
 TEST_F(ConfigFileTest, AMissingFileIsAUsageError) {

@@ -1,0 +1,104 @@
+#include "core/launch/attempt.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/host/host_name.hpp"
+#include "core/launch/agent/report.hpp"
+#include "core/launch/agent/scratch.hpp"
+#include "core/launch/agent/supervisor.hpp"
+#include "core/launch/cluster/party.hpp"
+#include "core/launch/run_directory.hpp"
+#include "core/launch/world/environment.hpp"
+#include "core/launch/world/machine.hpp"
+
+namespace accel::launch {
+namespace {
+
+/// The variables that all ranks of this machine get.
+Variables shared_variables(const LaunchRequest& request, const Place& place, const Environment& environment) {
+  const config::LoadedConfig& loaded = request.loaded;
+  Variables shared = machine_variables(loaded, physical_cores(), environment);
+  if (place.cluster != nullptr && !environment("GLOO_SOCKET_IFNAME")) {
+    const std::string interface = interface_of(place.cluster->own_address());
+    if (!interface.empty()) shared["GLOO_SOCKET_IFNAME"] = interface;
+  }
+  if (request.program.empty()) {
+    if (place.world.machine_rank > 0) require_run_id(loaded, place.world.run_id);
+    shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();
+    shared.merge(worker_variables(environment));
+  } else {
+    shared.merge(accelerate_variables(loaded));
+    // Python buffers what it prints into a pipe, and loses it when it is killed.
+    if (!environment("PYTHONUNBUFFERED")) shared.emplace("PYTHONUNBUFFERED", "1");
+  }
+  return shared;
+}
+
+LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Variables& shared,
+                     const std::filesystem::path& scratch) {
+  const World& world = place.world;
+  LaunchPlan plan;
+  plan.world_size = world.num_processes;
+  plan.catches_stop_signals = request.program.empty();
+  plan.run_id = world.run_id;
+  plan.grace_period_s = request.loaded.config.launch.grace_period_s;
+  plan.scratch = scratch;
+  const std::filesystem::path logs = log_root(request.loaded.config);
+  for (int local_rank = 0; local_rank < world.local_ranks; ++local_rank) {
+    WorkerPlan worker;
+    worker.rank = world.first_rank + local_rank;
+    worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
+    if (!logs.empty()) {
+      worker.log_dir = logs / fmt::format("attempt_{}", place.attempt) / fmt::format("rank_{}", worker.rank);
+      make_log_directory(worker.log_dir, request.loaded);
+    }
+    worker.variables = torchrun_variables(world, local_rank, worker.error_file);
+    worker.variables.insert(shared.begin(), shared.end());
+    plan.workers.push_back(std::move(worker));
+  }
+  return plan;
+}
+
+/// How the run ended.
+Verdict verdict_on(const GroupOutcome& group) {
+  const ExitCode code = exit_code_of_group(group);
+  if (code != ExitCode::kWorkerFailed) return {code, ""};
+  const WorkerOutcome* cause = root_cause(group);
+  // Without a worker that failed by itself, the group was stopped because some ranks were preempted and
+  // others did not follow.
+  if (cause == nullptr) return {code, "some ranks stopped for preemption and others did not", 2};
+  return {code, failure_report(group, *cause, host_name()), futile_restarts(group, *cause)};
+}
+
+AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
+                       const std::vector<std::string>& command, const Environment& environment) {
+  const Variables shared = shared_variables(request, place, environment);
+  const std::string temporary = environment("TMPDIR").value_or("");
+  // The path is absolute, so that a program that changes its directory finds its error file.
+  const Scratch scratch(temporary.empty() ? std::filesystem::path("/tmp")
+                                          : std::filesystem::absolute(temporary));
+  LaunchPlan plan = make_plan(request, place, shared, scratch.path());
+  plan.command = command;
+  const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
+  const bool is_agreed = place.cluster != nullptr && place.cluster->verdict();
+  return {is_agreed ? *place.cluster->verdict() : verdict_on(group), group.interrupted_by != 0};
+}
+
+}  // namespace
+
+AttemptEnd run_attempt(const LaunchRequest& request, const Place& place,
+                       const std::vector<std::string>& command, const Environment& environment) {
+  if (place.cluster == nullptr) return run_workers(request, place, command, environment);
+  try {
+    return run_workers(request, place, command, environment);
+  } catch (const Error& error) {
+    place.cluster->abandon(error.message());
+    throw;
+  }
+}
+
+}  // namespace accel::launch

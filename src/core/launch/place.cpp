@@ -1,0 +1,226 @@
+#include "core/launch/place.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/host/host_name.hpp"
+#include "base/interrupt.hpp"
+#include "base/log.hpp"
+#include "core/launch/beginning.hpp"
+#include "core/launch/cluster/party.hpp"
+#include "core/launch/cluster/rendezvous.hpp"
+#include "core/launch/run_directory.hpp"
+#include "core/launch/world/address.hpp"
+#include "core/launch/world/machine.hpp"
+
+namespace accel::launch {
+namespace {
+
+std::string new_run_id() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return fmt::format("accel-{:08x}-{:016x}", ::getpid(), now);
+}
+
+/// The port for rank 0's store: the configured one, or a free one if that is 0 or taken.
+int choose_port(const config::LoadedConfig& loaded) {
+  const int wanted = loaded.config.launch.main_process_port;
+  if (wanted != 0 && port_is_free(wanted)) return wanted;
+  const int port = free_port();
+  const config::Setting* asked = loaded.settings.find("main_process_port");
+  if (wanted == 0) {
+    log::debug(fmt::format("using port {}", port));
+  } else if (asked != nullptr) {
+    log::warn(fmt::format("{}: port {} is in use; using {}", text_of(asked->origin), wanted, port));
+  } else {
+    log::info(fmt::format("port {} is in use; using {}", wanted, port));
+  }
+  return port;
+}
+
+/// Rank 0 hosts its store on this machine, and all ranks connect to it by this name.
+void check_main_process_ip(const config::LoadedConfig& loaded) {
+  try {
+    blamed_on("main_process_ip", loaded.settings,
+              [&] { check_own_address(loaded.config.launch.main_process_ip); });
+  } catch (Error& error) {
+    throw std::move(error).hint("on one machine leave it out: 127.0.0.1 is the default");
+  }
+}
+
+/// The number of this attempt: a training that goes on keeps the logs of earlier ones.
+int next_attempt(const LaunchRequest& request) {
+  const std::filesystem::path logs = log_root(request.loaded.config);
+  int attempt = 0;
+  if (!request.program.empty()) return attempt;
+  while (std::filesystem::exists(logs / fmt::format("attempt_{}", attempt))) ++attempt;
+  return attempt;
+}
+
+bool trains(const LaunchRequest& request) { return request.program.empty(); }
+
+/// Finds the checkpoint to go on from.
+void find_checkpoint(LaunchRequest& request, Place& place) {
+  if (!trains(request)) return;
+  const Beginning beginning = find_beginning(request.loaded, place.world.restarts > 0);
+  config::TrainingConfig& training = *request.loaded.config.training;
+  place.is_finished = beginning.is_finished;
+  place.begins_after = newest_step(training);
+  training.checkpoint.resume_from = beginning.checkpoint;
+}
+
+void claim(LaunchRequest& request, Place& place) {
+  if (!trains(request)) return;
+  place.lock = claim_output(request.loaded);
+  find_checkpoint(request, place);
+}
+
+Place begin_alone(LaunchRequest& request) {
+  config::LaunchConfig& config = request.loaded.config.launch;
+  check_main_process_ip(request.loaded);
+  config.main_process_port = choose_port(request.loaded);
+  Place place;
+  claim(request, place);
+  place.attempt = next_attempt(request);
+  place.world = {config.num_processes,   config.num_processes,     0,           0, 1,
+                 config.main_process_ip, config.main_process_port, new_run_id()};
+  return place;
+}
+
+/// What machine 0 does once all guests are there: it finds the beginning and tells it.
+void begin_with(Guests guests, LaunchRequest& request, Place& place) {
+  config::LaunchConfig& config = request.loaded.config.launch;
+  try {
+    if (place.lock) {
+      find_checkpoint(request, place);
+    } else {
+      claim(request, place);
+    }
+    if (trains(request)) write_run_id(request.loaded.config, place.world.run_id);
+  } catch (const Error& error) {
+    refuse(guests, error.kind(), error.message());
+    throw;
+  }
+  place.world.master_port = config.main_process_port = free_port();
+  welcome(guests, place.party,
+          {0, place.world.master_port, place.attempt, place.world.restarts, place.world.run_id,
+           trains(request) ? request.loaded.config.training->checkpoint.resume_from.string() : "",
+           place.is_finished});
+  place.cluster = lead(std::move(guests), host_name());
+}
+
+/// What any other machine does once machine 0 has welcomed it.
+void take_part(Membership membership, LaunchRequest& request, Place& place) {
+  const Welcome& welcome = membership.welcome;
+  place.world.first_rank = welcome.first_rank;
+  place.world.master_port = welcome.master_port;
+  place.world.run_id = welcome.run_id;
+  place.world.restarts = welcome.restarts;
+  place.attempt = welcome.attempt;
+  place.is_finished = welcome.is_finished;
+  config::Config& config = request.loaded.config;
+  config.launch.main_process_port = welcome.master_port;
+  if (trains(request)) config.training->checkpoint.resume_from = welcome.resume_from;
+  place.cluster = follow(std::move(membership.connection), host_name(),
+                         fmt::format("machine 0 ({})", config.launch.main_process_ip));
+}
+
+void report_ranks(const Place& place) {
+  if (place.is_finished) return;
+  const World& world = place.world;
+  log::info(fmt::format("machine {} of {}: ranks {} to {} of {}", world.machine_rank, world.num_machines,
+                        world.first_rank, world.first_rank + world.local_ranks - 1, world.num_processes));
+}
+
+Place begin_together(LaunchRequest& request) {
+  const config::LaunchConfig& config = request.loaded.config.launch;
+  Place place;
+  place.party = party_of(request.loaded.config, request.program, request.version, host_name());
+  place.world = {config.num_processes, config.local_processes, 0, config.machine_rank,
+                 config.num_machines,  config.main_process_ip, 0, ""};
+  if (config.machine_rank == 0) {
+    check_main_process_ip(request.loaded);
+    Guests guests = await_guests(place.party);
+    place.world.run_id = new_run_id();
+    place.attempt = next_attempt(request);
+    begin_with(std::move(guests), request, place);
+  } else {
+    take_part(join(place.party), request, place);
+  }
+  report_ranks(place);
+  return place;
+}
+
+void wait(std::chrono::milliseconds pause) {
+  const auto until = std::chrono::steady_clock::now() + pause;
+  while (std::chrono::steady_clock::now() < until) {
+    check_interrupted();
+    std::this_thread::sleep_for(std::min(pause, std::chrono::milliseconds(50)));
+  }
+}
+
+NextStep next_step(const LaunchRequest& request, const Place& place, const Verdict& failure,
+                   Restarts& restarts) {
+  const bool made_progress =
+      trains(request) && newest_step(*request.loaded.config.training) > place.begins_after;
+  return restarts.after(failure.futile_restarts, made_progress, trains(request));
+}
+
+void report_restart(const Place& place, std::chrono::milliseconds pause) {
+  const std::string when =
+      pause.count() == 0 ? "" : fmt::format(", in {:g} s", std::chrono::duration<double>(pause).count());
+  log::warn(fmt::format("restart {} of {}{}", place.world.restarts, place.world.max_restarts, when));
+}
+
+/// The part of another machine than 0 in begin_again(), where machine 0 decides.
+std::variant<Place, std::string> follow_again(LaunchRequest& request, Place place) {
+  Guests leader = place.cluster->release();
+  if (leader.empty()) return "";
+  auto answer = rejoin(std::move(leader.begin()->second.connection), place.party);
+  if (auto* why_not = std::get_if<std::string>(&answer)) return std::move(*why_not);
+  take_part(std::get<Membership>(std::move(answer)), request, place);
+  report_restart(place, {});
+  report_ranks(place);
+  return place;
+}
+
+}  // namespace
+
+Place begin(LaunchRequest& request) {
+  const config::LaunchConfig& config = request.loaded.config.launch;
+  Place place = config.num_machines == 1 ? begin_alone(request) : begin_together(request);
+  place.world.max_restarts = config.max_restarts;
+  return place;
+}
+
+std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place, const Verdict& failure,
+                                             Restarts& restarts) {
+  if (restarts.most() == 0) return "";
+  if (place.world.machine_rank > 0) return follow_again(request, std::move(place));
+  Guests guests;
+  if (place.cluster != nullptr) guests = place.cluster->release();
+  const NextStep next = next_step(request, place, failure, restarts);
+  if (!next.is_restart) {
+    tell_end(guests, next.why_not);
+    return next.why_not;
+  }
+  ++place.attempt;
+  place.world.restarts = restarts.count();
+  report_restart(place, next.pause);
+  wait(next.pause);
+  if (place.cluster != nullptr) {
+    begin_with(await_guests(place.party, std::move(guests)), request, place);
+    report_ranks(place);
+  } else {
+    find_checkpoint(request, place);
+    place.world.master_port = request.loaded.config.launch.main_process_port = free_port();
+  }
+  return place;
+}
+
+}  // namespace accel::launch

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "base/files/leftover.hpp"
+#include "core/launch/cluster/cluster.hpp"
+#include "core/launch/launch.hpp"
+#include "core/launch/restart.hpp"
+#include "core/launch/world/environment.hpp"
+
+namespace accel::launch {
+
+/// Where this machine is in its run, and what the next attempt begins with.
+struct Place {
+  World world;
+  int attempt = 0;
+  bool is_finished = false;          ///< There is nothing to do.
+  std::optional<LeftoverLock> lock;  ///< The claim on the output_dir, which machine 0 has.
+  std::int64_t begins_after = 0;     ///< The step of the newest checkpoint when the attempt began.
+  Party party;                       ///< What this machine brings, if there are several.
+  std::unique_ptr<Cluster> cluster;  ///< Absent on one machine.
+};
+
+/// Begins a run, on several machines together with their launchers. It sets the port and the checkpoint to go
+/// on from in the request's configuration.
+[[nodiscard]] Place begin(LaunchRequest& request);
+
+/// Begins again after a failed attempt, on all machines. Returns why not, which may be empty, if the run is
+/// not to be begun again. Throws like begin().
+[[nodiscard]] std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place,
+                                                           const Verdict& failure, Restarts& restarts);
+
+}  // namespace accel::launch

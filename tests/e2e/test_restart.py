@@ -1,0 +1,144 @@
+"""A failed run begins again from its newest checkpoint, on one machine or several, unless that is of no use."""
+
+import os
+import pathlib
+import signal
+import sys
+
+import pytest
+import train_runs
+from launching import Run, wait_for
+from machines import machines  # noqa: F401
+
+
+def workers(run):
+    """Returns the processes of the workers of a run, in order of ranks."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            if run.mark.encode() in environment and b"accel-worker" in (entry / "cmdline").read_bytes():
+                [rank] = [int(variable[5:]) for variable in environment if variable.startswith(b"RANK=")]
+                found.append((rank, int(entry.name)))
+        except (OSError, ValueError):
+            continue
+    return [pid for _, pid in sorted(found)]
+
+
+def training(directory, **more):
+    return train_runs.config(directory, 2, **{"max_steps": 600, "checkpoint": {"every": 50}, "lr_scheduler": {"type": "constant"},
+                                              "log_every": 1, "launch.max_restarts": 3, **more})
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """With more threads, which a rank that is alone on its machine has, sums are taken in another order."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def undisturbed(accel, directory):
+    """Returns the losses of the run without a failure."""
+    accel("launch", training(directory))
+    losses = train_runs.metrics(directory)
+    (directory / "out").rename(directory / "undisturbed")
+    return losses
+
+
+@pytest.mark.parametrize("resume", ["auto", "none"])
+def test_a_killed_rank_is_mended_by_a_restart(accel, accel_path, tmp_path, resume):
+    train_runs.export(tmp_path / "gpt.pt")
+    expected = undisturbed(accel, tmp_path)
+    run = Run(accel_path, tmp_path, training(tmp_path, **{"checkpoint.resume": resume}), "--quiet")
+    for number, step in ((signal.SIGKILL, 100), (signal.SIGSEGV, 300)):
+        wait_for(lambda: (tmp_path / f"out/checkpoints/checkpoint_{step}").exists(), 60)
+        os.kill(workers(run)[1], number)
+    code, _, said = run.finish(120)
+    assert code == 0, said
+    assert train_runs.metrics(tmp_path) == expected
+    accel("diff", tmp_path / "undisturbed/checkpoints/checkpoint_600/pytorch_model_fsdp_0",
+          tmp_path / "out/checkpoints/checkpoint_600/pytorch_model_fsdp_0")
+    assert "rank 1 of 2 failed: killed by SIGKILL" in said and "rank 1 of 2 failed: killed by SIGSEGV" in said
+    assert "restart 1 of 3" in said and "restart 2 of 3" in said
+    assert {path.name for path in (tmp_path / "out/logs").iterdir()} == {"attempt_0", "attempt_1", "attempt_2"}
+    run.assert_nobody_is_left()
+
+
+def test_what_comes_again_is_not_tried_again(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = training(tmp_path, **{"optimizer.lr": 1e30})
+    said = accel("launch", config, code=6).stderr
+    assert "the loss is" in said and "not restarted: a restart would fail in the same way" in said
+    assert not (tmp_path / "out/logs/attempt_1").exists()
+
+
+def test_restarts_without_progress_end(accel_path, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    run = Run(accel_path, tmp_path, training(tmp_path, max_steps=1_000_000, checkpoint={"every": 1_000_000}, **{"launch.max_restarts": 50}))
+    for attempt in range(3):
+        wait_for(lambda: (tmp_path / f"out/logs/attempt_{attempt}").exists() and len(workers(run)) == 2, 60)
+        os.kill(workers(run)[0], signal.SIGKILL)
+        wait_for(lambda: (tmp_path / f"out/logs/attempt_{attempt + 1}").exists() or run.process.poll() is not None, 60)
+    code, _, said = run.finish()
+    assert code == 6 and "is not restarted: 2 restarts in a row without progress" in said
+
+
+def test_a_program_gets_torchruns_numbers(accel, tmp_path):
+    (tmp_path / "fails.py").write_text("""
+import os, sys
+print(os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["TORCHELASTIC_MAX_RESTARTS"], file=sys.stderr)
+sys.exit(os.environ["TORCHELASTIC_RESTART_COUNT"] != "1" and os.environ["RANK"] == "1")
+""")
+    said = accel("launch", "--cpu", "--num-processes", 2, "--max-restarts", 2, "--log-dir", tmp_path / "logs", "--", sys.executable,
+                 tmp_path / "fails.py").stderr
+    assert "1 0 2" in said and "1 1 2" in said
+    assert (tmp_path / "logs/attempt_1/rank_1/stderr.log").read_text() == "1 1 2\n"
+
+
+def test_a_signal_is_not_a_failure_to_restart(accel_path, tmp_path):
+    run = Run(accel_path, tmp_path, "--cpu", "--num-processes", 2, "--max-restarts", 5, "--", "sleep", 100)
+    wait_for(lambda: sum("sleep 100" in line and "launch" not in line for line in run.survivors()) == 2, 20)
+    os.kill(run.pid, signal.SIGTERM)
+    code, _, said = run.finish()
+    assert code == 143 and "restart" not in said
+
+
+def test_all_machines_begin_again_when_a_rank_of_one_is_killed(machines, accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    expected = undisturbed(accel, tmp_path)
+    runs = machines.launch(machines(2), training(tmp_path))
+    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
+    os.kill(workers(runs[1])[0], signal.SIGKILL)
+    ended = [run.finish(120) for run in runs]
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert train_runs.metrics(tmp_path) == expected
+    assert all("restart 1 of 3" in said and "rank 1 of 2 failed: killed by SIGKILL" in said for _, _, said in ended)
+
+
+def test_a_lost_machine_may_come_back(machines, accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    expected = undisturbed(accel, tmp_path)
+    hosts = machines(2)
+    runs = machines.launch(hosts, training(tmp_path))
+    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
+    os.kill(runs[1].pid, signal.SIGKILL)
+    again = machines.begin(hosts[1], tmp_path, "--num-machines", 2, "--machine-rank", 1, "--main-process-ip", hosts[0].address,
+                           "--main-process-port", 29500, training(tmp_path))
+    ended = [run.finish(120) for run in (runs[0], again)]
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert train_runs.metrics(tmp_path) == expected
+    assert "machine 1 (" in ended[0][2] and "is lost: its launcher has ended" in ended[0][2] and "restart 1 of 3" in ended[0][2]
+    runs[1].assert_nobody_is_left()
+
+
+def test_a_machine_that_does_not_come_back_ends_the_run(machines, tmp_path):
+    hosts = machines(3)
+    runs = machines.launch(hosts, "--num-processes", 3, "--cpu", "--max-restarts", 2, "--set", "launch.rendezvous_timeout=5", "--",
+                           "sleep", "300")
+    for run in runs:
+        wait_for(lambda: any("sleep 300" in line and "launch" not in line for line in run.survivors()), 20)
+    os.kill(runs[2].pid, signal.SIGKILL)
+    ended = [run.finish(60) for run in runs[:2]]
+    assert [code for code, _, _ in ended] == [1, 1], ended
+    assert all("1 of 3 machines have not arrived within 5 s" in said for _, _, said in ended)
+    for run in runs:
+        run.assert_nobody_is_left()
