@@ -8,7 +8,7 @@
 namespace accel {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch nothing else");
 

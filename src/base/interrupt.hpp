@@ -16,7 +16,7 @@ class InterruptGuard {
   ~InterruptGuard();
 
  private:
-  struct sigaction previous_[3]{};
+  struct sigaction previous_[5]{};
 };
 
 namespace detail {

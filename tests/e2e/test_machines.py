@@ -248,6 +248,16 @@ def test_who_is_missing_is_said(machines):
         assert "1 of 3 machines have not arrived within 12 s" in said and f"at {hosts[2].address}, 1 ranks, arrived after" in said
 
 
+def test_a_machine_may_wait_longer_than_a_silence_that_counts_as_a_loss(machines):
+    hosts = machines(3)
+    common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--num-processes", 3, "--cpu", "--machine-rank"]
+    runs = [machines.begin(host, "/tmp", *common, rank, "--", "sleep", 3) for rank, host in enumerate(hosts[:2])]
+    time.sleep(23)
+    runs.append(machines.begin(hosts[2], "/tmp", *common, 2, "--", "sleep", 3))
+    ended = finish(runs)
+    assert codes(ended) == [0, 0, 0], said_by(ended)
+
+
 @pytest.mark.parametrize("address, reason", [
     ("{0}", "Connection refused"), ("10.213.255.254", "No route to host|Connection timed out|Network is unreachable"),
     ("nobody.invalid", "'nobody.invalid' cannot be resolved|is not resolved")])

@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
 import pytest
 import train_runs
@@ -121,6 +122,7 @@ def test_a_lost_machine_may_come_back(machines, accel, tmp_path):
     runs = machines.launch(hosts, training(tmp_path))
     wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
     os.kill(runs[1].pid, signal.SIGKILL)
+    time.sleep(22)  # Longer than a silence that counts as a loss.
     again = machines.begin(hosts[1], tmp_path, "--num-machines", 2, "--machine-rank", 1, "--main-process-ip", hosts[0].address,
                            "--main-process-port", 29500, training(tmp_path))
     ended = [run.finish(120) for run in (runs[0], again)]
@@ -142,3 +144,36 @@ def test_a_machine_that_does_not_come_back_ends_the_run(machines, tmp_path):
     assert all("1 of 3 machines have not arrived within 5 s" in said for _, _, said in ended)
     for run in runs:
         run.assert_nobody_is_left()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_signal_while_a_lost_machine_is_awaited_ends_the_run(machines, victim):
+    hosts = machines(3)
+    runs = machines.launch(hosts, "--num-processes", 3, "--cpu", "--max-restarts", 2, "--", "sleep", "300")
+    for run in runs:
+        wait_for(lambda: any("sleep 300" in line and "launch" not in line for line in run.survivors()), 20)
+    os.kill(runs[2].pid, signal.SIGKILL)
+    wait_for(lambda: not any("sleep 300" in line and "launch" not in line for run in runs[:2] for line in run.survivors()), 20)
+    time.sleep(1)
+    os.kill(runs[victim].pid, signal.SIGTERM)
+    ended = [run.finish(20) for run in runs[:2]]
+    assert ended[victim][0] == 143, ended
+    assert ended[1 - victim][0] == (1 if victim == 0 else 143), ended
+
+
+def test_a_stranger_does_not_end_a_run_that_begins_again(machines):
+    hosts = machines(3)
+    limits = ["--num-processes", 3, "--cpu", "--max-restarts", 2, "--set", "launch.rendezvous_timeout=15", "--", "sleep", "300"]
+    runs = machines.launch(hosts, *limits)
+    for run in runs:
+        wait_for(lambda: any("sleep 300" in line and "launch" not in line for line in run.survivors()), 20)
+    os.kill(runs[2].pid, signal.SIGKILL)
+    wait_for(lambda: not any("sleep 300" in line and "launch" not in line for run in runs[:2] for line in run.survivors()), 20)
+    other = machines.begin(hosts[2], "/tmp", "--num-machines", 3, "--machine-rank", 2, "--main-process-ip", hosts[0].address,
+                           "--num-processes", 3, "--cpu", "--", "sleep", "1")
+    assert other.finish(20)[0] == 2
+    back = machines.begin(hosts[2], "/tmp", "--num-machines", 3, "--machine-rank", 2, "--main-process-ip", hosts[0].address,
+                          "--main-process-port", 29500, *limits)
+    wait_for(lambda: all(any("sleep 300" in line and "launch" not in line for line in run.survivors()) for run in (*runs[:2], back)), 20)
+    os.kill(runs[0].pid, signal.SIGTERM)
+    assert [run.finish(20)[0] for run in (*runs[:2], back)] == [143, 143, 143]

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <optional>
 
 #include "base/error.hpp"
@@ -84,8 +85,15 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   LaunchPlan plan = make_plan(request, place, shared, scratch.path());
   plan.command = command;
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
-  const bool is_agreed = place.cluster != nullptr && place.cluster->verdict();
-  return {is_agreed ? *place.cluster->verdict() : verdict_on(group), group.interrupted_by != 0};
+  if (place.cluster == nullptr) {
+    Verdict verdict = verdict_on(group);
+    verdict.was_interrupted = is_asked_to_end(group);
+    return {verdict, group.interrupted_by};
+  }
+  if (place.cluster->verdict()) return {*place.cluster->verdict(), group.interrupted_by};
+  // The user did not wait for the other machines.
+  const ExitCode code = group.interrupted_by == SIGINT ? ExitCode::kInterrupted : ExitCode::kTerminated;
+  return {{code, "", 0, true}, group.interrupted_by};
 }
 
 }  // namespace

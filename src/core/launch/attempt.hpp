@@ -10,7 +10,7 @@ namespace accel::launch {
 
 struct AttemptEnd {
   Verdict verdict;
-  bool was_interrupted = false;  ///< A signal ended it.
+  int interrupted_by = 0;  ///< The signal that ended it; 0 for none.
 };
 
 /// Runs `command` on the ranks of this machine until the attempt has ended on all machines. If they cannot be

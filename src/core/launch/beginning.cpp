@@ -145,6 +145,11 @@ Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {
   const fs::path folder = training.output_dir / "checkpoints";
   const fs::path metrics = training.output_dir / "metrics.jsonl";
   const bool is_new = training.checkpoint.resume == "none";
+  if (is_new && is_restart && !training.checkpoint.enabled()) {
+    // Checkpoints that are there are of another run.
+    if (has_metrics(metrics)) set_metrics_aside(metrics);
+    return {};
+  }
   const std::string resume = is_new && is_restart ? "auto" : training.checkpoint.resume;
   if (resume == "none") {
     return config::blamed_on("training.output_dir", loaded.settings, [&]() -> Beginning {

@@ -76,10 +76,12 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   std::optional<InterruptGuard> guard(std::in_place);
   Place place = begin(request);
   while (!place.is_finished) {
+    check_interrupted();
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
-    if (end.was_interrupted) leave_soon(end.verdict.code);
-    if (end.verdict.code != ExitCode::kWorkerFailed || end.was_interrupted) {
+    if (end.interrupted_by != 0) leave_soon(end.verdict.code);
+    const bool is_final = end.verdict.was_interrupted || end.interrupted_by != 0;
+    if (end.verdict.code != ExitCode::kWorkerFailed || is_final) {
       if (std::optional<Error> failure = failure_of(end.verdict)) throw *std::move(failure);
       if (end.verdict.code == ExitCode::kPreempted) log::info("stopped for preemption, after saving");
       return end.verdict.code;

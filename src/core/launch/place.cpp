@@ -96,17 +96,20 @@ Place begin_alone(LaunchRequest& request) {
 void begin_with(Guests guests, LaunchRequest& request, Place& place) {
   config::LaunchConfig& config = request.loaded.config.launch;
   try {
-    if (place.lock) {
+    if (place.world.restarts > 0) {
       find_checkpoint(request, place);
     } else {
+      place.world.run_id = new_run_id();
       claim(request, place);
+      place.attempt = next_attempt(request);
     }
     if (trains(request)) write_run_id(request.loaded.config, place.world.run_id);
-  } catch (const Error& error) {
+    place.world.master_port = config.main_process_port = free_port();
+  } catch (const std::exception& failure) {
+    const Error error = error_of(failure);
     refuse(guests, error.kind(), error.message());
     throw;
   }
-  place.world.master_port = config.main_process_port = free_port();
   welcome(guests, place.party,
           {0, place.world.master_port, place.attempt, place.world.restarts, place.world.run_id,
            trains(request) ? request.loaded.config.training->checkpoint.resume_from.string() : "",
@@ -145,10 +148,7 @@ Place begin_together(LaunchRequest& request) {
                  config.num_machines,  config.main_process_ip, 0, ""};
   if (config.machine_rank == 0) {
     check_main_process_ip(request.loaded);
-    Guests guests = await_guests(place.party);
-    place.world.run_id = new_run_id();
-    place.attempt = next_attempt(request);
-    begin_with(std::move(guests), request, place);
+    begin_with(await_guests(place.party), request, place);
   } else {
     take_part(join(place.party), request, place);
   }
@@ -212,9 +212,14 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
   ++place.attempt;
   place.world.restarts = restarts.count();
   report_restart(place, next.pause);
-  wait(next.pause);
+  try {
+    wait(next.pause);
+  } catch (const Error& error) {
+    refuse(guests, error.kind(), fmt::format("{} there", error.message()));
+    throw;
+  }
   if (place.cluster != nullptr) {
-    begin_with(await_guests(place.party, std::move(guests)), request, place);
+    begin_with(await_guests_again(place.party, std::move(guests)), request, place);
     report_ranks(place);
   } else {
     find_checkpoint(request, place);

@@ -10,7 +10,7 @@ NextStep Restarts::after(int futile_allowed, bool made_progress, bool counts_pro
   constexpr std::chrono::milliseconds kFirstPause{1000};
   constexpr int kMostDoublings = 5;
   if (most_ == 0) return {};
-  if (counts_progress && futile_allowed == 0) return {false, {}, "a restart would fail in the same way"};
+  if (futile_allowed == 0) return {false, {}, "a restart would fail in the same way"};
   futile_ = made_progress ? 0 : futile_ + 1;
   if (counts_progress && futile_ > futile_allowed) {
     return {false,

@@ -52,8 +52,10 @@ LoadedConfig load_config(const ConfigRequest& request) {
   translate_fp16(settings);
   // A file that all machines share cannot say which of them this is, and Accelerate writes num_machines: 1
   // into every file. The scheduler knows.
-  const SchedulerSettings scheduler = settings_from_scheduler(request.environment);
-  if (!settings.has("num_machines")) settings.add_below(scheduler.machines);
+  SchedulerSettings scheduler;
+  if (!settings.has("num_machines") && !request.only_plans)
+    scheduler = settings_from_scheduler(request.environment);
+  settings.add_below(scheduler.machines);
   if (!request.file.empty()) settings.add_below(read_file(request.file));
   settings.add_below(scheduler.address);
   const bool has_training = settings.has("training");

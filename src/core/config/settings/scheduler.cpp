@@ -86,10 +86,11 @@ std::string first_host(std::string_view list) {
 
 SchedulerSettings settings_from_scheduler(const Environment& environment) {
   SchedulerSettings result;
-  if (take_slurm(environment, result)) return result;
+  // Open MPI comes first, because it may start its daemons with srun.
   if (take_mpi(environment, result, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
                "OMPI_COMM_WORLD_LOCAL_SIZE"))
     return result;
+  if (take_slurm(environment, result)) return result;
   take_mpi(environment, result, "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS");
   return result;
 }

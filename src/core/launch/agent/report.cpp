@@ -148,6 +148,10 @@ int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause) {
   return error->kind == name_of(ErrorKind::kMemory) ? 1 : kUsual;
 }
 
+bool is_asked_to_end(const GroupOutcome& group) {
+  return group.interrupted_by != 0 || (group.catches_stop_signals && group.was_asked_to_save);
+}
+
 ExitCode exit_code_of_group(const GroupOutcome& group) {
   const auto all = [&](auto&& predicate) {
     return std::all_of(group.workers.begin(), group.workers.end(), predicate);

@@ -31,6 +31,9 @@ std::int64_t time_of_failure(const WorkerOutcome& cause);
 /// one if memory was missing; two for anything else.
 int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause);
 
+/// Whether somebody asked the group to end, so that it must not begin again.
+bool is_asked_to_end(const GroupOutcome& group);
+
 /// The exit code of a run.
 ExitCode exit_code_of_group(const GroupOutcome& group);
 

@@ -90,8 +90,12 @@ class Supervisor {
     }
     kill_orphans();
     drain();
+    serve_signals();
     GroupOutcome result = outcome();
     if (peers_ != nullptr) await_peers(result);
+    serve_signals();
+    result.interrupted_by = interrupted_by_;
+    result.was_asked_to_save = was_asked_to_save_;
     return result;
   }
 
@@ -100,6 +104,7 @@ class Supervisor {
     GroupOutcome result;
     result.world_size = plan_.world_size;
     result.interrupted_by = interrupted_by_;
+    result.was_asked_to_save = was_asked_to_save_;
     result.stopped_at_ns = stopped_at_ns_;
     result.catches_stop_signals = plan_.catches_stop_signals;
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
@@ -114,7 +119,8 @@ class Supervisor {
       peers_->add_polls(polls_);
       ::poll(polls_.data(), polls_.size(), kPeerMs);
       serve_signals();
-      peers_->serve();
+      const PeerRequest request = peers_->serve();
+      if (interrupted_by_ == 0) interrupted_by_ = request.signal;
       terminal_.pump();
     }
   }
@@ -230,6 +236,7 @@ class Supervisor {
         reap_adopted_children([this](pid_t pid) { return is_worker(pid) || is_not_ours(pid); });
       } else if (arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2) {
         log::info(fmt::format("SIG{}: passed on to the workers", ::sigabbrev_np(arrival->signal)));
+        was_asked_to_save_ = true;
         send(arrival->signal);
       } else {
         interrupt(arrival->signal == SIGINT ? SIGINT : SIGTERM);
@@ -446,6 +453,7 @@ class Supervisor {
   bool ended_now_ = false;      ///< The workers must end, and not save before.
   std::optional<std::int64_t> stopped_at_ns_;
   int interrupted_by_ = 0;
+  bool was_asked_to_save_ = false;
   bool interrupted_here_ = false;  ///< This launcher got a signal, and not only another machine's.
   Clock::time_point interrupted_at_;
   int ended_ = 0;

@@ -16,6 +16,8 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kBeat = std::chrono::seconds(2);
+/// A connection that has ended is noticed so soon.
+constexpr std::chrono::nanoseconds kSoonNoticed = std::chrono::milliseconds(500);
 /// How long the last messages may take.
 constexpr auto kFarewell = std::chrono::seconds(5);
 
@@ -29,19 +31,21 @@ json to_json(const MachineEnd& end) {
   return {{"code", to_int(end.code)},
           {"report", end.report},
           {"failed_at_ns", end.failed_at_ns},
-          {"futile_restarts", end.futile_restarts}};
+          {"futile_restarts", end.futile_restarts},
+          {"was_interrupted", end.was_interrupted}};
 }
 
 json to_json(const Verdict& verdict) {
   return {{"verdict",
            {{"code", to_int(verdict.code)},
             {"report", verdict.report},
-            {"futile_restarts", verdict.futile_restarts}}}};
+            {"futile_restarts", verdict.futile_restarts},
+            {"was_interrupted", verdict.was_interrupted}}}};
 }
 
 MachineEnd end_in(const json& message) {
   return {static_cast<ExitCode>(message.at("code").get<int>()), message.at("report"),
-          message.at("failed_at_ns"), message.at("futile_restarts")};
+          message.at("failed_at_ns"), message.at("futile_restarts"), message.at("was_interrupted")};
 }
 
 /// Why a machine counts as lost; empty as long as it does not.
@@ -77,9 +81,10 @@ class Base : public Cluster {
   /// machines may have failed since for want of its ranks.
   [[nodiscard]] MachineEnd loss(const std::string& who, const std::string& why,
                                 const Connection& connection) const {
-    const std::chrono::nanoseconds silence = Clock::now() - connection.last_word();
+    std::chrono::nanoseconds silence = Clock::now() - connection.last_word();
+    if (!connection.is_open()) silence = std::min(silence, kSoonNoticed);
     return {ExitCode::kWorkerFailed, fmt::format("{} is lost: {}", who, why),
-            now_ns() - silence.count() - began_at_ns_, 2};
+            std::max<std::int64_t>(0, now_ns() - silence.count() - began_at_ns_), 2, false};
   }
 
   std::string host_;
@@ -95,6 +100,7 @@ class Leader final : public Base {
     for (auto& [machine, guest] : guests) {
       std::string name = fmt::format("machine {} ({} at {})", machine, guest.host, guest.address);
       members_.push_back({machine, std::move(name), std::move(guest), std::nullopt});
+      members_.back().guest.connection.begin_to_listen();
     }
   }
 
@@ -121,6 +127,7 @@ class Leader final : public Base {
       }
     }
     if (request.ends_now) tell_all({{"failed", true}});
+    was_interrupted_ |= request.signal != 0;
     if (request.signal != 0) tell_all({{"signal", request.signal}});
     conclude();
     return request;
@@ -143,7 +150,10 @@ class Leader final : public Base {
     return open;
   }
   void on_failure() override { tell_all({{"failed", true}}); }
-  void on_signal(int signal) override { tell_all({{"signal", signal}}); }
+  void on_signal(int signal) override {
+    was_interrupted_ = true;
+    tell_all({{"signal", signal}});
+  }
   void on_end(const GroupOutcome& outcome) override {
     own_end_ = end_of(outcome, host_, began_at_ns_);
     conclude();
@@ -182,12 +192,14 @@ class Leader final : public Base {
     std::vector<MachineEnd> ends = {*own_end_};
     for (const Member& member : members_) ends.push_back(*member.end);
     verdict_ = verdict_of(ends);
+    verdict_->was_interrupted |= was_interrupted_;
     farewell_ = Clock::now() + kFarewell;
     tell_all(to_json(*verdict_));
   }
 
   std::vector<Member> members_;
   std::optional<MachineEnd> own_end_;
+  bool was_interrupted_ = false;
   Clock::time_point farewell_;
 };
 
@@ -195,12 +207,15 @@ class Leader final : public Base {
 class Follower final : public Base {
  public:
   Follower(Connection connection, std::string host, std::string leader)
-      : Base(std::move(host)), connection_(std::move(connection)), leader_(std::move(leader)) {}
+      : Base(std::move(host)), connection_(std::move(connection)), leader_(std::move(leader)) {
+    connection_.begin_to_listen();
+  }
 
   void add_polls(std::vector<pollfd>& polls) const override { add_poll(connection_, polls); }
 
   PeerRequest serve() override {
     PeerRequest request;
+    if (verdict_) return request;
     if (beats()) connection_.send({{"beat", true}});
     connection_.pump();
     try {
@@ -210,7 +225,8 @@ class Follower final : public Base {
         if (!message->contains("verdict")) continue;
         const json& verdict = message->at("verdict");
         verdict_ = Verdict{static_cast<ExitCode>(verdict.at("code").get<int>()), verdict.at("report"),
-                           verdict.at("futile_restarts")};
+                           verdict.at("futile_restarts"), verdict.at("was_interrupted")};
+        break;  // What follows is about the next attempt.
       }
     } catch (const json::exception&) {
       connection_.close();
@@ -236,7 +252,8 @@ class Follower final : public Base {
   }
   [[nodiscard]] Guests release() override {
     Guests open;
-    if (connection_.is_open()) open.emplace(0, Guest{std::move(connection_), leader_, "", 0, 0});
+    if (connection_.is_open() || connection_.has_message())
+      open.emplace(0, Guest{std::move(connection_), leader_, "", 0, 0});
     return open;
   }
   void on_failure() override {
@@ -268,7 +285,9 @@ class Follower final : public Base {
 
 }  // namespace
 
-Verdict verdict_of(const std::vector<MachineEnd>& ends) {
+namespace {
+
+Verdict verdict_without_signals(const std::vector<MachineEnd>& ends) {
   const MachineEnd* first = nullptr;
   for (const MachineEnd& end : ends) {
     if (!end.report.empty() && (first == nullptr || end.failed_at_ns < first->failed_at_ns)) first = &end;
@@ -289,8 +308,17 @@ Verdict verdict_of(const std::vector<MachineEnd>& ends) {
           2};
 }
 
+}  // namespace
+
+Verdict verdict_of(const std::vector<MachineEnd>& ends) {
+  Verdict verdict = verdict_without_signals(ends);
+  verdict.was_interrupted =
+      std::any_of(ends.begin(), ends.end(), [](const MachineEnd& end) { return end.was_interrupted; });
+  return verdict;
+}
+
 MachineEnd end_of(const GroupOutcome& outcome, const std::string& host, std::int64_t began_at_ns) {
-  MachineEnd end{exit_code_of_group(outcome), "", 0};
+  MachineEnd end{exit_code_of_group(outcome), "", 0, 0, is_asked_to_end(outcome)};
   if (const WorkerOutcome* cause = root_cause(outcome)) {
     end.report = failure_report(outcome, *cause, host);
     end.failed_at_ns = time_of_failure(*cause) - began_at_ns;

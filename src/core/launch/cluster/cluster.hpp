@@ -19,7 +19,8 @@ struct MachineEnd {
   std::string report;  ///< The report of the first failure there; empty if none came from there.
   /// When that failure happened, in nanoseconds after the run began.
   std::int64_t failed_at_ns = 0;
-  int futile_restarts = 0;  ///< What agent/report says of the failure.
+  int futile_restarts = 0;       ///< What agent/report says of the failure.
+  bool was_interrupted = false;  ///< Somebody asked this machine to end, so that no restart follows.
 };
 
 /// How a run on several machines ended, the same on each of them.
@@ -27,6 +28,7 @@ struct Verdict {
   ExitCode code = ExitCode::kSuccess;
   std::string report;  ///< Of the first failure on any machine; empty if there was none.
   int futile_restarts = 0;
+  bool was_interrupted = false;  ///< On any machine.
 };
 
 /// The end of the run from those of its machines.

@@ -50,7 +50,10 @@ void Connection::pump() {
     const ssize_t count = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (count <= 0) return close();
+    if (count <= 0) {
+      out_.clear();  // What the other side has sent before it ended is still to be read.
+      break;
+    }
     out_.erase(0, static_cast<std::size_t>(count));
   }
   std::array<char, 65536> buffer{};

@@ -27,9 +27,12 @@ class Connection {
   /// The next message that has arrived.
   std::optional<nlohmann::json> next();
   void close() { socket_.reset(); }
+  /// Counts the silence of the other side from now on.
+  void begin_to_listen() { last_word_ = Clock::now(); }
 
   [[nodiscard]] bool is_open() const { return static_cast<bool>(socket_); }
   [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] bool has_message() const { return in_.find('\n') != std::string::npos; }
   [[nodiscard]] bool wants_to_write() const { return is_open() && !out_.empty(); }
   /// When something last arrived.
   [[nodiscard]] Clock::time_point last_word() const { return last_word_; }

@@ -83,17 +83,13 @@ Party party_in(const json& hello) {
 /// Everything that waits at machine 0.
 class Lobby {
  public:
-  Lobby(const Party& party, Guests there)
-      : party_(party), progress_(party), listener_(listening_socket(party.port)), guests_(std::move(there)) {
-    if (listener_) return;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("port {} of this machine, on which machine 0 waits for the others, is in use",
-                            party.port))
-        .hint("choose another main_process_port, the same on all machines");
-  }
+  Lobby(const Party& party, Guests there, bool is_restart)
+      : party_(party), progress_(party), guests_(std::move(there)), is_restart_(is_restart) {}
 
   Guests wait() {
-    while (static_cast<int>(guests_.size()) < party_.num_machines - 1) {
+    serve_guests();
+    if (!is_complete()) listen();
+    while (!is_complete()) {
       try {
         check_interrupted();
       } catch (const Error& error) {
@@ -101,6 +97,7 @@ class Lobby {
         throw;
       }
       poll_once();
+      if (is_complete()) break;
       if (progress_.is_over()) give_up();
       if (progress_.wants_word())
         tell(fmt::format("waiting for machines ({}):\n{}", progress_.text(), table()));
@@ -125,18 +122,43 @@ class Lobby {
       if (!socket) break;
       strangers_.push_back({Connection(std::move(socket))});
     }
+    serve_guests();
     for (Stranger& stranger : strangers_) serve(stranger);
     std::erase_if(strangers_, [](const Stranger& stranger) {
       return !stranger.connection.is_open() || Clock::now() - stranger.came > kHelloTime;
     });
+  }
+
+  [[nodiscard]] bool is_complete() const {
+    return static_cast<int>(guests_.size()) == party_.num_machines - 1;
+  }
+
+  void listen() {
+    listener_ = listening_socket(party_.port);
+    if (listener_) return;
+    const std::string problem = fmt::format(
+        "port {} of this machine, on which machine 0 waits for the others, is in use", party_.port);
+    refuse(guests_, ErrorKind::kUsage, problem);
+    throw Error(ErrorKind::kUsage, problem)
+        .hint("choose another main_process_port, the same on all machines");
+  }
+
+  /// Forgets guests that have left. One that was asked to end says so, and ends the run.
+  void serve_guests() {
     for (auto guest = guests_.begin(); guest != guests_.end();) {
+      const std::string name = name_of(guest->first, guest->second.host);
       guest->second.connection.pump();
+      while (const auto message = guest->second.connection.next()) {
+        if (!message->contains("leaves")) continue;
+        const std::string problem = fmt::format("{} was asked to end", name);
+        refuse(guests_, ErrorKind::kFailure, problem);
+        throw Error(ErrorKind::kTerminated, problem);
+      }
       if (guest->second.connection.is_open()) {
         ++guest;
         continue;
       }
-      log::warn(fmt::format("{} has left before all machines were there",
-                            name_of(guest->first, guest->second.host)));
+      log::warn(fmt::format("{} has left before all machines were there", name));
       guest = guests_.erase(guest);
     }
   }
@@ -155,7 +177,7 @@ class Lobby {
     Guest guest{std::move(stranger.connection), theirs.host, "", theirs.local_processes, progress_.seconds()};
     guest.address = peer_address(guest.connection.fd());
     if (const std::string problem = problem_of(theirs); !problem.empty())
-      turn_away(std::move(guest), problem);
+      return turn_away(std::move(guest), problem);
     log::debug(
         fmt::format("{} has arrived from {}", name_of(theirs.machine_rank, guest.host), guest.address));
     guests_.emplace(theirs.machine_rank, std::move(guest));
@@ -180,11 +202,15 @@ class Lobby {
     return different.empty() ? "" : fmt::format("{} has another configuration: {}", who, different);
   }
 
-  /// Ends the rendezvous, since the run that was asked for cannot begin.
-  [[noreturn]] void turn_away(Guest guest, const std::string& problem) {
-    guests_.emplace(-1, std::move(guest));
-    refuse(guests_, ErrorKind::kUsage, problem);
-    throw Error(ErrorKind::kUsage, problem);
+  /// Ends the rendezvous, since the run that was asked for cannot begin. A run that only begins again turns
+  /// the guest away alone.
+  void turn_away(Guest guest, const std::string& problem) {
+    Guests alone;
+    Guests& refused = is_restart_ ? alone : guests_;
+    refused.emplace(-1, std::move(guest));
+    refuse(refused, ErrorKind::kUsage, problem);
+    if (!is_restart_) throw Error(ErrorKind::kUsage, problem);
+    log::warn(fmt::format("turned away: {}", problem));
   }
 
   void check_sum() {
@@ -239,6 +265,7 @@ class Lobby {
   Fd listener_;
   std::vector<Stranger> strangers_;
   Guests guests_;
+  bool is_restart_;
 };
 
 /// A socket connected to the address, or an error number.
@@ -303,8 +330,8 @@ std::optional<std::variant<Welcome, std::string>> answer_in(Connection& connecti
 /// Waits until machine 0, which is connected, decides. It does at the end of its own time limit, or as soon
 /// as it has the beginning.
 std::variant<Welcome, std::string> await_answer(Connection& connection, const Party& party) {
-  const auto answers_by = Clock::now() + Seconds(party.timeout_s) + kAnswerTime;
-  while (Clock::now() < answers_by) {
+  connection.begin_to_listen();
+  while (Clock::now() < connection.last_word() + Seconds(party.timeout_s) + kAnswerTime) {
     check_interrupted();
     try {
       if (auto answer = answer_in(connection)) return *std::move(answer);
@@ -321,11 +348,15 @@ std::variant<Welcome, std::string> await_answer(Connection& connection, const Pa
 
 }  // namespace
 
-Guests await_guests(const Party& party, Guests there) { return Lobby(party, std::move(there)).wait(); }
+Guests await_guests(const Party& party) { return Lobby(party, {}, false).wait(); }
+
+Guests await_guests_again(const Party& party, Guests there) {
+  return Lobby(party, std::move(there), true).wait();
+}
 
 void refuse(Guests& guests, ErrorKind kind, const std::string& why) {
   for (auto& [machine, guest] : guests)
-    guest.connection.send({{"refused", why}, {"for_failure", kind == ErrorKind::kFailure}});
+    guest.connection.send({{"refused", why}, {"for_failure", kind != ErrorKind::kUsage}});
   for (auto& [machine, guest] : guests) {
     guest.connection.flush();
     guest.connection.close();
@@ -380,9 +411,18 @@ void tell_end(Guests& guests, const std::string& why) {
 }
 
 std::variant<Membership, std::string> rejoin(Connection connection, const Party& party) {
-  auto answer = await_answer(connection, party);
-  if (const auto* welcome = std::get_if<Welcome>(&answer)) return Membership{std::move(connection), *welcome};
-  return std::get<std::string>(answer);
+  try {
+    auto answer = await_answer(connection, party);
+    if (const auto* welcome = std::get_if<Welcome>(&answer))
+      return Membership{std::move(connection), *welcome};
+    return std::get<std::string>(answer);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) {
+      connection.send({{"leaves", true}});
+      connection.flush();
+    }
+    throw;
+  }
 }
 
 }  // namespace accel::launch

@@ -38,9 +38,12 @@ using Guests = std::map<int, Guest>;
 
 /// Waits as machine 0 for the launchers of all other machines. Each brings its version and its settings; what
 /// differs is an Error (kUsage) that names it, here and on every machine that has arrived. Who has not
-/// arrived is shown after a while, and is an Error (kFailure) after the time limit. `there` are those that
-/// are connected already, when a run begins again.
-[[nodiscard]] Guests await_guests(const Party& party, Guests there = {});
+/// arrived is shown after a while, and is an Error (kFailure) after the time limit.
+[[nodiscard]] Guests await_guests(const Party& party);
+
+/// The same when a run begins again: `there` are still connected, and the others may come back. What differs
+/// only turns that machine away.
+[[nodiscard]] Guests await_guests_again(const Party& party, Guests there);
 
 /// Tells the guests that the run does not begin, and why: they throw an Error of this kind.
 void refuse(Guests& guests, ErrorKind kind, const std::string& why);
