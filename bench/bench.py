@@ -5,6 +5,7 @@
     tools/dev bench step    (step.py: a training step compared with fully_shard)
     tools/dev bench checkpoint   (checkpoint.py: saves and resumes compared with DCP)
     tools/dev bench save-plan [RANKS]   (save_plan_bench.cpp: planning a checkpoint of 70 billion parameters)
+    tools/dev bench launch  (launch.py: runs of many ranks beside torchrun and accelerate, and restarts)
     tools/dev bench ranks   (ranks.py: the cost of building one rank's shard, by number of ranks)
 
 Each value is the median of several runs. accel and its peers take turns, because machines are shared and noisy. The

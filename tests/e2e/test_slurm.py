@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -70,17 +71,13 @@ def test_srun_needs_nothing_else(two_nodes, accel_path):
     assert several.returncode == 2 and "srun starts 4 tasks on 2 nodes" in several.stderr
 
 
-REQUEUED = """#!/bin/sh
-#SBATCH --nodes=2 --ntasks-per-node=1 --time=1 --signal=USR1@50 --requeue --open-mode=append --output={directory}/job.out
-# The first run goes on until the signal comes; the next one ends three steps later.
+SBATCH = pathlib.Path(__file__).parents[2] / "configs/slurm/train.sbatch"
+# In place of accel: the first run goes on until the signal comes, and the next one ends three steps later.
+ACCEL = """#!/bin/sh
 export OMP_NUM_THREADS=1
-steps=$(cat {directory}/steps 2>/dev/null || echo 1000000)
-srun --kill-on-bad-exit=0 {accel} launch {config} --set training.max_steps=$steps
-code=$?
-if [ $code = 7 ]; then
-  python3 {directory}/steps.py && scontrol requeue $SLURM_JOB_ID
-fi
-exit $code
+checkpoint=$(ls -d {directory}/out/checkpoints/checkpoint_* 2>/dev/null | head -n 1)
+steps=$((${{checkpoint##*_}} + 3))
+exec {accel} "$@" --set training.max_steps=$([ "$checkpoint" ] && echo $steps || echo 1000000)
 """
 
 
@@ -88,20 +85,17 @@ def test_a_job_that_is_requeued_ends_with_the_weights_of_an_undisturbed_run(acce
     train_runs.export(tmp_path / "gpt.pt")
     run = {"log_every": 50, "lr_scheduler": {"type": "constant"}, "checkpoint": {"every": 1_000_000, "resume": "auto"}}
     config = train_runs.config(tmp_path, **run, main_process_port=None)  # Slurm says it.
-    (tmp_path / "steps.py").write_text(f"""
-import json, pathlib
-[checkpoint] = pathlib.Path({str(tmp_path)!r}, "out/checkpoints").iterdir()
-pathlib.Path({str(tmp_path)!r}, "steps").write_text(str(json.loads((checkpoint / "trainer_state.json").read_text())["step"] + 3))
-""")
-    (tmp_path / "job.sh").write_text(REQUEUED.format(directory=tmp_path, accel=accel_path, config=config))
-    job = two_nodes("sbatch", "--parsable", tmp_path / "job.sh").stdout.strip()
+    (tmp_path / "accel").write_text(ACCEL.format(directory=tmp_path, accel=accel_path))
+    (tmp_path / "accel").chmod(0o755)
+    job = two_nodes("env", f"PATH={tmp_path}:{os.environ['PATH']}", "sbatch", "--parsable", "--time=1", "--signal=USR1@50",
+                    f"--output={tmp_path}/job.out", SBATCH, config).stdout.strip()
     deadline = time.monotonic() + 180
     ended = ("COMPLETED", "FAILED", "TIMEOUT")
     while not any(word in (state := two_nodes("scontrol", "show", "job", job).stdout) for word in ended) and time.monotonic() < deadline:
         time.sleep(1)
     said = (tmp_path / "job.out").read_text()
     assert "JobState=COMPLETED" in state and "Restarts=1" in state, state + said
-    steps = int((tmp_path / "steps").read_text())
+    steps = max(int(path.name.split("_")[1]) for path in (tmp_path / "out/checkpoints").iterdir())
     assert f"resuming from '{tmp_path}/out/checkpoints/checkpoint_{steps - 3}', step {steps - 3} of {steps}" in said, said
     interrupted = tmp_path / f"out/checkpoints/checkpoint_{steps}"
     shutil.move(interrupted, tmp_path / "interrupted")
