@@ -177,3 +177,16 @@ def test_a_stranger_does_not_end_a_run_that_begins_again(machines):
     wait_for(lambda: all(any("sleep 300" in line and "launch" not in line for line in run.survivors()) for run in (*runs[:2], back)), 20)
     os.kill(runs[0].pid, signal.SIGTERM)
     assert [run.finish(20)[0] for run in (*runs[:2], back)] == [143, 143, 143]
+
+
+def test_a_signal_that_a_scheduler_sends_to_all_is_not_followed_by_a_restart(accel_path, tmp_path):
+    """The worker dies of its own SIGTERM before the launcher has read its."""
+    run = Run(accel_path, tmp_path, "--cpu", "--num-processes", 2, "--max-restarts", 5, "--", "sleep", 100)
+    wait_for(lambda: sum("sleep 100" in line and "launch" not in line for line in run.survivors()) == 2, 20)
+    children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    sleepers = [int(pid) for pid in children if b"sleep" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for pid in (*sleepers, run.pid):
+        os.kill(pid, signal.SIGTERM)
+    code, _, said = run.finish(20)
+    assert code in (6, 143) and "restart" not in said, said
+    run.assert_nobody_is_left()

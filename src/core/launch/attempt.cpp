@@ -90,7 +90,12 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
     verdict.was_interrupted = is_asked_to_end(group);
     return {verdict, group.interrupted_by};
   }
-  if (place.cluster->verdict()) return {*place.cluster->verdict(), group.interrupted_by};
+  if (place.cluster->verdict()) {
+    Verdict verdict = *place.cluster->verdict();
+    if (is_asked_to_end(group) && !verdict.was_interrupted) place.cluster->leave();
+    verdict.was_interrupted |= is_asked_to_end(group);
+    return {verdict, group.interrupted_by};
+  }
   // The user did not wait for the other machines.
   const ExitCode code = group.interrupted_by == SIGINT ? ExitCode::kInterrupted : ExitCode::kTerminated;
   return {{code, "", 0, true}, group.interrupted_by};

@@ -76,7 +76,12 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
   std::optional<InterruptGuard> guard(std::in_place);
   Place place = begin(request);
   while (!place.is_finished) {
-    check_interrupted();
+    try {
+      check_interrupted();
+    } catch (const Error&) {
+      if (place.cluster != nullptr) place.cluster->leave();
+      throw;
+    }
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
     if (end.interrupted_by != 0) leave_soon(end.verdict.code);

@@ -53,9 +53,9 @@ LoadedConfig load_config(const ConfigRequest& request) {
   // A file that all machines share cannot say which of them this is, and Accelerate writes num_machines: 1
   // into every file. The scheduler knows.
   SchedulerSettings scheduler;
-  if (!settings.has("num_machines") && !request.only_plans)
-    scheduler = settings_from_scheduler(request.environment);
-  settings.add_below(scheduler.machines);
+  const auto machines = settings.get<std::int64_t>("num_machines");
+  if (!request.only_plans && machines != 1) scheduler = settings_from_scheduler(request.environment);
+  if (!machines) settings.add_below(scheduler.machines);
   if (!request.file.empty()) settings.add_below(read_file(request.file));
   settings.add_below(scheduler.address);
   const bool has_training = settings.has("training");

@@ -149,7 +149,8 @@ int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause) {
 }
 
 bool is_asked_to_end(const GroupOutcome& group) {
-  return group.interrupted_by != 0 || (group.catches_stop_signals && group.was_asked_to_save);
+  return group.interrupted_by != 0 || group.interrupted_late ||
+         (group.catches_stop_signals && group.was_asked_to_save);
 }
 
 ExitCode exit_code_of_group(const GroupOutcome& group) {

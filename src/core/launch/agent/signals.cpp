@@ -9,7 +9,7 @@
 
 namespace accel::launch {
 
-SignalQueue::SignalQueue() {
+SignalQueue::SignalQueue(LateSignals& late) : late_(late) {
   sigset_t wanted;
   ::sigemptyset(&wanted);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
@@ -37,8 +37,10 @@ SignalQueue::SignalQueue() {
 }
 
 SignalQueue::~SignalQueue() {
-  // The end of the run has answered what is still queued. It must not be delivered when the mask is restored.
-  while (next()) {
+  // What is still queued must not be delivered when the mask is restored.
+  while (const std::optional<Arrival> arrival = next()) {
+    late_.save |= arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2;
+    late_.interrupt |= arrival->signal == SIGINT || arrival->signal == SIGTERM || arrival->signal == SIGHUP;
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::sigaction(SIGCHLD, &previous_child_, nullptr);

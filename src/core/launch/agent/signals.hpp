@@ -17,12 +17,18 @@ struct Arrival {
   pid_t pid = 0;
 };
 
+/// Signals that nobody has taken when the queue ended.
+struct LateSignals {
+  bool interrupt = false;  ///< SIGINT, SIGTERM or SIGHUP.
+  bool save = false;       ///< SIGUSR1 or SIGUSR2.
+};
+
 /// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD arrive at a descriptor instead of a
 /// handler. SIGINT and SIGHUP stay ignored where they are (nohup). SIGPIPE is ignored, and orphaned
-/// descendants become children of this process.
+/// descendants become children of this process. At its end it puts what is left into `late`.
 class SignalQueue {
  public:
-  SignalQueue();
+  explicit SignalQueue(LateSignals& late);
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
   ~SignalQueue();
@@ -32,6 +38,7 @@ class SignalQueue {
   std::optional<Arrival> next();
 
  private:
+  LateSignals& late_;
   sigset_t previous_{};
   struct sigaction previous_pipe_ {};
   struct sigaction previous_child_ {};

@@ -55,8 +55,12 @@ struct Worker {
 
 class Supervisor {
  public:
-  Supervisor(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers)
-      : plan_(plan), peers_(peers), guardian_(plan.run_id, plan.scratch), terminal_(out_fd, err_fd) {}
+  Supervisor(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers, LateSignals& late)
+      : plan_(plan),
+        peers_(peers),
+        signals_(late),
+        guardian_(plan.run_id, plan.scratch),
+        terminal_(out_fd, err_fd) {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   /// Workers are left here only after an error.
@@ -90,10 +94,8 @@ class Supervisor {
     }
     kill_orphans();
     drain();
-    serve_signals();
     GroupOutcome result = outcome();
     if (peers_ != nullptr) await_peers(result);
-    serve_signals();
     result.interrupted_by = interrupted_by_;
     result.was_asked_to_save = was_asked_to_save_;
     return result;
@@ -120,7 +122,10 @@ class Supervisor {
       ::poll(polls_.data(), polls_.size(), kPeerMs);
       serve_signals();
       const PeerRequest request = peers_->serve();
-      if (interrupted_by_ == 0) interrupted_by_ = request.signal;
+      if (interrupted_by_ == 0 && request.signal != 0) {
+        interrupted_by_ = request.signal;
+        interrupted_at_ = Clock::now();
+      }
       terminal_.pump();
     }
   }
@@ -247,7 +252,10 @@ class Supervisor {
   void interrupt(int signal) {
     // A scheduler signals the launchers of all machines, so another machine may have passed it on before.
     const bool is_first = !std::exchange(interrupted_here_, true);
-    if (interrupted_by_ != 0 && is_first) return;
+    if (interrupted_by_ != 0 && is_first) {
+      interrupted_at_ = Clock::now();
+      return;
+    }
     if (interrupted_by_ != 0) {
       if (Clock::now() - interrupted_at_ < kOneRequest) return;
       log::warn("a second signal: killing the workers");
@@ -462,7 +470,11 @@ class Supervisor {
 }  // namespace
 
 GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers) {
-  return Supervisor(plan, out_fd, err_fd, peers).run();
+  LateSignals late;
+  GroupOutcome result = Supervisor(plan, out_fd, err_fd, peers, late).run();
+  result.interrupted_late = late.interrupt;
+  result.was_asked_to_save |= late.save;
+  return result;
 }
 
 }  // namespace accel::launch

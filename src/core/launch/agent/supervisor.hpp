@@ -35,6 +35,7 @@ struct GroupOutcome {
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
   bool catches_stop_signals = false;  ///< What LaunchPlan says.
   int world_size = 0;                 ///< The ranks of all machines.
+  bool interrupted_late = false;      ///< SIGINT, SIGTERM or SIGHUP came when all workers had ended.
   bool was_asked_to_save = false;     ///< SIGUSR1 or SIGUSR2 was passed on to our worker.
 };
 

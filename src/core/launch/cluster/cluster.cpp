@@ -142,6 +142,12 @@ class Leader final : public Base {
     tell_all(to_json(Verdict{ExitCode::kWorkerFailed, report}));
     for (Member& member : members_) member.guest.connection.flush();
   }
+  void leave() override {
+    for (Member& member : members_) {
+      member.guest.connection.send({{"refused", "it was asked to end"}, {"for_failure", true}});
+      member.guest.connection.flush();
+    }
+  }
   [[nodiscard]] Guests release() override {
     Guests open;
     for (Member& member : members_) {
@@ -175,6 +181,7 @@ class Leader final : public Base {
   static void take(const json& message, Member& member, PeerRequest& request) {
     if (message.contains("failed")) request.ends_now = true;
     if (message.contains("signal")) request.signal = message.at("signal") == SIGINT ? SIGINT : SIGTERM;
+    if (message.contains("leaves")) request.signal = SIGTERM;
     if (message.contains("end")) member.end = end_in(message.at("end"));
   }
 
@@ -211,7 +218,13 @@ class Follower final : public Base {
     connection_.begin_to_listen();
   }
 
-  void add_polls(std::vector<pollfd>& polls) const override { add_poll(connection_, polls); }
+  // A verdict may come before the workers of this machine have ended, and nothing is read after it.
+  void add_polls(std::vector<pollfd>& polls) const override {
+    if (!verdict_) add_poll(connection_, polls);
+  }
+  [[nodiscard]] Clock::time_point deadline() const override {
+    return verdict_ ? Clock::now() + kBeat : Base::deadline();
+  }
 
   PeerRequest serve() override {
     PeerRequest request;
@@ -248,6 +261,10 @@ class Follower final : public Base {
     connection_.send({{"failed", true}});
     connection_.send({{"end", to_json(MachineEnd{ExitCode::kWorkerFailed,
                                                  fmt::format("{} cannot begin: {}", host_, why), 0})}});
+    connection_.flush();
+  }
+  void leave() override {
+    connection_.send({{"leaves", true}});
     connection_.flush();
   }
   [[nodiscard]] Guests release() override {

@@ -47,6 +47,8 @@ class Cluster : public Peers {
   [[nodiscard]] virtual const std::optional<Verdict>& verdict() const = 0;
   /// Tells the other machines that this one cannot begin, and why. The run ends.
   virtual void abandon(const std::string& why) = 0;
+  /// Tells the other machines that this one was asked to end, so that nobody waits for it.
+  virtual void leave() = 0;
   /// The open connections to other machines, by machine, once the run has ended: machine 0 has all of them,
   /// and others that to machine 0. This object is of no use afterwards.
   [[nodiscard]] virtual Guests release() = 0;

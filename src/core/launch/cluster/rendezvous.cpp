@@ -149,7 +149,7 @@ class Lobby {
       const std::string name = name_of(guest->first, guest->second.host);
       guest->second.connection.pump();
       while (const auto message = guest->second.connection.next()) {
-        if (!message->contains("leaves")) continue;
+        if (!message->contains("leaves") && !message->contains("signal")) continue;
         const std::string problem = fmt::format("{} was asked to end", name);
         refuse(guests_, ErrorKind::kFailure, problem);
         throw Error(ErrorKind::kTerminated, problem);
@@ -174,6 +174,7 @@ class Lobby {
       stranger.connection.close();  // It is no launcher.
       return;
     }
+    if (!stranger.connection.is_open()) return;  // It has left already.
     Guest guest{std::move(stranger.connection), theirs.host, "", theirs.local_processes, progress_.seconds()};
     guest.address = peer_address(guest.connection.fd());
     if (const std::string problem = problem_of(theirs); !problem.empty())
