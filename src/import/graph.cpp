@@ -192,13 +192,14 @@ class ChangeFinder {
   }
 
   void look_within(const GraphNode& node) {
-    if (node.target != "torch.ops.higher_order.wrap_with_set_grad_enabled") return;
+    const std::optional<std::size_t> at = position_of_block(node);
+    if (!at) return;
     const json& inputs = node.document->at("inputs");
-    Subgraph inner = read_subgraph(inputs.at(1).at("arg").at("as_graph").at("graph"));
+    Subgraph inner = read_subgraph(inputs.at(*at).at("arg").at("as_graph").at("graph"));
     // Names within the graph may be those of other values outside.
     const std::map<std::string, std::string> outer = roots_;
     for (std::size_t i = 0; i < inner.inputs.size(); ++i) {
-      const json& given = inputs.at(i + 2).at("arg");
+      const json& given = inputs.at(*at + 1 + i).at("arg");
       const auto found = given.contains("as_tensor")
                              ? outer.find(given.at("as_tensor").at("name").get<std::string>())
                              : outer.end();
@@ -420,6 +421,12 @@ const char* name_of(GraphValue::Type type) {
 }
 
 ExportedGraph read_graph(const ckpt::Pt2Archive& archive) { return GraphReader(archive.program()).read(); }
+
+std::optional<std::size_t> position_of_block(const GraphNode& node) {
+  if (node.target == kGradientsSet) return 1;
+  if (node.target == kAutocastSet) return 4;
+  return std::nullopt;
+}
 
 Subgraph read_subgraph(const json& document) {
   Subgraph graph;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -79,6 +80,14 @@ struct ExportedGraph {
 /// Reads the graph of `archive`, which must outlive it. Throws Error: kFailure that names what accel does not
 /// import, kCorrupt if the document is not one of torch.export.
 [[nodiscard]] ExportedGraph read_graph(const ckpt::Pt2Archive& archive);
+
+/// The operators that run a graph within them with gradients on or off, or with a setting of autocast.
+inline constexpr std::string_view kGradientsSet = "torch.ops.higher_order.wrap_with_set_grad_enabled";
+inline constexpr std::string_view kAutocastSet = "torch.ops.higher_order.wrap_with_autocast";
+
+/// The number of such an operator's argument that is the graph; the graph's own arguments follow it. Nothing
+/// for another operator.
+[[nodiscard]] std::optional<std::size_t> position_of_block(const GraphNode& node);
 
 /// The inputs, nodes and outputs of a graph within a graph.
 struct Subgraph {

@@ -53,6 +53,29 @@ constexpr const char* kNoGrad = R"(class no_grad:
     return None
 )";
 
+/// torch's class for `with torch.autocast(...)`. Its methods do nothing: TorchScript has a pass that reads
+/// the attributes, and accel's worker sets autocast by them.
+constexpr const char* kAutocast = R"(class autocast:
+  fast_dtype : int
+  _enabled : bool
+  device : str
+  def __enter__(self: __torch__.torch.amp.autocast_mode.autocast) -> __torch__.torch.amp.autocast_mode.autocast:
+    return self
+  def __exit__(self: __torch__.torch.amp.autocast_mode.autocast,
+    exc_type: Any,
+    exc_val: Any,
+    exc_tb: Any) -> NoneType:
+    return None
+  def __init__(self: __torch__.torch.amp.autocast_mode.autocast,
+    device_type: str,
+    dtype: int,
+    enabled: bool) -> NoneType:
+    self.fast_dtype = dtype
+    self._enabled = enabled
+    self.device = device_type
+    return None
+)";
+
 std::string annotation(const std::string& name, const std::string& type) {
   return is_identifier(name) ? fmt::format("  {} : {}\n", name, type)
                              : fmt::format("  __annotations__[{}] = {}\n", literal_of(name), type);
@@ -100,6 +123,7 @@ class Importer {
     for (std::size_t i = 0; i < tree_.modules().size(); ++i)
       add_text(fmt::format("code/__torch__/___torch_mangle_{}.py", i), class_of(i));
     add_text("code/__torch__/torch/autograd/grad_mode.py", kNoGrad);
+    add_text("code/__torch__/torch/amp/autocast_mode.py", kAutocast);
     add_text("constants.pkl", ckpt::pickle::write(Tuple{}));
     // torch gives the operators of a file the meaning that they had in the version that the file names.
     add_text("version", "10\n");

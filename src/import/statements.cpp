@@ -180,8 +180,8 @@ StatementWriter::StatementWriter(const ExportedGraph& graph) : graph_(graph) {
 
 void StatementWriter::look_for_training(const GraphNode& node) {
   const json& inputs = node.document->at("inputs");
-  if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") {
-    for (const GraphNode& inner : read_subgraph(inputs.at(1).at("arg").at("as_graph").at("graph")).nodes)
+  if (const auto at = position_of_block(node)) {
+    for (const GraphNode& inner : read_subgraph(inputs.at(*at).at("arg").at("as_graph").at("graph")).nodes)
       look_for_training(inner);
     return;
   }
@@ -260,50 +260,69 @@ std::string StatementWriter::flag_of(const GraphNode& node, const json& input) c
   return argument_of(input.at("arg"));
 }
 
-std::vector<std::string> StatementWriter::without_gradients(const GraphNode& node) {
+std::vector<std::string> StatementWriter::block_of(const GraphNode& node, std::size_t at) {
   constexpr int kDeepest = 20;
   if (++depth_ > kDeepest) refuse(node, "graphs nest too deeply");
   const json& inputs = node.document->at("inputs");
-  const bool enabled = inputs.at(0).at("arg").at("as_bool").get<bool>();
-  if (enabled && depth_ == 1) {
-    refuse(node,
-           "the model was exported under torch.no_grad(), which hides where it computes without gradients",
-           "call torch.export.export outside of no_grad");
-  }
-  const Subgraph inner = read_subgraph(inputs.at(1).at("arg").at("as_graph").at("graph"));
-  std::vector<std::string> lines;
-  for (std::size_t i = 0; i < inner.inputs.size(); ++i) {
-    const std::string from = argument_of(inputs.at(i + 2).at("arg"));
-    const std::string to = identifier_of(inner.inputs[i]);
-    if (from != to) lines.push_back(fmt::format("{} = {}", to, from));
-  }
+  const Subgraph inner = read_subgraph(inputs.at(at).at("arg").at("as_graph").at("graph"));
   // Values within the graph are not those of the method, even if they have their names.
-  const std::map<std::string, std::string> outer = std::exchange(expressions_, {});
+  std::map<std::string, std::string> own;
+  for (std::size_t i = 0; i < inner.inputs.size(); ++i)
+    own[inner.inputs[i]] = argument_of(inputs.at(at + 1 + i).at("arg"));
+  const std::string prefix = fresh_name() + "_";
+  for (const GraphNode& statement : inner.nodes) {
+    for (const GraphValue& value : statement.outputs) own[value.name] = prefix + identifier_of(value.name);
+  }
+  std::swap(expressions_, own);
+  std::vector<std::string> lines;
   for (const GraphNode& statement : inner.nodes) {
     for (std::string& line : statements_of(statement)) lines.push_back(std::move(line));
   }
-  expressions_ = outer;
+  std::vector<std::string> results;
+  for (const std::string& name : inner.outputs) results.push_back(expression_of(name));
+  std::swap(expressions_, own);
   --depth_;
-  if (inner.outputs.size() != node.outputs.size())
-    refuse(node, "the graph within it has another number of outputs");
-  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-    const std::string to = identifier_of(node.outputs[i].name);
-    const std::string from = identifier_of(inner.outputs[i]);
-    if (from != to) lines.push_back(fmt::format("{} = {}", to, from));
-  }
-  if (enabled) return lines;
-  constexpr std::string_view kClass = "__torch__.torch.autograd.grad_mode.no_grad";
+  if (results.size() != node.outputs.size()) refuse(node, "the graph within it has another number of outputs");
+  for (std::size_t i = 0; i < results.size(); ++i)
+    lines.push_back(fmt::format("{} = {}", expression_of(node.outputs[i].name), results[i]));
+  return lines;
+}
+
+std::vector<std::string> StatementWriter::within(const char* type, const std::string& arguments,
+                                                 const std::vector<std::string>& lines) {
   const std::string context = fresh_name();
-  std::vector<std::string> block = {fmt::format("{} = {}.__new__({})", context, kClass, kClass),
-                                    fmt::format("{} = ({}).__init__()", fresh_name(), context),
+  std::vector<std::string> block = {fmt::format("{} = {}.__new__({})", context, type, type),
+                                    fmt::format("{} = ({}).__init__({})", fresh_name(), context, arguments),
                                     fmt::format("with {}:", context)};
   for (const std::string& line : lines) block.push_back("  " + line);
   if (lines.empty()) block.emplace_back("  pass");
   return block;
 }
 
+std::vector<std::string> StatementWriter::gradients_set(const GraphNode& node) {
+  const json& inputs = node.document->at("inputs");
+  const bool enabled = inputs.at(0).at("arg").at("as_bool").get<bool>();
+  if (enabled && depth_ == 0) {
+    refuse(node,
+           "the model was exported under torch.no_grad(), which hides where it computes without gradients",
+           "call torch.export.export outside of no_grad");
+  }
+  const std::vector<std::string> lines = block_of(node, 1);
+  return enabled ? lines : within(kNoGradClass, "", lines);
+}
+
+std::vector<std::string> StatementWriter::autocast_set(const GraphNode& node) {
+  const json& inputs = node.document->at("inputs");
+  // The last setting, whether casts are cached, changes no value.
+  const std::string arguments =
+      fmt::format("{}, {}, {}, ", argument_of(inputs.at(0).at("arg")), argument_of(inputs.at(1).at("arg")),
+                  argument_of(inputs.at(2).at("arg")));
+  return within(kAutocastClass, arguments, block_of(node, 4));
+}
+
 std::vector<std::string> StatementWriter::statements_of(const GraphNode& node) {
-  if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") return without_gradients(node);
+  if (node.target == kGradientsSet) return gradients_set(node);
+  if (node.target == kAutocastSet) return autocast_set(node);
   std::vector<std::string> lines = lines_of(node);
   const std::string line_of_author = author_line_of(node);
   // TorchScript takes "# type:" for a part of the code.
@@ -356,7 +375,7 @@ std::vector<std::string> StatementWriter::lines_of(const GraphNode& node) {
         (input.contains("kind") && input.at("kind") == kKeyword) ? fmt::format("{}={}", name, text) : text);
   }
   std::string targets;
-  for (const GraphValue& output : node.outputs) targets += identifier_of(output.name) + ", ";
+  for (const GraphValue& output : node.outputs) targets += expression_of(output.name) + ", ";
   if (node.outputs.size() == 1 && !node.gives_list) targets.resize(targets.size() - 2);
   while (targets.ends_with(' ')) targets.pop_back();
   std::string call = fmt::format("{}({})", function, fmt::join(arguments, ", "));

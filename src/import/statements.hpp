@@ -19,6 +19,10 @@ namespace accel {
 /// A string literal.
 [[nodiscard]] std::string literal_of(std::string_view text);
 
+/// torch's classes for `with torch.no_grad()` and `with torch.autocast(...)`.
+inline constexpr const char* kNoGradClass = "__torch__.torch.autograd.grad_mode.no_grad";
+inline constexpr const char* kAutocastClass = "__torch__.torch.amp.autocast_mode.autocast";
+
 /// Writes nodes as statements of TorchScript, in the form of the code in an archive.
 class StatementWriter {
  public:
@@ -42,7 +46,13 @@ class StatementWriter {
  private:
   [[nodiscard]] std::string argument_of(const nlohmann::json& argument) const;
   [[nodiscard]] std::vector<std::string> lines_of(const GraphNode& node);
-  [[nodiscard]] std::vector<std::string> without_gradients(const GraphNode& node);
+  [[nodiscard]] std::vector<std::string> gradients_set(const GraphNode& node);
+  [[nodiscard]] std::vector<std::string> autocast_set(const GraphNode& node);
+  /// The statements of the graph that is argument number `at` of a node, with its arguments and results.
+  [[nodiscard]] std::vector<std::string> block_of(const GraphNode& node, std::size_t at);
+  /// `lines` under `with`, of an object of a class.
+  [[nodiscard]] std::vector<std::string> within(const char* type, const std::string& arguments,
+                                                const std::vector<std::string>& lines);
   void look_for_training(const GraphNode& node);
   [[nodiscard]] std::string flag_of(const GraphNode& node, const nlohmann::json& input) const;
   [[nodiscard]] std::string fresh_name() { return "_" + std::to_string(count_++); }

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 import train_runs
 from autocast_peer import fully_sharded, under_autocast
+from pt2_models import FREE, export
 from test_parity import reference, worst
 
 NO = {"distributed_type": "NO"}
@@ -64,7 +65,8 @@ class TinyRotaryEmbedding(nn.Module):
 class InPython(TinyRotaryEmbedding):
     def forward(self, length: int) -> torch.Tensor:
         with torch.autocast("cpu", enabled=False):
-            return super().forward(length)
+            positions = torch.arange(1000, 1000 + length).float()
+            return (positions[:, None] @ self.frequencies.float()[None, :]).cos()
 
 
 class Layer(nn.Module):
@@ -183,20 +185,71 @@ def test_buffers_and_batch_norms_in_version_1(accel, tmp_path, net, one_rank, dt
     assert batch_norm.running_mean.dtype == torch.float32
 
 
-class WithABlock(Net):
+class WithBlocks(Net):
+    """Sets autocast for parts of forward. A layer is gathered within a block of the scripted model; torch.export does not
+    keep calls of modules within blocks."""
+
+    def __init__(self, layer_within: bool):
+        super().__init__(InPython)
+        self.layer_within = layer_within
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(input_ids) * self.rotary(input_ids.shape[1])
+        if not self.layer_within:
+            x = self.layer(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if self.layer_within:
+                x = self.layer(x)
+            gate = x @ self.head.weight[:16]
+            with torch.autocast("cpu", enabled=False):
+                x = x + gate.float() @ self.head.weight[:16]
+        x = self.second(x)
+        with torch.autocast("cpu", enabled=False):
+            return F.linear(x.float(), self.head.weight, self.head.bias)
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
+@pytest.mark.parametrize("way", ["scripted", "exported"])
+def test_blocks_of_autocast_in_the_model_equal_pythons(accel, tmp_path, net, way, dtype):
+    """Recomputed in backward, and with any mixed precision around the blocks."""
+    model = WithBlocks(way == "scripted")
+    model.load_state_dict(net[0].state_dict())
+    options = {**NO, **CHECKPOINTING}
+    if way == "scripted":
+        torch.jit.script(model).save(str(tmp_path / "gpt.pt"))
+    else:
+        export(model, tmp_path / "model.pt2", torch.zeros(2, 16, dtype=torch.long), dynamic=FREE)
+        options["model.path"] = str(tmp_path / "model.pt2")
+    flags = ("--mixed-precision", {"bfloat16": "bf16", "float16": "fp16"}[dtype]) if dtype else ()
+    accel("launch", net_config(tmp_path, net[1], **options), *flags)
+    peer = under_autocast(model, dtype) if dtype else model
+    loss, norm, held_out = train_and_evaluate(peer, batches(net[1]))
+    assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-12)]
+    assert train_runs.metrics(tmp_path, "grad_norm") == [pytest.approx(norm, rel=1e-5)]
+    assert train_runs.metrics(tmp_path, "eval_loss") == [pytest.approx(held_out, abs=1e-12)]
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(256, 16)
+        self.gate = nn.Linear(16, 16)
+        self.head = nn.Linear(16, 256)
+
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         x = self.tokens(input_ids)
-        with torch.autocast("cpu", enabled=False):
-            x = self.second(self.layer(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = x * self.gate(x)
         return self.head(x)
 
 
-def test_a_scripted_autocast_block_that_would_mean_nothing_is_refused(accel, tmp_path, net):
-    """The block also has no effect in Python: TorchScript runs it under the autocast around it."""
-    model, text = net
-    block = WithABlock()
-    block.load_state_dict(model.state_dict())
-    torch.jit.script(block).save(str(tmp_path / "gpt.pt"))
-    said = accel("launch", net_config(tmp_path, text, **NO), "--mixed-precision", "bf16", code=6).stderr
-    assert "module '(root)' uses torch.autocast, which would have no effect" in said
-    accel("launch", net_config(tmp_path, text, **NO))  # Without autocast the block changes nothing.
+def test_a_layer_that_an_exported_model_calls_within_a_block(accel, tmp_path, net):
+    """Its call is not in the record, so it has no unit of its own, and the model is the same all the same."""
+    torch.manual_seed(0)
+    model = Gated()
+    export(model, tmp_path / "model.pt2", torch.zeros(2, 16, dtype=torch.long), dynamic=FREE)
+    accel("launch", net_config(tmp_path, net[1], **{"model.path": str(tmp_path / "model.pt2"), "checkpoint.every": 100,
+                                                   "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Linear"}))
+    loss, norm, held_out = train_and_evaluate(model, batches(net[1]))
+    assert train_runs.metrics(tmp_path) == [pytest.approx(loss, abs=1e-12)]
+    assert train_runs.metrics(tmp_path, "grad_norm") == [pytest.approx(norm, rel=1e-5)]

@@ -21,6 +21,7 @@
 #include "train/graph/patch_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
+#include "train/graph/autocast_block.hpp"
 #include "train/graph/unsupported.hpp"
 #include "train/graph/visible_data.hpp"
 
@@ -120,7 +121,8 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::string& ignored = resolved.fsdp.ignored_modules;
   const ModelStructure plain = with_ignored(unmarked, ignored, resolved.fsdp.ignored_origin);
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
-  refuse_unsupported(module_, units, !resolved.fsdp.precision.autocast_dtype.empty());
+  const auto autocast_classes = refuse_unsupported(module_, units);
+  obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
   if (groups_.mesh().shards > 1) make_data_visible(module_);
   structure_ = with_ignored(file.structure(cross_unit_reads(module_, units)), ignored);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);

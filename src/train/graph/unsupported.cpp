@@ -11,10 +11,11 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "structure/structure.hpp"
-#include "train/graph/autocast.hpp"
+#include "train/graph/autocast_block.hpp"
 
 namespace accel::train {
 namespace {
@@ -38,7 +39,7 @@ void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
 /// Reads all code that the model's forward calls.
 class Reader {
  public:
-  Reader(const torch::jit::Module& root, bool autocasts) : autocasts_(autocasts) {
+  explicit Reader(const torch::jit::Module& root) {
     for (const auto& module : root.named_modules()) names_.emplace(module.value.type().get(), module.name);
   }
 
@@ -47,6 +48,9 @@ class Reader {
     if (!done_.insert({&function, &type}).second || !function.isGraphFunction()) return;
     read(torch::jit::toGraphFunction(function).graph()->block(), type);
   }
+
+  /// The classes of autocast blocks in the code that was read; one may come several times.
+  [[nodiscard]] const std::vector<c10::ClassTypePtr>& autocast_classes() const { return autocast_classes_; }
 
  private:
   void read(Block* block, const c10::ClassType& type) {
@@ -57,7 +61,10 @@ class Reader {
                     fmt::format("module '{}' calls torch.jit.fork, which is not supported", name_of(type)))
             .hint("call the function directly");
       }
-      if (node->kind() == c10::prim::Enter) check_autocast(node, type);
+      if (node->kind() == c10::prim::Enter) {
+        const auto entered = node->input(0)->type()->cast<c10::ClassType>();
+        if (entered != nullptr && is_autocast(*entered)) autocast_classes_.push_back(entered);
+      }
       if (node->kind() == c10::Symbol::aten("embedding_renorm_")) {
         refuse_max_norm(name_of(type),
                         "looks up rows with max_norm, which changes rows of the table in place");
@@ -99,39 +106,15 @@ class Reader {
     }
   }
 
-  void check_autocast(const Node* enter, const c10::ClassType& module) const {
-    const auto type = enter->input(0)->type()->cast<c10::ClassType>();
-    if (type == nullptr || !type->name() || type->name()->name() != "autocast") return;
-    const bool autocasts = autocasts_ && !WithoutAutocast::wants(module.name()->name());
-    if (!autocasts && is_off(enter->input(0), *type)) return;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("module '{}' uses torch.autocast, which would have no effect", name_of(module)))
-        .hint("set mixed_precision in the configuration, or cast with .to() in the model");
-  }
-
-  /// Whether the object is made with enabled=False.
-  static bool is_off(const Value* object, const c10::ClassType& type) {
-    for (const torch::jit::Use& use : object->uses()) {
-      if (use.user->kind() != c10::prim::CallMethod || use.user->s(c10::attr::name) != "__init__") continue;
-      const auto& arguments = type.getMethod("__init__").getSchema().arguments();
-      for (std::size_t i = 0; i < arguments.size() && i < use.user->inputs().size(); ++i) {
-        if (arguments[i].name() != "enabled") continue;
-        const std::optional<c10::IValue> value = torch::jit::toIValue(use.user->input(i));
-        return value && value->isBool() && !value->toBool();
-      }
-    }
-    return false;
-  }
-
   std::unordered_map<const c10::ClassType*, std::string> names_;
   std::set<std::pair<const torch::jit::Function*, const c10::ClassType*>> done_;
-  bool autocasts_;
+  std::vector<c10::ClassTypePtr> autocast_classes_;
 };
 
 }  // namespace
 
-void refuse_unsupported(const torch::jit::Module& root, const std::unordered_set<std::string>& units,
-                        bool autocasts) {
+std::vector<c10::ClassTypePtr> refuse_unsupported(const torch::jit::Module& root,
+                                                  const std::unordered_set<std::string>& units) {
   for (const auto& module : root.named_modules()) {
     if (module.name.empty() || units.contains(module.name)) refuse_hooks(module.name, module.value.type());
   }
@@ -140,7 +123,9 @@ void refuse_unsupported(const torch::jit::Module& root, const std::unordered_set
     throw Error(ErrorKind::kUsage, "the model has no method 'forward'")
         .hint("export a module whose forward takes a batch and returns the loss, or logits");
   }
-  Reader(root, autocasts).read(*forward, *root.type());
+  Reader reader(root);
+  reader.read(*forward, *root.type());
+  return reader.autocast_classes();
 }
 
 }  // namespace accel::train
