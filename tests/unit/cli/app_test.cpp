@@ -71,7 +71,7 @@ TEST(AppTest, FlagsOfTheConfigurationAreCheckedByIt) {
   EXPECT_THAT(run_json({"launch", "--num_processes", "two", "--", "true"}).err,
               HasSubstr("--num-processes two: 'num_processes' must be an integer, found 'two'"));
   EXPECT_THAT(run_json({"launch", "--max_restarts", "many", "--", "true"}).err,
-              HasSubstr("'max_restarts' must be an integer, found 'many'"));
+              HasSubstr("'launch.max_restarts' must be an integer, found 'many'"));
   EXPECT_THAT(run_json({"launch", "--set", "a=1", "--", "true"}).err, HasSubstr("unknown key 'a'"));
 }
 
