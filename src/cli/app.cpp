@@ -36,6 +36,7 @@ void add_commands(CommandLine& line) {
   add_verify(line);
   add_diff(line);
   add_checkpoints(line);
+  add_doctor(line);
 }
 
 ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostream& out) {

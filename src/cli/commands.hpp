@@ -16,5 +16,6 @@ void add_repair(CommandLine& line);
 void add_verify(CommandLine& line);
 void add_diff(CommandLine& line);
 void add_checkpoints(CommandLine& line);
+void add_doctor(CommandLine& line);
 
 }  // namespace accel::cli

@@ -34,6 +34,7 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   }
   launch::LaunchRequest launch{config::load_config(request), globals.program,
                                fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit)};
+  launch.writes_events = globals.json;
   for (const std::string& warning : launch.loaded.warnings) log::warn(warning);
   return launch::launch(std::move(launch), environment_variable);
 }

@@ -23,7 +23,7 @@ class LaunchFlags {
   [[nodiscard]] std::vector<config::Settings> settings() const;
 
  private:
-  static constexpr std::size_t kValueFlags = 11;
+  static constexpr std::size_t kValueFlags = 12;
 
   std::array<std::optional<std::string>, kValueFlags> values_;
   std::vector<std::string> assignments_;

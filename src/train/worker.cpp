@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "base/files/flight_record.hpp"
 #include "base/host/process_state.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
@@ -22,6 +23,7 @@
 #include "base/visible.hpp"
 #include "core/config/config.hpp"
 #include "train/c10d/group.hpp"
+#include "train/crash_report.hpp"
 #include "train/device/cuda.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
@@ -116,6 +118,7 @@ ExitCode run() {
   const Rank rank = Rank::from_environment();
   log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
   const config::Config config = read_config();
+  flight::open();
   // Without checkpoints nothing is to be saved.
   if (!config.training || !config.training->checkpoint.enabled()) release_stop_signals();
   const at::Device device = device_of(config, rank);
@@ -148,6 +151,7 @@ void run_worker() {
   // The launcher has blocked these signals until here; reset_process_state() unblocks them.
   catch_stop_signals();
   reset_process_state();
+  report_crashes();
   log::init("worker", log::Level::kNormal, log::Color::kAuto);
   ExitCode code = ExitCode::kFailure;
   const ExitCode before = reported([&] { code = run(); });

@@ -10,10 +10,10 @@ import pytest
 
 # The values of these differ by launcher. accel names the run, keeps error files elsewhere, and rank 0 hosts the store.
 DIFFERENT = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE", "OMP_NUM_THREADS"}
-# Only accel sets PYTHONUNBUFFERED, for Python programs. A Python program may set LC_CTYPE itself.
-OURS = {"PYTHONUNBUFFERED", "LC_CTYPE"}
-# Only the Python launchers set the first two variables.
-THEIRS = {"ACCELERATE_LAUNCH_PARAMS", "TORCHELASTIC_SIGNALS_TO_HANDLE", "LC_CTYPE"}
+# Only accel sets PYTHONUNBUFFERED, for Python programs, and names its record. A Python program may set LC_CTYPE itself.
+OURS = {"PYTHONUNBUFFERED", "LC_CTYPE", "ACCEL_FLIGHT_RECORD"}
+# Only the Python launchers set the first variable.
+THEIRS = {"ACCELERATE_LAUNCH_PARAMS", "LC_CTYPE"}
 
 DUMP = """
 import json, os, sys

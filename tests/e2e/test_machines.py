@@ -333,3 +333,45 @@ def test_an_output_dir_that_is_not_shared_is_an_error_before_the_start(machines,
     assert codes(ended) == [6, 2], said_by(ended)
     assert all("'out' is not the directory that machine 0 has there" in said for said in said_by(ended))
     assert not (tmp_path / "a/out/checkpoints").exists()
+
+
+def test_a_hang_is_explained_over_all_machines(machines, accel_path, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    hosts = machines(2)
+    config = train_runs.config(tmp_path, 4, **{"max_steps": 100000, "launch.hang_timeout": 3, "launch.grace_period": 3})
+    runs = machines.launch(hosts, config)
+    wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists(), 60)
+    stopped = train_runs.worker_of(3, runs[1].pid)
+    os.kill(stopped, signal.SIGSTOP)
+    ended = finish(runs, 60)
+    assert codes(ended) == [6, 6], said_by(ended)
+    for said in said_by(ended):
+        report = said.split("the run hangs: no progress for 3 s")[1]
+        assert "\n  rank 3 is stopped, by a signal or a debugger\n" in report
+        assert [int(rank) for rank in re.findall(r"^  rank (\d), step \d+", report, re.MULTILINE)] == [0, 1, 2, 3]
+        assert f"process {stopped}: stopped" in report
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """The output_dir of the runs on a file system with room for one checkpoint."""
+    directory = tmp_path / "out"
+    directory.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2600k", "tmpfs", directory], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+    yield directory
+    subprocess.run(["umount", "-l", directory], check=True)
+
+
+def test_a_full_disk_ends_the_run_on_all_machines_and_leaves_the_last_checkpoint(machines, accel, small_disk, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    hosts = machines(2)
+    config = train_runs.config(tmp_path, 2, **{"max_steps": 100000, "checkpoint": {"every": 5}, "launch.grace_period": 5})
+    ended = finish(machines.launch(hosts, config), 120)
+    assert codes(ended) == [6, 6], said_by(ended)
+    for said in said_by(ended):
+        assert re.search(r"error: (a checkpoint takes .*checkpoint_\d+.* has .* left|.*No space left on device)", said), said
+    saved = sorted((small_disk / "checkpoints").glob("checkpoint_*"))
+    assert saved
+    accel("verify", saved[-1])

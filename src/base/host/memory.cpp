@@ -47,4 +47,34 @@ std::uint64_t available_memory_bytes(const fs::path& root) {
   return available;
 }
 
+OomKills oom_kills_since(const OomKills& before) {
+  OomKills kills = oom_kills();
+  const auto subtract = [](std::optional<std::uint64_t>& now, const std::optional<std::uint64_t>& then) {
+    now = now && then ? std::optional(*now - std::min(*now, *then)) : std::nullopt;
+  };
+  subtract(kills.group, before.group);
+  subtract(kills.machine, before.machine);
+  return kills;
+}
+
+OomKills oom_kills(const fs::path& root) {
+  OomKills kills;
+  kills.machine = number_in(root / "proc/vmstat", "oom_kill");
+  const fs::path mount = root / "sys/fs/cgroup";
+  std::ifstream list(root / "proc/self/cgroup");
+  for (std::string line; std::getline(list, line);) {
+    // NUMBER:CONTROLLERS:/PATH; version 2 has no controllers.
+    const std::size_t slash = line.find(":/");
+    if (slash == std::string::npos) continue;
+    const std::string path = line.substr(slash + 2);
+    std::optional<std::uint64_t> count;
+    if (line.starts_with("0::"))
+      count = number_in(mount / path / "memory.events", "oom_kill");
+    else if (line.find(":memory:") != std::string::npos)
+      count = number_in(mount / "memory" / path / "memory.oom_control", "oom_kill");
+    if (count) kills.group = count;
+  }
+  return kills;
+}
+
 }  // namespace accel

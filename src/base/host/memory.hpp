@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace accel {
 
@@ -9,5 +10,14 @@ namespace accel {
 /// groups of this process have left (`memory.max` of version 2), whichever is less. 0 if the system does not
 /// say.
 [[nodiscard]] std::uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
+
+/// How many processes the kernel has killed for want of memory. Nothing where it does not say.
+struct OomKills {
+  std::optional<std::uint64_t> group;    ///< In this process's control group (version 1 or 2).
+  std::optional<std::uint64_t> machine;  ///< On the whole machine.
+};
+/// Those since an earlier count.
+[[nodiscard]] OomKills oom_kills_since(const OomKills& before);
+[[nodiscard]] OomKills oom_kills(const std::filesystem::path& root = "/");
 
 }  // namespace accel

@@ -209,9 +209,13 @@ struct LaunchConfig {
   Backend backend = Backend::kAuto;
   double collective_timeout_s = 1800;  ///< How long a rank waits for the others in any operation.
   int max_restarts = 0;                ///< How often all ranks may be started again after a failure.
-  double grace_period_s = 30;          ///< The time from SIGTERM to SIGKILL.
-  std::filesystem::path log_dir;       ///< If empty, `<output_dir>/logs` for training, else no log files.
-  std::filesystem::path worker;        ///< The accel-worker to run; empty for the installed one.
+  /// Which streams of this machine's ranks are shown, by local rank: 0 none, 1 stdout, 2 stderr, 3 both, -1
+  /// what is shown by default. Empty for the default: both of rank 0, and stderr of the others.
+  std::vector<int> tee;
+  double hang_timeout_s = 0;      ///< How long the ranks may make no progress; 0 for any time.
+  double grace_period_s = 30;     ///< The time from SIGTERM to SIGKILL.
+  std::filesystem::path log_dir;  ///< If empty, `<output_dir>/logs` for training, else no log files.
+  std::filesystem::path worker;   ///< The accel-worker to run; empty for the installed one.
 };
 
 struct Config {

@@ -207,6 +207,8 @@ void visit_fields(Visitor& v, T& c) {
     v("gpu_ids", c.gpu_ids);
     v("backend", c.backend);
     v("max_restarts", c.max_restarts);
+    v("hang_timeout_s", c.hang_timeout_s);
+    v("tee", c.tee);
     v("grace_period_s", c.grace_period_s);
     v("collective_timeout_s", c.collective_timeout_s);
     v("log_dir", c.log_dir);

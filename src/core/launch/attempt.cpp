@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/files/flight_record.hpp"
 #include "base/host/host_name.hpp"
 #include "core/launch/agent/report.hpp"
 #include "core/launch/agent/scratch.hpp"
@@ -39,19 +40,33 @@ Variables shared_variables(const LaunchRequest& request, const Place& place, con
   return shared;
 }
 
+/// Sets what is shown of a worker's output: `tee` is that of the configuration.
+void show_streams(const std::vector<int>& tee, int local_rank, WorkerPlan& worker) {
+  constexpr int kOut = 1;
+  constexpr int kErr = 2;
+  const int asked = tee.empty() ? -1 : tee.at(static_cast<std::size_t>(local_rank));
+  const int streams = asked >= 0 ? asked : worker.rank == 0 ? kOut | kErr : kErr;
+  worker.shows_out = (streams & kOut) != 0;
+  worker.shows_err = (streams & kErr) != 0;
+  worker.has_prefix = worker.rank != 0 || asked > 0;
+}
+
 LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Variables& shared,
                      const std::filesystem::path& scratch) {
   const World& world = place.world;
   LaunchPlan plan;
   plan.world_size = world.num_processes;
   plan.catches_stop_signals = request.program.empty();
+  plan.writes_events = request.writes_events;
   plan.run_id = world.run_id;
   plan.grace_period_s = request.loaded.config.launch.grace_period_s;
+  plan.hang_timeout_s = request.loaded.config.launch.hang_timeout_s;
   plan.scratch = scratch;
   const std::filesystem::path logs = log_root(request.loaded.config);
   for (int local_rank = 0; local_rank < world.local_ranks; ++local_rank) {
     WorkerPlan worker;
     worker.rank = world.first_rank + local_rank;
+    show_streams(request.loaded.config.launch.tee, local_rank, worker);
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {
       worker.log_dir = logs / fmt::format("attempt_{}", place.attempt) / fmt::format("rank_{}", worker.rank);
@@ -59,6 +74,13 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
     }
     worker.variables = torchrun_variables(world, local_rank, worker.error_file);
     worker.variables.insert(shared.begin(), shared.end());
+    worker.flight_record =
+        (worker.log_dir.empty() ? scratch : worker.log_dir) / fmt::format("rank_{}.flight", worker.rank);
+    if (create_flight_record(worker.flight_record, worker.rank)) {
+      worker.variables[kFlightVariable] = worker.flight_record.string();
+    } else {
+      worker.flight_record.clear();
+    }
     plan.workers.push_back(std::move(worker));
   }
   return plan;
@@ -68,10 +90,12 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
 Verdict verdict_on(const GroupOutcome& group) {
   const ExitCode code = exit_code_of_group(group);
   if (code != ExitCode::kWorkerFailed) return {code, ""};
+  if (group.hang) return {code, report_of(*group.hang), kUsualFutileRestarts};
   const WorkerOutcome* cause = root_cause(group);
   // Without a worker that failed by itself, the group was stopped because some ranks were preempted and
   // others did not follow.
-  if (cause == nullptr) return {code, "some ranks stopped for preemption and others did not", 2};
+  if (cause == nullptr)
+    return {code, "some ranks stopped for preemption and others did not", kUsualFutileRestarts};
   return {code, failure_report(group, *cause, host_name()), futile_restarts(group, *cause)};
 }
 

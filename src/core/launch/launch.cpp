@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -12,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
+#include "core/launch/agent/events.hpp"
 #include "core/launch/attempt.hpp"
 #include "core/launch/find_program.hpp"
 #include "core/launch/place.hpp"
@@ -65,13 +68,47 @@ void leave_soon(ExitCode code) {
   if (::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) ::timer_settime(timer, 0, &in_a_second, nullptr);
 }
 
-}  // namespace
+/// Writes the events of a run, if they are asked for.
+class Events {
+ public:
+  Events(const LaunchRequest& request, const std::vector<std::string>& command)
+      : writes_(request.writes_events), command_(command) {}
 
-ExitCode launch(LaunchRequest request, const Environment& environment) {
-  // A reader of the output that goes away must not end the launcher, not even while it writes its last
-  // message.
-  ::signal(SIGPIPE, SIG_IGN);
-  const std::vector<std::string> command = command_of(request, environment);
+  void started(const Place& place) const {
+    const World& world = place.world;
+    write("started", {{"run_id", world.run_id},
+                      {"attempt", place.attempt},
+                      {"restarts", world.restarts},
+                      {"command", command_},
+                      {"world_size", world.num_processes},
+                      {"num_machines", world.num_machines},
+                      {"machine_rank", world.machine_rank},
+                      {"first_rank", world.first_rank},
+                      {"local_ranks", world.local_ranks}});
+  }
+  void failed(const Place& place, const Verdict& verdict) const {
+    write("failed", {{"attempt", place.attempt}, {"report", verdict.report}});
+  }
+  void finished(ExitCode code) const {
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began_;
+    write("finished", {{"exit_code", to_int(code)}, {"seconds", time.count()}});
+  }
+
+ private:
+  /// A reader that goes away is no error.
+  void write(const char* type, const nlohmann::ordered_json& fields) const {
+    if (!writes_) return;
+    const std::string line = event_line(type, fields);
+    [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, line.data(), line.size());
+  }
+
+  bool writes_;
+  const std::vector<std::string>& command_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
+                      const std::vector<std::string>& command, const Events& events) {
   Restarts restarts(request.loaded.config.launch.max_restarts);
   std::optional<InterruptGuard> guard(std::in_place);
   Place place = begin(request);
@@ -82,9 +119,11 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
       if (place.cluster != nullptr) place.cluster->leave();
       throw;
     }
+    events.started(place);
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
     if (end.interrupted_by != 0) leave_soon(end.verdict.code);
+    if (end.verdict.code == ExitCode::kWorkerFailed) events.failed(place, end.verdict);
     const bool is_final = end.verdict.was_interrupted || end.interrupted_by != 0;
     if (end.verdict.code != ExitCode::kWorkerFailed || is_final) {
       if (std::optional<Error> failure = failure_of(end.verdict)) throw *std::move(failure);
@@ -103,6 +142,24 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
     place = std::get<Place>(std::move(next));
   }
   return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+ExitCode launch(LaunchRequest request, const Environment& environment) {
+  // A reader of the output that goes away must not end the launcher, not even while it writes its last
+  // message.
+  ::signal(SIGPIPE, SIG_IGN);
+  const std::vector<std::string> command = command_of(request, environment);
+  const Events events(request, command);
+  try {
+    const ExitCode code = run_attempts(request, environment, command, events);
+    events.finished(code);
+    return code;
+  } catch (const Error& error) {
+    events.finished(exit_code_of(error.kind()));
+    throw;
+  }
 }
 
 }  // namespace accel::launch

@@ -14,6 +14,7 @@ struct LaunchRequest {
   config::LoadedConfig loaded;
   std::vector<std::string> program;  ///< If it is empty, accel-worker trains.
   std::string version;               ///< That of accel, which is the same on all machines.
+  bool writes_events = false;        ///< stdout gets a JSON object a line for each event of the run.
 };
 
 /// Runs the configuration's training, or a program, on every rank of this machine, together with the

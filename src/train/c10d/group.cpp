@@ -160,14 +160,18 @@ Rank Rank::from_environment() {
   return rank;
 }
 
-Pending::Pending(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish)
-    : work_(std::move(work)), finish_(std::move(finish)) {}
+Pending::Pending(c10::intrusive_ptr<c10d::Work> work, std::uint64_t event, std::function<void()> finish)
+    : work_(std::move(work)), event_(event), finish_(std::move(finish)) {}
 Pending::Pending(Pending&&) noexcept = default;
 Pending& Pending::operator=(Pending&&) noexcept = default;
 Pending::~Pending() = default;
 
 void Pending::wait() {
-  if (work_ != nullptr) std::exchange(work_, nullptr)->wait();
+  if (work_ != nullptr) {
+    flight::wait(event_);
+    std::exchange(work_, nullptr)->wait();
+    flight::end(event_);
+  }
   if (finish_) std::exchange(finish_, nullptr)();
 }
 
@@ -186,6 +190,8 @@ Group Group::connect(const Rank& rank, config::Backend backend, at::Device devic
   group.place_ = rank;
   group.asked_ = backend;
   for (int member = 0; member < rank.world_size; ++member) group.members_.push_back(member);
+  group.flight_.name = "world";
+  group.flight_.set_members(group.members_);
   // A single rank needs no backend, but the user may ask for NCCL to see that it works.
   if (rank.world_size == 1 && backend != config::Backend::kNccl) return group;
   // Checked before the rendezvous, where the others would wait for a rank that is refused.
@@ -209,6 +215,8 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
   }
   if (group.size_ == 1) return group;
   const std::string own_name = fmt::format("{}/{}", name, group.members_.front());
+  group.flight_.name = own_name;
+  group.flight_.set_members(group.members_);
   group.store_ = c10::make_intrusive<c10d::PrefixStore>("accel/" + own_name, store_);
   // Ranks of one machine have consecutive numbers, so the first of them identifies the machine.
   const std::string machine =
@@ -244,7 +252,8 @@ Pending Group::all_gather(at::Tensor out, at::Tensor in) {
     out.copy_(in);
     return {};
   }
-  return Pending(backend_->_allgather_base(out, in));
+  const std::uint64_t event = flight::begin(FlightOp::kAllGather, out.nbytes(), &flight_);
+  return {backend_->_allgather_base(out, in), event};
 }
 
 Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
@@ -252,12 +261,13 @@ Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
     out.copy_(in);
     return {};
   }
+  const std::uint64_t event = flight::begin(FlightOp::kReduceScatter, in.nbytes(), &flight_);
   c10d::ReduceScatterOptions options;
   if (has_average_) {
     options.reduceOp = c10d::ReduceOp::AVG;
-    return Pending(backend_->_reduce_scatter_base(out, in, options));
+    return {backend_->_reduce_scatter_base(out, in, options), event};
   }
-  return Pending(backend_->_reduce_scatter_base(out, in, options), [out, size = size_] { out.div_(size); });
+  return {backend_->_reduce_scatter_base(out, in, options), event, [out, size = size_] { out.div_(size); }};
 }
 
 Pending Group::reduce_scatter_sum(at::Tensor out, at::Tensor in) {
@@ -265,24 +275,27 @@ Pending Group::reduce_scatter_sum(at::Tensor out, at::Tensor in) {
     out.copy_(in);
     return {};
   }
-  return Pending(backend_->_reduce_scatter_base(out, in));
+  const std::uint64_t event = flight::begin(FlightOp::kReduceScatter, in.nbytes(), &flight_);
+  return {backend_->_reduce_scatter_base(out, in), event};
 }
 
 Pending Group::all_reduce_mean(at::Tensor tensor) {
   if (size_ == 1) return {};
   std::vector<at::Tensor> tensors = {tensor};
+  const std::uint64_t event = flight::begin(FlightOp::kAllReduce, tensor.nbytes(), &flight_);
   c10d::AllreduceOptions options;
   if (has_average_) {
     options.reduceOp = c10d::ReduceOp::AVG;
-    return Pending(backend_->allreduce(tensors, options));
+    return {backend_->allreduce(tensors, options), event};
   }
-  return Pending(backend_->allreduce(tensors, options), [tensor, size = size_] { tensor.div_(size); });
+  return {backend_->allreduce(tensors, options), event, [tensor, size = size_] { tensor.div_(size); }};
 }
 
 Pending Group::all_reduce_sum(at::Tensor tensor) {
   if (size_ == 1) return {};
   std::vector<at::Tensor> tensors = {tensor};
-  return Pending(backend_->allreduce(tensors));
+  const std::uint64_t event = flight::begin(FlightOp::kAllReduce, tensor.nbytes(), &flight_);
+  return {backend_->allreduce(tensors), event};
 }
 
 void Group::all_reduce_sum(std::span<double> values) {
@@ -290,6 +303,7 @@ void Group::all_reduce_sum(std::span<double> values) {
   at::Tensor tensor = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble)
                           .to(device_, false, true);
   std::vector<at::Tensor> tensors = {tensor};
+  const flight::Scope scope(FlightOp::kAllReduce, tensor.nbytes(), &flight_);
   backend_->allreduce(tensors)->wait();
   at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).copy_(tensor);
 }
@@ -299,6 +313,7 @@ void Group::broadcast(at::Tensor tensor) {
   if (size_ == 1 || tensor.numel() == 0) return;
   const at::Tensor there = tensor.to(device_).contiguous();
   std::vector<at::Tensor> tensors = {there.reshape({-1}).view(at::kByte)};
+  const flight::Scope scope(FlightOp::kBroadcast, tensor.nbytes(), &flight_);
   backend_->broadcast(tensors)->wait();
   if (!there.is_same(tensor)) tensor.copy_(there);
 }
@@ -322,6 +337,7 @@ void Group::scatter(at::Tensor out, std::vector<at::Tensor> parts) {
   std::vector<at::Tensor> outputs = {out.view(at::kByte)};
   std::vector<std::vector<at::Tensor>> inputs;
   if (rank_ == 0) inputs.push_back(std::move(parts));
+  const flight::Scope scope(FlightOp::kScatter, out.nbytes(), &flight_);
   backend_->scatter(outputs, inputs)->wait();
 }
 
@@ -343,6 +359,7 @@ void Group::shut_down() {
 std::vector<std::string> Group::all_gather_object(const std::string& text) {
   if (size_ == 1) return {text};
   const std::int64_t round = object_gathers_++;
+  const flight::Scope scope(FlightOp::kExchange, text.size(), &flight_);
   const auto key = [&](int rank) { return fmt::format("accel/all_gather_object/{}/{}", round, rank); };
   store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
   std::vector<std::string> all;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files/flight_record.hpp"
 #include "core/config/config.hpp"
 
 namespace c10d {
@@ -42,7 +43,8 @@ inline constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::min
 class Pending {
  public:
   Pending() = default;
-  explicit Pending(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish = {});
+  /// `event` is its number in the flight record.
+  Pending(c10::intrusive_ptr<c10d::Work> work, std::uint64_t event, std::function<void()> finish = {});
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
   ~Pending();
@@ -54,6 +56,7 @@ class Pending {
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
+  std::uint64_t event_ = 0;
   std::function<void()> finish_;
 };
 
@@ -130,6 +133,7 @@ class Group {
   config::Backend asked_ = config::Backend::kAuto;
   std::chrono::milliseconds timeout_ = kCollectiveTimeout;
   std::vector<int> members_;  ///< The ranks' numbers in the job.
+  FlightGroup flight_;
   bool has_average_ = false;
   std::int64_t object_gathers_ = 0;
   c10::intrusive_ptr<c10d::Store> store_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/files/flight_record.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -72,6 +73,7 @@ void Unit::start_unshard() {
   // Each replica may gather in an order of its own.
   if (step_.prefetch.on_unshard(*this) && groups_.mesh().shards > 1 && groups_.mesh().replicas == 1)
     step_.collectives.note(CollectiveOrder::Kind::kGather, plan_.module);
+  const flight::Label label(flight_name_);
   for (const auto& buffer : buffers_) buffer->start_unshard(groups_);
 }
 
@@ -98,6 +100,7 @@ void Unit::reshard() {
 void Unit::begin_micro_batch() {
   hooks_.remove_from_leaves();
   depth_ = 0;
+  flight_calls_.clear();
   outputs_.reset();
   backward_.reset();
 }
@@ -138,9 +141,13 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
   }
   outputs_.begin(arguments, is_outermost);
   if (without_autocast_) without_autocast_->before_call(arguments);
+  const flight::Label label(flight_name_);
+  flight_calls_.push_back(flight::begin(FlightOp::kForward));
 }
 
 void Unit::after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) {
+  flight::end(flight_calls_.back());
+  flight_calls_.pop_back();
   if (without_autocast_) without_autocast_->after_call(arguments, result);
   const bool is_outermost = depth_ == 1;
   for (const at::Tensor& output : outputs_.end(arguments, result, is_outermost)) hook_output(output);
@@ -214,6 +221,7 @@ void Unit::reduce() {
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable() || buffer->gradient().defined()) continue;
     step_.collectives.note(CollectiveOrder::Kind::kReduce, plan_.module);
+    const flight::Label label(flight_name_);
     step_.reduces.start(*buffer);
   }
 }

@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "base/files/flight_record.hpp"
 #include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "plan/schedule/grad_scaler.hpp"
@@ -127,6 +128,7 @@ class Trainer {
     TrainingEnd end = TrainingEnd::kFinished;
     report_.start(first_step_ - 1);
     for (std::int64_t step = first_step_; step <= config_.max_steps; ++step) {
+      flight::set_step(step);
       profiler_.begin_step(step);
       const SaveVotes votes = saver_.votes();
       const StepResult result = steps_.run(step, {votes.done, votes.failed, schedule_.vote(group_.rank())});
@@ -149,6 +151,7 @@ class Trainer {
       end = TrainingEnd::kPreempted;
       break;
     }
+    flight::set_step(0);
     if (end == TrainingEnd::kFinished) report_.end_of_run(model_, optimizer_);
     // The groups are shut down here and not in the destructor, which also runs after an error.
     group_.barrier();
@@ -235,6 +238,8 @@ class Trainer {
 
   void save(std::int64_t step, const StepResult& result, bool must_succeed) {
     const Clock::time_point begin = Clock::now();
+    const flight::Label label("the checkpoint");
+    const flight::Scope scope(FlightOp::kHostWork);
     const bool survives = config_.checkpoint.continues_on_failure;
     complete_save(survives);
     const bool this_survives = survives && !must_succeed;
@@ -260,7 +265,9 @@ class Trainer {
   }
 
   void report(const std::optional<SavedCheckpoint>& saved) {
-    if (saved) report_.saved(*saved);
+    if (!saved) return;
+    flight::set_checkpoint(saving_);
+    report_.saved(*saved);
   }
 
   /// Calls `work`. The error of a save is a warning if the run survives it.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
@@ -36,6 +37,32 @@ std::vector<int> named_gpus(const Settings& settings, int visible_gpus) {
     gpus.push_back(gpu);
   }
   return gpus;
+}
+
+/// torchrun's value of --tee: one number for all local ranks, or LOCAL_RANK:NUMBER,...
+std::vector<int> shown_streams(const std::string& tee, const Settings& settings, int local_ranks) {
+  constexpr int kMost = 3;
+  const auto number = [&](std::string_view text, int most) {
+    int value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > most) {
+      throw Error(ErrorKind::kUsage, fmt::format("{}'launch.tee' is '{}'", settings.where("launch.tee"), tee))
+          .hint(
+              fmt::format("0, 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:NUMBER,... with local ranks "
+                          "up to {}",
+                          local_ranks - 1));
+    }
+    return value;
+  };
+  if (tee.find(':') == std::string::npos) return std::vector<int>(local_ranks, number(tee, kMost));
+  std::vector<int> streams(local_ranks, -1);
+  for (const std::string& part : split(tee, ',')) {
+    const std::string_view text = part;
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    const int rank = number(text.substr(0, colon), local_ranks - 1);
+    streams[rank] = number(text.substr(std::min(colon + 1, text.size())), kMost);
+  }
+  return streams;
 }
 
 /// The ranks on all machines. `usable_gpus` are those of this machine; the others are taken to have as many.
@@ -153,6 +180,9 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
         .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
   }
   launch.max_restarts = static_cast<int>(settings.get<std::int64_t>("launch.max_restarts").value_or(0));
+  launch.hang_timeout_s = settings.get<double>("launch.hang_timeout").value_or(0);
+  if (const auto tee = settings.get<std::string>("launch.tee"); tee && *tee != "0")
+    launch.tee = shown_streams(*tee, settings, launch.local_processes);
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
   launch.collective_timeout_s = settings.get<double>("launch.timeout").value_or(launch.collective_timeout_s);
   launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");

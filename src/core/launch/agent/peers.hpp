@@ -11,6 +11,7 @@ struct GroupOutcome;
 
 /// What the other machines of a run want of the workers of this one.
 struct PeerRequest {
+  bool looks = false;     ///< The run hangs: look where the ranks of this machine stand, and end them.
   bool ends_now = false;  ///< Something failed there: the workers must end, and not save before.
   int signal = 0;         ///< SIGINT or SIGTERM, which a launcher got there.
 };
@@ -30,6 +31,8 @@ class Peers {
   /// Reads and writes what is ready.
   virtual PeerRequest serve() = 0;
 
+  /// The workers of this machine make no progress.
+  virtual void on_hang() = 0;
   /// A worker of this machine has failed.
   virtual void on_failure() = 0;
   /// The launcher of this machine got SIGINT or SIGTERM.

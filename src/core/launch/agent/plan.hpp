@@ -12,9 +12,13 @@ using Variables = std::map<std::string, std::string>;
 
 struct WorkerPlan {
   int rank = 0;
-  Variables variables;               ///< They are added to the launcher's environment, or override it.
-  std::filesystem::path log_dir;     ///< It gets stdout.log and stderr.log, and must exist; empty for none.
-  std::filesystem::path error_file;  ///< The value of TORCHELASTIC_ERROR_FILE.
+  bool shows_out = false;         ///< Its stdout is shown.
+  bool shows_err = true;          ///< Its stderr is.
+  bool has_prefix = false;        ///< Its lines are shown with its rank in front.
+  Variables variables;            ///< They are added to the launcher's environment, or override it.
+  std::filesystem::path log_dir;  ///< It gets stdout.log and stderr.log, and must exist; empty for none.
+  std::filesystem::path flight_record;  ///< base/files/flight_record; empty for none.
+  std::filesystem::path error_file;     ///< The value of TORCHELASTIC_ERROR_FILE.
 };
 
 /// All that the supervisor needs to know.
@@ -24,8 +28,10 @@ struct LaunchPlan {
   std::vector<WorkerPlan> workers;   ///< The workers of this machine, in order of local ranks.
   int world_size = 0;                ///< The ranks of all machines.
   double grace_period_s = 30;
+  double hang_timeout_s = 0;  ///< How long the ranks may make no progress; 0 for any time.
   /// The command is our worker, which catches the signals of base/stop_request.hpp.
   bool catches_stop_signals = false;
+  bool writes_events = false;  ///< stdout is for events, so that stdout of workers is shown on stderr.
   /// A private temporary directory. The caller removes it, or the guardian if the caller is killed.
   std::filesystem::path scratch;
 };

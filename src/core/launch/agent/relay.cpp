@@ -95,6 +95,7 @@ void Relay::close() {
 }
 
 void Relay::take(std::string_view chunk) {
+  last_output_ = std::chrono::steady_clock::now();
   write_log(chunk);
   cutter_.feed(chunk, [this](std::string_view lines) { deliver(lines); });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -44,6 +45,9 @@ class Relay {
   /// Reads what is available and closes, although a process holds the other end.
   void close();
 
+  /// When something was read last; when it was made if nothing was.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_output() const { return last_output_; }
+
   /// The last lines, without their ends.
   [[nodiscard]] const std::deque<std::string>& tail() const { return tail_; }
 
@@ -60,6 +64,7 @@ class Relay {
   std::string log_name_;
   LineCutter cutter_;
   LineCutter::Sink show_;
+  std::chrono::steady_clock::time_point last_output_ = std::chrono::steady_clock::now();
   std::deque<std::string> tail_;
 };
 

@@ -43,9 +43,13 @@ std::string shown(std::string_view line) {
   return visible(line.substr(0, end)) + "...";
 }
 
-std::string_view advice(const ExitStatus& status) {
+std::string_view advice(const ExitStatus& status, const OomKills& kills) {
   switch (status.signal) {
     case SIGKILL:
+      if (kills.group.value_or(0) > 0) return " by the kernel, since its control group has no memory left";
+      if (kills.machine.value_or(0) > 0)
+        return ", likely by the kernel, since the machine has no memory left";
+      if (kills.machine) return " by another process: the kernel has killed none for want of memory";
       return "; the system may have run out of memory (see dmesg)";
     case SIGSEGV:
     case SIGBUS:
@@ -131,21 +135,20 @@ std::int64_t time_of_failure(const WorkerOutcome& cause) {
 }
 
 int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause) {
-  constexpr int kUsual = 2;
-  if (!group.catches_stop_signals) return kUsual;
+  if (!group.catches_stop_signals) return kUsualFutileRestarts;
   const std::optional<WorkerError> error = read_worker_error(cause.error_file);
   if (!error) {
     const ExitStatus& status = cause.status;
     const bool is_final = status.signal == 0 && (status.code == to_int(ExitCode::kUsage) ||
                                                  status.code == to_int(ExitCode::kCheckpointMissing) ||
                                                  status.code == to_int(ExitCode::kCheckpointCorrupt));
-    return is_final ? 0 : kUsual;
+    return is_final ? 0 : kUsualFutileRestarts;
   }
   for (const ErrorKind kind :
        {ErrorKind::kUsage, ErrorKind::kMissing, ErrorKind::kCorrupt, ErrorKind::kDiverged}) {
     if (error->kind == name_of(kind)) return 0;
   }
-  return error->kind == name_of(ErrorKind::kMemory) ? 1 : kUsual;
+  return error->kind == name_of(ErrorKind::kMemory) ? 1 : kUsualFutileRestarts;
 }
 
 bool is_asked_to_end(const GroupOutcome& group) {
@@ -160,7 +163,7 @@ ExitCode exit_code_of_group(const GroupOutcome& group) {
   if (all([](const WorkerOutcome& w) { return w.status == ExitStatus{to_int(ExitCode::kPreempted), 0}; })) {
     return ExitCode::kPreempted;
   }
-  if (root_cause(group) != nullptr) return ExitCode::kWorkerFailed;
+  if (root_cause(group) != nullptr || group.hang) return ExitCode::kWorkerFailed;
   // A training that was asked to stop in its last step has finished.
   const bool succeeded = all([](const WorkerOutcome& w) { return w.status.success(); });
   if (succeeded && group.catches_stop_signals) return ExitCode::kSuccess;
@@ -172,7 +175,8 @@ ExitCode exit_code_of_group(const GroupOutcome& group) {
 std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause, const std::string& host) {
   std::string report = fmt::format(
       "rank {} of {} failed: {}{}\n  host: {}, pid {}\n", cause.rank, group.world_size, text_of(cause.status),
-      was_stopped(cause) ? ", since it was still ending when it was asked to stop" : advice(cause.status),
+      was_stopped(cause) ? ", since it was still ending when it was asked to stop"
+                         : advice(cause.status, group.oom_kills),
       host, cause.pid);
   std::vector<std::string> message;
   if (const auto error = read_worker_error(cause.error_file)) {

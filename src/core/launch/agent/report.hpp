@@ -26,6 +26,9 @@ const WorkerOutcome* root_cause(const GroupOutcome& group);
 /// When the worker failed, in nanoseconds since 1970: when it wrote its error file, or ended.
 std::int64_t time_of_failure(const WorkerOutcome& cause);
 
+/// What futile_restarts() says of most failures.
+inline constexpr int kUsualFutileRestarts = 2;
+
 /// How many restarts in a row may make no progress before this failure counts as one that comes again: none
 /// for an error of the configuration, of a checkpoint or of numbers that are not finite, of our own worker;
 /// one if memory was missing; two for anything else.

@@ -6,16 +6,19 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <ctime>
 #include <memory>
 #include <optional>
 
 #include "base/exit_code.hpp"
+#include "base/files/flight_record.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
+#include "core/launch/agent/events.hpp"
 #include "core/launch/agent/guardian.hpp"
+#include "core/launch/agent/hang_watch.hpp"
 #include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/signals.hpp"
+#include "core/launch/agent/streams.hpp"
 #include "core/launch/agent/terminal.hpp"
 
 namespace accel::launch {
@@ -36,13 +39,6 @@ constexpr int kPeerMs = 200;
 /// group that the child is in.
 constexpr auto kOneRequest = std::chrono::milliseconds(100);
 
-/// The time on the clock of file timestamps.
-std::int64_t nanoseconds_since_1970() {
-  struct timespec now {};
-  ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 struct Worker {
   const WorkerPlan* plan;
   pid_t pid;
@@ -60,6 +56,8 @@ class Supervisor {
         peers_(peers),
         signals_(late),
         guardian_(plan.run_id, plan.scratch),
+        hang_watch_(plan),
+        checkpoint_watch_(plan),
         terminal_(out_fd, err_fd) {}
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -90,9 +88,12 @@ class Supervisor {
       serve_streams();
       collect(ended, was_stopping);
       serve_peers();
+      serve_hang();
+      terminal_.out(checkpoint_watch_.serve());
       serve_deadlines();
     }
     kill_orphans();
+    terminal_.out(checkpoint_watch_.serve(/*now=*/true));
     drain();
     GroupOutcome result = outcome();
     if (peers_ != nullptr) await_peers(result);
@@ -108,6 +109,9 @@ class Supervisor {
     result.interrupted_by = interrupted_by_;
     result.was_asked_to_save = was_asked_to_save_;
     result.stopped_at_ns = stopped_at_ns_;
+    result.oom_kills = oom_kills_since(oom_kills_before_);
+    result.hang = hang_;
+    result.hung_at_ns = hung_at_ns_;
     result.catches_stop_signals = plan_.catches_stop_signals;
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
     return result;
@@ -138,7 +142,33 @@ class Supervisor {
           fmt::format("SIG{} on another machine: passed on to the workers", ::sigabbrev_np(request.signal)));
       begin_interrupt(request.signal);
     }
-    if (request.ends_now && !ended_now_) end_now();
+    if (request.looks && !ended_now_) hang_watch_.look(lives());
+    // What is being looked at ends when it has been seen.
+    if (request.ends_now && !ended_now_ && !hang_watch_.is_looking()) end_now();
+  }
+
+  [[nodiscard]] std::vector<HangWatch::Life> lives() const {
+    std::vector<HangWatch::Life> lives;
+    for (const Worker& worker : workers_)
+      lives.push_back({!worker.outcome, std::max(worker.out.last_output(), worker.err.last_output())});
+    return lives;
+  }
+
+  void serve_hang() {
+    if (!stopping_ && hang_watch_.hangs(lives())) {
+      log::warn("no progress: looking where the ranks stand");
+      hung_at_ns_ = nanoseconds_since_1970();
+      if (peers_ != nullptr) peers_->on_hang();
+      hang_watch_.look(lives());
+    }
+    if (auto hang = hang_watch_.seen()) {
+      if (hung_at_ns_ == 0) hung_at_ns_ = nanoseconds_since_1970();
+      hang_ = std::move(hang);
+      // Meanwhile a rank may have failed because those of another machine were ended.
+      if (ended_now_) return;
+      if (peers_ != nullptr) peers_->on_failure();
+      end_now();
+    }
   }
 
   void start() {
@@ -155,35 +185,16 @@ class Supervisor {
         workers_.push_back(Worker{&worker,
                                   child.pid,
                                   std::move(child.pidfd),
-                                  out_relay(worker, std::move(child.out)),
-                                  err_relay(worker, std::move(child.err)),
+                                  out_relay(worker, std::move(child.out), terminal_, plan_.writes_events),
+                                  err_relay(worker, std::move(child.err), terminal_),
                                   std::nullopt,
                                   {}});
       } catch (...) {
         if (!kill_with_group(child.pid)) leave_behind(child.pid);
         throw;
       }
+      hang_watch_.add(workers_.back().pid);
     }
-  }
-
-  Relay out_relay(const WorkerPlan& worker, Fd source) {
-    LineCutter::Sink show;
-    if (worker.rank == 0) show = [this](std::string_view lines) { terminal_.out(lines); };
-    return Relay(std::move(source), log_of(worker, "stdout.log"), std::move(show));
-  }
-
-  Relay err_relay(const WorkerPlan& worker, Fd source) {
-    LineCutter::Sink show = [this](std::string_view lines) { terminal_.err(lines); };
-    if (worker.rank != 0) {
-      show = [this, prefix = fmt::format("[rank{}] ", worker.rank)](std::string_view lines) {
-        terminal_.err(with_prefix(lines, prefix));
-      };
-    }
-    return Relay(std::move(source), log_of(worker, "stderr.log"), std::move(show));
-  }
-
-  static std::filesystem::path log_of(const WorkerPlan& worker, const char* name) {
-    return worker.log_dir.empty() ? std::filesystem::path() : worker.log_dir / name;
   }
 
   /// Writes the warnings at the end, for at most kDrainTime.
@@ -196,9 +207,9 @@ class Supervisor {
   }
 
   [[nodiscard]] bool finished() const {
-    return terminal_.waiting_fd() < 0 && std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) {
-             return w.outcome && !w.out.open() && !w.err.open();
-           });
+    return terminal_.waiting_fd() < 0 && !hang_watch_.is_looking() &&
+           std::all_of(workers_.begin(), workers_.end(),
+                       [](const Worker& w) { return w.outcome && !w.out.open() && !w.err.open(); });
   }
 
   void wait() {
@@ -223,6 +234,9 @@ class Supervisor {
     const auto consider = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
     if (peers_ != nullptr) consider(peers_->deadline());
     if (follow_by_) consider(*follow_by_);
+    if (const auto look = checkpoint_watch_.deadline()) consider(*look);
+    if (const auto look = hang_watch_.deadline(); look && !(stopping_ && !hang_watch_.is_looking()))
+      consider(*look);
     if (abandon_at_) consider(*abandon_at_);
     if (close_at_) consider(*close_at_);
     if (terminal_.stalled()) consider(Clock::now() + kStalledTime);
@@ -447,7 +461,10 @@ class Supervisor {
   Peers* peers_;
   std::vector<pid_t> inherited_ = child_processes();  ///< Children from before exec, and those left behind.
   SignalQueue signals_;
+  OomKills oom_kills_before_ = oom_kills();
   Guardian guardian_;
+  HangWatch hang_watch_;
+  CheckpointWatch checkpoint_watch_;
   Terminal terminal_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polls_;
@@ -460,6 +477,8 @@ class Supervisor {
   bool ended_by_user_ = false;  ///< There was a second signal.
   bool ended_now_ = false;      ///< The workers must end, and not save before.
   std::optional<std::int64_t> stopped_at_ns_;
+  std::optional<Hang> hang_;
+  std::int64_t hung_at_ns_ = 0;
   int interrupted_by_ = 0;
   bool was_asked_to_save_ = false;
   bool interrupted_here_ = false;  ///< This launcher got a signal, and not only another machine's.

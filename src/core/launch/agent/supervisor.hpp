@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/host/memory.hpp"
+#include "core/launch/agent/hang_report.hpp"
 #include "core/launch/agent/peers.hpp"
 #include "core/launch/agent/plan.hpp"
 #include "core/launch/agent/process.hpp"
@@ -33,10 +35,14 @@ struct GroupOutcome {
   int interrupted_by = 0;              ///< SIGINT or SIGTERM, if one of them ended the run.
   /// The time at which the workers were asked to stop, in nanoseconds since 1970.
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
-  bool catches_stop_signals = false;  ///< What LaunchPlan says.
-  int world_size = 0;                 ///< The ranks of all machines.
-  bool interrupted_late = false;      ///< SIGINT, SIGTERM or SIGHUP came when all workers had ended.
-  bool was_asked_to_save = false;     ///< SIGUSR1 or SIGUSR2 was passed on to our worker.
+  bool catches_stop_signals = false;        ///< What LaunchPlan says.
+  int world_size = 0;                       ///< The ranks of all machines.
+  bool interrupted_late = false;            ///< SIGINT, SIGTERM or SIGHUP came when all workers had ended.
+  std::optional<Hang> hang = std::nullopt;  ///< Set if the workers were ended because they made no progress.
+  std::int64_t hung_at_ns = 0;              ///< When that was seen, in nanoseconds since 1970.
+  /// How many processes the kernel has killed meanwhile for want of memory, as far as it says.
+  OomKills oom_kills = {};
+  bool was_asked_to_save = false;  ///< SIGUSR1 or SIGUSR2 was passed on to our worker.
 };
 
 /// Starts the workers, shows and logs what they print, passes signals on, and returns when all of them and

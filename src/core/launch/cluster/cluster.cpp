@@ -30,6 +30,7 @@ std::int64_t now_ns() {
 json to_json(const MachineEnd& end) {
   return {{"code", to_int(end.code)},
           {"report", end.report},
+          {"hang", end.hang ? accel::launch::to_json(*end.hang) : json()},
           {"failed_at_ns", end.failed_at_ns},
           {"futile_restarts", end.futile_restarts},
           {"was_interrupted", end.was_interrupted}};
@@ -44,8 +45,13 @@ json to_json(const Verdict& verdict) {
 }
 
 MachineEnd end_in(const json& message) {
-  return {static_cast<ExitCode>(message.at("code").get<int>()), message.at("report"),
-          message.at("failed_at_ns"), message.at("futile_restarts"), message.at("was_interrupted")};
+  const json& hang = message.at("hang");
+  return {static_cast<ExitCode>(message.at("code").get<int>()),
+          message.at("report"),
+          message.at("failed_at_ns"),
+          message.at("futile_restarts"),
+          hang.is_null() ? std::nullopt : std::optional(hang_from_json(hang)),
+          message.at("was_interrupted")};
 }
 
 /// Why a machine counts as lost; empty as long as it does not.
@@ -84,7 +90,7 @@ class Base : public Cluster {
     std::chrono::nanoseconds silence = Clock::now() - connection.last_word();
     if (!connection.is_open()) silence = std::min(silence, kSoonNoticed);
     return {ExitCode::kWorkerFailed, fmt::format("{} is lost: {}", who, why),
-            std::max<std::int64_t>(0, now_ns() - silence.count() - began_at_ns_), 2, false};
+            std::max<std::int64_t>(0, now_ns() - silence.count() - began_at_ns_), kUsualFutileRestarts};
   }
 
   std::string host_;
@@ -126,6 +132,7 @@ class Leader final : public Base {
         request.ends_now = true;
       }
     }
+    if (request.looks) tell_all({{"hangs", true}});
     if (request.ends_now) tell_all({{"failed", true}});
     was_interrupted_ |= request.signal != 0;
     if (request.signal != 0) tell_all({{"signal", request.signal}});
@@ -155,6 +162,7 @@ class Leader final : public Base {
     }
     return open;
   }
+  void on_hang() override { tell_all({{"hangs", true}}); }
   void on_failure() override { tell_all({{"failed", true}}); }
   void on_signal(int signal) override {
     was_interrupted_ = true;
@@ -179,6 +187,7 @@ class Leader final : public Base {
   };
 
   static void take(const json& message, Member& member, PeerRequest& request) {
+    if (message.contains("hangs")) request.looks = true;
     if (message.contains("failed")) request.ends_now = true;
     if (message.contains("signal")) request.signal = message.at("signal") == SIGINT ? SIGINT : SIGTERM;
     if (message.contains("leaves")) request.signal = SIGTERM;
@@ -233,6 +242,7 @@ class Follower final : public Base {
     connection_.pump();
     try {
       while (const auto message = connection_.next()) {
+        if (message->contains("hangs")) request.looks = true;
         if (message->contains("failed")) request.ends_now = true;
         if (message->contains("signal")) request.signal = message->at("signal") == SIGINT ? SIGINT : SIGTERM;
         if (!message->contains("verdict")) continue;
@@ -273,6 +283,10 @@ class Follower final : public Base {
       open.emplace(0, Guest{std::move(connection_), leader_, "", 0, 0});
     return open;
   }
+  void on_hang() override {
+    connection_.send({{"hangs", true}});
+    connection_.pump();
+  }
   void on_failure() override {
     connection_.send({{"failed", true}});
     connection_.pump();
@@ -304,11 +318,25 @@ class Follower final : public Base {
 
 namespace {
 
+/// The ranks of all machines that looked at theirs.
+Hang all_of(const std::vector<MachineEnd>& ends) {
+  Hang all;
+  for (const MachineEnd& end : ends) {
+    if (!end.hang) continue;
+    all.timeout_s = std::max(all.timeout_s, end.hang->timeout_s);
+    all.is_ours |= end.hang->is_ours;
+    all.ranks.insert(all.ranks.end(), end.hang->ranks.begin(), end.hang->ranks.end());
+  }
+  return all;
+}
+
 Verdict verdict_without_signals(const std::vector<MachineEnd>& ends) {
   const MachineEnd* first = nullptr;
   for (const MachineEnd& end : ends) {
     if (!end.report.empty() && (first == nullptr || end.failed_at_ns < first->failed_at_ns)) first = &end;
   }
+  if (first != nullptr && first->hang)
+    return {ExitCode::kWorkerFailed, report_of(all_of(ends)), first->futile_restarts};
   if (first != nullptr) return {ExitCode::kWorkerFailed, first->report, first->futile_restarts};
   const auto any = [&](ExitCode code) {
     return std::any_of(ends.begin(), ends.end(), [&](const MachineEnd& end) { return end.code == code; });
@@ -335,8 +363,15 @@ Verdict verdict_of(const std::vector<MachineEnd>& ends) {
 }
 
 MachineEnd end_of(const GroupOutcome& outcome, const std::string& host, std::int64_t began_at_ns) {
-  MachineEnd end{exit_code_of_group(outcome), "", 0, 0, is_asked_to_end(outcome)};
-  if (const WorkerOutcome* cause = root_cause(outcome)) {
+  MachineEnd end;
+  end.code = exit_code_of_group(outcome);
+  end.was_interrupted = is_asked_to_end(outcome);
+  if (outcome.hang) {
+    end.hang = outcome.hang;
+    end.report = report_of(*outcome.hang);
+    end.failed_at_ns = outcome.hung_at_ns - began_at_ns;
+    end.futile_restarts = kUsualFutileRestarts;
+  } else if (const WorkerOutcome* cause = root_cause(outcome)) {
     end.report = failure_report(outcome, *cause, host);
     end.failed_at_ns = time_of_failure(*cause) - began_at_ns;
     end.futile_restarts = futile_restarts(outcome, *cause);

@@ -19,7 +19,8 @@ struct MachineEnd {
   std::string report;  ///< The report of the first failure there; empty if none came from there.
   /// When that failure happened, in nanoseconds after the run began.
   std::int64_t failed_at_ns = 0;
-  int futile_restarts = 0;       ///< What agent/report says of the failure.
+  int futile_restarts = 0;                  ///< What agent/report says of the failure.
+  std::optional<Hang> hang = std::nullopt;  ///< If that failure is that the ranks made no progress.
   bool was_interrupted = false;  ///< Somebody asked this machine to end, so that no restart follows.
 };
 

@@ -30,6 +30,7 @@ Variables torchrun_variables(const World& world, int local_rank, const std::file
       // Rank 0 hosts the store; with torchrun the agent does.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
       {"TORCHELASTIC_ERROR_FILE", error_file.string()},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
   };
 }
 

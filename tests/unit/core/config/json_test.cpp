@@ -44,6 +44,8 @@ Config unusual_config() {
   config.launch.gpu_ids = {3, 1};
   config.launch.backend = Backend::kGloo;
   config.launch.max_restarts = 2;
+  config.launch.hang_timeout_s = 9.5;
+  config.launch.tee = {-1, 3};
   config.launch.grace_period_s = 1.5;
   config.launch.collective_timeout_s = 77;
   config.launch.log_dir = "logs/here";

@@ -127,8 +127,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
       {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
       {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
-      {"launch: {hang_timeout: 60}", "1:24: 'launch.hang_timeout: 60'"},
-      {"launch: {tee: 3}", "1:15: 'launch.tee: 3'"},
   };
   for (const auto& [line, place] : top) {
     EXPECT_EQ(error_of(fmt::format("{}\n{}", line, training())),
@@ -275,7 +273,20 @@ TEST_F(ConfigFileTest, AProgramNeedsNoTrainingAndHasNoneOfTheEnginesLimits) {
   EXPECT_EQ(c.mixed_precision, "bf16");
   EXPECT_FALSE(c.training.has_value());
   EXPECT_EQ(load("", {"num_processes=3"}, true).config.distributed_type, DistributedType::kMultiCpu);
-  EXPECT_THAT(error_of("launch: {hang_timeout: 3}\n", {}, true), HasSubstr("is not supported yet"));
+  EXPECT_THAT(error_of("rdzv_backend: c10d\n", {}, true), HasSubstr("is not supported yet"));
+}
+
+TEST_F(ConfigFileTest, TeeIsThatOfTorchrun) {
+  const auto tee = [&](const std::string& value) {
+    return load("num_processes: 3\n", {"launch.tee=" + value}, true).config.launch.tee;
+  };
+  EXPECT_THAT(tee("0"), IsEmpty());
+  EXPECT_THAT(tee("3"), ElementsAre(3, 3, 3));
+  EXPECT_THAT(tee("0:0,2:1"), ElementsAre(0, -1, 1));
+  for (const char* wrong : {"4", "all", "0:4", "3:1", "x:1", ":1", "0:1;1:1", "-1"}) {
+    EXPECT_THAT(error_of("num_processes: 3\n", {std::string("launch.tee=") + wrong}, true),
+                HasSubstr(fmt::format("'launch.tee' is '{}'", wrong)));
+  }
 }
 
 TEST_F(ConfigFileTest, AMissingFileIsAUsageError) {

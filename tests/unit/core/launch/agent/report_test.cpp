@@ -1,5 +1,7 @@
 #include "core/launch/agent/report.hpp"
 
+#include "base/text.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <utime.h>
@@ -152,6 +154,19 @@ TEST(ReportTest, ExitCodes) {
   EXPECT_EQ(code({worker(0, kStopped, false, 0)}, SIGTERM), ExitCode::kTerminated);
   EXPECT_EQ(code({worker(0, kGood, false, 0)}, SIGINT), ExitCode::kInterrupted);
   EXPECT_EQ(code({worker(0, {1, 0}, true, 0)}, SIGINT), ExitCode::kWorkerFailed);
+}
+
+TEST(ReportTest, SaysWhetherTheKernelKilledForWantOfMemory) {
+  GroupOutcome group{{worker(0, {0, SIGKILL}, true, 0)}, 0};
+  const auto first_line = [&](OomKills kills) {
+    group.oom_kills = kills;
+    return split(failure_report(group, group.workers[0], "n1"), '\n').front();
+  };
+  EXPECT_THAT(first_line({1, 1}),
+              HasSubstr("(Killed) by the kernel, since its control group has no memory left"));
+  EXPECT_THAT(first_line({0, 1}), HasSubstr("likely by the kernel"));
+  EXPECT_THAT(first_line({std::nullopt, 0}), HasSubstr("by another process"));
+  EXPECT_THAT(first_line({}), HasSubstr("may have run out of memory"));
 }
 
 TEST(ReportTest, SaysItAllOnOneScreen) {

@@ -30,6 +30,8 @@ class SupervisorTest : public ::testing::Test {
     plan.grace_period_s = grace_period_s;
     for (int rank = 0; rank < ranks; ++rank) {
       WorkerPlan worker;
+      worker.shows_out = rank == 0;
+      worker.has_prefix = rank > 0;
       worker.rank = rank;
       worker.variables = {{"RANK", std::to_string(rank)}, {"TORCHELASTIC_RUN_ID", plan.run_id}};
       worker.log_dir = dir_ / ("rank_" + std::to_string(rank));

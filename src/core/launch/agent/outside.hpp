@@ -1,0 +1,27 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace accel::launch {
+
+/// What the kernel says of a process, in one line, such as "sleeping in futex_wait_queue, 12 threads, 310
+/// MB"; empty if there is no such process.
+std::string state_of_process(pid_t pid);
+
+/// The call stacks of all threads of a process, taken from outside by the first of these programs that is
+/// installed: py-spy (for a Python process), eu-stack, gdb. The process is stopped for that time and needs to
+/// do nothing. An explanation in one line if none of them can, or if it takes longer than `patience`. Empty
+/// once `cancelled` is set. May be called from any thread.
+std::string stacks_of_process(pid_t pid, std::chrono::milliseconds patience,
+                              const std::atomic<bool>& cancelled);
+
+/// The lines of the first thread of what stacks_of_process() returns, at most `most` of them, without
+/// addresses.
+std::vector<std::string> first_stack(const std::string& stacks, std::size_t most);
+
+}  // namespace accel::launch

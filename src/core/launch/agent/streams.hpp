@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+
+#include "core/launch/agent/plan.hpp"
+#include "core/launch/agent/relay.hpp"
+#include "core/launch/agent/terminal.hpp"
+
+namespace accel::launch {
+
+/// What becomes of a worker's stdout: its log file, and the screen if the plan says so; on stderr if
+/// `moves_out`. `terminal` must outlive the relay.
+Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, bool moves_out);
+/// What becomes of its stderr.
+Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal);
+
+/// The path of one of a worker's log files; empty without logs.
+std::filesystem::path log_of(const WorkerPlan& worker, const char* name);
+
+}  // namespace accel::launch

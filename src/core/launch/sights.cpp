@@ -1,0 +1,204 @@
+#include "core/launch/sights.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/host/host_name.hpp"
+#include "base/text.hpp"
+#include "base/visible.hpp"
+#include "core/launch/agent/outside.hpp"
+
+namespace accel::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kPatience = std::chrono::seconds(20);
+
+std::string contents_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A variable of a process; nothing if it does not have it, or may not be read.
+std::optional<std::string> variable_of(pid_t pid, const std::string& name) {
+  for (const std::string& variable : split(contents_of(fmt::format("/proc/{}/environ", pid)), '\0')) {
+    if (variable.starts_with(name + "=")) return variable.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
+/// The file that a process means by `path`.
+fs::path from_its_place(pid_t pid, const fs::path& path) {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink(fmt::format("/proc/{}/cwd", pid), error);
+  return path.is_absolute() || error ? path : folder / path;
+}
+
+/// The number behind `prefix` in a name; -1 if it is another name.
+int number_behind(const std::string& prefix, const std::string& name) {
+  int number = -1;
+  if (name.starts_with(prefix))
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+  return number;
+}
+
+std::vector<fs::path> subfolders(const fs::path& folder, const std::string& prefix) {
+  std::vector<std::pair<int, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const int number = number_behind(prefix, entry->path().filename().string());
+    if (number >= 0) found.emplace_back(number, entry->path());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> folders;
+  for (auto& [number, path] : found) folders.push_back(std::move(path));
+  return folders;
+}
+
+/// The flight records in a directory: those of its newest attempt.
+std::vector<fs::path> records_in(const fs::path& target) {
+  fs::path folder = fs::is_directory(target / "logs") ? target / "logs" : target;
+  if (const auto attempts = subfolders(folder, "attempt_"); !attempts.empty()) folder = attempts.back();
+  std::vector<fs::path> records;
+  for (const fs::path& rank : subfolders(folder, "rank_")) {
+    const fs::path record = rank / (rank.filename().string() + ".flight");
+    if (fs::exists(record)) records.push_back(record);
+  }
+  return records;
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  const std::string text = contents_of(fmt::format("/proc/{}/task/{}/children", pid, pid));
+  for (const std::string& word : split(text, ' ')) {
+    if (!word.empty()) children.push_back(std::atoi(word.c_str()));
+  }
+  return children;
+}
+
+/// The records of a launcher's ranks, or of the rank that `pid` is.
+std::vector<fs::path> records_of(pid_t pid) {
+  std::vector<fs::path> records;
+  const auto add = [&](pid_t process) {
+    if (const auto path = variable_of(process, kFlightVariable))
+      records.push_back(from_its_place(process, *path));
+  };
+  for (const pid_t child : children_of(pid)) add(child);
+  if (records.empty()) add(pid);
+  return records;
+}
+
+/// Whether the process is still the one that the record is of.
+bool runs(const FlightRecord& record, const fs::path& path) {
+  if (record.pid <= 0 || record.host != host_name()) return false;
+  const auto own = variable_of(record.pid, kFlightVariable);
+  std::error_code error;
+  return own && fs::equivalent(from_its_place(record.pid, *own), path, error) && !error;
+}
+
+/// When a file was written, in nanoseconds since 1970; 0 if it has nothing.
+std::int64_t write_time_of(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || info.st_size == 0) return 0;
+  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+RankSight sight_of(const fs::path& path) {
+  RankSight sight;
+  if (auto record = read_flight_record(path)) sight.record = std::move(*record);
+  const fs::path folder = path.parent_path();
+  std::int64_t last = std::max(write_time_of(folder / "stdout.log"), write_time_of(folder / "stderr.log"));
+  sight.seen_ns = nanoseconds_since_1970();
+  if (runs(sight.record, path)) {
+    sight.state = state_of_process(sight.record.pid);
+    if (last > 0) sight.silent_s = static_cast<double>(sight.seen_ns - last) / 1e9;
+    return sight;
+  }
+  if (sight.record.host != host_name()) sight.state = "on another machine, which is not seen from here";
+  // Times count to the last that is known of it.
+  for (const FlightEvent& event : sight.record.events)
+    last = std::max({last, event.begun_ns, event.waited_ns, event.ended_ns});
+  if (const std::int64_t looked = write_time_of(folder / "stacks.txt"); looked > 0) {
+    last = std::max(last, looked);
+    sight.stacks = contents_of(folder / "stacks.txt");
+    sight.stacks_file = (folder / "stacks.txt").string();
+  }
+  if (sight.state.empty()) sight.seen_ns = last;
+  return sight;
+}
+
+}  // namespace
+
+std::vector<RankSight> look_at(const std::string& target, bool stacks) {
+  pid_t pid = -1;
+  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
+  const bool is_process = error == std::errc() && end == target.data() + target.size() && pid > 0;
+  std::vector<fs::path> records;
+  if (fs::is_directory(target)) {
+    records = records_in(target);
+    if (records.empty()) {
+      throw Error(ErrorKind::kMissing, fmt::format("'{}' has no flight record of a rank", target))
+          .hint("give the output_dir of a run, its log directory, or the number of the launcher's process");
+    }
+  } else if (is_process && fs::exists(fmt::format("/proc/{}", pid))) {
+    records = records_of(pid);
+    if (records.empty())
+      throw Error(ErrorKind::kMissing,
+                  fmt::format("process {} is neither a launcher with ranks nor a rank, or "
+                              "belongs to another user",
+                              pid));
+  } else {
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' is neither a directory nor a process", target));
+  }
+  std::vector<RankSight> sights;
+  for (const fs::path& record : records) sights.push_back(sight_of(record));
+  std::sort(sights.begin(), sights.end(),
+            [](const RankSight& a, const RankSight& b) { return a.record.rank < b.record.rank; });
+  if (!stacks) return sights;
+  const std::atomic<bool> never = false;
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  for (RankSight& sight : sights) {
+    const bool is_here = sight.record.host == host_name() && !sight.state.empty();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (is_here) sight.stacks = stacks_of_process(sight.record.pid, left, never);
+  }
+  return sights;
+}
+
+nlohmann::ordered_json document_of(const RankSight& sight) {
+  const FlightRecord& record = sight.record;
+  auto events = nlohmann::ordered_json::array();
+  for (const FlightEvent& event : record.events) {
+    events.push_back({{"number", event.number},
+                      {"operation", text_of(event.op)},
+                      {"unit", as_utf8(event.unit)},
+                      {"group", as_utf8(event.group.name)},
+                      {"number_in_group", event.in_group},
+                      {"bytes", event.bytes},
+                      {"begun_ns", event.begun_ns},
+                      {"waited_ns", event.waited_ns},
+                      {"ended_ns", event.ended_ns}});
+  }
+  return {{"rank", record.rank},
+          {"host", as_utf8(record.host)},
+          {"pid", record.pid},
+          {"step", record.step},
+          {"state", as_utf8(sight.state)},
+          {"runs", sight.silent_s >= 0 || !sight.state.empty()},
+          {"events", std::move(events)},
+          {"stacks", as_utf8(sight.stacks)}};
+}
+
+}  // namespace accel::launch

@@ -1,0 +1,49 @@
+"""accel launch --json says what happens to a run, a JSON object a line on stdout, for whatever watches it."""
+
+import json
+import time
+
+import pytest
+import train_runs
+from machines import machines  # noqa: F401
+
+
+def events_of(result):
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    times = [event["time"] for event in events]
+    assert times == sorted(times) and abs(times[-1] - time.time()) < 60
+    assert events[-1]["type"] == "finished" and events[-1]["exit_code"] == result.returncode
+    return events
+
+
+def test_a_training_and_its_checkpoints(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    events = events_of(accel("launch", train_runs.config(tmp_path, 2, **{"max_steps": 40, "checkpoint": {"every": 10}}), "--json"))
+    assert [event["type"] for event in events][:1] == ["started"]
+    assert events[0]["world_size"] == 2 and events[0]["attempt"] == 0 and events[0]["command"][0].endswith("accel-worker")
+    saved = [event["step"] for event in events if event["type"] == "checkpoint"]
+    assert saved == sorted(set(saved)) and saved[-1] == 40  # Two that follow each other within half a second may be one.
+    assert {event["type"] for event in events} == {"started", "checkpoint", "finished"}
+
+
+def test_output_of_ranks_does_not_mix_with_events(accel, tmp_path):
+    result = accel("launch", "--json", "--cpu", "--num-processes", "2", "--", "sh", "-c", 'echo "out of $RANK"')
+    assert [event["type"] for event in events_of(result)] == ["started", "finished"]
+    assert result.stderr == "out of 0\n"
+
+
+def test_a_failure_and_a_restart(accel, tmp_path):
+    program = 'echo $TORCHELASTIC_RESTART_COUNT; [ $RANK = 0 ] || [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3'
+    result = accel("launch", "--json", "--cpu", "--num-processes", "2", "--max-restarts", "2", "--", "sh", "-c", program)
+    events = events_of(result)
+    assert [(event["type"], event.get("attempt")) for event in events] == [
+        ("started", 0), ("failed", 0), ("started", 1), ("finished", None)]
+    assert "rank 1 of 2 failed: exit code 3" in events[1]["report"]
+    assert events[2]["restarts"] == 1 and events[2]["run_id"] == events[0]["run_id"]
+    failed = accel("launch", "--json", "--cpu", "--", "sh", "-c", "exit 5", code=6)
+    assert [event["type"] for event in events_of(failed)] == ["started", "failed", "finished"]
+
+
+def test_an_error_before_the_start(accel, tmp_path):
+    result = accel("launch", "--json", "--cpu", "--", "./missing", code=2)
+    assert result.stdout == "" and json.loads(result.stderr)["type"] == "error"
