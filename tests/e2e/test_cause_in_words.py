@@ -73,6 +73,18 @@ def test_a_crash_of_our_worker_says_where(accel_path, tmp_path):
     assert re.search(r"\|   ?\S*(torch|accel|libc)\S*\(", report) or re.search(r"\| \S*(torch|accel|libc)\S*\(", report), report
 
 
+def test_ranks_run_on_cores_of_their_own(accel):
+    cpus = sorted(os.sched_getaffinity(0))
+    show = ["--", "sh", "-c", "grep Cpus_allowed_list /proc/self/status"]
+    shown = accel("launch", "--cpu", "--num-processes", "2", "--tee", "1", "--set", "enable_cpu_affinity=true", *show).stdout
+    lists = [line.split()[-1] for line in sorted(shown.splitlines())]
+    if len(cpus) == 2:
+        assert lists in ([str(cpus[0]), str(cpus[1])], [f"{cpus[0]}-{cpus[1]}"] * 2)  # The second with hyperthreads.
+    assert len(lists) == 2
+    free = accel("launch", "--cpu", *show).stdout.split()[-1]
+    assert free == open("/proc/self/status").read().split("Cpus_allowed_list:")[1].split()[0]
+
+
 def test_what_is_shown_of_the_ranks(accel, tmp_path):
     program = ["--", "sh", "-c", "echo out; sleep 0.2; echo err >&2"]
     shown = accel("launch", "--cpu", "--num-processes", "2", "--tee", "3", *program)

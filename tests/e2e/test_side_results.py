@@ -54,7 +54,7 @@ def config(directory, ranks, **options):
 RESULTS = [("Returned", "ReturnsIt"), ("Kept", "KeepsIt"), ("InADict", "PutsItIntoADict"), ("InAList", "PutsItIntoAList"),
            ("ReturnedParameters", "ReturnsAParameter"), ("Kept", "KeepsItInABuffer"), ("Plain", "KeepsItsInput"),
            ("SetsAttributes", "ReadsAnAttribute"), ("CallsTwice", "AddsUp"), ("ChangesUnits", "IsChanged"),
-           ("Plain", "ReadsItsData"), ("Plain", "HelpsItself"), ("Plain", "UnusedFork")]
+           ("Plain", "ReadsItsData"), ("Plain", "HelpsItself"), ("Plain", "UnusedFork"), ("Plain", "Autocasts")]
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
@@ -93,11 +93,9 @@ def test_state_is_changed_once_a_step_and_seen_as_it_was(accel, tmp_path, block,
     ("Plain", "LooksUpWithMaxNorm", {}, "module 'blocks.0.table' looks up rows with max_norm"),
     ("Plain", "LooksUpInABagWithMaxNorm", {}, "module 'blocks.0' looks up rows with max_norm"),
     ("Plain", "Forks", {}, "module 'blocks.0' calls torch.jit.fork"),
-    ("Plain", "Autocasts", {}, "module 'blocks.0' uses torch.autocast, which would have no effect"),
-    ("Plain", "SwitchesAutocastOff", {**BF16, "distributed_type": "MULTI_CPU"}, "module 'blocks.0' uses torch.autocast"),
     ("Plain", "IsHooked", {}, "module 'blocks.0' has a forward hook of its own"),
     ("InADict", "PutsItIntoADict", BF16, "mixed precision: 'blocks.0' changes one of its arguments"),
-], ids=["changed parameter", "changed data", "in a function", "a chunk", "in a list", "max_norm", "max_norm of a bag", "fork", "autocast", "no autocast", "hook", "casted dict"])
+], ids=["changed parameter", "changed data", "in a function", "a chunk", "in a list", "max_norm", "max_norm of a bag", "fork", "hook", "casted dict"])
 def test_what_would_be_wrong_without_a_word_is_refused(accel, tmp_path, model, block, options, what):
     export(tmp_path / "gpt.pt", model, block)
     said = accel("launch", config(tmp_path, 2, block=block, **options), code=6).stderr

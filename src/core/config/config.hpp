@@ -205,6 +205,7 @@ struct LaunchConfig {
   int main_process_port = 29500;      ///< The port; 0 for a free one.
   double rendezvous_timeout_s = 300;  ///< How long the launchers of several machines wait for each other.
   bool use_cpu = false;
+  bool binds_cpus = false;   ///< Each rank runs on CPUs of its own (enable_cpu_affinity).
   std::vector<int> gpu_ids;  ///< The devices of this machine's local ranks; empty for no GPU.
   Backend backend = Backend::kAuto;
   double collective_timeout_s = 1800;  ///< How long a rank waits for the others in any operation.

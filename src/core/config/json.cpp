@@ -204,6 +204,7 @@ void visit_fields(Visitor& v, T& c) {
     v("main_process_port", c.main_process_port);
     v("rendezvous_timeout_s", c.rendezvous_timeout_s);
     v("use_cpu", c.use_cpu);
+    v("binds_cpus", c.binds_cpus);
     v("gpu_ids", c.gpu_ids);
     v("backend", c.backend);
     v("max_restarts", c.max_restarts);

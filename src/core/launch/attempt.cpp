@@ -8,12 +8,14 @@
 
 #include "base/error.hpp"
 #include "base/files/flight_record.hpp"
+#include "base/host/cpus.hpp"
 #include "base/host/host_name.hpp"
 #include "core/launch/agent/report.hpp"
 #include "core/launch/agent/scratch.hpp"
 #include "core/launch/agent/supervisor.hpp"
 #include "core/launch/cluster/party.hpp"
 #include "core/launch/run_directory.hpp"
+#include "core/launch/world/affinity.hpp"
 #include "core/launch/world/environment.hpp"
 #include "core/launch/world/machine.hpp"
 
@@ -52,7 +54,7 @@ void show_streams(const std::vector<int>& tee, int local_rank, WorkerPlan& worke
 }
 
 LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Variables& shared,
-                     const std::filesystem::path& scratch) {
+                     const std::filesystem::path& scratch, const Environment& environment) {
   const World& world = place.world;
   LaunchPlan plan;
   plan.world_size = world.num_processes;
@@ -62,10 +64,14 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
   plan.grace_period_s = request.loaded.config.launch.grace_period_s;
   plan.hang_timeout_s = request.loaded.config.launch.hang_timeout_s;
   plan.scratch = scratch;
+  const config::LaunchConfig& launch = request.loaded.config.launch;
+  std::vector<std::vector<int>> cpus(static_cast<std::size_t>(world.local_ranks));
+  if (launch.binds_cpus) cpus = cpus_of_ranks(launch, allowed_cpus(), environment);
   const std::filesystem::path logs = log_root(request.loaded.config);
   for (int local_rank = 0; local_rank < world.local_ranks; ++local_rank) {
     WorkerPlan worker;
     worker.rank = world.first_rank + local_rank;
+    worker.cpus = cpus.at(static_cast<std::size_t>(local_rank));
     show_streams(request.loaded.config.launch.tee, local_rank, worker);
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {
@@ -106,7 +112,7 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   // The path is absolute, so that a program that changes its directory finds its error file.
   const Scratch scratch(temporary.empty() ? std::filesystem::path("/tmp")
                                           : std::filesystem::absolute(temporary));
-  LaunchPlan plan = make_plan(request, place, shared, scratch.path());
+  LaunchPlan plan = make_plan(request, place, shared, scratch.path(), environment);
   plan.command = command;
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
   if (place.cluster == nullptr) {

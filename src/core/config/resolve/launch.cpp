@@ -180,6 +180,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
         .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
   }
   launch.max_restarts = static_cast<int>(settings.get<std::int64_t>("launch.max_restarts").value_or(0));
+  launch.binds_cpus = settings.get<bool>("enable_cpu_affinity").value_or(false);
   launch.hang_timeout_s = settings.get<double>("launch.hang_timeout").value_or(0);
   if (const auto tee = settings.get<std::string>("launch.tee"); tee && *tee != "0")
     launch.tee = shown_streams(*tee, settings, launch.local_processes);

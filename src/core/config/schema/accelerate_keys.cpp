@@ -32,7 +32,7 @@ constexpr Field kAccelerateFields[] = {
      .reader = Reader::kLauncher},
     {.path = "same_network", .type = Type::kBool},
     {.path = "main_training_function"},
-    {.path = "enable_cpu_affinity", .type = Type::kBool, .built = "false"},
+    {.path = "enable_cpu_affinity", .type = Type::kBool, .reader = Reader::kLauncher},
 
     // The prefix fsdp_ is optional.
     {.path = "fsdp_config.version", .type = Type::kInt, .choices = "1|2"},

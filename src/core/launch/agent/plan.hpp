@@ -17,6 +17,7 @@ struct WorkerPlan {
   bool has_prefix = false;        ///< Its lines are shown with its rank in front.
   Variables variables;            ///< They are added to the launcher's environment, or override it.
   std::filesystem::path log_dir;  ///< It gets stdout.log and stderr.log, and must exist; empty for none.
+  std::vector<int> cpus;          ///< Those it may run on; empty for those of this process.
   std::filesystem::path flight_record;  ///< base/files/flight_record; empty for none.
   std::filesystem::path error_file;     ///< The value of TORCHELASTIC_ERROR_FILE.
 };

@@ -33,7 +33,20 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+/// A set of CPUs as sched_setaffinity(2) takes it, in whole words.
+std::vector<unsigned long> bits_of(const std::vector<int>& cpus) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> words;
+  for (const int cpu : cpus) {
+    const auto bit = static_cast<std::size_t>(cpu);
+    if (words.size() <= bit / kBits) words.resize(bit / kBits + 1);
+    words[bit / kBits] |= 1UL << (bit % kBits);
+  }
+  return words;
+}
+
 struct Prepared {
+  std::vector<unsigned long> cpus;
   std::vector<char*> argv;
   std::vector<char*> envp;
   int null_fd;
@@ -55,6 +68,10 @@ sigset_t mask_of(const SpawnRequest& request) {
 [[noreturn]] void become(const SpawnRequest& request, const Prepared& p) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Where only parents may trace their children, the launcher's tools may take this process's stacks.
+  ::prctl(PR_SET_PTRACER, static_cast<unsigned long>(p.parent), 0, 0, 0);
+  if (!p.cpus.empty())
+    ::syscall(SYS_sched_setaffinity, 0, p.cpus.size() * sizeof(unsigned long), p.cpus.data());
   // The parent may have died before the line above took effect.
   if (::getppid() != p.parent) ::_exit(127);
   const pid_t self = ::getpid();
@@ -105,7 +122,8 @@ Child spawn(const SpawnRequest& request) {
   Pipe err = make_pipe();
   Pipe failure = make_pipe();
   const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const Prepared prepared{pointers_to(request.command),
+  const Prepared prepared{bits_of(request.cpus),
+                          pointers_to(request.command),
                           pointers_to(request.environment),
                           null.get(),
                           out.write.get(),

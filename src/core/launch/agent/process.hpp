@@ -15,6 +15,7 @@ namespace accel::launch {
 struct SpawnRequest {
   std::vector<std::string> command;      ///< command[0] is a path; PATH is not searched.
   std::vector<std::string> environment;  ///< The complete environment, as "NAME=value".
+  std::vector<int> cpus;                 ///< Those it may run on; empty for those of this process.
   int announce_fd = -1;                  ///< The child writes its pid here before exec; -1 for nowhere.
   /// SIGTERM, SIGUSR1 and SIGUSR2 stay blocked until the program unblocks them, so that none ends it before
   /// it catches them (base/stop_request.hpp).

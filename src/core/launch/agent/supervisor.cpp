@@ -177,6 +177,7 @@ class Supervisor {
       SpawnRequest request;
       request.command = plan_.command;
       request.environment = merged_environment(worker.variables);
+      request.cpus = worker.cpus;
       request.announce_fd = guardian_.announce_fd();
       request.blocks_stop_signals = plan_.catches_stop_signals;
       Child child = spawn(request);

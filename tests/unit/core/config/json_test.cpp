@@ -41,6 +41,7 @@ Config unusual_config() {
   config.launch.main_process_port = 0;
   config.launch.rendezvous_timeout_s = 12;
   config.launch.use_cpu = true;
+  config.launch.binds_cpus = true;
   config.launch.gpu_ids = {3, 1};
   config.launch.backend = Backend::kGloo;
   config.launch.max_restarts = 2;

@@ -125,7 +125,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   const std::pair<const char*, const char*> top[] = {
       {"mixed_precision: fp8", "1:18: 'mixed_precision: fp8'"},
       {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
-      {"enable_cpu_affinity: true", "1:22: 'enable_cpu_affinity: true'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
   };
   for (const auto& [line, place] : top) {
