@@ -10,6 +10,7 @@
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
 #include "core/config/resolve/load_config.hpp"
+#include "core/config/settings/settings.hpp"
 #include "core/launch/launch.hpp"
 #include "core/launch/world/machine.hpp"
 
@@ -20,6 +21,21 @@ struct LaunchOptions {
   std::string config;  ///< The path of CONFIG.yaml, or empty.
   LaunchFlags flags;
 };
+
+/// The configuration of a run that goes on with some of its machines.
+config::LoadedConfig for_machines(config::ConfigRequest request, const launch::Remainder& remainder) {
+  const std::pair<const char*, int> sizes[] = {{"num_processes", remainder.num_processes},
+                                               {"num_machines", remainder.num_machines},
+                                               {"machine_rank", remainder.machine_rank},
+                                               {"launch.local_processes", remainder.local_processes},
+                                               {"launch.min_machines", 1}};
+  for (const auto& [path, number] : sizes) {
+    const std::string value = std::to_string(number);
+    request.flags.push_back(config::settings_from_flag(
+        path, value, fmt::format("going on with {} machines", remainder.num_machines)));
+  }
+  return config::load_config(request);
+}
 
 ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   config::ConfigRequest request;
@@ -32,8 +48,11 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
   }
-  launch::LaunchRequest launch{config::load_config(request), globals.program,
-                               fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit)};
+  launch::LaunchRequest launch;
+  launch.loaded = config::load_config(request);
+  launch.resolve = [request](const launch::Remainder& remainder) { return for_machines(request, remainder); };
+  launch.program = globals.program;
+  launch.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   launch.writes_events = globals.json;
   for (const std::string& warning : launch.loaded.warnings) log::warn(warning);
   return launch::launch(std::move(launch), environment_variable);

@@ -236,7 +236,7 @@ class Autocasts(Block):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.linear(x)
-        return x + torch.tanh(self.router(y).sum(-1, keepdim=True))
+        return x + torch.tanh(self.router(y.float()).sum(-1, keepdim=True))
 
 
 class IsHooked(Block):

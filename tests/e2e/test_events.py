@@ -37,9 +37,10 @@ def test_a_failure_and_a_restart(accel, tmp_path):
     result = accel("launch", "--json", "--cpu", "--num-processes", "2", "--max-restarts", "2", "--", "sh", "-c", program)
     events = events_of(result)
     assert [(event["type"], event.get("attempt")) for event in events] == [
-        ("started", 0), ("failed", 0), ("started", 1), ("finished", None)]
+        ("started", 0), ("failed", 0), ("restarted", 1), ("started", 1), ("finished", None)]
     assert "rank 1 of 2 failed: exit code 3" in events[1]["report"]
-    assert events[2]["restarts"] == 1 and events[2]["run_id"] == events[0]["run_id"]
+    assert (events[2]["restarts"], events[2]["max_restarts"]) == (1, 2)
+    assert events[3]["restarts"] == 1 and events[3]["run_id"] == events[0]["run_id"]
     failed = accel("launch", "--json", "--cpu", "--", "sh", "-c", "exit 5", code=6)
     assert [event["type"] for event in events_of(failed)] == ["started", "failed", "finished"]
 
@@ -47,3 +48,14 @@ def test_a_failure_and_a_restart(accel, tmp_path):
 def test_an_error_before_the_start(accel, tmp_path):
     result = accel("launch", "--json", "--cpu", "--", "./missing", code=2)
     assert result.stdout == "" and json.loads(result.stderr)["type"] == "error"
+
+
+def test_a_rendezvous_of_machines(machines):
+    runs = machines.launch(machines(2), "--json", "--cpu", "--num-processes", 2, "--", "true")
+    for machine, run in enumerate(runs):
+        code, out, said = run.finish(60)
+        assert code == 0, said
+        events = [json.loads(line) for line in out.splitlines()]
+        assert [event["type"] for event in events] == ["rendezvous", "started", "finished"]
+        assert (events[0]["num_machines"], events[0]["machine_rank"], events[0]["world_size"]) == (2, machine, 2)
+        assert 0 <= events[0]["seconds"] < 60

@@ -150,7 +150,8 @@ def test_long_work_with_output_is_not_a_hang(accel, tmp_path):
 def test_doctor_shows_a_run_live_and_after_its_end(accel, accel_path, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     run = Run(accel_path, tmp_path, train_runs.config(tmp_path, 2, max_steps=100000))
-    wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists(), 60)
+    # The file is there before the first step ends.
+    wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists() and (tmp_path / "out/metrics.jsonl").read_text().count("\n") > 2, 60)
     stopped = train_runs.worker_of(1, run.process.pid)
     os.kill(stopped, signal.SIGSTOP)
     time.sleep(1.5)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import sys
 import time
@@ -12,13 +13,13 @@ from launching import Run, wait_for
 from machines import machines  # noqa: F401
 
 
-def workers(run):
-    """Returns the processes of the workers of a run, in order of ranks."""
+def workers(run, program=b"accel-worker"):
+    """Returns the processes of the ranks of a run that have become `program`, in order of ranks."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
             environment = (entry / "environ").read_bytes().split(b"\0")
-            if run.mark.encode() in environment and b"accel-worker" in (entry / "cmdline").read_bytes():
+            if run.mark.encode() in environment and program in (entry / "cmdline").read_bytes():
                 [rank] = [int(variable[5:]) for variable in environment if variable.startswith(b"RANK=")]
                 found.append((rank, int(entry.name)))
         except (OSError, ValueError):
@@ -144,6 +145,71 @@ def test_a_machine_that_does_not_come_back_ends_the_run(machines, tmp_path):
     assert all("1 of 3 machines have not arrived within 5 s" in said for _, _, said in ended)
     for run in runs:
         run.assert_nobody_is_left()
+
+
+ELASTIC = {"launch.min_machines": 2, "launch.last_call_timeout": 2, "launch.grace_period": 2}
+
+
+def test_a_run_goes_on_without_a_lost_machine(machines, accel, tmp_path):
+    """As if it had been begun again by hand with fewer ranks. The ranks behind the lost machine get other numbers."""
+    train_runs.export(tmp_path / "gpt.pt")
+    runs = machines.launch(machines(3), train_runs.config(tmp_path, 3, **{
+        "max_steps": 400, "checkpoint": {"every": 50}, "lr_scheduler": {"type": "constant"}, "log_every": 1, "launch.max_restarts": 1, **ELASTIC}))
+    wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
+    os.kill(runs[1].pid, signal.SIGKILL)
+    ended = [run.finish(120) for run in (runs[0], runs[2])]
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    for _, _, said in ended:
+        assert "going on with 2 of 3 machines, of which 2 are enough (launch.min_machines): 2 ranks, not 3; a step takes 8 samples, not 12" in said
+    assert "machine 1 of 2: ranks 1 to 1 of 2" in ended[1][2]
+    [step] = [int(number) for number in re.findall(r"resuming from '.*', step (\d+) of 400", ended[0][2])]
+    losses = train_runs.metrics(tmp_path)
+    (tmp_path / "out").rename(tmp_path / "elastic")
+    options = {"checkpoint": {"every": 50}, "lr_scheduler": {"type": "constant"}, "log_every": 1}
+    accel("launch", train_runs.config(tmp_path, 3, max_steps=step, **options))
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=400, **options))
+    assert losses == pytest.approx(train_runs.metrics(tmp_path), abs=1e-5)
+    for run in runs:
+        run.assert_nobody_is_left()
+
+
+def test_a_machine_that_was_done_without_comes_back_at_the_next_restart(machines):
+    hosts = machines(3)
+    settings = [word for key, value in ELASTIC.items() for word in ("--set", f"{key}={value}")]
+    arguments = ["--num-processes", 3, "--cpu", "--max-restarts", 2, *settings, "--", "sh", "-c", "echo size $WORLD_SIZE; exec sleep 300"]
+    runs = machines.launch(hosts, *arguments)
+
+    def sleepers(run):
+        return workers(run, b"sleep\0")
+
+    wait_for(lambda: all(sleepers(run) for run in runs), 20)
+    os.kill(runs[2].pid, signal.SIGKILL)
+    wait_for(lambda: not sleepers(runs[0]) and not sleepers(runs[1]), 20)
+    wait_for(lambda: all(sleepers(run) for run in runs[:2]), 20)
+    back = machines.begin(hosts[2], "/tmp", "--num-machines", 3, "--machine-rank", 2, "--main-process-ip", hosts[0].address,
+                          "--main-process-port", 29500, *arguments)
+    time.sleep(1)
+    assert not sleepers(back)
+    os.kill(sleepers(runs[1])[0], signal.SIGKILL)
+    wait_for(lambda: sleepers(back) and all(sleepers(run) for run in runs[:2]), 20)
+    os.kill(runs[0].pid, signal.SIGTERM)
+    ended = [run.finish(20) for run in (*runs[:2], back)]
+    assert [code for code, _, _ in ended] == [143, 143, 143], ended
+    assert re.findall(r"size (\d)", ended[0][1]) == ["3", "2", "3"]
+    assert "going on with 3 of 3 machines" in ended[0][2] and "3 ranks, not 2" in ended[0][2]
+
+
+def test_a_layout_that_needs_all_machines_is_said(machines, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    runs = machines.launch(machines(3), train_runs.config(tmp_path, 3, **{
+        "max_steps": 100000, "launch.max_restarts": 1, "parallelism_config": {"parallelism_config_dp_replicate_size": 3,
+                                                                              "parallelism_config_dp_shard_size": 1}, **ELASTIC}))
+    wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists(), 60)
+    os.kill(runs[2].pid, signal.SIGKILL)
+    ended = [run.finish(60) for run in runs[:2]]
+    assert [code for code, _, _ in ended] == [6, 6], ended
+    assert all("is not restarted: 2 of 3 machines cannot go on without the others: " in said for _, _, said in ended)
+    assert all("dp_replicate_size" in said for _, _, said in ended)
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -203,6 +203,8 @@ void visit_fields(Visitor& v, T& c) {
     v("main_process_ip", c.main_process_ip);
     v("main_process_port", c.main_process_port);
     v("rendezvous_timeout_s", c.rendezvous_timeout_s);
+    v("min_machines", c.min_machines);
+    v("last_call_timeout_s", c.last_call_timeout_s);
     v("use_cpu", c.use_cpu);
     v("binds_cpus", c.binds_cpus);
     v("gpu_ids", c.gpu_ids);

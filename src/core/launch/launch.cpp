@@ -74,6 +74,19 @@ class Events {
   Events(const LaunchRequest& request, const std::vector<std::string>& command)
       : writes_(request.writes_events), command_(command) {}
 
+  /// All machines are there; said if there are several.
+  void met(const Place& place, std::chrono::duration<double> waited) const {
+    if (place.cluster == nullptr) return;
+    write("rendezvous", {{"num_machines", place.world.num_machines},
+                         {"machine_rank", place.world.machine_rank},
+                         {"world_size", place.world.num_processes},
+                         {"seconds", waited.count()}});
+  }
+  void restarted(const Place& place) const {
+    write("restarted", {{"attempt", place.attempt},
+                        {"restarts", place.world.restarts},
+                        {"max_restarts", place.world.max_restarts}});
+  }
   void started(const Place& place) const {
     const World& world = place.world;
     write("started", {{"run_id", world.run_id},
@@ -111,6 +124,7 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
                       const std::vector<std::string>& command, const Events& events) {
   Restarts restarts(request.loaded.config.launch.max_restarts);
   std::optional<InterruptGuard> guard(std::in_place);
+  auto waits_since = std::chrono::steady_clock::now();
   Place place = begin(request);
   while (!place.is_finished) {
     try {
@@ -119,6 +133,7 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
       if (place.cluster != nullptr) place.cluster->leave();
       throw;
     }
+    events.met(place, std::chrono::steady_clock::now() - waits_since);
     events.started(place);
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
@@ -131,6 +146,7 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
       return end.verdict.code;
     }
     guard.emplace();
+    waits_since = std::chrono::steady_clock::now();
     if (restarts.most() > 0) log::error(end.verdict.report);
     auto next = begin_again(request, std::move(place), end.verdict, restarts);
     if (const auto* why_not = std::get_if<std::string>(&next)) {
@@ -140,6 +156,7 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
                                    : fmt::format("the run has failed, and is not restarted: {}", *why_not));
     }
     place = std::get<Place>(std::move(next));
+    events.restarted(place);
   }
   return ExitCode::kSuccess;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,20 @@
 
 namespace accel::launch {
 
+/// How large the part of a run is that goes on without some of its machines.
+struct Remainder {
+  int num_processes = 1;
+  int num_machines = 1;
+  int machine_rank = 0;     ///< The number of this machine among those that are left.
+  int local_processes = 1;  ///< The ranks of this machine.
+};
+
 /// A run: its configuration and its program.
 struct LaunchRequest {
   config::LoadedConfig loaded;
+  /// Resolves the same configuration for fewer machines. Errors are those of load_config(). It must be set if
+  /// launch.min_machines is less than num_machines.
+  std::function<config::LoadedConfig(const Remainder&)> resolve;
   std::vector<std::string> program;  ///< If it is empty, accel-worker trains.
   std::string version;               ///< That of accel, which is the same on all machines.
   bool writes_events = false;        ///< stdout gets a JSON object a line for each event of the run.

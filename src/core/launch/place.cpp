@@ -92,10 +92,50 @@ Place begin_alone(LaunchRequest& request) {
   return place;
 }
 
+/// The samples that all ranks together take in a step of the optimizer.
+std::int64_t samples_of(const config::Config& config) {
+  return config.training->data.batch_size * config.training->gradient_accumulation_steps *
+         config.launch.num_processes;
+}
+
+/// Resolves the configuration for the machines that take part, if they are not those of the attempt before,
+/// and says what that changes.
+void fit(const Remainder& remainder, LaunchRequest& request, Place& place) {
+  World& world = place.world;
+  if (std::pair(remainder.num_processes, remainder.num_machines) ==
+      std::pair(world.num_processes, world.num_machines)) {
+    // Another machine of the same size may have taken the place of one before this one.
+    world.machine_rank = request.loaded.config.launch.machine_rank = remainder.machine_rank;
+    return;
+  }
+  config::LoadedConfig fitted = request.resolve(remainder);
+  for (const std::string& warning : fitted.warnings) {
+    const std::vector<std::string>& known = request.loaded.warnings;
+    if (std::find(known.begin(), known.end(), warning) == known.end()) log::warn(warning);
+  }
+  std::string change = fmt::format(
+      "going on with {} of {} machines, of which {} are enough (launch.min_machines): {} ranks, not {}",
+      remainder.num_machines, place.party.num_machines, place.party.min_machines, remainder.num_processes,
+      world.num_processes);
+  if (trains(request))
+    change += fmt::format("; a step takes {} samples, not {}, at the same learning rate",
+                          samples_of(fitted.config), samples_of(request.loaded.config));
+  log::warn(change);
+  request.loaded = std::move(fitted);
+  world.num_processes = remainder.num_processes;
+  world.num_machines = remainder.num_machines;
+  world.machine_rank = remainder.machine_rank;
+}
+
+/// What those that have come are for machine 0.
+Remainder remainder_of(const Place& place, const Guests& guests) {
+  return {ranks_of(place.party, guests), static_cast<int>(guests.size()) + 1, 0, place.world.local_ranks};
+}
+
 /// What machine 0 does once all guests are there: it finds the beginning and tells it.
 void begin_with(Guests guests, LaunchRequest& request, Place& place) {
-  config::LaunchConfig& config = request.loaded.config.launch;
   try {
+    fit(remainder_of(place, guests), request, place);
     if (place.world.restarts > 0) {
       find_checkpoint(request, place);
     } else {
@@ -104,14 +144,15 @@ void begin_with(Guests guests, LaunchRequest& request, Place& place) {
       place.attempt = next_attempt(request);
     }
     if (trains(request)) write_run_id(request.loaded.config, place.world.run_id);
-    place.world.master_port = config.main_process_port = free_port();
+    place.world.master_port = request.loaded.config.launch.main_process_port = free_port();
   } catch (const std::exception& failure) {
     const Error error = error_of(failure);
     refuse(guests, error.kind(), error.message());
     throw;
   }
   welcome(guests, place.party,
-          {0, place.world.master_port, place.attempt, place.world.restarts, place.world.run_id,
+          {0, place.world.num_machines, place.world.num_processes, 0, place.world.master_port, place.attempt,
+           place.world.restarts, place.world.run_id,
            trains(request) ? request.loaded.config.training->checkpoint.resume_from.string() : "",
            place.is_finished});
   place.cluster = lead(std::move(guests), host_name());
@@ -120,6 +161,15 @@ void begin_with(Guests guests, LaunchRequest& request, Place& place) {
 /// What any other machine does once machine 0 has welcomed it.
 void take_part(Membership membership, LaunchRequest& request, Place& place) {
   const Welcome& welcome = membership.welcome;
+  const std::string leader = fmt::format("machine 0 ({})", request.loaded.config.launch.main_process_ip);
+  place.cluster = follow(std::move(membership.connection), host_name(), leader);
+  try {
+    fit({welcome.num_processes, welcome.num_machines, welcome.machine_rank, place.world.local_ranks}, request,
+        place);
+  } catch (const Error& error) {
+    place.cluster->abandon(error.message());
+    throw;
+  }
   place.world.first_rank = welcome.first_rank;
   place.world.master_port = welcome.master_port;
   place.world.run_id = welcome.run_id;
@@ -129,8 +179,6 @@ void take_part(Membership membership, LaunchRequest& request, Place& place) {
   config::Config& config = request.loaded.config;
   config.launch.main_process_port = welcome.master_port;
   if (trains(request)) config.training->checkpoint.resume_from = welcome.resume_from;
-  place.cluster = follow(std::move(membership.connection), host_name(),
-                         fmt::format("machine 0 ({})", config.launch.main_process_ip));
 }
 
 void report_ranks(const Place& place) {
@@ -177,6 +225,19 @@ void report_restart(const Place& place, std::chrono::milliseconds pause) {
   log::warn(fmt::format("restart {} of {}{}", place.world.restarts, place.world.max_restarts, when));
 }
 
+/// Why those that are left cannot go on without the others; empty if they can.
+std::string why_not_without(LaunchRequest& request, Place& place, const Guests& guests) {
+  const Remainder remainder = remainder_of(place, guests);
+  if (remainder.num_machines == place.party.num_machines) return "";
+  try {
+    static_cast<void>(request.resolve(remainder));
+    return "";
+  } catch (const Error& error) {
+    return fmt::format("{} of {} machines cannot go on without the others: {}", remainder.num_machines,
+                       place.party.num_machines, error.message());
+  }
+}
+
 /// The part of another machine than 0 in begin_again(), where machine 0 decides.
 std::variant<Place, std::string> follow_again(LaunchRequest& request, Place place) {
   Guests leader = place.cluster->release();
@@ -219,7 +280,12 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
     throw;
   }
   if (place.cluster != nullptr) {
-    begin_with(await_guests_again(place.party, std::move(guests)), request, place);
+    guests = await_guests_again(place.party, std::move(guests));
+    if (std::string why_not = why_not_without(request, place, guests); !why_not.empty()) {
+      tell_end(guests, why_not);
+      return why_not;
+    }
+    begin_with(std::move(guests), request, place);
     report_ranks(place);
   } else {
     find_checkpoint(request, place);

@@ -94,7 +94,16 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
       static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
   launch.rendezvous_timeout_s =
       settings.get<double>("launch.rendezvous_timeout").value_or(launch.rendezvous_timeout_s);
+  launch.min_machines =
+      static_cast<int>(settings.get<std::int64_t>("launch.min_machines").value_or(launch.num_machines));
+  launch.last_call_timeout_s =
+      settings.get<double>("launch.last_call_timeout").value_or(launch.last_call_timeout_s);
   if (launch.num_machines == 1 || only_plans) return;
+  if (launch.min_machines > launch.num_machines) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}'launch.min_machines' is {}, and there are {} machines",
+                            settings.where("launch.min_machines"), launch.min_machines, launch.num_machines));
+  }
   if (!settings.has("main_process_ip")) {
     throw Error(ErrorKind::kUsage, fmt::format("{}{} machines need main_process_ip, the address of machine 0",
                                                settings.where("num_machines"), launch.num_machines));
@@ -105,6 +114,21 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
         fmt::format("{}'main_process_port: 0' takes a free port, which the other machines do not know",
                     settings.where("main_process_port")));
   }
+}
+
+/// A machine that is only cut off ends its ranks within the grace period. Until then they may write into the
+/// files of the run, so the others must not begin again without it before that.
+void check_last_call(const Settings& settings, const LaunchConfig& launch) {
+  if (launch.min_machines >= launch.num_machines || launch.last_call_timeout_s >= launch.grace_period_s)
+    return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}'launch.last_call_timeout' is {:g} s, which is shorter than launch.grace_period "
+                          "({:g} s)",
+                          settings.where("launch.last_call_timeout"), launch.last_call_timeout_s,
+                          launch.grace_period_s))
+      .hint(
+          "a machine that is cut off needs the grace period to end its ranks, which write into the same "
+          "files");
 }
 
 /// The ranks of this machine.
@@ -185,6 +209,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   if (const auto tee = settings.get<std::string>("launch.tee"); tee && *tee != "0")
     launch.tee = shown_streams(*tee, settings, launch.local_processes);
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
+  check_last_call(settings, launch);
   launch.collective_timeout_s = settings.get<double>("launch.timeout").value_or(launch.collective_timeout_s);
   launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");
   launch.worker = settings.get<std::string>("launch.worker").value_or("");

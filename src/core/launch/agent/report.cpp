@@ -193,6 +193,8 @@ std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause
       report += fmt::format("    | {}\n", shown(last_lines[i]));
     }
   }
+  for (const std::string& error : group.gpu_errors)
+    report += fmt::format("  the kernel's log: {}\n", shown(error));
   if (!cause.log.empty()) report += fmt::format("  log: {}\n", cause.log.string());
   std::size_t listed = 0;
   for (const WorkerOutcome& worker : group.workers) {

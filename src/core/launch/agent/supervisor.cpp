@@ -11,6 +11,7 @@
 
 #include "base/exit_code.hpp"
 #include "base/files/flight_record.hpp"
+#include "base/host/kernel_log.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
 #include "core/launch/agent/events.hpp"
@@ -97,23 +98,21 @@ class Supervisor {
     drain();
     GroupOutcome result = outcome();
     if (peers_ != nullptr) await_peers(result);
-    result.interrupted_by = interrupted_by_;
-    result.was_asked_to_save = was_asked_to_save_;
+    result.interrupted_by = outcome_.interrupted_by;
+    result.was_asked_to_save = outcome_.was_asked_to_save;
     return result;
   }
 
  private:
   GroupOutcome outcome() {
-    GroupOutcome result;
+    GroupOutcome result = outcome_;
     result.world_size = plan_.world_size;
-    result.interrupted_by = interrupted_by_;
-    result.was_asked_to_save = was_asked_to_save_;
-    result.stopped_at_ns = stopped_at_ns_;
-    result.oom_kills = oom_kills_since(oom_kills_before_);
-    result.hang = hang_;
-    result.hung_at_ns = hung_at_ns_;
     result.catches_stop_signals = plan_.catches_stop_signals;
+    result.oom_kills = oom_kills_since(oom_kills_before_);
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
+    const bool has_succeeded = std::all_of(result.workers.begin(), result.workers.end(),
+                                           [](const WorkerOutcome& w) { return w.status.success(); });
+    if (!has_succeeded) result.gpu_errors = gpu_errors_since(log_time_before_);
     return result;
   }
 
@@ -126,8 +125,8 @@ class Supervisor {
       ::poll(polls_.data(), polls_.size(), kPeerMs);
       serve_signals();
       const PeerRequest request = peers_->serve();
-      if (interrupted_by_ == 0 && request.signal != 0) {
-        interrupted_by_ = request.signal;
+      if (outcome_.interrupted_by == 0 && request.signal != 0) {
+        outcome_.interrupted_by = request.signal;
         interrupted_at_ = Clock::now();
       }
       terminal_.pump();
@@ -137,7 +136,7 @@ class Supervisor {
   void serve_peers() {
     if (peers_ == nullptr) return;
     const PeerRequest request = peers_->serve();
-    if (request.signal != 0 && interrupted_by_ == 0) {
+    if (request.signal != 0 && outcome_.interrupted_by == 0) {
       log::info(
           fmt::format("SIG{} on another machine: passed on to the workers", ::sigabbrev_np(request.signal)));
       begin_interrupt(request.signal);
@@ -157,13 +156,13 @@ class Supervisor {
   void serve_hang() {
     if (!stopping_ && hang_watch_.hangs(lives())) {
       log::warn("no progress: looking where the ranks stand");
-      hung_at_ns_ = nanoseconds_since_1970();
+      outcome_.hung_at_ns = nanoseconds_since_1970();
       if (peers_ != nullptr) peers_->on_hang();
       hang_watch_.look(lives());
     }
     if (auto hang = hang_watch_.seen()) {
-      if (hung_at_ns_ == 0) hung_at_ns_ = nanoseconds_since_1970();
-      hang_ = std::move(hang);
+      if (outcome_.hung_at_ns == 0) outcome_.hung_at_ns = nanoseconds_since_1970();
+      outcome_.hang = std::move(hang);
       // Meanwhile a rank may have failed because those of another machine were ended.
       if (ended_now_) return;
       if (peers_ != nullptr) peers_->on_failure();
@@ -256,7 +255,7 @@ class Supervisor {
         reap_adopted_children([this](pid_t pid) { return is_worker(pid) || is_not_ours(pid); });
       } else if (arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2) {
         log::info(fmt::format("SIG{}: passed on to the workers", ::sigabbrev_np(arrival->signal)));
-        was_asked_to_save_ = true;
+        outcome_.was_asked_to_save = true;
         send(arrival->signal);
       } else {
         interrupt(arrival->signal == SIGINT ? SIGINT : SIGTERM);
@@ -267,11 +266,11 @@ class Supervisor {
   void interrupt(int signal) {
     // A scheduler signals the launchers of all machines, so another machine may have passed it on before.
     const bool is_first = !std::exchange(interrupted_here_, true);
-    if (interrupted_by_ != 0 && is_first) {
+    if (outcome_.interrupted_by != 0 && is_first) {
       interrupted_at_ = Clock::now();
       return;
     }
-    if (interrupted_by_ != 0) {
+    if (outcome_.interrupted_by != 0) {
       if (Clock::now() - interrupted_at_ < kOneRequest) return;
       log::warn("a second signal: killing the workers");
       ended_by_user_ = true;
@@ -287,7 +286,7 @@ class Supervisor {
   }
 
   void begin_interrupt(int signal) {
-    interrupted_by_ = signal;
+    outcome_.interrupted_by = signal;
     interrupted_at_ = Clock::now();
     close_at_ = interrupted_at_ + grace();
     stop(signal);
@@ -297,7 +296,7 @@ class Supervisor {
   void stop(int signal) {
     if (!kill_at_) kill_at_ = Clock::now() + grace();
     follow_by_.reset();
-    if (!stopping_) stopped_at_ns_ = nanoseconds_since_1970();
+    if (!stopping_) outcome_.stopped_at_ns = nanoseconds_since_1970();
     stopping_ = true;
     send(signal);
     send(SIGCONT);
@@ -307,7 +306,7 @@ class Supervisor {
   /// checkpoint, and the other ranks wait for it.
   [[nodiscard]] bool fails_while_saving(const ExitStatus& status) const {
     if (!plan_.catches_stop_signals || ended_now_ || status.success() || !status.known) return false;
-    return status != ExitStatus{to_int(ExitCode::kPreempted), 0} && status.signal != interrupted_by_;
+    return status != ExitStatus{to_int(ExitCode::kPreempted), 0} && status.signal != outcome_.interrupted_by;
   }
 
   /// Ends the group, in which a rank has failed. A worker that catches SIGTERM to save a checkpoint must not
@@ -463,6 +462,7 @@ class Supervisor {
   std::vector<pid_t> inherited_ = child_processes();  ///< Children from before exec, and those left behind.
   SignalQueue signals_;
   OomKills oom_kills_before_ = oom_kills();
+  std::chrono::microseconds log_time_before_ = kernel_log_time();
   Guardian guardian_;
   HangWatch hang_watch_;
   CheckpointWatch checkpoint_watch_;
@@ -475,13 +475,9 @@ class Supervisor {
   std::optional<Clock::time_point> close_at_;    ///< When pending output is dropped after an interrupt.
   std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, in order.
   bool stopping_ = false;
-  bool ended_by_user_ = false;  ///< There was a second signal.
-  bool ended_now_ = false;      ///< The workers must end, and not save before.
-  std::optional<std::int64_t> stopped_at_ns_;
-  std::optional<Hang> hang_;
-  std::int64_t hung_at_ns_ = 0;
-  int interrupted_by_ = 0;
-  bool was_asked_to_save_ = false;
+  bool ended_by_user_ = false;     ///< There was a second signal.
+  bool ended_now_ = false;         ///< The workers must end, and not save before.
+  GroupOutcome outcome_;           ///< What is known of it already; outcome() adds the rest.
   bool interrupted_here_ = false;  ///< This launcher got a signal, and not only another machine's.
   Clock::time_point interrupted_at_;
   int ended_ = 0;

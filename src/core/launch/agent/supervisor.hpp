@@ -42,7 +42,8 @@ struct GroupOutcome {
   std::int64_t hung_at_ns = 0;              ///< When that was seen, in nanoseconds since 1970.
   /// How many processes the kernel has killed meanwhile for want of memory, as far as it says.
   OomKills oom_kills = {};
-  bool was_asked_to_save = false;  ///< SIGUSR1 or SIGUSR2 was passed on to our worker.
+  std::vector<std::string> gpu_errors = {};  ///< What the kernel's log has said meanwhile of errors of GPUs.
+  bool was_asked_to_save = false;            ///< SIGUSR1 or SIGUSR2 was passed on to our worker.
 };
 
 /// Starts the workers, shows and logs what they print, passes signals on, and returns when all of them and

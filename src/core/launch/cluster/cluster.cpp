@@ -141,7 +141,7 @@ class Leader final : public Base {
   }
 
   [[nodiscard]] std::string own_address() const override {
-    return accel::launch::own_address(members_.front().guest.connection.fd());
+    return members_.empty() ? "" : accel::launch::own_address(members_.front().guest.connection.fd());
   }
   void abandon(const std::string& why) override {
     const std::string report = fmt::format("machine 0 ({}) cannot begin: {}", host_, why);

@@ -53,7 +53,8 @@ class Cluster : public Peers {
   /// The open connections to other machines, by machine, once the run has ended: machine 0 has all of them,
   /// and others that to machine 0. This object is of no use afterwards.
   [[nodiscard]] virtual Guests release() = 0;
-  /// The numeric address by which another machine reaches this one.
+  /// The numeric address by which another machine reaches this one; empty if this machine is the only one
+  /// left.
   [[nodiscard]] virtual std::string own_address() const = 0;
 };
 

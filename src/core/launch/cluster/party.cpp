@@ -25,7 +25,9 @@ Party party_of(const config::Config& config, const std::vector<std::string>& pro
               launch.main_process_port,
               version,
               config::common_settings(config),
-              launch.rendezvous_timeout_s};
+              launch.rendezvous_timeout_s,
+              launch.min_machines,
+              launch.last_call_timeout_s};
   if (!program.empty()) party.settings["the program"] = fmt::format("{}", fmt::join(program, " "));
   return party;
 }

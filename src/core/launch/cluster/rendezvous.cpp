@@ -98,6 +98,7 @@ class Lobby {
       }
       poll_once();
       if (is_complete()) break;
+      if (is_enough() && progress_.seconds() >= patience()) break;
       if (progress_.is_over()) give_up();
       if (progress_.wants_word())
         tell(fmt::format("waiting for machines ({}):\n{}", progress_.text(), table()));
@@ -131,6 +132,14 @@ class Lobby {
 
   [[nodiscard]] bool is_complete() const {
     return static_cast<int>(guests_.size()) == party_.num_machines - 1;
+  }
+
+  /// Whether the run may begin with those that are there.
+  [[nodiscard]] bool is_enough() const { return static_cast<int>(guests_.size()) + 1 >= party_.min_machines; }
+
+  /// How long the others are awaited if those that are there are enough.
+  [[nodiscard]] double patience() const {
+    return is_restart_ ? std::min(party_.last_call_s, party_.timeout_s) : party_.timeout_s;
   }
 
   void listen() {
@@ -215,9 +224,8 @@ class Lobby {
   }
 
   void check_sum() {
-    int sum = party_.local_processes;
-    for (const auto& [machine, guest] : guests_) sum += guest.local_processes;
-    if (sum == party_.num_processes) return;
+    const int sum = ranks_of(party_, guests_);
+    if (!is_complete() || sum == party_.num_processes) return;
     const std::string problem = fmt::format("num_processes is {}, and the machines have {} ranks in all:\n{}",
                                             party_.num_processes, sum, table());
     refuse(guests_, ErrorKind::kUsage, problem);
@@ -322,8 +330,10 @@ std::optional<std::variant<Welcome, std::string>> answer_in(Connection& connecti
     }
     if (!message->contains("welcome")) continue;
     const json& part = message->at("welcome");
-    return Welcome{part.at("first_rank"), part.at("master_port"), part.at("attempt"),    part.at("restarts"),
-                   part.at("run_id"),     part.at("resume_from"), part.at("is_finished")};
+    return Welcome{part.at("machine_rank"), part.at("num_machines"), part.at("num_processes"),
+                   part.at("first_rank"),   part.at("master_port"),  part.at("attempt"),
+                   part.at("restarts"),     part.at("run_id"),       part.at("resume_from"),
+                   part.at("is_finished")};
   }
   return std::nullopt;
 }
@@ -364,14 +374,24 @@ void refuse(Guests& guests, ErrorKind kind, const std::string& why) {
   }
 }
 
+int ranks_of(const Party& party, const Guests& guests) {
+  int sum = party.local_processes;
+  for (const auto& [machine, guest] : guests) sum += guest.local_processes;
+  return sum;
+}
+
 void welcome(Guests& guests, const Party& party, const Welcome& common) {
+  int machine_rank = 1;
   int first_rank = party.local_processes;
   for (auto& [machine, guest] : guests) {
     // What is left of the attempt before.
     while (guest.connection.next()) {
     }
     guest.connection.send({{"welcome",
-                            {{"first_rank", first_rank},
+                            {{"machine_rank", machine_rank++},
+                             {"num_machines", common.num_machines},
+                             {"num_processes", common.num_processes},
+                             {"first_rank", first_rank},
                              {"master_port", common.master_port},
                              {"attempt", common.attempt},
                              {"restarts", common.restarts},

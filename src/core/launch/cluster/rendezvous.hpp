@@ -21,7 +21,9 @@ struct Party {
   std::string version;                          ///< That of accel.
   std::map<std::string, std::string> settings;  ///< What must be the same on all machines, by name.
   double timeout_s = 300;                       ///< How long to wait for the others.
-  double first_word_s = 10;                     ///< When to say for the first time who is missing.
+  int min_machines = 1;      ///< With how many machines the run goes on; num_machines for all.
+  double last_call_s = 30;   ///< How long a restart waits for more than min_machines.
+  double first_word_s = 10;  ///< When to say for the first time who is missing.
 };
 
 /// A machine that has arrived at machine 0.
@@ -38,11 +40,13 @@ using Guests = std::map<int, Guest>;
 
 /// Waits as machine 0 for the launchers of all other machines. Each brings its version and its settings; what
 /// differs is an Error (kUsage) that names it, here and on every machine that has arrived. Who has not
-/// arrived is shown after a while, and is an Error (kFailure) after the time limit.
+/// arrived is shown after a while. After the time limit the run begins with those that are there, if they are
+/// enough (Party::min_machines), else that is an Error (kFailure).
 [[nodiscard]] Guests await_guests(const Party& party);
 
-/// The same when a run begins again: `there` are still connected, and the others may come back. What differs
-/// only turns that machine away.
+/// The same when a run begins again: `there` are still connected, and the others may come back. If `there`
+/// are enough, it waits for the others no longer than Party::last_call_s. What differs only turns that
+/// machine away.
 [[nodiscard]] Guests await_guests_again(const Party& party, Guests there);
 
 /// Tells the guests that the run does not begin, and why: they throw an Error of this kind.
@@ -50,17 +54,22 @@ void refuse(Guests& guests, ErrorKind kind, const std::string& why);
 
 /// What machine 0 tells another one at the beginning.
 struct Welcome {
-  int first_rank = 0;   ///< The first of the machine's ranks.
-  int master_port = 0;  ///< Where rank 0 hosts its store.
-  int attempt = 0;      ///< The number of the attempt, for the names of logs.
-  int restarts = 0;     ///< How often the run has begun again.
+  int machine_rank = 0;   ///< The number of the machine among those that take part.
+  int num_machines = 1;   ///< How many machines take part.
+  int num_processes = 1;  ///< Their ranks.
+  int first_rank = 0;     ///< The first of the machine's ranks.
+  int master_port = 0;    ///< Where rank 0 hosts its store.
+  int attempt = 0;        ///< The number of the attempt, for the names of logs.
+  int restarts = 0;       ///< How often the run has begun again.
   std::string run_id;
   std::string resume_from;   ///< The checkpoint to go on from; empty for none.
   bool is_finished = false;  ///< There is nothing to do.
 };
 
-/// Tells each guest its part: `welcome`, with the ranks in the order of the machines behind those of machine
-/// 0.
+/// The ranks of the machine itself and of its guests.
+[[nodiscard]] int ranks_of(const Party& party, const Guests& guests);
+
+/// Tells each guest its part: `welcome`, with machines and ranks in the order of the guests behind machine 0.
 void welcome(Guests& guests, const Party& party, const Welcome& common);
 
 /// A place in a run of several machines.

@@ -40,6 +40,8 @@ Config unusual_config() {
   config.launch.main_process_ip = "10.0.0.1";
   config.launch.main_process_port = 0;
   config.launch.rendezvous_timeout_s = 12;
+  config.launch.min_machines = 2;
+  config.launch.last_call_timeout_s = 40;
   config.launch.use_cpu = true;
   config.launch.binds_cpus = true;
   config.launch.gpu_ids = {3, 1};

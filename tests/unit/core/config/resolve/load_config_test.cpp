@@ -121,6 +121,24 @@ TEST_F(ConfigFileTest, SeveralMachines) {
               HasSubstr("is for one machine, and there are 2"));
 }
 
+TEST_F(ConfigFileTest, FewerMachinesMayBeEnough) {
+  const std::string three =
+      "use_cpu: true\nnum_machines: 3\nmain_process_ip: n0\nnum_processes: 6\n" + training();
+  EXPECT_EQ(load(three).config.launch.min_machines, 3);
+  const LaunchConfig launch = load(three, {"launch.min_machines=2"}).config.launch;
+  EXPECT_EQ(launch.min_machines, 2);
+  EXPECT_EQ(launch.last_call_timeout_s, 30);
+  EXPECT_THAT(error_of(three, {"launch.min_machines=4"}),
+              HasSubstr("'launch.min_machines' is 4, and there are 3 machines"));
+  EXPECT_THAT(error_of(three, {"launch.min_machines=2", "launch.last_call_timeout=29"}),
+              HasSubstr("is 29 s, which is shorter than launch.grace_period (30 s)"));
+  EXPECT_EQ(load(three, {"launch.last_call_timeout=29"}).config.launch.min_machines, 3);
+  // What the launcher sets for two of the three machines.
+  EXPECT_EQ(load(three, {"num_processes=3", "num_machines=2", "launch.local_processes=2"})
+                .config.launch.num_processes,
+            3);
+}
+
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   const std::pair<const char*, const char*> top[] = {
       {"mixed_precision: fp8", "1:18: 'mixed_precision: fp8'"},

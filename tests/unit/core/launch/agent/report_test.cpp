@@ -169,6 +169,15 @@ TEST(ReportTest, SaysWhetherTheKernelKilledForWantOfMemory) {
   EXPECT_THAT(first_line({}), HasSubstr("may have run out of memory"));
 }
 
+TEST(ReportTest, SaysWhatTheKernelsLogSaysOfGpus) {
+  GroupOutcome group{{worker(0, {1, 0}, true, 0), worker(1, kStopped, false, 1)}, 0};
+  group.gpu_errors = {"NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\x1b[2J"};
+  EXPECT_THAT(
+      failure_report(group, group.workers[0], "n1"),
+      HasSubstr("\n  the kernel's log: NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\\x1b[2J\n"
+                "  rank 1: "));
+}
+
 TEST(ReportTest, SaysItAllOnOneScreen) {
   const TempDir dir;
   GroupOutcome group{
