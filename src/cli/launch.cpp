@@ -11,7 +11,6 @@
 #include "cli/launch_flags.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/launch.hpp"
-#include "core/launch/world/machine.hpp"
 
 namespace accel::cli {
 namespace {
@@ -22,12 +21,8 @@ struct LaunchOptions {
 };
 
 ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
-  config::ConfigRequest request;
-  request.file = options.config;
+  config::ConfigRequest request = options.flags.request(options.config);
   request.runs_program = !globals.program.empty();
-  request.environment = environment_variable;
-  request.visible_gpus = launch::visible_gpus(environment_variable);
-  request.flags = options.flags.settings();
   if (options.config.empty() && !request.runs_program) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
