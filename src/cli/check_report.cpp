@@ -6,7 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "base/visible.hpp"
 #include "cli/table.hpp"
 
 namespace accel::cli {
@@ -32,16 +31,12 @@ Json json_of(const config::Value& value) {
     Json operator()(bool flag) const { return flag; }
     Json operator()(std::int64_t number) const { return number; }
     Json operator()(double number) const { return number; }
-    Json operator()(const std::string& text) const { return as_utf8(text); }
-    Json operator()(const std::vector<std::string>& list) const {
-      auto items = Json::array();
-      for (const std::string& item : list) items.push_back(as_utf8(item));
-      return items;
-    }
+    Json operator()(const std::string& text) const { return text; }
+    Json operator()(const std::vector<std::string>& list) const { return list; }
     Json operator()(const std::vector<double>& list) const { return list; }
     Json operator()(const config::Texts& texts) const {
       auto object = Json::object();
-      for (const auto& [key, text] : texts) object[as_utf8(key)] = as_utf8(text);
+      for (const auto& [key, text] : texts) object[key] = text;
       return object;
     }
   };
@@ -54,19 +49,13 @@ Json json_of(const std::optional<config::Origin>& origin) {
   if (origin->layer == config::Origin::Layer::kFlag) kind = "flag";
   if (origin->layer == config::Origin::Layer::kEnvironment) kind = "environment";
   const bool is_file = origin->layer == config::Origin::Layer::kFile;
-  return {{"kind", kind}, {"where", as_utf8(is_file ? config::text_of(*origin) : origin->source)}};
+  return {{"kind", kind}, {"where", is_file ? config::text_of(*origin) : origin->source}};
 }
 
 Json json_of(const config::ResolvedValue& row) {
   Json object = {{"key", row.key}, {"value", json_of(row.value)}, {"source", json_of(row.origin)}};
-  if (row.written) object["written"] = as_utf8(*row.written);
+  if (row.written) object["written"] = *row.written;
   return object;
-}
-
-Json json_of(const std::vector<std::string>& texts) {
-  auto list = Json::array();
-  for (const std::string& text : texts) list.push_back(as_utf8(text));
-  return list;
 }
 
 }  // namespace
@@ -84,8 +73,8 @@ void print_check_json(const CheckReport& report, Results& out) {
   Json document = {{"type", "check"}};
   document["values"] = Json::array();
   for (const config::ResolvedValue& row : report.values) document["values"].push_back(json_of(row));
-  document["warnings"] = json_of(report.warnings);
-  document["without_effect"] = json_of(report.without_effect);
+  document["warnings"] = report.warnings;
+  document["without_effect"] = report.without_effect;
   out.json(document);
 }
 
