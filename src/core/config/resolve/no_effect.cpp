@@ -31,7 +31,8 @@ bool has_constant_rate(const LoadedConfig& loaded) {
 }
 
 constexpr std::string_view kOnHost = "on the CPU everything is in the memory of the host";
-constexpr std::string_view kNoCheckpoints = "there are no checkpoints without 'training.checkpoint.every'";
+constexpr std::string_view kNoCheckpoints =
+    "there are no checkpoints without 'training.checkpoint.every' or 'every_minutes'";
 constexpr std::string_view kConstant = "'training.lr_scheduler.type' is constant";
 
 constexpr auto kConditions = std::to_array<Condition>({
