@@ -26,6 +26,7 @@ std::string version_text() {
 
 void add_commands(CommandLine& line) {
   add_launch(line);
+  add_check(line);
   add_plan(line);
   add_save(line);
   add_import(line);

@@ -22,7 +22,7 @@ Arguments take_apart(const std::vector<std::string>& arguments) {
     const std::string& argument = arguments[i];
     if (argument == "--") {
       const auto rest = arguments.begin() + static_cast<std::ptrdiff_t>(i);
-      if (result.command == "launch") {
+      if (result.command == "launch" || result.command == "check") {
         result.program.assign(rest + 1, arguments.end());
       } else {
         result.own.insert(result.own.end(), rest, arguments.end());

@@ -31,7 +31,7 @@ struct Globals {
   bool quiet = false;
   bool verbose = false;
   log::Color color = log::Color::kAuto;
-  std::vector<std::string> program;  ///< The arguments after the "--" that follows `launch`.
+  std::vector<std::string> program;  ///< The arguments after the "--" of `launch` and `check`.
   Results* out = nullptr;            ///< Only results are written to it.
 
   /// How progress is shown: not at all with --quiet.

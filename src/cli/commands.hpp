@@ -6,6 +6,7 @@ namespace accel::cli {
 
 /// Each function adds one command.
 void add_launch(CommandLine& line);
+void add_check(CommandLine& line);
 void add_plan(CommandLine& line);
 void add_save(CommandLine& line);
 void add_import(CommandLine& line);

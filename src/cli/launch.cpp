@@ -12,7 +12,6 @@
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/settings/settings.hpp"
 #include "core/launch/launch.hpp"
-#include "core/launch/world/machine.hpp"
 
 namespace accel::cli {
 namespace {
@@ -38,12 +37,8 @@ config::LoadedConfig for_machines(config::ConfigRequest request, const launch::R
 }
 
 ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
-  config::ConfigRequest request;
-  request.file = options.config;
+  config::ConfigRequest request = options.flags.request(options.config);
   request.runs_program = !globals.program.empty();
-  request.environment = environment_variable;
-  request.visible_gpus = launch::visible_gpus(environment_variable);
-  request.flags = options.flags.settings();
   if (options.config.empty() && !request.runs_program) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");

@@ -4,6 +4,9 @@
 
 #include <cstdlib>
 
+#include "core/config/settings/settings.hpp"
+#include "core/launch/world/machine.hpp"
+
 namespace accel::cli {
 namespace {
 
@@ -56,6 +59,15 @@ std::vector<config::Settings> LaunchFlags::settings() const {
   }
   if (cpu_) settings.push_back(config::settings_from_flag("use_cpu", "true", "--cpu"));
   return settings;
+}
+
+config::ConfigRequest LaunchFlags::request(const std::string& file) const {
+  config::ConfigRequest request;
+  request.file = file;
+  request.environment = environment_variable;
+  request.visible_gpus = launch::visible_gpus(environment_variable);
+  request.flags = settings();
+  return request;
 }
 
 std::optional<std::string> environment_variable(const std::string& name) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/command_line.hpp"
-#include "core/config/settings/settings.hpp"
+#include "core/config/resolve/request.hpp"
 #include "core/config/value.hpp"
 
 namespace accel::cli {
@@ -21,6 +21,9 @@ class LaunchFlags {
   /// The values that were given, in the order in which they apply: a later one wins. --set comes first, so a
   /// flag with a name of its own wins over it.
   [[nodiscard]] std::vector<config::Settings> settings() const;
+  /// What a configuration is resolved from on this machine: `file`, which may be empty, these flags, the
+  /// environment and the visible GPUs.
+  [[nodiscard]] config::ConfigRequest request(const std::string& file) const;
 
  private:
   static constexpr std::size_t kValueFlags = 12;

@@ -14,7 +14,7 @@
 #include "cli/launch_flags.hpp"
 #include "cli/plan_report.hpp"
 #include "core/config/resolve/load_config.hpp"
-#include "core/launch/world/machine.hpp"
+#include "core/config/settings/settings.hpp"
 #include "import/imported_structure.hpp"
 #include "plan/model_plan.hpp"
 
@@ -27,19 +27,10 @@ struct PlanOptions {
   LaunchFlags flags;
 };
 
-config::ConfigRequest request_of(const PlanOptions& options) {
-  config::ConfigRequest request;
-  request.file = options.config;
-  request.only_plans = true;
-  request.environment = environment_variable;
-  request.visible_gpus = launch::visible_gpus(environment_variable);
-  request.flags = options.flags.settings();
-  return request;
-}
-
 // Resolves one configuration per world size, because the world size decides what is allowed and what follows.
 std::vector<config::LoadedConfig> load_all(const PlanOptions& options) {
-  const config::ConfigRequest request = request_of(options);
+  config::ConfigRequest request = options.flags.request(options.config);
+  request.only_plans = true;
   std::vector<config::LoadedConfig> loaded;
   if (!options.world_sizes) {
     loaded.push_back(config::load_config(request));

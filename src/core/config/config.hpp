@@ -217,7 +217,7 @@ struct LaunchConfig {
   std::vector<int> tee;
   double hang_timeout_s = 0;      ///< How long the ranks may make no progress; 0 for any time.
   double grace_period_s = 30;     ///< The time from SIGTERM to SIGKILL.
-  std::filesystem::path log_dir;  ///< If empty, `<output_dir>/logs` for training, else no log files.
+  std::filesystem::path log_dir;  ///< It may be empty; see log_root().
   std::filesystem::path worker;   ///< The accel-worker to run; empty for the installed one.
 };
 
@@ -228,6 +228,9 @@ struct Config {
   LaunchConfig launch;
   std::optional<TrainingConfig> training;  ///< It is absent for `accel launch CONFIG -- PROGRAM`.
 };
+
+/// The directory of the logs of the ranks; empty: no log files.
+std::filesystem::path log_root(const Config& config);
 
 /// The resolved configuration as JSON and back: config_from_json(config_to_json(c)) equals c.
 /// config_from_json throws an Error of kind kUsage for a document that config_to_json did not write.

@@ -75,11 +75,6 @@ void require_run_id(const config::LoadedConfig& loaded, const std::string& run_i
   });
 }
 
-std::filesystem::path log_root(const config::Config& config) {
-  if (!config.launch.log_dir.empty()) return config.launch.log_dir;
-  return config.training ? config.training->output_dir / "logs" : std::filesystem::path();
-}
-
 void make_log_directory(const std::filesystem::path& folder, const config::LoadedConfig& loaded) {
   const bool is_set = !loaded.config.launch.log_dir.empty();
   blamed_on(is_set ? "launch.log_dir" : "training.output_dir", loaded.settings, [&] {

@@ -22,10 +22,8 @@ void write_run_id(const config::Config& config, const std::string& run_id);
 /// Throws Error (kUsage) if the output_dir of this machine is not the one that machine 0 has.
 void require_run_id(const config::LoadedConfig& loaded, const std::string& run_id);
 
-/// The directory of the logs of the ranks; empty: no log files.
-std::filesystem::path log_root(const config::Config& config);
-
-/// Makes `folder`, which lies below log_root(), and its parents, without the syncs that durable data needs.
+/// Makes `folder`, which lies below config::log_root(), and its parents, without the syncs that durable data
+/// needs.
 void make_log_directory(const std::filesystem::path& folder, const config::LoadedConfig& loaded);
 
 }  // namespace accel::launch

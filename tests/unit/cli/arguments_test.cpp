@@ -18,12 +18,14 @@ TEST(ArgumentsTest, UnderscoresAndHyphensAreOneInNamesOfFlags) {
 }
 
 TEST(ArgumentsTest, TheProgramIsLeftAlone) {
-  const Arguments a = take_apart({"launch", "--cpu", "--", "python3", "--my_flag", "--", "x"});
-  EXPECT_THAT(a.own, ElementsAre("launch", "--cpu"));
-  EXPECT_THAT(a.program, ElementsAre("python3", "--my_flag", "--", "x"));
+  for (const char* command : {"launch", "check"}) {
+    const Arguments a = take_apart({command, "--cpu", "--", "python3", "--my_flag", "--", "x"});
+    EXPECT_THAT(a.own, ElementsAre(command, "--cpu"));
+    EXPECT_THAT(a.program, ElementsAre("python3", "--my_flag", "--", "x"));
+  }
 }
 
-TEST(ArgumentsTest, OnlyLaunchHasAProgram) {
+TEST(ArgumentsTest, OtherCommandsHaveNoProgram) {
   const Arguments a = take_apart({"inspect", "--", "--odd-name"});
   EXPECT_THAT(a.own, ElementsAre("inspect", "--", "--odd-name"));
   EXPECT_THAT(a.program, IsEmpty());

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/name_pattern.hpp"
+#include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 

@@ -3,6 +3,9 @@
 namespace accel::config {
 namespace {
 
+constexpr std::string_view kNoContextParallelism = "context parallelism is not supported yet";
+constexpr std::string_view kNoSequenceParallelism = "sequence parallelism is not supported yet";
+
 constexpr Field kAccelerateFields[] = {
     {.path = "compute_environment",
      .choices = "LOCAL_MACHINE|AMAZON_SAGEMAKER",
@@ -19,7 +22,7 @@ constexpr Field kAccelerateFields[] = {
     {.path = "mixed_precision", .choices = "no|fp16|bf16|fp8", .built = "no|fp16|bf16"},
     {.path = "fp16", .type = Type::kBool},
     {.path = "use_cpu", .type = Type::kBool, .reader = Reader::kLauncher},
-    {.path = "debug", .type = Type::kBool},
+    {.path = "debug", .type = Type::kBool, .no_effect = "only programs that use Accelerate read it"},
     {.path = "num_processes", .type = Type::kInt, .reader = Reader::kLauncher, .min = -1},
     {.path = "machine_rank", .type = Type::kInt, .reader = Reader::kLauncher, .min = 0},
     {.path = "num_machines", .type = Type::kInt, .reader = Reader::kLauncher, .min = 1},
@@ -30,8 +33,8 @@ constexpr Field kAccelerateFields[] = {
      .choices = "static|c10d|etcd|etcd-v2",
      .built = "static",
      .reader = Reader::kLauncher},
-    {.path = "same_network", .type = Type::kBool},
-    {.path = "main_training_function"},
+    {.path = "same_network", .type = Type::kBool, .no_effect = "machines find each other by main_process_ip"},
+    {.path = "main_training_function", .no_effect = "only Accelerate's launcher for TPUs calls a function"},
     {.path = "enable_cpu_affinity", .type = Type::kBool, .reader = Reader::kLauncher},
 
     // The prefix fsdp_ is optional.
@@ -46,9 +49,15 @@ constexpr Field kAccelerateFields[] = {
     {.path = "fsdp_config.backward_prefetch", .choices = "BACKWARD_PRE|BACKWARD_POST|NO_PREFETCH"},
     {.path = "fsdp_config.forward_prefetch", .type = Type::kBool},
     {.path = "fsdp_config.state_dict_type", .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT"},
-    {.path = "fsdp_config.use_orig_params", .type = Type::kBool},
-    {.path = "fsdp_config.cpu_ram_efficient_loading", .type = Type::kBool},
-    {.path = "fsdp_config.sync_module_states", .type = Type::kBool},
+    {.path = "fsdp_config.use_orig_params",
+     .type = Type::kBool,
+     .no_effect = "the optimizer always has the parameters of the model"},
+    {.path = "fsdp_config.cpu_ram_efficient_loading",
+     .type = Type::kBool,
+     .no_effect = "a rank always loads only its own shard"},
+    {.path = "fsdp_config.sync_module_states",
+     .type = Type::kBool,
+     .no_effect = "ranks always begin with the same weights"},
     {.path = "fsdp_config.activation_checkpointing", .type = Type::kBool},
     {.path = "fsdp_config.activation_checkpointing_offload", .type = Type::kBool},
     {.path = "fsdp_config.reduce_dtype", .choices = "fp32|bf16|fp16"},
@@ -59,12 +68,16 @@ constexpr Field kAccelerateFields[] = {
     {.path = "parallelism_config.tp_size", .type = Type::kInt, .built = "1", .min = 1},
     {.path = "parallelism_config.cp_size", .type = Type::kInt, .built = "1", .min = 1},
     {.path = "parallelism_config.sp_size", .type = Type::kInt, .built = "1", .min = 1},
-    {.path = "parallelism_config.cp_backend", .choices = "torch"},
-    {.path = "parallelism_config.cp_comm_strategy", .choices = "allgather|alltoall"},
-    {.path = "parallelism_config.sp_backend", .choices = "deepspeed"},
-    {.path = "parallelism_config.sp_seq_length", .type = Type::kInt},
-    {.path = "parallelism_config.sp_seq_length_is_variable", .type = Type::kBool},
-    {.path = "parallelism_config.sp_attn_implementation"},
+    {.path = "parallelism_config.cp_backend", .choices = "torch", .no_effect = kNoContextParallelism},
+    {.path = "parallelism_config.cp_comm_strategy",
+     .choices = "allgather|alltoall",
+     .no_effect = kNoContextParallelism},
+    {.path = "parallelism_config.sp_backend", .choices = "deepspeed", .no_effect = kNoSequenceParallelism},
+    {.path = "parallelism_config.sp_seq_length", .type = Type::kInt, .no_effect = kNoSequenceParallelism},
+    {.path = "parallelism_config.sp_seq_length_is_variable",
+     .type = Type::kBool,
+     .no_effect = kNoSequenceParallelism},
+    {.path = "parallelism_config.sp_attn_implementation", .no_effect = kNoSequenceParallelism},
 
     // These are keys of accel alone.
     {.path = "launch.max_restarts", .type = Type::kInt, .reader = Reader::kLauncher, .min = 0, .max = 1e6},

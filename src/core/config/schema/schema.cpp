@@ -1,15 +1,10 @@
 #include "core/config/schema/schema.hpp"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 namespace accel::config {
 namespace {
-
-std::array<std::span<const Field>, 3> tables() {
-  return {accelerate_fields(), training_fields(), foreign_fields()};
-}
 
 /// The part of `path` below `section`, without the dot; empty if `path` is not below it.
 std::string_view below(std::string_view path, std::string_view section) {
@@ -20,8 +15,12 @@ std::string_view below(std::string_view path, std::string_view section) {
 
 }  // namespace
 
+std::array<std::span<const Field>, 3> field_tables() {
+  return {accelerate_fields(), training_fields(), foreign_fields()};
+}
+
 const Field* find_field(std::string_view path) {
-  for (const auto table : tables()) {
+  for (const auto table : field_tables()) {
     const auto found =
         std::find_if(table.begin(), table.end(), [&](const Field& f) { return f.path == path; });
     if (found != table.end()) return &*found;
@@ -29,9 +28,11 @@ const Field* find_field(std::string_view path) {
   return nullptr;
 }
 
+bool is_below(std::string_view path, std::string_view section) { return !below(path, section).empty(); }
+
 bool is_section(std::string_view path) {
-  for (const auto table : tables()) {
-    if (std::any_of(table.begin(), table.end(), [&](const Field& f) { return !below(f.path, path).empty(); }))
+  for (const auto table : field_tables()) {
+    if (std::any_of(table.begin(), table.end(), [&](const Field& f) { return is_below(f.path, path); }))
       return true;
   }
   return false;
@@ -39,7 +40,7 @@ bool is_section(std::string_view path) {
 
 std::vector<std::string> names_in_section(std::string_view section) {
   std::set<std::string> names;
-  for (const auto table : tables()) {
+  for (const auto table : field_tables()) {
     for (const Field& field : table) {
       const std::string_view rest = below(field.path, section);
       if (!rest.empty()) names.emplace(rest.substr(0, rest.find('.')));

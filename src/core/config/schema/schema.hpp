@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <limits>
 #include <span>
 #include <string>
@@ -42,6 +43,8 @@ struct Field {
   double max = std::numeric_limits<double>::infinity();
   double above = -std::numeric_limits<double>::infinity();  ///< The value must be greater.
   double below = std::numeric_limits<double>::infinity();   ///< The value must be less.
+  /// Why a training accepts the key although it has no effect; empty if it has one.
+  std::string_view no_effect = {};
 };
 
 /// The tables: Accelerate's keys and the `launch` section (accelerate_keys.cpp), the `training` section
@@ -49,9 +52,13 @@ struct Field {
 std::span<const Field> accelerate_fields();
 std::span<const Field> training_fields();
 std::span<const Field> foreign_fields();
+/// The three tables in this order.
+std::array<std::span<const Field>, 3> field_tables();
 
 /// The field of a path; nullptr if there is none.
 const Field* find_field(std::string_view path);
+/// Whether `path` lies below `section`; "" is the top level.
+bool is_below(std::string_view path, std::string_view section);
 /// Whether fields lie below `path`; "" is the top level.
 bool is_section(std::string_view path);
 /// The names right below a section, sorted.

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 
 std::vector<Field> all_fields() {
   std::vector<Field> all;
-  for (const auto table : {accelerate_fields(), training_fields(), foreign_fields()}) {
+  for (const auto table : field_tables()) {
     all.insert(all.end(), table.begin(), table.end());
   }
   return all;
@@ -52,6 +52,10 @@ TEST(ConfigSchemaTest, FindsFieldsAndSections) {
   ASSERT_NE(find_field("training.optimizer.lr"), nullptr);
   EXPECT_EQ(find_field("training.optimizer"), nullptr);
   EXPECT_EQ(find_field("lr"), nullptr);
+  EXPECT_TRUE(is_below("training.optimizer.lr", "training"));
+  EXPECT_TRUE(is_below("training", ""));
+  EXPECT_FALSE(is_below("training.optimizer", "training.optimizer"));
+  EXPECT_FALSE(is_below("training.optimizers", "training.optimizer"));
   EXPECT_TRUE(is_section(""));
   EXPECT_TRUE(is_section("training.data.train"));
   EXPECT_FALSE(is_section("training.dat"));

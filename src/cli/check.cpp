@@ -1,0 +1,76 @@
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.hpp"
+#include "cli/check_report.hpp"
+#include "cli/commands.hpp"
+#include "cli/launch_flags.hpp"
+#include "core/config/resolve/load_config.hpp"
+#include "core/config/resolve/no_effect.hpp"
+#include "core/config/resolve/resolved_values.hpp"
+#include "core/config/schema/json_schema.hpp"
+#include "core/launch/find_program.hpp"
+
+namespace accel::cli {
+namespace {
+
+struct CheckOptions {
+  std::string config;  ///< The path of CONFIG.yaml, or empty.
+  bool prints_schema = false;
+  LaunchFlags flags;
+};
+
+ExitCode print_schema(const CheckOptions& options, const Globals& globals) {
+  if (!options.config.empty() || !globals.program.empty() || !options.flags.settings().empty()) {
+    throw Error(ErrorKind::kUsage, "--schema prints the schema of all configurations, and checks none")
+        .hint("accel check --schema, without a file, a program and other flags");
+  }
+  globals.out->json(config::json_schema());
+  return ExitCode::kSuccess;
+}
+
+/// Throws the errors of a launch for programs that do not exist. The installed accel-worker is not needed: a
+/// configuration may be checked on another machine.
+void require_programs(const config::LoadedConfig& loaded, const Globals& globals) {
+  if (!globals.program.empty()) {
+    (void)launch::find_program(globals.program.front(), environment_variable);
+  } else if (const std::filesystem::path& worker = loaded.config.launch.worker; !worker.empty()) {
+    config::blamed_on("launch.worker", loaded.settings,
+                      [&] { return launch::find_worker({}, worker, environment_variable); });
+  }
+}
+
+ExitCode run_check(const CheckOptions& options, const Globals& globals) {
+  if (options.prints_schema) return print_schema(options, globals);
+  config::ConfigRequest request = options.flags.request(options.config);
+  request.runs_program = !globals.program.empty();
+  if (options.config.empty() && !request.runs_program) {
+    throw Error(ErrorKind::kUsage, "check needs a configuration file")
+        .hint("accel check CONFIG.yaml, or accel check --num-processes 2 -- PROGRAM");
+  }
+  const config::LoadedConfig loaded = config::load_config(request);
+  require_programs(loaded, globals);
+  const CheckReport report{config::resolved_values(loaded), loaded.warnings,
+                           config::settings_without_effect(loaded)};
+  globals.json ? print_check_json(report, *globals.out) : print_check_text(report, *globals.out);
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+void add_check(CommandLine& line) {
+  Command command = line.add(
+      "check", "Check a configuration without running it, and show every value and where it is set",
+      "\nThe other flags are those of launch. Put `check` in place of `launch` to see what a run would be "
+      "given.\n\naccel check [CONFIG.yaml] [flags] -- PROGRAM [ARGS] checks the configuration of a run of "
+      "any program.\n");
+  const auto options = std::make_shared<CheckOptions>();
+  command.positional("config", options->config, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
+  command.flag("--schema", options->prints_schema,
+               "Print a JSON Schema of configurations for editors, and check nothing");
+  options->flags.add_to(command);
+  command.does([options](const Globals& globals) { return run_check(*options, globals); });
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,81 @@
+#include "cli/check_report.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <variant>
+
+#include "cli/table.hpp"
+
+namespace accel::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string source_of(const config::ResolvedValue& row) {
+  std::string source = row.origin ? config::text_of(*row.origin) : "default";
+  if (row.written) source += fmt::format(", written as {}", *row.written);
+  return source;
+}
+
+void print_list(const char* title, const std::vector<std::string>& texts, Results& out) {
+  if (texts.empty()) return;
+  out.lines({"", title, ""});
+  for (const std::string& text : texts) out.line("  " + text);
+}
+
+Json json_of(const config::Value& value) {
+  struct Visitor {
+    Json operator()(std::monostate) const { return nullptr; }
+    Json operator()(bool flag) const { return flag; }
+    Json operator()(std::int64_t number) const { return number; }
+    Json operator()(double number) const { return number; }
+    Json operator()(const std::string& text) const { return text; }
+    Json operator()(const std::vector<std::string>& list) const { return list; }
+    Json operator()(const std::vector<double>& list) const { return list; }
+    Json operator()(const config::Texts& texts) const {
+      auto object = Json::object();
+      for (const auto& [key, text] : texts) object[key] = text;
+      return object;
+    }
+  };
+  return std::visit(Visitor{}, value);
+}
+
+Json json_of(const std::optional<config::Origin>& origin) {
+  if (!origin) return {{"kind", "default"}, {"where", nullptr}};
+  const char* kind = "file";
+  if (origin->layer == config::Origin::Layer::kFlag) kind = "flag";
+  if (origin->layer == config::Origin::Layer::kEnvironment) kind = "environment";
+  const bool is_file = origin->layer == config::Origin::Layer::kFile;
+  return {{"kind", kind}, {"where", is_file ? config::text_of(*origin) : origin->source}};
+}
+
+Json json_of(const config::ResolvedValue& row) {
+  Json object = {{"key", row.key}, {"value", json_of(row.value)}, {"source", json_of(row.origin)}};
+  if (row.written) object["written"] = *row.written;
+  return object;
+}
+
+}  // namespace
+
+void print_check_text(const CheckReport& report, Results& out) {
+  std::vector<std::vector<std::string>> rows = {{"KEY", "VALUE", "FROM"}};
+  for (const config::ResolvedValue& row : report.values)
+    rows.push_back({row.key, config::text_of(row.value), source_of(row)});
+  out.lines(table_of(std::move(rows), {}));
+  print_list("Warnings:", report.warnings, out);
+  print_list("Settings without effect:", report.without_effect, out);
+}
+
+void print_check_json(const CheckReport& report, Results& out) {
+  Json document = {{"type", "check"}};
+  document["values"] = Json::array();
+  for (const config::ResolvedValue& row : report.values) document["values"].push_back(json_of(row));
+  document["warnings"] = report.warnings;
+  document["without_effect"] = report.without_effect;
+  out.json(document);
+}
+
+}  // namespace accel::cli

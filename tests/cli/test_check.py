@@ -1,0 +1,88 @@
+"""`accel check` resolves what `accel launch` resolves, makes the errors that it makes, and points at the right places."""
+
+import json
+import pathlib
+import shlex
+import shutil
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture
+def work(tmp_path):
+    return shutil.copytree(HERE / "inputs", tmp_path / "work")
+
+
+def wrong_launches():
+    """The golden launches that end before anything is started."""
+    for case in sorted((HERE / "golden").glob("launch_*.golden")):
+        command, code, *_ = case.read_text().splitlines()
+        if code == "exit code 2":
+            yield pytest.param(shlex.split(command)[2:], id=case.stem)
+
+
+@pytest.mark.parametrize("arguments", list(wrong_launches()))
+def test_an_error_is_that_of_launch(accel, work, arguments):
+    launched, checked = (accel(command, *arguments, code=2, cwd=work, env=NO_GPU).stderr
+                         for command in ("launch", "check"))
+    assert checked.replace("check", "launch") == launched
+
+
+def test_launches_with_errors_are_found():
+    assert len(list(wrong_launches())) >= 15
+
+
+# Keys whose value in the file that the ranks read has another form.
+OTHER_FORM = {"launch.log_dir", "launch.tee", "training.checkpoint.host_memory", "training.lr_scheduler.total_steps"}
+
+
+def flat(document, path=()):
+    if isinstance(document, dict) and document:
+        for key, value in document.items():
+            yield from flat(value, (*path, key))
+    else:
+        yield ".".join(path), document
+
+
+def test_values_are_those_that_the_ranks_get(accel, work):
+    flags = ["good.yaml", "--num-processes", 4, "--set", "training.optimizer={lr: 1e-4, betas: [0.8, 0.9]}",
+             "--set", "training.checkpoint={every: 3, total_limit: 2}", "--hang-timeout", 60]
+    accel("launch", *flags, cwd=work, env=NO_GPU)
+    ranks = dict(flat(json.loads((work / "runs/good/config.resolved.json").read_text())))
+    checked = json.loads(accel("check", "--json", *flags, cwd=work, env=NO_GPU).stdout)
+    assert checked["type"] == "check" and checked["warnings"] == []
+    common = [row for row in checked["values"] if row["key"] in ranks and row["key"] not in OTHER_FORM]
+    assert len(common) >= 40
+    for row in common:
+        found = ranks[row["key"]]
+        # A text or a list that is not set is null.
+        assert row["value"] == (None if found in ("", []) and row["value"] is None else found), row
+    values = {row["key"]: (row["value"], row["source"]["where"]) for row in checked["values"]}
+    assert values["num_processes"] == (ranks["launch.num_processes"], "--num-processes 4")
+    assert values["fsdp_config.version"] == (ranks["fsdp.version"], "good.yaml:6:17")
+
+
+def test_a_place_in_a_file_is_that_of_the_value(accel, work):
+    lines = (work / "by_accelerate.yaml").read_text().splitlines()
+    rows = json.loads(accel("check", "--json", "by_accelerate.yaml", cwd=work, env=NO_GPU).stdout)["values"]
+    placed = [row for row in rows if row["source"]["kind"] == "file"]
+    assert len(placed) >= 25
+    for row in placed:
+        name, line, column = row["source"]["where"].split(":")
+        assert name == "by_accelerate.yaml"
+        text = lines[int(line) - 1]
+        assert row["key"].rsplit(".", 1)[-1] in text, row
+        if row["value"] == "(not checked)":
+            continue
+        value = row["value"][0] if isinstance(row["value"], list) else row["value"]
+        expected = row.get("written", json.dumps(value).strip('"'))
+        assert text[int(column) - 1:].startswith(expected), row
+
+
+def test_nothing_is_written(accel, work):
+    before = sorted(work.rglob("*"))
+    accel("check", "good.yaml", cwd=work, env=NO_GPU)
+    assert sorted(work.rglob("*")) == before
