@@ -202,8 +202,7 @@ def test_a_machine_that_was_done_without_comes_back_at_the_next_restart(machines
 def test_a_layout_that_needs_all_machines_is_said(machines, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     runs = machines.launch(machines(3), train_runs.config(tmp_path, 3, **{
-        "max_steps": 100000, "launch.max_restarts": 1, "parallelism_config": {"parallelism_config_dp_replicate_size": 3,
-                                                                              "parallelism_config_dp_shard_size": 1}, **ELASTIC}))
+        "max_steps": 100000, "launch.max_restarts": 1, "parallelism_config.dp_replicate_size": 3, **ELASTIC}))
     wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists(), 60)
     os.kill(runs[2].pid, signal.SIGKILL)
     ended = [run.finish(60) for run in runs[:2]]

@@ -1,5 +1,5 @@
 """Runs misbehaving programs under the launcher, also with unusual signal settings and closed descriptors. Every failure
-is reported, every run ends, and no process remains."""
+is reported, every run ends, no process remains, and the logs have every line that a rank has written."""
 
 import os
 import pathlib
@@ -15,6 +15,9 @@ import sources
 sys.path.insert(0, str(sources.TESTS))
 import train_runs  # noqa: E402
 
+LINES = 3000
+COUNTING = f'i=0; while [ $i -lt {LINES} ]; do echo "line $i"; i=$((i+1)); done; : > $RANK.counted; '
+
 # The shell code of a rank, and the run's exit code after it: 0, 6 or 7. None means that the rank runs until stopped.
 ACTS = {
     "exit 0": 0, "exit 9": 6, "exit 7": 7, "exit 255": 6, "kill -SEGV $$": 6, "kill -KILL $$": 6, "kill -ABRT $$": 6,
@@ -22,6 +25,7 @@ ACTS = {
     "sleep 60": None, "exec sleep 60": None, "trap '' TERM INT HUP; while :; do sleep 0.1; done": None,
     "kill -STOP $$; sleep 60": None, "exec sleep 60 >&- 2>&- <&-": None,
     "head -c 3000000 /dev/zero | tr '\\0' x; exit 0": 0, "yes | head -200000; exit 0": 0, "printf '\\033]0;t\\007\\377'; exit 0": 0,
+    f"{COUNTING}exit 0": 0, f"{COUNTING}kill -SEGV $$": 6, f"{COUNTING}kill -KILL $$": 6, f"{COUNTING}exec sleep 60": None,
     "yes error | head -100000 >&2; exit 3": 6, "cat; exit 0": 0, "exec >&- 2>&-; exit 4": 6,
 }
 COMPANY = {  # The processes that a rank starts before its act.
@@ -67,7 +71,8 @@ class Launches:
         name, value = mark.split("=")
         (directory / "tmp").mkdir()
         running = commands.Running(
-            [self.accel, "launch", "--cpu", "--num_processes", ranks, "--set", "launch.grace_period=0.5", "--", "sh", "-c",
+            [self.accel, "launch", "--cpu", "--num_processes", ranks, "--set", "launch.grace_period=0.5", "--log-dir", "logs", "--",
+             "sh", "-c",
              "exec sh $RANK.sh"], directory, {name: value, "TMPDIR": str(directory / "tmp")}, prepare, output)
         if stop:
             # An ignored signal is lost if it arrives before main, and then some runs never end. So wait for rank 0.
@@ -78,12 +83,30 @@ class Launches:
             running.send(stop)
         result = running.finish(30)
         variant = f"{stop.name if stop else 'left alone'}"
-        problem = self.judge(acts, stop, ignored, closed, result) or commands.left_behind(mark)
-        if stop == signal.SIGKILL:  # The guardian may not exist yet. The next launcher removes leftovers.
+        problem = self.judge(acts, stop, ignored, closed, result) or commands.left_behind(mark) or self.lines(directory, acts, stop)
+        # A signal may end the launcher before it takes signals, when the guardian may not exist yet. The next launcher
+        # removes leftovers.
+        if result.code < 0:
             commands.run([self.accel, "launch", "--cpu", "--", "true"], directory, environment={"TMPDIR": str(directory / "tmp")})
         problem = problem or self.scratch(directory, stop)
         story = f"ranks: {list(zip(company, acts))}\nignored {ignored}, blocked {blocked}, closed {closed}, sent {stop}, output to a {output}"
         return variant, problem and f"{problem}\n{story}\n{result.text[-2000:]}"
+
+    @staticmethod
+    def lines(directory, acts, stop):
+        """What the logs lack of what ranks have written."""
+        for rank, act in enumerate(acts):
+            log = directory / f"logs/attempt_0/rank_{rank}/stdout.log"
+            if not act.startswith(COUNTING) or not log.exists():
+                continue
+            *whole, rest = log.read_text().split("\n")
+            if whole != [f"line {number}" for number in range(len(whole))]:
+                return f"a line of rank {rank} is lost or torn: {log}"
+            if stop == signal.SIGKILL:  # The launcher cannot read what is in the pipe any more.
+                continue
+            if rest or (directory / f"{rank}.counted").exists() and len(whole) != LINES:
+                return f"rank {rank} has written {LINES} lines, and its log has {len(whole)} and {rest!r}"
+        return None
 
     @staticmethod
     def scratch(directory, stop):

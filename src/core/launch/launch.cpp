@@ -137,20 +137,21 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
     events.started(place);
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
-    if (end.interrupted_by != 0) leave_soon(end.verdict.code);
-    if (end.verdict.code == ExitCode::kWorkerFailed) events.failed(place, end.verdict);
     const bool is_final = end.verdict.was_interrupted || end.interrupted_by != 0;
+    if (is_final) leave_soon(end.verdict.code);
+    if (end.verdict.code == ExitCode::kWorkerFailed) events.failed(place, end.verdict);
     if (end.verdict.code != ExitCode::kWorkerFailed || is_final) {
       if (std::optional<Error> failure = failure_of(end.verdict)) throw *std::move(failure);
       if (end.verdict.code == ExitCode::kPreempted) log::info("stopped for preemption, after saving");
       return end.verdict.code;
     }
+    // Without a guard a signal ends this process even while it waits for a reader of the report.
+    if (restarts.most() == 0) throw Error(ErrorKind::kWorker, end.verdict.report);
     guard.emplace();
     waits_since = std::chrono::steady_clock::now();
-    if (restarts.most() > 0) log::error(end.verdict.report);
+    log::error(end.verdict.report);
     auto next = begin_again(request, std::move(place), end.verdict, restarts);
     if (const auto* why_not = std::get_if<std::string>(&next)) {
-      if (restarts.most() == 0) throw Error(ErrorKind::kWorker, end.verdict.report);
       throw Error(ErrorKind::kWorker,
                   why_not->empty() ? "the run has failed"
                                    : fmt::format("the run has failed, and is not restarted: {}", *why_not));
