@@ -27,6 +27,7 @@ std::string version_text() {
 void add_commands(CommandLine& line) {
   add_launch(line);
   add_plan(line);
+  add_config(line);
   add_save(line);
   add_import(line);
   add_load(line);
