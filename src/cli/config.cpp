@@ -83,6 +83,8 @@ ExitCode run_config(const ConfigOptions& options, const Globals& globals) {
   StarterOptions wanted = options.starter;
   const int gpus = wanted.use_cpu ? 0 : launch::visible_gpus(environment_variable);
   wanted.processes = options.processes > 0 ? options.processes : std::max(gpus, 1);
+  // Two configurations for one model are two runs.
+  wanted.name = std::filesystem::path(options.output.value_or(wanted.model)).stem();
   const OpenedModel model = open_model(wanted.model);
   const Starter starter = starter_of(model, wanted);
   for (const StarterInput& input : starter.inputs) {

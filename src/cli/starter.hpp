@@ -13,6 +13,7 @@ namespace accel::cli {
 /// What the user says about a first configuration.
 struct StarterOptions {
   std::string model;                ///< The path of the model file.
+  std::string name;                 ///< The name of the run, below runs/.
   std::optional<std::string> data;  ///< The training data; if absent, the configuration has a placeholder.
   int processes = 1;
   bool use_cpu = false;

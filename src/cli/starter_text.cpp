@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -216,7 +215,7 @@ class Text {
     add("  gradient_accumulation_steps: 1");
     add("  max_grad_norm: 1.0");
     add("  log_every: 10");
-    add("  output_dir: {}", scalar("runs/" + std::filesystem::path(options_.model).stem().string()));
+    add("  output_dir: {}", scalar("runs/" + options_.name));
     add("  checkpoint: {{every: 50, total_limit: 2}}   # the same command line goes on from the newest one");
   }
 
