@@ -57,18 +57,31 @@ def exported(path):
     train_runs.export_pt2(path, train_runs.GPT(**train_runs.SIZES))
 
 
+def exported_structure(path):
+    """The program without the values of its parameters."""
+    exported(path)
+    program = torch.export.load(path)
+    for name, tensor in list(program.state_dict.items()):
+        if isinstance(tensor, torch.nn.Parameter):
+            program.state_dict[name] = torch.nn.Parameter(torch.empty_like(tensor, device="meta"))
+    # Without values only the notes can say what is tied.
+    torch.export.save(program, path, extra_files={"accel.json": json.dumps({"ties": [["tokens.weight", "head.weight"]]})})
+
+
 def own_loss(path):
     torch.manual_seed(0)
     torch.jit.script(OwnLoss()).save(str(path))
 
 
-KINDS = [noted, scripted, traced, structure_alone, exported, own_loss]
+KINDS = [noted, scripted, traced, structure_alone, exported, exported_structure, own_loss]
+PROGRAMS = (exported, exported_structure)
+WITHOUT_VALUES = (structure_alone, exported_structure)
 INIT = ["--set", "training.model.init.std=0.02"]
 
 
 def made(accel, tmp_path, kind, *flags):
     """Returns the paths of a model and of a configuration that is made for it and for data that exist."""
-    model = tmp_path / ("model.pt2" if kind is exported else "model.pt")
+    model = tmp_path / ("model.pt2" if kind in PROGRAMS else "model.pt")
     kind(model)
     config = tmp_path / "c.yaml"
     accel("config", model, "--data", train_runs.TEXT, "--cpu", "--num-processes", 2, "-o", config, *flags)
@@ -80,9 +93,9 @@ def test_a_plan_takes_the_configuration(accel, tmp_path, kind):
     _, config = made(accel, tmp_path, kind)
     written = yaml.safe_load(config.read_text())
     assert written["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"] == "Block"
-    assert ("This is a guess from what repeats" in config.read_text()) == (kind not in (noted, exported))
+    assert ("This is a guess from what repeats" in config.read_text()) == (kind not in (noted, *PROGRAMS))
     assert written["training"]["data"]["train"] == {"format": "text", "path": str(train_runs.TEXT), "sequence_length": LENGTH}
-    assert ("# weights: DIRECTORY" in config.read_text()) == (kind is structure_alone)
+    assert ("# weights: DIRECTORY" in config.read_text()) == (kind in WITHOUT_VALUES)
     model = written["training"]["model"]
     expected = ("model", ["input_ids", "labels"]) if kind is own_loss else ("cross_entropy", ["input_ids"])
     assert (model["loss"], model["inputs"]) == expected
@@ -96,7 +109,7 @@ def test_a_plan_takes_the_configuration(accel, tmp_path, kind):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_configuration_trains(accel, tmp_path, kind):
     _, config = made(accel, tmp_path, kind)
-    init = INIT if kind is structure_alone else []
+    init = INIT if kind in WITHOUT_VALUES else []
     port = ["--main-process-port", "0"]
     accel("launch", config, "--set", "training.max_steps=2", "--set", "training.log_every=1", *init, *port)
     metrics = [json.loads(line) for line in (tmp_path / "runs/c/metrics.jsonl").read_text().splitlines()]

@@ -30,7 +30,9 @@ questions of `accelerate config`, by its classes and by its other commands.
 - **a training**: the file with a section `training`, which accel trains by itself.
 
 A key that belongs to another system is known by name and is no error while nothing asks for that
-system.
+system. `same_network`, `main_training_function` and `downcast_bf16` have no effect, and `debug` is
+for programs. A test also compares the variables that a program gets with those of `accelerate
+launch`.
 
 | file | a program | a training |
 | --- | --- | --- |
