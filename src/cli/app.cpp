@@ -28,6 +28,7 @@ void add_commands(CommandLine& line) {
   add_launch(line);
   add_check(line);
   add_plan(line);
+  add_config(line);
   add_save(line);
   add_import(line);
   add_load(line);

@@ -8,6 +8,7 @@ namespace accel::cli {
 void add_launch(CommandLine& line);
 void add_check(CommandLine& line);
 void add_plan(CommandLine& line);
+void add_config(CommandLine& line);
 void add_save(CommandLine& line);
 void add_import(CommandLine& line);
 void add_load(CommandLine& line);

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,10 +11,10 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
+#include "cli/open_model.hpp"
 #include "cli/plan_report.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/settings/settings.hpp"
-#include "import/imported_structure.hpp"
 #include "plan/model_plan.hpp"
 
 namespace accel::cli {
@@ -51,9 +50,7 @@ ExitCode run_plan(const PlanOptions& options, const Globals& globals) {
   const std::vector<config::LoadedConfig> loaded = load_all(options);
   const config::Config& config = loaded.front().config;
   for (const std::string& warning : loaded.front().warnings) log::warn(warning);
-  const std::filesystem::path& path = config.training->model.path;
-  const ArchiveModel model =
-      is_pt2(path) ? ArchiveModel::from_bytes(import_structure(path).file, path) : ArchiveModel::open(path);
+  const ArchiveModel model = open_model(config.training->model.path).archive;
   const ModelPlan plan = plan_model(model, config.fsdp);
   for (const std::string& warning : plan.warnings) log::warn(warning);
   std::vector<Footprint> footprints;

@@ -229,6 +229,24 @@ std::uint64_t ArchiveModel::replicated_bytes() const {
   return total;
 }
 
+bool ArchiveModel::has_values() const {
+  for (const ScriptModule& module : archive_.modules) {
+    for (const ScriptAttribute& attribute : module.attributes) {
+      if (attribute.kind == ScriptAttribute::Kind::kTensor && module.is_parameter(attribute) &&
+          archive_.tensors[attribute.index].on_meta)
+        return false;
+    }
+  }
+  return true;
+}
+
+std::vector<ckpt::ScriptArgument> ArchiveModel::forward_arguments() const {
+  for (const ckpt::ScriptMethod& method : archive_.modules.front().code->methods) {
+    if (method.name == "forward") return ckpt::arguments_of(method.source);
+  }
+  return {};
+}
+
 std::uint64_t ArchiveModel::persistent_bytes(const std::vector<std::string>& non_persistent) const {
   std::uint64_t total = 0;
   ckpt::for_each_module(archive_, [&](const std::string& path, const ScriptModule& module) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/torchscript/modules.hpp"
+#include "ckpt/torchscript/signature.hpp"
 #include "ckpt/zip/index.hpp"
 #include "structure/structure.hpp"
 
@@ -32,6 +33,11 @@ class ArchiveModel {
   [[nodiscard]] std::uint64_t replicated_bytes() const;
   /// Bytes of the buffers in the model's state dict, which lacks those named in `non_persistent`.
   [[nodiscard]] std::uint64_t persistent_bytes(const std::vector<std::string>& non_persistent) const;
+  /// Whether the file has the values of all parameters. Those of a file with the structure alone are on the
+  /// meta device.
+  [[nodiscard]] bool has_values() const;
+  /// The arguments of the root's forward without `self`; empty if it has no such method.
+  [[nodiscard]] std::vector<ckpt::ScriptArgument> forward_arguments() const;
   /// The extra file `accel.json` that our exporters add; empty if there is none.
   [[nodiscard]] const std::string& accel_json() const { return accel_json_; }
 

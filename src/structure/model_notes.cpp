@@ -22,6 +22,7 @@ ModelNotes parse_notes(const std::string& text) {
     ModelNotes notes{document.value("layer_classes", std::vector<std::string>{}),
                      document.value("non_persistent", std::vector<std::string>{}),
                      document.value("inputs", std::vector<std::string>{}),
+                     document.value("outputs", std::vector<std::string>{}),
                      document.value("source", std::string()) == "torch.export",
                      document.value("shifts_labels", false),
                      document.value("dtype", std::string()),

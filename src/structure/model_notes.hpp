@@ -10,6 +10,7 @@ struct ModelNotes {
   std::vector<std::string> layer_classes;   ///< Classes to wrap if the configuration names none.
   std::vector<std::string> non_persistent;  ///< Buffers that are in the file, but not in a state dict.
   std::vector<std::string> inputs;          ///< The names of forward's arguments, in order; empty if unknown.
+  std::vector<std::string> outputs;         ///< The names of forward's results, in order; empty if unknown.
   bool is_exported = false;                 ///< The model was imported from a program of torch.export.
   /// The model shifts its labels itself before it computes its loss, as those of transformers do: the label
   /// of a token is the token itself.

@@ -216,6 +216,8 @@ COMMANDS = [
     ["load", "a.safetensors", "--into", "c.pt", "--out", "new.pt"],
     ["repair", "dcp"],
     ["plan", "config.yaml"],
+    ["config", "c.pt"],
+    ["config", "{file}"],
     ["launch", "config.yaml"],
     ["launch", "\x1b[31m\n.yaml"],
     ["\x1b[31m\n"],

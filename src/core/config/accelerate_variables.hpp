@@ -42,6 +42,27 @@ inline constexpr auto kFsdpVariables = std::to_array<AccelerateVariable>({
     {"FSDP_IGNORED_MODULES", "fsdp_config.ignored_modules"},
 });
 
+/// These are passed to a script if mixed_precision is fp8. The three below are added to them.
+inline constexpr auto kFp8Variables = std::to_array<AccelerateVariable>({
+    {"ACCELERATE_FP8_BACKEND", "fp8_config.backend", nullptr, false},
+    {"ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", "fp8_config.use_autocast_during_eval", "False", false},
+    {"ACCELERATE_FP8_MARGIN", "fp8_config.margin", "0", false},
+    {"ACCELERATE_FP8_INTERVAL", "fp8_config.interval", "1", false},
+    {"ACCELERATE_FP8_FORMAT", "fp8_config.format", "HYBRID", false},
+    {"ACCELERATE_FP8_AMAX_HISTORY_LEN", "fp8_config.amax_history_len", "1024", false},
+    {"ACCELERATE_FP8_AMAX_HISTORY_LENGTH", "fp8_config.amax_history_length", nullptr, false},
+    {"ACCELERATE_FP8_AMAX_COMPUTE_ALGO", "fp8_config.amax_compute_algo", "most_recent", false},
+    {"ACCELERATE_FP8_AMAX_COMPUTE_ALGORITHM", "fp8_config.amax_compute_algorithm", nullptr, false},
+    {"ACCELERATE_FP8_OPT_LEVEL", "fp8_config.opt_level", "O2", false},
+    {"ACCELERATE_FP8_OPTIMIZATION_LEVEL", "fp8_config.optimization_level", nullptr, false},
+    {"ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", "fp8_config.enable_fsdp_float8_all_gather", "1", false},
+    {"ACCELERATE_FP8_PAD_INNER_DIM", "fp8_config.pad_inner_dim", "1", false},
+});
+
+/// The variables of fp8_config.override_linear_precision, a list of three.
+inline constexpr auto kFp8Overrides = std::to_array<const char*>(
+    {"ACCELERATE_FP8_OVERRIDE_FPROP", "ACCELERATE_FP8_OVERRIDE_DGRAD", "ACCELERATE_FP8_OVERRIDE_WGRAD"});
+
 /// Accelerate reads the variables below only if this one is "true".
 inline constexpr const char* kUseParallelism = "ACCELERATE_USE_PARALLELISM_CONFIG";
 

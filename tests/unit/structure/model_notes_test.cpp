@@ -20,6 +20,8 @@ TEST(ModelNotesTest, EveryPartMayBeMissing) {
   const ModelNotes notes =
       parse_notes(R"({"layer_classes": ["Block"], "non_persistent": ["rope.table"], "config": {"a": 1}})");
   EXPECT_THAT(notes.layer_classes, ElementsAre("Block"));
+  EXPECT_THAT(notes.outputs, IsEmpty());
+  EXPECT_THAT(parse_notes(R"({"outputs": ["logits", "loss"]})").outputs, ElementsAre("logits", "loss"));
   EXPECT_THAT(notes.non_persistent, ElementsAre("rope.table"));
 }
 

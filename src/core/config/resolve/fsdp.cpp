@@ -100,6 +100,27 @@ void reshard_of_version_2(const Settings& settings, FsdpConfig& fsdp) {
   fsdp.reshard_size = ranks;
 }
 
+/// Says what is set and has no effect, because the engine has one way for it.
+void warn_of_fsdp(const Settings& settings, std::vector<std::string>& warnings) {
+  struct Always {
+    std::string_view key;
+    const char* instead;
+  };
+  constexpr std::array kAlways = {
+      Always{"fsdp_config.use_orig_params", "the original parameters are always used"},
+      Always{"fsdp_config.sync_module_states", "all ranks always begin with the same values"},
+      Always{"fsdp_config.cpu_ram_efficient_loading", "a rank never reads more than its own shard"}};
+  for (const auto& [key, instead] : kAlways) {
+    if (settings.get<bool>(key).value_or(true)) continue;
+    warnings.push_back(fmt::format("{}'{}: false' has no effect: {}", settings.where(key), key, instead));
+  }
+  static constexpr std::string_view kBackward = "fsdp_config.backward_prefetch";
+  if (settings.get<std::string>(kBackward) == "BACKWARD_POST") {
+    warnings.push_back(
+        fmt::format("{}'{}: BACKWARD_POST' acts as BACKWARD_PRE", settings.where(kBackward), kBackward));
+  }
+}
+
 }  // namespace
 
 StrategyName strategy_name(const Settings& settings) {
@@ -146,6 +167,7 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
     blamed_on(kIgnored, settings, [&] { (void)NamePattern(*ignored); });
     fsdp.ignored_modules = *ignored;
   }
+  warn_of_fsdp(settings, warnings);
   static constexpr std::string_view kStateDict = "fsdp_config.state_dict_type";
   if (fsdp.version == 2 && settings.get<std::string>(kStateDict) == "LOCAL_STATE_DICT") {
     throw Error(

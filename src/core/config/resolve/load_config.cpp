@@ -30,15 +30,18 @@ void translate_fp16(Settings& layer) {
   }
 }
 
-Settings read_file(const std::filesystem::path& file) {
-  std::string text;
+std::string read_file(const std::filesystem::path& file) {
   try {
-    text = read_text_stream(file, kLargestConfigBytes);
+    return read_text_stream(file, kLargestConfigBytes);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) throw;
     throw Error(ErrorKind::kUsage, fmt::format("configuration: {}", error.message()));
   }
-  Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, file.string()}));
+}
+
+Settings settings_of_file(const ConfigRequest& request) {
+  const std::string text = request.text ? *request.text : read_file(request.file);
+  Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, request.file.string()}));
   translate_fp16(settings);
   return settings;
 }
@@ -56,7 +59,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
   const auto machines = settings.get<std::int64_t>("num_machines");
   if (!request.only_plans && machines != 1) scheduler = settings_from_scheduler(request.environment);
   if (!machines) settings.add_below(scheduler.machines);
-  if (!request.file.empty()) settings.add_below(read_file(request.file));
+  if (!request.file.empty()) settings.add_below(settings_of_file(request));
   settings.add_below(scheduler.address);
   const bool has_training = settings.has("training");
   settings.add_below(settings_from_environment(request.environment));

@@ -18,7 +18,10 @@ constexpr Field kAccelerateFields[] = {
          "MULTI_MUSA|MULTI_HPU|MULTI_NEURON|DATA_PARALLEL|MODEL_PARALLEL",
      .built = "NO|MULTI_CPU|MULTI_GPU|FSDP",
      .reader = Reader::kLauncher,
-     .system = "another training system or device"},
+     .system = "DEEPSPEED=DeepSpeed|MEGATRON_LM=Megatron-LM|XLA=TPUs|MULTI_XPU=Intel GPUs|"
+               "MULTI_NPU=Ascend NPUs|MULTI_MLU=Cambricon MLUs|MULTI_SDAA=SDAA devices|"
+               "MULTI_MUSA=Moore Threads GPUs|MULTI_HPU=Gaudi accelerators|MULTI_NEURON=AWS Neuron devices|"
+               "DATA_PARALLEL=SageMaker|MODEL_PARALLEL=SageMaker"},
     {.path = "mixed_precision", .choices = "no|fp16|bf16|fp8", .built = "no|fp16|bf16"},
     {.path = "fp16", .type = Type::kBool},
     {.path = "use_cpu", .type = Type::kBool, .reader = Reader::kLauncher},
@@ -32,7 +35,8 @@ constexpr Field kAccelerateFields[] = {
     {.path = "rdzv_backend",
      .choices = "static|c10d|etcd|etcd-v2",
      .built = "static",
-     .reader = Reader::kLauncher},
+     .reader = Reader::kLauncher,
+     .system = "torch's elastic rendezvous"},
     {.path = "same_network", .type = Type::kBool, .no_effect = "machines find each other by main_process_ip"},
     {.path = "main_training_function", .no_effect = "only Accelerate's launcher for TPUs calls a function"},
     {.path = "enable_cpu_affinity", .type = Type::kBool, .reader = Reader::kLauncher},
@@ -73,7 +77,8 @@ constexpr Field kAccelerateFields[] = {
      .choices = "allgather|alltoall",
      .no_effect = kNoContextParallelism},
     {.path = "parallelism_config.sp_backend", .choices = "deepspeed", .no_effect = kNoSequenceParallelism},
-    {.path = "parallelism_config.sp_seq_length", .type = Type::kInt, .no_effect = kNoSequenceParallelism},
+    // Accelerate writes a string.
+    {.path = "parallelism_config.sp_seq_length", .type = Type::kScalar, .no_effect = kNoSequenceParallelism},
     {.path = "parallelism_config.sp_seq_length_is_variable",
      .type = Type::kBool,
      .no_effect = kNoSequenceParallelism},

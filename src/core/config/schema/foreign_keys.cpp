@@ -104,21 +104,21 @@ constexpr Field kForeignFields[] = {
     {.path = "megatron_lm_config.use_precision_aware_optimizer", .type = Type::kAny},
     {.path = "megatron_lm_config.use_rotary_position_embeddings", .type = Type::kAny},
 
-    // FP8, which mixed_precision fp8 asks for.
-    {.path = "fp8_config.amax_compute_algo", .type = Type::kAny},
-    {.path = "fp8_config.amax_compute_algorithm", .type = Type::kAny},
-    {.path = "fp8_config.amax_history_len", .type = Type::kAny},
-    {.path = "fp8_config.amax_history_length", .type = Type::kAny},
-    {.path = "fp8_config.backend", .type = Type::kAny},
-    {.path = "fp8_config.enable_fsdp_float8_all_gather", .type = Type::kAny},
-    {.path = "fp8_config.format", .type = Type::kAny},
-    {.path = "fp8_config.interval", .type = Type::kAny},
-    {.path = "fp8_config.margin", .type = Type::kAny},
-    {.path = "fp8_config.opt_level", .type = Type::kAny},
-    {.path = "fp8_config.optimization_level", .type = Type::kAny},
-    {.path = "fp8_config.override_linear_precision", .type = Type::kAny},
-    {.path = "fp8_config.pad_inner_dim", .type = Type::kAny},
-    {.path = "fp8_config.use_autocast_during_eval", .type = Type::kAny},
+    // FP8, which mixed_precision fp8 asks for. A program gets them.
+    {.path = "fp8_config.amax_compute_algo", .type = Type::kScalar},
+    {.path = "fp8_config.amax_compute_algorithm", .type = Type::kScalar},
+    {.path = "fp8_config.amax_history_len", .type = Type::kScalar},
+    {.path = "fp8_config.amax_history_length", .type = Type::kScalar},
+    {.path = "fp8_config.backend", .type = Type::kScalar},
+    {.path = "fp8_config.enable_fsdp_float8_all_gather", .type = Type::kScalar},
+    {.path = "fp8_config.format", .type = Type::kScalar},
+    {.path = "fp8_config.interval", .type = Type::kScalar},
+    {.path = "fp8_config.margin", .type = Type::kScalar},
+    {.path = "fp8_config.opt_level", .type = Type::kScalar},
+    {.path = "fp8_config.optimization_level", .type = Type::kScalar},
+    {.path = "fp8_config.override_linear_precision", .type = Type::kStrings},
+    {.path = "fp8_config.pad_inner_dim", .type = Type::kScalar},
+    {.path = "fp8_config.use_autocast_during_eval", .type = Type::kScalar},
 };
 
 }  // namespace

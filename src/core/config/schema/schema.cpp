@@ -58,4 +58,11 @@ std::string_view section_prefix(std::string_view section) {
   return {};
 }
 
+std::string_view canonical_key(std::string_view section, std::string_view key) {
+  const std::string_view prefix = section_prefix(section);
+  if (!prefix.empty() && key.starts_with(prefix)) key.remove_prefix(prefix.size());
+  if (section == "fsdp_config" && key == "backward_prefetch_policy") return "backward_prefetch";
+  return key;
+}
+
 }  // namespace accel::config

@@ -38,7 +38,9 @@ struct Field {
   std::string_view choices = {};         ///< The valid values, as "a|b|c"; empty for any.
   std::string_view built = kEverything;  ///< The values that are supported.
   Reader reader = Reader::kEngine;
-  std::string_view system = {};  ///< The system, not part of accel, that values outside `built` ask for.
+  /// The system, not part of accel, that values outside `built` ask for. If it depends on the value, it is
+  /// "VALUE=SYSTEM|VALUE=SYSTEM".
+  std::string_view system = {};
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   double above = -std::numeric_limits<double>::infinity();  ///< The value must be greater.
@@ -66,5 +68,8 @@ std::vector<std::string> names_in_section(std::string_view section);
 /// The prefix that Accelerate puts before the keys of a section, such as "fsdp_", and that is optional here.
 /// It is empty for a section without one.
 std::string_view section_prefix(std::string_view section);
+/// A key of a section without the section's prefix. A name that an earlier version of Accelerate wrote
+/// becomes the present one.
+std::string_view canonical_key(std::string_view section, std::string_view key);
 
 }  // namespace accel::config

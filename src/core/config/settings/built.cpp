@@ -17,6 +17,15 @@ bool is_built(const Field& field, const Setting& setting) {
   return std::find(built.begin(), built.end(), text_of(setting.value)) != built.end();
 }
 
+/// The system that a value of the field asks for; empty if there is none.
+std::string system_of(const Field& field, const Setting& setting) {
+  const std::string start = text_of(setting.value) + "=";
+  for (const std::string& part : split(field.system, '|')) {
+    if (part.starts_with(start)) return part.substr(start.size());
+  }
+  return std::string(field.system);
+}
+
 }  // namespace
 
 void check_built(const Settings& settings, Reader reader) {
@@ -36,10 +45,10 @@ void check_built(const Settings& settings, Reader reader) {
   const Field& field = *first_field;
   const std::string asked =
       fmt::format("{}: '{}: {}'", text_of(first->origin), field.path, text_of(first->value));
+  const std::string system = system_of(field, *first);
   Error error(ErrorKind::kUsage,
-              field.system.empty()
-                  ? fmt::format("{} is not supported yet", asked)
-                  : fmt::format("{} asks for {}, which accel does not have", asked, field.system));
+              system.empty() ? fmt::format("{} is not supported yet", asked)
+                             : fmt::format("{} asks for {}, which accel does not have", asked, system));
   if (field.built.empty()) throw std::move(error).hint("leave the key out");
   throw std::move(error).hint(fmt::format("what works: {}", fmt::join(split(field.built, '|'), ", ")));
 }

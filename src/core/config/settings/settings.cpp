@@ -36,11 +36,9 @@ std::string joined(std::string_view section, std::string_view name) {
 void flatten(const YamlNode& node, const std::string& path, Settings& out);
 
 void flatten_section(const YamlNode& node, const std::string& section, Settings& out) {
-  const std::string_view prefix = section_prefix(section);
   std::map<std::string, Origin> seen;
   for (const YamlNode::Entry& entry : node.entries) {
-    std::string_view name = entry.key;
-    if (!prefix.empty() && name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    const std::string_view name = canonical_key(section, entry.key);
     const std::string path = joined(section, name);
     if (find_field(path) == nullptr && (name.empty() || !is_section(path)))
       fail_unknown(section, entry.key, entry.origin);
@@ -70,12 +68,8 @@ void flatten(const YamlNode& node, const std::string& path, Settings& out) {
 /// Removes the optional prefixes: "fsdp_config.fsdp_version" is "fsdp_config.version".
 std::string canonical_path(std::string_view path) {
   std::string canonical;
-  for (const std::string& part : split(path, '.')) {
-    std::string_view name = part;
-    const std::string_view prefix = section_prefix(canonical);
-    if (!prefix.empty() && name.starts_with(prefix)) name.remove_prefix(prefix.size());
-    canonical = joined(canonical, name);
-  }
+  for (const std::string& part : split(path, '.'))
+    canonical = joined(canonical, canonical_key(canonical, part));
   return canonical;
 }
 

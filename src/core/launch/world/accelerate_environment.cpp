@@ -1,8 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstddef>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/error.hpp"
 #include "core/config/accelerate_variables.hpp"
 #include "core/launch/world/environment.hpp"
 
@@ -24,6 +29,18 @@ void pass(const config::Settings& settings, std::span<const config::AccelerateVa
       variables[row.name] = row.otherwise;
     }
   }
+}
+
+void pass_fp8(const config::Settings& settings, Variables& variables) {
+  pass(settings, config::kFp8Variables, variables);
+  static constexpr std::string_view kKey = "fp8_config.override_linear_precision";
+  using Words = std::vector<std::string>;
+  const Words words = settings.get<Words>(kKey).value_or(Words(config::kFp8Overrides.size(), "False"));
+  if (words.size() != config::kFp8Overrides.size()) {
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be three truth values, found {}",
+                                               settings.where(kKey), kKey, words.size()));
+  }
+  for (std::size_t i = 0; i < words.size(); ++i) variables[config::kFp8Overrides[i]] = words[i];
 }
 
 }  // namespace
@@ -54,6 +71,7 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
     variables[config::kUseParallelism] = "true";
     pass(settings, config::kParallelismVariables, variables);
   }
+  if (loaded.config.mixed_precision == "fp8") pass_fp8(settings, variables);
   return variables;
 }
 

@@ -42,6 +42,21 @@ TEST(ConfigFsdpTest, SizeBasedWrap) {
   EXPECT_EQ(resolve("fsdp_auto_wrap_policy: SIZE_BASED_WRAP").min_num_params, 100'000'000);
 }
 
+TEST(ConfigFsdpTest, WarnsOfWhatHasOneWayAlone) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"fsdp_use_orig_params: false", "a.yaml:1:37: 'fsdp_config.use_orig_params: false' has no effect"},
+      {"fsdp_sync_module_states: false", "'fsdp_config.sync_module_states: false' has no effect"},
+      {"fsdp_cpu_ram_efficient_loading: false",
+       "'fsdp_config.cpu_ram_efficient_loading: false' has no effect"},
+      {"fsdp_backward_prefetch: BACKWARD_POST", "BACKWARD_POST' acts as BACKWARD_PRE"}};
+  for (const auto& [keys, expected] : rows) {
+    std::vector<std::string> warnings;
+    (void)resolve_fsdp(fsdp(keys), warnings);
+    ASSERT_THAT(warnings, SizeIs(1)) << keys;
+    EXPECT_THAT(warnings.front(), HasSubstr(expected));
+  }
+}
+
 TEST(ConfigFsdpTest, Version1StrategiesBecomeReshardAfterForward) {
   const std::pair<const char*, bool> rows[] = {{"FULL_SHARD", true},
                                                {"SHARD_GRAD_OP", false},

@@ -142,7 +142,6 @@ TEST_F(ConfigFileTest, FewerMachinesMayBeEnough) {
 TEST_F(ConfigFileTest, NamesWhatIsNotThereYet) {
   const std::pair<const char*, const char*> top[] = {
       {"mixed_precision: fp8", "1:18: 'mixed_precision: fp8'"},
-      {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d'"},
       {"parallelism_config: {parallelism_config_tp_size: 2}", "1:50: 'parallelism_config.tp_size: 2'"},
   };
   for (const auto& [line, place] : top) {
@@ -196,7 +195,9 @@ TEST_F(ConfigFileTest, AcceptsInactiveAndDefaultValues) {
 
 TEST_F(ConfigFileTest, RefusesSystemsThatAreNotHere) {
   const std::pair<const char*, const char*> rows[] = {
-      {"distributed_type: DEEPSPEED", "1:19: 'distributed_type: DEEPSPEED' asks for another training system"},
+      {"distributed_type: DEEPSPEED", "1:19: 'distributed_type: DEEPSPEED' asks for DeepSpeed, which"},
+      {"distributed_type: MULTI_NPU", "1:19: 'distributed_type: MULTI_NPU' asks for Ascend NPUs, which"},
+      {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d' asks for torch's elastic rendezvous, which"},
       {"compute_environment: AMAZON_SAGEMAKER",
        "1:22: 'compute_environment: AMAZON_SAGEMAKER' asks for SageMaker"},
       {"tpu_use_cluster: true", "1:18: 'tpu_use_cluster: true' asks for TPU pods"},
@@ -290,7 +291,7 @@ TEST_F(ConfigFileTest, AProgramNeedsNoTrainingAndHasNoneOfTheEnginesLimits) {
   EXPECT_EQ(c.mixed_precision, "bf16");
   EXPECT_FALSE(c.training.has_value());
   EXPECT_EQ(load("", {"num_processes=3"}, true).config.distributed_type, DistributedType::kMultiCpu);
-  EXPECT_THAT(error_of("rdzv_backend: c10d\n", {}, true), HasSubstr("is not supported yet"));
+  EXPECT_THAT(error_of("rdzv_backend: c10d\n", {}, true), HasSubstr("which accel does not have"));
 }
 
 TEST_F(ConfigFileTest, TeeIsThatOfTorchrun) {

@@ -48,6 +48,29 @@ TEST(ConfigSchemaTest, PathsHaveNoOptionalPrefix) {
   }
 }
 
+TEST(ConfigSchemaTest, KeysHaveOneNameWithoutPrefix) {
+  EXPECT_EQ(canonical_key("fsdp_config", "fsdp_version"), "version");
+  EXPECT_EQ(canonical_key("fsdp_config", "version"), "version");
+  EXPECT_EQ(canonical_key("fsdp_config", "fsdp_backward_prefetch_policy"), "backward_prefetch");
+  EXPECT_EQ(canonical_key("fp8_config", "backward_prefetch_policy"), "backward_prefetch_policy");
+  EXPECT_EQ(canonical_key("", "fsdp_version"), "fsdp_version");
+}
+
+TEST(ConfigSchemaTest, SystemsThatDependOnTheValueAreThoseOfChoices) {
+  for (const Field& field : all_fields()) {
+    if (field.system.find('=') == std::string_view::npos) continue;
+    const std::vector<std::string> choices = split(field.choices, '|');
+    const std::vector<std::string> built = split(field.built, '|');
+    std::vector<std::string> named;
+    for (const std::string& part : split(field.system, '|')) named.push_back(part.substr(0, part.find('=')));
+    for (const std::string& choice : choices) {
+      const bool is_built = std::find(built.begin(), built.end(), choice) != built.end();
+      EXPECT_EQ(std::count(named.begin(), named.end(), choice), is_built ? 0 : 1)
+          << field.path << " " << choice;
+    }
+  }
+}
+
 TEST(ConfigSchemaTest, FindsFieldsAndSections) {
   ASSERT_NE(find_field("training.optimizer.lr"), nullptr);
   EXPECT_EQ(find_field("training.optimizer"), nullptr);

@@ -105,6 +105,27 @@ TEST(EnvironmentTest, TellsAScriptItsFsdpConfiguration) {
               AllOf(Not(Contains(Key("FSDP_AUTO_WRAP_POLICY"))), Not(Contains(Key("ACCELERATE_USE_CPU")))));
 }
 
+TEST(EnvironmentTest, TellsAScriptItsFp8Configuration) {
+  config::LoadedConfig loaded = program(
+      "fp8_config: {backend: TE, fp8_margin: 2, use_autocast_during_eval: true, "
+      "override_linear_precision: [true, false, true]}");
+  loaded.config.mixed_precision = "fp8";
+  const Variables v = accelerate_variables(loaded);
+  EXPECT_EQ(v.at("ACCELERATE_FP8_BACKEND"), "TE");
+  EXPECT_EQ(v.at("ACCELERATE_FP8_MARGIN"), "2");
+  EXPECT_EQ(v.at("ACCELERATE_FP8_INTERVAL"), "1");
+  EXPECT_EQ(v.at("ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL"), "true");
+  EXPECT_EQ(v.at("ACCELERATE_FP8_OVERRIDE_DGRAD"), "false");
+  EXPECT_EQ(v.at("ACCELERATE_FP8_OVERRIDE_WGRAD"), "true");
+  EXPECT_THAT(v, Not(Contains(Key("ACCELERATE_FP8_OPTIMIZATION_LEVEL"))));
+
+  loaded.config.mixed_precision = "bf16";
+  EXPECT_THAT(accelerate_variables(loaded), Not(Contains(Key(StartsWith("ACCELERATE_FP8_")))));
+  config::LoadedConfig wrong = program("fp8_config: {override_linear_precision: [true]}");
+  wrong.config.mixed_precision = "fp8";
+  EXPECT_THROW(accelerate_variables(wrong), Error);
+}
+
 TEST(EnvironmentTest, WithoutFsdpNothingIsSaidOfIt) {
   const Variables v = accelerate_variables(program("use_cpu: true"));
   EXPECT_THAT(v, Each(Key(StartsWith("ACCELERATE_"))));

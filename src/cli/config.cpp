@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/files/atomic_file.hpp"
+#include "base/log.hpp"
+#include "base/visible.hpp"
+#include "cli/commands.hpp"
+#include "cli/launch_flags.hpp"
+#include "cli/results.hpp"
+#include "cli/starter.hpp"
+#include "core/config/resolve/load_config.hpp"
+#include "core/launch/world/machine.hpp"
+#include "plan/model_plan.hpp"
+
+namespace accel::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ConfigOptions {
+  StarterOptions starter;
+  std::optional<std::string> output;
+  int processes = 0;  ///< 0 stands for one for each GPU, or one.
+  bool force = false;
+};
+
+/// The lines as a file. Names in them come from a file that anyone may have written.
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += visible(line) + '\n';
+  return text;
+}
+
+/// The memory that a rank of this configuration needs. The text is read as `accel plan` reads a file, so that
+/// a configuration that is not accepted is never written.
+MemoryFootprint memory_of(const ArchiveModel& model, const std::string& text, const std::string& name) {
+  config::ConfigRequest request;
+  request.file = name;
+  request.text = text;
+  request.only_plans = true;
+  request.environment = environment_variable;
+  request.visible_gpus = launch::visible_gpus(environment_variable);
+  const config::LoadedConfig loaded = config::load_config(request);
+  const ModelPlan plan = plan_model(model, loaded.config.fsdp);
+  for (const std::string& warning : plan.warnings) log::warn(warning);
+  return footprint_of(model, plan, loaded.config).memory;
+}
+
+void write_file(const std::string& path, const std::string& text, bool force) {
+  AtomicFile file(path, force ? AtomicFile::Existing::kReplace : AtomicFile::Existing::kRefuse);
+  file.append(text);
+  file.commit();
+}
+
+Json document_of(const Starter& starter, const MemoryFootprint& memory, const ConfigOptions& options,
+                 const std::string& text) {
+  Json inputs = Json::array();
+  for (const StarterInput& input : starter.inputs)
+    inputs.push_back({{"argument", input.argument}, {"field", input.field}});
+  Json document{{"model", starter.options.model},
+                {"elements", starter.elements},
+                {"trainable_elements", starter.trainable},
+                {"parameter_bytes", starter.bytes},
+                {"has_weights", starter.has_values},
+                {"layer_classes", starter.layer_classes},
+                {"layer_classes_are_noted", starter.classes_are_noted},
+                {"inputs", std::move(inputs)},
+                {"loss", starter.is_own_loss ? "model" : "cross_entropy"},
+                {"num_processes", starter.options.processes},
+                {"rank_bytes", memory.total_bytes}};
+  document["path"] = options.output ? Json(*options.output) : Json();
+  document["text"] = text;
+  return document;
+}
+
+ExitCode run_config(const ConfigOptions& options, const Globals& globals) {
+  StarterOptions wanted = options.starter;
+  const int gpus = wanted.use_cpu ? 0 : launch::visible_gpus(environment_variable);
+  wanted.processes = options.processes > 0 ? options.processes : std::max(gpus, 1);
+  // Two configurations for one model are two runs.
+  wanted.name = std::filesystem::path(options.output.value_or(wanted.model)).stem();
+  const OpenedModel model = open_model(wanted.model);
+  const Starter starter = starter_of(model, wanted);
+  for (const StarterInput& input : starter.inputs) {
+    if (!input.is_fed())
+      log::warn(
+          fmt::format("forward takes '{}', and text and tokens data have no such field", input.argument));
+  }
+  const std::string name = options.output.value_or("the configuration");
+  const MemoryFootprint memory = memory_of(model.archive, joined(text_of(starter, {})), name);
+  const std::vector<std::string> lines = text_of(starter, memory);
+  const std::string text = joined(lines);
+  if (options.output) write_file(*options.output, text, options.force);
+  if (globals.json) {
+    globals.out->json(document_of(starter, memory, options, text));
+  } else if (options.output) {
+    globals.out->line(fmt::format("{}: a configuration for '{}'", *options.output, wanted.model));
+  } else {
+    globals.out->lines(lines);
+  }
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+void add_config(CommandLine& line) {
+  Command command =
+      line.add("config", "Write a first configuration for training a model file",
+               "\nWhat the model file does not say is a guess, and a comment beside it says so.\n");
+  const auto options = std::make_shared<ConfigOptions>();
+  command.positional("MODEL", options->starter.model, "A TorchScript file, or one of torch.export (.pt2)");
+  command.text("-o,--output", "FILE", options->output, "File to write (stdout)");
+  command.text("--data", "PATH", options->starter.data,
+               "Training data: text, or tokens if the name ends in .npy or .bin");
+  command.integer("--num-processes", "N", options->processes, "Number of ranks (one per visible GPU, else 1)",
+                  1, 65536);
+  command.flag("--cpu,--use-cpu", options->starter.use_cpu, "Train on the CPU");
+  command.flag("--force", options->force, "Replace the file if it is already there");
+  command.does([options](const Globals& globals) { return run_config(*options, globals); });
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+
+#include "structure/archive_model.hpp"
+
+namespace accel::cli {
+
+/// A model file that is only looked at.
+struct OpenedModel {
+  ArchiveModel archive;
+  bool has_values = true;  ///< The file has the values of all parameters.
+};
+
+/// Opens a TorchScript file or one of torch.export, which is imported in memory, without tensor data. Throws
+/// what ArchiveModel::open() and import_structure() throw.
+[[nodiscard]] OpenedModel open_model(const std::filesystem::path& path);
+
+}  // namespace accel::cli

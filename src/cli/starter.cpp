@@ -1,0 +1,115 @@
+#include "cli/starter.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "ckpt/tensor/dtype.hpp"
+#include "structure/layer_guess.hpp"
+#include "structure/model_notes.hpp"
+#include "structure/table_sizes.hpp"
+
+namespace accel::cli {
+namespace {
+
+constexpr std::int64_t kByteValues = 256;
+
+void count_parameters(const ModelStructure& model, Starter& starter) {
+  for (const ParameterInfo& parameter : model.parameters) {
+    const std::int64_t elements = checked_numel(parameter.shape);
+    starter.elements = checked_add(starter.elements, elements);
+    if (parameter.requires_grad) starter.trainable = checked_add(starter.trainable, elements);
+    if (const auto dtype = ckpt::dtype_of_torch_name(parameter.dtype))
+      starter.bytes = checked_add(starter.bytes, checked_nbytes(parameter.shape, ckpt::item_bytes(*dtype)));
+  }
+}
+
+void choose_classes(const ModelStructure& model, const ModelNotes& notes, Starter& starter) {
+  std::set<std::string> there;
+  for (const ModuleInfo& module : model.modules) there.insert(module.class_name);
+  for (const std::string& name : notes.layer_classes) {
+    if (there.contains(name)) starter.layer_classes.push_back(name);
+  }
+  starter.classes_are_noted = !starter.layer_classes.empty();
+  if (!starter.classes_are_noted) starter.layer_classes = guess_layer_classes(model);
+}
+
+bool is_name_of_labels(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kNames = {"labels", "label", "targets", "target"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+/// Gives each argument a field of a batch: labels by their name, the tokens to the first other argument.
+void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& starter) {
+  std::vector<std::string> names = notes.inputs;
+  if (names.empty()) {
+    for (const ckpt::ScriptArgument& argument : model.archive.forward_arguments())
+      (argument.has_default ? starter.left_out : names).push_back(argument.name);
+  }
+  const bool has_ids = std::find(names.begin(), names.end(), "input_ids") != names.end();
+  bool is_first = true;
+  for (std::string& name : names) {
+    std::string field = is_name_of_labels(name) ? "labels" : name;
+    if (field != "labels") {
+      if (is_first && !has_ids) field = "input_ids";
+      is_first = false;
+    }
+    starter.inputs.push_back({std::move(name), std::move(field)});
+  }
+}
+
+void choose_loss(const ModelNotes& notes, Starter& starter) {
+  const auto loss = std::find(notes.outputs.begin(), notes.outputs.end(), "loss");
+  starter.loss_is_noted = loss != notes.outputs.end();
+  const bool takes_labels = std::any_of(starter.inputs.begin(), starter.inputs.end(),
+                                        [](const StarterInput& input) { return input.field == "labels"; });
+  // Notes that name the results, and no loss among them, say that the labels are for something else.
+  starter.is_own_loss = starter.loss_is_noted || (takes_labels && notes.outputs.empty());
+  starter.shifts_labels = notes.shifts_labels;
+  const auto wanted =
+      starter.loss_is_noted ? loss : std::find(notes.outputs.begin(), notes.outputs.end(), "logits");
+  if (wanted != notes.outputs.end())
+    starter.output = static_cast<std::size_t>(wanted - notes.outputs.begin());
+}
+
+void choose_data(const ModelStructure& model, Starter& starter) {
+  const TableSizes sizes = table_sizes(model);
+  starter.vocabulary = sizes.tokens;
+  starter.positions = sizes.positions;
+  constexpr std::int64_t kLength = 128;
+  starter.sequence_length = std::clamp<std::int64_t>(sizes.positions.value_or(kLength), 1, kLength);
+  if (starter.options.data) {
+    const std::string extension = std::filesystem::path(*starter.options.data).extension();
+    starter.data_format = extension == ".npy" || extension == ".bin" ? "tokens" : "text";
+    starter.data_path = *starter.options.data;
+  } else {
+    const bool is_bytes = sizes.tokens.value_or(kByteValues) == kByteValues;
+    starter.data_format = is_bytes ? "text" : "tokens";
+    starter.data_path = is_bytes ? "data.txt" : "tokens.npy";
+  }
+}
+
+}  // namespace
+
+Starter starter_of(const OpenedModel& model, const StarterOptions& options) {
+  Starter starter;
+  starter.options = options;
+  const ModelStructure structure = model.archive.structure({});
+  const ModelNotes notes = parse_notes(model.archive.accel_json());
+  if (!structure.modules.empty()) starter.class_name = structure.modules.front().class_name;
+  starter.has_values = model.has_values;
+  starter.is_exported = notes.is_exported;
+  if (notes.dtype != "float32") starter.dtype = notes.dtype;
+  count_parameters(structure, starter);
+  choose_classes(structure, notes, starter);
+  choose_inputs(model, notes, starter);
+  choose_loss(notes, starter);
+  choose_data(structure, starter);
+  return starter;
+}
+
+}  // namespace accel::cli

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/open_model.hpp"
+#include "plan/footprint.hpp"
+
+namespace accel::cli {
+
+/// What the user says about a first configuration.
+struct StarterOptions {
+  std::string model;                ///< The path of the model file.
+  std::string name;                 ///< The name of the run, below runs/.
+  std::optional<std::string> data;  ///< The training data; if absent, the configuration has a placeholder.
+  int processes = 1;
+  bool use_cpu = false;
+};
+
+/// An argument of the model's forward, and the field of a batch that is passed for it.
+struct StarterInput {
+  std::string argument;
+  std::string field;  ///< It is the argument's own name if the data have no such field.
+  [[nodiscard]] bool is_fed() const { return field == "input_ids" || field == "labels"; }
+};
+
+/// What a first configuration for a model says, and where it comes from.
+struct Starter {
+  StarterOptions options;
+  std::string class_name;  ///< The class of the model.
+  std::int64_t elements = 0;
+  std::int64_t trainable = 0;
+  std::uint64_t bytes = 0;  ///< Bytes of the parameters as they are stored.
+  bool has_values = true;   ///< The file has the values of all parameters.
+
+  std::vector<std::string> layer_classes;  ///< Classes to wrap; empty if nothing in the model repeats.
+  bool classes_are_noted = false;          ///< The notes of the model name them; otherwise they are a guess.
+  bool is_exported = false;                ///< The model is a program of torch.export.
+
+  std::vector<StarterInput> inputs;
+  std::vector<std::string> left_out;  ///< Arguments with a default, which get nothing.
+  bool is_own_loss = false;           ///< forward returns the loss.
+  bool loss_is_noted = false;         ///< The notes of the model name an output "loss".
+  bool shifts_labels = false;
+  std::size_t output = 0;  ///< Which result of forward is meant.
+  std::string dtype;       ///< The dtype of the graph, if the notes name a 16-bit one; else empty.
+
+  std::string data_format;  ///< It is "text" or "tokens".
+  std::string data_path;
+  std::optional<std::int64_t> vocabulary;
+  std::optional<std::int64_t> positions;  ///< The most tokens of a sequence, if a table of positions says it.
+  std::int64_t sequence_length = 0;
+};
+
+/// Reads off the model what it says, and guesses the rest. Throws Error as ArchiveModel::structure() and
+/// parse_notes() do.
+[[nodiscard]] Starter starter_of(const OpenedModel& model, const StarterOptions& options);
+
+/// The configuration as commented YAML, one string a line. `memory` is the memory of a rank, if it is known
+/// already. The values do not depend on it.
+[[nodiscard]] std::vector<std::string> text_of(const Starter& starter,
+                                               const std::optional<MemoryFootprint>& memory);
+
+}  // namespace accel::cli

@@ -1,0 +1,233 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/text.hpp"
+#include "cli/starter.hpp"
+
+namespace accel::cli {
+namespace {
+
+/// Whether YAML reads the text as the string that it is, without quotes.
+bool is_plain(std::string_view text) {
+  constexpr std::array<std::string_view, 9> kOtherTypes = {"true", "false", "yes", "no",  "on",
+                                                           "off",  "null",  "nan", "none"};
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '/';
+  };
+  if (text.empty() || !(is_word(text.front()) || text.front() == '.')) return false;
+  if (!std::any_of(text.begin(), text.end(), is_word)) return false;
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  if (std::find(kOtherTypes.begin(), kOtherTypes.end(), lower) != kOtherTypes.end()) return false;
+  if (lower == ".nan" || lower == ".inf") return false;
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    return is_word(c) || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '*';
+  });
+}
+
+/// `text` as a YAML scalar of one line.
+std::string scalar(std::string_view text) {
+  if (is_plain(text)) return std::string(text);
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  const bool escapes = std::any_of(text.begin(), text.end(), is_control);
+  std::string quoted(1, escapes ? '"' : '\'');
+  for (const char c : text) {
+    if (is_control(c)) {
+      quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      continue;
+    }
+    if (escapes && (c == '"' || c == '\\')) quoted += '\\';
+    if (!escapes && c == '\'') quoted += '\'';
+    quoted += c;
+  }
+  return quoted + quoted.front();
+}
+
+std::string grouped(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
+  return digits;
+}
+
+class Text {
+ public:
+  explicit Text(const Starter& starter) : starter_(starter), options_(starter.options) {}
+
+  std::vector<std::string> lines(const std::optional<MemoryFootprint>& memory) && {
+    head(memory);
+    processes();
+    sharding();
+    add("");
+    add("training:");
+    model();
+    data();
+    rest();
+    return std::move(lines_);
+  }
+
+ private:
+  template <class... Values>
+  void add(fmt::format_string<Values...> format, Values&&... values) {
+    lines_.push_back(fmt::format(format, std::forward<Values>(values)...));
+  }
+
+  void head(const std::optional<MemoryFootprint>& memory) {
+    add("# A configuration to begin with, made by `accel config`. It needs your data, and then it runs:");
+    add("# `accel plan` shows its units, memory and traffic, and `accel launch` trains. Paths are relative");
+    add("# to the current directory.");
+    add("#");
+    add("# The model is a {} with {} parameters, {}{}.", starter_.class_name, grouped(starter_.elements),
+        format_bytes(starter_.bytes),
+        starter_.trainable == starter_.elements
+            ? ""
+            : fmt::format(", of which {} are trained", grouped(starter_.trainable)));
+    if (!memory) return;
+    add("# {} needs {}; activations and libtorch come on top.",
+        options_.processes == 1 ? "The rank" : fmt::format("Each of {} ranks", options_.processes),
+        format_bytes(memory->total_bytes));
+    add("# That includes {} of parameters, {} of optimizer state, {} of gradients and {} of gathered",
+        format_bytes(memory->shard_bytes), format_bytes(memory->optimizer_bytes),
+        format_bytes(memory->gradient_bytes), format_bytes(memory->unsharded_bytes));
+    add("# units.");
+  }
+
+  void processes() {
+    add("distributed_type: FSDP");
+    add("use_cpu: {}", options_.use_cpu);
+    add("num_processes: {}          # ranks, one for each GPU or part of a CPU", options_.processes);
+    if (starter_.dtype.empty()) {
+      add("mixed_precision: 'no'     # bf16 or fp16 compute in 16 bits; weights stay float32");
+      return;
+    }
+    add("# The notes of the model say that its graph computes in {}.", starter_.dtype);
+    add("mixed_precision: {}", starter_.dtype == "bfloat16" ? "bf16" : "fp16");
+  }
+
+  void sharding() {
+    add("");
+    add("fsdp_config:");
+    add("  fsdp_version: 2");
+    add("  fsdp_reshard_after_forward: true");
+    if (starter_.layer_classes.empty()) {
+      add("  # No class of layers was found: nothing in the model repeats, so all of it is one unit.");
+      add("  fsdp_auto_wrap_policy: NO_WRAP");
+    } else {
+      add("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
+      if (starter_.classes_are_noted) {
+        add("  # The notes of the model{} name the classes of its layers, which become units.",
+            starter_.is_exported ? ", or the calls in its program," : "");
+      } else {
+        add("  # This is a guess from what repeats in the model. The layers should become units; each unit");
+        add("  # is sharded and gathered on its own.");
+      }
+      add("  fsdp_transformer_layer_cls_to_wrap: {}",
+          scalar(fmt::format("{}", fmt::join(starter_.layer_classes, ","))));
+    }
+    add("  fsdp_state_dict_type: SHARDED_STATE_DICT");
+    add("  fsdp_activation_checkpointing: false   # true takes less memory for activations, and more time");
+  }
+
+  void model() {
+    add("  model:");
+    add("    path: {}", scalar(options_.model));
+    if (!starter_.has_values) {
+      add("    # The file has no weights. Name a directory, a file of safetensors or a checkpoint, or draw");
+      add("    # random weights with init.");
+      add("    # weights: DIRECTORY");
+      add("    # init: {{std: 0.02}}");
+    }
+    inputs();
+    loss();
+    add("    output: {}                # which result of forward, if it returns several", starter_.output);
+  }
+
+  void inputs() {
+    std::vector<std::string> arguments;
+    std::vector<std::string> fields;
+    for (const StarterInput& input : starter_.inputs) {
+      arguments.push_back(input.argument);
+      fields.push_back(scalar(input.field));
+    }
+    add("    # The fields of a batch that forward gets, in the order of its arguments: {}.",
+        arguments.empty() ? "none is known" : fmt::format("{}", fmt::join(arguments, ", ")));
+    for (const StarterInput& input : starter_.inputs) {
+      if (!input.is_fed())
+        add("    # The data have no field '{}'; export the model so that it does not need it.", input.field);
+    }
+    if (!starter_.left_out.empty())
+      add("    # Arguments with a default are left out: {}.", fmt::join(starter_.left_out, ", "));
+    add("    inputs: [{}]", fields.empty() ? "input_ids" : fmt::format("{}", fmt::join(fields, ", ")));
+  }
+
+  void loss() {
+    if (!starter_.is_own_loss) {
+      add("    # forward returns logits [batch, length, vocabulary]. The label of a token is the next "
+          "token.");
+      add("    loss: cross_entropy");
+      add("    targets: labels");
+      return;
+    }
+    if (starter_.loss_is_noted) {
+      add("    # The notes of the model say that forward returns the loss.");
+    } else {
+      add("    # This is a guess: forward takes labels, so it should return the loss. If it returns logits,");
+      add("    # write cross_entropy.");
+    }
+    add("    # {}", starter_.shifts_labels
+                        ? "The model shifts its labels itself: the label of a token is the token itself."
+                        : "The label of a token is the next token: the model must not shift them again.");
+    add("    loss: model");
+  }
+
+  void data() {
+    const bool is_text = starter_.data_format == "text";
+    add("  data:");
+    if (!options_.data) add("    # Write here where your data are: a path, or a pattern such as data/*.txt.");
+    if (is_text) {
+      add("    # text: each byte is a token, from 0 to 255.");
+    } else {
+      add("    # tokens: .npy of whole numbers, .bin with llm.c's header, or with dtype: uint16 without "
+          "one.");
+    }
+    if (starter_.vocabulary)
+      add("    # The model knows {} tokens, as its embedding says.", grouped(*starter_.vocabulary));
+    if (starter_.positions)
+      add("    # A sequence has at most {} tokens, as the table of positions says.",
+          grouped(*starter_.positions));
+    add("    train: {{format: {}, path: {}, sequence_length: {}}}", starter_.data_format,
+        scalar(starter_.data_path), starter_.sequence_length);
+    add("    batch_size: 8             # samples for each rank");
+  }
+
+  void rest() {
+    add("  optimizer: {{type: adamw, lr: 3.0e-4, betas: [0.9, 0.95], weight_decay: 0.1, no_decay: [bias, "
+        "norm]}}");
+    add("  lr_scheduler: {{type: cosine, warmup_steps: 10, min_lr_ratio: 0.1}}");
+    add("  max_steps: 100");
+    add("  gradient_accumulation_steps: 1");
+    add("  max_grad_norm: 1.0");
+    add("  log_every: 10");
+    add("  output_dir: {}", scalar("runs/" + options_.name));
+    add("  checkpoint: {{every: 50, total_limit: 2}}   # the same command line goes on from the newest one");
+  }
+
+  const Starter& starter_;
+  const StarterOptions& options_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> text_of(const Starter& starter, const std::optional<MemoryFootprint>& memory) {
+  return Text(starter).lines(memory);
+}
+
+}  // namespace accel::cli

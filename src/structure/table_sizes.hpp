@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "structure/structure.hpp"
+
+namespace accel {
+
+/// The rows of a model's embedding tables, as far as their names say which is which.
+struct TableSizes {
+  std::optional<std::int64_t> tokens;     ///< The size of the vocabulary.
+  std::optional<std::int64_t> positions;  ///< The most tokens of a sequence; absent without such a table.
+};
+
+/// Reads the sizes off the weights of modules whose class ends in "Embedding". A table is of positions if the
+/// last part of its module's name is "wpe" or has "pos" in it. The first other one is the table of tokens.
+[[nodiscard]] TableSizes table_sizes(const ModelStructure& model);
+
+}  // namespace accel

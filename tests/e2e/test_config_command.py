@@ -1,0 +1,190 @@
+"""`accel config MODEL` writes a configuration that `accel plan` and `accel launch` take as it is, for every kind of model
+file."""
+
+import json
+
+import pytest
+import torch
+import train_runs
+import yaml
+
+LENGTH = train_runs.SIZES["length"]
+IDS = torch.zeros(2, LENGTH, dtype=torch.long)
+
+
+class OwnLoss(torch.nn.Module):
+    """A model that returns its loss, with an argument that may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.gpt = train_runs.GPT(**train_runs.SIZES)
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.gpt(tokens).flatten(0, 1), labels.flatten()) * scale
+
+
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 8)
+        self.second = torch.nn.Linear(8, 8)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(input_ids * attention_mask))
+
+
+def noted(path):
+    train_runs.export(path)
+
+
+def scripted(path):
+    train_runs.export(path, layer_classes=())
+
+
+def traced(path):
+    torch.manual_seed(0)
+    torch.jit.trace(train_runs.GPT(**train_runs.SIZES), (IDS,)).save(str(path))
+
+
+def structure_alone(path):
+    with torch.device("meta"):
+        model = train_runs.GPT(**train_runs.SIZES)
+    torch.jit.script(model).save(str(path))
+
+
+def exported(path):
+    torch.manual_seed(0)
+    train_runs.export_pt2(path, train_runs.GPT(**train_runs.SIZES))
+
+
+def exported_structure(path):
+    """The program without the values of its parameters."""
+    exported(path)
+    program = torch.export.load(path)
+    for name, tensor in list(program.state_dict.items()):
+        if isinstance(tensor, torch.nn.Parameter):
+            program.state_dict[name] = torch.nn.Parameter(torch.empty_like(tensor, device="meta"))
+    # Without values only the notes can say what is tied.
+    torch.export.save(program, path, extra_files={"accel.json": json.dumps({"ties": [["tokens.weight", "head.weight"]]})})
+
+
+def own_loss(path):
+    torch.manual_seed(0)
+    torch.jit.script(OwnLoss()).save(str(path))
+
+
+KINDS = [noted, scripted, traced, structure_alone, exported, exported_structure, own_loss]
+PROGRAMS = (exported, exported_structure)
+WITHOUT_VALUES = (structure_alone, exported_structure)
+INIT = ["--set", "training.model.init.std=0.02"]
+
+
+def made(accel, tmp_path, kind, *flags):
+    """Returns the paths of a model and of a configuration that is made for it and for data that exist."""
+    model = tmp_path / ("model.pt2" if kind in PROGRAMS else "model.pt")
+    kind(model)
+    config = tmp_path / "c.yaml"
+    accel("config", model, "--data", train_runs.TEXT, "--cpu", "--num-processes", 2, "-o", config, *flags)
+    return model, config
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_plan_takes_the_configuration(accel, tmp_path, kind):
+    _, config = made(accel, tmp_path, kind)
+    written = yaml.safe_load(config.read_text())
+    assert written["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"] == "Block"
+    assert ("This is a guess from what repeats" in config.read_text()) == (kind not in (noted, *PROGRAMS))
+    assert written["training"]["data"]["train"] == {"format": "text", "path": str(train_runs.TEXT), "sequence_length": LENGTH}
+    assert ("# weights: DIRECTORY" in config.read_text()) == (kind in WITHOUT_VALUES)
+    model = written["training"]["model"]
+    expected = ("model", ["input_ids", "labels"]) if kind is own_loss else ("cross_entropy", ["input_ids"])
+    assert (model["loss"], model["inputs"]) == expected
+    assert ("# Arguments with a default are left out: scale." in config.read_text()) == (kind is own_loss)
+
+    plan = json.loads(accel("--json", "plan", config).stdout)
+    assert [unit["class"] for unit in plan["plans"][0]["units"]].count("Block") == train_runs.SIZES["layers"]
+    assert plan["plans"][0]["world_size"] == 2
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_configuration_trains(accel, tmp_path, kind):
+    _, config = made(accel, tmp_path, kind)
+    init = INIT if kind in WITHOUT_VALUES else []
+    port = ["--main-process-port", "0"]
+    accel("launch", config, "--set", "training.max_steps=2", "--set", "training.log_every=1", *init, *port)
+    metrics = [json.loads(line) for line in (tmp_path / "runs/c/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics if "loss" in line] == [1, 2]
+    assert (tmp_path / "runs/c/checkpoints/checkpoint_2").is_dir()
+
+
+def test_the_memory_in_the_comment_is_the_plans(accel, tmp_path):
+    _, config = made(accel, tmp_path, scripted)
+    document = json.loads(accel("--json", "config", tmp_path / "model.pt", "--cpu", "--num-processes", 2).stdout)
+    plan = json.loads(accel("--json", "plan", config).stdout)["plans"][0]
+    assert document["rank_bytes"] == plan["memory"]["total_bytes"]
+    assert "# Each of 2 ranks needs " in config.read_text()
+    elements = sum(unit["elements"] for unit in plan["units"])
+    assert document["elements"] == elements and document["parameter_bytes"] == 4 * elements
+    assert f"{elements:,} parameters" in config.read_text()
+
+
+def test_a_placeholder_stands_for_the_data_until_the_user_names_them(accel, tmp_path):
+    scripted(tmp_path / "model.pt")
+    accel("config", "model.pt", "-o", "c.yaml", "--cpu")
+    accel("plan", "c.yaml")
+    error = accel("launch", "c.yaml", code=2).stderr
+    assert "'training.data.train.path': nothing matches 'data.txt'" in error
+
+
+def test_a_model_with_a_large_vocabulary_gets_tokens(accel, tmp_path):
+    train_runs.export(tmp_path / "model.pt", vocabulary=1000)
+    text = accel("config", "model.pt", "--cpu").stdout
+    assert yaml.safe_load(text)["training"]["data"]["train"]["format"] == "tokens"
+    assert "The model knows 1,000 tokens" in text
+    named = yaml.safe_load(accel("config", "model.pt", "--data", "a'b: #.npy").stdout)
+    assert named["training"]["data"]["train"]["path"] == "a'b: #.npy"
+
+
+def test_an_argument_that_the_data_lack_is_named(accel, tmp_path):
+    torch.jit.script(Masked()).save(str(tmp_path / "model.pt"))
+    run = accel("config", "model.pt")
+    assert "warning: forward takes 'attention_mask', and text and tokens data have no such field" in run.stderr
+    written = yaml.safe_load(run.stdout)
+    assert written["training"]["model"]["inputs"] == ["input_ids", "attention_mask"]
+    assert written["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"] == "Linear"
+
+
+@pytest.mark.parametrize("notes, expected", [
+    ({"outputs": ["hidden", "loss"], "inputs": ["input_ids", "labels"], "shifts_labels": True}, ("model", 1)),
+    ({"outputs": ["hidden", "logits"], "inputs": ["input_ids"]}, ("cross_entropy", 1)),
+    ({"outputs": ["logits"], "inputs": ["input_ids", "labels"]}, ("cross_entropy", 0)),
+])
+def test_the_notes_say_what_forward_returns(accel, tmp_path, notes, expected):
+    model = torch.jit.script(train_runs.GPT(**train_runs.SIZES))
+    model.save(str(tmp_path / "model.pt"), _extra_files={"accel.json": json.dumps(notes)})
+    text = accel("config", "model.pt").stdout
+    written = yaml.safe_load(text)["training"]["model"]
+    assert (written["loss"], written["output"]) == expected
+    assert written["inputs"] == notes["inputs"]
+    assert ("The model shifts its labels itself" in text) == ("shifts_labels" in notes)
+
+
+def test_a_model_that_computes_in_16_bits_gets_mixed_precision(accel, tmp_path):
+    model = torch.jit.script(train_runs.GPT(**train_runs.SIZES))
+    model.save(str(tmp_path / "model.pt"), _extra_files={"accel.json": json.dumps({"dtype": "bfloat16"})})
+    accel("config", "model.pt", "--cpu", "-o", "c.yaml")
+    assert yaml.safe_load((tmp_path / "c.yaml").read_text())["mixed_precision"] == "bf16"
+    accel("plan", "c.yaml")
+
+
+def test_a_file_is_replaced_only_if_it_is_asked_for(accel, tmp_path):
+    noted(tmp_path / "model.pt")
+    (tmp_path / "c.yaml").write_text("mine")
+    error = accel("config", "model.pt", "-o", "c.yaml", code=1).stderr
+    assert "'c.yaml' is already there" in error and "--force" in error
+    assert (tmp_path / "c.yaml").read_text() == "mine"
+    accel("config", "model.pt", "-o", "c.yaml", "--force")
+    written = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    printed = yaml.safe_load(accel("config", "model.pt").stdout)
+    assert (written["training"].pop("output_dir"), printed["training"].pop("output_dir")) == ("runs/c", "runs/model")
+    assert written == printed

@@ -1,0 +1,104 @@
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "cli/starter.hpp"
+#include "core/config/settings/settings.hpp"
+#include "core/config/settings/yaml.hpp"
+
+namespace accel::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Starter starter() {
+  Starter starter;
+  starter.options.model = "gpt.pt";
+  starter.class_name = "GPT";
+  starter.elements = 1'234'567;
+  starter.trainable = 1'234'567;
+  starter.inputs = {{"ids", "input_ids"}};
+  starter.data_format = "text";
+  starter.data_path = "data.txt";
+  starter.sequence_length = 128;
+  return starter;
+}
+
+std::string joined(const Starter& starter, const std::optional<MemoryFootprint>& memory = {}) {
+  std::string text;
+  for (const std::string& line : text_of(starter, memory)) text += line + "\n";
+  return text;
+}
+
+config::Settings settings_of(const Starter& starter) {
+  return config::settings_from_yaml(
+      config::parse_yaml(joined(starter), {config::Origin::Layer::kFile, "a.yaml"}));
+}
+
+TEST(StarterTextTest, EveryPathIsReadBackAsItIs) {
+  for (const char* path : {"gpt.pt", "a b.pt", "it's.pt", "x: y #z.pt",
+                           "true",   "No",     "1e5",     "-",
+                           "",       " ",      ".inf",    "~",
+                           "*.pt",   "&a",     "[a]",     "a\tb\n\"c\\.pt",
+                           "ü.pt",   "1.5",    "0x10",    "runs/2024-01-01"}) {
+    Starter named = starter();
+    named.options.model = path;
+    named.data_path = path;
+    named.layer_classes = {"A", path};
+    const config::Settings settings = settings_of(named);
+    EXPECT_EQ(settings.get<std::string>("training.model.path"), path);
+    EXPECT_EQ(settings.get<std::string>("training.data.train.path"), path);
+  }
+}
+
+TEST(StarterTextTest, LinesFitOnAScreen) {
+  for (const std::string& line : text_of(starter(), MemoryFootprint())) EXPECT_LE(line.size(), 110U) << line;
+}
+
+TEST(StarterTextTest, NumbersOfParametersAreGrouped) {
+  EXPECT_THAT(joined(starter()), HasSubstr("1,234,567 parameters"));
+  EXPECT_THAT(joined(starter()), Not(HasSubstr("are trained")));
+  Starter frozen = starter();
+  frozen.trainable = 999;
+  EXPECT_THAT(joined(frozen), HasSubstr("of which 999 are trained"));
+}
+
+TEST(StarterTextTest, TheMemoryIsACommentAlone) {
+  MemoryFootprint memory;
+  memory.total_bytes = 5'000'000;
+  EXPECT_THAT(joined(starter()), Not(HasSubstr("libtorch come on top")));
+  EXPECT_THAT(joined(starter(), memory), HasSubstr("# The rank needs 5.00 MB;"));
+  Starter several = starter();
+  several.options.processes = 8;
+  EXPECT_THAT(joined(several, memory), HasSubstr("# Each of 8 ranks needs 5.00 MB;"));
+  EXPECT_EQ(settings_of(several).get<std::int64_t>("num_processes"), 8);
+}
+
+TEST(StarterTextTest, ClassesBecomeUnits) {
+  Starter layers = starter();
+  layers.layer_classes = {"Decoder", "Encoder"};
+  EXPECT_THAT(joined(layers), HasSubstr("This is a guess"));
+  EXPECT_THAT(*settings_of(layers).get<std::vector<std::string>>("fsdp_config.transformer_layer_cls_to_wrap"),
+              ElementsAre("Decoder", "Encoder"));
+  layers.classes_are_noted = true;
+  EXPECT_THAT(joined(layers), Not(HasSubstr("This is a guess")));
+  EXPECT_EQ(settings_of(starter()).get<std::string>("fsdp_config.auto_wrap_policy"), "NO_WRAP");
+}
+
+TEST(StarterTextTest, InputsAndLossAreThoseOfTheModel) {
+  Starter own = starter();
+  own.inputs = {{"labels", "labels"}, {"ids", "input_ids"}, {"mask", "mask"}};
+  own.is_own_loss = true;
+  own.output = 1;
+  const config::Settings settings = settings_of(own);
+  EXPECT_THAT(*settings.get<std::vector<std::string>>("training.model.inputs"),
+              ElementsAre("labels", "input_ids", "mask"));
+  EXPECT_EQ(settings.get<std::string>("training.model.loss"), "model");
+  EXPECT_EQ(settings.get<std::string>("training.model.output"), "1");
+  EXPECT_THAT(joined(own), HasSubstr("The data have no field 'mask'"));
+}
+
+}  // namespace
+}  // namespace accel::cli
