@@ -37,6 +37,7 @@ void add_commands(CommandLine& line) {
   add_diff(line);
   add_checkpoints(line);
   add_doctor(line);
+  add_env(line);
 }
 
 ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostream& out) {

@@ -17,5 +17,6 @@ void add_verify(CommandLine& line);
 void add_diff(CommandLine& line);
 void add_checkpoints(CommandLine& line);
 void add_doctor(CommandLine& line);
+void add_env(CommandLine& line);
 
 }  // namespace accel::cli
