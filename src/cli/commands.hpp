@@ -18,5 +18,6 @@ void add_diff(CommandLine& line);
 void add_checkpoints(CommandLine& line);
 void add_doctor(CommandLine& line);
 void add_env(CommandLine& line);
+void add_completion(CommandLine& line);
 
 }  // namespace accel::cli
