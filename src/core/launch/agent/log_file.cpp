@@ -89,11 +89,11 @@ void LogFile::append(std::string_view bytes) {
 
 void LogFile::rotate() {
   std::error_code error;
-  // A name that is not there yet is no error: there are fewer old files than may stay.
-  for (int i = rotation_.old_files - 1; i >= 1; --i)
-    fs::rename(numbered(path_, i), numbered(path_, i + 1), error);
-  error.clear();
-  fs::rename(path_, numbered(path_, 1), error);
+  for (int i = rotation_.old_files - 1; i >= 0 && !error; --i) {
+    fs::rename(i == 0 ? path_ : numbered(path_, i), numbered(path_, i + 1), error);
+    // There may be fewer old files than may stay.
+    if (i > 0 && error == std::errc::no_such_file_or_directory) error.clear();
+  }
   Fd next;
   if (!error) {
     next = Fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666));

@@ -77,8 +77,8 @@ TEST_F(LogFileTest, KeepsTheNewestFiles) {
 
 TEST_F(LogFileTest, GivesALongLineAFileOfItsOwn) {
   LogFile log = file(10);
-  const std::string line = std::string(1000, 'x') + "\n";
-  log.write("one\n" + line + "two\n");
+  const std::string line = fmt::format("{}\n", std::string(1000, 'x'));
+  log.write(fmt::format("one\n{}two\n", line));
   EXPECT_THAT(texts(), ElementsAre("one\n", line, "two\n"));
 }
 
@@ -127,11 +127,12 @@ TEST_F(LogFileTest, BeginsAnew) {
 }
 
 TEST_F(LogFileTest, GrowsIfItCannotBeRotated) {
-  LogFile log = file(4);
-  std::filesystem::create_directories(dir_ / "log.1" / "in the way");
-  log.write("one\ntwo\nthree\n");
-  log.write("four\n");
-  EXPECT_EQ(text(), "one\ntwo\nthree\nfour\n");
+  LogFile log = file(4, 2);
+  log.write("one\ntwo\n");
+  std::filesystem::create_directories(dir_ / "log.2" / "in the way");
+  log.write("three\nfour\n");
+  EXPECT_EQ(text("log.1"), "one\n");
+  EXPECT_EQ(text(), "two\nthree\nfour\n");
 }
 
 }  // namespace
