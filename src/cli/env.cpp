@@ -153,10 +153,12 @@ std::string plural(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+std::string or_not_known(std::string text) { return text.empty() ? "not known" : std::move(text); }
+
 void add_machine(const Facts& facts, Rows& rows) {
   rows.emplace_back("kernel", kernel_name());
-  rows.emplace_back("distribution", distribution_name());
-  rows.emplace_back("processor", facts.processor.model);
+  rows.emplace_back("distribution", or_not_known(distribution_name()));
+  rows.emplace_back("processor", or_not_known(facts.processor.model));
   if (!facts.processor.features.empty())
     rows.emplace_back("", fmt::format("{}", fmt::join(facts.processor.features, " ")));
   rows.emplace_back("CPUs", fmt::format("{} allowed ({}), {}", facts.cpus.size(), list_of_cpus(facts.cpus),
@@ -170,7 +172,7 @@ void add_machine(const Facts& facts, Rows& rows) {
   std::vector<std::string> nodes;
   for (const auto& [node, cpus] : facts.nodes)
     nodes.push_back(fmt::format("{} (CPUs {})", node, list_of_cpus(cpus)));
-  rows.emplace_back("NUMA nodes", nodes.empty() ? "not known" : fmt::format("{}", fmt::join(nodes, ", ")));
+  rows.emplace_back("NUMA nodes", or_not_known(fmt::format("{}", fmt::join(nodes, ", "))));
   rows.emplace_back("/dev/shm", facts.shared.bytes == 0
                                     ? "none"
                                     : fmt::format("{}, {} free", format_bytes(facts.shared.bytes),
@@ -182,7 +184,7 @@ void add_gpus(const Facts& facts, Rows& rows) {
   std::string name = "GPUs";
   for (std::size_t i = 0; i < gpus.gpus.size(); ++i) {
     const machine::Gpu& gpu = gpus.gpus[i];
-    std::string text = fmt::format("{}: {}", i, gpu.name.empty() ? "name not known" : gpu.name);
+    std::string text = fmt::format("{}: {}", i, or_not_known(gpu.name));
     if (gpu.memory_bytes) text += ", " + format_bytes(*gpu.memory_bytes);
     rows.emplace_back(std::exchange(name, ""), text);
   }

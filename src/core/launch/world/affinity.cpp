@@ -27,6 +27,7 @@ std::vector<std::vector<int>> cores_of(const std::vector<int>& allowed, const fs
     cores[{node == nodes.end() ? 0 : node->second, siblings.empty() ? cpu : siblings.front()}].push_back(cpu);
   }
   std::vector<std::vector<int>> sorted;
+  sorted.reserve(cores.size());
   for (auto& [place, cpus] : cores) sorted.push_back(std::move(cpus));
   return sorted;
 }
