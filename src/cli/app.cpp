@@ -39,6 +39,8 @@ void add_commands(CommandLine& line) {
   add_diff(line);
   add_checkpoints(line);
   add_doctor(line);
+  add_env(line);
+  add_completion(line);
 }
 
 ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostream& out) {

@@ -56,6 +56,44 @@ std::vector<std::string> long_flags(const CLI::App& app) {
       .hint(near ? fmt::format("did you mean '{}'?", *near) : fmt::format("see {}", help));
 }
 
+/// What the type of an option says of its values: DIR is a directory, and a name such as MODEL.pt a file.
+Takes takes_of(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return Takes::kNothing;
+  const std::string type = option.get_type_name();
+  if (type == "DIR") return Takes::kDirectory;
+  return type.find('.') != std::string::npos && !type.ends_with("...") ? Takes::kFile : Takes::kWord;
+}
+
+std::vector<std::string> words_of(const CLI::Option& option, const OfferedWords& offered) {
+  const auto found = offered.find(&option);
+  return found == offered.end() ? std::vector<std::string>() : found->second;
+}
+
+OptionOutline outline_of(const CLI::Option& option, const OfferedWords& offered) {
+  OptionOutline outline;
+  for (const std::string& name : option.get_snames()) outline.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) outline.names.push_back("--" + name);
+  outline.takes = takes_of(option);
+  if (outline.takes != Takes::kNothing) outline.type = option.get_type_name();
+  outline.words = words_of(option, offered);
+  outline.repeats = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+  outline.help = option.get_description();
+  return outline;
+}
+
+CommandOutline outline_of(const CLI::App& command, const OfferedWords& offered) {
+  CommandOutline outline{command.get_name(), command.get_description(), {}, {}};
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty()) continue;
+    if (option->nonpositional()) {
+      outline.options.push_back(outline_of(*option, offered));
+    } else {
+      outline.arguments.push_back({option->get_name(true), Takes::kFile, words_of(*option, offered)});
+    }
+  }
+  return outline;
+}
+
 CLI::Option* with_need(CLI::Option* option, Command::Need need) {
   return option->required(need == Command::Need::kRequired);
 }
@@ -129,10 +167,13 @@ void Command::choice_to(const std::string& names, const std::string& type,
                         const std::vector<std::string>& words,
                         const std::function<void(const std::string&)>& take, const std::string& help,
                         Need need) {
-  with_need(app_->add_option_function<std::string>(names, take, help)
-                ->check(CLI::IsMember(words).description(""))
-                ->type_name(type),
-            need);
+  CLI::Option* option = app_->add_option_function<std::string>(names, take, help);
+  with_need(option->check(CLI::IsMember(words).description(""))->type_name(type), need);
+  (*offered_)[option] = words;
+}
+
+void Command::offer(const std::string& name, std::vector<std::string> words) {
+  (*offered_)[app_->get_option(name)] = std::move(words);
 }
 
 CommandLine::CommandLine(const std::string& version)
@@ -152,9 +193,10 @@ void CommandLine::add_global_flags() {
   app_->add_flag("--json", globals_.json, "Print results as JSON on stdout, errors as JSON on stderr");
   const std::map<std::string, log::Color> colors = {
       {"auto", log::Color::kAuto}, {"always", log::Color::kAlways}, {"never", log::Color::kNever}};
-  app_->add_option("--color", globals_.color, "Colour on stderr: auto, always or never")
-      ->transform(CLI::CheckedTransformer(colors, CLI::ignore_case).description(""))
-      ->type_name("WHEN");
+  CLI::Option* color = app_->add_option("--color", globals_.color, "Colour on stderr: auto, always or never")
+                           ->transform(CLI::CheckedTransformer(colors, CLI::ignore_case).description(""))
+                           ->type_name("WHEN");
+  offered_[color] = {"auto", "always", "never"};
   app_->set_version_flag("--version", version_, "Print the version, and what the program was built with");
 }
 
@@ -162,7 +204,7 @@ Command CommandLine::add(const std::string& name, const std::string& help, const
   CLI::App* command = app_->add_subcommand(name, help);
   command->fallthrough();
   command->footer(notes + std::string(kExitCodes));
-  return {*command, action_};
+  return {*command, action_, offered_};
 }
 
 void CommandLine::check_command(const Arguments& arguments) const {
@@ -194,6 +236,23 @@ bool CommandLine::parse(const Arguments& arguments, std::ostream& out) {
     fail_usage(*app_, failure);
   }
   return false;
+}
+
+Outline CommandLine::outline() const {
+  Outline outline;
+  const CLI::App& app = *app_;
+  outline.globals = outline_of(app, offered_).options;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_group().empty()) continue;
+    CommandOutline one = outline_of(*command, offered_);
+    // Every command has its own --help.
+    std::erase_if(one.options, [&](const OptionOutline& option) {
+      return std::any_of(outline.globals.begin(), outline.globals.end(),
+                         [&](const OptionOutline& global) { return global.names == option.names; });
+    });
+    outline.commands.push_back(std::move(one));
+  }
+  return outline;
 }
 
 bool CommandLine::is_chosen(const std::string& command) const { return app_->got_subcommand(command); }

@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "cli/arguments.hpp"
+#include "cli/outline.hpp"
 
 namespace CLI {
 class App;
@@ -43,6 +44,9 @@ struct Globals {
 /// Runs the chosen command. An Error that it throws becomes the exit code.
 using Action = std::function<ExitCode(const Globals&)>;
 
+/// The values that completion offers for options and arguments. CLI11 does not keep them.
+using OfferedWords = std::map<const CLI::Option*, std::vector<std::string>>;
+
 /// One command and its flags. Only command_line.cpp includes CLI11, because each file that includes it takes
 /// half a minute to compile.
 ///
@@ -52,8 +56,10 @@ class Command {
  public:
   enum class Need { kOptional, kRequired };
 
-  Command(CLI::App& app, Action& chosen) : app_(&app), chosen_(&chosen) {}
+  Command(CLI::App& app, Action& chosen, OfferedWords& offered)
+      : app_(&app), chosen_(&chosen), offered_(&offered) {}
 
+  /// An argument that is a path.
   void positional(const std::string& name, std::string& value, const std::string& help,
                   Need need = Need::kRequired, const std::string& type = "TEXT");
   void flag(const std::string& names, bool& value, const std::string& help);
@@ -76,7 +82,7 @@ class Command {
   void amount(const std::string& names, const std::string& type, double& value, const std::string& help);
   /// A number of bytes, such as 5GB (parse_size).
   void size(const std::string& names, std::uint64_t& bytes, const std::string& help);
-  /// One of some words.
+  /// One of some words; an argument instead of a flag if the name has no hyphens.
   template <class T, class Value>
   void choice(const std::string& names, const std::string& type, const std::map<std::string, T>& words,
               Value& value, const std::string& help, Need need = Need::kOptional) {
@@ -86,6 +92,9 @@ class Command {
     choice_to(
         names, type, known, [words, &value](const std::string& word) { value = words.at(word); }, help, need);
   }
+  /// Lets completion offer words as values of the flag `name`, which was added before. Other values are valid
+  /// too.
+  void offer(const std::string& name, std::vector<std::string> words);
   /// Sets the action that runs if the command is chosen.
   void does(Action action);
 
@@ -98,6 +107,7 @@ class Command {
 
   CLI::App* app_;
   Action* chosen_;
+  OfferedWords* offered_;
 };
 
 /// The command line `accel [flags] COMMAND ...`: global flags, commands, help and errors.
@@ -114,6 +124,7 @@ class CommandLine {
   /// Returns false if the arguments ask for help or the version, which is then printed to `out`. Throws Error
   /// (kUsage).
   [[nodiscard]] bool parse(const Arguments& arguments, std::ostream& out);
+  [[nodiscard]] Outline outline() const;
   [[nodiscard]] bool is_chosen(const std::string& command) const;
   [[nodiscard]] const Action& action() const { return action_; }
   [[nodiscard]] Globals& globals() { return globals_; }
@@ -126,6 +137,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
   Globals globals_;
   Action action_;
+  OfferedWords offered_;
 };
 
 }  // namespace accel::cli

@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <span>
+
+#include "base/text.hpp"
+#include "core/config/schema/schema.hpp"
 
 #include "core/config/settings/settings.hpp"
 #include "core/launch/world/machine.hpp"
@@ -37,6 +42,19 @@ constexpr std::array kFlags = {
               "Has no effect: the end of a rank is seen at once"},
 };
 
+/// The supported keys of the configuration, each with the "=" that follows it.
+std::vector<std::string> keys_to_set() {
+  std::vector<std::string> keys;
+  for (const std::span<const config::Field> fields :
+       {config::accelerate_fields(), config::training_fields()}) {
+    for (const config::Field& field : fields) {
+      if (field.built != config::kNothing) keys.push_back(std::string(field.path) + "=");
+    }
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
 }  // namespace
 
 void LaunchFlags::add_to(Command& command) {
@@ -44,6 +62,8 @@ void LaunchFlags::add_to(Command& command) {
   command.texts("--set", "KEY=VALUE", assignments_, "Set a value of the configuration; may be repeated");
   for (std::size_t i = 0; i < kFlags.size(); ++i)
     command.text(kFlags[i].name, kFlags[i].type, values_[i], kFlags[i].help);
+  command.offer("--set", keys_to_set());
+  command.offer("--mixed-precision", split(config::find_field("mixed_precision")->built, '|'));
   command.flag("--cpu,--use-cpu", cpu_, "Run on the CPU");
 }
 

@@ -83,5 +83,12 @@ def checkpoint(tmp_path_factory, weights) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
+def completion_scripts() -> dict[str, str]:
+    """The scripts below share/, by the shell that reads them."""
+    return {"bash": "bash-completion/completions/accel", "zsh": "zsh/site-functions/_accel",
+            "fish": "fish/vendor_completions.d/accel.fish"}
+
+
+@pytest.fixture(scope="session")
 def manual_pages() -> list[str]:
     return sorted(page.name for page in (ROOT / "man").glob("*.1"))

@@ -76,6 +76,11 @@ def test_manual_pages_configs_and_examples_are_there(installed, manual_pages, ro
     assert (installed / "usr/share/accel/examples/export_gpt.py").exists()
 
 
+def test_completion_scripts_are_there(installed, inside, completion_scripts):
+    for shell, path in {**completion_scripts, "zsh": "zsh/vendor-completions/_accel"}.items():
+        assert (installed / "usr/share" / path).read_text() == inside("accel", "completion", shell).stdout
+
+
 def test_checkpoint_is_read_and_merged(installed, inside, checkpoint, weights):
     shutil.copytree(checkpoint, installed / "root/checkpoint")
     assert "layer.weight" in inside("accel", "inspect", "/root/checkpoint").stdout

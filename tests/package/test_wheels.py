@@ -72,6 +72,12 @@ def test_toolkit_has_its_manual_pages(toolkit, manual_pages):
     assert sorted(page.name for page in (toolkit / "share/man/man1").iterdir()) == manual_pages
 
 
+def test_toolkit_has_its_completion_scripts(toolkit, run_clean, completion_scripts, tmp_path):
+    for shell, path in completion_scripts.items():
+        printed = run_clean(toolkit / "bin/accel", "completion", shell, cwd=tmp_path).stdout
+        assert (toolkit / "share" / path).read_text() == printed
+
+
 def test_toolkit_reads_and_merges_a_checkpoint(toolkit, run_clean, checkpoint, weights, tmp_path):
     accel = toolkit / "bin/accel"
     assert "layer.weight" in run_clean(accel, "inspect", checkpoint, cwd=tmp_path).stdout

@@ -30,21 +30,52 @@ std::optional<std::uint64_t> left_in(const fs::path& group) {
   return *most - std::min(*most, *used - cached);
 }
 
+/// Calls `look` for the control groups of this process that may limit its memory, each and those above it, in
+/// version 2 and in the memory controller of version 1.
+template <class Look>
+void for_each_group(const fs::path& root, const Look& look) {
+  std::ifstream list(root / "proc/self/cgroup");
+  for (std::string line; std::getline(list, line);) {
+    // NUMBER:CONTROLLERS:/PATH; version 2 has no controllers.
+    const std::size_t slash = line.find(":/");
+    if (slash == std::string::npos) continue;
+    fs::path mount = root / "sys/fs/cgroup";
+    if (line.find(":memory:") != std::string::npos)
+      mount /= "memory";
+    else if (!line.starts_with("0::"))
+      continue;
+    for (fs::path group = mount / line.substr(slash + 2);; group = group.parent_path()) {
+      look(group);
+      if (group == mount || group == group.parent_path()) break;
+    }
+  }
+}
+
 }  // namespace
 
 std::uint64_t available_memory_bytes(const fs::path& root) {
   std::uint64_t available = number_in(root / "proc/meminfo", "MemAvailable:").value_or(0) * 1024;
-  const fs::path mount = root / "sys/fs/cgroup";
-  std::ifstream list(root / "proc/self/cgroup");
-  for (std::string line; std::getline(list, line);) {
-    constexpr std::string_view kVersion2 = "0::/";
-    if (!line.starts_with(kVersion2)) continue;
-    for (fs::path group = mount / line.substr(kVersion2.size());; group = group.parent_path()) {
-      if (const auto left = left_in(group)) available = std::min(available, *left);
-      if (group == mount || group == group.parent_path()) break;
-    }
-  }
+  for_each_group(root, [&](const fs::path& group) {
+    if (const auto left = left_in(group)) available = std::min(available, *left);
+  });
   return available;
+}
+
+std::uint64_t total_memory_bytes(const fs::path& root) {
+  return number_in(root / "proc/meminfo", "MemTotal:").value_or(0) * 1024;
+}
+
+std::optional<std::uint64_t> memory_limit_bytes(const fs::path& root) {
+  // Version 1 writes "no limit" as the greatest number of whole pages.
+  constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
+  std::optional<std::uint64_t> least;
+  for_each_group(root, [&](const fs::path& group) {
+    for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
+      const auto limit = number_in(group / name);
+      if (limit && *limit < kNoLimit) least = std::min(least.value_or(*limit), *limit);
+    }
+  });
+  return least;
 }
 
 OomKills oom_kills_since(const OomKills& before) {

@@ -11,6 +11,13 @@ namespace accel {
 /// say.
 [[nodiscard]] std::uint64_t available_memory_bytes(const std::filesystem::path& root = "/");
 
+/// The bytes of memory that the machine has; 0 if the system does not say.
+[[nodiscard]] std::uint64_t total_memory_bytes(const std::filesystem::path& root = "/");
+
+/// The least limit of the control groups of this process (`memory.max` of version 2, `memory.limit_in_bytes`
+/// of version 1); absent without a limit.
+[[nodiscard]] std::optional<std::uint64_t> memory_limit_bytes(const std::filesystem::path& root = "/");
+
 /// How many processes the kernel has killed for want of memory. Nothing where it does not say.
 struct OomKills {
   std::optional<std::uint64_t> group;    ///< In this process's control group (version 1 or 2).

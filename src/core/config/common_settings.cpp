@@ -13,10 +13,17 @@ namespace {
 
 /// Whether machines may differ in the setting: what is of one machine, and where in a file a value is set.
 bool may_differ(std::string_view name) {
-  constexpr std::array<std::string_view, 9> kOwn = {
-      "launch.machine_rank", "launch.local_processes", "launch.main_process_ip",      "launch.gpu_ids",
-      "launch.log_dir",      "launch.worker",          "launch.rendezvous_timeout_s", "fsdp.wrap_origin",
-      "fsdp.ignored_origin"};
+  constexpr std::array<std::string_view, 11> kOwn = {"launch.machine_rank",
+                                                     "launch.local_processes",
+                                                     "launch.main_process_ip",
+                                                     "launch.gpu_ids",
+                                                     "launch.log_dir",
+                                                     "launch.worker",
+                                                     "launch.rendezvous_timeout_s",
+                                                     "fsdp.wrap_origin",
+                                                     "fsdp.ignored_origin",
+                                                     "launch.log_max_bytes",
+                                                     "launch.log_files"};
   return std::any_of(kOwn.begin(), kOwn.end(), [&](std::string_view own) {
     return name == own || (name.starts_with(own) && name[own.size()] == '.');
   });

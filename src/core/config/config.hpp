@@ -215,10 +215,12 @@ struct LaunchConfig {
   /// Which streams of this machine's ranks are shown, by local rank: 0 none, 1 stdout, 2 stderr, 3 both, -1
   /// what is shown by default. Empty for the default: both of rank 0, and stderr of the others.
   std::vector<int> tee;
-  double hang_timeout_s = 0;      ///< How long the ranks may make no progress; 0 for any time.
-  double grace_period_s = 30;     ///< The time from SIGTERM to SIGKILL.
-  std::filesystem::path log_dir;  ///< It may be empty; see log_root().
-  std::filesystem::path worker;   ///< The accel-worker to run; empty for the installed one.
+  double hang_timeout_s = 0;        ///< How long the ranks may make no progress; 0 for any time.
+  double grace_period_s = 30;       ///< The time from SIGTERM to SIGKILL.
+  std::filesystem::path log_dir;    ///< It may be empty; see log_root().
+  std::uint64_t log_max_bytes = 0;  ///< The size at which a log file is rotated; 0 for never.
+  int log_files = 4;                ///< How many earlier log files of a stream stay.
+  std::filesystem::path worker;     ///< The accel-worker to run; empty for the installed one.
 };
 
 struct Config {

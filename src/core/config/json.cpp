@@ -215,6 +215,8 @@ void visit_fields(Visitor& v, T& c) {
     v("grace_period_s", c.grace_period_s);
     v("collective_timeout_s", c.collective_timeout_s);
     v("log_dir", c.log_dir);
+    v("log_max_bytes", c.log_max_bytes);
+    v("log_files", c.log_files);
     v("worker", c.worker);
   } else if constexpr (std::is_same_v<Struct, TrainingConfig>) {
     v("model", c.model);

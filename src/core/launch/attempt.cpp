@@ -76,6 +76,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {
       worker.log_dir = logs / fmt::format("attempt_{}", place.attempt) / fmt::format("rank_{}", worker.rank);
+      worker.log_rotation = {launch.log_max_bytes, launch.log_files};
       make_log_directory(worker.log_dir, request.loaded);
     }
     worker.variables = torchrun_variables(world, local_rank, worker.error_file);

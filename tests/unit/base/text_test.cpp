@@ -40,6 +40,13 @@ TEST(TextTest, SplitAndTrim) {
   EXPECT_EQ(trim(" \t"), "");
 }
 
+TEST(TextTest, Ints) {
+  EXPECT_EQ(parse_int("12"), 12);
+  EXPECT_EQ(parse_int("-1"), -1);
+  for (const char* text : {"", " 1", "1 ", "1x", "x", "1.5", "99999999999"})
+    EXPECT_EQ(parse_int(text), std::nullopt) << text;
+}
+
 TEST(TextTest, Sizes) {
   EXPECT_EQ(parse_size("0"), 0u);
   EXPECT_EQ(parse_size("100"), 100u);

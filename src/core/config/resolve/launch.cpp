@@ -13,6 +13,16 @@
 namespace accel::config {
 namespace {
 
+/// 0 if log files may have any size.
+std::uint64_t log_max_bytes(const Settings& settings) {
+  static constexpr std::string_view kKey = "launch.log_max_size";
+  const auto text = settings.get<std::string>(kKey);
+  if (!text) return 0;
+  if (const auto bytes = parse_size(*text)) return *bytes;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be a size, such as 100MB; found '{}'",
+                                             settings.where(kKey), kKey, *text));
+}
+
 /// The GPUs that `gpu_ids` names; empty for "all" and if it is missing.
 std::vector<int> named_gpus(const Settings& settings, int visible_gpus) {
   const auto words = settings.get<std::vector<std::string>>("gpu_ids");
@@ -212,6 +222,9 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   check_last_call(settings, launch);
   launch.collective_timeout_s = settings.get<double>("launch.timeout").value_or(launch.collective_timeout_s);
   launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");
+  launch.log_max_bytes = log_max_bytes(settings);
+  launch.log_files =
+      static_cast<int>(settings.get<std::int64_t>("launch.log_files").value_or(launch.log_files));
   launch.worker = settings.get<std::string>("launch.worker").value_or("");
   return launch;
 }

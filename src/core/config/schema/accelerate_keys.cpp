@@ -102,6 +102,8 @@ constexpr Field kAccelerateFields[] = {
     {.path = "launch.grace_period", .type = Type::kNumber, .reader = Reader::kLauncher, .min = 0, .max = 1e9},
     {.path = "launch.timeout", .type = Type::kNumber, .min = 1, .max = 1e6},
     {.path = "launch.log_dir", .reader = Reader::kLauncher},
+    {.path = "launch.log_max_size", .type = Type::kScalar, .reader = Reader::kLauncher},
+    {.path = "launch.log_files", .type = Type::kInt, .reader = Reader::kLauncher, .min = 1, .max = 1000},
     {.path = "launch.tee", .type = Type::kScalar, .reader = Reader::kLauncher},
     {.path = "launch.hang_timeout", .type = Type::kNumber, .reader = Reader::kLauncher, .min = 0, .max = 1e9},
     {.path = "launch.backend", .choices = "auto|nccl|gloo|shm"},

@@ -1,26 +1,16 @@
 #include "core/launch/agent/outside.hpp"
 
 #include <cxxabi.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <sstream>
 
 #include "base/text.hpp"
-#include "core/launch/agent/pipe.hpp"
+#include "core/launch/agent/program_output.hpp"
 
 namespace accel::launch {
 namespace {
@@ -47,57 +37,6 @@ std::string field_of(const std::string& status, const std::string& name) {
     return std::string(trimmed(std::string_view(line).substr(name.size() + 1)));
   }
   return "";
-}
-
-/// What a program of PATH prints; nothing if it does not end with 0 within `patience`. `exists` gets whether
-/// there is such a program.
-std::optional<std::string> output_of(const std::vector<std::string>& command,
-                                     std::chrono::milliseconds patience, const std::atomic<bool>& cancelled,
-                                     bool& exists) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
-  Fd read_end(ends[0]);
-  Fd write_end(ends[1]);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  std::vector<char*> arguments;
-  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  pid_t pid = -1;
-  const int failed = ::posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
-  exists = failed != ENOENT;
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return std::nullopt;
-  write_end.reset();
-  std::string text;
-  std::array<char, 1 << 14> buffer{};
-  const Clock::time_point until = Clock::now() + patience;
-  bool ended = false;
-  while (!ended) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (left <= 0 || cancelled) break;
-    pollfd ready{read_end.get(), POLLIN, 0};
-    if (::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left, 100))) == 0) continue;
-    const ssize_t count = ::read(read_end.get(), buffer.data(), buffer.size());
-    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
-    ended = count <= 0;
-  }
-  if (!ended) ::kill(pid, SIGKILL);
-  // The launcher may have reaped it among its other children; then its output tells whether it worked.
-  int status = 0;
-  const bool failed_by_status = ::waitpid(pid, &status, 0) == pid && status != 0;
-  if (!ended || failed_by_status || text.empty()) return std::nullopt;
-  return text;
 }
 
 /// The name of a function as it is written in C++.
@@ -152,10 +91,10 @@ std::string stacks_of_process(pid_t pid, std::chrono::milliseconds patience,
   for (const std::vector<std::string>& tool : tools) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     if (left.count() <= 0) break;
-    bool exists = false;
-    const auto text = output_of(tool, left, cancelled, exists);
-    found |= exists;
-    if (text) return tool[0] == "eu-stack" ? with_names(*text) : *text;
+    const ProgramOutput output = output_of(tool, left, [&cancelled] { return cancelled.load(); });
+    found |= output.end != ProgramOutput::End::kMissing;
+    if (output.end == ProgramOutput::End::kDone)
+      return tool[0] == "eu-stack" ? with_names(output.text) : output.text;
   }
   if (cancelled) return "";
   return found ? "no stack: this process may not be traced, or it took too long\n"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -10,6 +11,12 @@ namespace accel::launch {
 /// Environment variables by name.
 using Variables = std::map<std::string, std::string>;
 
+/// When a log file gives way to a new one.
+struct LogRotation {
+  std::uint64_t max_bytes = 0;  ///< A file does not become larger; 0 for any size.
+  int old_files = 4;            ///< How many earlier files stay: NAME.1, the newest of them, to NAME.N.
+};
+
 struct WorkerPlan {
   int rank = 0;
   bool shows_out = false;         ///< Its stdout is shown.
@@ -17,6 +24,7 @@ struct WorkerPlan {
   bool has_prefix = false;        ///< Its lines are shown with its rank in front.
   Variables variables;            ///< They are added to the launcher's environment, or override it.
   std::filesystem::path log_dir;  ///< It gets stdout.log and stderr.log, and must exist; empty for none.
+  LogRotation log_rotation;       ///< That of both.
   std::vector<int> cpus;          ///< Those it may run on; empty for those of this process.
   std::filesystem::path flight_record;  ///< base/files/flight_record; empty for none.
   std::filesystem::path error_file;     ///< The value of TORCHELASTIC_ERROR_FILE.

@@ -1,16 +1,11 @@
 #include "core/launch/agent/relay.hpp"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-
-#include "base/error.hpp"
-#include "base/log.hpp"
+#include <utility>
 
 namespace accel::launch {
 namespace {
@@ -59,17 +54,8 @@ std::string with_prefix(std::string_view lines, std::string_view prefix) {
   return result;
 }
 
-Relay::Relay(Fd source, const std::filesystem::path& log, LineCutter::Sink show)
-    : source_(std::move(source)), log_name_(log.string()), show_(std::move(show)) {
-  if (log.empty()) return;
-  // Without O_NONBLOCK, opening a FIFO would wait for its reader.
-  log_ = Fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
-  if (!log_) throw system_error("write", log_name_, errno);
-  struct stat status {};
-  if (::fstat(log_.get(), &status) != 0 || !S_ISREG(status.st_mode))
-    throw Error(ErrorKind::kFailure, fmt::format("cannot write '{}': it is not a regular file", log_name_));
-  if (::ftruncate(log_.get(), 0) != 0) throw system_error("write", log_name_, errno);
-}
+Relay::Relay(Fd source, LogFile log, LineCutter::Sink show)
+    : source_(std::move(source)), log_(std::move(log)), show_(std::move(show)) {}
 
 void Relay::pump() {
   constexpr int kFairReads = 8;
@@ -96,14 +82,14 @@ void Relay::close() {
 
 void Relay::take(std::string_view chunk) {
   last_output_ = std::chrono::steady_clock::now();
-  write_log(chunk);
+  log_.write(chunk);
   cutter_.feed(chunk, [this](std::string_view lines) { deliver(lines); });
 }
 
 void Relay::finish() {
   cutter_.finish([this](std::string_view lines) { deliver(lines); });
   source_.reset();
-  log_.reset();
+  log_.close();
 }
 
 void Relay::deliver(std::string_view lines) {
@@ -119,20 +105,6 @@ void Relay::deliver(std::string_view lines) {
     if (end > 0) tail_.emplace_back(lines.substr(0, end));
     if (tail_.size() > kTailLines) tail_.pop_front();
     lines.remove_prefix(std::min(end + 1, lines.size()));
-  }
-}
-
-void Relay::write_log(std::string_view chunk) {
-  while (log_ && !chunk.empty()) {
-    const ssize_t written = ::write(log_.get(), chunk.data(), chunk.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      // A full disk must not end the training.
-      log::warn(fmt::format("cannot write '{}': {}; this log ends here", log_name_, std::strerror(errno)));
-      log_.reset();
-      return;
-    }
-    chunk.remove_prefix(static_cast<std::size_t>(written));
   }
 }
 

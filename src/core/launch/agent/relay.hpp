@@ -2,11 +2,11 @@
 
 #include <chrono>
 #include <deque>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
 
+#include "core/launch/agent/log_file.hpp"
 #include "core/launch/agent/pipe.hpp"
 
 namespace accel::launch {
@@ -34,8 +34,8 @@ std::string with_prefix(std::string_view lines, std::string_view prefix);
 /// and keeps the last lines for the failure report.
 class Relay {
  public:
-  /// `log` is the file; empty: none. `show` gets whole lines; it may be empty.
-  Relay(Fd source, const std::filesystem::path& log, LineCutter::Sink show);
+  /// `log` may have no file. `show` gets whole lines; it may be empty.
+  Relay(Fd source, LogFile log, LineCutter::Sink show);
 
   [[nodiscard]] int fd() const { return source_.get(); }
   [[nodiscard]] bool open() const { return static_cast<bool>(source_); }
@@ -57,11 +57,9 @@ class Relay {
   void take(std::string_view chunk);
   void finish();
   void deliver(std::string_view lines);
-  void write_log(std::string_view chunk);
 
   Fd source_;
-  Fd log_;
-  std::string log_name_;
+  LogFile log_;
   LineCutter cutter_;
   LineCutter::Sink show_;
   std::chrono::steady_clock::time_point last_output_ = std::chrono::steady_clock::now();

@@ -12,6 +12,11 @@ std::string prefix_of(const WorkerPlan& worker) {
   return worker.has_prefix ? fmt::format("[rank{}] ", worker.rank) : "";
 }
 
+/// Opens a log file of a worker, if it has some.
+LogFile opened_log(const WorkerPlan& worker, const char* name) {
+  return LogFile(log_of(worker, name), worker.log_rotation);
+}
+
 }  // namespace
 
 Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, bool moves_out) {
@@ -22,7 +27,7 @@ Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, bool mo
       moves_out ? terminal.err(text) : terminal.out(text);
     };
   }
-  return Relay(std::move(source), log_of(worker, "stdout.log"), std::move(show));
+  return Relay(std::move(source), opened_log(worker, "stdout.log"), std::move(show));
 }
 
 Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal) {
@@ -32,7 +37,7 @@ Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal) {
       prefix.empty() ? terminal.err(lines) : terminal.err(with_prefix(lines, prefix));
     };
   }
-  return Relay(std::move(source), log_of(worker, "stderr.log"), std::move(show));
+  return Relay(std::move(source), opened_log(worker, "stderr.log"), std::move(show));
 }
 
 std::filesystem::path log_of(const WorkerPlan& worker, const char* name) {

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <string>
 #include <tuple>
 
+#include "base/host/numa.hpp"
 #include "base/text.hpp"
 
 namespace accel::launch {
@@ -17,52 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<int> number_of(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
-
-/// The CPUs in a list of the kernel, "0-3,8".
-std::vector<int> listed(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  std::vector<int> cpus;
-  for (const std::string& part : split(line, ',')) {
-    const std::size_t dash = part.find('-');
-    const auto first = number_of(std::string_view(part).substr(0, dash));
-    const auto last = dash == std::string::npos ? first : number_of(std::string_view(part).substr(dash + 1));
-    if (!first || !last) continue;
-    for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
-/// The NUMA nodes of CPUs.
-std::map<int, int> nodes_of_cpus(const fs::path& root) {
-  std::map<int, int> nodes;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", error)) {
-    const std::string name = entry.path().filename().string();
-    const auto node = name.starts_with("node") ? number_of(name.substr(4)) : std::nullopt;
-    if (!node) continue;
-    for (const int cpu : listed(entry.path() / "cpulist")) nodes[cpu] = *node;
-  }
-  return nodes;
-}
-
 /// The cores, each with its CPUs among `allowed`, in the order of nodes.
 std::vector<std::vector<int>> cores_of(const std::vector<int>& allowed, const fs::path& root) {
   const std::map<int, int> nodes = nodes_of_cpus(root);
   std::map<std::tuple<int, int>, std::vector<int>> cores;  // By node and first CPU.
   for (const int cpu : allowed) {
     const std::vector<int> siblings =
-        listed(root / fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+        listed_cpus(root / fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
     const auto node = nodes.find(cpu);
     cores[{node == nodes.end() ? 0 : node->second, siblings.empty() ? cpu : siblings.front()}].push_back(cpu);
   }
   std::vector<std::vector<int>> sorted;
+  sorted.reserve(cores.size());
   for (auto& [place, cpus] : cores) sorted.push_back(std::move(cpus));
   return sorted;
 }
@@ -72,7 +37,7 @@ std::vector<std::vector<int>> cores_of(const std::vector<int>& allowed, const fs
 std::vector<int> visible_numbers(const Environment& environment, std::size_t all) {
   std::vector<int> numbers;
   if (const auto named = environment("CUDA_VISIBLE_DEVICES")) {
-    for (const std::string& name : split(*named, ',')) numbers.push_back(number_of(name).value_or(-1));
+    for (const std::string& name : split(*named, ',')) numbers.push_back(parse_int(name).value_or(-1));
   } else {
     for (std::size_t i = 0; i < all; ++i) numbers.push_back(static_cast<int>(i));
   }

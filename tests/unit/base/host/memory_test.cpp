@@ -45,5 +45,31 @@ TEST_F(MemoryTest, IsNoMoreThanTheControlGroupsHaveLeft) {
   EXPECT_EQ(available(), 500U);
 }
 
+TEST_F(MemoryTest, IsWhatTheMachineHasInTotal) {
+  EXPECT_EQ(total_memory_bytes(root_.path()), 0U);
+  add("proc/meminfo", "MemTotal:       16000 kB\nMemAvailable:    9000 kB\n");
+  EXPECT_EQ(total_memory_bytes(root_.path()), 16000U * 1024);
+}
+
+TEST_F(MemoryTest, LimitIsTheLeastOfTheControlGroups) {
+  add("proc/self/cgroup", "0::/job/step\n");
+  add("sys/fs/cgroup/job/step/memory.max", "max\n");
+  EXPECT_EQ(memory_limit_bytes(root_.path()), std::nullopt);
+  add("sys/fs/cgroup/job/memory.max", "8000\n");
+  EXPECT_EQ(memory_limit_bytes(root_.path()), 8000U);
+  add("sys/fs/cgroup/memory.max", "9000\n");
+  EXPECT_EQ(memory_limit_bytes(root_.path()), 8000U);
+  add("sys/fs/cgroup/job/step/memory.max", "7000\n");
+  EXPECT_EQ(memory_limit_bytes(root_.path()), 7000U);
+}
+
+TEST_F(MemoryTest, LimitOfVersion1) {
+  add("proc/self/cgroup", "4:memory:/job\n3:cpuset:/other\n");
+  add("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(memory_limit_bytes(root_.path()), std::nullopt);
+  add("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000\n");
+  EXPECT_EQ(memory_limit_bytes(root_.path()), 5000U);
+}
+
 }  // namespace
 }  // namespace accel

@@ -48,6 +48,8 @@ Config unusual_config() {
   config.launch.backend = Backend::kGloo;
   config.launch.max_restarts = 2;
   config.launch.hang_timeout_s = 9.5;
+  config.launch.log_max_bytes = 5'000'000'000;
+  config.launch.log_files = 7;
   config.launch.tee = {-1, 3};
   config.launch.grace_period_s = 1.5;
   config.launch.collective_timeout_s = 77;

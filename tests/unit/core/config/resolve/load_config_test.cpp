@@ -193,6 +193,19 @@ TEST_F(ConfigFileTest, AcceptsInactiveAndDefaultValues) {
   EXPECT_EQ(c.launch.num_processes, 2);
 }
 
+TEST_F(ConfigFileTest, RotatesLogsIfAskedTo) {
+  const Config by_default = load(training()).config;
+  EXPECT_EQ(by_default.launch.log_max_bytes, 0U);
+  EXPECT_EQ(by_default.launch.log_files, 4);
+  const Config c = load("launch: {log_max_size: 100MB, log_files: 9}\n" + training()).config;
+  EXPECT_EQ(c.launch.log_max_bytes, 100'000'000U);
+  EXPECT_EQ(c.launch.log_files, 9);
+  EXPECT_EQ(load("launch: {log_max_size: 0}\n" + training()).config.launch.log_max_bytes, 0U);
+  EXPECT_THAT(error_of("launch: {log_max_size: large}\n" + training()),
+              HasSubstr("'launch.log_max_size' must be a size, such as 100MB; found 'large'"));
+  EXPECT_THAT(error_of("launch: {log_files: 0}\n" + training()), HasSubstr("'launch.log_files'"));
+}
+
 TEST_F(ConfigFileTest, RefusesSystemsThatAreNotHere) {
   const std::pair<const char*, const char*> rows[] = {
       {"distributed_type: DEEPSPEED", "1:19: 'distributed_type: DEEPSPEED' asks for DeepSpeed, which"},

@@ -66,7 +66,8 @@ class RelayTest : public ::testing::Test {
   RelayTest() : pipe_(make_pipe()) { ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK); }
 
   Relay relay(const std::filesystem::path& log = {}) {
-    return Relay(std::move(pipe_.read), log, [this](std::string_view lines) { shown_ += lines; });
+    return Relay(std::move(pipe_.read), LogFile(log, {}),
+                 [this](std::string_view lines) { shown_ += lines; });
   }
   void say(std::string_view text) {
     ASSERT_EQ(::write(pipe_.write.get(), text.data(), text.size()), text.size());

@@ -1,0 +1,141 @@
+"""`accel env` shows the facts of this machine, and does not hang with a program that it asks."""
+
+import json
+import os
+import pathlib
+import platform
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.fixture
+def program(tmp_path):
+    """program(NAME, SCRIPT) makes a shell script in a folder, and returns the folder. It is the first on PATH."""
+
+    def made(name, script) -> pathlib.Path:
+        folder = tmp_path / "programs"
+        folder.mkdir(exist_ok=True)
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return folder
+
+    return made
+
+
+def before_path(folder) -> dict[str, str]:
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+def rows(text) -> dict[str, list[str]]:
+    """Returns the lines of the report by their names."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in text.splitlines():
+        name = line[:13].strip() or name
+        found.setdefault(name, []).append(line[15:])
+    return found
+
+
+def test_report_names_everything(accel):
+    found = rows(accel("env").stdout)
+    assert list(found) == ["accel", "built with", "accel-worker", "kernel", "distribution", "processor", "CPUs",
+                           "memory", "NUMA nodes", "/dev/shm", "GPUs", "NVIDIA driver", "batch system", "Python",
+                           "variables"]
+    assert found["kernel"] == [f"Linux {platform.release()} {platform.machine()}"]
+    assert all(text.strip() for lines in found.values() for text in lines)
+
+
+def test_json_has_the_facts_of_this_machine(accel):
+    document = json.loads(accel("env", "--json").stdout)
+    version = accel("--version").stdout.splitlines()
+    assert f"accel {document['accel']['version']}" == version[0]
+    assert f"commit {document['accel']['commit']}" == version[1]
+    assert document["cpus"]["allowed"] == sorted(os.sched_getaffinity(0))
+    assert 1 <= document["cpus"]["physical_cores"] <= len(document["cpus"]["allowed"])
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert abs(document["memory"]["bytes"] - total) < total / 100
+    assert 0 < document["memory"]["available_bytes"] <= document["memory"]["bytes"]
+    shm = os.statvfs("/dev/shm")
+    assert document["shm"]["bytes"] == shm.f_blocks * shm.f_frsize
+
+
+def test_packages_of_the_python_on_path(accel):
+    """The tests run with a Python that has torch and accelerate."""
+    import importlib.metadata
+
+    python = json.loads(accel("env", "--json", env=before_path(pathlib.Path(sys.executable).parent)).stdout)["python"]
+    assert python == {
+        "path": str(pathlib.Path(sys.executable).parent / "python3"),
+        "version": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "accelerate": importlib.metadata.version("accelerate"),
+    }
+
+
+def test_python_takes_no_module_of_the_working_directory(accel, tmp_path):
+    (tmp_path / "importlib.py").write_text("print('torch 0.0.0')")
+    (tmp_path / "email.py").write_text("print('torch 0.0.0')")
+    python = json.loads(accel("env", "--json", cwd=tmp_path).stdout)["python"]
+    assert python is None or python["torch"] != "0.0.0"
+
+
+def test_gpus_as_nvidia_smi_says(accel, program):
+    folder = program("nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 81559, 535.129.03'")
+    environment = before_path(folder)
+    found = rows(accel("env", env=environment).stdout)
+    assert found["GPUs"][0] == "0: NVIDIA H100 80GB HBM3, 85.5 GB"
+    assert found["NVIDIA driver"] == ["535.129.03"]
+    document = json.loads(accel("env", "--json", env=environment).stdout)
+    assert document["gpus"] == [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 81559 << 20}]
+
+
+def test_nvidia_smi_that_fails_is_named(accel, program):
+    folder = program("nvidia-smi", "echo 'NVIDIA-SMI has failed because it could not communicate'; exit 9")
+    assert "nvidia-smi failed" in rows(accel("env", env=before_path(folder)).stdout)["GPUs"]
+
+
+def test_worker_as_launch_finds_it(accel, program):
+    folder = program("my-worker", "exit 0")
+    document = json.loads(accel("env", "--json", env={"ACCEL_WORKER": folder / "my-worker"}).stdout)
+    # In a build with a worker that one goes before ACCEL_WORKER.
+    assert document["worker"]["path"].endswith("worker")
+    assert document["worker"]["why_not"] is None
+    assert document["variables"]["ACCEL_WORKER"] == str(folder / "my-worker")
+
+
+def test_variables_without_secrets(accel):
+    environment = {"NCCL_DEBUG": "INFO", "SLURM_JWT": "some.jwt", "MASTER_ADDR": "node01", "ACCEL_X_TOKEN": "word",
+                   "UNRELATED": "1"}
+    result = accel("env", env=environment)
+    lines = rows(result.stdout)["variables"]
+    assert {"NCCL_DEBUG=INFO", "SLURM_JWT=(masked)", "MASTER_ADDR=node01", "ACCEL_X_TOKEN=(masked)"} <= set(lines)
+    assert "UNRELATED" not in result.stdout
+    assert "some.jwt" not in result.stdout and "word" not in result.stdout
+
+
+def test_value_cannot_forge_a_line(accel):
+    lines = accel("env", env={"NCCL_DEBUG": "INFO\nGPUs 8 \x1b[31m"}).stdout.splitlines()
+    assert [line[15:] for line in lines if "NCCL_DEBUG" in line] == [r"NCCL_DEBUG=INFO\nGPUs 8 \x1b[31m"]
+
+
+@pytest.mark.parametrize("name", ["python3", "nvidia-smi"])
+def test_interrupt_ends_a_program_that_hangs(accel_path, program, tmp_path, name):
+    started = tmp_path / "started"
+    folder = program(name, f"echo $$ >{started}.new; mv {started}.new {started}; exec sleep 100")
+    process = subprocess.Popen([accel_path, "env"], env={**os.environ, **before_path(folder)},
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not started.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=8)
+    assert process.returncode == 130, err
+    assert out == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
