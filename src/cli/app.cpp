@@ -14,7 +14,7 @@
 #include "base/visible.hpp"
 #include "cli/build_info.hpp"
 #include "cli/commands.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 namespace accel::cli {
 namespace {

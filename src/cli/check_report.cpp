@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "cli/table.hpp"
+#include "cli/output/table.hpp"
 
 namespace accel::cli {
 namespace {

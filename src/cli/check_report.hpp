@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 #include "core/config/resolve/resolved_values.hpp"
 
 namespace accel::cli {

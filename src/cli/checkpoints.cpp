@@ -21,8 +21,8 @@
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "cli/commands.hpp"
-#include "cli/results.hpp"
-#include "cli/table.hpp"
+#include "cli/output/results.hpp"
+#include "cli/output/table.hpp"
 
 namespace accel::cli {
 namespace {

@@ -1,11 +1,11 @@
-#include "cli/completion.hpp"
+#include "cli/completion/scripts.hpp"
 
 #include <map>
 #include <memory>
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 namespace accel::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/visible.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 #include "cli/starter.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/launch/world/machine.hpp"

@@ -18,7 +18,7 @@
 #include "ckpt/read/checkpoint.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_source.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 namespace accel::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 #include "core/launch/sights.hpp"
 
 namespace accel::cli {

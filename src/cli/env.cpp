@@ -21,7 +21,7 @@
 #include "cli/build_info.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 #include "core/launch/agent/process.hpp"
 #include "core/launch/find_program.hpp"
 #include "core/launch/world/machine.hpp"

@@ -22,8 +22,8 @@
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_source.hpp"
+#include "cli/output/results.hpp"
 #include "cli/output_report.hpp"
-#include "cli/results.hpp"
 
 namespace accel::cli {
 namespace {

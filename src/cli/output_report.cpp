@@ -10,7 +10,7 @@
 #include "base/progress.hpp"
 #include "base/text.hpp"
 #include "ckpt/convert/plan_text.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 namespace accel::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "cli/table.hpp"
+#include "cli/output/table.hpp"
 #include "core/config/names.hpp"
 
 namespace accel::cli {

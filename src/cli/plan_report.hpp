@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 #include "core/config/config.hpp"
 #include "plan/footprint.hpp"
 #include "plan/model_plan.hpp"

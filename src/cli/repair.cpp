@@ -13,7 +13,7 @@
 #include "base/text.hpp"
 #include "ckpt/dcp/metadata_write.hpp"
 #include "cli/commands.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 namespace accel::cli {
 namespace {

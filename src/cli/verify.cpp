@@ -11,7 +11,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 namespace accel::cli {
 namespace {

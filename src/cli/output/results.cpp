@@ -1,4 +1,4 @@
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 #include <cstddef>
 #include <functional>

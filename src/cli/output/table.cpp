@@ -1,4 +1,4 @@
-#include "cli/table.hpp"
+#include "cli/output/table.hpp"
 
 #include <fmt/format.h>
 

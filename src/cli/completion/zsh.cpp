@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cli/completion.hpp"
+#include "cli/completion/scripts.hpp"
 
 namespace accel::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/results.hpp"
+#include "cli/output/results.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
-#include "cli/table.hpp"
+#include "cli/output/table.hpp"
 
 namespace accel::cli {
 namespace {

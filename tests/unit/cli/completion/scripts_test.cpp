@@ -1,4 +1,4 @@
-#include "cli/completion.hpp"
+#include "cli/completion/scripts.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/outline.hpp"
+#include "cli/completion/outline.hpp"
 
 namespace accel::cli {
 
