@@ -167,16 +167,16 @@ def test_fish_offers_values_and_paths(fish):
 
 
 class Zsh:
-    """An interactive zsh with the script loaded. The last line of its terminal is what completion made of the input."""
+    """An interactive zsh that `load` has given the script. Its terminal shows what completion makes of the input."""
 
-    def __init__(self, script, folder):
+    def __init__(self, load, folder):
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.chdir(folder)
             os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "PS1": "", "HOME": str(folder)})
         self.text = ""
         self.send("unsetopt beep list_beep auto_menu prompt_cr prompt_sp zle_bracketed_paste 2>/dev/null; PS1='> '\n")
-        self.send(f"autoload -Uz compinit; compinit -u -D; source {shlex.quote(str(script))}; echo rea''dy\n")
+        self.send(f"autoload -Uz compinit; {load}; echo rea''dy\n")
         self.wait_for("ready")
 
     def send(self, text):
@@ -207,11 +207,15 @@ class Zsh:
         os.waitpid(self.pid, 0)
 
 
-@pytest.fixture
-def zsh(scripts, tmp_path):
+@pytest.fixture(params=["sourced", "installed"])
+def zsh(request, scripts, tmp_path):
     (tmp_path / "config.yaml").touch()
     (tmp_path / "folder").mkdir()
-    shell = Zsh(scripts / "zsh", tmp_path)
+    (tmp_path / "site-functions").mkdir()
+    (tmp_path / "site-functions/_accel").write_text((scripts / "zsh").read_text())
+    load = {"sourced": f"compinit -u -D; source {shlex.quote(str(scripts / 'zsh'))}",
+            "installed": f"fpath+=({shlex.quote(str(tmp_path / 'site-functions'))}); compinit -u -D"}[request.param]
+    shell = Zsh(load, tmp_path)
     yield shell
     shell.close()
 
