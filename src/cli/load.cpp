@@ -34,7 +34,7 @@ struct LoadOptions {
   bool partial = false;
 };
 
-std::unique_ptr<ckpt::Checkpoint> open_model(const std::string& path) {
+std::unique_ptr<ckpt::Checkpoint> open_target(const std::string& path) {
   const ckpt::Kind kind = ckpt::kind_of(path);
   if (kind != ckpt::Kind::kTorchScript && kind != ckpt::Kind::kPt2) {
     throw Error(ErrorKind::kUsage,
@@ -68,7 +68,7 @@ ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
 }
 
 ExitCode run_load(const LoadOptions& options, const Globals& globals) {
-  const std::unique_ptr<ckpt::Checkpoint> model = open_model(options.model);
+  const std::unique_ptr<ckpt::Checkpoint> model = open_target(options.model);
   const ModelNotes notes = notes_of(options.model);
   const std::unique_ptr<ckpt::Checkpoint> source =
       ckpt::with_tensors_of_model(open_source(options.checkpoint, "loading"), notes.weight_conversions);
