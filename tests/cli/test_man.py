@@ -103,7 +103,7 @@ def test_options_are_those_of_help(path, help_of):
     described = options_of_page(page)
     if path.stem != "accel":
         del helped["-h"], helped["--help"]  # The page of accel describes them.
-    if path.stem == "accel-plan":  # It takes the options of launch, and refers to that page.
+    if path.stem in ("accel-check", "accel-plan"):  # They take the options of launch, and refer to that page.
         assert "The command takes all options of\n.Nm accel launch" in page
         launch = options_of_help(help_of("launch"))
         helped = {name: value for name, value in helped.items() if launch.get(name) != value}
@@ -121,10 +121,10 @@ def test_synopsis_has_the_arguments_and_options_of_help(path, help_of):
     words = set(re.findall(r"[^\s]+", " ".join(re.findall(r"^\.(?:Op )?(?:Ar|Cm) (.*)$", synopsis, re.MULTILINE))))
     for argument in arguments_of_help(text):
         assert set(argument.split("|")) <= words, argument
-    named = set(re.findall(r"Fl (-\S+)", synopsis))
+    named = set(re.findall(r"Fl (\S+)", synopsis))
     known = {name[1:] for name in options_of_help(text)}
     assert named <= known | {name[1:] for name in options_of_help(help_of())}
-    if path.stem not in ("accel-launch", "accel-plan"):  # Their options are too many for the synopsis.
+    if path.stem not in ("accel-check", "accel-launch", "accel-plan"):  # Their options are too many for the synopsis.
         assert named | {"h", "-help", "-json"} >= known
 
 
