@@ -42,7 +42,10 @@ class Progress {
   [[nodiscard]] double seconds() const { return Seconds(Clock::now() - began_).count(); }
   [[nodiscard]] bool is_over() const { return seconds() >= limit_; }
   /// "10 s of 300 s".
-  [[nodiscard]] std::string text() const { return fmt::format("{:.0f} s of {:.0f} s", seconds(), limit_); }
+  [[nodiscard]] std::string text() const { return text_of(limit_); }
+  [[nodiscard]] std::string text_of(double limit) const {
+    return fmt::format("{:.0f} s of {:.0f} s", seconds(), limit);
+  }
   bool wants_word() {
     if (seconds() < next_.count()) return false;
     next_ = Seconds(seconds()) + kBetweenWords;
@@ -101,7 +104,8 @@ class Lobby {
       if (is_enough() && progress_.seconds() >= patience()) break;
       if (progress_.is_over()) give_up();
       if (progress_.wants_word())
-        tell(fmt::format("waiting for machines ({}):\n{}", progress_.text(), table()));
+        tell(fmt::format("waiting for machines ({}):\n{}",
+                         progress_.text_of(is_enough() ? patience() : party_.timeout_s), table()));
     }
     check_sum();
     return std::move(guests_);
