@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
+#include "import/changes.hpp"
 #include "import/output_names.hpp"
 #include "structure/structure.hpp"
 
@@ -121,103 +122,6 @@ GraphNode read_node(const json& document) {
   return node;
 }
 
-/// The tensor of the node's argument "self", if it has one.
-std::optional<std::string> self_of(const GraphNode& node) {
-  for (const json& input : node.document->at("inputs")) {
-    if (input.at("name") == "self" && input.at("arg").contains("as_tensor"))
-      return input.at("arg").at("as_tensor").at("name").get<std::string>();
-  }
-  return std::nullopt;
-}
-
-bool is_in_place(std::string_view op) { return op.ends_with("_") && !op.ends_with("__"); }
-
-bool gives_view(std::string_view op) {
-  constexpr std::array<std::string_view, 23> kViews = {
-      "view",    "select",    "slice",    "t",         "transpose", "permute",   "reshape",         "expand",
-      "squeeze", "unsqueeze", "detach",   "alias",     "narrow",    "unbind",    "split",           "chunk",
-      "view_as", "flatten",   "diagonal", "unflatten", "movedim",   "expand_as", "split_with_sizes"};
-  return std::find(kViews.begin(), kViews.end(), op) != kViews.end();
-}
-
-/// Finds the nodes that change a parameter or a buffer, and refuses them, except for a batch norm that counts
-/// its batches, which it does in training alone. The graph does not say when another one's change is meant to
-/// happen.
-class ChangeFinder {
- public:
-  explicit ChangeFinder(ExportedGraph& graph) : graph_(graph) {
-    for (const auto& [value, name] : graph.attributes) roots_[value] = value;
-  }
-
-  void run() {
-    for (GraphNode& node : graph_.nodes) look_at(node, /*is_inner=*/false);
-  }
-
- private:
-  void look_at(GraphNode& node, bool is_inner) {
-    look_within(node);
-    for (const json& input : node.document->at("inputs")) {
-      if (input.at("name") != "out" || !input.at("arg").contains("as_tensor")) continue;
-      const auto target = roots_.find(input.at("arg").at("as_tensor").at("name").get<std::string>());
-      if (target != roots_.end()) refuse_change(node, graph_.attributes.at(target->second));
-    }
-    const std::optional<std::string> self = self_of(node);
-    const auto root = self ? roots_.find(*self) : roots_.end();
-    if (root == roots_.end()) return;
-    const std::string changed = root->second;
-    const std::string_view op = operator_in(node.target);
-    if (!is_in_place(op)) {
-      if (!gives_view(op)) return;
-      for (const GraphValue& output : node.outputs) roots_[output.name] = changed;
-      return;
-    }
-    const std::string& name = graph_.attributes.at(changed);
-    const bool counts =
-        op == "add_" && (name == "num_batches_tracked" || name.ends_with(".num_batches_tracked"));
-    if (!counts || is_inner) refuse_change(node, name);
-    node.counts_batches = true;
-    for (const GraphValue& output : node.outputs) {
-      roots_[output.name] = changed;
-      graph_.aliases[output.name] = changed;
-    }
-    node.outputs.clear();
-  }
-
-  [[noreturn]] static void refuse_change(const GraphNode& node, const std::string& name) {
-    throw Error(ErrorKind::kFailure,
-                fmt::format("{}: it changes '{}' in place, and the graph does not say whether "
-                            "in training alone; accel does not import that",
-                            place_of(node), name))
-        .hint("keep such a state outside of the model, or train it as TorchScript (torch.jit.script)");
-  }
-
-  void look_within(const GraphNode& node) {
-    const std::optional<std::size_t> at = position_of_block(node);
-    if (!at) return;
-    const json& inputs = node.document->at("inputs");
-    Subgraph inner = read_subgraph(inputs.at(*at).at("arg").at("as_graph").at("graph"));
-    // Names within the graph may be those of other values outside.
-    const std::map<std::string, std::string> outer = roots_;
-    for (std::size_t i = 0; i < inner.inputs.size(); ++i) {
-      const json& given = inputs.at(*at + 1 + i).at("arg");
-      const auto found = given.contains("as_tensor")
-                             ? outer.find(given.at("as_tensor").at("name").get<std::string>())
-                             : outer.end();
-      roots_.erase(inner.inputs[i]);
-      if (found != outer.end()) roots_[inner.inputs[i]] = found->second;
-    }
-    for (GraphNode& statement : inner.nodes) look_at(statement, /*is_inner=*/true);
-    const std::map<std::string, std::string> within = std::exchange(roots_, outer);
-    for (std::size_t i = 0; i < inner.outputs.size() && i < node.outputs.size(); ++i) {
-      if (const auto found = within.find(inner.outputs[i]); found != within.end())
-        roots_[node.outputs[i].name] = found->second;
-    }
-  }
-
-  ExportedGraph& graph_;
-  std::map<std::string, std::string> roots_;  ///< Maps a value to the input whose memory it is.
-};
-
 class GraphReader {
  public:
   explicit GraphReader(const json& program) : program_(program), module_(program.at("graph_module")) {}
@@ -235,7 +139,7 @@ class GraphReader {
       graph_.nodes.push_back(std::move(node));
     }
     read_calls();
-    ChangeFinder(graph_).run();
+    find_changes(graph_, graph.contains("tensor_values") ? graph.at("tensor_values") : json::object());
     for (GraphNode& node : graph_.nodes) {
       for (std::string& use : node.uses) {
         if (const auto alias = graph_.aliases.find(use); alias != graph_.aliases.end()) use = alias->second;
@@ -367,10 +271,15 @@ std::string place_of(const GraphNode& node) {
   std::string where;
   const json& metadata = node.document->at("metadata");
   if (const auto trace = metadata.find("stack_trace"); trace != metadata.end() && trace->is_string()) {
-    // The innermost frame comes last.
-    const auto text = trace->get<std::string>();
-    const std::size_t frame = text.rfind("File \"");
-    if (frame != std::string::npos) where = fmt::format(", at {}", text.substr(frame));
+    // The innermost frame comes last. Code that torch has generated has no file.
+    constexpr std::string_view kFrame = "File \"";
+    std::string_view text = trace->get_ref<const std::string&>();
+    std::size_t frame = text.rfind(kFrame);
+    while (frame != std::string_view::npos && text.substr(frame + kFrame.size()).starts_with('<')) {
+      text = text.substr(0, frame);
+      frame = text.rfind(kFrame);
+    }
+    if (frame != std::string_view::npos) where = fmt::format(", at {}", trim(text.substr(frame)));
     std::replace(where.begin(), where.end(), '\n', ' ');
   }
   const std::string module =

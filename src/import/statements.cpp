@@ -109,12 +109,20 @@ std::string operator_of(const GraphNode& node) {
   constexpr std::string_view kAten = "torch.ops.aten.";
   if (!node.target.starts_with(kAten)) {
     const bool is_higher = node.target.starts_with("torch.ops.higher_order.");
+    const char* hint =
+        is_higher ? "compute both sides and choose with torch.where, write a loop of a fixed length, or "
+                    "train the model as TorchScript (torch.jit.script), which keeps control flow"
+                  : "write it with torch's own operators";
+    const bool is_of_sizes = node.target.starts_with("_operator.") || node.target.starts_with("torch.sym_") ||
+                             node.target.starts_with("torch._sym_");
+    if (is_of_sizes) hint = "compute it with tensors, or export the model for one size";
+    if (node.target.find("grouped_mm") != std::string::npos)
+      hint = "set config._experts_implementation = \"batched_mm\" before the export";
     refuse(node,
-           is_higher ? "control flow and other functions of functions are not imported"
-                     : "only operators of the namespace aten are imported",
-           node.target.find("grouped_mm") != std::string::npos
-               ? "set config._experts_implementation = \"batched_mm\" before the export"
-               : "");
+           is_higher     ? "control flow and other functions of functions are not imported"
+           : is_of_sizes ? "this arithmetic of sizes is not imported"
+                         : "only operators of the namespace aten are imported",
+           hint);
   }
   const std::string name(operator_in(node.target));
   if (!is_identifier(name)) throw_corrupt(fmt::format("the graph has an operator '{}'", node.target));
@@ -282,7 +290,8 @@ std::vector<std::string> StatementWriter::block_of(const GraphNode& node, std::s
   for (const std::string& name : inner.outputs) results.push_back(expression_of(name));
   std::swap(expressions_, own);
   --depth_;
-  if (results.size() != node.outputs.size()) refuse(node, "the graph within it has another number of outputs");
+  if (results.size() != node.outputs.size())
+    refuse(node, "the graph within it has another number of outputs");
   for (std::size_t i = 0; i < results.size(); ++i)
     lines.push_back(fmt::format("{} = {}", expression_of(node.outputs[i].name), results[i]));
   return lines;
@@ -370,9 +379,10 @@ std::vector<std::string> StatementWriter::lines_of(const GraphNode& node) {
       if (name == "self" && is_number(input.at("arg")) && input_named(node, "alpha") != nullptr)
         text = fmt::format("torch.tensor({})", text);  // `add` of a number and a tensor has no alpha.
     }
-    if (!is_identifier(name)) throw_corrupt(fmt::format("the graph has an argument named '{}'", name));
-    arguments.push_back(
-        (input.contains("kind") && input.at("kind") == kKeyword) ? fmt::format("{}={}", name, text) : text);
+    const bool is_keyword = input.contains("kind") && input.at("kind") == kKeyword;
+    if (is_keyword && !is_identifier(name))
+      throw_corrupt(fmt::format("the graph has an argument named '{}'", name));
+    arguments.push_back(is_keyword ? fmt::format("{}={}", name, text) : text);
   }
   std::string targets;
   for (const GraphValue& output : node.outputs) targets += expression_of(output.name) + ", ";

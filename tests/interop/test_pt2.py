@@ -281,6 +281,76 @@ def test_sizes_that_depend_on_each_other_are_refused(accel, tmp_path):
     assert "dimension 0 of input 'y' is computed from another size" in refused(accel)
 
 
+class Changes(torch.nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+        self.register_buffer("mean", torch.ones(4, 4))
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                self.change(self.mean)
+        return torch.dropout(x @ self.mean, 0.1, self.training)
+
+
+ALIASES = {
+    "to": lambda b: b.to(torch.float32), "float": lambda b: b.float(), "type_as": lambda b: b.type_as(b),
+    "contiguous": lambda b: b.contiguous(), "T": lambda b: b.T, "mT": lambda b: b.mT, "swapaxes": lambda b: b.swapaxes(0, 1),
+    "broadcast_to": lambda b: b.broadcast_to(4, 4), "unfold": lambda b: b.unfold(0, 2, 2), "as_strided": lambda b: b.as_strided((2,), (1,)),
+    "ravel": lambda b: b.ravel(), "tensor_split": lambda b: b.tensor_split(2)[0], "hsplit": lambda b: b.hsplit(2)[0],
+    "view": lambda b: b.view(torch.int32), "twice": lambda b: b.mT.reshape(2, 8).float(),
+}
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_state_that_changes_through_an_alias_is_refused(accel, tmp_path, alias):
+    export(Changes(lambda b: ALIASES[alias](b).add_(1)).train(), tmp_path / "model.pt2", torch.ones(3, 4))
+    assert "changes 'mean' in place" in refused(accel)
+
+
+@pytest.mark.parametrize("change", [lambda b: torch.clamp(b, 0, 1, out=b), lambda b: torch.max(b, 0, out=(b[0], torch.zeros(4, dtype=torch.long))),
+                                    lambda b: b.set_(torch.zeros(4, 4)), lambda b: b.__setitem__(b > 0, 2.0)],
+                         ids=["clamp", "max", "set_", "masked"])
+def test_a_state_that_gets_a_result_is_refused(accel, tmp_path, change):
+    export(Changes(change).train(), tmp_path / "model.pt2", torch.ones(3, 4))
+    assert "changes 'mean' in place" in refused(accel)
+
+
+class Foreach(torch.nn.Module):
+    def forward(self, x):
+        y, z = x * 2, x * 3
+        torch._foreach_mul_([y, z], 0.5)
+        return y + z
+
+
+def test_an_operator_without_a_result_is_refused(accel, tmp_path):
+    """TorchScript would leave it out, and the model would compute something else."""
+    export(Foreach(), tmp_path / "model.pt2", torch.ones(3))
+    said = refused(accel)
+    assert "torch.ops.aten._foreach_mul_.Scalar in the root" in said and "has no result" in said and "hint: call the operator for each" in said
+
+
+class CopiesAndDraws(torch.nn.Module):
+    """Changes a copy of a buffer, and calls an operator that has an argument named `from`."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.full((4,), 2.0))
+
+    def forward(self, x):
+        half = self.scale.to(torch.float64).mul_(0.5)
+        return x * half.float() * torch.empty_like(x).uniform_(1.0, 1.0)
+
+
+def test_a_copy_of_a_state_may_change(accel, tmp_path):
+    export(CopiesAndDraws(), tmp_path / "model.pt2", torch.ones(3, 4))
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    assert torch.equal(imported(torch.full((3, 4), 3.0)), torch.full((3, 4), 3.0))
+    assert torch.equal(imported.scale, torch.full((4,), 2.0))
+
+
 class Branches(torch.nn.Module):
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
@@ -289,7 +359,19 @@ class Branches(torch.nn.Module):
 def test_control_flow_is_refused_by_name(accel, tmp_path):
     export(Branches(), tmp_path / "model.pt2", torch.ones(3))
     said = refused(accel)
-    assert "torch.ops.higher_order.cond in the root" in said and "control flow" in said
+    assert "torch.ops.higher_order.cond in the root" in said and "control flow" in said and "hint: " in said
+    assert "test_pt2.py" in said and "eval_with_key" not in said
+
+
+class SizePower(torch.nn.Module):
+    def forward(self, x):
+        return x * x.shape[0] ** 2
+
+
+def test_arithmetic_of_sizes_that_is_not_imported_is_named_so(accel, tmp_path):
+    export(SizePower(), tmp_path / "model.pt2", torch.ones(3, 4), dynamic=FREE)
+    said = refused(accel)
+    assert "_operator.pow" in said and "this arithmetic of sizes is not imported" in said
 
 
 def test_experts_are_refused_with_what_to_do(accel, tmp_path):

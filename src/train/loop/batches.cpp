@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "data/sample_order.hpp"
@@ -13,6 +15,27 @@
 namespace accel::train {
 
 namespace {
+
+/// Names that models of transformers give to inputs with a meaning of its own.
+bool has_meaning(const std::string& name) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"input_ids", "labels", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds",
+       "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds", "encoder_outputs",
+       "past_key_values", "cache_position", "pixel_values", "pixel_mask", "input_values", "input_features"});
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+/// Throws if an input of forward whose meaning its name tells would get another field of the data.
+void check_meanings(const config::ModelConfig& config, const std::vector<std::string>& inputs) {
+  for (std::size_t i = 0; i < std::min(inputs.size(), config.inputs.size()); ++i) {
+    if (inputs[i] == config.inputs[i] || !has_meaning(inputs[i])) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("training.model.inputs gives '{}' to the input '{}' of forward, which takes [{}]",
+                            config.inputs[i], inputs[i], fmt::join(inputs, ", ")))
+        .hint(
+            "text and tokens data have the fields input_ids and labels; export the model without the others");
+  }
+}
 
 void check_input_order(const config::ModelConfig& config, const std::vector<std::string>& inputs) {
   if (inputs == config.inputs ||
@@ -35,6 +58,7 @@ const at::Tensor& Batch::field(const std::string& name) const {
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json) {
   const ModelNotes notes = parse_notes(accel_json);
   check_input_order(config, notes.inputs);
+  check_meanings(config, notes.inputs);
   const bool shifts = config.loss == "model" && notes.shifts_labels;
   return shifts ? Labels::kInputs : Labels::kNextTokens;
 }

@@ -57,6 +57,16 @@ TEST(BatchesTest, InputsComeInTheOrderOfForward) {
   EXPECT_THROW((void)labels_for(model, R"({"inputs": ["input_ids", "labels"]})"), Error);
 }
 
+TEST(BatchesTest, AnInputWithAMeaningGetsNoOtherField) {
+  config::ModelConfig model;
+  model.inputs = {"input_ids", "labels"};
+  EXPECT_THROW((void)labels_for(model, R"({"inputs": ["input_ids", "attention_mask"]})"), Error);
+  EXPECT_THROW((void)labels_for(model, R"({"inputs": ["input_ids", "position_ids", "labels"]})"), Error);
+  EXPECT_NO_THROW((void)labels_for(model, R"({"inputs": ["input_ids", "labels", "attention_mask"]})"));
+  EXPECT_NO_THROW((void)labels_for(model, R"({"inputs": ["input_ids", "y"]})"));
+  EXPECT_NO_THROW((void)labels_for(model, R"({"inputs": []})"));
+}
+
 TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
   const TempDir dir;
   config::DataConfig config = data(dir);
