@@ -81,8 +81,19 @@ Json document_of(const Starter& starter, const MemoryFootprint& memory, const Co
   return document;
 }
 
+/// A name that is shown in another form than its own cannot stand in the file.
+void require_visible(const std::string& name) {
+  if (visible(name) == name) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' has characters that a configuration cannot hold", visible(name)))
+      .hint("rename the file");
+}
+
 ExitCode run_config(const ConfigOptions& options, const Globals& globals) {
   StarterOptions wanted = options.starter;
+  require_visible(wanted.model);
+  require_visible(wanted.data.value_or(""));
+  require_visible(options.output.value_or(""));
   const int gpus = wanted.use_cpu ? 0 : launch::visible_gpus(environment_variable);
   wanted.processes = options.processes > 0 ? options.processes : std::max(gpus, 1);
   // Two configurations for one model are two runs.

@@ -43,6 +43,8 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
     throw Error(ErrorKind::kUsage, "launch needs a configuration file")
         .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
   }
+  // The file is read once: a run that goes on with fewer machines must not take over what has changed in it.
+  if (!request.file.empty()) request.text = config::read_config_file(request.file);
   launch::LaunchRequest launch;
   launch.loaded = config::load_config(request);
   launch.resolve = [request](const launch::Remainder& remainder) { return for_machines(request, remainder); };

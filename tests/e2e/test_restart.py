@@ -147,7 +147,7 @@ def test_a_machine_that_does_not_come_back_ends_the_run(machines, tmp_path):
         run.assert_nobody_is_left()
 
 
-ELASTIC = {"launch.min_machines": 2, "launch.last_call_timeout": 2, "launch.grace_period": 2}
+ELASTIC = {"launch.min_machines": 2, "launch.last_call_timeout": 4, "launch.grace_period": 2}
 
 
 def test_a_run_goes_on_without_a_lost_machine(machines, accel, tmp_path):
@@ -156,6 +156,7 @@ def test_a_run_goes_on_without_a_lost_machine(machines, accel, tmp_path):
     runs = machines.launch(machines(3), train_runs.config(tmp_path, 3, **{
         "max_steps": 400, "checkpoint": {"every": 50}, "lr_scheduler": {"type": "constant"}, "log_every": 1, "launch.max_restarts": 1, **ELASTIC}))
     wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
+    (tmp_path / "config.yaml").write_text("the next run")  # The file is read once.
     os.kill(runs[1].pid, signal.SIGKILL)
     ended = [run.finish(120) for run in (runs[0], runs[2])]
     assert [code for code, _, _ in ended] == [0, 0], ended
@@ -176,7 +177,7 @@ def test_a_run_goes_on_without_a_lost_machine(machines, accel, tmp_path):
 def test_a_machine_that_was_done_without_comes_back_at_the_next_restart(machines):
     hosts = machines(3)
     settings = [word for key, value in ELASTIC.items() for word in ("--set", f"{key}={value}")]
-    arguments = ["--num-processes", 3, "--cpu", "--max-restarts", 2, *settings, "--", "sh", "-c", "echo size $WORLD_SIZE; exec sleep 300"]
+    arguments = ["--num-processes", 6, "--cpu", "--max-restarts", 2, *settings, "--", "sh", "-c", "echo size $WORLD_SIZE; exec sleep 300"]
     runs = machines.launch(hosts, *arguments)
 
     def sleepers(run):
@@ -186,17 +187,23 @@ def test_a_machine_that_was_done_without_comes_back_at_the_next_restart(machines
     os.kill(runs[2].pid, signal.SIGKILL)
     wait_for(lambda: not sleepers(runs[0]) and not sleepers(runs[1]), 20)
     wait_for(lambda: all(sleepers(run) for run in runs[:2]), 20)
-    back = machines.begin(hosts[2], "/tmp", "--num-machines", 3, "--machine-rank", 2, "--main-process-ip", hosts[0].address,
-                          "--main-process-port", 29500, *arguments)
+    def begin_again(*more):
+        return machines.begin(hosts[2], "/tmp", "--num-machines", 3, "--machine-rank", 2, "--main-process-ip", hosts[0].address,
+                              "--main-process-port", 29500, *more, *arguments)
+
+    larger = begin_again("--set", "launch.local_processes=3")
     time.sleep(1)
-    assert not sleepers(back)
+    assert not sleepers(larger)
     os.kill(sleepers(runs[1])[0], signal.SIGKILL)
+    code, _, said = larger.finish(20)
+    assert code == 2 and "comes back with 3 ranks, and had 2" in said, said
+    back = begin_again()
     wait_for(lambda: sleepers(back) and all(sleepers(run) for run in runs[:2]), 20)
     os.kill(runs[0].pid, signal.SIGTERM)
     ended = [run.finish(20) for run in (*runs[:2], back)]
     assert [code for code, _, _ in ended] == [143, 143, 143], ended
-    assert re.findall(r"size (\d)", ended[0][1]) == ["3", "2", "3"]
-    assert "going on with 3 of 3 machines" in ended[0][2] and "3 ranks, not 2" in ended[0][2]
+    assert re.findall(r"size (\d)", ended[0][1]) == ["6", "4", "6"]
+    assert "going on with 3 of 3 machines" in ended[0][2] and "6 ranks, not 4" in ended[0][2]
 
 
 def test_a_layout_that_needs_all_machines_is_said(machines, tmp_path):

@@ -1,19 +1,26 @@
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 namespace accel {
 
-/// The clock of the kernel's log: the time since the machine was started.
-[[nodiscard]] std::chrono::microseconds kernel_log_time();
+/// The errors of GPUs ("Xid") that NVIDIA's driver writes into the kernel's log from now on. The format is
+/// that of the kernel's Documentation/ABI/testing/dev-kmsg.
+class GpuErrorLog {
+ public:
+  /// Begins behind what the log has now. A log that may not be read has no errors.
+  explicit GpuErrorLog(const std::filesystem::path& log = "/dev/kmsg");
+  ~GpuErrorLog();
+  GpuErrorLog(const GpuErrorLog&) = delete;
+  GpuErrorLog& operator=(const GpuErrorLog&) = delete;
 
-/// The errors of GPUs ("Xid") that NVIDIA's driver has written into the kernel's log since then, as it words
-/// them, each once, at most eight of them. Nothing if this process may not read the log. The format is that
-/// of the kernel's Documentation/ABI/testing/dev-kmsg.
-[[nodiscard]] std::vector<std::string> gpu_errors_since(std::chrono::microseconds since,
-                                                        const std::filesystem::path& log = "/dev/kmsg");
+  /// Those that have come since the last call, as the driver words them, each once, at most eight of them.
+  [[nodiscard]] std::vector<std::string> news();
+
+ private:
+  int file_;
+};
 
 }  // namespace accel

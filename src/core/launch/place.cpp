@@ -113,11 +113,12 @@ void fit(const Remainder& remainder, LaunchRequest& request, Place& place) {
     const std::vector<std::string>& known = request.loaded.warnings;
     if (std::find(known.begin(), known.end(), warning) == known.end()) log::warn(warning);
   }
-  std::string change = fmt::format(
-      "going on with {} of {} machines, of which {} are enough (launch.min_machines): {} ranks, not {}",
-      remainder.num_machines, place.party.num_machines, place.party.min_machines, remainder.num_processes,
-      world.num_processes);
-  if (trains(request))
+  std::string change =
+      fmt::format("going on with {} of {} machines, of which {} are enough (launch.min_machines)",
+                  remainder.num_machines, place.party.num_machines, place.party.min_machines);
+  if (remainder.num_processes != world.num_processes)
+    change += fmt::format(": {} ranks, not {}", remainder.num_processes, world.num_processes);
+  if (trains(request) && remainder.num_processes != world.num_processes)
     change += fmt::format("; a step takes {} samples, not {}, at the same learning rate",
                           samples_of(fitted.config), samples_of(request.loaded.config));
   log::warn(change);
@@ -150,6 +151,7 @@ void begin_with(Guests guests, LaunchRequest& request, Place& place) {
     refuse(guests, error.kind(), error.message());
     throw;
   }
+  for (const auto& [machine, guest] : guests) place.party.ranks_of_machines[machine] = guest.local_processes;
   welcome(guests, place.party,
           {0, place.world.num_machines, place.world.num_processes, 0, place.world.master_port, place.attempt,
            place.world.restarts, place.world.run_id,

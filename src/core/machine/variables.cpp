@@ -65,30 +65,51 @@ bool is_random(std::string_view word) {
          std::any_of(word.begin(), word.end(), is(std::isalpha));
 }
 
-bool is_token(std::string_view word) {
+bool has_known_beginning(std::string_view word) {
   constexpr std::size_t kLeast = 16;
-  return is_random(word) || (word.size() >= kLeast &&
-                             std::any_of(kSecretBeginnings.begin(), kSecretBeginnings.end(),
-                                         [&](std::string_view begin) { return word.starts_with(begin); }));
+  return word.size() >= kLeast &&
+         std::any_of(kSecretBeginnings.begin(), kSecretBeginnings.end(),
+                     [&](std::string_view begin) { return word.starts_with(begin); });
 }
 
-/// Whether a word of the value is a token.
-bool has_token(std::string_view value) {
-  constexpr std::string_view kSeparators = " \t,;:=\"'";
+/// Whether the word is random in the letters of base64.
+bool is_base64(std::string_view word) {
+  const auto any = [&](int (*kind)(int)) {
+    return std::any_of(word.begin(), word.end(), [kind](unsigned char c) { return kind(c) != 0; });
+  };
+  return word.size() >= 32 && any(std::islower) && any(std::isupper) && any(std::isdigit) &&
+         word.find_first_of("+=") != std::string_view::npos &&
+         std::all_of(word.begin(), word.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '+' || c == '/' || c == '=' || c == '-' || c == '_';
+         });
+}
+
+/// Whether `is` holds for a part of the value between any of `separators`.
+template <class Predicate>
+bool has_part(std::string_view value, std::string_view separators, const Predicate& is) {
   while (!value.empty()) {
-    const std::size_t end = std::min(value.find_first_of(kSeparators), value.size());
-    if (is_token(value.substr(0, end))) return true;
+    const std::size_t end = std::min(value.find_first_of(separators), value.size());
+    if (is(value.substr(0, end))) return true;
     value.remove_prefix(std::min(end + 1, value.size()));
   }
   return false;
 }
 
-/// Whether the value is a URL with a password, such as "https://user:word@host".
-bool has_password(std::string_view value) {
-  const std::size_t begin = value.find("://");
-  if (begin == std::string_view::npos) return false;
-  const std::string_view host = value.substr(begin + 3, value.find('/', begin + 3) - begin - 3);
-  return host.find('@') != std::string_view::npos;
+/// Whether a word is "https://user:word@host", "https://user@host" or "user:word@host".
+bool has_password(std::string_view word) {
+  const std::size_t scheme = word.find("://");
+  const std::string_view place = scheme == std::string_view::npos ? word : word.substr(scheme + 3);
+  const std::size_t at = place.find('@');
+  if (at == std::string_view::npos) return false;
+  return place.find(':') < at || (scheme != std::string_view::npos && place.find('/') > at);
+}
+
+/// Whether a part of the name between underscores says that the value is secret.
+bool is_secret_part(std::string_view part) {
+  constexpr auto kParts =
+      std::to_array<std::string_view>({"PASS", "PWD", "PW", "KEY", "CERT", "SIG", "SIGNATURE"});
+  while (!part.empty() && std::isdigit(static_cast<unsigned char>(part.back())) != 0) part.remove_suffix(1);
+  return std::find(kParts.begin(), kParts.end(), part) != kParts.end();
 }
 
 }  // namespace
@@ -100,7 +121,12 @@ bool looks_secret(std::string_view name, std::string_view value) {
   const bool by_name = std::any_of(kSecretNames.begin(), kSecretNames.end(), [&](std::string_view part) {
     return upper.find(part) != std::string::npos;
   });
-  return by_name || upper.ends_with("_KEY") || has_token(value) || has_password(value);
+  const std::vector<std::string> parts = split(upper, '_');
+  // A random part of a path is the hash of a package.
+  return by_name || std::any_of(parts.begin(), parts.end(), is_secret_part) ||
+         has_part(value, " \t,;:=\"'&?@()[]{}<>", is_random) ||
+         has_part(value, " \t,;:=\"'&?@()[]{}<>/", has_known_beginning) ||
+         has_part(value, " \t,;:\"'", is_base64) || has_part(value, " \t,;\"'", has_password);
 }
 
 std::map<std::string, std::string> relevant_variables(const std::vector<std::string>& environment) {

@@ -18,7 +18,13 @@ std::uint64_t log_max_bytes(const Settings& settings) {
   static constexpr std::string_view kKey = "launch.log_max_size";
   const auto text = settings.get<std::string>(kKey);
   if (!text) return 0;
-  if (const auto bytes = parse_size(*text)) return *bytes;
+  // Rotation for every few lines would keep the launcher from everything else.
+  constexpr std::uint64_t kLeast = 4096;
+  const auto bytes = parse_size(*text);
+  if (bytes && (*bytes == 0 || *bytes >= kLeast)) return *bytes;
+  if (bytes)
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be at least {} bytes; found '{}'",
+                                               settings.where(kKey), kKey, kLeast, *text));
   throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be a size, such as 100MB; found '{}'",
                                              settings.where(kKey), kKey, *text));
 }

@@ -30,7 +30,16 @@ void translate_fp16(Settings& layer) {
   }
 }
 
-std::string read_file(const std::filesystem::path& file) {
+Settings settings_of_file(const ConfigRequest& request) {
+  const std::string text = request.text ? *request.text : read_config_file(request.file);
+  Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, request.file.string()}));
+  translate_fp16(settings);
+  return settings;
+}
+
+}  // namespace
+
+std::string read_config_file(const std::filesystem::path& file) {
   try {
     return read_text_stream(file, kLargestConfigBytes);
   } catch (const Error& error) {
@@ -38,15 +47,6 @@ std::string read_file(const std::filesystem::path& file) {
     throw Error(ErrorKind::kUsage, fmt::format("configuration: {}", error.message()));
   }
 }
-
-Settings settings_of_file(const ConfigRequest& request) {
-  const std::string text = request.text ? *request.text : read_file(request.file);
-  Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, request.file.string()}));
-  translate_fp16(settings);
-  return settings;
-}
-
-}  // namespace
 
 LoadedConfig load_config(const ConfigRequest& request) {
   LoadedConfig loaded;

@@ -13,7 +13,7 @@ namespace accel::config {
 /// All that a resolved configuration depends on.
 struct ConfigRequest {
   std::filesystem::path file;       ///< The YAML file; empty for none, which only a program may have.
-  std::optional<std::string> text;  ///< What is in `file`, if it has not been written yet.
+  std::optional<std::string> text;  ///< What is in `file`, if it is known already.
   std::vector<Settings> flags;      ///< The flags, in the order given; a later one wins.
   /// The user's own program runs: a training section is not needed, and the limits of the engine do not
   /// apply.

@@ -63,7 +63,9 @@ bool kill_marked(const std::string& mark) {
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
   // A process may fork before it dies, so search several times.
   constexpr int kRounds = 20;
-  const std::string mark = "TORCHELASTIC_RUN_ID=" + run_id + '\0';
+  // The folder is this launcher's own. Another one of the same run may have taken its place.
+  const std::string mark = scratch.empty() ? "TORCHELASTIC_RUN_ID=" + run_id + '\0'
+                                           : "TORCHELASTIC_ERROR_FILE=" + scratch.string() + '/';
   for (int round = 0; round < kRounds && kill_marked(mark); ++round) ::usleep(10'000);
   std::error_code ignored;
   if (!scratch.empty()) std::filesystem::remove_all(scratch, ignored);

@@ -13,8 +13,8 @@ namespace accel::launch {
 ///
 /// When the launcher dies, the kernel kills the workers (PR_SET_PDEATHSIG), but not the processes that they
 /// have forked. So the guardian reads from a pipe. If the pipe closes without a message, it kills the process
-/// group of every worker and every process whose environment has this run's TORCHELASTIC_RUN_ID, and removes
-/// `scratch`.
+/// group of every worker and every process whose environment has a TORCHELASTIC_ERROR_FILE in `scratch`, and
+/// removes that folder. Without one, this run's TORCHELASTIC_RUN_ID is the mark.
 class Guardian {
  public:
   /// Forks. Call it from the main thread before any worker is started.

@@ -63,7 +63,7 @@ std::size_t LogFile::length_that_fits(std::string_view chunk) const {
     return end + 1;
   // The next line does not fit: it begins a new file.
   if (ends_at_line_end_ && bytes_ > 0) return 0;
-  // The file has nothing but the beginning of a long line, which goes on to its end.
+  // A line that has begun in the file goes on to its end there.
   const std::uint64_t most = limit + kLongestLine;
   const std::size_t left = static_cast<std::size_t>(most - std::min(most, bytes_));
   const std::size_t end = chunk.find('\n');
@@ -91,8 +91,8 @@ void LogFile::rotate() {
   std::error_code error;
   for (int i = rotation_.old_files - 1; i >= 0 && !error; --i) {
     fs::rename(i == 0 ? path_ : numbered(path_, i), numbered(path_, i + 1), error);
-    // There may be fewer old files than may stay.
-    if (i > 0 && error == std::errc::no_such_file_or_directory) error.clear();
+    // There may be fewer old files than may stay, and somebody may have moved the file away.
+    if (error == std::errc::no_such_file_or_directory) error.clear();
   }
   Fd next;
   if (!error) {

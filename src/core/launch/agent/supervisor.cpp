@@ -112,7 +112,7 @@ class Supervisor {
     for (Worker& worker : workers_) result.workers.push_back(outcome_with_lines(worker));
     const bool has_succeeded = std::all_of(result.workers.begin(), result.workers.end(),
                                            [](const WorkerOutcome& w) { return w.status.success(); });
-    if (!has_succeeded) result.gpu_errors = gpu_errors_since(log_time_before_);
+    if (!has_succeeded) result.gpu_errors = gpu_log_.news();
     return result;
   }
 
@@ -462,7 +462,7 @@ class Supervisor {
   std::vector<pid_t> inherited_ = child_processes();  ///< Children from before exec, and those left behind.
   SignalQueue signals_;
   OomKills oom_kills_before_ = oom_kills();
-  std::chrono::microseconds log_time_before_ = kernel_log_time();
+  GpuErrorLog gpu_log_;
   Guardian guardian_;
   HangWatch hang_watch_;
   CheckpointWatch checkpoint_watch_;

@@ -101,11 +101,12 @@ class Lobby {
       }
       poll_once();
       if (is_complete()) break;
-      if (is_enough() && progress_.seconds() >= patience()) break;
-      if (progress_.is_over()) give_up();
+      if (progress_.seconds() >= limit()) {
+        if (is_enough()) break;
+        give_up();
+      }
       if (progress_.wants_word())
-        tell(fmt::format("waiting for machines ({}):\n{}",
-                         progress_.text_of(is_enough() ? patience() : party_.timeout_s), table()));
+        tell(fmt::format("waiting for machines ({}):\n{}", progress_.text_of(limit()), table()));
     }
     check_sum();
     return std::move(guests_);
@@ -141,9 +142,11 @@ class Lobby {
   /// Whether the run may begin with those that are there.
   [[nodiscard]] bool is_enough() const { return static_cast<int>(guests_.size()) + 1 >= party_.min_machines; }
 
-  /// How long the others are awaited if those that are there are enough.
-  [[nodiscard]] double patience() const {
-    return is_restart_ ? std::min(party_.last_call_s, party_.timeout_s) : party_.timeout_s;
+  /// How long the others are awaited: at a restart not as long, if those that are there are enough.
+  [[nodiscard]] double limit() const {
+    return is_restart_ && is_enough() && party_.min_machines < party_.num_machines
+               ? party_.last_call_s + Seconds(kLossMargin).count()
+               : party_.timeout_s;
   }
 
   void listen() {
@@ -212,8 +215,23 @@ class Lobby {
                          party_.num_machines - 1);
     if (const auto there = guests_.find(machine); there != guests_.end())
       return fmt::format("{} and {} both have machine_rank: {}", there->second.host, theirs.host, machine);
+    if (const std::string ranks = problem_of_ranks(theirs); !ranks.empty())
+      return fmt::format("{} {}", who, ranks);
     const std::string different = config::differences(theirs.settings, party_.settings, "on machine 0");
     return different.empty() ? "" : fmt::format("{} has another configuration: {}", who, different);
+  }
+
+  /// What is wrong with the number of ranks of a machine that comes to a restart; else an empty text.
+  [[nodiscard]] std::string problem_of_ranks(const Party& theirs) const {
+    if (!is_restart_) return "";
+    const auto before = party_.ranks_of_machines.find(theirs.machine_rank);
+    if (before != party_.ranks_of_machines.end() && before->second != theirs.local_processes)
+      return fmt::format("comes back with {} ranks, and had {}", theirs.local_processes, before->second);
+    const int sum = ranks_of(party_, guests_) + theirs.local_processes;
+    const bool completes = static_cast<int>(guests_.size()) + 2 == party_.num_machines;
+    if (completes ? sum == party_.num_processes : sum < party_.num_processes) return "";
+    return fmt::format("has {} ranks; with them the machines would have {}, and num_processes is {}",
+                       theirs.local_processes, sum, party_.num_processes);
   }
 
   /// Ends the rendezvous, since the run that was asked for cannot begin. A run that only begins again turns

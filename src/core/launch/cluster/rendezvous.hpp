@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <variant>
@@ -21,8 +22,10 @@ struct Party {
   std::string version;                          ///< That of accel.
   std::map<std::string, std::string> settings;  ///< What must be the same on all machines, by name.
   double timeout_s = 300;                       ///< How long to wait for the others.
-  int min_machines = 1;      ///< With how many machines the run goes on; num_machines for all.
-  double last_call_s = 30;   ///< How long a restart waits for more than min_machines.
+  int min_machines = 1;     ///< With how many machines the run goes on; num_machines for all.
+  double last_call_s = 30;  ///< How long a restart waits for more than min_machines.
+  /// The ranks of machines that have been there, at machine 0. A machine that comes back has as many.
+  std::map<int, int> ranks_of_machines = {};
   double first_word_s = 10;  ///< When to say for the first time who is missing.
 };
 
@@ -35,6 +38,9 @@ struct Guest {
   double after_s = 0;  ///< When it arrived, after machine 0 began to wait.
 };
 
+/// By how much two machines may differ in when they see that the other one is lost.
+inline constexpr std::chrono::seconds kLossMargin{4};
+
 /// The guests by the rank of their machine.
 using Guests = std::map<int, Guest>;
 
@@ -45,7 +51,7 @@ using Guests = std::map<int, Guest>;
 [[nodiscard]] Guests await_guests(const Party& party);
 
 /// The same when a run begins again: `there` are still connected, and the others may come back. If `there`
-/// are enough, it waits for the others no longer than Party::last_call_s. What differs only turns that
+/// are enough, it waits for the others for Party::last_call_s and kLossMargin. What differs only turns that
 /// machine away.
 [[nodiscard]] Guests await_guests_again(const Party& party, Guests there);
 

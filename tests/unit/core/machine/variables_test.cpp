@@ -27,6 +27,16 @@ TEST(VariablesTest, MasksSecrets) {
            std::pair("SLURM_COMMENT", "run --with=sk-abcdefghijklmnop now"),
            std::pair("SLURM_COMMENT", "0123456789abcdef0123456789abcdef"),
            std::pair("MASTER_ADDR", "https://me:word@host/path"),
+           std::pair("MASTER_ADDR", "https://me@host/path"),
+           std::pair("ACCEL_DB_PASS", "x"),
+           std::pair("ACCEL_DB_PWD", "x"),
+           std::pair("ACCEL_KEY1", "x"),
+           std::pair("NCCL_X", "https://user:pa/ss@host/x"),
+           std::pair("NCCL_X", "http://a/,https://u:secretpw@h/"),
+           std::pair("NCCL_X", "user:secretpw@host:1/x"),
+           std::pair("NCCL_X", "https://h/?sig=0123456789abcdef0123456789abcdef01&x=1"),
+           std::pair("LD_LIBRARY_PATH", "/a/hf_abcdefghijklmnopqrst/"),
+           std::pair("SLURM_B", "Bearer:AbCd+0123efgh/4567ijkl89mnop+qrst/uv=="),
        })
     EXPECT_TRUE(looks_secret(name, value)) << name << '=' << value;
 }
@@ -39,6 +49,8 @@ TEST(VariablesTest, ShowsWhatIsNoSecret) {
            std::pair("LD_LIBRARY_PATH", "/usr/local/cuda/lib64:/opt/a1b2c3d4e5f6a7b8c9d0e1f2a3b4c5d6/lib"),
            std::pair("MASTER_ADDR", "https://host/a@b"),
            std::pair("ACCEL_WORKER", ""),
+           std::pair("CUDA_MODULE_LOADING", "LAZY"),
+           std::pair("GLOO_SOCKET_IFNAME", "eth0"),
        })
     EXPECT_FALSE(looks_secret(name, value)) << name << '=' << value;
 }
