@@ -3,8 +3,8 @@ over Gloo and writes the losses of each as JSON.
 
     python huggingface_peer.py SPEC.json
 
-It runs under torchrun's environment. The keys of SPEC are those of the YAML, beside "models" (directories), "layers" (the
-classes to wrap, one for each directory) and "out".
+It runs under torchrun's environment. The keys of SPEC are those of the YAML, beside "out" and "runs", a list of a directory,
+the class to wrap and a dtype each.
 """
 
 import json
@@ -24,14 +24,15 @@ def windows(spec, step):
     return torch.stack([tokens[i * length:(i + 1) * length + 1] for i in range(first, first + spec["batch_size"])])
 
 
-def train(spec, directory, layer):
+def train(spec, directory, layer, dtype):
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).train()
-    policy = MixedPrecisionPolicy(*[torch.bfloat16] * 3)
+    policy = MixedPrecisionPolicy(*[getattr(torch, dtype)] * 3)
     for module in model.modules():
         if type(module).__name__ == layer:
             fully_shard(module, mp_policy=policy)
     fully_shard(model, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), **spec["optimizer"])
+    scaler = torch.amp.GradScaler("cpu", enabled=dtype == "float16")
     losses = []
     for step in range(spec["max_steps"]):
         for group in optimizer.param_groups:
@@ -39,9 +40,11 @@ def train(spec, directory, layer):
         batch = windows(spec, step)
         logits = model(input_ids=batch[:, :-1], use_cache=False).logits
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
-        loss.backward()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), spec["max_grad_norm"])
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         optimizer.zero_grad()
         mean = torch.tensor(loss.item(), dtype=torch.float64)
         dist.all_reduce(mean)
@@ -53,7 +56,7 @@ def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    losses = [train(spec, *model) for model in zip(spec["models"], spec["layers"])]
+    losses = [train(spec, *run) for run in spec["runs"]]
     if dist.get_rank() == 0:
         pathlib.Path(spec["out"]).write_text(json.dumps(losses))
     ranks_end.leave()

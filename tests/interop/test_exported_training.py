@@ -1,4 +1,4 @@
-"""Hugging Face models that accel-export wrote train as they do in Python: in bfloat16 under FSDP 2, and with an adapter of
+"""Hugging Face models that accel-export wrote train as they do in Python: in 16 bits under FSDP 2, and with an adapter of
 PEFT."""
 
 import json
@@ -14,6 +14,7 @@ from accel_export import cli
 from safetensors.torch import load_file
 
 FAMILIES = {"llama": "LlamaDecoderLayer", "gpt_neox": "GPTNeoXLayer", "qwen3": "Qwen3DecoderLayer"}
+RUNS = [*((family, "bfloat16") for family in FAMILIES), ("llama", "float16")]
 STEPS, BATCH, LENGTH = 5, 2, 24
 TRAINING = {"max_steps": STEPS, "data.batch_size": BATCH, "data.train.sequence_length": LENGTH,
             "optimizer": {"type": "adamw", **family_row.OPTIMIZER}, "lr_scheduler": {"type": "constant"}}
@@ -45,17 +46,17 @@ def launch(accel, directory, model, dtype, **options):
 
 @pytest.fixture(scope="module")
 def in_python(peer_server, tmp_path_factory):
-    """Directories of the families and the losses of fully_shard in bfloat16, {family: (directory, losses)}."""
+    """The directories and the losses of fully_shard, {(family, dtype): (directory, losses)}."""
     folder = tmp_path_factory.mktemp("families")
     for family in FAMILIES:
         save(family, folder / family)
-    spec = {"models": [str(folder / family) for family in FAMILIES], "layers": list(FAMILIES.values()), "data": str(train_runs.TEXT),
+    spec = {"runs": [(str(folder / family), FAMILIES[family], dtype) for family, dtype in RUNS], "data": str(train_runs.TEXT),
             "batch_size": BATCH, "length": LENGTH, "max_steps": STEPS, "max_grad_norm": 1.0, "optimizer": family_row.OPTIMIZER,
             "out": str(folder / "losses.json")}
     (folder / "spec.json").write_text(json.dumps(spec))
     peer_server.run(2, folder / "peer.log", "huggingface_peer.py", folder / "spec.json")
     losses = json.loads((folder / "losses.json").read_text())
-    return {family: (folder / family, found) for family, found in zip(FAMILIES, losses, strict=True)}
+    return {run: (folder / run[0], found) for run, found in zip(RUNS, losses, strict=True)}
 
 
 def first_loss(model):
@@ -64,22 +65,22 @@ def first_loss(model):
         return family_row.loss_of(lambda ids: model(ids, use_cache=False).logits, family_row.windows(0, 2 * BATCH, LENGTH)).item()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_losses_in_bfloat16_equal_fully_shard(accel, accel_path, in_python, tmp_path, family):
+@pytest.mark.parametrize("family, dtype", RUNS)
+def test_losses_in_16_bits_equal_fully_shard(accel, accel_path, in_python, tmp_path, family, dtype):
     """Both routes give the same losses. The first two are those of fully_shard, because the learning rate of the first
     step is 0. Later the optimizers differ in the last bit of a few weights."""
-    directory, theirs = in_python[family]
+    directory, theirs = in_python[family, dtype]
     losses = {}
     for name in ("model.pt2", "model.pt"):
-        cli.main([str(directory), str(tmp_path / name), "--accel", str(accel_path), "--weights", "--dtype", "bfloat16", "--no-check"])
-        losses[name] = launch(accel, tmp_path / f"run-{name}", tmp_path / name, "bf16",
+        cli.main([str(directory), str(tmp_path / name), "--accel", str(accel_path), "--weights", "--dtype", dtype, "--no-check"])
+        losses[name] = launch(accel, tmp_path / f"run-{name}", tmp_path / name, {"bfloat16": "bf16", "float16": "fp16"}[dtype],
                               lr_scheduler={"type": "constant_with_warmup", "warmup_steps": 1})
     ours = losses["model.pt2"]
     assert len(ours) == len(theirs) == STEPS
     assert losses["model.pt"] == ours
     full = first_loss(transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32))
     worst = max(abs(a - b) for a, b in zip(ours, theirs))
-    print(f"{family}: largest difference of the loss from fully_shard {worst:.1e}, of the first loss from float32 "
+    print(f"{family}, {dtype}: largest difference of the loss from fully_shard {worst:.1e}, of the first loss from float32 "
           f"{abs(ours[0] - full):.1e}")
     assert ours[:2] == pytest.approx(theirs[:2], abs=1e-9)
     assert worst < 2e-3
