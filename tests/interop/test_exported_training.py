@@ -45,16 +45,19 @@ def launch(accel, directory, model, dtype, **options):
 
 
 @pytest.fixture(scope="module")
-def in_python(peer_server, tmp_path_factory):
+def in_python(peer_server, made_once):
     """The directories and the losses of fully_shard, {(family, dtype): (directory, losses)}."""
-    folder = tmp_path_factory.mktemp("families")
-    for family in FAMILIES:
-        save(family, folder / family)
-    spec = {"runs": [(str(folder / family), FAMILIES[family], dtype) for family, dtype in RUNS], "data": str(train_runs.TEXT),
-            "batch_size": BATCH, "length": LENGTH, "max_steps": STEPS, "max_grad_norm": 1.0, "optimizer": family_row.OPTIMIZER,
-            "out": str(folder / "losses.json")}
-    (folder / "spec.json").write_text(json.dumps(spec))
-    peer_server.run(2, folder / "peer.log", "huggingface_peer.py", folder / "spec.json")
+
+    def make(folder):
+        for family in FAMILIES:
+            save(family, folder / family)
+        spec = {"runs": [(str(folder / family), FAMILIES[family], dtype) for family, dtype in RUNS], "data": str(train_runs.TEXT),
+                "batch_size": BATCH, "length": LENGTH, "max_steps": STEPS, "max_grad_norm": 1.0, "optimizer": family_row.OPTIMIZER,
+                "out": str(folder / "losses.json")}
+        (folder / "spec.json").write_text(json.dumps(spec))
+        peer_server.run(2, folder / "peer.log", "huggingface_peer.py", folder / "spec.json")
+
+    folder = made_once("exported_families", make)
     losses = json.loads((folder / "losses.json").read_text())
     return {run: (folder / run[0], found) for run, found in zip(RUNS, losses, strict=True)}
 
