@@ -1,5 +1,6 @@
 """Models as programs of torch.export, for the tests of .pt2 files."""
 
+import dataclasses
 import json
 
 import torch
@@ -101,6 +102,8 @@ def made(kind, path):
 
 
 def first(outputs):
+    if dataclasses.is_dataclass(outputs):
+        return getattr(outputs, dataclasses.fields(outputs)[0].name)
     if isinstance(outputs, dict):
         return next(iter(outputs.values()))
     return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
@@ -109,6 +112,26 @@ def first(outputs):
 def seeded(module, inputs):
     torch.manual_seed(7)
     return first(module(inputs))
+
+
+def assert_same_model(imported, model, inputs):
+    """Compares outputs bit for bit, gradients, and the state afterwards, in training and in evaluation."""
+    theirs = dict(model.named_parameters())
+    assert {name: p.requires_grad for name, p in imported.named_parameters()} == {name: p.requires_grad for name, p in theirs.items()}
+    for training in (True, False):
+        model.train(training)
+        imported.train(training)
+        for x in inputs:
+            expected, found = seeded(model, x), seeded(imported, x)
+            assert torch.equal(found, expected)
+            for module, output in ((model, expected), (imported, found)):
+                module.zero_grad()
+                output.square().mean().backward()
+            for name, parameter in imported.named_parameters():
+                if theirs[name].grad is not None:
+                    torch.testing.assert_close(parameter.grad, theirs[name].grad, rtol=1e-4, atol=1e-6)
+    for name, tensor in model.state_dict().items():  # Running statistics and their counter.
+        assert torch.equal(imported.state_dict()[name], tensor), name
 
 
 def structure_alone(path, out, notes):

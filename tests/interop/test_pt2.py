@@ -9,7 +9,7 @@ import judges
 import pytest
 import torch
 import train_runs
-from pt2_models import FREE, IDS, SIZES, Shared, export, first, language_model, made, seeded, structure_alone
+from pt2_models import FREE, IDS, Shared, assert_same_model, export, first, language_model, made, structure_alone
 from safetensors.torch import load_file
 from torch.export import Dim
 
@@ -21,22 +21,7 @@ def test_an_imported_model_is_the_model(accel, tmp_path, kind):
     imported = torch.jit.load(tmp_path / "model.pt")
     state = model.state_dict()
     assert all(torch.equal(imported.state_dict()[name], tensor) for name, tensor in state.items())
-    theirs = dict(model.named_parameters())
-    assert {name: p.requires_grad for name, p in imported.named_parameters()} == {name: p.requires_grad for name, p in theirs.items()}
-    for training in (True, False):
-        model.train(training)
-        imported.train(training)
-        for x in inputs:
-            expected, found = seeded(model, x), seeded(imported, x)
-            assert torch.equal(found, expected)
-            for module, output in ((model, expected), (imported, found)):
-                module.zero_grad()
-                output.square().mean().backward()
-            for name, parameter in imported.named_parameters():
-                if theirs[name].grad is not None:
-                    torch.testing.assert_close(parameter.grad, theirs[name].grad, rtol=1e-4, atol=1e-6)
-    for name, tensor in model.state_dict().items():  # Running statistics and their counter.
-        assert torch.equal(imported.state_dict()[name], tensor), name
+    assert_same_model(imported, model, inputs)
 
 
 def test_classes_are_the_authors(accel, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 import train_runs
 from pt2_models import FREE, IDS, first, made, structure_alone
+from safetensors.torch import load_file, save_file
 
 
 def config(directory, name, steps, length, **options):
@@ -195,3 +196,33 @@ def test_labels_are_not_the_inputs_and_come_in_order(accel, tmp_path):
     assert train_runs.metrics(tmp_path) == pytest.approx([model(windows.clone(), windows.clone()).item()], rel=1e-6)
     said = accel("launch", config(tmp_path, "model.pt2", 1, 24, **options, **{"model.inputs": ["labels", "input_ids"]}), code=None)
     assert "training.model.inputs are [labels, input_ids], but forward takes [input_ids, labels]" in said.stderr
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_float16_is_that_of_the_torchscript_file(accel, tmp_path, version):
+    """test_float16.py and test_autocast.py compare the run of the TorchScript file with Python."""
+    train_runs.export_pt2(tmp_path / "model.pt2", train_runs.export(tmp_path / "model.pt"))
+    keys, found = ("loss", "grad_norm", "scale"), []
+    for name in ("model.pt", "model.pt2"):
+        accel("launch", config(tmp_path, name, 8, 32, **{
+            "fsdp_config.fsdp_version": version, "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Block"}), "--mixed-precision", "fp16")
+        found.append({key: train_runs.metrics(tmp_path, key) for key in keys})
+    assert found[0] == found[1]
+    assert all(len(values) == 8 for values in found[1].values())
+
+
+def test_weights_in_float32_of_a_program_of_16_bits_are_trained_without_rounding(accel, tmp_path):
+    model = train_runs.export(tmp_path / "gpt.pt")
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "head.weight"}
+    save_file(weights, tmp_path / "weights.safetensors")
+    train_runs.export_pt2(tmp_path / "model.pt2", model.bfloat16())
+    rounded = [name for name, tensor in weights.items() if not torch.equal(tensor.bfloat16().float(), tensor)]
+    assert len(rounded) > 10
+    accel("launch", config(tmp_path, "model.pt2", 1, 32, **{
+        "model.weights": str(tmp_path / "weights.safetensors"), "optimizer.lr": 0.0, "checkpoint.every": 1,
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Block"}), "--mixed-precision", "bf16")
+    accel("merge-weights", "out/checkpoints", "merged")
+    saved = load_file(tmp_path / "merged/model.safetensors")
+    assert saved.keys() >= weights.keys() - {"tokens.weight"}
+    for name, tensor in saved.items():
+        assert tensor.dtype == torch.float32 and torch.equal(tensor, weights.get(name, weights["tokens.weight"])), name
