@@ -76,7 +76,8 @@ def test_operators_that_change_activations_in_place(accel, tmp_path):
 
 
 class Views(torch.nn.Module):
-    """Parameters that are two disjoint parts of one storage, of which one is transposed, and a transposed buffer."""
+    """Parameters that are two disjoint parts of one storage, of which one is transposed, a transposed buffer, and an
+    expanded one."""
 
     def __init__(self):
         super().__init__()
@@ -84,10 +85,11 @@ class Views(torch.nn.Module):
         self.above = torch.nn.Parameter(storage[:8].t())
         self.below = torch.nn.Parameter(storage[12:])
         self.register_buffer("steps", (torch.arange(16.0) / 16).view(2, 8).t())
+        self.register_buffer("once", torch.full((1,), 0.5).expand(8))
         self.dropout = torch.nn.Dropout(0.1)
 
     def forward(self, x):
-        return self.dropout(x @ self.above @ self.below * self.steps.sum(1))
+        return self.dropout(x @ self.above @ self.below * self.steps.sum(1) * self.once * 2)
 
 
 def test_views_with_strides_and_parts_of_one_storage(accel, tmp_path):

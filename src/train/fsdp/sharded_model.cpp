@@ -1,6 +1,7 @@
 #include "train/fsdp/sharded_model.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
@@ -17,11 +18,11 @@
 #include "plan/ignored_modules.hpp"
 #include "plan/model_plan.hpp"
 #include "structure/model_notes.hpp"
+#include "train/graph/autocast_block.hpp"
 #include "train/graph/cross_unit_reads.hpp"
 #include "train/graph/patch_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
-#include "train/graph/autocast_block.hpp"
 #include "train/graph/unsupported.hpp"
 #include "train/graph/visible_data.hpp"
 
@@ -95,6 +96,16 @@ std::shared_ptr<StorageDevice> storage_or(const std::shared_ptr<StorageDevice>& 
                                           at::Device device) {
   if (given != nullptr) return given;
   return on_host ? StorageDevice::on_host(device) : StorageDevice::beside(device);
+}
+
+/// Gives memory of its own to each element of a buffer that was expanded. Nothing can be written into it
+/// otherwise.
+void separate_elements(const torch::jit::Module& module) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& buffer : module.buffers(/*recurse=*/true)) {
+    if (at::has_internal_overlap(buffer) == at::MemOverlap::Yes)
+      buffer.set_(buffer.clone(at::MemoryFormat::Contiguous));
+  }
 }
 
 }  // namespace
@@ -264,6 +275,7 @@ void ShardedModel::load(const ModelFile& file, const WeightOptions& options,
     for (const ShardSource& source : target.sources)
       wanted.parameters[source.parameter].dtype = c10::getDtypeNames(source.dtype).first;
   }
+  separate_elements(module_);
   std::unique_ptr<WeightSource> weights;
   if (is_first || !scatters) {
     weights = open_weights(file, wanted, options);
