@@ -1,11 +1,13 @@
-"""Finds the first module whose output is not that of the record, by hooks on the model and by running the graph."""
+"""Finds the module in which a file is not the model, and its line."""
 
+import collections
+import inspect
 import random
 
 import torch
 
-from .check import TOLERANCES
-from .refused import place_in_graph, quiet
+from .check import LOSS, TOLERANCES, flat
+from .refused import is_authors, place_in_graph, quiet
 
 
 class Values(torch.fx.Interpreter):
@@ -50,11 +52,19 @@ def seed():
     random.seed(1)
 
 
-def first_difference(program, subject, inputs, training):
-    """Returns a text for a message: the first module whose output no node of it has, and the line of its last node.
-    The text is empty if the graph has every output, or cannot run."""
+def place(program, subject, file, inputs, training, off):
+    """Returns a text for a message about a difference that `inputs` have shown: a module and a line. `program` is None for
+    a traced file. `off` has the differences of loss, gradients and buffers that are too large, by name."""
     if not training:
-        return ""  # The graph itself is that of training; the file follows the mode.
+        found = first_other_mode(subject, file, inputs)
+    else:
+        found = first_difference(program, subject, inputs) if program is not None else ""
+    return found or owner(subject.model, off)
+
+
+def first_difference(program, subject, inputs):
+    """Returns a text: the first module whose output no node of the graph has, by hooks on the model and by running the
+    graph of training, and the line of the module's last node. Empty if the graph has every output, or cannot run."""
     subject.model.train()
     calls = outputs_of_modules(subject.model, inputs)
     seed()
@@ -72,3 +82,74 @@ def first_difference(program, subject, inputs, training):
             place = place_in_graph(made[-1][0].meta.get("stack_trace"))
             return f"\n  the first module with another output is '{name}' ({kind})" + (f"\n  at {place}" if place else "")
     return ""
+
+
+def first_other_mode(subject, file, inputs):
+    """Returns a text: the first module whose mode changes the model in another way than the file, and the line that asks
+    for the mode. Both are the same in training, so all of one class are put into evaluation at a time, and then each of
+    them. Empty if there is no such module, or if the file has no modules of these names."""
+    classes = {}
+    for name, module in subject.model.named_modules():
+        classes.setdefault(type(module), []).append(name)
+    try:
+        for kind, names in classes.items():
+            if is_other_mode(subject, file, inputs, names):
+                name = next((name for name in names if is_other_mode(subject, file, inputs, [name])), names[0])
+                line = line_of(kind, ".training")
+                named = f"'{name}'" if name else "the model itself"
+                return (f"\n  the first module whose mode has another effect is {named} ({kind.__name__})" +
+                        (f"\n  at {line}" if line else ""))
+    except (KeyError, RuntimeError):  # The file has other modules, or one cannot run so.
+        pass
+    return ""
+
+
+def is_other_mode(subject, file, inputs, names):
+    """Returns whether the outputs differ if the modules of these names alone are in evaluation."""
+    results = []
+    for side in (subject.model, file):
+        modules = dict(side.train().named_modules(remove_duplicate=False))
+        for name in names:
+            modules[name].training = False
+        seed()
+        results.append([output.detach() for output in flat(side(*inputs))])
+    tolerance = TOLERANCES[subject.dtype]
+    return not all(torch.allclose(one.float(), other.float(), tolerance, tolerance, equal_nan=True) for one, other in zip(*results))
+
+
+def owner(model, off):
+    """Returns a text: a module with a parameter or buffer of `off`, and the line of the author's forward that calls it. It
+    is the one that differs most. But if the loss is right, it is the last one with a wrong gradient, because gradients are
+    wrong before the reason and right behind it. Empty if the loss alone differs."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    times = collections.Counter(map(id, parameters.values()))  # A tied parameter is at several places.
+    names = [name for name in (quoted.strip("'") for quoted in off if quoted != LOSS) if times[id(parameters.get(name))] <= 1]
+    if not names:
+        return ""
+    name = max(names, key=lambda name: off[f"'{name}'"]) if LOSS in off or names[-1] not in parameters else names[-1]
+    path, _, attribute = name.rpartition(".")
+    kind = type(model.get_submodule(path)).__name__
+    which = "module with the largest difference" if LOSS in off else "last module with another gradient"
+    text = f"\n  the {which} is '{path}' ({kind})"
+    while True:
+        if line := line_of(type(model.get_submodule(path)), "." + attribute):
+            return f"{text}\n  at {line}"
+        if not path:
+            return text
+        path, _, attribute = path.rpartition(".")
+
+
+def line_of(kind, text):
+    """Returns "FILE:LINE: SOURCE" of the first line with `text` in the class's forward, or of its beginning. Empty if the
+    forward is not the author's."""
+    forward = inspect.unwrap(kind.forward)
+    try:
+        filename = inspect.getsourcefile(forward)
+        lines, first = inspect.getsourcelines(forward)
+    except (OSError, TypeError):
+        return ""
+    if filename is None or not is_authors(filename):
+        return ""
+    begin = next((i for i, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
+    number = next((i for i, line in enumerate(lines) if text in line), begin)
+    return f"{filename}:{first + number}: {lines[number].strip()}"

@@ -8,12 +8,14 @@ import torch
 from .inputs import tensors
 from .refused import Refused, named
 
-# The tracer warns about these lines, but they have no effect for a causal mask without padding. An entry is the end
-# of the file's name and text from the line.
+# The tracer warns about these lines, but they have no effect for a causal mask without padding, or refuse an input. An
+# entry is the end of the file's name and text from the line.
 HARMLESS = [
     ("transformers/masking_utils.py", ""),
     ("transformers/integrations/sdpa_attention.py", ""),
     ("torch/nn/functional.py", "if padding_idx >= weight.size(0)"),
+    ("torch/nn/functional.py", "if size_prods == 1:"),  # Batch norm refuses a single value per channel.
+    ("torch/nn/modules/instancenorm.py", "if input.size(feature_dim) != self.num_features:"),
     ("torch/_tensor.py", "split_size = int(split_size)"),  # Splits heads, in gptj and codegen.
     ("transformers/models/gpt_neo/modeling_gpt_neo.py", "mask_value = torch.tensor(mask_value"),
 ]
