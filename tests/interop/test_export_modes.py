@@ -7,6 +7,7 @@ import zipfile
 import accel_export
 import pytest
 import torch
+from accel_export import modes
 
 EXAMPLE = torch.randint(16, (2, 12), generator=torch.Generator().manual_seed(0))
 FORMATS = ["own.pt2", "own.pt"]
@@ -65,15 +66,6 @@ class Attends(torch.nn.Module):
         return torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.3 if self.training else 0.0, is_causal=True)
 
 
-class Recurs(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = torch.nn.LSTM(8, 8, 2, dropout=0.2, batch_first=True)
-
-    def forward(self, x):
-        return self.lstm(x)[0]
-
-
 class TriplesGradients(torch.nn.Module):
     def forward(self, x):
         if x.requires_grad:
@@ -127,8 +119,27 @@ def test_operators_that_follow_the_mode_are_right(export, out):
     assert "in training and in evaluation" in export(out, torch.nn.Dropout(0.2), Norms(), Attends(), torch.nn.Dropout1d(0.2))
 
 
-def test_recurrences_follow_the_mode_in_a_traced_file(export):
-    assert "in training and in evaluation" in export("own.pt", Recurs(), torch.nn.RReLU())
+def test_every_operator_with_a_mode_follows_it_in_a_traced_file(tmp_path):
+    class Recurs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(8, 8, 2, dropout=0.2, batch_first=True)
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
+    shared = torch.nn.AlphaDropout(0.2)
+    model = Own(Recurs(), torch.nn.TransformerEncoderLayer(8, 2, 8, 0.2, batch_first=True), torch.nn.RReLU(), shared, shared)
+    torch.jit.trace(model, EXAMPLE, check_trace=False).save(tmp_path / "own.pt")
+    file = torch.jit.load(tmp_path / "own.pt")
+    modes.follow(file)
+    with torch.jit.optimized_execution(False):
+        for training in (True, False, True):
+            outputs = []
+            for side in (model.train(training), file.train(training)):
+                torch.manual_seed(1)
+                outputs.append(side(EXAMPLE))
+            torch.testing.assert_close(*outputs)
 
 
 def test_what_an_author_scripted_is_meant(export):
@@ -156,3 +167,10 @@ def test_a_gradient_that_differs_is_named_with_its_module_and_line(refused, out)
     said = refused(out, torch.nn.Dropout(0.2), TriplesGradients(), torch.nn.ReLU())
     assert "in training" in said and "the last module with another gradient is 'layers.1.linear' (Linear)" in said
     assert "return x + self.inner(self.linear(x))" in said
+
+
+@pytest.mark.parametrize("out", FORMATS)
+def test_an_output_that_differs_is_named_with_its_module_and_line(refused, out):
+    said = refused(out, torch.nn.Dropout(0.2), Draws(), torch.nn.ReLU())
+    assert "in training" in said and "the first module with another output is 'layers.1.inner' (Draws)" in said
+    assert "test_export_modes.py:" in said

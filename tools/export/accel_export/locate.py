@@ -57,8 +57,10 @@ def place(program, subject, file, inputs, training, off):
     a traced file. `off` has the differences of loss, gradients and buffers that are too large, by name."""
     if not training:
         found = first_other_mode(subject, file, inputs)
+    elif program is not None:
+        found = first_difference(program, subject, inputs)
     else:
-        found = first_difference(program, subject, inputs) if program is not None else ""
+        found = first_other_module(subject.model, file, inputs, TOLERANCES[subject.dtype])
     return found or owner(subject.model, off)
 
 
@@ -81,6 +83,40 @@ def first_difference(program, subject, inputs):
                             for _, value in made):
             place = place_in_graph(made[-1][0].meta.get("stack_trace"))
             return f"\n  the first module with another output is '{name}' ({kind})" + (f"\n  at {place}" if place else "")
+    return ""
+
+
+def first_other_module(model, file, inputs, tolerance):
+    """Returns a text: the first module that gives another output than that of its name in a traced file, for the inputs
+    that it has in the model, and the line of its forward. Modules of one tensor alone are compared, because a traced module
+    takes tensors in an order of its own. Empty if there is no such module."""
+    calls = []
+
+    def keep(name):
+        def hook(module, arguments, keywords, result):
+            given = [value for value in (*arguments, *keywords.values()) if value is not None]
+            if len(given) == 1 and isinstance(given[0], torch.Tensor) and isinstance(result, torch.Tensor):
+                calls.append((name, module, given[0].detach().clone()))
+        return hook
+
+    hooks = [module.register_forward_hook(keep(name), with_kwargs=True) for name, module in model.named_modules() if name]
+    try:
+        model.train()(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    traced = dict(file.train().named_modules(remove_duplicate=False))
+    for name, module, given in calls:
+        outputs = []
+        try:
+            for side in (module, traced[name]):
+                seed()
+                outputs.append(side(given))
+        except (AttributeError, KeyError, RuntimeError, TypeError):  # The traced module has other arguments.
+            continue
+        if isinstance(outputs[1], torch.Tensor) and not torch.allclose(*outputs, tolerance, tolerance, equal_nan=True):
+            line = line_of(type(module), "def ")
+            return f"\n  the first module with another output is '{name}' ({type(module).__name__})" + (f"\n  at {line}" if line else "")
     return ""
 
 
@@ -126,10 +162,12 @@ def owner(model, off):
     names = [name for name in (quoted.strip("'") for quoted in off if quoted != LOSS) if times[id(parameters.get(name))] <= 1]
     if not names:
         return ""
-    name = max(names, key=lambda name: off[f"'{name}'"]) if LOSS in off or names[-1] not in parameters else names[-1]
+    gradients = [name for name in names if name in parameters]
+    is_last = LOSS not in off and len(gradients) > 0
+    name = gradients[-1] if is_last else max(names, key=lambda name: off[f"'{name}'"])
     path, _, attribute = name.rpartition(".")
     kind = type(model.get_submodule(path)).__name__
-    which = "module with the largest difference" if LOSS in off else "last module with another gradient"
+    which = "last module with another gradient" if is_last else "module with the largest difference"
     text = f"\n  the {which} is '{path}' ({kind})"
     while True:
         if line := line_of(type(model.get_submodule(path)), "." + attribute):
@@ -142,7 +180,7 @@ def owner(model, off):
 def line_of(kind, text):
     """Returns "FILE:LINE: SOURCE" of the first line with `text` in the class's forward, or of its beginning. Empty if the
     forward is not the author's."""
-    forward = inspect.unwrap(kind.forward)
+    forward = inspect.unwrap(getattr(kind, "forward", None))
     try:
         filename = inspect.getsourcefile(forward)
         lines, first = inspect.getsourcelines(forward)

@@ -46,7 +46,7 @@ def require_no_frozen_choice(caught, accepted):
 
 def record(subject, accepted=()):
     """Returns the traced model. Tracing runs the model on the device of its parameters, which may be meta, so the
-    buffers move there. The traced model gets the original buffers."""
+    buffers move there. The traced model gets the original buffers, and the model their values."""
     model = subject.model.train()
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     device = next(model.parameters()).device
@@ -59,6 +59,10 @@ def record(subject, accepted=()):
         warnings.simplefilter("always")
         traced = torch.jit.trace(model, example, check_trace=False, strict=False)
     require_no_frozen_choice(caught, accepted)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():  # Statistics of a batch norm have changed.
+            if name in buffers:
+                buffer.copy_(buffers[name])
     for name, buffer in buffers.items():
         owner_of(traced._c, name).setattr(name.rpartition(".")[2], buffer)
     return traced
