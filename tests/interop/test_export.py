@@ -129,6 +129,15 @@ def test_a_loop_is_exported_for_the_length_that_is_given(export, family, sizes):
     assert "length: 20 alone" in said
 
 
+@pytest.mark.parametrize("out", ["model.pt2", "model.pt"])
+def test_noise_of_training_alone_is_refused_with_its_line(refused, out):
+    """Mixtral draws the noise by uniform_(), which is not an operator that follows the mode."""
+    said = refused("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.5, **ONE}, out=out)
+    assert "the file is another model at batch 3, length 150, in evaluation" in said
+    assert "the first module whose mode has another effect is 'model.layers.0.mlp' (MixtralSparseMoeBlock)" in said
+    assert "if self.training and self.jitter_noise > 0:" in said
+
+
 # What can be exported.
 
 @pytest.mark.parametrize("family, sizes", [("llama", {"attention_dropout": 0.1, "tie_word_embeddings": True}), ("gpt2", GPT2), ("opt", {**OPT, **ONE}),
@@ -137,7 +146,7 @@ def test_a_loop_is_exported_for_the_length_that_is_given(export, family, sizes):
 @pytest.mark.parametrize("out", ["model.pt2", "model.pt"])
 def test_what_can_be_recorded_is_written(export, tmp_path, family, sizes, weights, out):
     said = export(family, sizes, weights=weights, out=out)
-    assert CHECKED in said and "batch 3, length 150 and batch 5, length 9" in said
+    assert f"{CHECKED}, in training and in evaluation, at batch 3, length 150 and batch 5, length 9" in said
     assert ("batch: any; length: any" in said) == (out == "model.pt2")
     notes = notes_of(tmp_path / out)
     assert notes["inputs"] == ["input_ids"] and notes["outputs"] == ["logits"] and "shifts_labels" not in notes

@@ -5,15 +5,22 @@ import warnings
 
 import torch
 
+from . import modes
 from .inputs import tensors
 from .refused import Refused, named
 from .subject import CHANGED
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}  # Relative.
 NOISE = 4  # A difference is also fine if it is at most so many times that which a rounding of the parameters makes.
+LOSS = "the loss"  # Parameters and buffers have their names in quotes.
 LARGEST_NOISE = 10  # No difference above so many tolerances is fine.
 
 HINT = "it does not compute with parameters of this dtype; try --dtype float32, or other sizes with --length and --batch"
+FROZEN = ("a loop, a choice or a random number was frozen as the recorded example took it; write it with operators of torch, "
+          "or turn it off")
+FROZEN_MODE = ("evaluation would do what training does: in a record, dropout, batch norm and instance norm alone follow the mode; "
+               "choose nothing else by self.training, or turn it off")
+SCRIPTED = "; in TorchScript a module that torch.jit.script made still reads self.training"
 
 
 def probe(outputs, names):
@@ -121,10 +128,11 @@ def shown(sizes):
     return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "the recorded sizes"
 
 
-def compare(subject, path, sets, modes, locate, ones=()):
-    """Compares the TorchScript file at `path` with the model for each set of sizes, in each of `modes` (True is training).
-    Returns the largest difference. Raises Refused if it is above the tolerance; `locate(inputs, training)` says in which
-    module. In the sets of sizes `ones` either side may also fail, because a failure does not train a wrong model."""
+def compare(subject, path, sets, is_traced, locate, ones=()):
+    """Compares the TorchScript file at `path` with the model for each set of sizes, in training and in evaluation. A traced
+    file gets what accel does to it. Returns the largest difference. Raises Refused if it is above the tolerance;
+    `locate(file, inputs, training, off)` says in which module, where `off` has the differences above the tolerance by name.
+    In the sets of sizes `ones` either side may also fail, because a failure does not train a wrong model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch announces that torch.export comes instead.
         try:
@@ -132,6 +140,8 @@ def compare(subject, path, sets, modes, locate, ones=()):
         except RuntimeError as error:
             reason = " ".join(str(error).split())[-300:]
             raise Refused(f"torch does not load what accel makes of the model: {reason}") from None
+    if is_traced:
+        modes.follow(file)
     model, other = prepare(subject, file)
     tolerance = TOLERANCES[subject.dtype]
     largest = 0.0
@@ -140,7 +150,7 @@ def compare(subject, path, sets, modes, locate, ones=()):
         for seed, sizes in enumerate([*sets, *ones]):
             may_fail = seed >= len(sets)
             inputs = tensors(subject.inputs, sizes, seed)
-            for training in modes:
+            for training in (True, False):
                 where = f"{shown(sizes)}, in {'training' if training else 'evaluation'}"
                 unchanged = {name: checksum(parameter) for name, parameter in model.parameters.items()}
                 try:
@@ -171,11 +181,11 @@ def compare(subject, path, sets, modes, locate, ones=()):
                         largest = max(largest, off[worst])
                         continue
                     model.restore()
-                    place = locate(inputs, training)
+                    place = locate(file, inputs, training, {name: value for name, value in off.items() if value > tolerance})
+                    hint = FROZEN if training else FROZEN_MODE + SCRIPTED if is_traced else FROZEN_MODE
                     raise Refused(f"the file is another model at {where}: loss {found[0]:.6f}, the model's own {expected[0]:.6f}; "
                                   f"the largest difference is that of {worst}, {off[worst]:.2g} of its largest value{place}\n"
-                                  "hint: a loop, a choice or a random number was frozen as the recorded example took it; "
-                                  "write it with operators of torch, or turn it off")
+                                  f"hint: {hint}")
                 largest = max(largest, off[worst])
     model.restore()
     return largest
@@ -189,7 +199,7 @@ def differences(expected, found):
     off = {f"'{name}'": difference(found[1][name], gradient, floor) for name, gradient in gradients.items()}
     off |= {f"'{name}'": difference(found[2].get(name), buffer, 0) for name, buffer in buffers.items()
             if buffer.is_floating_point() and name in found[2]}
-    off["the loss"] = difference(found[0], loss, 0)
+    off[LOSS] = difference(found[0], loss, 0)
     return off
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import os
 import pathlib
@@ -121,28 +122,24 @@ class Exporter:
             tracing.save(recorded, subject, path, text)
 
     def compare(self, subject, recorded, path, accel):
-        find_place = lambda inputs, training: ""  # noqa: E731
         sets = [{name: size.checked[i] for name, size in subject.sizes.items()} for i in (0, 1)]
         if self.options.is_program:
             sets = program.check_sizes(recorded, subject)
             ones = program.sizes_of_one(recorded, subject, sets[1])
             path = accel_program.import_file(accel, path, path.with_suffix(".imported.pt"))
-            find_place = lambda inputs, training: locate.first_difference(recorded, subject, inputs, training)  # noqa: E731
         elif given := [name for name, size in subject.sizes.items() if size.given]:
             sets = [{name: subject.sizes[name].recorded if name in given else size for name, size in sizes.items()} for sizes in sets]
         if not self.options.is_program:
             ones = [{**sets[1], name: 1} for name, size in subject.sizes.items() if not size.given]
-        # In a traced file dropout is always on until accel opens it.
-        modes = (True, False) if self.options.is_program else (True,)
         if subject.dtype != torch.float32:
             ones = []  # They were compared in float32, without the noise that a short input has in 16 bits.
-        worst = check.compare(subject, path, sets, modes, find_place, ones)
+        find_place = functools.partial(locate.place, recorded if self.options.is_program else None, subject)
+        worst = check.compare(subject, path, sets, not self.options.is_program, find_place, ones)
         if accel is not None:
             path.unlink()
         where = " and ".join(check.shown(sizes) for sizes in sets)
-        mode = "in training and in evaluation" if len(modes) == 2 else "in training"
-        self.options.say(f"checked: loss and gradients are the model's own{self.part}, {mode}, at {where}: the largest difference is "
-                         f"{worst:.1g} of the largest value")
+        self.options.say(f"checked: loss and gradients are the model's own{self.part}, in training and in evaluation, at {where}: "
+                         f"the largest difference is {worst:.1g} of the largest value")
 
     def report(self, subject, recorded):
         say = self.options.say

@@ -8,12 +8,14 @@ import torch
 from .inputs import tensors
 from .refused import Refused, named
 
-# The tracer warns about these lines, but they have no effect for a causal mask without padding. An entry is the end
-# of the file's name and text from the line.
+# The tracer warns about these lines, but they have no effect for a causal mask without padding, or refuse an input. An
+# entry is the end of the file's name and text from the line.
 HARMLESS = [
     ("transformers/masking_utils.py", ""),
     ("transformers/integrations/sdpa_attention.py", ""),
     ("torch/nn/functional.py", "if padding_idx >= weight.size(0)"),
+    ("torch/nn/functional.py", "if size_prods == 1:"),  # Batch norm refuses a single value per channel.
+    ("torch/nn/modules/instancenorm.py", "if input.size(feature_dim) != self.num_features:"),
     ("torch/_tensor.py", "split_size = int(split_size)"),  # Splits heads, in gptj and codegen.
     ("transformers/models/gpt_neo/modeling_gpt_neo.py", "mask_value = torch.tensor(mask_value"),
 ]
@@ -44,7 +46,7 @@ def require_no_frozen_choice(caught, accepted):
 
 def record(subject, accepted=()):
     """Returns the traced model. Tracing runs the model on the device of its parameters, which may be meta, so the
-    buffers move there. The traced model gets the original buffers."""
+    buffers move there. The traced model gets the original buffers, and the model their values."""
     model = subject.model.train()
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     device = next(model.parameters()).device
@@ -57,6 +59,10 @@ def record(subject, accepted=()):
         warnings.simplefilter("always")
         traced = torch.jit.trace(model, example, check_trace=False, strict=False)
     require_no_frozen_choice(caught, accepted)
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():  # Statistics of a batch norm have changed.
+            if name in buffers:
+                buffer.copy_(buffers[name])
     for name, buffer in buffers.items():
         owner_of(traced._c, name).setattr(name.rpartition(".")[2], buffer)
     return traced
