@@ -15,6 +15,7 @@ namespace accel::train {
 /// - A constant device of another kind, or another GPU than this rank's, becomes `device`. The CPU stays
 ///   where the author of a scripted model wrote it, as far as the graph shows that.
 /// - A constant tensor moves to `device`, unless it is a number in the arithmetic of sizes.
+/// accel-export repeats the first rule where it compares evaluation (tools/export/accel_export/modes.py).
 /// Call before the first run of any method of the model: compiled graphs are cached.
 void patch_traced(const torch::jit::Module& root, at::Device device);
 
