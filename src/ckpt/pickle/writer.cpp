@@ -262,7 +262,9 @@ Writer::~Writer() = default;
 
 void Writer::put(const Value& value) { emitter_->emit(value, 0); }
 
-void Writer::put_shared(const std::string& key, const Value& value) { emitter_->emit_shared("v" + key, value); }
+void Writer::put_shared(const std::string& key, const Value& value) {
+  emitter_->emit_shared("v" + key, value);
+}
 
 void Writer::begin_dict() {
   emitter_->op(Op::kEmptyDict);
