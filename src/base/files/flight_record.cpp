@@ -53,7 +53,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 template <std::size_t N>
 void put(char (&to)[N], std::string_view text) {
   if (text.size() >= N) text.remove_prefix(text.size() - (N - 1));
-  std::memcpy(to, text.data(), text.size());
+  if (!text.empty()) std::memcpy(to, text.data(), text.size());
   to[text.size()] = '\0';
 }
 
