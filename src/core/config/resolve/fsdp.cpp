@@ -12,6 +12,7 @@
 #include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "core/config/schema/schema.hpp"
 
 namespace accel::config {
 namespace {
@@ -102,17 +103,10 @@ void reshard_of_version_2(const Settings& settings, FsdpConfig& fsdp) {
 
 /// Says what is set and has no effect, because the engine has one way for it.
 void warn_of_fsdp(const Settings& settings, std::vector<std::string>& warnings) {
-  struct Always {
-    std::string_view key;
-    const char* instead;
-  };
-  constexpr std::array kAlways = {
-      Always{"fsdp_config.use_orig_params", "the original parameters are always used"},
-      Always{"fsdp_config.sync_module_states", "all ranks always begin with the same values"},
-      Always{"fsdp_config.cpu_ram_efficient_loading", "a rank never reads more than its own shard"}};
-  for (const auto& [key, instead] : kAlways) {
+  for (const std::string_view key : kAlwaysOn) {
     if (settings.get<bool>(key).value_or(true)) continue;
-    warnings.push_back(fmt::format("{}'{}: false' has no effect: {}", settings.where(key), key, instead));
+    warnings.push_back(
+        fmt::format("{}'{}: false' has no effect: {}", settings.where(key), key, find_field(key)->no_effect));
   }
   static constexpr std::string_view kBackward = "fsdp_config.backward_prefetch";
   if (settings.get<std::string>(kBackward) == "BACKWARD_POST") {

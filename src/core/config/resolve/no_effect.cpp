@@ -10,6 +10,7 @@
 
 #include "core/config/accelerate_variables.hpp"
 #include "core/config/names.hpp"
+#include "core/config/resolve/resolve.hpp"
 #include "core/config/schema/schema.hpp"
 
 namespace accel::config {
@@ -77,6 +78,8 @@ std::string_view without_effect_on_program(const Field& field, const LoadedConfi
 
 /// Why the key has no effect on this training; empty if it has one.
 std::string_view without_effect_on_training(const Field& field, const LoadedConfig& loaded) {
+  const bool is_always_on = std::find(kAlwaysOn.begin(), kAlwaysOn.end(), field.path) != kAlwaysOn.end();
+  if (is_always_on && loaded.settings.get<bool>(field.path) == false) return {};  // load_config() warns.
   if (!field.no_effect.empty()) return field.no_effect;
   // load_config() warns of the whole section.
   const DistributedType type = loaded.config.distributed_type;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,10 @@ DistributedType resolve_distributed_type(const Settings& settings, const ConfigR
 /// CPU that is not asked for.
 void warn_of_launch(const Config& config, const Settings& settings, const ConfigRequest& request,
                     std::vector<std::string>& warnings);
+
+/// What the engine always does. Setting one of them to false is a warning.
+inline constexpr std::array<std::string_view, 3> kAlwaysOn = {
+    "fsdp_config.use_orig_params", "fsdp_config.sync_module_states", "fsdp_config.cpu_ram_efficient_loading"};
 
 /// fsdp_config, with the strategies of version 1 in terms of version 2. Appends what has no effect to
 /// `warnings`. resolve_mesh() fills in the number of replicas.
