@@ -51,6 +51,7 @@ for _ in range(5):
     losses.append(accelerator.gather(loss.detach().reshape(1)).tolist())
 if accelerator.is_main_process:
     open(sys.argv[1], "w").write(json.dumps(losses))
+accelerator.end_training()  # Gloo's threads must not outlive the interpreter.
 """
 
 

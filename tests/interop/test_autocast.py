@@ -117,7 +117,7 @@ def net_config(directory, data, **options):
 
 
 @pytest.fixture
-def net(tmp_path):
+def net(tmp_path, one_thread):
     """Exports the model. Returns the same model in Python and a text whose last batch has 2 windows."""
     torch.manual_seed(0)
     model = Net()
@@ -128,6 +128,16 @@ def net(tmp_path):
     text = tmp_path / "text.txt"
     text.write_bytes(train_runs.TEXT.read_bytes()[:32 * 14 + 1])
     return peer, text
+
+
+@pytest.fixture
+def one_thread(monkeypatch):
+    """The number of threads decides in which order sums are taken, here and in the launched run."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def train_and_evaluate(model, data):
