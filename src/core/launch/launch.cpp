@@ -175,6 +175,9 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
     events.finished(code);
     return code;
   } catch (const Error& error) {
+    const bool is_interrupted =
+        error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated;
+    if (is_interrupted) leave_soon(exit_code_of(error.kind()));
     events.finished(exit_code_of(error.kind()));
     throw;
   }
