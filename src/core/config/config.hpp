@@ -204,8 +204,8 @@ struct LaunchConfig {
   std::string main_process_ip = "127.0.0.1";
   int main_process_port = 29500;      ///< The port; 0 for a free one.
   double rendezvous_timeout_s = 300;  ///< How long the launchers of several machines wait for each other.
-  int min_machines = 1;  ///< The run goes on with so many of its machines; num_machines for all of them.
-  double last_call_timeout_s = 30;  ///< How long a restart waits for machines beyond min_machines.
+  int min_machines = 1;               ///< The run goes on with at least so many of its machines.
+  double last_call_timeout_s = 30;    ///< How long a restart waits for machines beyond min_machines.
   bool use_cpu = false;
   bool binds_cpus = false;   ///< Each rank runs on CPUs of its own (enable_cpu_affinity).
   std::vector<int> gpu_ids;  ///< The devices of this machine's local ranks; empty for no GPU.

@@ -12,9 +12,9 @@ namespace accel::launch {
 
 /// A log file of one stream of a worker. It gets every byte as it comes.
 ///
-/// With a limit of its size it is rotated: NAME becomes NAME.1, NAME.1 becomes NAME.2, and the oldest one
-/// goes. The cut lies at the end of a line. A line that does not fit into a file begins a new one, which may
-/// become larger than the limit by kLongestLine; a longer line is cut.
+/// A file that reaches the limit of its size is rotated: NAME becomes NAME.1, NAME.1 becomes NAME.2, and the
+/// oldest one is removed. The cut lies at the end of a line. A line that does not fit into a file begins a
+/// new one, which may become larger than the limit by kLongestLine; a longer line is cut.
 class LogFile {
  public:
   static constexpr std::uint64_t kLongestLine = 1 << 20;

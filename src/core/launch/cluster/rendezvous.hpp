@@ -22,8 +22,8 @@ struct Party {
   std::string version;                          ///< That of accel.
   std::map<std::string, std::string> settings;  ///< What must be the same on all machines, by name.
   double timeout_s = 300;                       ///< How long to wait for the others.
-  int min_machines = 1;     ///< With how many machines the run goes on; num_machines for all.
-  double last_call_s = 30;  ///< How long a restart waits for more than min_machines.
+  int min_machines = 1;                         ///< The run goes on with at least so many of its machines.
+  double last_call_s = 30;                      ///< How long a restart waits for more than min_machines.
   /// The ranks of machines that have been there, at machine 0. A machine that comes back has as many.
   std::map<int, int> ranks_of_machines = {};
   double first_word_s = 10;  ///< When to say for the first time who is missing.
@@ -38,7 +38,7 @@ struct Guest {
   double after_s = 0;  ///< When it arrived, after machine 0 began to wait.
 };
 
-/// By how much two machines may differ in when they see that the other one is lost.
+/// Two machines see that the other one is lost at times that differ by no more than this.
 inline constexpr std::chrono::seconds kLossMargin{4};
 
 /// The guests by the rank of their machine.
