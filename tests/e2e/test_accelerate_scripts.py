@@ -2,12 +2,15 @@
 
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
 from slurm import free_ports
+
+RANKS_END = pathlib.Path(__file__).resolve().parent.parent / "interop/ranks_end.py"
 
 CONFIG = """
 distributed_type: {kind}
@@ -22,6 +25,8 @@ mixed_precision: 'no'
 # The script says nothing of ranks: all of it comes from the launcher's environment.
 TRAINING = """
 import json, sys, torch
+sys.path.insert(0, sys.argv[2])
+import ranks_end
 from accelerate import Accelerator
 from torch.nn.parallel import DistributedDataParallel
 
@@ -51,7 +56,7 @@ for _ in range(5):
     losses.append(accelerator.gather(loss.detach().reshape(1)).tolist())
 if accelerator.is_main_process:
     open(sys.argv[1], "w").write(json.dumps(losses))
-accelerator.end_training()  # Gloo's threads must not outlive the interpreter.
+ranks_end.leave()
 """
 
 
@@ -66,7 +71,8 @@ def config(directory, kind):
     ("test_sync", "Distributed `no_sync` context manager"), ("test_script", "Num processes: 2"),
 ])
 def test_accelerates_own_scripts(accel, tmp_path, script, said):
-    run = accel("launch", config(tmp_path, "MULTI_CPU"), "--", sys.executable, "-m", f"accelerate.test_utils.scripts.{script}")
+    run = accel("launch", config(tmp_path, "MULTI_CPU"), "--", sys.executable, RANKS_END,
+                f"accelerate.test_utils.scripts.{script}")
     assert said in run.stdout
     if script == "test_script":
         assert "DistributedType.MULTI_CPU  Backend: gloo" in run.stdout
@@ -76,11 +82,12 @@ def test_accelerates_own_scripts(accel, tmp_path, script, said):
 def test_a_training_by_accelerator(accel, tmp_path):
     (tmp_path / "train.py").write_text(TRAINING)
     file = config(tmp_path, "MULTI_CPU")
-    accel("launch", file, "--", sys.executable, tmp_path / "train.py", tmp_path / "ours.json")
+    accel("launch", file, "--", sys.executable, tmp_path / "train.py", tmp_path / "ours.json", RANKS_END.parent)
     # On CPUs `accelerate launch` starts one process, so torchrun is the peer.
     # Addresses as numbers, since not every machine resolves its own name.
     run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1",
-                          f"--master-port={free_ports(1)[0]}", tmp_path / "train.py", tmp_path / "theirs.json"],
+                          f"--master-port={free_ports(1)[0]}", tmp_path / "train.py", tmp_path / "theirs.json",
+                          RANKS_END.parent],
                          stderr=subprocess.PIPE, text=True, timeout=120,
                          env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
     assert run.returncode == 0, run.stderr

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from accelerate import DistributedType, PartialState
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import ranks_end  # noqa: E402
 import train_runs  # noqa: E402
 import zoo_write  # noqa: E402
 
@@ -80,8 +81,7 @@ def main():
                     accelerator.save_state(target, safe_serialization=False)
     if rank == 0:
         pathlib.Path(spec["out"]).write_text(json.dumps(losses))
-    dist.barrier()
-    dist.destroy_process_group()
+    ranks_end.leave()
 
 
 if __name__ == "__main__":

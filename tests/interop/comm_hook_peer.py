@@ -15,6 +15,7 @@ import torch.distributed as dist
 from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import ranks_end  # noqa: E402
 from comm_hook_model import Net  # noqa: E402
 from ddp_buffers_peer import windows_of  # noqa: E402
 
@@ -58,8 +59,7 @@ def main():
     found = {name: train(spec, windows, case["ddp"], case["accumulate"]) for name, case in spec["cases"].items()}
     if dist.get_rank() == 0:
         pathlib.Path(spec["out"]).write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    ranks_end.leave()
 
 
 if __name__ == "__main__":
