@@ -2,10 +2,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/files/memory_file.hpp"
 #include "base/log.hpp"
 #include "ckpt/convert/load.hpp"
 #include "ckpt/convert/merge_check.hpp"
@@ -34,24 +36,49 @@ struct LoadOptions {
   bool partial = false;
 };
 
-std::unique_ptr<ckpt::Checkpoint> open_target(const std::string& path) {
+// The model that gets the values.
+struct Target {
+  std::optional<MemoryFile> imported;  // The file of `model` if it is not the user's.
+  std::unique_ptr<ckpt::Checkpoint> model;
+  ModelNotes notes;
+};
+
+// A .pt2 file without values has no place for them either, so a TorchScript file is made of its program.
+Target open_imported(const std::string& path, const fs::path& output) {
+  if (output.extension() == ".pt2" || (fs::exists(output) && fs::equivalent(output, path))) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' has no place for the values of its parameters, so the model with the values "
+                            "is a TorchScript file, but --out is '{}'",
+                            path, output.string()))
+        .hint("give --out another name, such as model.pt");
+  }
+  const ImportedStructure model = import_structure(path, ImportedValues::kAll);
+  for (const std::string& place : model.random_operators)
+    log::warn(fmt::format("{}: draws random numbers in evaluation, too", place));
+  Target target;
+  target.imported.emplace(model.file);
+  target.model = ckpt::open_checkpoint(target.imported->path());
+  target.notes = parse_notes(ArchiveModel::from_bytes(model.file, path).accel_json());
+  return target;
+}
+
+Target open_target(const std::string& path, const fs::path& output) {
   const ckpt::Kind kind = ckpt::kind_of(path);
   if (kind != ckpt::Kind::kTorchScript && kind != ckpt::Kind::kPt2) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("--into needs a model file, but '{}' is {}", path, name_of(kind)))
         .hint("a model file is made by torch.export.save, torch.jit.script or torch.jit.trace");
   }
-  return ckpt::open_checkpoint(path);
-}
-
-ModelNotes notes_of(const std::string& path) {
-  if (!is_pt2(path)) return parse_notes(ArchiveModel::open(path).accel_json());
-  ImportedStructure model = import_structure(path);
-  if (!model.has_values) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' has no place for the values of its parameters", path))
-        .hint("accel import makes a TorchScript file of it, and --into takes that");
+  Target target;
+  if (kind == ckpt::Kind::kTorchScript) {
+    target.notes = parse_notes(ArchiveModel::open(path).accel_json());
+  } else {
+    ImportedStructure model = import_structure(path);
+    if (!model.has_values) return open_imported(path, output);
+    target.notes = parse_notes(ArchiveModel::from_bytes(std::move(model.file), path).accel_json());
   }
-  return parse_notes(ArchiveModel::from_bytes(std::move(model.file), path).accel_json());
+  target.model = ckpt::open_checkpoint(path);
+  return target;
 }
 
 // The flat state dict of the model in the checkpoint, under the names that state_dict() gives.
@@ -68,14 +95,13 @@ ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
 }
 
 ExitCode run_load(const LoadOptions& options, const Globals& globals) {
-  const std::unique_ptr<ckpt::Checkpoint> model = open_target(options.model);
-  const ModelNotes notes = notes_of(options.model);
-  const std::unique_ptr<ckpt::Checkpoint> source =
-      ckpt::with_tensors_of_model(open_source(options.checkpoint, "loading"), notes.weight_conversions);
   const fs::path output = options.output;
+  const Target into = open_target(options.model, output);
+  const std::unique_ptr<ckpt::Checkpoint> source =
+      ckpt::with_tensors_of_model(open_source(options.checkpoint, "loading"), into.notes.weight_conversions);
   const auto missing = options.partial ? ckpt::Missing::kKeep : ckpt::Missing::kRefuse;
-  ckpt::TorchScriptPlan plan = ckpt::plan_torchscript(output.filename().string(), *model, state_of(*source),
-                                                      *source, missing, notes.non_persistent);
+  ckpt::TorchScriptPlan plan = ckpt::plan_torchscript(output.filename().string(), *into.model, state_of(*source),
+                                                      *source, missing, into.notes.non_persistent);
   for (const std::string& name : plan.kept) {
     log::warn(fmt::format("'{}' is not in the checkpoint and keeps the model's values", name));
   }
@@ -87,7 +113,7 @@ ExitCode run_load(const LoadOptions& options, const Globals& globals) {
   if (!options.write.dry_run && options.write.force && fs::exists(output) &&
       fs::equivalent(output, options.model)) {
     // The model will be replaced, so nothing may be wrong with it or with the checkpoint.
-    ckpt::check_source(*model, globals.progress(), /*is_removed=*/true);
+    ckpt::check_source(*into.model, globals.progress(), /*is_removed=*/true);
     ckpt::check_source(*source, globals.progress(), /*is_removed=*/false);
   }
   carry_out(report, options.write, "loading", globals);

@@ -13,7 +13,6 @@
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/pt2/archive.hpp"
 #include "ckpt/read/kind.hpp"
-#include "import/plan_import.hpp"
 
 namespace accel {
 namespace {
@@ -63,9 +62,9 @@ bool is_pt2(const std::filesystem::path& path) {
   }
 }
 
-ImportedStructure import_structure(const std::filesystem::path& path) {
+ImportedStructure import_structure(const std::filesystem::path& path, ImportedValues values) {
   const ckpt::Pt2Archive archive(path);
-  ImportPlan plan = plan_import("model.pt", archive, ImportedValues::kBuffers);
+  ImportPlan plan = plan_import("model.pt", archive, values);
   return {bytes_of(plan.file, path), plan.has_values, std::move(plan.random_operators)};
 }
 

@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "import/plan_import.hpp"
+
 namespace accel {
 
 /// The structure of a model of torch.export, as the bytes of a TorchScript file whose parameters are on the
-/// meta device. Its buffers are in it, and apart from them it takes a few megabytes, however large the model
-/// is.
+/// meta device, unless their values were asked for. Its buffers are in it, and apart from these values it
+/// takes a few megabytes, however large the model is.
 struct ImportedStructure {
   std::vector<std::byte> file;
   bool has_values = true;  ///< Whether the .pt2 file, as a checkpoint, has the values of all parameters.
@@ -19,7 +21,9 @@ struct ImportedStructure {
 /// Whether the file is one of torch.export. A file that cannot be read is not.
 [[nodiscard]] bool is_pt2(const std::filesystem::path& path);
 
-/// Imports the model's modules, graph and buffers. Throws what plan_import() throws.
-[[nodiscard]] ImportedStructure import_structure(const std::filesystem::path& path);
+/// Imports the model's modules, graph and buffers, and by default no values of parameters. Throws what
+/// plan_import() throws.
+[[nodiscard]] ImportedStructure import_structure(const std::filesystem::path& path,
+                                                 ImportedValues values = ImportedValues::kBuffers);
 
 }  // namespace accel

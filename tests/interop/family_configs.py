@@ -38,6 +38,7 @@ OWN = {
     "hunyuan_v1_dense": {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
     "longcat_flash": {"qk_head_dim": 16, "head_dim": 8, "expert_ffn_hidden_size": 16},
     "nemotron": {"head_dim": 8, "num_key_value_heads": 2},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
 }
 
 

@@ -7,10 +7,11 @@ import transformers
 
 import family_row
 
-HEADS = {"pt2": "`.pt2`", "trained": "trained", "loaded": "held-out loss after `from_pretrained`", "bf16": "`.pt2` in bfloat16",
-         "torchscript": "TorchScript", "torchscript trained": "TorchScript, trained"}
+HEADS = {"pt2": "`.pt2`", "trained": "trained", "loaded": "held-out loss after `from_pretrained`",
+         "bf16": "trained in bfloat16", "torchscript": "TorchScript", "torchscript trained": "trained",
+         "torchscript loaded": "held-out loss"}
 ROUTES = {"`.pt2`": ["pt2", "trained", "loaded"], "`.pt2` in bfloat16": ["bf16"],
-          "TorchScript": ["torchscript", "torchscript trained"]}
+          "TorchScript": ["torchscript", "torchscript trained", "torchscript loaded"]}
 
 INTRODUCTION = """# Families of models
 
@@ -23,15 +24,18 @@ why there is none, and the cells that need it are empty then.
 - **`.pt2`**: `accel-export` writes the structure alone. Before that it compares loss and all gradients with those of the
   model, in training and in evaluation. The number is made afterwards: `accel import` and `accel load --into` make a file
   of the structure and the directory's weights, and its losses in training are compared at the lengths {lengths}.
-  "At length {trained} alone" says that the model was exported with `--length {trained}`.
+  "At length {one} alone" says that the model was exported with `--length {one}`; the row has this length instead of the
+  three.
 - **trained**: `accel launch` trains the `.pt2` file, with the weights of the directory, for {steps} steps of AdamW on
-  {processes} processes with FSDP 2. Python trains the same model on the same text. The number is the largest difference
-  of the loss in any step.
-- **held-out loss after `from_pretrained`**: `accel merge-weights --copy-assets` writes the trained weights into a
-  directory, and transformers loads it. The cell has the loss on other text before and after the training, and the
-  difference from that of the model which Python trained.
-- **`.pt2` in bfloat16**: `accel-export --dtype bfloat16`, which makes its own comparison. "ok" says that the file holds.
-- **TorchScript** and **TorchScript, trained**: the same with a traced file, which holds the weights.
+  {processes} processes with FSDP 2, once at each of the lengths. Python trains the same model on the same text. The
+  number is the largest difference of the loss in any step.
+- **held-out loss after `from_pretrained`**: `accel merge-weights --copy-assets` writes the weights of the run at the
+  largest length into a directory, and transformers loads it. The cell has the loss on other text before and after the
+  training, and the difference from that of the model which Python trained.
+- **trained in bfloat16**: a file of `accel-export --dtype bfloat16` is trained with `mixed_precision: bf16` at length
+  {one}. Python computes the same steps: weights rounded to bfloat16, the gradients of the processes averaged in it, and
+  the optimizer in float32. Here the bound is {bf16_bound:.0e}, since bfloat16 itself has a precision of 4e-03.
+- **TorchScript** and its two columns: the same with a traced file, which holds the weights.
 """
 
 
@@ -69,7 +73,7 @@ def markdown(rows, accel_version):
     done = {name: row for name, row in sorted(rows.items()) if "model" not in row}
     lines = INTRODUCTION.format(
         accel=accel_version, transformers=transformers.__version__, torch=torch.__version__.split("+")[0],
-        python=platform.python_version(), bound=family_row.BOUND, trained=family_row.TRAINED_LENGTH, steps=family_row.STEPS,
+        python=platform.python_version(), bound=family_row.BOUND, bf16_bound=family_row.BF16_BOUND, one=family_row.ONE_LENGTH, steps=family_row.STEPS,
         processes=family_row.PROCESSES, lengths=", ".join(map(str, family_row.LENGTHS[:-1])) + f" and {family_row.LENGTHS[-1]}")
     table = ["| model type | " + " | ".join(HEADS.values()) + " |", "| --- |" + " --- |" * len(HEADS)]
     table += [f"| {name} | " + " | ".join(text_of(row.get(column)) for column in HEADS) + " |" for name, row in done.items()]

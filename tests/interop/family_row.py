@@ -13,12 +13,14 @@ import family_configs
 import train_runs
 from accel_export import cli
 
-LENGTHS = (16, 40, 150)  # The loss of the file is compared with the model's own at these lengths.
-TRAINED_LENGTH = 24  # The runs train at this length, which is also that of models that hold for one length alone.
+LENGTHS = (16, 40, 150)  # The file is compared with the model, and trained, at these lengths.
+ONE_LENGTH = 24  # Instead of them for a file that holds for one length alone; that of the bfloat16 run and the held-out loss.
 EXPORT_LIMIT_S = 120
 LAUNCH_LIMIT_S = 60
 BOUND = 1e-5  # Bound of a relative difference of losses. A larger one is called wrong.
-COLUMNS = ["pt2", "trained", "loaded", "bf16", "torchscript", "torchscript trained"]  # In the order in which they are made.
+BF16_BOUND = 1e-3  # The same for losses in bfloat16, whose own relative precision is 4e-3.
+# In the order in which they are made.
+COLUMNS = ["pt2", "trained", "loaded", "bf16", "torchscript", "torchscript trained", "torchscript loaded"]
 STEPS, PROCESSES, BATCH = 3, 2, 2
 HELD_OUT = (30_000, 16)  # The place in the text and the number of sequences of the held-out loss.
 OPTIMIZER = {"lr": 2e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
@@ -86,8 +88,8 @@ def export_at_lengths(folder, name, accel, *flags):
     reason = export(folder / "hf", folder / name, accel, *flags)
     if reason is None or "--length N" not in reason:
         return reason, LENGTHS
-    again = export(folder / "hf", folder / name, accel, *flags, "--length", str(TRAINED_LENGTH))
-    return again, (TRAINED_LENGTH,)
+    again = export(folder / "hf", folder / name, accel, *flags, "--length", str(ONE_LENGTH))
+    return again, (ONE_LENGTH,)
 
 
 def relative(found, expected):
@@ -100,7 +102,7 @@ def loss_of(forward, tokens):
     return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def windows(start, count, length=TRAINED_LENGTH):
+def windows(start, count, length=ONE_LENGTH):
     """Returns `count` sequences of the text, each with one token more than `length`."""
     text = torch.frombuffer(bytearray(train_runs.TEXT.read_bytes()), dtype=torch.uint8).long()
     return torch.stack([text[i:i + length + 1] for i in range(start, start + count * length, length)])
@@ -126,23 +128,49 @@ def loss_difference(model, path, lengths):
     return worst
 
 
-def train_in_python(model):
-    """Returns the loss of each step."""
+def train_in_python(model, length=ONE_LENGTH, low=None):
+    """Returns the loss of each step.
+
+    With `low`, the same model in bfloat16, the step is that of FSDP 2 in mixed precision: the weights are rounded to
+    bfloat16, and the ranks' gradients are averaged in bfloat16 before they are applied to those of `model`.
+    """
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), **OPTIMIZER)
     losses = []
     for step in range(STEPS):
-        tokens = windows(step * PROCESSES * BATCH * TRAINED_LENGTH, PROCESSES * BATCH)
+        tokens = windows(step * PROCESSES * BATCH * length, PROCESSES * BATCH, length)
         optimizer.zero_grad()
-        loss = loss_of(lambda ids: model(ids, use_cache=False).logits, tokens)
-        loss.backward()
+        if low is None:
+            loss = loss_of(lambda ids: model(ids, use_cache=False).logits, tokens)
+            loss.backward()
+            losses.append(loss.item())
+        else:
+            losses.append(low_gradients(model, low.train(), tokens))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        losses.append(loss.item())
     return losses
 
 
-def train_by_accel(folder, accel, model, weights=None):
+def low_gradients(model, low, tokens):
+    """Sets the gradients of `model` to those that the ranks get together from `low`. Returns their loss."""
+    with torch.no_grad():
+        for master, parameter in zip(model.parameters(), low.parameters(), strict=True):
+            parameter.copy_(master)
+    losses, gradients = [], []
+    for part in tokens.split(BATCH):
+        low.zero_grad()
+        loss = loss_of(lambda ids: low(ids, use_cache=False).logits, part)
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append([parameter.grad for parameter in low.parameters()])
+    for master, *parts in zip(model.parameters(), *gradients):
+        parts = [part for part in parts if part is not None]  # An expert without a token has no gradient.
+        if parts:
+            master.grad = (sum(parts) / PROCESSES).float()
+    return sum(losses) / len(losses)
+
+
+def train_by_accel(folder, accel, model, length, weights=None, **keys):
     """Trains the model file `model` in `folder`. Returns the loss of each step."""
     folder.mkdir()
     section = {"path": str(model)} | ({"weights": str(weights)} if weights else {})
@@ -150,9 +178,12 @@ def train_by_accel(folder, accel, model, weights=None):
         folder, PROCESSES, model=section, max_steps=STEPS, optimizer={"type": "adamw", **OPTIMIZER},
         lr_scheduler={"type": "constant"}, checkpoint={"every": STEPS, "resume": "none"},
         fsdp_config={"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
-        **{"data.batch_size": BATCH, "data.train.sequence_length": TRAINED_LENGTH})
+        **{"data.batch_size": BATCH, "data.train.sequence_length": length, **keys})
     run(accel, "launch", config, cwd=folder)
-    return train_runs.metrics(folder)
+    losses = train_runs.metrics(folder)
+    if len(losses) != STEPS:
+        raise Failed(f"the run gives {len(losses)} losses, expected {STEPS}")
+    return losses
 
 
 class Row:
@@ -160,7 +191,7 @@ class Row:
 
     def __init__(self, model_type, folder, accel, keep):
         self.folder, self.accel, self.keep, self.cells = folder, accel, keep, {}
-        self.eager = None  # The losses and the model of the training in Python.
+        self.eager = {}  # By length: the losses and the model of the training in Python.
         try:
             self.make_model(model_type)
         except Exception as error:
@@ -169,8 +200,8 @@ class Row:
         self.program()
         self.torchscript()
 
-    def put(self, column, text, difference=0.0):
-        self.cells[column] = {"verdict": "right" if difference <= BOUND else "wrong", "text": text}
+    def put(self, column, text, difference, bound=BOUND):
+        self.cells[column] = {"verdict": "right" if difference <= bound else "wrong", "text": text}
         self.keep(self.cells)
 
     def refuse(self, column, reason):
@@ -198,8 +229,8 @@ class Row:
         # As it comes back, since a directory may not hold every tensor.
         self.model = self.load(self.folder / "hf").train()
 
-    def load(self, directory):
-        return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    def load(self, directory, dtype=torch.float32):
+        return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
 
     def run(self, *arguments):
         run(self.accel, *arguments, cwd=self.folder)
@@ -216,15 +247,20 @@ class Row:
             self.run("load", "hf", "--into", "structure.pt", "--out", "loaded.pt")
             self.compare("pt2", "loaded.pt", lengths)
         with self.cell("trained"):
-            self.train("trained", "run", "model.pt2", weights="hf")
+            self.train("trained", "run", "model.pt2", lengths, weights=self.folder / "hf")
             with self.cell("loaded"):
-                self.come_back()
-        flags = () if len(lengths) > 1 else ("--length", str(TRAINED_LENGTH))
+                self.come_back("loaded", "run", lengths[-1])
+        flags = () if len(lengths) > 1 else ("--length", str(ONE_LENGTH))
         reason = export(self.folder / "hf", self.folder / "bf16.pt2", self.accel, "--dtype", "bfloat16", *flags)
-        if reason is None:
-            self.put("bf16", "ok")
-        else:
+        if reason is not None:
             self.refuse("bf16", reason)
+            return
+        with self.cell("bf16"):
+            losses = train_by_accel(self.folder / "run-bf16", self.accel, self.folder / "bf16.pt2", ONE_LENGTH, self.folder / "hf",
+                                    mixed_precision="bf16")
+            expected = train_in_python(self.load(self.folder / "hf"), low=self.load(self.folder / "hf", torch.bfloat16))
+            difference = max(map(relative, losses, expected))
+            self.put("bf16", f"{difference:.1g}", difference, BF16_BOUND)
 
     def torchscript(self):
         """The route of TorchScript: the file holds the weights."""
@@ -235,28 +271,31 @@ class Row:
         with self.cell("torchscript"):
             self.compare("torchscript", "model.pt", lengths)
         with self.cell("torchscript trained"):
-            self.train("torchscript trained", "run-torchscript", "model.pt")
+            self.train("torchscript trained", "torchscript", "model.pt", lengths)
+            with self.cell("torchscript loaded"):
+                self.come_back("torchscript loaded", "torchscript", lengths[-1])
 
     def compare(self, column, file, lengths):
         difference = loss_difference(self.model, self.folder / file, lengths)
         self.put(column, f"{difference:.1g}" + (f" at length {lengths[0]} alone" if len(lengths) == 1 else ""), difference)
 
-    def train(self, column, name, file, weights=None):
-        losses = train_by_accel(self.folder / name, self.accel, self.folder / file, weights and self.folder / weights)
-        if len(losses) != STEPS:
-            raise Failed(f"the run gives {len(losses)} losses, expected {STEPS}")
-        if self.eager is None:
-            model = self.load(self.folder / "hf")
-            self.eager = train_in_python(model), model.eval()
-        difference = max(map(relative, losses, self.eager[0]))
-        self.put(column, f"{difference:.1g}", difference)
+    def train(self, column, name, file, lengths, weights=None):
+        worst = 0.0
+        for length in lengths:
+            losses = train_by_accel(self.folder / f"{name}-{length}", self.accel, self.folder / file, length, weights)
+            if length not in self.eager:
+                model = self.load(self.folder / "hf")
+                self.eager[length] = train_in_python(model, length), model.eval()
+            worst = max(worst, *map(relative, losses, self.eager[length][0]))
+        self.put(column, f"{worst:.1g}", worst)
 
-    def come_back(self):
-        """transformers loads what accel trained."""
-        self.run("merge-weights", "run/out/checkpoints", "back", "--copy-assets", "hf")
-        before, expected = held_out(self.load(self.folder / "hf").eval()), held_out(self.eager[1])
+    def come_back(self, column, name, length):
+        """transformers loads what accel trained at this length."""
+        back = self.folder / f"{name}-back"
+        self.run("merge-weights", f"{name}-{length}/out/checkpoints", back, "--copy-assets", "hf")
+        before, expected = held_out(self.load(self.folder / "hf").eval()), held_out(self.eager[length][1])
         if relative(before, expected) < 100 * BOUND:
             raise Failed(f"the training changes the held-out loss from {before:.5f} to {expected:.5f} alone, which shows nothing")
-        found = held_out(self.load(self.folder / "back").eval())
+        found = held_out(self.load(back).eval())
         difference = relative(found, expected)
-        self.put("loaded", f"{before:.3f} to {found:.3f}, {difference:.1g}", difference)
+        self.put(column, f"{before:.3f} to {found:.3f}, {difference:.1g}", difference)

@@ -9,6 +9,7 @@ rows (or all) anew, `--list` names the families of the table, and `--every` take
 import argparse
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import shutil
@@ -30,7 +31,7 @@ import family_configs  # noqa: E402
 import family_report  # noqa: E402
 import family_row  # noqa: E402
 
-LIMIT_S = 300  # For one family.
+LIMIT_S = 600  # For one family.
 
 
 def replace(path, text):
@@ -39,30 +40,55 @@ def replace(path, text):
     shutil.move(unfinished, path)
 
 
-def make_row(model_type, accel, limit_s=LIMIT_S):
+class Work:
     """Makes the row in a fork of this process, so that a family that crashes or takes too long does not end the table."""
 
-    def work():
-        os.setsid()  # What it starts ends with it.
-        torch.set_num_threads(1)  # A fork does not have the other threads of torch.
-        family_row.Row(model_type, folder, accel, lambda cells: replace(kept, json.dumps(cells)))
+    def __init__(self, model_type, accel, limit_s=LIMIT_S):
+        self.began, self.limit_s = time.monotonic(), limit_s
+        self.place = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        folder = pathlib.Path(self.place.name)
+        self.kept = kept = folder / "row.json"
 
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        folder = pathlib.Path(place)
-        kept = folder / "row.json"
-        process = multiprocessing.get_context("fork").Process(target=work)
-        process.start()
-        process.join(limit_s)
-        late = process.is_alive()
+        def work():
+            os.setsid()  # What it starts ends with it.
+            torch.set_num_threads(1)  # A fork does not have the other threads of torch.
+            family_row.Row(model_type, folder, accel, lambda cells: replace(kept, json.dumps(cells)))
+
+        self.process = multiprocessing.get_context("fork").Process(target=work)
+        self.process.start()
+
+    def left_s(self):
+        return max(0.0, self.began + self.limit_s - time.monotonic())
+
+    def row(self):
+        """Waits for the end, and returns the cells."""
+        self.process.join(self.left_s())
+        late = self.process.is_alive()
         if late:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.join()
-        cells = json.loads(kept.read_text()) if kept.exists() else {}
-        if late or process.exitcode != 0:
-            reason = f"the family takes longer than {limit_s} s" if late else f"the process ends with code {process.exitcode}"
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.join()
+        cells = json.loads(self.kept.read_text()) if self.kept.exists() else {}
+        self.place.cleanup()
+        if late or self.process.exitcode != 0:
+            reason = f"the family takes longer than {self.limit_s} s" if late else f"the process ends with code {self.process.exitcode}"
             missing = next(column for column in family_row.COLUMNS if column not in cells)
             cells[missing] = {"verdict": "refused", "text": reason}
         return cells
+
+
+def make_rows(model_types, accel, jobs):
+    """Yields each model type, its row and the seconds that it took, `jobs` at a time."""
+    waiting, running = list(model_types), {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            name = waiting.pop(0)
+            running[name] = Work(name, accel)
+        multiprocessing.connection.wait([work.process.sentinel for work in running.values()],
+                                        min(work.left_s() for work in running.values()))
+        for name, work in list(running.items()):
+            if not work.process.is_alive() or not work.left_s():
+                del running[name]
+                yield name, work.row(), time.monotonic() - work.began
 
 
 def prepare():
@@ -80,6 +106,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="make rows anew that are there")
     parser.add_argument("--every", action="store_true", help="all families of transformers, and not those of the table alone")
     parser.add_argument("--list", action="store_true", help="name the families and end")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="make N rows at a time (default: 2)")
     options = parser.parse_args()
     if options.list:
         print("\n".join(family_configs.families()))
@@ -91,15 +118,13 @@ def main():
     version = subprocess.run([accel, "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
     prepare()
     rows = json.loads(kept.read_text()) if kept.exists() else {}
-    for name in options.families or (family_configs.every_family() if options.every else family_configs.families()):
-        if name in rows and not options.again:
-            continue
-        began = time.monotonic()
-        rows[name] = make_row(name, accel)
+    names = options.families or (family_configs.every_family() if options.every else family_configs.families())
+    for name, row, took_s in make_rows([name for name in names if options.again or name not in rows], accel, options.jobs):
+        rows[name] = row
         replace(kept, json.dumps(rows, indent=1, sort_keys=True))
         replace(ROOT / "docs/models.md", family_report.markdown(rows, version))
-        cells = "; ".join(f"{key}: {cell['text']}" for key, cell in rows[name].items())
-        print(f"{name} ({time.monotonic() - began:.0f} s): {cells}", flush=True)
+        cells = "; ".join(f"{key}: {cell['text']}" for key, cell in row.items())
+        print(f"{name} ({took_s:.0f} s): {cells}", flush=True)
     replace(ROOT / "docs/models.md", family_report.markdown(rows, version))
     print("the table is complete")
 

@@ -16,7 +16,7 @@ import family_table
 def row_of(model_type, accel_path, prepare=""):
     """Makes the row from a process of its own: its forks cannot use autograd if the process that forks has used it."""
     script = ("import json, pathlib, sys, torch, family_row, family_table\n" + prepare +
-              "\nprint(json.dumps(family_table.make_row(sys.argv[1], pathlib.Path(sys.argv[2]))))")
+              "\nprint(json.dumps(family_table.Work(sys.argv[1], pathlib.Path(sys.argv[2])).row()))")
     run = subprocess.run([sys.executable, "-c", script, model_type, accel_path], capture_output=True, text=True, timeout=600,
                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert run.returncode == 0, run.stderr
@@ -37,16 +37,16 @@ def test_a_family_that_gives_no_row_is_a_reason(accel_path, monkeypatch, trouble
         trouble()
 
     monkeypatch.setattr(family_row, "Row", work)
-    row = family_table.make_row("llama", accel_path, limit_s=2)
+    row = family_table.Work("llama", accel_path, limit_s=2).row()
     assert row == {"pt2": {"verdict": "right", "text": "0"}, "trained": {"verdict": "refused", "text": reason}}
 
 
 OTHER = """
 train = family_row.train_in_python
-def other(model):
+def other(model, *arguments, **keys):
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(1.1)
-    return train(model)
+    return train(model, *arguments, **keys)
 family_row.train_in_python = other
 family_row.Row.torchscript = lambda row: None
 """

@@ -76,12 +76,15 @@ def test_load_puts_weights_into_a_program(accel, tmp_path):
     found = torch.export.load(tmp_path / "new.pt2").state_dict
     assert all(torch.equal(found[name], tensor) for name, tensor in other.state_dict().items())
     structure_alone(tmp_path / "model.pt2", tmp_path / "structure.pt2", {"ties": [["lm_head.weight", "model.embed_tokens.weight"]]})
-    said = accel("load", "other", "--into", "structure.pt2", "--out", "new.pt", code=2).stderr
-    assert "has no place for the values of its parameters" in said and "accel import" in said
+    said = accel("load", "other", "--into", "structure.pt2", "--out", "again.pt2", code=2).stderr
+    assert "has no place for the values of its parameters" in said and "such as model.pt" in said
     accel("import", "structure.pt2", "structure.pt")
     accel("load", "other", "--into", "structure.pt", "--out", "new.pt")  # Buffers that are not persistent keep their values.
     ids = torch.randint(0, 256, (2, 9))
     assert torch.equal(first(torch.jit.load(tmp_path / "new.pt")(ids)), first(other(ids)))
+    accel("load", "other", "--into", "structure.pt2", "--out", "at-once.pt")
+    accel("diff", "new.pt", "at-once.pt")
+    assert torch.equal(first(torch.jit.load(tmp_path / "at-once.pt")(ids)), first(other(ids)))
 
 
 class Named(torch.nn.Module):
