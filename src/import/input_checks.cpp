@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "ckpt/pt2/archive.hpp"
@@ -40,6 +44,67 @@ std::optional<std::string> symbol_of(const std::string& expression) {
   }
   if (expression.find('(', kStart.size()) != std::string::npos) return std::nullopt;
   return expression.substr(kStart.size(), expression.find('\'', kStart.size()) - kStart.size());
+}
+
+/// A size as a multiple of a symbol and a number more, as torch.export derives one size from another.
+struct LinearSize {
+  std::string symbol;
+  std::int64_t factor = 1;
+  std::int64_t offset = 0;
+
+  [[nodiscard]] bool is_symbol() const { return factor == 1 && offset == 0; }
+  // Saturates instead of overflowing.
+  [[nodiscard]] std::int64_t size_at(std::int64_t value) const {
+    std::int64_t result = 0;
+    if (__builtin_mul_overflow(factor, value, &result) || __builtin_add_overflow(result, offset, &result))
+      return std::numeric_limits<std::int64_t>::max();
+    return result;
+  }
+  [[nodiscard]] std::string text() const {
+    std::string result = factor == 1 ? "a number" : fmt::format("a multiple of {}", factor);
+    if (offset != 0) result += fmt::format(" {} {}", offset < 0 ? "minus" : "plus", std::abs(offset));
+    return result;
+  }
+};
+
+/// A number of at most nine digits.
+std::optional<std::int64_t> small_number(std::string_view text) {
+  constexpr std::size_t kMostDigits = 9;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = error == std::errc{} && end == text.data() + text.size();
+  return is_whole && text.size() <= kMostDigits ? std::optional(number) : std::nullopt;
+}
+
+/// Reads "Add(Mul(Integer(2), Symbol('s72', ...)), Integer(1))", of which each part may be absent. Nothing
+/// for other expressions.
+std::optional<LinearSize> linear_size_of(std::string_view expression) {
+  constexpr std::string_view kSum = "Add(";
+  constexpr std::string_view kAddend = ", Integer(";
+  constexpr std::string_view kProduct = "Mul(Integer(";
+  constexpr std::string_view kThen = "), ";
+  LinearSize result;
+  if (expression.starts_with(kSum) && expression.ends_with("))")) {
+    const std::size_t at = expression.rfind(kAddend);
+    if (at == std::string_view::npos || at < kSum.size()) return std::nullopt;
+    const std::size_t begin = at + kAddend.size();
+    const auto offset = small_number(expression.substr(begin, expression.size() - 2 - begin));
+    if (!offset) return std::nullopt;
+    result.offset = *offset;
+    expression = expression.substr(kSum.size(), at - kSum.size());
+  }
+  if (expression.starts_with(kProduct) && expression.ends_with(")")) {
+    expression = expression.substr(kProduct.size(), expression.size() - kProduct.size() - 1);
+    const std::size_t at = expression.find(kThen);
+    const auto factor = small_number(expression.substr(0, at));
+    if (!factor || *factor < 1 || at == std::string_view::npos) return std::nullopt;
+    result.factor = *factor;
+    expression.remove_prefix(at + kThen.size());
+  }
+  const auto symbol = symbol_of(std::string(expression));
+  if (!symbol) return std::nullopt;
+  result.symbol = *symbol;
+  return result;
 }
 
 std::optional<std::int64_t> bound_of(const json& range, const char* key) {
@@ -152,28 +217,39 @@ std::vector<std::string> input_checks(const json& program) {
                      where + fmt::format("{} alone", fixed), lines);
         continue;
       }
-      const auto symbol = symbol_of(sizes[d].at("as_expr").at("expr_str").get<std::string>());
-      if (!symbol) {
+      const auto form = linear_size_of(sizes[d].at("as_expr").at("expr_str").get<std::string>());
+      if (!form) {
         throw Error(ErrorKind::kFailure,
-                    fmt::format("dimension {} of input '{}' is computed from another size, which accel "
+                    fmt::format("dimension {} of input '{}' is computed from other sizes, which accel "
                                 "does not import",
                                 d, input))
-            .hint("export the model with sizes that do not depend on each other");
+            .hint("export the model with sizes that are multiples of others, or do not depend on each other");
       }
-      if (const auto [known, fresh] = first.emplace(*symbol, size); !fresh) {
-        raise_unless(fmt::format("torch.eq({}, {})", size, known->second), size,
-                     where + "as many as in another dimension of the inputs", lines);
+      std::string base = size;
+      if (!form->is_symbol()) {
+        base += "_base";
+        raise_unless(
+            fmt::format("torch.eq(torch.remainder(torch.sub({}, {}), {}), 0)", size, form->offset, form->factor),
+            size, where + form->text(), lines);
+        lines.push_back(
+            fmt::format("{} = torch.floordiv(torch.sub({}, {}), {})", base, size, form->offset, form->factor));
+      }
+      if (const auto [known, fresh] = first.emplace(form->symbol, base); !fresh) {
+        raise_unless(fmt::format("torch.eq({}, {})", base, known->second), size,
+                     where + (form->is_symbol() ? "as many as in another dimension of the inputs"
+                                                : "another that fits the other dimensions of the inputs"),
+                     lines);
         continue;
       }
-      const auto range = ranges.find(*symbol);
+      const auto range = ranges.find(form->symbol);
       if (range == ranges.end()) continue;
       const Range bounds{bound_of(*range, "min_val"), bound_of(*range, "max_val")};
       if (bounds.least && *bounds.least > kTakenForGranted)
-        raise_unless(fmt::format("torch.ge({}, {})", size, *bounds.least), size,
-                     where + fmt::format("at least {}", *bounds.least), lines);
+        raise_unless(fmt::format("torch.ge({}, {})", base, *bounds.least), size,
+                     where + fmt::format("at least {}", form->size_at(*bounds.least)), lines);
       if (bounds.most)
-        raise_unless(fmt::format("torch.le({}, {})", size, *bounds.most), size,
-                     where + fmt::format("at most {}", *bounds.most), lines);
+        raise_unless(fmt::format("torch.le({}, {})", base, *bounds.most), size,
+                     where + fmt::format("at most {}", form->size_at(*bounds.most)), lines);
     }
   }
   for (const json& guard : program.value("guards_code", json::array())) {

@@ -263,10 +263,35 @@ class Pairs(torch.nn.Module):
         return x.sum() + y[:-1].mul(x).sum()
 
 
-def test_sizes_that_depend_on_each_other_are_refused(accel, tmp_path):
-    rows = Dim("rows", min=2, max=50)
-    export(Pairs(), tmp_path / "model.pt2", torch.ones(4), torch.ones(5), dynamic=({0: rows}, {0: rows + 1}))
-    assert "dimension 0 of input 'y' is computed from another size" in refused(accel)
+ROWS = Dim("rows", min=2, max=50)
+
+
+@pytest.mark.parametrize("model, examples, dynamic, right, wrong", [
+    (Pairs(), (torch.ones(4), torch.ones(5)), ({0: ROWS}, {0: ROWS + 1}), [(9, 10), (50, 51)],
+     {(9, 9): "input 'y' has 9 in dimension 0, and the model was exported for another that fits",
+      (51, 52): "input 'x' has 51 in dimension 0, and the model was exported for at most 50"}),
+    (torch.nn.Unflatten(0, (-1, 2)), (torch.ones(8),), ({0: 2 * ROWS},), [(6,), (100,)],
+     {(7,): "input 'input' has 7 in dimension 0, and the model was exported for a multiple of 2",
+      (102,): "input 'input' has 102 in dimension 0, and the model was exported for at most 100"}),
+])
+def test_sizes_that_depend_on_each_other(accel, tmp_path, model, examples, dynamic, right, wrong):
+    export(model, tmp_path / "model.pt2", *examples, dynamic=dynamic)
+    accel("import", "model.pt2", "model.pt")
+    imported = torch.jit.load(tmp_path / "model.pt")
+    for sizes in right:
+        inputs = [torch.randn(size) for size in sizes]
+        assert torch.equal(imported(*inputs), model(*inputs))
+    for sizes, said in wrong.items():
+        with pytest.raises(torch.jit.Error, match=said):
+            imported(*map(torch.ones, sizes))
+
+
+def test_a_size_of_another_form_is_refused(accel, tmp_path):
+    export(Pairs(), tmp_path / "written.pt2", torch.ones(4), torch.ones(5), dynamic=({0: ROWS}, {0: ROWS + 1}))
+    with zipfile.ZipFile(tmp_path / "written.pt2") as written, zipfile.ZipFile(tmp_path / "model.pt2", "w") as changed:
+        for name in written.namelist():
+            changed.writestr(name, written.read(name).replace(b"Add(Symbol", b"Pow(Symbol"))
+    assert "dimension 0 of input 'y' is computed from other sizes" in refused(accel)
 
 
 class Changes(torch.nn.Module):

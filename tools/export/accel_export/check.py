@@ -7,7 +7,7 @@ import torch
 
 from . import modes
 from .inputs import tensors
-from .refused import Refused, named
+from .refused import Refused, named, place_in_error
 from .subject import CHANGED
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}  # Relative.
@@ -169,7 +169,10 @@ def compare(subject, path, sets, is_traced, locate, ones=()):
                     if may_fail:
                         break
                     reason = str(error).strip().splitlines()[-1]
-                    raise Refused(f"the file fails where the model does not, at {where}: {reason}\nhint: what depends on the sizes "
+                    place = locate(file, inputs, training, {})
+                    line = "" if "\n  at " in place else place_in_error(error)
+                    raise Refused(f"the file fails where the model does not, at {where}: {reason}{place}" +
+                                  (f"\n  at {line}" if line else "") + "\nhint: what depends on the sizes "
                                   "was frozen at the recorded ones; if you train with one length, give it: --length N") from None
                 off = differences(expected, found)
                 worst = max(off, key=off.get)

@@ -7,7 +7,7 @@ import random
 import torch
 
 from .check import LOSS, TOLERANCES, flat
-from .refused import is_authors, place_in_graph, quiet
+from .refused import is_authors, place_in_error, place_in_graph, quiet
 
 
 class Values(torch.fx.Interpreter):
@@ -112,8 +112,11 @@ def first_other_module(model, file, inputs, tolerance):
             for side in (module, traced[name]):
                 seed()
                 outputs.append(side(given))
-        except (AttributeError, KeyError, RuntimeError, TypeError):  # The traced module has other arguments.
-            continue
+        except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+            if "failed in the TorchScript interpreter" not in str(error):  # The traced module has other arguments.
+                continue
+            line = place_in_error(error)
+            return f"\n  the first module that fails is '{name}' ({type(module).__name__})" + (f"\n  at {line}" if line else "")
         if isinstance(outputs[1], torch.Tensor) and not torch.allclose(*outputs, tolerance, tolerance, equal_nan=True):
             line = line_of(type(module), "def ")
             return f"\n  the first module with another output is '{name}' ({type(module).__name__})" + (f"\n  at {line}" if line else "")

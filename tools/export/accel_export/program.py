@@ -2,11 +2,12 @@
 
 import dataclasses
 
+import sympy
 import torch
 
 from . import structure
 from .inputs import tensors
-from .refused import Refused, named, place_in_graph
+from .refused import Refused, innermost, named, place_in_graph
 
 MOST_SCANNED = 16384  # How far sizes are tried that the guards of a program allow.
 
@@ -18,6 +19,7 @@ class Program:
     exported: torch.export.ExportedProgram
     fixed: dict[str, int]  # Dimensions of one size alone, by name.
     ranges: dict[str, tuple[int, int | None]]  # The least and the largest size of the others, as far as torch.export knows.
+    symbols: dict[str, sympy.Expr]  # What stands for each of the others in the record.
 
     def broken_guard(self, subject, sizes):
         """Returns a condition of the recording on the sizes of the inputs that does not hold for `sizes`, or None."""
@@ -51,7 +53,7 @@ def record(subject):
     with named("torch.export.export", model, hint_of):
         exported = torch.export.export(model, example, dynamic_shapes=free, strict=False)
     require_known_operators(exported)
-    program = Program(exported, {}, {})
+    program = Program(exported, {}, {}, {})
     read_sizes(program, subject)
     return program
 
@@ -68,8 +70,9 @@ def read_sizes(program, subject):
         if isinstance(size, int) or value.is_number:
             program.fixed[name] = int(value)
             if not subject.sizes[name].given:
+                place = place_of_guard(program, lambda guard: isinstance(guard, sympy.Eq) and value in guard.args)
                 raise Refused(f"the record holds for one {name} alone, {int(value)}: the model computes in Python with this size, as a "
-                              f"loop over tokens does\nhint: if you train with one {name}, give it: --"
+                              "loop over tokens does" + at(place) + f"\nhint: if you train with one {name}, give it: --"
                               f"{'batch' if name == 'batch' else 'length'} N")
         else:
             limits = program.exported.range_constraints.get(size.node.expr)
@@ -77,6 +80,26 @@ def read_sizes(program, subject):
             # torch.export takes sizes of at least 2 for granted. What a program does with 1 is compared (sizes_of_one).
             least = 1 if limits is None or limits.lower <= 2 else int(limits.lower)
             program.ranges[name] = (least, most)
+            program.symbols[name] = size.node.expr
+
+
+def place_of_guard(program, is_it):
+    """Returns the author's line for which torch.export recorded the first condition that `is_it`, or an empty text."""
+    values = (node.meta.get("val") for node in program.exported.graph.nodes)
+    mode = next((value.fake_mode for value in values if hasattr(value, "fake_mode")), None)
+    for guard in mode.shape_env.guards if mode is not None and mode.shape_env is not None else []:
+        if is_it(guard.expr) and (place := innermost([guard.sloc.framework_loc])):
+            return place
+    return ""
+
+
+def place_of_broken_guard(program, sizes):
+    given = {symbol: sizes[name] for name, symbol in program.symbols.items()}
+    return place_of_guard(program, lambda guard: guard.subs(given) == sympy.false)
+
+
+def at(place):
+    return f"\n  at {place}" if place else ""
 
 
 def require_known_operators(exported):
@@ -89,7 +112,7 @@ def require_known_operators(exported):
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         where = f" in module '{stack[-1][0]}'" if stack and stack[-1][0] else ""
         place = place_in_graph(node.meta.get("stack_trace"))
-        raise Refused(f"the model calls the custom operator {node.target}{where}" + (f"\n  at {place}" if place else "") +
+        raise Refused(f"the model calls the custom operator {node.target}{where}" + at(place) +
                       "\nhint: accel runs the operators of torch alone (aten); choose an implementation without it, such as "
                       "sdpa for attention")
 
@@ -105,12 +128,12 @@ def check_sizes(program, subject):
         if guard := program.broken_guard(subject, sizes):
             if not any(size.given for name, size in subject.sizes.items() if name != "batch"):
                 shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
-                raise Refused(f"the record does not hold for {shown}: the model asks in Python whether {shortened(guard)}\n"
-                              "hint: if you train with one length, give it: --length N")
+                raise Refused(f"the record does not hold for {shown}: the model asks in Python whether {shortened(guard)}" +
+                              at(place_of_broken_guard(program, sizes)) + "\nhint: if you train with one length, give it: --length N")
             sizes = {name: size if name == "batch" else subject.sizes[name].recorded for name, size in sizes.items()}
             if guard := program.broken_guard(subject, sizes):
                 raise Refused(f"the record does not hold for batches of {sizes['batch']}: the model asks in Python whether "
-                              f"{shortened(guard)}\nhint: if you train with one batch size, give it: --batch N")
+                              f"{shortened(guard)}" + at(place_of_broken_guard(program, sizes)) + "\nhint: if you train with one batch size, give it: --batch N")
         sets.append(sizes)
     return sets
 

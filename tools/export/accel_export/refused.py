@@ -4,6 +4,7 @@ import contextlib
 import linecache
 import logging
 import os
+import re
 import traceback
 import warnings
 
@@ -40,6 +41,16 @@ def place_in_graph(stack_trace):
             number = int(words[2].split(",")[1].split()[1])
             place = f"{words[1]}:{number}: {linecache.getline(words[1], number).strip()}"
     return place
+
+
+def place_in_error(error):
+    """Returns the author's innermost line in the text of an error of the TorchScript interpreter, or an empty text."""
+    inside = re.findall(r'^  File "(.+)", line (\d+)', str(error), re.MULTILINE)[::-1]  # What accel imports.
+    traced = re.findall(r"^(/.+)\((\d+)\): ", str(error), re.MULTILINE)
+    for filename, number in [*traced, *inside]:
+        if is_authors(filename):
+            return f"{filename}:{number}: {linecache.getline(filename, int(number)).strip()}"
+    return ""
 
 
 def module_of(error, model):
