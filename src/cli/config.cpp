@@ -101,7 +101,7 @@ ExitCode run_config(const ConfigOptions& options, const Globals& globals) {
   const OpenedModel model = open_model(wanted.model);
   const Starter starter = starter_of(model, wanted);
   for (const StarterInput& input : starter.inputs) {
-    if (!input.is_fed())
+    if (!starter.has(input))
       log::warn(
           fmt::format("forward takes '{}', and text and tokens data have no such field", input.argument));
   }

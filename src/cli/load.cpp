@@ -46,10 +46,11 @@ struct Target {
 // A .pt2 file without values has no place for them either, so a TorchScript file is made of its program.
 Target open_imported(const std::string& path, const fs::path& output) {
   if (output.extension() == ".pt2" || (fs::exists(output) && fs::equivalent(output, path))) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("'{}' has no place for the values of its parameters, so the model with the values "
-                            "is a TorchScript file, but --out is '{}'",
-                            path, output.string()))
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("'{}' has no place for the values of its parameters, so the model with the values "
+                    "is a TorchScript file, but --out is '{}'",
+                    path, output.string()))
         .hint("give --out another name, such as model.pt");
   }
   const ImportedStructure model = import_structure(path, ImportedValues::kAll);
@@ -100,8 +101,9 @@ ExitCode run_load(const LoadOptions& options, const Globals& globals) {
   const std::unique_ptr<ckpt::Checkpoint> source =
       ckpt::with_tensors_of_model(open_source(options.checkpoint, "loading"), into.notes.weight_conversions);
   const auto missing = options.partial ? ckpt::Missing::kKeep : ckpt::Missing::kRefuse;
-  ckpt::TorchScriptPlan plan = ckpt::plan_torchscript(output.filename().string(), *into.model, state_of(*source),
-                                                      *source, missing, into.notes.non_persistent);
+  ckpt::TorchScriptPlan plan =
+      ckpt::plan_torchscript(output.filename().string(), *into.model, state_of(*source), *source, missing,
+                             into.notes.non_persistent);
   for (const std::string& name : plan.kept) {
     log::warn(fmt::format("'{}' is not in the checkpoint and keeps the model's values", name));
   }

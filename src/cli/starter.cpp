@@ -43,7 +43,12 @@ bool is_name_of_labels(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-/// Gives each argument a field of a batch: labels by their name, the tokens to the first other argument.
+bool is_table(const StarterOptions& options) {
+  return options.data && std::filesystem::path(*options.data).extension() == ".safetensors";
+}
+
+/// Gives each argument a field of a batch: labels by their name, and the tokens to the first other argument,
+/// unless its name says that it takes something else or the data are a table, which has a name for each.
 void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& starter) {
   std::vector<std::string> names = notes.inputs;
   if (names.empty()) {
@@ -55,7 +60,7 @@ void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& s
   for (std::string& name : names) {
     std::string field = is_name_of_labels(name) ? "labels" : name;
     if (field != "labels") {
-      if (is_first && !has_ids) field = "input_ids";
+      if (is_first && !has_ids && !is_table(starter.options) && !is_known_input(name)) field = "input_ids";
       is_first = false;
     }
     starter.inputs.push_back({std::move(name), std::move(field)});
@@ -82,7 +87,15 @@ void choose_data(const ModelStructure& model, Starter& starter) {
   starter.positions = sizes.positions;
   constexpr std::int64_t kLength = 128;
   starter.sequence_length = std::clamp<std::int64_t>(sizes.positions.value_or(kLength), 1, kLength);
-  if (starter.options.data) {
+  const bool needs_more = std::any_of(starter.inputs.begin(), starter.inputs.end(),
+                                      [](const StarterInput& input) { return !input.is_token(); });
+  if (is_table(starter.options) || (!starter.options.data && needs_more)) {
+    starter.data_format = "tensors";
+    starter.data_path = starter.options.data.value_or("train.safetensors");
+    for (StarterInput& input : starter.inputs) {
+      if (input.field != "labels") input.field = input.argument;
+    }
+  } else if (starter.options.data) {
     const std::string extension = std::filesystem::path(*starter.options.data).extension();
     starter.data_format = extension == ".npy" || extension == ".bin" ? "tokens" : "text";
     starter.data_path = *starter.options.data;

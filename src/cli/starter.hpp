@@ -23,7 +23,8 @@ struct StarterOptions {
 struct StarterInput {
   std::string argument;
   std::string field;  ///< It is the argument's own name if the data have no such field.
-  [[nodiscard]] bool is_fed() const { return field == "input_ids" || field == "labels"; }
+  /// Whether text and tokens have the field.
+  [[nodiscard]] bool is_token() const { return field == "input_ids" || field == "labels"; }
 };
 
 /// What a first configuration for a model says, and where it comes from.
@@ -47,11 +48,16 @@ struct Starter {
   std::size_t output = 0;  ///< Which result of forward is meant.
   std::string dtype;       ///< The dtype of the graph, if the notes name a 16-bit one; else empty.
 
-  std::string data_format;  ///< It is "text" or "tokens".
+  std::string data_format;  ///< It is "text", "tokens" or "tensors".
   std::string data_path;
   std::optional<std::int64_t> vocabulary;
   std::optional<std::int64_t> positions;  ///< The most tokens of a sequence, if a table of positions says it.
   std::int64_t sequence_length = 0;
+
+  /// Whether the data have all that an argument needs.
+  [[nodiscard]] bool has(const StarterInput& input) const {
+    return data_format == "tensors" || input.is_token();
+  }
 };
 
 /// Reads off the model what it says, and guesses the rest. Throws Error as ArchiveModel::structure() and

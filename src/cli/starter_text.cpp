@@ -59,7 +59,8 @@ std::string grouped(std::int64_t number) {
 
 class Text {
  public:
-  explicit Text(const Starter& starter) : starter_(starter), options_(starter.options) {}
+  explicit Text(const Starter& starter)
+      : starter_(starter), options_(starter.options), is_table_(starter.data_format == "tensors") {}
 
   std::vector<std::string> lines(const std::optional<MemoryFootprint>& memory) && {
     head(memory);
@@ -159,7 +160,7 @@ class Text {
     add("    # The fields of a batch that forward gets, in the order of its arguments: {}.",
         arguments.empty() ? "none is known" : fmt::format("{}", fmt::join(arguments, ", ")));
     for (const StarterInput& input : starter_.inputs) {
-      if (!input.is_fed())
+      if (!starter_.has(input))
         add("    # The data have no field '{}'; export the model so that it does not need it.", input.field);
     }
     if (!starter_.left_out.empty())
@@ -169,8 +170,13 @@ class Text {
 
   void loss() {
     if (!starter_.is_own_loss) {
-      add("    # forward returns logits [batch, length, vocabulary]. The label of a token is the next "
-          "token.");
+      if (is_table_) {
+        add("    # forward returns logits [batch, ..., classes], which are compared with the labels [batch, "
+            "...].");
+      } else {
+        add("    # forward returns logits [batch, length, vocabulary]. The label of a token is the next "
+            "token.");
+      }
       add("    loss: cross_entropy");
       add("    targets: labels");
       return;
@@ -181,9 +187,10 @@ class Text {
       add("    # This is a guess: forward takes labels, so it should return the loss. If it returns logits,");
       add("    # write cross_entropy.");
     }
-    add("    # {}", starter_.shifts_labels
-                        ? "The model shifts its labels itself: the label of a token is the token itself."
-                        : "The label of a token is the next token: the model must not shift them again.");
+    if (!is_table_ || starter_.shifts_labels)
+      add("    # {}", starter_.shifts_labels
+                          ? "The model shifts its labels itself: the label of a token is the token itself."
+                          : "The label of a token is the next token: the model must not shift them again.");
     add("    loss: model");
   }
 
@@ -191,6 +198,13 @@ class Text {
     const bool is_text = starter_.data_format == "text";
     add("  data:");
     if (!options_.data) add("    # Write here where your data are: a path, or a pattern such as data/*.txt.");
+    if (is_table_) {
+      add("    # tensors: a safetensors file with the fields above and the targets. Row i of each tensor is "
+          "sample i.");
+      add("    train: {{format: tensors, path: {}}}", scalar(starter_.data_path));
+      add("    batch_size: 8             # samples for each rank");
+      return;
+    }
     if (is_text) {
       add("    # text: each byte is a token, from 0 to 255.");
     } else {
@@ -221,6 +235,7 @@ class Text {
 
   const Starter& starter_;
   const StarterOptions& options_;
+  const bool is_table_;
   std::vector<std::string> lines_;
 };
 

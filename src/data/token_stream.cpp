@@ -1,26 +1,17 @@
 #include "data/token_stream.hpp"
 
 #include <fmt/format.h>
-#include <glob.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
+#include "data/data_files.hpp"
 #include "data/token_file.hpp"
 
 namespace accel {
 namespace {
-
-std::vector<std::string> matches_of(const std::string& pattern) {
-  glob_t found{};
-  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
-  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
-  ::globfree(&found);
-  if (paths.empty()) throw Error(ErrorKind::kUsage, fmt::format("no file matches '{}'", pattern));
-  return paths;
-}
 
 template <class Token>
 void copy_tokens(const std::byte* from, std::span<std::int64_t> out) {
@@ -35,7 +26,7 @@ void copy_tokens(const std::byte* from, std::span<std::int64_t> out) {
 
 TokenStream TokenStream::open(const config::DataSource& source) {
   TokenStream stream;
-  for (const std::string& path : matches_of(source.path)) {
+  for (const std::string& path : data_files(source.path)) {
     try {
       Part part{path, MappedFile(path)};
       const auto bytes = part.file.bytes();

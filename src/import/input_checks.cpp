@@ -228,11 +228,11 @@ std::vector<std::string> input_checks(const json& program) {
       std::string base = size;
       if (!form->is_symbol()) {
         base += "_base";
-        raise_unless(
-            fmt::format("torch.eq(torch.remainder(torch.sub({}, {}), {}), 0)", size, form->offset, form->factor),
-            size, where + form->text(), lines);
-        lines.push_back(
-            fmt::format("{} = torch.floordiv(torch.sub({}, {}), {})", base, size, form->offset, form->factor));
+        raise_unless(fmt::format("torch.eq(torch.remainder(torch.sub({}, {}), {}), 0)", size, form->offset,
+                                 form->factor),
+                     size, where + form->text(), lines);
+        lines.push_back(fmt::format("{} = torch.floordiv(torch.sub({}, {}), {})", base, size, form->offset,
+                                    form->factor));
       }
       if (const auto [known, fresh] = first.emplace(form->symbol, base); !fresh) {
         raise_unless(fmt::format("torch.eq({}, {})", base, known->second), size,

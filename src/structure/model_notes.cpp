@@ -39,4 +39,12 @@ ModelNotes parse_notes(const std::string& text) {
   }
 }
 
+bool is_known_input(std::string_view name) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"input_ids", "labels", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds",
+       "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds", "encoder_outputs",
+       "past_key_values", "cache_position", "pixel_values", "pixel_mask", "input_values", "input_features"});
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 }  // namespace accel

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel {
@@ -25,5 +26,9 @@ struct ModelNotes {
 /// Parses `text`, the content of the extra file, which is empty if there is no such file. Throws Error
 /// (kUsage) if the text is malformed or names another dtype.
 ModelNotes parse_notes(const std::string& text);
+
+/// Whether an argument of forward has one of the names that models of transformers give to inputs with a
+/// meaning of their own, so that it takes the data of this name and no other.
+[[nodiscard]] bool is_known_input(std::string_view name);
 
 }  // namespace accel

@@ -147,11 +147,27 @@ def test_a_model_with_a_large_vocabulary_gets_tokens(accel, tmp_path):
 
 def test_an_argument_that_the_data_lack_is_named(accel, tmp_path):
     torch.jit.script(Masked()).save(str(tmp_path / "model.pt"))
-    run = accel("config", "model.pt")
+    run = accel("config", "model.pt", "--data", "data.txt")
     assert "warning: forward takes 'attention_mask', and text and tokens data have no such field" in run.stderr
     written = yaml.safe_load(run.stdout)
     assert written["training"]["model"]["inputs"] == ["input_ids", "attention_mask"]
     assert written["fsdp_config"]["fsdp_transformer_layer_cls_to_wrap"] == "Linear"
+
+
+@pytest.mark.parametrize("flags, path", [((), "train.safetensors"), (("--data", "a/*.safetensors"), "a/*.safetensors")])
+def test_a_model_with_more_inputs_gets_tensors(accel, tmp_path, flags, path):
+    torch.jit.script(Masked()).save(str(tmp_path / "model.pt"))
+    run = accel("config", "model.pt", *flags)
+    written = yaml.safe_load(run.stdout)["training"]
+    assert written["data"]["train"] == {"format": "tensors", "path": path} and "no such field" not in run.stderr
+    assert written["model"]["inputs"] == ["input_ids", "attention_mask"]
+
+
+def test_a_model_of_pictures_gets_tensors(accel, tmp_path):
+    notes = {"inputs": ["pixel_values"], "outputs": ["logits"]}
+    torch.jit.script(torch.nn.Linear(4, 4)).save(str(tmp_path / "model.pt"), _extra_files={"accel.json": json.dumps(notes)})
+    written = yaml.safe_load(accel("config", "model.pt").stdout)["training"]
+    assert written["model"]["inputs"] == ["pixel_values"] and written["data"]["train"]["format"] == "tensors"
 
 
 @pytest.mark.parametrize("notes, expected", [

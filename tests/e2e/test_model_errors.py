@@ -133,7 +133,7 @@ def test_positions_that_the_model_does_not_have_are_named(accel, tmp_path, how, 
     said = said_by(accel, tmp_path, length=64, **{"fsdp_config.fsdp_activation_checkpointing": checkpointing})
     assert "module 'positions' (Embedding) looks up row 63 of a table of 32 rows" in said
     assert f"line: {line_of('# the lookup')}" in said
-    assert "sequence_length of the data is 64, and the model has 32 positions" in said
+    assert "those of the data have 64 tokens, and the model has 32 positions" in said
 
 
 @pytest.mark.parametrize("distributed", ["FSDP", "MULTI_CPU"])

@@ -194,13 +194,13 @@ std::optional<Error> wrong_lookup(const Frame& frame, const Node* node,
                           frame.class_name, least < 0 ? least : most, rows));
   if (counts_up(indices)) {
     return std::move(error).hint(fmt::format(
-        "these are the positions of a sequence: sequence_length of the data is {}, and the model has {} "
+        "these are the positions of a sequence: those of the data have {} tokens, and the model has {} "
         "positions",
         indices.size(-1), rows));
   }
   return std::move(error).hint(
       "if these are tokens, was the data made with another tokenizer than the model's? if they are "
-      "positions, set a smaller sequence_length");
+      "positions, use shorter sequences");
 }
 
 /// The line of the author nearest to the failure: the innermost outside of torch, or else the innermost.

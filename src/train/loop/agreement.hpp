@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <string>
 
 #include "core/config/config.hpp"
 #include "structure/structure.hpp"
@@ -12,6 +12,6 @@ namespace accel::train {
 /// data. A rank that differs from rank 0, for example because it sees another version of a file, is an Error
 /// of kind kUsage that says what differs. Collective.
 void require_agreement(Group& group, const config::Config& config, const ModelStructure& model,
-                       std::int64_t data_tokens);
+                       const std::string& data_size);
 
 }  // namespace accel::train

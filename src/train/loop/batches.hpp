@@ -1,40 +1,19 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
 #include "data/batch_plan.hpp"
-#include "data/token_stream.hpp"
+#include "train/loop/samples.hpp"
 
 namespace accel::train {
-
-/// A batch of token windows: `input_ids` and `labels`, each int64 [batch, sequence_length].
-struct Batch {
-  at::Tensor input_ids;
-  at::Tensor labels;
-
-  /// Returns the field `name`. For another name the Error of kind kUsage names the fields that exist.
-  [[nodiscard]] const at::Tensor& field(const std::string& name) const;
-};
-
-/// What the labels of a sample are: the next tokens, or the inputs themselves, for a model that shifts its
-/// labels itself.
-enum class Labels { kNextTokens, kInputs };
 
 /// The labels that a model needs whose notes are `accel_json`. Only a model that computes its loss itself
 /// shifts labels. Throws Error (kUsage) if the configured inputs are those of forward, as the notes name
 /// them, in another order.
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json);
-
-/// Sample k is the window [k * length, k * length + length] of the stream: the first `length` tokens are
-/// input_ids, the last `length` are labels, unless `labels` says otherwise.
-Batch make_batch(const TokenStream& stream, std::int64_t length, const std::vector<std::int64_t>& samples,
-                 Labels labels, at::Device device);
 
 /// The training batches of one rank, epoch after epoch without end.
 class TrainingBatches {
@@ -43,8 +22,8 @@ class TrainingBatches {
   TrainingBatches(const config::DataConfig& config, std::uint64_t seed, int rank, int world_size,
                   at::Device device);
 
-  /// Makes next() refuse tokens that are not below `tokens`, as TokenStream does.
-  void set_vocabulary(std::int64_t tokens) { stream_.set_vocabulary(tokens); }
+  /// Makes next() refuse tokens that are not below `tokens`.
+  void set_vocabulary(std::int64_t tokens) { data_.set_vocabulary(tokens); }
   void set_labels(Labels labels) { labels_ = labels; }
   /// Returns the next micro-batch. Afterwards last_of_epoch() says whether an epoch ends with it.
   Batch next();
@@ -59,13 +38,13 @@ class TrainingBatches {
   /// Goes to a place that place() said in an earlier run, on any number of ranks. Data of another size is an
   /// Error of kind kUsage.
   void go_to(const ckpt::DataPlace& place);
-  [[nodiscard]] const TokenStream& stream() const { return stream_; }
+  [[nodiscard]] const Samples& data() const { return data_; }
 
  private:
   [[nodiscard]] std::int64_t samples_per_step() const;
 
   config::DataConfig config_;
-  TokenStream stream_;
+  Samples data_;
   BatchPlan plan_;
   std::uint64_t seed_;
   int rank_;

@@ -13,22 +13,21 @@
 
 namespace accel::train {
 
-double evaluate(ShardedModel& model, const config::TrainingConfig& config, const TokenStream& data,
-                Labels labels, at::Device device, Group& group) {
+double evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data, Labels labels,
+                at::Device device, Group& group) {
   const at::NoGradGuard no_grad;
   model.set_training(false);
-  const std::int64_t length = config.data.eval->sequence_length;
-  const std::int64_t windows = data.windows(length);
+  const std::int64_t all = data.size();
   const std::int64_t batch = config.data.batch_size;
-  const std::int64_t rounds = (windows + batch * group.size() - 1) / (batch * group.size());
+  const std::int64_t rounds = (all + batch * group.size() - 1) / (batch * group.size());
   at::Tensor loss_sum;  // The sum, in float64, is read once, so that the host runs ahead of a GPU.
   double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = (round * group.size() + group.rank()) * batch;
-    const std::int64_t count = std::clamp<std::int64_t>(windows - begin, 0, batch);
+    const std::int64_t count = std::clamp<std::int64_t>(all - begin, 0, batch);
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::max<std::int64_t>(count, 1)));
     std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
-    const Batch inputs = make_batch(data, length, samples, labels, device);
+    const Batch inputs = data.batch(samples, labels, device);
     const c10::IValue result = model.forward(inputs_of(config.model, inputs));
     if (count == 0) continue;
     const auto weight = static_cast<double>(count);

@@ -79,7 +79,13 @@ at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result,
     }
     return output.reshape({});
   }
-  const at::Tensor& targets = batch.field(config.targets);
+  at::Tensor targets = batch.field(config.targets);
+  if (targets.scalar_type() == at::kByte) targets = targets.to(at::kLong);
+  if (targets.scalar_type() != at::kLong) {
+    throw Error(ErrorKind::kUsage, fmt::format("cross_entropy needs classes as targets, but '{}' is of {}",
+                                               config.targets, toString(targets.scalar_type())))
+        .hint("the targets are whole numbers, from 0 to the number of classes");
+  }
   const std::int64_t classes = output.dim() == 0 ? 0 : output.size(-1);
   if (classes == 0 || output.numel() / classes != targets.numel()) {
     throw Error(ErrorKind::kUsage,

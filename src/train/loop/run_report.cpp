@@ -129,12 +129,13 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
 void RunReport::write_step(std::int64_t step, const StepResult& result, double epoch,
                            const std::optional<GradScaler>& scaler) {
   const double seconds = seconds_since(since_log_) - pause_s_;
+  const double samples_per_s = static_cast<double>(samples_) * world_size_ / seconds;
   const double tokens_per_s = static_cast<double>(tokens_) * world_size_ / seconds;
   nlohmann::ordered_json line = {{"step", step},
                                  {"loss", result.loss},
                                  {"lr", result.lr},
                                  {"grad_norm", result.grad_norm},
-                                 {"samples_per_s", static_cast<double>(samples_) * world_size_ / seconds},
+                                 {"samples_per_s", samples_per_s},
                                  {"tokens_per_s", tokens_per_s},
                                  {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
                                  {"epoch", epoch},
@@ -146,9 +147,11 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   const double left = seconds_since(start_) / static_cast<double>(step - done_before_) *
                       static_cast<double>(config_.max_steps - step);
   const std::string end = step == config_.max_steps ? "done" : format_duration(left) + " left";
-  say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {}{:.0f} tokens/s  {}", step,
+  const std::string speed = tokens_ > 0 ? fmt::format("{:.0f} tokens/s", tokens_per_s)
+                                        : fmt::format("{:.1f} samples/s", samples_per_s);
+  say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {}{}  {}", step,
                   fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
-                  result.grad_norm, scaling(scaler), tokens_per_s, end));
+                  result.grad_norm, scaling(scaler), speed, end));
 }
 
 std::string RunReport::scaling(const std::optional<GradScaler>& scaler) const {

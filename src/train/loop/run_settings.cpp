@@ -2,13 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <nlohmann/json.hpp>
-#include <span>
 
-#include "ckpt/io/crc32.hpp"
 #include "ckpt/store/run_state.hpp"
 
 namespace accel::train {
@@ -25,19 +20,6 @@ void add_values(const json& document, const std::string& key, std::map<std::stri
   for (const auto& [name, value] : document.items()) add_values(value, key + "." + name, settings);
 }
 
-/// The CRC of tokens from 64 places of the data.
-std::uint32_t fingerprint(const TokenStream& data) {
-  constexpr std::int64_t kPlaces = 64;
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(std::min<std::int64_t>(data.size(), 64)));
-  std::uint32_t crc = 0;
-  for (std::int64_t place = 0; place < kPlaces; ++place) {
-    const std::int64_t last = data.size() - static_cast<std::int64_t>(tokens.size());
-    data.read(last / (kPlaces - 1) * place, tokens);
-    crc = ckpt::crc32(std::as_bytes(std::span(tokens)), crc);
-  }
-  return crc;
-}
-
 std::string layout_of(const Mesh& mesh) {
   const std::string shards = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "shard" : "shards");
   if (mesh.replicas == 1) return shards;
@@ -47,7 +29,7 @@ std::string layout_of(const Mesh& mesh) {
 
 }  // namespace
 
-std::map<std::string, std::string> settings_of(const config::Config& config, const TokenStream& data,
+std::map<std::string, std::string> settings_of(const config::Config& config, const Samples& data,
                                                const Mesh& mesh) {
   const json document = config::config_to_json(config);
   const json& training = document.at("training");
@@ -63,8 +45,8 @@ std::map<std::string, std::string> settings_of(const config::Config& config, con
   settings["training.data.shuffle"] = run.data.shuffle ? "true" : "false";
   settings["training.data.drop_last"] = run.data.drop_last ? "true" : "false";
   settings["samples of a micro-batch over all ranks"] = std::to_string(run.data.batch_size * mesh.size());
-  settings["contents of training.data.train (CRC-32 of some tokens)"] =
-      fmt::format("{:08x}", fingerprint(data));
+  settings["contents of training.data.train (CRC-32 of some samples)"] =
+      fmt::format("{:08x}", data.fingerprint());
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
   return settings;

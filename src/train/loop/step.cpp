@@ -62,8 +62,8 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     // The sum stays on the device, so that the host does not wait for each micro-batch.
     const at::Tensor value = loss.detach().to(at::kDouble);
     done.loss_sum = done.loss_sum.defined() ? done.loss_sum + value : value;
-    result.tokens += batch.input_ids.numel();
-    result.samples += batch.input_ids.size(0);
+    result.tokens += batch.tokens();
+    result.samples += batch.samples();
   }
   return done;
 }

@@ -105,20 +105,19 @@ class Trainer {
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
-      eval_data_ = TokenStream::open(*config_.data.eval);
-      if (eval_data_->windows(config_.data.eval->sequence_length) == 0) {
-        throw Error(ErrorKind::kUsage,
-                    fmt::format("training.data.eval: {} tokens are fewer than one sample of {}",
-                                eval_data_->size(), config_.data.eval->sequence_length));
-      }
+      eval_data_ = Samples::open(*config_.data.eval);
+      if (eval_data_->size() == 0)
+        throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {}", eval_data_->size_text()));
+      eval_data_->require_shifted_labels(config_.model);
     }
-    settings_ = settings_of(config, batches_.stream(), groups.mesh());
+    settings_ = settings_of(config, batches_.data(), groups.mesh());
     check_tokens();
     batches_.set_labels(labels_);
+    batches_.data().require_shifted_labels(config_.model);
     model_.set_training(true);  // The exported file may be in evaluation mode.
     if (!config_.checkpoint.enabled())
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
-    require_agreement(group_, config, model_.structure(), batches_.stream().size());
+    require_agreement(group_, config, model_.structure(), batches_.data().size_text());
     report_.model(model_);
     if (config_.checkpoint.adapter_only) frozen_hash_ = frozen_hash(model_, group_);
     if (!config_.checkpoint.resume_from.empty()) resume();
@@ -299,7 +298,7 @@ class Trainer {
   std::int64_t saving_ = 0;  ///< The step of the last save.
   RunReport report_;
   StepProfiler profiler_;
-  std::optional<TokenStream> eval_data_;
+  std::optional<Samples> eval_data_;
   std::int64_t first_step_ = 1;
   std::optional<std::string> frozen_hash_;       ///< Set if checkpoints will have no frozen parameters.
   std::map<std::string, std::string> settings_;  ///< The result of settings_of().

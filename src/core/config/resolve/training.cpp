@@ -55,12 +55,21 @@ class Section {
   const std::filesystem::path& file_;
 };
 
-DataSource source_at(const Section& section, const std::string& path) {
+DataSource source_at(const Section& section, const Settings& settings, const std::string& path) {
   DataSource source;
   section.require(path + ".format", source.format);
   section.require(path + ".path", source.path);
-  section.require(path + ".sequence_length", source.sequence_length);
-  section.read(path + ".dtype", source.dtype);
+  if (source.format != "tensors") {
+    section.require(path + ".sequence_length", source.sequence_length);
+    section.read(path + ".dtype", source.dtype);
+    return source;
+  }
+  for (const char* key : {".sequence_length", ".dtype"}) {
+    if (settings.find(path + key) == nullptr) continue;
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}{}' means nothing for the format 'tensors'",
+                                               settings.where(path + key), path, key))
+        .hint("leave it out: a row of the file's tensors is a sample");
+  }
   return source;
 }
 
@@ -159,8 +168,9 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   section.read("training.model.targets", training.model.targets);
   section.read("training.model.output", training.model.output);
 
-  training.data.train = source_at(section, "training.data.train");
-  if (settings.has("training.data.eval")) training.data.eval = source_at(section, "training.data.eval");
+  training.data.train = source_at(section, settings, "training.data.train");
+  if (settings.has("training.data.eval"))
+    training.data.eval = source_at(section, settings, "training.data.eval");
   section.read("training.data.batch_size", training.data.batch_size);
   section.read("training.data.shuffle", training.data.shuffle);
   section.read("training.data.drop_last", training.data.drop_last);

@@ -124,16 +124,16 @@ TEST(GroupTest, SharedMemoryIsRefusedWhereItCannotBe) {
 TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
   on_two_ranks(testing::test_port(), [](Group& group) {
     const ModelStructure model{{{"", "Net"}}, {{{"w"}, {2, 3}, "float32"}}};
-    EXPECT_NO_THROW(require_agreement(group, {}, model, 100));
+    EXPECT_NO_THROW(require_agreement(group, {}, model, "100"));
     try {
-      require_agreement(group, {}, model, 100 + group.rank());
+      require_agreement(group, {}, model, std::to_string(100 + group.rank()));
       ADD_FAILURE() << "the sizes of the data differ";
     } catch (const Error& error) {
-      EXPECT_EQ(error.message(), "rank 1 and rank 0 disagree on the number of training tokens");
+      EXPECT_EQ(error.message(), "rank 1 and rank 0 disagree on the size of the training data");
     }
     ModelStructure other = model;
     other.parameters[0].shape[1] += group.rank();
-    EXPECT_THROW(require_agreement(group, {}, other, 100), Error);
+    EXPECT_THROW(require_agreement(group, {}, other, "100"), Error);
   });
 }
 

@@ -29,7 +29,7 @@ TEST(BatchesTest, LabelsAreTheNextTokens) {
   const TempDir dir;
   TrainingBatches batches(data(dir), 1, 0, 1, at::kCPU);
   const Batch batch = batches.next();
-  EXPECT_TRUE(at::equal(batch.input_ids, at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
+  EXPECT_TRUE(at::equal(batch.field("input_ids"), at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
   EXPECT_TRUE(at::equal(batch.field("labels"), at::tensor({49, 50, 51}, at::kLong).reshape({1, 3})));
   EXPECT_THROW((void)batch.field("pixels"), Error);
 }
@@ -45,8 +45,8 @@ TEST(BatchesTest, AModelThatShiftsLabelsItselfGetsItsInputs) {
   TrainingBatches batches(data(dir), 1, 0, 1, at::kCPU);
   batches.set_labels(Labels::kInputs);
   const Batch batch = batches.next();
-  EXPECT_TRUE(at::equal(batch.input_ids, at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
-  EXPECT_TRUE(at::equal(batch.labels, batch.input_ids));
+  EXPECT_TRUE(at::equal(batch.field("input_ids"), at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
+  EXPECT_TRUE(at::equal(batch.field("labels"), batch.field("input_ids")));
 }
 
 TEST(BatchesTest, InputsComeInTheOrderOfForward) {
@@ -73,12 +73,12 @@ TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
   config.batch_size = 2;
   TrainingBatches batches(config, 1, 0, 1, at::kMeta);
   const Batch batch = batches.next();
-  for (const at::Tensor& tokens : {batch.input_ids, batch.labels}) {
+  for (const at::Tensor& tokens : {batch.field("input_ids"), batch.field("labels")}) {
     EXPECT_TRUE(tokens.is_meta());
     EXPECT_TRUE(tokens.is_contiguous());
     EXPECT_EQ(tokens.sizes(), at::IntArrayRef({2, 3}));
   }
-  EXPECT_FALSE(batch.input_ids.is_alias_of(batch.labels));
+  EXPECT_FALSE(batch.field("input_ids").is_alias_of(batch.field("labels")));
 }
 
 TEST(BatchesTest, EpochsFollowOneAnother) {
@@ -90,7 +90,7 @@ TEST(BatchesTest, EpochsFollowOneAnother) {
   }
   EXPECT_TRUE(batches.last_of_epoch());
   EXPECT_DOUBLE_EQ(batches.epoch(), 1.0);
-  EXPECT_EQ(batches.next().input_ids[0][0].item<std::int64_t>(), 48);
+  EXPECT_EQ(batches.next().field("input_ids")[0][0].item<std::int64_t>(), 48);
 }
 
 TEST(BatchesTest, TooLittleDataIsAUsageError) {

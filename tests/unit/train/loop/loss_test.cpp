@@ -9,8 +9,8 @@ namespace accel::train {
 namespace {
 
 Batch batch() {
-  return {at::tensor({1, 2, 3, 4}, at::kLong).reshape({2, 2}),
-          at::tensor({2, -100, 0, 1}, at::kLong).reshape({2, 2})};
+  return {{{"input_ids", at::tensor({1, 2, 3, 4}, at::kLong).reshape({2, 2})},
+           {"labels", at::tensor({2, -100, 0, 1}, at::kLong).reshape({2, 2})}}};
 }
 
 TEST(LossTest, CrossEntropyIsTheMeanOverTargetsThatCount) {
@@ -66,7 +66,7 @@ TEST(LossTest, InputsInTheConfiguredOrder) {
   const Batch fields = batch();
   const auto inputs = inputs_of(config, fields);
   ASSERT_EQ(inputs.size(), 2u);
-  EXPECT_TRUE(inputs[0].toTensor().is_same(fields.labels));
+  EXPECT_TRUE(inputs[0].toTensor().is_same(fields.field("labels")));
   config.inputs = {"pixels"};
   EXPECT_THROW(inputs_of(config, fields), Error);
 }

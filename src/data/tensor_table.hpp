@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files/file.hpp"
+#include "ckpt/tensor/dtype.hpp"
+#include "core/config/config.hpp"
+
+namespace accel {
+
+/// The samples of one or more safetensors files, memory-mapped. The tensors of a file share their first
+/// dimension, and row i of each is sample i. Several files hold the same tensors, one after the other.
+class TensorTable {
+ public:
+  /// What a sample has under one name.
+  struct Field {
+    std::string name;
+    ckpt::DType dtype = ckpt::DType::kFloat32;
+    std::vector<std::int64_t> row_shape;  ///< The shape without the dimension of samples.
+    std::size_t row_bytes = 0;
+  };
+
+  /// `source.path` is a path or a glob. No match, a file that is not of safetensors, tensors without samples
+  /// or of different numbers of them, and files that do not fit each other are Errors of kind kUsage.
+  static TensorTable open(const config::DataSource& source);
+
+  [[nodiscard]] std::int64_t rows() const { return rows_; }
+  /// The fields, sorted by name.
+  [[nodiscard]] const std::vector<Field>& fields() const { return fields_; }
+  /// Returns the bytes of a field in a sample. They live as long as the table.
+  [[nodiscard]] std::span<const std::byte> row(std::size_t field, std::int64_t row) const;
+  /// Says where a sample is: "'FILE', sample I of it".
+  [[nodiscard]] std::string place_of(std::int64_t row) const;
+
+ private:
+  struct Part {
+    std::string path;
+    MappedFile file;
+    std::vector<std::size_t> offsets;  ///< Where the rows of each field begin in the file.
+    std::int64_t begin = 0;            ///< The number of the first sample.
+    std::int64_t rows = 0;
+  };
+
+  void add(const std::string& path);
+  [[nodiscard]] const Part& part_of(std::int64_t row) const;
+
+  std::vector<Field> fields_;
+  std::vector<Part> parts_;
+  std::int64_t rows_ = 0;
+};
+
+}  // namespace accel

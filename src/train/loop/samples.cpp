@@ -1,0 +1,235 @@
+#include "train/loop/samples.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "ckpt/io/crc32.hpp"
+
+namespace accel::train {
+namespace {
+
+constexpr const char* kTokens = "input_ids";
+constexpr const char* kLabels = "labels";
+constexpr std::int64_t kIgnored = -100;  // A label that counts for nothing, as in torch's cross entropy.
+
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+at::ScalarType scalar_type_of(const TensorTable::Field& field) {
+  switch (field.dtype) {
+    case ckpt::DType::kBool:
+      return at::kBool;
+    case ckpt::DType::kUInt8:
+      return at::kByte;
+    case ckpt::DType::kInt8:
+      return at::kChar;
+    case ckpt::DType::kInt16:
+      return at::kShort;
+    case ckpt::DType::kUInt16:
+      return at::kUInt16;
+    case ckpt::DType::kInt32:
+      return at::kInt;
+    case ckpt::DType::kUInt32:
+      return at::kUInt32;
+    case ckpt::DType::kInt64:
+      return at::kLong;
+    case ckpt::DType::kFloat16:
+      return at::kHalf;
+    case ckpt::DType::kBFloat16:
+      return at::kBFloat16;
+    case ckpt::DType::kFloat32:
+      return at::kFloat;
+    case ckpt::DType::kFloat64:
+      return at::kDouble;
+    default:
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("training data: '{}' is of {}, which no model takes as an input", field.name,
+                              ckpt::torch_name(field.dtype)));
+  }
+}
+
+bool becomes_int64(at::ScalarType dtype) {
+  return at::isIntegralType(dtype, /*includeBool=*/false) && dtype != at::kByte && dtype != at::kLong;
+}
+
+std::vector<std::int64_t> first_numbers(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+std::uint32_t fingerprint_of(const TokenStream& stream) {
+  constexpr std::int64_t kPlaces = 64;
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(std::min<std::int64_t>(stream.size(), 64)));
+  std::uint32_t crc = 0;
+  for (std::int64_t place = 0; place < kPlaces; ++place) {
+    const std::int64_t last = stream.size() - static_cast<std::int64_t>(tokens.size());
+    stream.read(last / (kPlaces - 1) * place, tokens);
+    crc = ckpt::crc32(std::as_bytes(std::span(tokens)), crc);
+  }
+  return crc;
+}
+
+std::uint32_t fingerprint_of(const TensorTable& table) {
+  constexpr std::int64_t kPlaces = 64;
+  constexpr std::size_t kMostBytes = 4096;
+  std::uint32_t crc = 0;
+  for (std::size_t field = 0; field < table.fields().size(); ++field) {
+    for (std::int64_t place = 0; place < kPlaces; ++place) {
+      const std::span<const std::byte> row = table.row(field, (table.rows() - 1) * place / (kPlaces - 1));
+      crc = ckpt::crc32(row.first(std::min(row.size(), kMostBytes)), crc);
+    }
+  }
+  return crc;
+}
+
+}  // namespace
+
+const at::Tensor& Batch::field(const std::string& name) const {
+  std::string names;
+  for (const auto& [known, tensor] : fields) {
+    if (known == name) return tensor;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
+  }
+  throw Error(ErrorKind::kUsage, fmt::format("the data has no field '{}'", name))
+      .hint(fmt::format("it has the fields {}", names));
+}
+
+std::int64_t Batch::tokens() const {
+  for (const auto& [name, tensor] : fields) {
+    if (name == kTokens) return tensor.numel();
+  }
+  return 0;
+}
+
+Samples Samples::open(const config::DataSource& source) {
+  if (source.format != "tensors") return {TokenStream::open(source), source.sequence_length};
+  TensorTable table = TensorTable::open(source);
+  for (const TensorTable::Field& field : table.fields()) (void)scalar_type_of(field);
+  return Samples(std::move(table));
+}
+
+std::int64_t Samples::size() const {
+  return std::visit(Overloaded{[&](const TokenStream& stream) { return stream.windows(length_); },
+                               [](const TensorTable& table) { return table.rows(); }},
+                    data_);
+}
+
+std::string Samples::size_text() const {
+  return std::visit(
+      Overloaded{[&](const TokenStream& stream) {
+                   return fmt::format("{} tokens make {} samples of {}", stream.size(), size(), length_);
+                 },
+                 [](const TensorTable& table) { return fmt::format("{} samples", table.rows()); }},
+      data_);
+}
+
+void Samples::set_vocabulary(std::int64_t tokens) {
+  vocabulary_ = tokens;
+  if (auto* stream = std::get_if<TokenStream>(&data_)) stream->set_vocabulary(tokens);
+}
+
+Batch Samples::batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const {
+  return std::visit(
+      Overloaded{[&](const TokenStream& stream) { return windows(stream, numbers, labels, device); },
+                 [&](const TensorTable& table) { return rows(table, numbers, device); }},
+      data_);
+}
+
+Batch Samples::windows(const TokenStream& stream, const std::vector<std::int64_t>& numbers, Labels labels,
+                       at::Device device) const {
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  // One copy moves inputs and labels to the device. It is from pinned memory, which libtorch does not use
+  // again before the copy is done, so that the host does not wait.
+  const auto options = at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda());
+  const at::Tensor tokens = at::empty({count, length_ + 1}, options);
+  auto* data = tokens.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < count; ++row) {
+    stream.read(numbers[static_cast<std::size_t>(row)] * length_,
+                {data + row * (length_ + 1), static_cast<std::size_t>(length_ + 1)});
+  }
+  const at::Tensor there = tokens.to(device, /*non_blocking=*/true);
+  // The two share no memory: a model may change its labels in place.
+  const auto part = [&](std::int64_t begin) {
+    return there.narrow(1, begin, length_).clone(at::MemoryFormat::Contiguous);
+  };
+  return {{{kTokens, part(0)}, {kLabels, part(labels == Labels::kInputs ? 0 : 1)}}};
+}
+
+Batch Samples::rows(const TensorTable& table, const std::vector<std::int64_t>& numbers,
+                    at::Device device) const {
+  Batch batch;
+  for (std::size_t i = 0; i < table.fields().size(); ++i) {
+    const TensorTable::Field& field = table.fields()[i];
+    const at::ScalarType dtype = scalar_type_of(field);
+    std::vector<std::int64_t> shape = {static_cast<std::int64_t>(numbers.size())};
+    shape.insert(shape.end(), field.row_shape.begin(), field.row_shape.end());
+    const bool is_pinned = device.is_cuda() && !becomes_int64(dtype);
+    at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(is_pinned));
+    auto* to = static_cast<std::byte*>(tensor.mutable_data_ptr());
+    for (const std::int64_t number : numbers) {
+      const std::span<const std::byte> from = table.row(i, number);
+      std::memcpy(to, from.data(), from.size());
+      to += from.size();
+    }
+    if (becomes_int64(dtype)) tensor = tensor.to(at::kLong);
+    if (vocabulary_ && field.name == kTokens && tensor.scalar_type() == at::kLong)
+      require_known(table, numbers, tensor);
+    batch.fields.emplace_back(field.name, tensor.to(device, /*non_blocking=*/true));
+  }
+  return batch;
+}
+
+void Samples::require_known(const TensorTable& table, const std::vector<std::int64_t>& numbers,
+                            const at::Tensor& tokens) const {
+  const std::span<const std::int64_t> all(tokens.const_data_ptr<std::int64_t>(),
+                                          static_cast<std::size_t>(tokens.numel()));
+  const auto wrong =
+      std::find_if(all.begin(), all.end(), [&](std::int64_t t) { return t < 0 || t >= *vocabulary_; });
+  if (wrong == all.end()) return;
+  const std::size_t sample = static_cast<std::size_t>(wrong - all.begin()) / (all.size() / numbers.size());
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}: token {} of '{}' is not in the model's vocabulary of {} tokens",
+                          table.place_of(numbers[sample]), *wrong, kTokens, *vocabulary_))
+      .hint("was the data made with another tokenizer than the model's?");
+}
+
+void Samples::require_shifted_labels(const config::ModelConfig& config) const {
+  constexpr std::int64_t kLooked = 16;
+  const auto* table = std::get_if<TensorTable>(&data_);
+  const auto takes = [&](std::string_view name) {
+    return std::find(config.inputs.begin(), config.inputs.end(), name) != config.inputs.end();
+  };
+  const bool is_compared = config.loss == "cross_entropy" && takes(kTokens) && !takes("decoder_input_ids");
+  if (table == nullptr || !is_compared) return;
+  const Batch batch = rows(*table, first_numbers(std::min(kLooked, size())), at::kCPU);
+  const at::Tensor& tokens = batch.field(kTokens);
+  const at::Tensor& labels = batch.field(config.targets);
+  if (tokens.sizes() != labels.sizes() || tokens.dim() < 2 || tokens.size(1) < 2) return;
+  const at::Tensor counted = labels.ne(kIgnored);
+  const bool are_same = at::logical_or(tokens.eq(labels), counted.logical_not()).all().item<bool>();
+  if (!are_same || !counted.any().item<bool>()) return;
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("training data: '{}' are the tokens of '{}' themselves, and cross_entropy compares the "
+                  "output of each place with the label of the same place",
+                  config.targets, kTokens))
+      .hint(
+          "write the next token as the label of each, and -100 for the last; or use a model that shifts its "
+          "labels and computes its loss itself: training.model.loss: model");
+}
+
+std::uint32_t Samples::fingerprint() const {
+  return std::visit([](const auto& data) { return fingerprint_of(data); }, data_);
+}
+
+}  // namespace accel::train

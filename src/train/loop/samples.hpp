@@ -1,0 +1,75 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/config/config.hpp"
+#include "data/tensor_table.hpp"
+#include "data/token_stream.hpp"
+
+namespace accel::train {
+
+/// What a model gets of some samples: tensors by name, each with the samples as its first dimension. Text and
+/// tokens have `input_ids` and `labels`, each int64 [samples, sequence_length].
+struct Batch {
+  std::vector<std::pair<std::string, at::Tensor>> fields;
+
+  /// Returns the field `name`. For another name the Error of kind kUsage names the fields that exist.
+  [[nodiscard]] const at::Tensor& field(const std::string& name) const;
+  [[nodiscard]] std::int64_t samples() const { return fields.front().second.size(0); }
+  /// The number of tokens of `input_ids`. Without this field it is 0.
+  [[nodiscard]] std::int64_t tokens() const;
+};
+
+/// What the labels of a sample of text or tokens are: the next tokens, or the inputs themselves, for a model
+/// that shifts its labels itself. A table has its own labels, which stay as they are.
+enum class Labels { kNextTokens, kInputs };
+
+/// The samples of a data source, by their numbers from 0.
+///
+/// Sample k of text or tokens is the window [k * length, k * length + length] of the stream: the first
+/// `length` tokens are input_ids, the last `length` are labels, unless Labels says otherwise. Sample k of a
+/// table is row k of its tensors; integers other than uint8 become int64.
+class Samples {
+ public:
+  /// Throws what TokenStream::open() and TensorTable::open() throw.
+  static Samples open(const config::DataSource& source);
+
+  [[nodiscard]] std::int64_t size() const;
+  /// The number of tokens of a sample of text or tokens, and 0 for a table.
+  [[nodiscard]] std::int64_t sequence_length() const { return length_; }
+  /// How large the data are, for messages: "900 tokens make 28 samples of 32", or "28 samples".
+  [[nodiscard]] std::string size_text() const;
+  /// Makes batch() refuse values of `input_ids` that are not below `tokens`. The Error names the file.
+  void set_vocabulary(std::int64_t tokens);
+  /// Copies samples to the device.
+  [[nodiscard]] Batch batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const;
+  /// Throws Error (kUsage) if a cross entropy would compare the output of a table's `input_ids` with the same
+  /// tokens, which teaches a model to copy: labels that nobody has shifted.
+  void require_shifted_labels(const config::ModelConfig& config) const;
+  /// The CRC-32 of some samples, which tells data apart.
+  [[nodiscard]] std::uint32_t fingerprint() const;
+
+ private:
+  Samples(TokenStream stream, std::int64_t length) : data_(std::move(stream)), length_(length) {}
+  explicit Samples(TensorTable table) : data_(std::move(table)) {}
+
+  [[nodiscard]] Batch windows(const TokenStream& stream, const std::vector<std::int64_t>& numbers,
+                              Labels labels, at::Device device) const;
+  [[nodiscard]] Batch rows(const TensorTable& table, const std::vector<std::int64_t>& numbers,
+                           at::Device device) const;
+  void require_known(const TensorTable& table, const std::vector<std::int64_t>& numbers,
+                     const at::Tensor& tokens) const;
+
+  std::variant<TokenStream, TensorTable> data_;
+  std::int64_t length_ = 0;
+  std::optional<std::int64_t> vocabulary_;  // Of a table; a stream knows its own.
+};
+
+}  // namespace accel::train
