@@ -1,59 +1,67 @@
 #include "base/stop_request.hpp"
 
 #include <atomic>
-#include <csignal>
-#include <cstdint>
-#include <ctime>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <thread>
 
 namespace accel {
 namespace {
 
 constexpr int kStopSignals[] = {SIGTERM, SIGUSR1, SIGUSR2};
-constexpr std::int64_t kOneRequestNs = 1'000'000'000;
+constexpr std::chrono::seconds kOneRequest{1};
 
-/// When the first signal came, on the monotonic clock; 0 before. It alone says whether one came, so that two
-/// threads that get signals at once agree on which is the first.
-std::atomic<std::int64_t> stopped_at_ns{0};
+std::atomic<bool> is_requested{false};
+std::atomic<bool> is_released{false};
 
-static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a signal handler may touch nothing else");
-
-std::int64_t now_ns() {
-  struct timespec now {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-void end_by(int signal) {
+[[noreturn]] void end_by(int signal) {
   ::signal(signal, SIG_DFL);
   sigset_t one;
   ::sigemptyset(&one);
   ::sigaddset(&one, signal);
-  ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
+  ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
   ::raise(signal);
+  std::abort();  // Only a tracer can have taken the signal away.
 }
 
-void on_stop_signal(int signal, siginfo_t* info, void*) {
-  const bool at_once = info->si_code == SI_QUEUE && info->si_value.sival_int == kEndNow;
-  if (at_once) return end_by(signal);
-  std::int64_t first = 0;
-  const std::int64_t now = now_ns();
-  if (!stopped_at_ns.compare_exchange_strong(first, now) && now - first >= kOneRequestNs) end_by(signal);
+void wait_for_signals() {
+  using Clock = std::chrono::steady_clock;
+  const sigset_t signals = stop_signals();
+  std::optional<Clock::time_point> first;
+  while (true) {
+    siginfo_t info{};
+    const int signal = ::sigwaitinfo(&signals, &info);
+    if (signal < 0) continue;  // EINTR, as after SIGCONT.
+    const bool at_once = info.si_code == SI_QUEUE && info.si_value.sival_int == kEndNow;
+    if (at_once || is_released || (first && Clock::now() - *first >= kOneRequest)) end_by(signal);
+    if (!first) first = Clock::now();
+    is_requested = true;
+    if (is_released) end_by(SIGTERM);  // It was released meanwhile.
+  }
 }
 
 }  // namespace
 
+sigset_t stop_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : kStopSignals) ::sigaddset(&signals, signal);
+  return signals;
+}
+
 void catch_stop_signals() {
-  struct sigaction action {};
-  action.sa_sigaction = on_stop_signal;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : kStopSignals) ::sigaction(signal, &action, nullptr);
+  const sigset_t signals = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread(wait_for_signals).detach();
 }
 
 void release_stop_signals() {
-  for (const int signal : kStopSignals) ::signal(signal, SIG_DFL);
-  if (stop_requested()) ::raise(SIGTERM);
+  is_released = true;
+  if (stop_requested()) end_by(SIGTERM);
 }
 
-bool stop_requested() { return stopped_at_ns.load(std::memory_order_relaxed) != 0; }
+bool stop_requested() { return is_requested.load(std::memory_order_relaxed); }
 
 }  // namespace accel

@@ -148,9 +148,10 @@ ExitCode run() {
 }  // namespace
 
 void run_worker() {
-  // The launcher has blocked these signals until here; reset_process_state() unblocks them.
+  // The launcher has blocked the stop signals until here, and they stay so.
+  const sigset_t mask = stop_signals();
+  reset_process_state(&mask);
   catch_stop_signals();
-  reset_process_state();
   report_crashes();
   log::init("worker", log::Level::kNormal, log::Color::kAuto);
   ExitCode code = ExitCode::kFailure;

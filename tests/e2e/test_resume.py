@@ -294,6 +294,24 @@ def test_a_stop_signal_leads_to_a_checkpoint_and_exit_code_7(accel_path, tmp_pat
     assert resume_cases.manifest(tmp_path, step + 2) == resume_cases.manifest(whole, step + 2)
 
 
+def test_no_thread_of_a_worker_runs_a_handler_of_a_stop_signal(accel_path, tmp_path):
+    """A handler on the stack of a thread that computes breaks oneDNN's products (docs/design/028)."""
+    resume_cases.prepare(tmp_path, LONG)
+    process = train_runs.start(accel_path, long_config(tmp_path, 1_000_000), tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 3)
+    stop = sum(1 << (number - 1) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2))
+    threads = list(pathlib.Path(f"/proc/{train_runs.worker_of(0, process.pid)}/task").iterdir())
+    waiting = 0
+    for thread in threads:
+        masks = dict(line.split(":\t") for line in (thread / "status").read_text().splitlines() if line.startswith("Sig") and "Q" not in line)
+        assert int(masks["SigCgt"], 16) & stop == 0
+        waiting += int(masks["SigBlk"], 16) & stop != stop
+    assert waiting == 1 and len(threads) > 2
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=60)
+    assert process.returncode == 7
+
+
 def test_gnu_timeout_preempts(accel_path, tmp_path):
     resume_cases.prepare(tmp_path, LONG)
     command = ["timeout", "--signal=USR1", "6", accel_path, "launch", long_config(tmp_path, 1_000_000)]

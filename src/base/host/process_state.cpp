@@ -24,9 +24,9 @@ bool may_stay_ignored(int signal) { return signal == SIGHUP || signal == SIGINT 
 
 }  // namespace
 
-void reset_process_state() {
+void reset_process_state(const sigset_t* mask) {
   open_standard_descriptors();
-  reset_signals();
+  reset_signals(mask);
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
