@@ -23,6 +23,7 @@ void require_same(const std::vector<TensorTable::Field>& fields, const std::vect
                   const std::string& first_path) {
   const auto names = [](const std::vector<TensorTable::Field>& of) {
     std::vector<std::string> result;
+    result.reserve(of.size());
     for (const TensorTable::Field& field : of) result.push_back(field.name);
     return result;
   };

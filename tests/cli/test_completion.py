@@ -125,6 +125,7 @@ def test_bash_completes_the_program_behind_launch(bash):
     assert "python3" in bash("accel", "launch", "a.yaml", "--", "pytho")
     assert sorted(bash("accel", "launch", "a.yaml", "--", "python3", "a")) == ["a folder", "a.yaml"]
     assert bash("accel", "launch", "--", "cat", "--mixed-precision", "b") == []
+    assert "python3" in bash("accel", "check", "a.yaml", "--", "pytho")
 
 
 @pytest.fixture
@@ -163,6 +164,7 @@ def test_fish_offers_values_and_paths(fish):
     assert "a.yaml" in fish("accel launch a")
     assert list(fish("accel launch --log-dir f")) == ["folder/"]
     assert fish("accel launch --num-processes ") == {}
+    assert "a.yaml" in fish("accel check a.yaml -- cat a") and "a.yaml" in fish("accel launch a.yaml -- cat a")
     assert fish("accel env a") == {}
 
 
@@ -235,6 +237,7 @@ def test_zsh_completes_paths_and_the_program_behind_launch(zsh):
     zsh.completes("accel launch conf", ["ig.yaml"])
     zsh.completes("accel launch --log-dir fol", ["der/"])
     zsh.completes("accel launch config.yaml -- cat fol", ["der/"])
+    zsh.completes("accel check config.yaml -- cat fol", ["der/"])
 
 
 def test_zsh_lists_all_commands_with_descriptions(zsh, commands):

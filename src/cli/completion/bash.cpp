@@ -101,7 +101,7 @@ complete -F _accel accel
 std::string bash_completion(const Outline& outline) {
   std::string script = filled(filled(std::string(kBashBegin), "%GLOBALS%",
                                      fmt::format("{}", fmt::join(names_with_value(outline.globals), " | "))),
-                              "%PROGRAM%", kRunsProgram);
+                              "%PROGRAM%", fmt::format("@({})", fmt::join(kTakePrograms, "|")));
   add_bash_values("*", outline.globals, script);
   for (const CommandOutline& command : outline.commands)
     add_bash_values(command.name, command.options, script);

@@ -65,9 +65,10 @@ complete -c accel -n '__accel_command_is %PROGRAM%; and contains -- -- (commandl
 }  // namespace
 
 std::string fish_completion(const Outline& outline) {
-  std::string script = filled(filled(std::string(kFishBegin), "%GLOBALS%",
-                                     fmt::format("{}", fmt::join(names_with_value(outline.globals), " "))),
-                              "%PROGRAM%", kRunsProgram);
+  std::string script =
+      filled(filled(std::string(kFishBegin), "%GLOBALS%",
+                    fmt::format("{}", fmt::join(names_with_value(outline.globals), " "))),
+             "%PROGRAM%", fmt::format("{}", fmt::join(kTakePrograms, "; or __accel_command_is ")));
   add_fish_options("", outline.globals, script);
   for (const CommandOutline& command : outline.commands) {
     script += fmt::format("complete -c accel -n __accel_command_is -a {} -d {}\n", command.name,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace accel::cli {
 
-/// The name of the command whose arguments behind "--" are a program of its own.
-inline constexpr std::string_view kRunsProgram = "launch";
+/// The commands whose arguments behind "--" are a program with arguments of its own.
+inline constexpr std::array<std::string_view, 2> kTakePrograms = {"launch", "check"};
 
 /// Scripts that complete the program's commands, options and their values. Each is made from the outline
 /// alone. They need nothing but the shell, not even the package bash-completion.

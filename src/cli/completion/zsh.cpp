@@ -118,7 +118,7 @@ _accel() {
   for (const CommandOutline& command : outline.commands)
     script +=
         fmt::format("        {}\n", zsh_quoted(command.name + ":" + with_backslashes(command.help, "\\:")));
-  script += filled(std::string(kCommands), "%PROGRAM%", kRunsProgram);
+  script += filled(std::string(kCommands), "%PROGRAM%", fmt::format("({})", fmt::join(kTakePrograms, "|")));
   for (const CommandOutline& command : outline.commands) add_zsh_command(command, script);
   return script + std::string(kZshEnd);
 }
