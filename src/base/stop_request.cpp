@@ -13,7 +13,8 @@ namespace {
 constexpr int kStopSignals[] = {SIGTERM, SIGUSR1, SIGUSR2};
 constexpr std::chrono::seconds kOneRequest{1};
 
-std::atomic<bool> is_requested{false};
+/// The first signal, or 0.
+std::atomic<int> requested{0};
 std::atomic<bool> is_released{false};
 
 [[noreturn]] void end_by(int signal) {
@@ -37,8 +38,9 @@ void wait_for_signals() {
     const bool at_once = info.si_code == SI_QUEUE && info.si_value.sival_int == kEndNow;
     if (at_once || is_released || (first && Clock::now() - *first >= kOneRequest)) end_by(signal);
     if (!first) first = Clock::now();
-    is_requested = true;
-    if (is_released) end_by(SIGTERM);  // It was released meanwhile.
+    int none = 0;
+    requested.compare_exchange_strong(none, signal);
+    if (is_released) end_by(signal);  // It was released meanwhile.
   }
 }
 
@@ -59,9 +61,9 @@ void catch_stop_signals() {
 
 void release_stop_signals() {
   is_released = true;
-  if (stop_requested()) end_by(SIGTERM);
+  if (const int signal = requested) end_by(signal);
 }
 
-bool stop_requested() { return is_requested.load(std::memory_order_relaxed); }
+bool stop_requested() { return requested.load(std::memory_order_relaxed) != 0; }
 
 }  // namespace accel

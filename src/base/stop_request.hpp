@@ -18,10 +18,11 @@ inline constexpr int kEndNow = 0x656e64;
 /// The signals are blocked in the calling thread, and so in all threads that it starts, and one more thread
 /// waits for them. There is no handler: it would run on the stack of a thread that computes, and oneDNN's
 /// products keep values below the end of their stack, where the kernel puts what a handler needs
-/// (docs/design/028). Call it before there are other threads.
+/// (docs/design/028). Call it before there are other threads. Throws std::system_error if there can be no
+/// other thread.
 void catch_stop_signals();
 
-/// From here on a stop signal ends the process. If one has come, SIGTERM ends it now.
+/// From here on a stop signal ends the process. If one has come, it ends it now.
 void release_stop_signals();
 
 [[nodiscard]] bool stop_requested();

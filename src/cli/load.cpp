@@ -53,13 +53,13 @@ Target open_imported(const std::string& path, const fs::path& output) {
                     path, output.string()))
         .hint("give --out another name, such as model.pt");
   }
-  const ImportedStructure model = import_structure(path, ImportedValues::kAll);
+  ImportedStructure model = import_structure(path, ImportedValues::kAll);
   for (const std::string& place : model.random_operators)
     log::warn(fmt::format("{}: draws random numbers in evaluation, too", place));
   Target target;
   target.imported.emplace(model.file);
   target.model = ckpt::open_checkpoint(target.imported->path());
-  target.notes = parse_notes(ArchiveModel::from_bytes(model.file, path).accel_json());
+  target.notes = parse_notes(ArchiveModel::from_bytes(std::move(model.file), path).accel_json());
   return target;
 }
 
@@ -74,9 +74,12 @@ Target open_target(const std::string& path, const fs::path& output) {
   if (kind == ckpt::Kind::kTorchScript) {
     target.notes = parse_notes(ArchiveModel::open(path).accel_json());
   } else {
-    ImportedStructure model = import_structure(path);
-    if (!model.has_values) return open_imported(path, output);
-    target.notes = parse_notes(ArchiveModel::from_bytes(std::move(model.file), path).accel_json());
+    std::optional<ImportedStructure> model = import_structure(path);
+    if (!model->has_values) {
+      model.reset();  // It may be large.
+      return open_imported(path, output);
+    }
+    target.notes = parse_notes(ArchiveModel::from_bytes(std::move(model->file), path).accel_json());
   }
   target.model = ckpt::open_checkpoint(path);
   return target;

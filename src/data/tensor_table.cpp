@@ -87,8 +87,8 @@ void TensorTable::add(const std::string& path) {
          static_cast<std::size_t>((entry.end - entry.begin) / static_cast<std::uint64_t>(part.rows))});
     part.offsets.push_back(static_cast<std::size_t>(header.buffer_offset + entry.begin));
   }
-  if (header.buffer_offset + header.buffer_bytes > part.file.bytes().size())
-    throw Error(ErrorKind::kUsage, "it became shorter while it was opened");
+  if (header.buffer_offset + header.buffer_bytes != part.file.bytes().size())
+    throw Error(ErrorKind::kUsage, "it has changed while it was opened");
   if (parts_.empty()) {
     fields_ = std::move(fields);
   } else {

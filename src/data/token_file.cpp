@@ -244,7 +244,7 @@ bool looks_like_u32(std::span<const std::byte> bytes) {
 TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<const std::byte> bytes) {
   if (claim) {
     refuse(fmt::format("'format: text' reads every byte as a token, but this is {}", *claim),
-           "use a file of plain text; format: tokens reads tokens");
+           "use a file of plain text; format: tokens reads tokens, and format: tensors safetensors files");
   }
   if (llmc_encoding(bytes))
     refuse("'format: text' reads every byte as a token, but this is llm.c's token file",

@@ -195,7 +195,11 @@ std::vector<std::string> input_checks(const json& program) {
   const json& ranges = program.at("range_constraints");
   if (!ranges.is_object()) throw_corrupt("the program has no ranges of sizes");
   std::vector<std::string> lines;
-  std::map<std::string, std::string> first;  // Maps a symbol to the variable with its value.
+  struct Base {
+    std::string variable;  // It has the value of the symbol.
+    bool is_size = true;   // It is the size of a dimension itself.
+  };
+  std::map<std::string, Base> first;  // By symbol.
   int count = 0;
   for (const json& spec : module.at("signature").at("input_specs")) {
     if (!spec.contains("user_input") || !spec.at("user_input").at("arg").contains("as_tensor")) continue;
@@ -234,10 +238,11 @@ std::vector<std::string> input_checks(const json& program) {
         lines.push_back(fmt::format("{} = torch.floordiv(torch.sub({}, {}), {})", base, size, form->offset,
                                     form->factor));
       }
-      if (const auto [known, fresh] = first.emplace(form->symbol, base); !fresh) {
-        raise_unless(fmt::format("torch.eq({}, {})", base, known->second), size,
-                     where + (form->is_symbol() ? "as many as in another dimension of the inputs"
-                                                : "another that fits the other dimensions of the inputs"),
+      if (const auto [known, fresh] = first.emplace(form->symbol, Base{base, form->is_symbol()}); !fresh) {
+        raise_unless(fmt::format("torch.eq({}, {})", base, known->second.variable), size,
+                     where + (form->is_symbol() && known->second.is_size
+                                  ? "as many as in another dimension of the inputs"
+                                  : "another that fits the other dimensions of the inputs"),
                      lines);
         continue;
       }

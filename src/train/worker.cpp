@@ -151,11 +151,13 @@ void run_worker() {
   // The launcher has blocked the stop signals until here, and they stay so.
   const sigset_t mask = stop_signals();
   reset_process_state(&mask);
-  catch_stop_signals();
   report_crashes();
   log::init("worker", log::Level::kNormal, log::Color::kAuto);
   ExitCode code = ExitCode::kFailure;
-  const ExitCode before = reported([&] { code = run(); });
+  const ExitCode before = reported([&] {
+    catch_stop_signals();
+    code = run();
+  });
   if (before != ExitCode::kSuccess) code = before;
   leave(code);
 }

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import re
 import signal
 import subprocess
@@ -93,6 +94,8 @@ def export_at_lengths(folder, name, accel, *flags):
 
 
 def relative(found, expected):
+    if not math.isfinite(found) or not math.isfinite(expected):
+        raise Failed(f"the losses are {found} and {expected}")
     return abs(found - expected) / abs(expected)
 
 

@@ -1,6 +1,8 @@
 """Models of several inputs, pictures and sound are trained on tables of tensors (data format `tensors`) as in Python."""
 
 
+import json
+
 import pytest
 import torch
 import train_runs
@@ -114,8 +116,7 @@ def train(model, fields):
         losses.append(loss.item())
     model.eval()
     with torch.no_grad():
-        parts = [slice(first, min(first + BATCH, HELD_OUT)) for first in range(0, HELD_OUT, BATCH)]
-        held_out = sum(loss_of(model, fields, part).item() * (part.stop - part.start) for part in parts) / HELD_OUT
+        held_out = loss_of(model, fields, slice(0, HELD_OUT)).item()  # The mean over all labels that count.
     return losses, held_out
 
 
@@ -183,6 +184,9 @@ Y = torch.arange(6)
     ({"x": X, "y": Y}, {}, "it has the fields x, y"),
     ({"x": X, "labels": Y.float()}, {}, "cross_entropy needs classes as targets, but 'labels' is of Float"),
     ({"x": X, "labels": Y + 7}, {}, "the target 8 is not a class, the logits have 8"),
+    ({"x": X, "labels": torch.full((6,), -100)}, {}, "no label of the 1 samples of this micro-batch counts"),
+    ({"x": X, "labels": torch.stack([Y, Y], 1)}, {}, "needs logits [..., classes] for targets of shape [1, 2], but forward returns shape [1, 8]"),
+    ({"x": X.reshape(3, 2, 4), "labels": Y[:3, None]}, {}, "for targets of shape [1, 1], but forward returns shape [1, 2, 8]"),
     ({"x": X[:1], "labels": Y[:1]}, {}, "1 samples, but a step of 2 processes with batch_size 1 needs 2"),
     ({"x": X.to(torch.float8_e4m3fn), "labels": Y}, {}, "'x' is of float8_e4m3fn, which no model takes as an input"),
     ({"x": X, "labels": Y}, {"data.train.sequence_length": 4}, "sequence_length' means nothing for the format 'tensors'"),
@@ -217,6 +221,11 @@ class Copier(torch.nn.Module):
         return self.table(input_ids)
 
 
+class OwnLoss(Copier):
+    def forward(self, input_ids, labels):
+        return torch.nn.functional.cross_entropy(self.table(input_ids)[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
 def test_tokens_that_are_their_own_labels_are_refused(launch, tmp_path):
     torch.jit.script(Copier()).save(str(tmp_path / "gpt.pt"))
     ids = torch.randint(16, (6, 5))
@@ -225,8 +234,30 @@ def test_tokens_that_are_their_own_labels_are_refused(launch, tmp_path):
     assert "'labels' are the tokens of 'input_ids' themselves" in said and "training.model.loss: model" in said
     launch({"input_ids": ids, "labels": torch.cat([ids[:, 1:], torch.full((6, 1), -100)], 1)}, **inputs)
     (tmp_path / "out").rename(tmp_path / "before")
+    shifted_twice = {"input_ids": ids, "labels": torch.cat([ids[:, 1:], torch.full((6, 1), -100)], 1)}
+    torch.jit.script(OwnLoss()).save(str(tmp_path / "gpt.pt"), _extra_files={"accel.json": json.dumps({"shifts_labels": True})})
+    keys = {"model.inputs": ["input_ids", "labels"], "model.loss": "model"}
+    said = launch(shifted_twice, code=6, **keys)
+    assert "'labels' are the next tokens of 'input_ids', but the model shifts its labels itself" in said
+    (tmp_path / "out").rename(tmp_path / "twice")
+    launch({"input_ids": ids, "labels": ids.clone()}, **keys)
+    (tmp_path / "out").rename(tmp_path / "own")
+    torch.jit.script(Copier()).save(str(tmp_path / "gpt.pt"))
     said = launch({"input_ids": torch.full((6, 5), 16), "labels": ids}, code=6, **inputs)
     assert "data.safetensors', sample " in said and "token 16 of 'input_ids' is not in the model's vocabulary of 16 tokens" in said
+
+
+def test_what_the_model_does_not_take_is_left_alone(launch):
+    launch({"x": X, "labels": Y, "id": Y.to(torch.uint64), "text": Y[:, None].repeat(1, 9).byte()})
+
+
+def test_held_out_data_have_to_fit_before_the_first_step(launch, tmp_path):
+    eval_keys = {"data.eval": {"format": "tensors", "path": str(tmp_path / "eval.safetensors")}, "eval_every": 2}
+    for fields, said in (({"x": X, "y": Y}, "the data has no field 'labels'"),
+                         ({"x": X.double(), "labels": Y}, "'x' is float64 in training.data.eval, but float32 in training.data.train")):
+        table(tmp_path / "eval.safetensors", **fields)
+        found = launch({"x": X, "labels": Y}, code=6, **eval_keys)
+        assert said in found and "step " not in found
 
 
 def test_a_run_on_a_table_goes_on_where_it_was(launch, tmp_path):

@@ -9,9 +9,8 @@ namespace accel {
 ///
 /// - A closed standard descriptor is opened on /dev/null in the wrong direction. So no other file gets its
 ///   number, and reading or writing it fails with EBADF as on a closed one.
-/// - Signals are as reset_signals(mask) leaves them, and SIGXFSZ is ignored, so that a write beyond `ulimit
-/// -f`
-///   fails with EFBIG.
+/// - Signals are as reset_signals(mask) leaves them, and SIGXFSZ is ignored, so that a write beyond
+///   `ulimit -f` fails with EFBIG.
 void reset_process_state(const sigset_t* mask = nullptr);
 
 /// Sets the signal mask to `mask`, or to none, and gives default dispositions to those that are ignored.

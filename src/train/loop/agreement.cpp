@@ -48,10 +48,10 @@ bool is_the_same(Group& group, const std::string& text) {
 }  // namespace
 
 void require_agreement(Group& group, const config::Config& config, const ModelStructure& model,
-                       const std::string& data_size) {
+                       const std::string& data) {
   const nlohmann::json mine = {{"configuration", config::common_settings(config)},
                                {"structure of the model file", hash_of(text_of(model))},
-                               {"size of the training data", data_size}};
+                               {"training data", data}};
   if (is_the_same(group, mine.dump())) return;
   const std::vector<std::string> all = group.all_gather_object(mine.dump());
   const auto first = nlohmann::json::parse(all.front());

@@ -23,7 +23,7 @@ void check_meanings(const config::ModelConfig& config, const std::vector<std::st
         .hint(
             "text and tokens data have the fields input_ids and labels; data of format 'tensors' have those "
             "of "
-            "their file; or export the model without this input");
+            "their file, by these names; or export the model without this input");
   }
 }
 
@@ -51,10 +51,11 @@ Labels labels_for(const config::ModelConfig& config, const std::string& accel_js
   return shifts ? Labels::kInputs : Labels::kNextTokens;
 }
 
-TrainingBatches::TrainingBatches(const config::DataConfig& config, std::uint64_t seed, int rank,
-                                 int world_size, at::Device device)
+TrainingBatches::TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model,
+                                 std::uint64_t seed, int rank, int world_size, at::Device device)
     : config_(config),
-      data_(Samples::open(config.train)),
+      needs_labels_(model.loss == "cross_entropy"),
+      data_(Samples::open(config.train, model)),
       plan_{data_.size(), config.batch_size, world_size, config.drop_last},
       seed_(seed),
       rank_(rank),
@@ -75,7 +76,16 @@ Batch TrainingBatches::next() {
   const SampleOrder order(plan_.samples, config_.shuffle, seed_, epoch_);
   std::vector<std::int64_t> samples = plan_.positions(step_++, rank_);
   for (std::int64_t& sample : samples) sample = order.at(sample);
-  return data_.batch(samples, labels_, device_);
+  Batch batch = data_.batch(samples, labels_, device_);
+  if (needs_labels_ && batch.counted == 0) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}: no label of the {} samples of this micro-batch counts, all are -100",
+                            data_.place_of(samples.front()), samples.size()))
+        .hint(
+            "leave out the samples that have no labels, or make the batches larger: "
+            "training.data.batch_size");
+  }
+  return batch;
 }
 
 double TrainingBatches::epoch() const {

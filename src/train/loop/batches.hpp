@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
@@ -19,13 +21,16 @@ Labels labels_for(const config::ModelConfig& config, const std::string& accel_js
 class TrainingBatches {
  public:
   /// Fewer samples than one step needs are an Error of kind kUsage.
-  TrainingBatches(const config::DataConfig& config, std::uint64_t seed, int rank, int world_size,
-                  at::Device device);
+  TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model, std::uint64_t seed,
+                  int rank, int world_size, at::Device device);
 
-  /// Makes next() refuse tokens that are not below `tokens`.
-  void set_vocabulary(std::int64_t tokens) { data_.set_vocabulary(tokens); }
+  /// Makes next() refuse tokens that the model does not know, as Samples::set_vocabularies() does.
+  void set_vocabularies(std::map<std::string, std::int64_t> tokens) {
+    data_.set_vocabularies(std::move(tokens));
+  }
   void set_labels(Labels labels) { labels_ = labels; }
-  /// Returns the next micro-batch. Afterwards last_of_epoch() says whether an epoch ends with it.
+  /// Returns the next micro-batch. If none of its labels counts, it is an Error of kind kUsage. Afterwards
+  /// last_of_epoch() says whether an epoch ends with it.
   Batch next();
   [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }
   /// The epoch of the last micro-batch plus the part of it that is done, as one number.
@@ -44,6 +49,7 @@ class TrainingBatches {
   [[nodiscard]] std::int64_t samples_per_step() const;
 
   config::DataConfig config_;
+  bool needs_labels_;
   Samples data_;
   BatchPlan plan_;
   std::uint64_t seed_;

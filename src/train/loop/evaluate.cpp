@@ -20,6 +20,7 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
   const std::int64_t all = data.size();
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t rounds = (all + batch * group.size() - 1) / (batch * group.size());
+  const bool is_own_loss = config.model.loss == "model";
   at::Tensor loss_sum;  // The sum, in float64, is read once, so that the host runs ahead of a GPU.
   double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -29,8 +30,9 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
     std::iota(samples.begin(), samples.end(), count == 0 ? 0 : begin);
     const Batch inputs = data.batch(samples, labels, device);
     const c10::IValue result = model.forward(inputs_of(config.model, inputs));
-    if (count == 0) continue;
-    const auto weight = static_cast<double>(count);
+    // A model's own loss does not say how many labels it counts.
+    const auto weight = static_cast<double>(is_own_loss ? count : inputs.counted);
+    if (count == 0 || weight == 0) continue;
     const at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble) * weight;
     loss_sum = loss_sum.defined() ? loss_sum + loss : loss;
     seen += weight;
@@ -40,6 +42,7 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
   std::array<double, 4> sums = {loss_sum.defined() ? loss_sum.item<double>() : 0, seen, order, order * order};
   group.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], group.size(), "the evaluation");
+  // Without any label that counts it is not a number, as of a single batch.
   return sums[0] / sums[1];
 }
 

@@ -8,9 +8,9 @@
 
 namespace accel::train {
 
-/// Returns the mean loss over every window of the held-out data, each counted once, in nats per token (or as
-/// the model's own loss). Runs without gradients and in evaluation mode. Collective: a rank that has run out
-/// of batches takes part in the others' gathers with a batch that does not count.
+/// Returns the mean loss over every label of the held-out data that counts, in nats, or over every sample if
+/// the model computes its loss itself. Runs without gradients and in evaluation mode. Collective: a rank that
+/// has run out of batches takes part in the others' gathers with a batch that does not count.
 double evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data, Labels labels,
                 at::Device device, Group& group);
 

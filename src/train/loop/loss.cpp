@@ -60,6 +60,11 @@ at::Tensor output_of(const config::ModelConfig& config, const c10::IValue& resul
                           index < outputs.values.size() ? ", and that element is not a tensor" : ""));
 }
 
+/// Whether logits without their classes are at the places of the targets. A model may flatten all of them.
+bool are_of(at::IntArrayRef logits, const at::Tensor& targets) {
+  return logits == targets.sizes() || (logits.size() == 1 && logits.front() == targets.numel());
+}
+
 }  // namespace
 
 std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batch& batch) {
@@ -84,14 +89,14 @@ at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result,
   if (targets.scalar_type() != at::kLong) {
     throw Error(ErrorKind::kUsage, fmt::format("cross_entropy needs classes as targets, but '{}' is of {}",
                                                config.targets, toString(targets.scalar_type())))
-        .hint("the targets are whole numbers, from 0 to the number of classes");
+        .hint("the targets are whole numbers, from 0 to below the number of classes");
   }
   const std::int64_t classes = output.dim() == 0 ? 0 : output.size(-1);
-  if (classes == 0 || output.numel() / classes != targets.numel()) {
+  if (classes == 0 || !are_of(output.sizes().slice(0, static_cast<std::size_t>(output.dim() - 1)), targets)) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("cross_entropy needs logits [..., classes] for {} targets, but forward "
+                fmt::format("cross_entropy needs logits [..., classes] for targets of shape {}, but forward "
                             "returns shape {}",
-                            targets.numel(), fmt::streamed(output.sizes())));
+                            fmt::streamed(targets.sizes()), fmt::streamed(output.sizes())));
   }
   return cross_entropy(output.reshape({-1, classes}), targets.reshape({-1}));
 }

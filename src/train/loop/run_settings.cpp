@@ -45,7 +45,8 @@ std::map<std::string, std::string> settings_of(const config::Config& config, con
   settings["training.data.shuffle"] = run.data.shuffle ? "true" : "false";
   settings["training.data.drop_last"] = run.data.drop_last ? "true" : "false";
   settings["samples of a micro-batch over all ranks"] = std::to_string(run.data.batch_size * mesh.size());
-  settings["contents of training.data.train (CRC-32 of some samples)"] =
+  // The name is that of checkpoints of text and tokens.
+  settings["contents of training.data.train (CRC-32 of some tokens)"] =
       fmt::format("{:08x}", data.fingerprint());
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";

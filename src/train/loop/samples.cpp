@@ -2,12 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <span>
-#include <string_view>
 
 #include "base/error.hpp"
 #include "ckpt/io/crc32.hpp"
@@ -92,16 +92,35 @@ std::uint32_t fingerprint_of(const TensorTable& table) {
   return crc;
 }
 
+/// The names of the fields that a training takes.
+std::vector<std::string> needed_by(const config::ModelConfig& model) {
+  std::vector<std::string> names = model.inputs;
+  if (model.loss != "model") names.push_back(model.targets);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+[[noreturn]] void fail_without(const std::string& name, const std::vector<std::string>& fields) {
+  throw Error(ErrorKind::kUsage, fmt::format("the data has no field '{}'", name))
+      .hint(fmt::format("it has the fields {}", fmt::join(fields, ", ")));
+}
+
+bool are_equal_where_counted(const at::Tensor& tokens, const at::Tensor& labels) {
+  const at::Tensor counted = labels.ne(kIgnored);
+  return counted.any().item<bool>() &&
+         at::logical_or(tokens.eq(labels), counted.logical_not()).all().item<bool>();
+}
+
 }  // namespace
 
 const at::Tensor& Batch::field(const std::string& name) const {
-  std::string names;
+  std::vector<std::string> names;
   for (const auto& [known, tensor] : fields) {
     if (known == name) return tensor;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
+    names.push_back(known);
   }
-  throw Error(ErrorKind::kUsage, fmt::format("the data has no field '{}'", name))
-      .hint(fmt::format("it has the fields {}", names));
+  fail_without(name, names);
 }
 
 std::int64_t Batch::tokens() const {
@@ -111,11 +130,29 @@ std::int64_t Batch::tokens() const {
   return 0;
 }
 
-Samples Samples::open(const config::DataSource& source) {
-  if (source.format != "tensors") return {TokenStream::open(source), source.sequence_length};
-  TensorTable table = TensorTable::open(source);
-  for (const TensorTable::Field& field : table.fields()) (void)scalar_type_of(field);
-  return Samples(std::move(table));
+Samples::Samples(TokenStream stream, std::int64_t length, const config::ModelConfig& model)
+    : data_(std::move(stream)), model_(model), length_(length) {
+  for (const std::string& name : needed_by(model)) {
+    if (name != kTokens && name != kLabels) fail_without(name, {kTokens, kLabels});
+  }
+}
+
+Samples::Samples(TensorTable table, const config::ModelConfig& model)
+    : data_(std::move(table)), model_(model) {
+  const auto& fields = std::get<TensorTable>(data_).fields();
+  std::vector<std::string> names;
+  for (const TensorTable::Field& field : fields) names.push_back(field.name);
+  for (const std::string& name : needed_by(model)) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) fail_without(name, names);
+    used_.push_back(static_cast<std::size_t>(found - names.begin()));
+    (void)scalar_type_of(fields[used_.back()]);
+  }
+}
+
+Samples Samples::open(const config::DataSource& source, const config::ModelConfig& model) {
+  if (source.format == "tensors") return {TensorTable::open(source), model};
+  return {TokenStream::open(source), source.sequence_length, model};
 }
 
 std::int64_t Samples::size() const {
@@ -133,9 +170,16 @@ std::string Samples::size_text() const {
       data_);
 }
 
-void Samples::set_vocabulary(std::int64_t tokens) {
-  vocabulary_ = tokens;
-  if (auto* stream = std::get_if<TokenStream>(&data_)) stream->set_vocabulary(tokens);
+std::string Samples::place_of(std::int64_t number) const {
+  const auto* table = std::get_if<TensorTable>(&data_);
+  return table != nullptr ? table->place_of(number) : fmt::format("sample {}", number);
+}
+
+void Samples::set_vocabularies(std::map<std::string, std::int64_t> tokens) {
+  vocabularies_ = std::move(tokens);
+  const auto found = vocabularies_.find(kTokens);
+  auto* stream = std::get_if<TokenStream>(&data_);
+  if (stream != nullptr && found != vocabularies_.end()) stream->set_vocabulary(found->second);
 }
 
 Batch Samples::batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const {
@@ -162,13 +206,13 @@ Batch Samples::windows(const TokenStream& stream, const std::vector<std::int64_t
   const auto part = [&](std::int64_t begin) {
     return there.narrow(1, begin, length_).clone(at::MemoryFormat::Contiguous);
   };
-  return {{{kTokens, part(0)}, {kLabels, part(labels == Labels::kInputs ? 0 : 1)}}};
+  return {{{kTokens, part(0)}, {kLabels, part(labels == Labels::kInputs ? 0 : 1)}}, count * length_};
 }
 
 Batch Samples::rows(const TensorTable& table, const std::vector<std::int64_t>& numbers,
                     at::Device device) const {
   Batch batch;
-  for (std::size_t i = 0; i < table.fields().size(); ++i) {
+  for (const std::size_t i : used_) {
     const TensorTable::Field& field = table.fields()[i];
     const at::ScalarType dtype = scalar_type_of(field);
     std::vector<std::int64_t> shape = {static_cast<std::int64_t>(numbers.size())};
@@ -182,50 +226,80 @@ Batch Samples::rows(const TensorTable& table, const std::vector<std::int64_t>& n
       to += from.size();
     }
     if (becomes_int64(dtype)) tensor = tensor.to(at::kLong);
-    if (vocabulary_ && field.name == kTokens && tensor.scalar_type() == at::kLong)
-      require_known(table, numbers, tensor);
+    if (vocabularies_.contains(field.name) && tensor.scalar_type() == at::kLong)
+      require_known(table, numbers, field.name, tensor);
+    if (field.name == model_.targets) batch.counted = tensor.ne(kIgnored).sum().item<std::int64_t>();
     batch.fields.emplace_back(field.name, tensor.to(device, /*non_blocking=*/true));
   }
   return batch;
 }
 
 void Samples::require_known(const TensorTable& table, const std::vector<std::int64_t>& numbers,
-                            const at::Tensor& tokens) const {
+                            const std::string& name, const at::Tensor& tokens) const {
+  const std::int64_t most = vocabularies_.at(name);
   const std::span<const std::int64_t> all(tokens.const_data_ptr<std::int64_t>(),
                                           static_cast<std::size_t>(tokens.numel()));
-  const auto wrong =
-      std::find_if(all.begin(), all.end(), [&](std::int64_t t) { return t < 0 || t >= *vocabulary_; });
+  const auto wrong = std::find_if(all.begin(), all.end(), [&](std::int64_t t) { return t < 0 || t >= most; });
   if (wrong == all.end()) return;
   const std::size_t sample = static_cast<std::size_t>(wrong - all.begin()) / (all.size() / numbers.size());
   throw Error(ErrorKind::kUsage,
               fmt::format("{}: token {} of '{}' is not in the model's vocabulary of {} tokens",
-                          table.place_of(numbers[sample]), *wrong, kTokens, *vocabulary_))
+                          table.place_of(numbers[sample]), *wrong, name, most))
       .hint("was the data made with another tokenizer than the model's?");
 }
 
-void Samples::require_shifted_labels(const config::ModelConfig& config) const {
+void Samples::require_meaning_of_labels(Labels labels) const {
   constexpr std::int64_t kLooked = 16;
+  constexpr const char* kDecoded = "decoder_input_ids";
   const auto* table = std::get_if<TensorTable>(&data_);
-  const auto takes = [&](std::string_view name) {
-    return std::find(config.inputs.begin(), config.inputs.end(), name) != config.inputs.end();
-  };
-  const bool is_compared = config.loss == "cross_entropy" && takes(kTokens) && !takes("decoder_input_ids");
-  if (table == nullptr || !is_compared) return;
+  const bool is_compared = model_.loss == "cross_entropy";
+  if (table == nullptr || (!is_compared && labels != Labels::kInputs)) return;
   const Batch batch = rows(*table, first_numbers(std::min(kLooked, size())), at::kCPU);
-  const at::Tensor& tokens = batch.field(kTokens);
-  const at::Tensor& labels = batch.field(config.targets);
-  if (tokens.sizes() != labels.sizes() || tokens.dim() < 2 || tokens.size(1) < 2) return;
-  const at::Tensor counted = labels.ne(kIgnored);
-  const bool are_same = at::logical_or(tokens.eq(labels), counted.logical_not()).all().item<bool>();
-  if (!are_same || !counted.any().item<bool>()) return;
-  throw Error(
-      ErrorKind::kUsage,
-      fmt::format("training data: '{}' are the tokens of '{}' themselves, and cross_entropy compares the "
-                  "output of each place with the label of the same place",
-                  config.targets, kTokens))
-      .hint(
-          "write the next token as the label of each, and -100 for the last; or use a model that shifts its "
-          "labels and computes its loss itself: training.model.loss: model");
+  const auto is_there = [&](const std::string& name) {
+    return std::any_of(batch.fields.begin(), batch.fields.end(),
+                       [&](const auto& f) { return f.first == name; });
+  };
+  if (!is_there(model_.targets)) return;
+  const at::Tensor& targets = batch.field(model_.targets);
+  for (const auto& [name, tokens] : batch.fields) {
+    const bool may_be_copied = name != model_.targets && (!is_there(kDecoded) || name == kDecoded) &&
+                               at::isIntegralType(tokens.scalar_type(), false) && tokens.dim() >= 2 &&
+                               tokens.size(1) >= 2 && tokens.sizes() == targets.sizes();
+    if (!may_be_copied) continue;
+    if (is_compared && are_equal_where_counted(tokens, targets)) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("training data: '{}' are the tokens of '{}' themselves, and cross_entropy "
+                              "compares the output of each place with the label of the same place",
+                              model_.targets, name))
+          .hint(
+              "write the next token as the label of each, and -100 for the last; or use a model that shifts "
+              "its "
+              "labels and computes its loss itself: training.model.loss: model");
+    }
+    const std::int64_t last = tokens.size(1) - 1;
+    if (!is_compared && are_equal_where_counted(tokens.narrow(1, 1, last), targets.narrow(1, 0, last))) {
+      throw Error(
+          ErrorKind::kUsage,
+          fmt::format("training data: '{}' are the next tokens of '{}', but the model shifts its labels "
+                      "itself, as its notes say",
+                      model_.targets, name))
+          .hint("write the token itself as its label, and -100 for those that do not count");
+    }
+  }
+}
+
+void Samples::require_dtypes_of(const Samples& other) const {
+  const auto* table = std::get_if<TensorTable>(&data_);
+  const auto* first = std::get_if<TensorTable>(&other.data_);
+  if (table == nullptr || first == nullptr) return;
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    const TensorTable::Field& mine = table->fields()[used_[i]];
+    const TensorTable::Field& its = first->fields()[other.used_[i]];
+    if (mine.dtype == its.dtype) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' is {} in training.data.eval, but {} in training.data.train", mine.name,
+                            ckpt::torch_name(mine.dtype), ckpt::torch_name(its.dtype)));
+  }
 }
 
 std::uint32_t Samples::fingerprint() const {

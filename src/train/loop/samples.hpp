@@ -2,8 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -19,6 +20,8 @@ namespace accel::train {
 /// tokens have `input_ids` and `labels`, each int64 [samples, sequence_length].
 struct Batch {
   std::vector<std::pair<std::string, at::Tensor>> fields;
+  /// How many labels a cross entropy counts: those that are not -100.
+  std::int64_t counted = 0;
 
   /// Returns the field `name`. For another name the Error of kind kUsage names the fields that exist.
   [[nodiscard]] const at::Tensor& field(const std::string& name) const;
@@ -35,41 +38,50 @@ enum class Labels { kNextTokens, kInputs };
 ///
 /// Sample k of text or tokens is the window [k * length, k * length + length] of the stream: the first
 /// `length` tokens are input_ids, the last `length` are labels, unless Labels says otherwise. Sample k of a
-/// table is row k of its tensors; integers other than uint8 become int64.
+/// table is row k of those of its tensors that the model takes; integers other than uint8 become int64.
 class Samples {
  public:
-  /// Throws what TokenStream::open() and TensorTable::open() throw.
-  static Samples open(const config::DataSource& source);
+  /// Throws what TokenStream::open() and TensorTable::open() throw, and Error (kUsage) if the data do not
+  /// have what the model takes.
+  static Samples open(const config::DataSource& source, const config::ModelConfig& model);
 
   [[nodiscard]] std::int64_t size() const;
   /// The number of tokens of a sample of text or tokens, and 0 for a table.
   [[nodiscard]] std::int64_t sequence_length() const { return length_; }
   /// How large the data are, for messages: "900 tokens make 28 samples of 32", or "28 samples".
   [[nodiscard]] std::string size_text() const;
-  /// Makes batch() refuse values of `input_ids` that are not below `tokens`. The Error names the file.
-  void set_vocabulary(std::int64_t tokens);
+  /// Says where samples are, for messages: "data file 'FILE', sample I".
+  [[nodiscard]] std::string place_of(std::int64_t number) const;
+  /// Makes batch() refuse values of these inputs that are not below the numbers of tokens. The Error names
+  /// the file.
+  void set_vocabularies(std::map<std::string, std::int64_t> tokens);
   /// Copies samples to the device.
   [[nodiscard]] Batch batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const;
-  /// Throws Error (kUsage) if a cross entropy would compare the output of a table's `input_ids` with the same
-  /// tokens, which teaches a model to copy: labels that nobody has shifted.
-  void require_shifted_labels(const config::ModelConfig& config) const;
+  /// Throws Error (kUsage) if the labels of a table are not what the loss needs: the tokens of an input
+  /// themselves for a cross entropy, which teaches a model to copy, or the next tokens for a model that
+  /// shifts its labels itself (Labels::kInputs).
+  void require_meaning_of_labels(Labels labels) const;
+  /// Throws Error (kUsage) unless the tensors of this table have the dtypes of another's.
+  void require_dtypes_of(const Samples& other) const;
   /// The CRC-32 of some samples, which tells data apart.
   [[nodiscard]] std::uint32_t fingerprint() const;
 
  private:
-  Samples(TokenStream stream, std::int64_t length) : data_(std::move(stream)), length_(length) {}
-  explicit Samples(TensorTable table) : data_(std::move(table)) {}
+  Samples(TokenStream stream, std::int64_t length, const config::ModelConfig& model);
+  Samples(TensorTable table, const config::ModelConfig& model);
 
   [[nodiscard]] Batch windows(const TokenStream& stream, const std::vector<std::int64_t>& numbers,
                               Labels labels, at::Device device) const;
   [[nodiscard]] Batch rows(const TensorTable& table, const std::vector<std::int64_t>& numbers,
                            at::Device device) const;
   void require_known(const TensorTable& table, const std::vector<std::int64_t>& numbers,
-                     const at::Tensor& tokens) const;
+                     const std::string& name, const at::Tensor& tokens) const;
 
   std::variant<TokenStream, TensorTable> data_;
+  config::ModelConfig model_;
   std::int64_t length_ = 0;
-  std::optional<std::int64_t> vocabulary_;  // Of a table; a stream knows its own.
+  std::vector<std::size_t> used_;                     // The fields of a table that the model takes.
+  std::map<std::string, std::int64_t> vocabularies_;  // Of a table; a stream knows its own.
 };
 
 }  // namespace accel::train

@@ -76,12 +76,15 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   return options;
 }
 
-/// Returns the number of tokens that the model knows, for checks of the data, or nullopt if the model's graph
-/// does not show it.
-std::optional<std::int64_t> known_tokens(ModelFile& file, const config::ModelConfig& config) {
-  const auto input = std::find(config.inputs.begin(), config.inputs.end(), "input_ids");
-  if (input == config.inputs.end()) return std::nullopt;
-  return vocabulary_of(file.module(), static_cast<std::size_t>(input - config.inputs.begin()));
+/// Returns how many tokens the model knows in each of its inputs, for checks of the data. Inputs of which the
+/// model's graph does not show it are left out.
+std::map<std::string, std::int64_t> known_tokens(ModelFile& file, const config::ModelConfig& config) {
+  std::map<std::string, std::int64_t> tokens;
+  for (std::size_t i = 0; i < config.inputs.size(); ++i) {
+    if (config.inputs[i] == config.targets) continue;
+    if (const auto known = vocabulary_of(file.module(), i)) tokens.emplace(config.inputs[i], *known);
+  }
+  return tokens;
 }
 
 class Trainer {
@@ -92,9 +95,9 @@ class Trainer {
         device_(device),
         group_(group),
         store_(config_.output_dir / "checkpoints"),
-        batches_(config_.data, config_.seed, group.rank(), group.size(), device),
+        batches_(config_.data, config_.model, config_.seed, group.rank(), group.size(), device),
         opened_(open_model(config_.model, group)),
-        vocabulary_(known_tokens(opened_.file, config_.model)),
+        vocabularies_(known_tokens(opened_.file, config_.model)),
         labels_(labels_for(config_.model, opened_.file.accel_json())),
         model_(std::move(opened_.file), sharding_options(config, opened_.weights), device, groups),
         optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
@@ -105,19 +108,21 @@ class Trainer {
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
-      eval_data_ = Samples::open(*config_.data.eval);
+      eval_data_ = Samples::open(*config_.data.eval, config_.model);
       if (eval_data_->size() == 0)
         throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {}", eval_data_->size_text()));
-      eval_data_->require_shifted_labels(config_.model);
+      eval_data_->require_dtypes_of(batches_.data());
+      eval_data_->require_meaning_of_labels(labels_);
     }
     settings_ = settings_of(config, batches_.data(), groups.mesh());
     check_tokens();
     batches_.set_labels(labels_);
-    batches_.data().require_shifted_labels(config_.model);
+    batches_.data().require_meaning_of_labels(labels_);
     model_.set_training(true);  // The exported file may be in evaluation mode.
     if (!config_.checkpoint.enabled())
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
-    require_agreement(group_, config, model_.structure(), batches_.data().size_text());
+    require_agreement(group_, config, model_.structure(),
+                      fmt::format("{}, {:08x}", batches_.data().size_text(), batches_.data().fingerprint()));
     report_.model(model_);
     if (config_.checkpoint.adapter_only) frozen_hash_ = frozen_hash(model_, group_);
     if (!config_.checkpoint.resume_from.empty()) resume();
@@ -162,12 +167,10 @@ class Trainer {
   /// Makes the data refuse tokens that the model does not know. Without this check each device fails in its
   /// own way, and none names the file.
   void check_tokens() {
-    if (!vocabulary_) {
+    if (vocabularies_.empty())
       log::debug("the model's graph does not show its vocabulary; tokens are not checked against it");
-      return;
-    }
-    batches_.set_vocabulary(*vocabulary_);
-    if (eval_data_) eval_data_->set_vocabulary(*vocabulary_);
+    batches_.set_vocabularies(vocabularies_);
+    if (eval_data_) eval_data_->set_vocabularies(vocabularies_);
   }
 
   /// Goes on from the checkpoint that the launcher found. The model has its weights from it already.
@@ -287,7 +290,7 @@ class Trainer {
   ckpt::RunCheckpoints store_;
   TrainingBatches batches_;
   OpenedModel opened_;  ///< The constructor moves the file into model_.
-  std::optional<std::int64_t> vocabulary_;
+  std::map<std::string, std::int64_t> vocabularies_;
   Labels labels_;
   ShardedModel model_;
   AdamW optimizer_;

@@ -169,6 +169,7 @@ def compare(subject, path, sets, is_traced, locate, ones=()):
                     if may_fail:
                         break
                     reason = str(error).strip().splitlines()[-1]
+                    model.restore()
                     place = locate(file, inputs, training, {})
                     line = "" if "\n  at " in place else place_in_error(error)
                     raise Refused(f"the file fails where the model does not, at {where}: {reason}{place}" +

@@ -70,6 +70,7 @@ def read_sizes(program, subject):
         if isinstance(size, int) or value.is_number:
             program.fixed[name] = int(value)
             if not subject.sizes[name].given:
+                # Another dimension may have the same size, so that the line is the first that asks for this number.
                 place = place_of_guard(program, lambda guard: isinstance(guard, sympy.Eq) and value in guard.args)
                 raise Refused(f"the record holds for one {name} alone, {int(value)}: the model computes in Python with this size, as a "
                               "loop over tokens does" + at(place) + f"\nhint: if you train with one {name}, give it: --"

@@ -129,7 +129,7 @@ TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
       require_agreement(group, {}, model, std::to_string(100 + group.rank()));
       ADD_FAILURE() << "the sizes of the data differ";
     } catch (const Error& error) {
-      EXPECT_EQ(error.message(), "rank 1 and rank 0 disagree on the size of the training data");
+      EXPECT_EQ(error.message(), "rank 1 and rank 0 disagree on the training data");
     }
     ModelStructure other = model;
     other.parameters[0].shape[1] += group.rank();

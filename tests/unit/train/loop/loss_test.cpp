@@ -53,10 +53,14 @@ TEST(LossTest, AShapeThatDoesNotFitIsNamed) {
     loss_of({}, at::zeros({2, 3}), batch());
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(error.message().find("4 targets"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("targets of shape [2, 2]"), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("[2, 3]"), std::string::npos) << error.message();
   }
   EXPECT_THROW(loss_of({}, at::zeros({}), batch()), Error);
+  const Batch wide = {{{"labels", at::zeros({2, 3}, at::kLong)}}};
+  EXPECT_THROW(loss_of({}, at::zeros({3, 2, 4}), wide), Error);  // The sequence first.
+  EXPECT_NO_THROW(loss_of({}, at::zeros({2, 3, 4}), wide));
+  EXPECT_NO_THROW(loss_of({}, at::zeros({6, 4}), wide));
   EXPECT_THROW(loss_of({}, c10::IValue("text"), batch()), Error);
 }
 

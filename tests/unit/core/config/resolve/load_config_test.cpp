@@ -155,7 +155,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
       {"epochs=3", "epochs: 3"},
       {"sync_each_batch=true", "sync_each_batch: true"},
       {"model.loss=mse", "model.loss: mse"},
-      {"data.train.format=tensors", "data.train.format: tensors"},
       {"data.train.format=synthetic", "data.train.format: synthetic"},
       {"data.workers=4", "data.workers: 4"},
       {"optimizer.type=sgd", "optimizer.type: sgd"},
