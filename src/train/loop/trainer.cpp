@@ -115,14 +115,16 @@ class Trainer {
       eval_data_->require_meaning_of_labels(labels_);
     }
     settings_ = settings_of(config, batches_.data(), groups.mesh());
+    // Read before tokens are checked: an unknown one is to be found by the rank that trains on it.
+    const std::string data =
+        fmt::format("{}, {:08x}", batches_.data().size_text(), batches_.data().fingerprint());
     check_tokens();
     batches_.set_labels(labels_);
     batches_.data().require_meaning_of_labels(labels_);
     model_.set_training(true);  // The exported file may be in evaluation mode.
     if (!config_.checkpoint.enabled())
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");
-    require_agreement(group_, config, model_.structure(),
-                      fmt::format("{}, {:08x}", batches_.data().size_text(), batches_.data().fingerprint()));
+    require_agreement(group_, config, model_.structure(), data);
     report_.model(model_);
     if (config_.checkpoint.adapter_only) frozen_hash_ = frozen_hash(model_, group_);
     if (!config_.checkpoint.resume_from.empty()) resume();
