@@ -130,7 +130,7 @@ void add_config(CommandLine& line) {
   command.positional("MODEL", options->starter.model, "A TorchScript file, or one of torch.export (.pt2)");
   command.text("-o,--output", "FILE", options->output, "File to write (stdout)");
   command.text("--data", "PATH", options->starter.data,
-               "Training data: text, or tokens if the name ends in .npy or .bin");
+               "Training data: text; tokens if the name ends in .npy or .bin; tensors if in .safetensors");
   command.integer("--num-processes", "N", options->processes, "Number of ranks (one per visible GPU, else 1)",
                   1, 65536);
   command.flag("--cpu,--use-cpu", options->starter.use_cpu, "Train on the CPU");

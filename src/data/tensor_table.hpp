@@ -24,8 +24,8 @@ class TensorTable {
     std::size_t row_bytes = 0;
   };
 
-  /// `source.path` is a path or a glob. No match, a file that is not of safetensors, tensors without samples
-  /// or of different numbers of them, and files that do not fit each other are Errors of kind kUsage.
+  /// `source.path` is a path or a glob. Throws Error (kUsage) if nothing matches, a file is not of
+  /// safetensors, a tensor has no samples or has more or fewer than another, or two files do not fit.
   static TensorTable open(const config::DataSource& source);
 
   [[nodiscard]] std::int64_t rows() const { return rows_; }
@@ -33,7 +33,7 @@ class TensorTable {
   [[nodiscard]] const std::vector<Field>& fields() const { return fields_; }
   /// Returns the bytes of a field in a sample. They live as long as the table.
   [[nodiscard]] std::span<const std::byte> row(std::size_t field, std::int64_t row) const;
-  /// Says where a sample is: "'FILE', sample I of it".
+  /// Says where a sample is: "data file 'FILE', sample I", where I counts the samples of the file.
   [[nodiscard]] std::string place_of(std::int64_t row) const;
 
  private:

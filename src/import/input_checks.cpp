@@ -199,7 +199,7 @@ std::vector<std::string> input_checks(const json& program) {
     std::string variable;  // It has the value of the symbol.
     bool is_size = true;   // It is the size of a dimension itself.
   };
-  std::map<std::string, Base> first;  // By symbol.
+  std::map<std::string, Base> first;  // Maps a symbol to where its value comes from.
   int count = 0;
   for (const json& spec : module.at("signature").at("input_specs")) {
     if (!spec.contains("user_input") || !spec.at("user_input").at("arg").contains("as_tensor")) continue;

@@ -3,7 +3,7 @@
 import pathlib
 import sys
 
-RANKS_END = pathlib.Path(__file__).resolve().parent.parent / "interop"
+PEERS = pathlib.Path(__file__).resolve().parent.parent / "interop"
 
 SUM = """
 import sys; sys.path.insert(0, sys.argv[1]); import ranks_end
@@ -25,11 +25,11 @@ ranks_end.leave()
 
 
 def test_torch_distributed(accel):
-    result = accel("launch", "--cpu", "--num_processes", 3, "--main_process_port", 0, "--", sys.executable, "-c", SUM, RANKS_END)
+    result = accel("launch", "--cpu", "--num_processes", 3, "--main_process_port", 0, "--", sys.executable, "-c", SUM, PEERS)
     assert result.stdout == "sum 6.0 of 3\n"
 
 
 def test_accelerator(accel):
     result = accel("launch", "--cpu", "--num_processes", 2, "--main_process_port", 0, "--mixed_precision", "bf16", "--",
-                   sys.executable, "-c", STATE, RANKS_END)
+                   sys.executable, "-c", STATE, PEERS)
     assert result.stdout == "ranks 2 precision bf16\n"

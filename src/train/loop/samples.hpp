@@ -50,7 +50,7 @@ class Samples {
   [[nodiscard]] std::int64_t sequence_length() const { return length_; }
   /// How large the data are, for messages: "900 tokens make 28 samples of 32", or "28 samples".
   [[nodiscard]] std::string size_text() const;
-  /// Says where samples are, for messages: "data file 'FILE', sample I".
+  /// Says where a sample is, for messages.
   [[nodiscard]] std::string place_of(std::int64_t number) const;
   /// Makes batch() refuse values of these inputs that are not below the numbers of tokens. The Error names
   /// the file.
@@ -81,7 +81,7 @@ class Samples {
   config::ModelConfig model_;
   std::int64_t length_ = 0;
   std::vector<std::size_t> used_;                     // The fields of a table that the model takes.
-  std::map<std::string, std::int64_t> vocabularies_;  // Of a table; a stream knows its own.
+  std::map<std::string, std::int64_t> vocabularies_;  // A table is held against it. A stream knows its own.
 };
 
 }  // namespace accel::train
