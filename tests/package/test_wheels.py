@@ -20,7 +20,7 @@ MAX_TOOLKIT_BYTES = 8_000_000
 def toolkit(fresh_venv, pip, package):
     """Makes a virtual environment with only the toolkit. pip gets no index, so a required package is an error."""
     venv = fresh_venv("toolkit")
-    pip(venv, "install", "--no-index", package("accel-*.whl"))
+    pip(venv, "install", "--no-index", package("accel_toolkit-*.whl"))
     return venv
 
 
@@ -28,7 +28,7 @@ def toolkit(fresh_venv, pip, package):
 def trainer(fresh_venv, pip, package):
     """Makes a virtual environment with both wheels and the torch that the worker's wheel requires, a large download."""
     venv = fresh_venv("trainer")
-    pip(venv, "install", "--no-cache-dir", package("accel-*.whl"), package("accel_worker-*.whl"))
+    pip(venv, "install", "--no-cache-dir", package("accel_toolkit-*.whl"), package("accel_worker-*.whl"))
     yield venv
     # The fixture removes the folder, because pytest would keep its gigabytes for a while.
     shutil.rmtree(venv)
@@ -44,8 +44,8 @@ def needed(program):
 
 
 def test_toolkit_is_small_and_for_any_python(package):
-    wheel = package("accel-*.whl")
-    assert re.fullmatch(r"accel-[0-9.]+-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name)
+    wheel = package("accel_toolkit-*.whl")
+    assert re.fullmatch(r"accel_toolkit-[0-9.]+-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name)
     assert wheel.stat().st_size < MAX_TOOLKIT_BYTES
 
 
@@ -58,8 +58,8 @@ def test_toolkit_is_stripped_and_self_contained(toolkit):
 
 def test_toolkit_requires_no_package(toolkit, pip):
     names = {entry["name"] for entry in json.loads(pip(toolkit, "list", "--format=json"))}
-    assert "accel" in names
-    assert names <= {"accel", "pip", "setuptools"}
+    assert "accel-toolkit" in names
+    assert names <= {"accel-toolkit", "pip", "setuptools"}
 
 
 def test_toolkit_says_that_it_has_no_libtorch(toolkit, run_clean, tmp_path):

@@ -1,7 +1,9 @@
-"""Rules for the text of the sources: the width of prose and the length of files."""
+"""Rules for the text of the sources: the width of prose, the length of files, and the names that pip is given."""
 
 import pathlib
+import re
 import subprocess
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDTH = 100
@@ -35,3 +37,32 @@ def test_no_file_is_longer_than_one_idea():
             tracked("src/*", "tests/*.py", "tests/*.[ch]pp", "bench/*.py", "bench/*.cpp", "tools/*")
             if (lines := len(path.read_bytes().splitlines())) > LONGEST]
     assert not long, "\n".join(long)
+
+
+# The name accel belongs to somebody else on PyPI.
+OWN_NAME = r"accel[-_](?:toolkit|worker|export)"
+NAMES_OF_OTHERS = re.compile(rf"pip3? (?:install|download) +(?:-\S+ +|\S*{OWN_NAME}\S* +)*"
+                             r"\S*\baccel(?!\w|[-_](?:toolkit|worker|export))|(?<![\w-])accel\[worker\]")
+
+
+def test_no_text_names_a_package_of_others():
+    for text in ("pip install accel", "pip3 install -U accel-worker accel", "pip install dist/accel-*.whl", "accel" + "[worker]"):
+        assert NAMES_OF_OTHERS.search(text)
+    for text in ("pip install accel-worker adds it to accel", "pip install accelerate", "accel-toolkit[worker]",
+                 "pip install dist/accel_toolkit-*.whl dist/accel_worker-*.whl", "pip install tools/export"):
+        assert not NAMES_OF_OTHERS.search(text)
+    found = [f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+             for path in tracked("*") if path != pathlib.Path(__file__).resolve()
+             for number, line in enumerate(path.read_text(errors="ignore").splitlines(), 1)
+             if NAMES_OF_OTHERS.search(line)]
+    assert not found, "\n".join(found)
+
+
+def test_packages_have_names_of_their_own():
+    toolkit = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    export = tomllib.loads((ROOT / "tools/export/pyproject.toml").read_text())["project"]
+    assert (toolkit["name"], export["name"]) == ("accel-toolkit", "accel-export")
+    assert toolkit["optional-dependencies"] == {"worker": ["accel-worker"]}
+    worker = (ROOT / "tools/worker_wheel.py").read_text()
+    assert re.search(r"^Name: accel-worker$", worker, re.MULTILINE)
+    assert re.findall(r"^Requires-Dist: accel\S*", worker, re.MULTILINE) == ["Requires-Dist: accel-toolkit=={version}"]
