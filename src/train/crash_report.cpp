@@ -7,6 +7,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/host/signal_name.hpp"
+
 namespace accel::train {
 namespace {
 
@@ -22,7 +24,7 @@ void write_text(const char* text) {
 /// Calls functions alone that need no memory: the crash may have happened in malloc.
 void on_crash(int signal) {
   write_text("crashed by SIG");
-  write_text(::sigabbrev_np(signal));
+  write_text(signal_name(signal));
   write_text(", at:\n");
   std::array<void*, kOwnFrames + kFrames> frames{};
   const int count = ::backtrace(frames.data(), static_cast<int>(frames.size()));

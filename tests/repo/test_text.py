@@ -1,4 +1,4 @@
-"""Rules for the text of the sources: the width of prose, the length of files, and the names that pip is given."""
+"""Rules for the text of the sources: the width of prose, the length of files, names for pip, and functions of glibc."""
 
 import pathlib
 import re
@@ -66,3 +66,15 @@ def test_packages_have_names_of_their_own():
     worker = (ROOT / "tools/worker_wheel.py").read_text()
     assert re.search(r"^Name: accel-worker$", worker, re.MULTILINE)
     assert re.findall(r"^Requires-Dist: accel\S*", worker, re.MULTILINE) == ["Requires-Dist: accel-toolkit=={version}"]
+
+
+# Functions that glibc has since a version after 2.28, the oldest that the toolkit's wheel is for.
+NEW_FUNCTIONS = re.compile(r"::(sig(?:abbrev|descr)_np|strerror(?:name|desc)_np|close_range|closefrom|gettid|tgkill|getdents64|"
+                           r"mallinfo2|execveat|epoll_pwait2|pidfd_\w+|process_m\w+|arc4random\w*|strl(?:cpy|cat)|getcpu)\(")
+
+
+def test_toolkit_calls_no_function_that_old_c_libraries_lack():
+    assert NEW_FUNCTIONS.search("::close_range(3, 9, 0)") and not NEW_FUNCTIONS.search("::syscall(SYS_pidfd_open, pid, 0)")
+    found = [f"{path.relative_to(ROOT)}:{number}: {line.strip()}" for path in tracked("src/*.cpp", "src/*.hpp")
+             for number, line in enumerate(path.read_text().splitlines(), 1) if NEW_FUNCTIONS.search(line)]
+    assert not found, "\n".join(found)

@@ -73,6 +73,12 @@ void load(DType dtype, std::span<const std::byte> bytes, Numbers& numbers) {
   convert_dtype(real, bytes, DType::kFloat64, std::as_writable_bytes(target));
 }
 
+// The absolute value of a complex number. std::hypot of two doubles is a symbol of glibc 2.35, which a wheel
+// must not need.
+double length(double real, double imaginary) {
+  return static_cast<double>(std::hypot(static_cast<long double>(real), static_cast<long double>(imaginary)));
+}
+
 // How far apart two elements are.
 struct Pair {
   double distance;     // The value of |a - b|; 0 for two infinities of one sign.
@@ -99,7 +105,7 @@ class Pairs {
     const double b_imag = parts_b_ == 2 ? b_[2 * i + 1] : 0;
     const bool nan_a = std::isnan(a) || std::isnan(a_imag);
     const bool nan_b = std::isnan(b) || std::isnan(b_imag);
-    return {std::hypot(a == b ? 0 : a - b, a_imag == b_imag ? 0 : a_imag - b_imag), std::hypot(b, b_imag),
+    return {length(a == b ? 0 : a - b, a_imag == b_imag ? 0 : a_imag - b_imag), length(b, b_imag),
             nan_a && nan_b};
   }
 

@@ -7,11 +7,13 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <set>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -39,13 +41,24 @@ bool kill_marked(const std::string& mark) {
   return found;
 }
 
+/// Closes every descriptor except `kept`. close_range(2) needs Linux 5.9 and glibc 2.34.
+void close_all_but(int kept) {
+  std::vector<int> open;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error))
+    open.push_back(std::atoi(entry->path().filename().c_str()));
+  for (const int fd : open) {
+    if (fd != kept) ::close(fd);
+  }
+}
+
 [[noreturn]] void guard(int fd, const std::string& run_id, const std::filesystem::path& scratch) {
   ::setsid();
   ::prctl(PR_SET_NAME, "accel-guardian");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) ::signal(signal, SIG_IGN);
   // Other processes may wait for the end of these descriptors, so they must not stay open here.
-  for (int other = 0; other < fd; ++other) ::close(other);
-  ::close_range(static_cast<unsigned>(fd) + 1, ~0U, 0);
+  close_all_but(fd);
 
   std::set<pid_t> groups;
   pid_t message = 0;

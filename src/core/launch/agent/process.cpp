@@ -14,9 +14,11 @@
 #include <fstream>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/host/process_state.hpp"
+#include "base/host/signal_name.hpp"
 
 namespace accel::launch {
 namespace {
@@ -102,11 +104,28 @@ bool ends_within(pid_t child, Clock::duration patience) {
   }
 }
 
+/// Returns a descriptor that becomes readable once the child has ended. pidfd_open(2) needs Linux 5.3, and
+/// some containers refuse it: there a thread waits for the end, and then closes a pipe.
+Fd watch_end(pid_t child) {
+  if (Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0))); pidfd) return pidfd;
+  Pipe pipe = make_pipe();
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([child, held = std::move(pipe.write)] {
+    siginfo_t info{};
+    while (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+    }
+  }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return std::move(pipe.read);
+}
+
 std::string signal_text(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  const char* words = ::sigdescr_np(signal);
+  const char* name = signal_name(signal);
   if (name == nullptr) return fmt::format("signal {}", signal);
-  return fmt::format("SIG{} ({})", name, words == nullptr ? "?" : words);
+  return fmt::format("SIG{} ({})", name, ::strsignal(signal));
 }
 
 }  // namespace
@@ -143,11 +162,11 @@ Child spawn(const SpawnRequest& request) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("cannot run '{}': {}", request.command[0], std::strerror(error)));
   }
-  child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
-  if (!child.pidfd) {
-    const int reason = errno;
+  try {
+    child.pidfd = watch_end(child.pid);
+  } catch (...) {
     kill_with_group(child.pid);
-    throw system_error("watch", request.command[0], reason);
+    throw;
   }
   ::fcntl(out.read.get(), F_SETPIPE_SZ, kPipeBytes);
   ::fcntl(err.read.get(), F_SETPIPE_SZ, kPipeBytes);
@@ -162,8 +181,8 @@ std::string text_of(const ExitStatus& status) {
   if (!status.known) return "the exit status is not known";
   if (status.signal != 0) return fmt::format("killed by {}", signal_text(status.signal));
   // Shells and Python's launchers report the signal of a child like this.
-  if (status.code > 128 && ::sigabbrev_np(status.code - 128) != nullptr) {
-    return fmt::format("exit code {} (128 + SIG{})", status.code, ::sigabbrev_np(status.code - 128));
+  if (status.code > 128 && signal_name(status.code - 128) != nullptr) {
+    return fmt::format("exit code {} (128 + SIG{})", status.code, signal_name(status.code - 128));
   }
   return fmt::format("exit code {}", status.code);
 }

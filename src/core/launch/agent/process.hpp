@@ -28,7 +28,7 @@ std::vector<std::string> merged_environment(const Variables& variables);
 /// A process that was started, and the read ends of its output.
 struct Child {
   pid_t pid = -1;
-  Fd pidfd;  ///< It becomes readable once the process has ended.
+  Fd pidfd;  ///< It becomes readable once the process has ended. An old kernel has a pipe in its place.
   Fd out;    ///< The read end of stdout, non-blocking.
   Fd err;    ///< The read end of stderr, non-blocking.
 };

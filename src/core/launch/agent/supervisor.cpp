@@ -12,6 +12,7 @@
 #include "base/exit_code.hpp"
 #include "base/files/flight_record.hpp"
 #include "base/host/kernel_log.hpp"
+#include "base/host/signal_name.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
 #include "core/launch/agent/events.hpp"
@@ -138,7 +139,7 @@ class Supervisor {
     const PeerRequest request = peers_->serve();
     if (request.signal != 0 && outcome_.interrupted_by == 0) {
       log::info(
-          fmt::format("SIG{} on another machine: passed on to the workers", ::sigabbrev_np(request.signal)));
+          fmt::format("SIG{} on another machine: passed on to the workers", signal_name(request.signal)));
       begin_interrupt(request.signal);
     }
     if (request.looks && !ended_now_) hang_watch_.look(lives());
@@ -254,7 +255,7 @@ class Supervisor {
         if (is_worker(arrival->pid)) deaths_.push_back(arrival->pid);
         reap_adopted_children([this](pid_t pid) { return is_worker(pid) || is_not_ours(pid); });
       } else if (arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2) {
-        log::info(fmt::format("SIG{}: passed on to the workers", ::sigabbrev_np(arrival->signal)));
+        log::info(fmt::format("SIG{}: passed on to the workers", signal_name(arrival->signal)));
         outcome_.was_asked_to_save = true;
         send(arrival->signal);
       } else {
@@ -279,8 +280,7 @@ class Supervisor {
       kill_group();
       return;
     }
-    log::info(
-        fmt::format("SIG{}: passed on to the workers; a second one kills them", ::sigabbrev_np(signal)));
+    log::info(fmt::format("SIG{}: passed on to the workers; a second one kills them", signal_name(signal)));
     if (peers_ != nullptr) peers_->on_signal(signal);
     begin_interrupt(signal);
   }
