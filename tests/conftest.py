@@ -6,7 +6,12 @@ import pathlib
 import shutil
 import subprocess
 
+import processors
 import pytest
+
+# The number of threads decides in which order sums are taken. Without this it would be that of the machine's cores, and ranks
+# that are compared with each other or with one process would have different numbers.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", ROOT / "build"))
@@ -15,6 +20,11 @@ BUILD = pathlib.Path(os.environ.get("ACCEL_BUILD_DIR", ROOT / "build"))
 @pytest.fixture(scope="session")
 def root() -> pathlib.Path:
     return ROOT
+
+
+@pytest.fixture(autouse=processors.COLD in os.environ)
+def cold_page_cache():
+    processors.empty_page_cache()
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def first_missing(expected, output):
 
 def run_page(page, folder, accel_path):
     """Runs the examples of `page` in `folder`. Returns their number."""
-    environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1",
+    environment = {**os.environ, "NO_COLOR": "1",
                    "PATH": os.pathsep.join([str(accel_path.parent), os.path.dirname(sys.executable), os.environ["PATH"]])}
     count, output = 0, None
     for block in blocks_of(page.read_text()):

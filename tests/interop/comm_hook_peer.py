@@ -53,7 +53,6 @@ def train(spec, windows, ddp, accumulate):
 
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     windows = windows_of(spec["data"], spec["length"])
     found = {name: train(spec, windows, case["ddp"], case["accumulate"]) for name, case in spec["cases"].items()}

@@ -26,7 +26,6 @@ def windows_of(path, length):
 
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world, batch, accumulate = dist.get_rank(), dist.get_world_size(), spec["batch_size"], spec["accumulate"]
     model = Net()

@@ -76,7 +76,6 @@ def clip_(parameters, ignored, max_norm):
 
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
 

@@ -54,7 +54,6 @@ def train(spec, directory, layer, dtype):
 
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     losses = [train(spec, *run) for run in spec["runs"]]
     if dist.get_rank() == 0:

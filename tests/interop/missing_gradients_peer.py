@@ -29,7 +29,6 @@ def whole(tensor):
 
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world, batch, accumulate = dist.get_rank(), dist.get_world_size(), spec["batch_size"], spec["accumulate"]
     model = Net(spec["by_data"])

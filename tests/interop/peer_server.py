@@ -79,8 +79,9 @@ def start_rank(job, rank, port):
             os.dup2(source, target)
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(job["ranks"]), LOCAL_WORLD_SIZE=str(job["ranks"]),
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True", OMP_NUM_THREADS="1")
-        torch.set_num_threads(1)
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True")
+        # A fork does not have the threads that this process may have started. conftest.py sets the variable.
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         sys.argv = job["command"]
         runpy.run_path(job["command"][0], run_name="__main__")
 

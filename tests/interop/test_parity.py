@@ -40,6 +40,18 @@ def worst(ours, theirs):
     return max(abs(a - b) for a, b in zip(ours, theirs))
 
 
+def bound_in(dtype, losses):
+    """Returns a bound of the difference of losses in a dtype of 16 bits, if all that differs is the last bit of a few float32
+    weights. Such a bit changes the rounding of single numbers, and the mean over the tokens is far below one rounding."""
+    return torch.finfo(getattr(torch, dtype)).eps / 16 * max(losses)
+
+
+def begin_equal(ours, theirs):
+    """Whether the first two losses are equal. No weight changes between them, because the learning rate of the first step
+    is 0. Losses of another dtype are many thousand times further away than this."""
+    return all(abs(a - b) < 1e-9 for a, b in zip(ours[:2], theirs[:2], strict=True))
+
+
 @pytest.mark.parametrize(
     "processes, reshard, accumulate, checkpointing",
     [(1, True, 1, False), (2, True, 1, False), (3, True, 1, False), (2, False, 1, False), (2, True, 2, False),
@@ -223,8 +235,8 @@ BFLOAT16 = {"param_dtype": "bfloat16", "reduce_dtype": "bfloat16", "output_dtype
     ids=["1 rank", "2 ranks", "3 ranks, accumulation", "gradients in float32", "checkpointing", "no reshard"],
 )
 def test_losses_in_bfloat16_equal_fully_shard(accel, peer, tmp_path, processes, options, precision, spec):
-    """The first two losses are equal, because the learning rate of the first step is 0. Later the optimizers differ in
-    the last bit of a few weights, and rounding to 8 bits makes this difference large."""
+    """Later than in the first two steps the optimizers differ in the last bit of a few weights, and rounding to 8 bits
+    makes this difference large."""
     train_runs.export_pt2(tmp_path / "gpt.pt2", train_runs.export(tmp_path / "gpt.pt"))
     config = train_runs.config(tmp_path, processes, **options)
     accel("launch", config, "--mixed-precision", "bf16")
@@ -236,9 +248,9 @@ def test_losses_in_bfloat16_equal_fully_shard(accel, peer, tmp_path, processes, 
     full = train_runs.metrics(tmp_path)
     print(f"{processes} ranks, {options}: largest difference of the loss from fully_shard {worst(ours, theirs):.1e}, "
           f"from float32 {worst(ours, full):.1e}")
-    assert ours[:2] == pytest.approx(theirs[:2], abs=1e-9)
-    assert worst(ours, theirs) < 2e-3
-    assert 2e-4 < worst(ours, full) < 5e-2
+    assert begin_equal(ours, theirs) and not begin_equal(full, theirs)
+    assert worst(ours, theirs) < bound_in("bfloat16", theirs)
+    assert worst(ours, full) < 5e-2
 
 
 def test_a_model_in_bfloat16_is_trained_in_float32(accel, peer, tmp_path):
@@ -251,7 +263,7 @@ def test_a_model_in_bfloat16_is_trained_in_float32(accel, peer, tmp_path):
     said = accel("launch", config, "--mixed-precision", "bf16").stderr
     assert "trainable parameters of 16 bits are trained and saved in float32: " in said
     theirs = reference(peer, tmp_path, 2, precision=BFLOAT16)["loss"]
-    assert worst(train_runs.metrics(tmp_path), theirs) < 2e-3
+    assert worst(train_runs.metrics(tmp_path), theirs) < bound_in("bfloat16", theirs)
     accel("merge-weights", tmp_path / "out/checkpoints/checkpoint_20", tmp_path / "merged")
     saved = load_file(tmp_path / "merged/model.safetensors")
     assert saved and {tensor.dtype for tensor in saved.values()} == {torch.float32}

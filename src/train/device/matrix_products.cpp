@@ -50,6 +50,18 @@ at::Tensor addmm(const at::Tensor& bias, const at::Tensor& a, const at::Tensor& 
   return result;
 }
 
+/// Whether oneDNN's product runs in this process. It throws if ONEDNN_MAX_CPU_ISA forbids the instructions
+/// that it needs, and libtorch exports no function that tells.
+bool multiplies_here() {
+  try {
+    const at::Tensor one = at::ones({1, 1});
+    at::native::mkldnn_matmul(one, one, at::empty({1, 1}), /*beta=*/0, /*alpha=*/1);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 /// Drops libtorch's warning that an operator gets another kernel, which is intended here.
 class Quiet final : public c10::WarningHandler {
  public:
@@ -62,7 +74,7 @@ bool onednn_can_multiply() {
 #if defined(__x86_64__)
   return at::native::mkldnn_matmul != nullptr && __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
+         __builtin_cpu_supports("avx512vl") && multiplies_here();
 #else
   return false;
 #endif
@@ -70,7 +82,7 @@ bool onednn_can_multiply() {
 
 bool onednn_multiplies_faster() {
 #if defined(__x86_64__)
-  return onednn_can_multiply() && !__builtin_cpu_is("intel");
+  return !__builtin_cpu_is("intel") && onednn_can_multiply();
 #else
   return false;
 #endif

@@ -2,8 +2,8 @@
 
 namespace accel::train {
 
-/// Whether libtorch has oneDNN's product and the processor supports what it needs: AVX-512 F, BW, DQ and VL.
-/// On other processors that product throws.
+/// Whether libtorch has oneDNN's product, and the processor and ONEDNN_MAX_CPU_ISA allow what it needs:
+/// AVX-512 F, BW, DQ and VL. Otherwise that product throws.
 [[nodiscard]] bool onednn_can_multiply();
 
 /// Whether oneDNN multiplies float32 matrices faster than MKL, which libtorch uses by default. MKL takes its

@@ -1,10 +1,13 @@
 // Compares the peak memory of a rank's tensors in training, as libtorch's allocator counts it, with the plan.
 
 #include <ATen/ATen.h>
+#include <c10/core/ScalarType.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 
 #include "lonely_backend.hpp"
 #include "plan/model_plan.hpp"
@@ -112,6 +115,26 @@ void train_a_step(ShardedModel& model, AdamW& optimizer, std::int64_t micro_batc
   model.clear_gradients();
 }
 
+/// The most memory that a product of the head takes beside its result, forward or backward. oneDNN packs
+/// operands or adds up in memory of its own, as much as suits the processor's instructions, and the plan does
+/// not know it.
+std::int64_t product_scratch_bytes(const config::PrecisionConfig& precision) {
+  const std::string& name =
+      precision.autocast_dtype.empty() ? precision.param_dtype : precision.autocast_dtype;
+  const at::ScalarType dtype = name.empty() ? at::kFloat : c10::getStringToDtypeMap().at(name);
+  const at::Tensor x = at::randn({2, kWidth}).to(dtype);
+  const at::Tensor weight = at::randn({kVocabulary, kWidth}).to(dtype);
+  const at::Tensor gradient = at::randn({2, kVocabulary}).to(dtype);
+  const auto beside_result = [](const auto& product) {
+    const testing::TensorCounter counter;
+    const at::Tensor result = product();
+    return counter.peak() - static_cast<std::int64_t>(result.nbytes());
+  };
+  return std::max({beside_result([&] { return at::linear(x, weight); }),
+                   beside_result([&] { return at::mm(gradient, weight); }),
+                   beside_result([&] { return at::mm(gradient.t(), x); })});
+}
+
 class PeakMemoryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PeakMemoryTest, IsThePlans) {
@@ -153,9 +176,11 @@ TEST_P(PeakMemoryTest, IsThePlans) {
   for (int step = 0; step < 3; ++step) train_a_step(model, optimizer, tested.micro_batches, scale);
   const auto total = static_cast<double>(planned.total_bytes);
   const auto peak = static_cast<double>(counter.peak());
+  const auto scratch = static_cast<double>(product_scratch_bytes(tested.precision));
   RecordProperty("ratio", std::to_string(peak / total));
+  RecordProperty("scratch", std::to_string(scratch / total));
   // Gradients in bfloat16 that were just reduced have half of the bytes that the plan counts.
-  EXPECT_LT(peak, 1.02 * total);
+  EXPECT_LT(peak, 1.02 * total + scratch);
   EXPECT_GT(peak, 0.93 * total);
 }
 
