@@ -101,9 +101,21 @@ std::vector<std::vector<std::string>> columns_for(const Inspection& result,
   return rows;
 }
 
+// Which part of the checkpoint is the weights, if there is more in it.
+void print_layout(const Inspection& result, Results& out) {
+  if (result.roots.size() > 1) {
+    out.line(fmt::format("  several sets of weights: '{}'", fmt::join(result.roots, "', '")));
+  } else if (!result.beside.empty()) {
+    out.line(fmt::format("  weights{}; beside them {}",
+                         result.roots.empty() ? "" : fmt::format(" under '{}'", result.roots.front()),
+                         to_string(result.beside)));
+  }
+}
+
 void print_text(const Inspection& result, Results& out) {
   out.line(fmt::format("{}: {}", result.path.string(), title_of(result.kind)));
   out.line("  " + totals_of(result));
+  print_layout(result, out);
   for (const auto& [key, value] : result.metadata) out.line(fmt::format("  {} = {}", key, value));
   if (!result.tensors.empty()) {
     std::vector<std::vector<std::string>> rows{
@@ -138,6 +150,11 @@ Json to_json(const Inspection& result) {
   document["kind"] = name_of(result.kind);
   document["tensor_bytes"] = result.tensor_bytes();
   document["metadata"] = result.metadata;
+  document["roots"] = result.roots;
+  document["beside"] = Json::array();
+  for (const ckpt::LayoutPart& part : result.beside) {
+    document["beside"].push_back({{"name", part.name}, {"tensors", part.tensors}, {"objects", part.objects}});
+  }
   document["tensors"] = Json::array();
   for (const InspectedTensor& tensor : result.tensors) {
     check_interrupted();

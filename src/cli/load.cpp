@@ -14,7 +14,6 @@
 #include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/read/converted_checkpoint.hpp"
-#include "ckpt/read/state_root.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
 #include "cli/open_source.hpp"
@@ -32,6 +31,7 @@ struct LoadOptions {
   std::string checkpoint;
   std::string model;
   std::string output;
+  std::string root;
   WriteOptions write;
   bool partial = false;
 };
@@ -86,15 +86,13 @@ Target open_target(const std::string& path, const fs::path& output) {
 }
 
 // The flat state dict of the model in the checkpoint, under the names that state_dict() gives.
-ckpt::OutputState state_of(const ckpt::Checkpoint& source) {
-  if (is_optimizer(source)) {
+ckpt::OutputState state_of(const ckpt::Checkpoint& source, const std::string& root) {
+  ckpt::SelectedState selected = ckpt::select_tensors(source, {.root = root});
+  if (selected.layout.is_optimizer) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is an optimizer's checkpoint", source.path().string()))
         .hint("the model's is usually beside it");
   }
-  ckpt::SelectedState selected = ckpt::select_tensors(source, {});
-  for (const std::string& name : selected.outside) {
-    log::warn(fmt::format("'{}' is not part of the model and is left out", name));
-  }
+  say_what_is_left_out(source, left_out_parts(source, selected.layout, ckpt::Objects::kLeftOut));
   return std::move(selected.state);
 }
 
@@ -105,8 +103,8 @@ ExitCode run_load(const LoadOptions& options, const Globals& globals) {
       ckpt::with_tensors_of_model(open_source(options.checkpoint, "loading"), into.notes.weight_conversions);
   const auto missing = options.partial ? ckpt::Missing::kKeep : ckpt::Missing::kRefuse;
   ckpt::TorchScriptPlan plan =
-      ckpt::plan_torchscript(output.filename().string(), *into.model, state_of(*source), *source, missing,
-                             into.notes.non_persistent);
+      ckpt::plan_torchscript(output.filename().string(), *into.model, state_of(*source, options.root),
+                             *source, missing, into.notes.non_persistent);
   for (const std::string& name : plan.kept) {
     log::warn(fmt::format("'{}' is not in the checkpoint and keeps the model's values", name));
   }
@@ -135,6 +133,8 @@ void add_load(CommandLine& line) {
   command.text("--into", "MODEL.pt", options->model,
                "The model, a TorchScript or .pt2 file; it is not changed", Command::Need::kRequired);
   command.text("--out", "NEW.pt", options->output, "File to write", Command::Need::kRequired);
+  command.text("--root", "KEY", options->root,
+               "Keys above the tensors, such as ema or app.model; by default those of the weights");
   command.flag("--partial", options->partial,
                "Keep the model's values of parameters and buffers that the checkpoint does not have");
   add_write_options(command, options->write);

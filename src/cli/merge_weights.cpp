@@ -17,6 +17,7 @@
 #include "ckpt/convert/names_on_disk.hpp"
 #include "ckpt/convert/plan_text.hpp"
 #include "ckpt/convert/remove_source.hpp"
+#include "ckpt/convert/ties.hpp"
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/store/model_assets.hpp"
 #include "ckpt/write/commit.hpp"
@@ -91,14 +92,18 @@ void check_completeness(const ckpt::Selection& selection, const ckpt::MergePlan&
       .hint("merge all of it, or leave out --remove-checkpoint-dir");
 }
 
-void say_what_is_left_out(const ckpt::MergePlan& plan) {
-  for (const std::string& name : plan.left_out) {
-    log::warn(fmt::format("'{}' is not part of the model's weights and is left out", name));
+void say_what_is_tied(const ckpt::Checkpoint& source, const ckpt::MergePlan& plan, bool drop_equal) {
+  if (drop_equal && !ckpt::may_hide_ties(source.kind())) {
+    log::info(fmt::format("'{}' records which tensors are tied, so --drop-equal has no effect",
+                          source.path().string()));
   }
   for (const ckpt::OutputItem& item : plan.state.tensors) {
     if (!item.tied_to) continue;
-    log::info(fmt::format("'{}' is tied to '{}' and written once; --keep-tied writes both",
-                          ckpt::fqn_of(item.path), ckpt::fqn_of(plan.state.tensors[*item.tied_to].path)));
+    const std::string other = ckpt::fqn_of(plan.state.tensors[*item.tied_to].path);
+    log::info(drop_equal
+                  ? fmt::format("'{}' is equal to '{}' and written once", ckpt::fqn_of(item.path), other)
+                  : fmt::format("'{}' is tied to '{}' and written once; --keep-tied writes both",
+                                ckpt::fqn_of(item.path), other));
   }
 }
 
@@ -139,7 +144,8 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
     check_removal(source->path(), target);
     check_completeness(options.merge.selection, plan);
   }
-  say_what_is_left_out(plan);
+  say_what_is_left_out(*source, plan.parts_left_out);
+  say_what_is_tied(*source, plan, options.merge.drop_equal);
 
   OutputReport report = report_of(plan, *source, target);
   const bool verify = options.verify || options.remove_source;
@@ -182,9 +188,12 @@ void add_options(Command& command, MergeOptions& options) {
                 "Take only tensors whose names match; may be repeated");
   command.texts("--exclude", "GLOB", options.merge.selection.exclude,
                 "Leave out tensors whose names match; may be repeated");
-  command.text("--root", "KEY", options.merge.selection.root,
-               "Key of the nested state dict to take instead of the model's");
+  command.text(
+      "--root", "KEY", options.merge.selection.root,
+      "Keys above the tensors, such as optimizer or app.model; by default those of the weights");
   command.flag("--keep-tied", options.merge.keep_tied, "Write tied tensors under each of their names");
+  command.flag("--drop-equal", options.merge.drop_equal,
+               "Write equal tensors once where the checkpoint does not record what is tied");
   command.flag("--unsafe-serialization", options.merge.unsafe_serialization,
                "Write pytorch_model.bin in torch.save's format");
   command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from DIR into OUT");

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "ckpt/read/search.hpp"
-#include "ckpt/read/state_root.hpp"
 
 namespace accel::cli {
 
@@ -19,13 +19,21 @@ std::unique_ptr<ckpt::Checkpoint> open_source(const std::string& path, std::stri
     log::warn(fmt::format("'{}' is not taken; name it to take it", other.string()));
   }
   std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(found.path);
-  if (!named && is_optimizer(*source)) {
+  if (!named && ckpt::layout_of(*source).is_optimizer) {
     throw Error(ErrorKind::kMissing,
                 fmt::format("'{}' holds no checkpoint of a model, but an optimizer's: '{}'", path,
                             found.path.string()))
         .hint("name the checkpoint of the optimizer itself to take it");
   }
   return source;
+}
+
+void say_what_is_left_out(const ckpt::Checkpoint& source, const std::vector<ckpt::LayoutPart>& parts) {
+  if (parts.empty()) return;
+  const bool has_tensors =
+      std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.tensors > 0; });
+  log::warn(fmt::format("'{}': left out is {}{}", source.path().string(), to_string(parts),
+                        has_tensors ? "; --root takes the tensors below a key" : ""));
 }
 
 }  // namespace accel::cli

@@ -42,7 +42,7 @@ ExitCode run_save(const SaveOptions& options, const Globals& globals) {
   const std::unique_ptr<ckpt::Checkpoint> source = open_source(options.source, "saving");
   const ckpt::SavePlan plan = ckpt::plan_save(*source, options.save);
   const ckpt::OutputTarget target = target_of(options, plan);
-  for (const std::string& name : plan.left_out) log::warn(fmt::format("'{}' is left out", name));
+  say_what_is_left_out(*source, plan.parts_left_out);
 
   OutputReport report{plan.output, *source, target, target.path, plan.state.tensors.size()};
   report.details = {{"kind", plan.optimizer ? "optimizer" : "model"},
@@ -72,6 +72,9 @@ void add_save(CommandLine& line) {
   command.integer("--model-index", "I", options->save.index, "Number of the model in Accelerate's names (0)",
                   0, 100'000);
   add_dtype(command, options->save.dtype);
+  command.text(
+      "--root", "KEY", options->save.root,
+      "Keys above the tensors, such as optimizer or app.model; by default those of the weights");
   command.flag("--tensors-only", options->save.tensors_only, "Leave out what is not a tensor");
   add_write_options(command, options->write);
   command.does([options](const Globals& globals) { return run_save(*options, globals); });

@@ -123,8 +123,26 @@ def test_we_go_on_from_accelerates_state(accel, python_run, tmp_path, state):
     assert f"resuming from '{checkpoint(tmp_path, 2 * N)}'" in said
 
 
-def test_we_go_on_from_one_dcp_checkpoint_of_both(accel, straight, tmp_path):
-    """As torch's own examples save: one directory with the root keys model and optim."""
+def flat(optimizer):
+    """The optimizer as torchtitan saves it (flatten_optimizer_state_dict)."""
+    state = {f"state.{name}.{key}": value for name, values in optimizer["state"].items() for key, value in values.items()}
+    groups = {f"param_groups.{name}.{key}": value for group in optimizer["param_groups"] for name in group["params"]
+              for key, value in group.items() if key != "params"}
+    return state | groups
+
+
+LAYOUTS = {
+    "both": lambda model, optimizer: {"model": model, "optim": optimizer},
+    "AppState": lambda model, optimizer: {"app": {"model": model, "optim": optimizer}},
+    "VeOmni": lambda model, optimizer: {"state": {"model": model, "optimizer": optimizer}},
+    "torchtitan": lambda model, optimizer: {**model, "optimizer": flat(optimizer), "lr_scheduler": {"last_epoch": N},
+                                            "train_state": {"step": torch.tensor(N)}},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_we_go_on_from_one_dcp_checkpoint_of_both(accel, straight, tmp_path, layout):
+    """As torch's own examples and other programs save: one directory with weights and optimizer."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
@@ -132,10 +150,24 @@ def test_we_go_on_from_one_dcp_checkpoint_of_both(accel, straight, tmp_path):
     state = {}
     for part, key in (("pytorch_model_fsdp_0", "model"), ("optimizer_0", "optimizer")):
         dcp_to_torch_save(checkpoint(straight, N) / part, tmp_path / "part.pt")
-        state["optim" if key == "optimizer" else key] = torch.load(tmp_path / "part.pt", weights_only=False)[key]
-    dcp.save(state, checkpoint_id=tmp_path / "state", no_dist=True)
+        state[key] = torch.load(tmp_path / "part.pt", weights_only=False)[key]
+    dcp.save(LAYOUTS[layout](**state), checkpoint_id=tmp_path / "state", no_dist=True)
     accel("launch", config(tmp_path, 2 * N, **{"checkpoint.resume": str(tmp_path / "state")}))
     assert train_runs.metrics(tmp_path) == pytest.approx(train_runs.metrics(straight)[N:], abs=1e-6)
+    if layout != "AppState":
+        return
+    # For a training that begins, they are weights, and a checkpoint without an optimizer is nothing to go on from.
+    other = tmp_path / "other"
+    prepare(other)
+    accel("launch", config(other, 1, **{"model.weights": str(tmp_path / "state")}))
+    assert checkpoint(other, 1).is_dir()
+    dcp.save({"app": {"model": state["model"]}}, checkpoint_id=tmp_path / "weights", no_dist=True)
+    said = accel("launch", config(other, 2 * N, **{"checkpoint.resume": str(tmp_path / "weights"), "output_dir": str(other / "new")}), code=None).stderr
+    assert f"'{tmp_path / 'weights'}' has no state of an optimizer" in said
+    averages = {"model": state["model"], "ema": state["model"]}
+    dcp.save(averages, checkpoint_id=tmp_path / "averages", no_dist=True)
+    said = accel("launch", config(other, 1, **{"model.weights": str(tmp_path / "averages"), "output_dir": str(other / "newer")}), code=6).stderr
+    assert "holds several sets of weights: 'model', 'ema'" in said
 
 
 def test_the_loss_scale_is_a_state_of_torchs_scaler(accel, tmp_path):

@@ -19,16 +19,15 @@ FLOAT8 = [
     torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
 ]  # fmt: skip
 
-UNTIED = [kind for kind in ckpt_peers.KINDS if kind != "tied"]
 
 
-@pytest.mark.parametrize("kind", UNTIED)
+@pytest.mark.parametrize("kind", ckpt_peers.KINDS)
 def test_merged_file_holds_the_state_dict_bit_for_bit(accel, torch_checkpoints, tmp_path, kind):
     accel("merge-weights", torch_checkpoints / kind / "pytorch_model_fsdp_0", tmp_path / "out")
     assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), expected_state(kind))
 
 
-@pytest.mark.parametrize("kind", UNTIED)
+@pytest.mark.parametrize("kind", ckpt_peers.KINDS)
 def test_merged_file_is_what_the_official_writer_gives(accel, torch_checkpoints, tmp_path, kind):
     accel("merge-weights", torch_checkpoints / kind, tmp_path / "merged.safetensors")
     state = {name: tensor.contiguous() for name, tensor in expected_state(kind).items()}
@@ -36,7 +35,7 @@ def test_merged_file_is_what_the_official_writer_gives(accel, torch_checkpoints,
     assert (tmp_path / "merged.safetensors").read_bytes() == official
 
 
-@pytest.mark.parametrize("kind", ["rows", "columns", "large", "net", "net_bf16"])
+@pytest.mark.parametrize("kind", ["rows", "columns", "large", "tied", "net", "net_bf16"])
 def test_same_as_accelerate(accel, torch_checkpoints, tmp_path, kind):
     from accelerate.utils import merge_fsdp_weights
 
@@ -47,19 +46,16 @@ def test_same_as_accelerate(accel, torch_checkpoints, tmp_path, kind):
     assert_same(ours, theirs)
 
 
-def test_tied_tensors_are_kept_once_and_recorded(accel, torch_checkpoints, tmp_path):
-    accel("merge-weights", torch_checkpoints / "tied", tmp_path / "out")
+def test_drop_equal_keeps_equal_tensors_once_and_records_them(accel, torch_checkpoints, tmp_path):
+    accel("merge-weights", torch_checkpoints / "tied", tmp_path / "out", "--drop-equal")
     path = tmp_path / "out/model.safetensors"
     expected = expected_state("tied")
     del expected["lm_head.weight"]  # The norms and the copied layers are equal, but not tied.
     assert_same(safetensors.torch.load_file(path), expected)
     with safetensors.safe_open(path, "pt") as file:
         assert file.metadata() == {"format": "pt", "lm_head.weight": "wte.weight"}
-
-
-def test_keep_tied_writes_both(accel, torch_checkpoints, tmp_path):
-    accel("merge-weights", torch_checkpoints / "tied", tmp_path / "out", "--keep-tied")
-    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), expected_state("tied"))
+    assert "--keep-tied writes every tensor" in accel(
+        "merge-weights", torch_checkpoints / "tied", tmp_path / "no", "--drop-equal", "--keep-tied", code=2).stderr
 
 
 def test_json_result_and_existing_output(accel, torch_checkpoints, tmp_path):
@@ -147,7 +143,7 @@ def test_rename_include_exclude(accel, torch_checkpoints, tmp_path):
 
 @pytest.mark.parametrize("kind", ["tied", "net", "replicated"])
 def test_unsafe_serialization(accel, torch_checkpoints, tmp_path, kind):
-    accel("merge-weights", torch_checkpoints / kind, tmp_path / "out", "--unsafe_serialization", "--verify")
+    accel("merge-weights", torch_checkpoints / kind, tmp_path / "out", "--unsafe_serialization", "--verify", "--drop-equal")
     found = torch.load(tmp_path / "out/pytorch_model.bin", weights_only=True)
     assert_same(found, expected_state(kind))
     if kind == "tied":

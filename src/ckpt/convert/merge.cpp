@@ -9,7 +9,6 @@
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/plan/safetensors.hpp"
 #include "ckpt/plan/torch.hpp"
-#include "ckpt/read/state_root.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/compare.hpp"
 #include "ckpt/tensor/tensor_reader.hpp"
@@ -44,8 +43,10 @@ bool is_adapter(const OutputState& state) {
 
 MergePlan plan_merge(Checkpoint& source, const MergeOptions& options) {
   MergePlan plan;
-  plan.optimizer = is_optimizer(source);
   SelectedState selected = select_tensors(source, options.selection);
+  plan.optimizer = selected.layout.is_optimizer;
+  plan.parts_left_out =
+      left_out_parts(source, selected.layout, plan.optimizer ? Objects::kTaken : Objects::kLeftOut);
   plan.state = std::move(selected.state);
   plan.left_out = std::move(selected.outside);
   plan.left_out.insert(plan.left_out.end(), selected.outside_objects.begin(), selected.outside_objects.end());
@@ -60,7 +61,12 @@ MergePlan plan_merge(Checkpoint& source, const MergeOptions& options) {
     throw Error(ErrorKind::kUsage, "an adapter cannot be split into shards: PEFT reads it from one file")
         .hint("leave out --max-shard-size");
   }
-  if (!options.keep_tied && !adapter && !plan.optimizer) mark_ties(source, plan.state);
+  if (options.keep_tied && options.drop_equal) {
+    throw Error(ErrorKind::kUsage, "--keep-tied writes every tensor, and --drop-equal leaves some out")
+        .hint("leave out one of the two");
+  }
+  if (!options.keep_tied && !adapter && !plan.optimizer)
+    mark_ties(source, plan.state, options.drop_equal ? EqualTensors::kDropped : EqualTensors::kKept);
 
   const std::string stem = plan.optimizer                 ? "optimizer"
                            : adapter                      ? std::string(kAdapterStem)

@@ -12,19 +12,11 @@
 #include "ckpt/plan/dcp.hpp"
 #include "ckpt/plan/local.hpp"
 #include "ckpt/plan/torch.hpp"
-#include "ckpt/read/state_root.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/torch/weights_only.hpp"
 
 namespace accel::ckpt {
 namespace {
-
-// The root key of the source. Files of models have none: their names with dots are flat.
-std::optional<PathKey> root_of(const Checkpoint& source) {
-  if (source.kind() == Kind::kTorchScript || source.kind() == Kind::kPt2) return std::nullopt;
-  const std::optional<PathKey> root = state_root(source);
-  return root == PathKey("state") ? std::nullopt : root;
-}
 
 // Throws Error, with the object's name, if it cannot be pickled.
 void check_picklable(const OutputObject& object) {
@@ -36,17 +28,13 @@ void check_picklable(const OutputObject& object) {
   }
 }
 
-// Everything under the root key, without that key.
-OutputState state_of(Checkpoint& source, const SaveOptions& options, SavePlan& plan) {
-  SelectedState selected = select_below(source, root_of(source));
+// Everything that the layout takes, without the root key.
+OutputState state_of(Checkpoint& source, const SaveOptions& options, const Layout& layout, SavePlan& plan) {
+  SelectedState selected = select_below(source, layout);
   std::vector<std::string>& outside = selected.outside;
   outside.insert(outside.end(), selected.outside_objects.begin(), selected.outside_objects.end());
-  if (!options.tensors_only && !outside.empty()) {
-    throw Error(ErrorKind::kFailure,
-                fmt::format("'{}' stands beside the model, where no form of a checkpoint has a place for it",
-                            outside.front()))
-        .hint("--tensors-only leaves it out");
-  }
+  plan.parts_left_out =
+      left_out_parts(source, layout, options.tensors_only ? Objects::kLeftOut : Objects::kTaken);
   plan.left_out = std::move(outside);
   OutputState state = std::move(selected.state);
   for (OutputItem& item : state.tensors) {
@@ -112,18 +100,24 @@ OutputFile plan_full(const std::string& name, const OutputState& state) {
   }
 }
 
+void mark_known_ties(Checkpoint& source, OutputState& state, const SaveOptions& options) {
+  mark_ties(source, state, EqualTensors::kKept);
+  mark_recorded(source, state, groups_of(source.tensors(), options.tied));
+}
+
 }  // namespace
 
 SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
   SavePlan plan;
-  plan.optimizer = is_optimizer(source);
+  const Layout layout = chosen_layout(source, options.root);
+  plan.optimizer = layout.is_optimizer;
   check_options(options, plan.optimizer);
-  plan.state = state_of(source, options, plan);
+  plan.state = state_of(source, options, layout, plan);
   const std::string_view stem = plan.optimizer ? kOptimizerStem : kModelStem;
   const std::string base = file_stem(stem, options.index);
   switch (options.type) {
     case SaveType::kFull:
-      mark_shared(source, plan.state);
+      mark_known_ties(source, plan.state, options);
       plan.output.files.push_back(plan_full(base + ".bin", plan.state));
       plan.belongs = [base](std::string_view name) { return name == base + ".bin"; };
       break;
@@ -134,7 +128,7 @@ SavePlan plan_save(Checkpoint& source, const SaveOptions& options) {
                                 fqn_of(plan.state.objects.front().path)))
             .hint("--tensors-only leaves out what is not a tensor");
       }
-      mark_shared(source, plan.state);
+      mark_known_ties(source, plan.state, options);
       plan.output = plan_local(plan.state, options.ranks, base);
       plan.belongs = [base](std::string_view name) { return is_rank_file(name, base); };
       break;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/layouts.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
 namespace accel::ckpt {
@@ -20,7 +22,10 @@ struct SaveOptions {
   int ranks = 1;
   int index = 0;               ///< The number in Accelerate's names, for programs with several models.
   std::optional<DType> dtype;  ///< The dtype to which a model's floating-point tensors are converted.
-  bool tensors_only = false;   ///< Leave out objects, and what stands beside the model.
+  bool tensors_only = false;   ///< Leave out objects.
+  std::string root;            ///< The keys above the tensors; see Selection::root.
+  /// Tensors that are one with another one, beside those of which the source says it: names in the source.
+  std::map<std::string, std::string> tied;
 };
 
 /// A checkpoint to be written under Accelerate's names (`pytorch_model_fsdp.bin`, `optimizer_0/`, ...).
@@ -28,15 +33,17 @@ struct SavePlan {
   OutputPlan output;
   bool optimizer = false;
   std::string folder;                 ///< Folder of a sharded checkpoint in the output directory; else empty.
-  std::vector<std::string> left_out;  ///< Names of entries that tensors_only left out.
+  std::vector<std::string> left_out;  ///< Names of entries that are left out.
+  std::vector<LayoutPart> parts_left_out;  ///< The same entries, counted.
   OutputState state;
   /// Whether a name in the directory of the output is a file of an earlier output of this form.
   std::function<bool(std::string_view name)> belongs;
 };
 
-/// Plans all of `source`, a model or an optimizer, as a checkpoint of another form. The root key (`model`,
-/// `optimizer`) is left out of full and local checkpoints and added to sharded ones. Tensors that share their
-/// bytes in the source are tied in the output.
+/// Plans the weights of `source`, or the optimizer if that is all it holds, as a checkpoint of another form.
+/// The root key (`model`, `optimizer`) is left out of full and local checkpoints and added to sharded ones.
+/// What stands beside the weights is left out. Tensors of
+/// which it is known that they are tied share their storage in full and local ones.
 ///
 /// Throws Error: kUsage for options that exclude each other; kMissing if the source is empty; kFailure for
 /// what the form has no place for.

@@ -7,16 +7,15 @@
 
 #include "base/error.hpp"
 #include "ckpt/read/name_rules.hpp"
-#include "ckpt/read/state_root.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 
 namespace accel::ckpt {
 
-SelectedState select_below(const Checkpoint& checkpoint, const std::optional<PathKey>& root) {
+SelectedState select_below(const Checkpoint& checkpoint, Layout layout) {
   SelectedState below;
   for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
     const TensorEntry& entry = checkpoint.tensors()[i];
-    if (std::optional<StatePath> path = below_root(entry.path, root)) {
+    if (std::optional<StatePath> path = layout.below(entry.path)) {
       below.state.tensors.push_back({std::move(*path), i, entry.dtype, entry.shape, std::nullopt});
     } else {
       below.outside.push_back(entry.name);
@@ -24,12 +23,13 @@ SelectedState select_below(const Checkpoint& checkpoint, const std::optional<Pat
   }
   for (std::size_t i = 0; i < checkpoint.objects().size(); ++i) {
     const ObjectEntry& entry = checkpoint.objects()[i];
-    if (std::optional<StatePath> path = below_root(entry.path, root)) {
+    if (std::optional<StatePath> path = layout.below(entry.path)) {
       below.objects.push_back({std::move(*path), i});
     } else {
       below.outside_objects.push_back(entry.name);
     }
   }
+  below.layout = std::move(layout);
   return below;
 }
 
@@ -43,13 +43,7 @@ DType converted_dtype(const TensorEntry& entry, const std::optional<DType>& want
 }
 
 SelectedState select_tensors(const Checkpoint& checkpoint, const Selection& selection) {
-  SelectedState selected = select_below(
-      checkpoint, selection.root.empty() ? state_root(checkpoint) : std::optional<PathKey>(selection.root));
-  if (!selection.root.empty() && selected.state.tensors.empty()) {
-    throw Error(ErrorKind::kUsage, fmt::format("'{}' has no tensors under the key '{}'",
-                                               checkpoint.path().string(), selection.root))
-        .hint("accel inspect lists the names");
-  }
+  SelectedState selected = select_below(checkpoint, chosen_layout(checkpoint, selection.root));
   Globs include("--include", selection.include);
   Globs exclude("--exclude", selection.exclude);
   Renames renames(selection.rename);

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -99,38 +98,12 @@ bool names_differ(const OutputState& state, const std::vector<std::size_t>& grou
   });
 }
 
-bool shares_storages(Kind kind) {
-  return kind == Kind::kTorch || kind == Kind::kTorchSharded || kind == Kind::kTorchScript ||
-         kind == Kind::kPt2;
+bool has_sharing(Kind kind) {
+  return kind != Kind::kSafetensors && kind != Kind::kSafetensorsSharded && kind != Kind::kDcpSafetensors;
 }
 
-// Where a tensor lies. Two tensors have the same place only if they are the same elements of the same
-// storage.
-using Place = std::tuple<std::string, std::uint64_t, DType, Dims, Dims>;
-
-std::optional<Place> place_of(const StoredTensor& stored) {
-  if (stored.extents.size() != 1) return std::nullopt;
-  const Extent& extent = stored.extents.front();
-  return Place{extent.file, extent.offset, stored.dtype, stored.shape, extent.strides};
-}
-
-}  // namespace
-
-void mark_shared(Checkpoint& source, OutputState& state) {
-  if (!shares_storages(source.kind())) return;
-  std::map<Place, std::size_t> first;
-  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-    OutputItem& item = state.tensors[i];
-    if (item.tied_to || checked_numel(item.shape) == 0) continue;
-    const std::optional<Place> place = place_of(source.locate(item.source));
-    if (!place) continue;
-    const auto [known, fresh] = first.emplace(*place, i);
-    if (!fresh) item.tied_to = known->second;
-  }
-}
-
-void mark_ties(Checkpoint& source, OutputState& state) {
-  mark_shared(source, state);
+// Marks tensors that are equal although nothing says that they are tied.
+void mark_equal(Checkpoint& source, OutputState& state) {
   // Only tensors of the same group can be tied. Most tensors are alone in their group and are never read.
   std::map<std::tuple<DType, DType, Dims>, std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
@@ -158,6 +131,63 @@ void mark_ties(Checkpoint& source, OutputState& state) {
       }
     }
   }
+}
+
+}  // namespace
+
+bool may_hide_ties(Kind kind) {
+  return kind == Kind::kDcp || kind == Kind::kDcpSafetensors || kind == Kind::kSafetensors ||
+         kind == Kind::kSafetensorsSharded || kind == Kind::kLocal;
+}
+
+void mark_shared(Checkpoint& source, OutputState& state) {
+  if (!has_sharing(source.kind())) return;
+  std::map<std::string, std::vector<std::size_t>> at_place;  // The items that begin at each place.
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    OutputItem& item = state.tensors[i];
+    if (item.tied_to || checked_numel(item.shape) == 0) continue;
+    const std::string place = source.place_of(item.source);
+    if (place.empty()) continue;
+    std::vector<std::size_t>& known = at_place[place];
+    const auto same = std::find_if(known.begin(), known.end(), [&](std::size_t other) {
+      return source.shares_bytes(state.tensors[other].source, item.source);
+    });
+    if (same != known.end()) {
+      item.tied_to = *same;
+    } else {
+      known.push_back(i);
+    }
+  }
+}
+
+void mark_recorded(Checkpoint& source, OutputState& state,
+                   const std::vector<std::vector<std::size_t>>& groups) {
+  if (groups.empty()) return;
+  Comparer comparer(source);
+  std::map<std::size_t, std::size_t> items;  // Maps the index of a tensor in the source to that of its item.
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) items.emplace(state.tensors[i].source, i);
+  for (const std::vector<std::size_t>& group : groups) {
+    std::vector<std::size_t> there;
+    for (const std::size_t tensor : group) {
+      if (const auto found = items.find(tensor); found != items.end()) there.push_back(found->second);
+    }
+    std::sort(there.begin(), there.end());
+    for (const std::size_t index : there) {
+      OutputItem& item = state.tensors[index];
+      const OutputItem& first = state.tensors[there.front()];
+      if (index == there.front() || item.tied_to || item.shape != first.shape || item.dtype != first.dtype)
+        continue;
+      if (source.tensors()[item.source].dtype == source.tensors()[first.source].dtype &&
+          comparer.equal(first, item))
+        item.tied_to = there.front();
+    }
+  }
+}
+
+void mark_ties(Checkpoint& source, OutputState& state, EqualTensors equal) {
+  mark_shared(source, state);
+  mark_recorded(source, state, source.recorded_ties());
+  if (equal == EqualTensors::kDropped && may_hide_ties(source.kind())) mark_equal(source, state);
   // A tensor that shares the storage of a tied tensor is tied to the same tensor as that one.
   for (OutputItem& item : state.tensors) {
     while (item.tied_to && state.tensors[*item.tied_to].tied_to)

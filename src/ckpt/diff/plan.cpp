@@ -9,41 +9,39 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "ckpt/read/state_root.hpp"
+#include "ckpt/read/layouts.hpp"
 
 namespace accel::ckpt {
 namespace {
 
-using Root = std::optional<PathKey>;
+// The layout that takes everything.
+const Layout kAll;
 
-bool has_below(const Checkpoint& checkpoint, const PathKey& key) {
-  return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(),
-                     [&](const TensorEntry& entry) { return below_root(entry.path, key).has_value(); });
-}
-
-bool all_below(const Checkpoint& checkpoint, const Root& root) {
-  const auto below = [&](const auto& entry) { return below_root(entry.path, root).has_value(); };
+bool takes_all(const Checkpoint& checkpoint, const Layout& layout) {
+  const auto below = [&](const auto& entry) { return layout.below(entry.path).has_value(); };
   return std::all_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), below) &&
          std::all_of(checkpoint.objects().begin(), checkpoint.objects().end(), below);
 }
 
-std::pair<Root, Root> roots_of(const Checkpoint& a, const Checkpoint& b, const std::string& wanted) {
-  Root root_a = state_root(a);
-  Root root_b = state_root(b);
+std::pair<Layout, Layout> layouts_of(const Checkpoint& a, const Checkpoint& b, const std::string& wanted) {
   if (wanted.empty()) {
-    const bool same = root_a == root_b && !(all_below(a, root_a) && all_below(b, root_b));
-    return same ? std::pair<Root, Root>() : std::pair(std::move(root_a), std::move(root_b));
+    const Layout layout_a = layout_of(a);
+    const Layout layout_b = layout_of(b);
+    const bool all_a = takes_all(a, layout_a);
+    const bool all_b = takes_all(b, layout_b);
+    // Without a root, weights alone are compared with what stands beside state of a run.
+    const bool one_is_all = layout_a.root.empty() ? all_a || all_b : all_a && all_b;
+    const bool same = layout_a.root == layout_b.root && !one_is_all;
+    return same ? std::pair(kAll, kAll) : std::pair(chosen_layout(a), chosen_layout(b));
   }
-  const bool in_a = has_below(a, wanted);
-  const bool in_b = has_below(b, wanted);
+  const bool in_a = has_root(a, wanted);
+  const bool in_b = has_root(b, wanted);
   if (!in_a && !in_b) {
     throw Error(ErrorKind::kUsage, fmt::format("neither '{}' nor '{}' has tensors under the key '{}'",
                                                a.path().string(), b.path().string(), wanted))
         .hint("accel inspect lists the names");
   }
-  if (in_a) root_a = wanted;
-  if (in_b) root_b = wanted;
-  return {std::move(root_a), std::move(root_b)};
+  return {chosen_layout(a, in_a ? wanted : ""), chosen_layout(b, in_b ? wanted : "")};
 }
 
 bool can_hold_objects(Kind kind) {
@@ -69,8 +67,8 @@ Index index_of(const std::vector<DiffEntry>& entries) {
 
 class SideMaker {
  public:
-  SideMaker(const Checkpoint& checkpoint, Root root, Renames& renames)
-      : checkpoint_(checkpoint), root_(std::move(root)), renames_(renames) {}
+  SideMaker(const Checkpoint& checkpoint, Layout layout, Renames& renames)
+      : checkpoint_(checkpoint), layout_(std::move(layout)), renames_(renames) {}
 
   Side make() {
     side_.tensors = entries_of(checkpoint_.tensors());
@@ -85,7 +83,7 @@ class SideMaker {
     std::vector<DiffEntry> named;
     std::map<std::string, std::string> sources;  // Maps a new name to the entry's own name.
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      const std::optional<StatePath> path = below_root(entries[i].path, root_);
+      const std::optional<StatePath> path = layout_.below(entries[i].path);
       if (!path) {
         side_.left_out.push_back(entries[i].name);
         continue;
@@ -110,7 +108,7 @@ class SideMaker {
     const Index there = index_of(side_.tensors);
     for (const auto& [dropped, kept] : checkpoint_.metadata()) {
       const auto found = by_own_name.find(kept);
-      const std::optional<StatePath> path = below_root({dropped}, root_);
+      const std::optional<StatePath> path = layout_.below({dropped});
       if (found == by_own_name.end() || by_own_name.contains(dropped) || !path) continue;
       std::string name = renames_.apply(fqn_of(*path));
       if (!there.contains(name)) side_.tied.emplace(std::move(name), found->second);
@@ -118,7 +116,7 @@ class SideMaker {
   }
 
   const Checkpoint& checkpoint_;
-  Root root_;
+  Layout layout_;
   Renames& renames_;
   Side side_;
 };
@@ -202,12 +200,12 @@ void pair_objects(const Side& a, const Side& b, DiffPlan& plan) {
 }  // namespace
 
 DiffPlan plan_diff(const Checkpoint& a, const Checkpoint& b, const DiffSelection& selection) {
-  auto [root_a, root_b] = roots_of(a, b, selection.root);
+  auto [layout_a, layout_b] = layouts_of(a, b, selection.root);
   const std::vector<Rename> none;
   Renames renames(selection.rename);
   Renames no_renames(none);
-  Side side_a = SideMaker(a, std::move(root_a), renames).make();
-  Side side_b = SideMaker(b, std::move(root_b), no_renames).make();
+  Side side_a = SideMaker(a, std::move(layout_a), renames).make();
+  Side side_b = SideMaker(b, std::move(layout_b), no_renames).make();
   renames.check_all_hit();
   Filter filter(selection);
   filter.apply(side_a);

@@ -81,6 +81,14 @@ class Checkpoint {
   virtual void check_coverage(std::size_t tensor);
   /// The files that hold tensors()[tensor], whether they are there or not. Throws what locate() throws.
   [[nodiscard]] virtual TensorFiles files_of(std::size_t tensor);
+  /// Where the first piece of a tensor lies, as a text; empty if the tensor has no elements, or if that
+  /// cannot be said. Throws what locate() throws.
+  [[nodiscard]] virtual std::string place_of(std::size_t tensor);
+  /// Whether two tensors with the same place_of() have all their elements in the same bytes of the same
+  /// files.
+  [[nodiscard]] virtual bool shares_bytes(std::size_t a, std::size_t b);
+  /// Groups of tensors that are one tensor, as a record beside the checkpoint says.
+  [[nodiscard]] virtual std::vector<std::vector<std::size_t>> recorded_ties() const;
   /// The name of the file that holds objects()[object]; empty where the format keeps objects beside tensors.
   [[nodiscard]] virtual std::string file_of_object(std::size_t object) const;
   /// objects()[object] as a value; tensors inside it are Objects.
@@ -106,6 +114,10 @@ class Checkpoint {
  private:
   std::optional<FileCache> files_;
 };
+
+/// The groups of tensors that have one name if `tied` gives a name to some of them.
+[[nodiscard]] std::vector<std::vector<std::size_t>> groups_of(const std::vector<TensorEntry>& tensors,
+                                                              const std::map<std::string, std::string>& tied);
 
 /// Opens one checkpoint or model file of any kind. `path` is what find_checkpoint returned, or a file or
 /// directory that is a checkpoint itself. Throws Error: kMissing, kCorrupt, or kFailure if it is not a

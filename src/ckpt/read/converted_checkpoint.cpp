@@ -9,18 +9,16 @@
 #include "base/checked.hpp"
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
-#include "ckpt/read/state_root.hpp"
+#include "ckpt/read/layouts.hpp"
 
 namespace accel::ckpt {
 namespace {
 
-/// The index of each tensor below the root key, by its name without that key.
-std::map<std::string, std::size_t> index_of(const Checkpoint& checkpoint) {
-  const std::optional<PathKey> root = state_root(checkpoint);
+/// The index of each tensor that the layout takes, by its name without the root.
+std::map<std::string, std::size_t> index_of(const Checkpoint& checkpoint, const Layout& layout) {
   std::map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
-    if (const auto relative = below_root(checkpoint.tensors()[i].path, root))
-      index.emplace(fqn_of(*relative), i);
+    if (const auto relative = layout.below(checkpoint.tensors()[i].path)) index.emplace(fqn_of(*relative), i);
   }
   return index;
 }
@@ -35,8 +33,8 @@ class ConvertedCheckpoint final : public Checkpoint {
     contents_.objects = inner_->objects();
     contents_.metadata = inner_->metadata();
     contents_.version = inner_->version();
-    const std::map<std::string, std::size_t> index = index_of(*inner_);
-    const std::optional<PathKey> root = state_root(*inner_);
+    const Layout layout = layout_of(*inner_);
+    const std::map<std::string, std::size_t> index = index_of(*inner_, layout);
     // A converted tensor stands where the first tensor stands that it consists of.
     std::map<std::size_t, std::vector<std::size_t>> first_used;
     std::set<std::size_t> used;
@@ -51,7 +49,7 @@ class ConvertedCheckpoint final : public Checkpoint {
       check_interrupted();
       const auto converted = first_used.find(i);
       if (converted != first_used.end()) {
-        for (const std::size_t c : converted->second) add(entry_of(c, root), {true, c});
+        for (const std::size_t c : converted->second) add(entry_of(c, layout.root), {true, c});
       }
       if (!used.contains(i)) add(inner_->tensors()[i], {false, i});
     }
@@ -61,6 +59,28 @@ class ConvertedCheckpoint final : public Checkpoint {
     const Place& place = places_.at(tensor);
     if (!place.is_converted) return inner_->check_coverage(place.index);
     Checkpoint::check_coverage(tensor);
+  }
+  [[nodiscard]] std::string place_of(std::size_t tensor) override {
+    const std::optional<std::size_t> inner = inner_of(tensor);
+    return inner ? inner_->place_of(*inner) : "";
+  }
+  [[nodiscard]] bool shares_bytes(std::size_t a, std::size_t b) override {
+    return inner_->shares_bytes(inner_of(a).value(), inner_of(b).value());
+  }
+  [[nodiscard]] std::vector<std::vector<std::size_t>> recorded_ties() const override {
+    std::map<std::size_t, std::size_t> outer;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (const std::optional<std::size_t> inner = inner_of(i)) outer.emplace(*inner, i);
+    }
+    std::vector<std::vector<std::size_t>> ties;
+    for (const std::vector<std::size_t>& group : inner_->recorded_ties()) {
+      std::vector<std::size_t> tie;
+      for (const std::size_t inner : group) {
+        if (const auto found = outer.find(inner); found != outer.end()) tie.push_back(found->second);
+      }
+      if (tie.size() > 1) ties.push_back(std::move(tie));
+    }
+    return ties;
   }
   [[nodiscard]] std::string file_of_object(std::size_t object) const override {
     return inner_->file_of_object(object);
@@ -73,6 +93,14 @@ class ConvertedCheckpoint final : public Checkpoint {
     bool is_converted = false;
     std::size_t index = 0;
   };
+
+  /// The tensor of inner_ that this one is, perhaps under another name; nothing if it consists of parts.
+  [[nodiscard]] std::optional<std::size_t> inner_of(std::size_t tensor) const {
+    const Place& place = places_.at(tensor);
+    if (!place.is_converted) return place.index;
+    if (conversions_[place.index].from.empty()) return std::nullopt;
+    return sources_[place.index].front();
+  }
 
   void add(TensorEntry entry, Place place) {
     if (!names_.insert(entry.name).second) {
@@ -100,7 +128,7 @@ class ConvertedCheckpoint final : public Checkpoint {
     return sources;
   }
 
-  [[nodiscard]] TensorEntry entry_of(std::size_t c, const std::optional<PathKey>& root) const {
+  [[nodiscard]] TensorEntry entry_of(std::size_t c, const StatePath& root) const {
     const TensorConversion& conversion = conversions_[c];
     const TensorEntry& first = inner_->tensors()[sources_[c].front()];
     TensorEntry entry = first;
@@ -114,7 +142,8 @@ class ConvertedCheckpoint final : public Checkpoint {
         entry.copies += source.copies;
       }
     }
-    entry.path = root ? StatePath{*root, conversion.name} : StatePath{conversion.name};
+    entry.path = root;
+    entry.path.emplace_back(conversion.name);
     entry.name = fqn_of(entry.path);
     return entry;
   }
@@ -193,7 +222,7 @@ class ConvertedCheckpoint final : public Checkpoint {
 
 std::set<std::string> tensor_names(const Checkpoint& checkpoint) {
   std::set<std::string> names;
-  for (const auto& [name, index] : index_of(checkpoint)) names.insert(name);
+  for (const auto& [name, index] : index_of(checkpoint, layout_of(checkpoint))) names.insert(name);
   return names;
 }
 

@@ -53,6 +53,17 @@ std::optional<TensorFiles> files_if_possible(Checkpoint& checkpoint, std::size_t
   }
 }
 
+void note_layout(Inspection& result, const Checkpoint& checkpoint) {
+  const Layout layout = layout_of(checkpoint);
+  if (!layout.root.empty()) result.roots = {fqn_of(layout.root)};
+  if (layout.candidates.empty()) {
+    result.beside = left_out_parts(checkpoint, layout, Objects::kTaken);
+    return;
+  }
+  result.roots.clear();
+  for (const StatePath& path : layout.candidates) result.roots.push_back(fqn_of(path));
+}
+
 void inspect_contents(Inspection& result) {
   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(result.path);
   const bool one_file = has_one_file(result.kind);
@@ -74,6 +85,7 @@ void inspect_contents(Inspection& result) {
     result.objects.push_back({checkpoint->objects()[i].name, value_of(*checkpoint, i)});
     if (std::string file = checkpoint->file_of_object(i); !file.empty()) files.insert(std::move(file));
   }
+  note_layout(result, *checkpoint);
   for (const std::string& file : files) result.files.push_back(file_in(checkpoint->directory(), file));
   result.metadata = checkpoint->metadata();
   if (!checkpoint->version().empty()) result.metadata["version"] = checkpoint->version();

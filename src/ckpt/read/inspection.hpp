@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ckpt/read/kind.hpp"
+#include "ckpt/read/layouts.hpp"
 #include "ckpt/read/search.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
@@ -46,6 +47,10 @@ struct Inspection {
   std::vector<InspectedFile> files;      ///< The files, sorted by name.
   /// The `__metadata__` of safetensors, or the version of a DCP checkpoint as "version".
   std::map<std::string, std::string> metadata;
+  /// The keys above the weights, or above an optimizer that is alone; several if it is not clear which
+  /// weights are meant. Empty if there are none.
+  std::vector<std::string> roots;
+  std::vector<LayoutPart> beside;  ///< What commands leave out that take the weights.
 
   [[nodiscard]] std::uint64_t tensor_bytes() const;
 };

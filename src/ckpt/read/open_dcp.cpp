@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "ckpt/dcp/transform.hpp"
 #include "ckpt/io/zstd_source.hpp"
 #include "ckpt/read/openers.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/torch/file.hpp"
 #include "ckpt/torch/tensor.hpp"
 
@@ -101,6 +103,44 @@ class DcpCheckpoint final : public Checkpoint {
   TensorFiles files_of(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
     return {files_of_chunks(entry.chunks), files_of_chunks(entry.copies)};
+  }
+
+  // The metadata alone is read.
+  std::string place_of(std::size_t tensor) override {
+    const DcpChunks& chunks = tensors_.at(tensor)->chunks;
+    if (chunks.empty()) return {};
+    return fmt::format("{}:{}", chunks.where(0).file(), chunks.where(0).offset);
+  }
+
+  bool shares_bytes(std::size_t a, std::size_t b) override {
+    const DcpTensor& one = *tensors_.at(a);
+    const DcpTensor& other = *tensors_.at(b);
+    if (one.dtype != other.dtype || one.shape != other.shape || one.chunks.size() != other.chunks.size())
+      return false;
+    for (std::size_t i = 0; i < one.chunks.size(); ++i) {
+      const DcpChunk chunk = one.chunks[i];
+      const DcpChunk twin = other.chunks[i];
+      if (!(chunk.box == twin.box) || chunk.where.file() != twin.where.file() ||
+          chunk.where.offset != twin.where.offset)
+        return false;
+    }
+    return true;
+  }
+
+  // accel's own checkpoints have a manifest. One that cannot be read, or is of other files, says nothing
+  // here: `accel verify` reports it.
+  std::vector<std::vector<std::size_t>> recorded_ties() const override {
+    const std::filesystem::path directory = std::filesystem::canonical(path());
+    const std::filesystem::path file = directory.parent_path() / kManifestName;
+    if (!std::filesystem::exists(file)) return {};
+    try {
+      const Manifest manifest = parse_manifest(file);
+      if (manifest.files.contains((directory.filename() / ".metadata").string()))
+        return groups_of(tensors(), manifest.tied);
+    } catch (const Error&) {
+      return {};
+    }
+    return {};
   }
 
   std::string file_of_object(std::size_t object) const override {

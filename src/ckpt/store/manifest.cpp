@@ -37,6 +37,7 @@ std::string encode_manifest(const Manifest& manifest) {
     document["files"].push_back({{"name", name}, {"bytes", file.bytes}, {"crc32", file.crc32}});
   for (const auto& [name, tensor] : manifest.tensors)
     document["tensors"][name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}};
+  if (!manifest.tied.empty()) document["tied"] = manifest.tied;
   return document.dump(kIndent);
 }
 
@@ -61,6 +62,7 @@ Manifest parse_manifest(const std::filesystem::path& path) {
       manifest.tensors[name] = {tensor.at("dtype").get<std::string>(),
                                 tensor.at("shape").get<std::vector<std::int64_t>>()};
     }
+    manifest.tied = document.value("tied", manifest.tied);
   } catch (const json::exception& e) {
     throw Error(ErrorKind::kCorrupt, fmt::format("cannot be read: {}", without_json_tag(e.what())));
   }

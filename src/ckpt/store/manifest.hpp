@@ -29,6 +29,8 @@ struct Manifest {
   int world_size = 0;
   std::map<std::string, ManifestFile> files;  ///< The files by path relative to the manifest's directory.
   std::map<std::string, ManifestTensor> tensors;
+  /// Tensors that are the same parameter of the model as another one, with the name of that one.
+  std::map<std::string, std::string> tied;
 };
 
 /// The text of the file, without a newline at its end.

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 /// Reads the state of an optimizer, parameter by parameter.
 class OptimizerReader {
  public:
-  explicit OptimizerReader(const fs::path& path) : tensors_(path, {"optimizer", "optim"}) {}
+  explicit OptimizerReader(const fs::path& path) : tensors_(path, CheckpointTensors::Part::kOptimizer) {}
 
   /// Fills the moments of `state` and returns the steps of its parameters.
   std::vector<std::int64_t> read(const AdamW::State& state, int shard) {

@@ -16,11 +16,11 @@ struct LoadedOptimizer {
   std::vector<std::string> without;  ///< The parameters that have no state in the checkpoint.
 };
 
-/// Restores the state of `optimizer` from the checkpoint at `path`, which is one of an optimizer, or has the
-/// root key `optimizer` or `optim`: the form of torch's get_optimizer_state_dict. Each rank reads the bytes
-/// of its `shard` alone. `steps` is the number of steps of the optimizer; without it, it is that of the
-/// parameter that has the most. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint is of another
-/// model.
+/// Restores the state of `optimizer` from the checkpoint at `path`, which is one of an optimizer, or holds
+/// one beside the weights (ckpt::optimizer_layout()), in the form of torch's get_optimizer_state_dict. Each
+/// rank reads the bytes of its `shard` alone. `steps` is the number of steps of the optimizer; without it, it
+/// is that of the parameter that has the most. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint
+/// is of another model.
 LoadedOptimizer load_optimizer(const std::filesystem::path& path, std::optional<std::int64_t> steps,
                                AdamW& optimizer, int shard);
 

@@ -34,7 +34,8 @@ void write(ckpt::Checkpoint& source, const ckpt::OutputPlan& plan, const ckpt::O
 }  // namespace
 
 std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std::string& part,
-                                            config::StateDictType type, int ranks) {
+                                            config::StateDictType type, int ranks,
+                                            const std::map<std::string, std::string>& tied) {
   const bool is_model = part.starts_with(ckpt::kModelStem);
   const bool converts = type == config::StateDictType::kFull
                             ? is_model || part.starts_with(ckpt::kOptimizerStem)
@@ -44,8 +45,10 @@ std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std
   std::vector<ckpt::FileSummary> files;
   {
     const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(directory / part);
-    const ckpt::SavePlan plan = ckpt::plan_save(
-        *source, {.type = full ? ckpt::SaveType::kFull : ckpt::SaveType::kLocal, .ranks = full ? 1 : ranks});
+    const ckpt::SavePlan plan =
+        ckpt::plan_save(*source, {.type = full ? ckpt::SaveType::kFull : ckpt::SaveType::kLocal,
+                                  .ranks = full ? 1 : ranks,
+                                  .tied = is_model ? tied : std::map<std::string, std::string>()});
     write(*source, plan.output, {.path = directory, .belongs = plan.belongs});
     for (const ckpt::OutputFile& file : plan.output.files) files.push_back(summary_of(directory, file.name));
   }

@@ -176,6 +176,7 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
   job_->state = std::move(state);
   job_->parts = parts_of(job_->state.next_lr);
   job_->base_lr = config_.optimizer.lr;
+  if (!config_.checkpoint.adapter_only) job_->tied = tied_names(model_);
   job_->parameter_groups = count_param_groups(optimizer_.states());
   std::vector<at::Tensor> changing;
   std::vector<at::Tensor> constant;

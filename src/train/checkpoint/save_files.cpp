@@ -167,6 +167,7 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
   ckpt::Manifest manifest;
   manifest.step = job.state.run.step;
   manifest.world_size = job.world_size;
+  manifest.tied = job.tied;
   const auto add_file = [&](const json& file) {
     manifest.files[file.at("name").get<std::string>()] = {file.at("bytes").get<std::uint64_t>(),
                                                           file.at("crc32").get<std::uint32_t>()};
@@ -180,7 +181,7 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
       plans.push_back(ckpt::plan_dcp_rank(rank, part.items_of(rank)));
     add_file(to_json(part.directory, ckpt::write_dcp_metadata(job.directory / part.directory, plans)));
     const std::vector<ckpt::FileSummary> converted =
-        convert_part(job.directory, part.directory, job.type, job.world_size);
+        convert_part(job.directory, part.directory, job.type, job.world_size, job.tied);
     if (converted.empty()) {
       add_tensors(manifest, plans);
       continue;

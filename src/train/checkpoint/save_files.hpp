@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -46,8 +47,10 @@ struct SaveJob {
   config::StateDictType type = config::StateDictType::kSharded;
   std::vector<SavedPart> parts;
   TrainerState state;
-  double base_lr = 0;                ///< The learning rate that the schedule multiplies.
-  std::string weight_conversions;    ///< ModelNotes::weight_conversions.
+  double base_lr = 0;              ///< The learning rate that the schedule multiplies.
+  std::string weight_conversions;  ///< ModelNotes::weight_conversions.
+  /// The further names of tied parameters in the model's part, each with the first name of its parameter.
+  std::map<std::string, std::string> tied;
   std::size_t parameter_groups = 1;  ///< The number of the optimizer's parameter groups.
 };
 

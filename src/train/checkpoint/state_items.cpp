@@ -122,6 +122,21 @@ RankState model_state(const ShardedModel& model, bool adapter_only, int rank) {
   return state;
 }
 
+std::map<std::string, std::string> tied_names(const ShardedModel& model) {
+  std::map<std::string, std::string> names;
+  const auto name_of = [](const std::string& fqn) { return ckpt::fqn_of({"model", fqn}); };
+  for (const auto& unit : model.units()) {
+    for (const auto& buffer : unit->buffers()) {
+      for (const FlatParameter& parameter : buffer->layout().parameters) {
+        for (const std::string& fqn : parameter.spec.fqns) {
+          if (fqn != parameter.spec.fqns.front()) names[name_of(fqn)] = name_of(parameter.spec.fqns.front());
+        }
+      }
+    }
+  }
+  return names;
+}
+
 RankState optimizer_state(const std::vector<AdamW::State>& states, const Mesh& mesh,
                           const config::OptimizerConfig& config, double lr, int rank) {
   RankState state;

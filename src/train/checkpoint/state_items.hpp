@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ void add_whole(RankState& state, ckpt::StatePath path, const at::Tensor& tensor)
 /// gives them in a file. Every rank computes the same items for `rank`, but the tensors of `sources` are
 /// those of the calling rank.
 RankState model_state(const ShardedModel& model, bool adapter_only, int rank);
+
+/// The further names of tied parameters in model_state(), each with the first name of its parameter. An
+/// adapter's parameters have other names there.
+std::map<std::string, std::string> tied_names(const ShardedModel& model);
 
 /// The number of param_groups in what optimizer_state() returns: 2 if only some parameters have weight decay.
 std::size_t count_param_groups(const std::vector<AdamW::State>& states);

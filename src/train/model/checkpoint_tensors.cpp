@@ -1,9 +1,12 @@
 #include "train/model/checkpoint_tensors.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
-#include "ckpt/read/state_root.hpp"
+#include "base/error.hpp"
+#include "ckpt/read/layouts.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
 
@@ -13,25 +16,27 @@ namespace {
 /// Bytes that are converted at once.
 constexpr std::size_t kConvertedBytes = std::size_t{4} << 20;
 
+ckpt::Layout layout_for(const ckpt::Checkpoint& checkpoint, CheckpointTensors::Part part) {
+  if (part == CheckpointTensors::Part::kWeights) return ckpt::chosen_layout(checkpoint);
+  if (std::optional<ckpt::Layout> layout = ckpt::optimizer_layout(checkpoint)) return std::move(*layout);
+  throw Error(ErrorKind::kMissing,
+              fmt::format("'{}' has no state of an optimizer", checkpoint.path().string()))
+      .hint("for weights alone there is training.model.weights");
+}
+
 }  // namespace
 
 bool can_read_as(ckpt::DType from, ckpt::DType to) { return from == to || ckpt::can_convert(from, to); }
 
-CheckpointTensors::CheckpointTensors(const std::filesystem::path& path, const std::vector<std::string>& roots)
-    : CheckpointTensors(ckpt::open_checkpoint(path), roots) {}
+CheckpointTensors::CheckpointTensors(const std::filesystem::path& path, Part part)
+    : CheckpointTensors(ckpt::open_checkpoint(path), part) {}
 
-CheckpointTensors::CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint,
-                                     const std::vector<std::string>& roots)
+CheckpointTensors::CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint, Part part)
     : checkpoint_(std::move(checkpoint)), reader_(checkpoint_->directory()) {
-  std::optional<ckpt::PathKey> root = ckpt::state_root(*checkpoint_);
-  for (const ckpt::TensorEntry& entry : checkpoint_->tensors()) {
-    for (const std::string& wanted : roots) {
-      if (entry.path.size() > 1 && entry.path.front() == ckpt::PathKey(wanted)) root = entry.path.front();
-    }
-  }
+  const ckpt::Layout layout = layout_for(*checkpoint_, part);
   for (std::size_t i = 0; i < checkpoint_->tensors().size(); ++i) {
     const ckpt::TensorEntry& entry = checkpoint_->tensors()[i];
-    if (const auto relative = ckpt::below_root(entry.path, root))
+    if (const auto relative = layout.below(entry.path))
       tensors_.emplace(ckpt::fqn_of(*relative), Tensor{i, entry.shape, entry.dtype});
   }
 }

@@ -15,7 +15,7 @@
 
 namespace accel::train {
 
-/// The tensors of one checkpoint by name, without the root key of the state dict. Any range of one is read in
+/// The tensors of one checkpoint by name, without the root of the state dict. Any range of one is read in
 /// any dtype that its own converts to, so that no rank needs a whole tensor.
 class CheckpointTensors {
  public:
@@ -26,14 +26,14 @@ class CheckpointTensors {
     bool used = false;  ///< Whether find() has returned it.
   };
 
+  /// Which tensors are taken: the weights, or the state of the optimizer (ckpt::Layout).
+  enum class Part { kWeights, kOptimizer };
+
   /// `path` is what ckpt::find_checkpoint returned, or a checkpoint itself. Throws what
-  /// ckpt::open_checkpoint() throws.
-  /// If there are tensors below one of the root keys `roots`, these are taken, and otherwise those below
-  /// ckpt::state_root().
-  explicit CheckpointTensors(const std::filesystem::path& path, const std::vector<std::string>& roots = {});
+  /// ckpt::open_checkpoint() and ckpt::chosen_layout() throw, and Error (kMissing) if there is no optimizer.
+  explicit CheckpointTensors(const std::filesystem::path& path, Part part = Part::kWeights);
   /// The tensors of a checkpoint that is open already.
-  explicit CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint,
-                             const std::vector<std::string>& roots = {});
+  explicit CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint, Part part = Part::kWeights);
 
   [[nodiscard]] const std::filesystem::path& path() const { return checkpoint_->path(); }
   /// The tensor `name`, which counts as used from here on; null if there is none.

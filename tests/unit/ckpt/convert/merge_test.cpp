@@ -148,15 +148,26 @@ class MergePlanTest : public ::testing::Test {
 };
 
 TEST_F(MergePlanTest, TiedTensorsAreWrittenOnceAndRecorded) {
-  const MergePlan plan = plan_of({tensor({"model", "wte"}), tensor({"model", "lm_head"})});
+  const MergePlan plan =
+      plan_of({tensor({"model", "wte"}), tensor({"model", "lm_head"})}, {}, {.drop_equal = true});
   ASSERT_EQ(plan.output.files.size(), 1U);
   EXPECT_EQ(plan.output.files[0].segments.size(), 2U);  // The header, and one tensor.
   EXPECT_THAT(std::get<std::string>(plan.output.files[0].segments[0].content),
               HasSubstr(R"("__metadata__":{"format":"pt","lm_head":"wte"})"));
 }
 
+TEST_F(MergePlanTest, EqualTensorsAreWrittenUnderEachName) {
+  const MergePlan plan = plan_of({tensor({"model", "wte"}), tensor({"model", "lm_head"})});
+  EXPECT_EQ(plan.output.files[0].segments.size(), 3U);  // The header, and two tensors.
+  EXPECT_THAT(error_of(ErrorKind::kUsage,
+                       [&] {
+                         (void)plan_of({tensor({"model", "w"})}, {}, {.keep_tied = true, .drop_equal = true});
+                       }),
+              HasSubstr("--keep-tied writes every tensor"));
+}
+
 TEST_F(MergePlanTest, ATieIsRecordedInTheShardOfItsTensor) {
-  MergeOptions options;
+  MergeOptions options{.drop_equal = true};
   options.max_shard_bytes = 24;
   const MergePlan plan = plan_of(
       {tensor({"model", "wte"}), tensor({"model", "b"}, 9), tensor({"model", "lm_head"})}, {}, options);
@@ -169,8 +180,8 @@ TEST_F(MergePlanTest, ATieIsRecordedInTheShardOfItsTensor) {
 
 TEST_F(MergePlanTest, WhatIsNoWeightIsNamed) {
   const MergePlan plan =
-      plan_of({tensor({"model", "w"}), tensor({"ema", "w"}, 9)}, {{{"epoch"}, 3}, {{"model", "extra"}, 4}});
-  EXPECT_THAT(plan.left_out, ElementsAre("ema.w", "epoch", "model.extra"));
+      plan_of({tensor({"model", "w"}), tensor({"stats", "v"}, 9)}, {{{"epoch"}, 3}, {{"model", "extra"}, 4}});
+  EXPECT_THAT(plan.left_out, ElementsAre("stats.v", "epoch", "model.extra"));
   ASSERT_EQ(plan.state.tensors.size(), 1U);
   EXPECT_EQ(fqn_of(plan.state.tensors[0].path), "w");
 }

@@ -130,6 +130,32 @@ TEST(SavePlanTest, ConvertsFloatingPointTensorsOfModels) {
               HasSubstr("for models"));
 }
 
+TEST(SavePlanTest, WhatStandsBesideTheWeightsIsLeftOut) {
+  RawCheckpoint source({Truth::make({"model", "w"}, DType::kFloat32, {4}, 1),
+                        Truth::make({"optimizer", "state", "w", "exp_avg"}, DType::kFloat32, {4}, 1),
+                        Truth::make({"stats", "v"}, DType::kFloat32, {4}, 1)});
+  for (const SaveType type : {SaveType::kFull, SaveType::kLocal, SaveType::kSharded}) {
+    const SavePlan plan = plan_save(source, options(type));
+    EXPECT_EQ(plan.left_out, (std::vector<std::string>{"optimizer.state.w.exp_avg", "stats.v"}));
+    ASSERT_EQ(plan.state.tensors.size(), 1U);
+    EXPECT_EQ(to_string(plan.parts_left_out), "'optimizer' (1 tensor), 'stats' (1 tensor)");
+  }
+  SaveOptions chosen = options(SaveType::kSharded);
+  chosen.root = "optimizer";
+  EXPECT_EQ(plan_save(source, chosen).folder, "optimizer_0");
+}
+
+TEST(SavePlanTest, TiesThatAreKnownToTheCallerAreKept) {
+  const auto same = [](const char* name) { return Truth::make({"model", name}, DType::kFloat32, {4}, 1); };
+  RawCheckpoint source({same("a"), same("b"), Truth::make({"model", "c"}, DType::kFloat32, {4}, 9)});
+  SaveOptions tied = options(SaveType::kFull);
+  EXPECT_EQ(plan_save(source, tied).state.tensors[1].tied_to, std::nullopt);
+  tied.tied = {{"model.b", "model.a"}, {"model.c", "model.a"}};
+  const SavePlan plan = plan_save(source, tied);
+  EXPECT_EQ(plan.state.tensors[1].tied_to, 0U);
+  EXPECT_EQ(plan.state.tensors[2].tied_to, std::nullopt);  // Its bytes are others.
+}
+
 TEST(SavePlanTest, RefusesWhatTheFormHasNoPlaceFor) {
   RawCheckpoint model({Truth::make({"w"}, DType::kFloat32, {4}, 1)});
   EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)plan_save(model, options(SaveType::kFull, 2)); }),
@@ -137,13 +163,6 @@ TEST(SavePlanTest, RefusesWhatTheFormHasNoPlaceFor) {
   RawCheckpoint optimizer({Truth::make({"optimizer", "state", "w", "step"}, DType::kFloat32, {}, 1)});
   EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)plan_save(optimizer, options(SaveType::kLocal)); }),
               HasSubstr("no local form"));
-  RawCheckpoint beside({Truth::make({"model", "w"}, DType::kFloat32, {4}, 1),
-                        Truth::make({"ema", "w"}, DType::kFloat32, {4}, 1)});
-  EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)plan_save(beside, options(SaveType::kFull)); }),
-              HasSubstr("'ema.w' stands beside the model"));
-  SaveOptions only = options(SaveType::kFull);
-  only.tensors_only = true;
-  EXPECT_EQ(plan_save(beside, only).left_out, std::vector<std::string>{"ema.w"});
   RawCheckpoint nothing({});
   EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { (void)plan_save(nothing, options(SaveType::kFull)); }),
               HasSubstr("nothing to save"));

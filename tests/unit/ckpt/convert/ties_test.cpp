@@ -26,7 +26,7 @@ class TiesTest : public ::testing::Test {
   std::vector<std::optional<std::size_t>> ties() {
     FakeCheckpoint source(dir_.path(), truths_, 11, 2);
     OutputState state = select_tensors(source, {}).state;
-    mark_ties(source, state);
+    mark_ties(source, state, EqualTensors::kDropped);
     return tied(state);
   }
 
@@ -46,6 +46,28 @@ TEST_F(TiesTest, TheSameBytesUnderTwoNames) {
   add("lm_head.weight", 1);
   add("third.weight", 1);
   EXPECT_THAT(ties(), ElementsAre(kNone, kNone, 0U, 0U));
+}
+
+// Nothing says that they are tied.
+TEST_F(TiesTest, EqualTensorsAreKeptByDefault) {
+  add("wte.weight", 1);
+  add("lm_head.weight", 1);
+  FakeCheckpoint source(dir_.path(), truths_, 11, 2);
+  OutputState state = select_tensors(source, {}).state;
+  mark_ties(source, state, EqualTensors::kKept);
+  EXPECT_THAT(tied(state), ElementsAre(kNone, kNone));
+}
+
+TEST_F(TiesTest, ARecordedTieNeedsTheSameBytes) {
+  add("a", 1);
+  add("b", DType::kFloat32, {3}, 2);
+  add("c", 3);
+  add("d", 1);
+  add("e", DType::kFloat32, {3}, 2);
+  FakeCheckpoint source(dir_.path(), truths_, 11, 2);
+  OutputState state = select_tensors(source, {}).state;
+  mark_recorded(source, state, {{3, 0, 2, 1}, {4, 1}, {17, 0}});
+  EXPECT_THAT(tied(state), ElementsAre(kNone, kNone, kNone, 0U, 1U));
 }
 
 TEST_F(TiesTest, NamesThatDifferInNumbersOnlyAreCopies) {
@@ -123,7 +145,7 @@ class SharedTest : public TiesTest {
     FakeCheckpoint source(dir_.path(), truths_, stored);
     source.contents().kind = kind;
     OutputState state = select_tensors(source, {}).state;
-    all_ties ? mark_ties(source, state) : mark_shared(source, state);
+    all_ties ? mark_ties(source, state, EqualTensors::kDropped) : mark_shared(source, state);
     return tied(state);
   }
 
@@ -148,11 +170,14 @@ TEST_F(SharedTest, TensorsWithoutElementsAreNotShared) {
               ElementsAre(kNone, kNone));
 }
 
-// c shares the storage of b, and b has the bytes of a, so b and c are both tied to a.
+// c shares the storage of b, and b has the bytes of a, so b and c are both tied to a. torch.save would have
+// recorded a tie of a and b.
 TEST_F(SharedTest, ATieOfATieIsATieToTheFirst) {
   const std::string once = testing::pattern(24, 1);
   const std::vector<Extent> extents{at(0, {2, 3}, {3, 1}), at(24, {2, 3}, {3, 1}), at(24, {2, 3}, {3, 1})};
-  EXPECT_THAT(shared(extents, Kind::kTorch, true, once + once), ElementsAre(kNone, 0U, 0U));
+  EXPECT_THAT(shared(extents, Kind::kLocal, true, once + once), ElementsAre(kNone, 0U, 0U));
+  truths_.clear();
+  EXPECT_THAT(shared(extents, Kind::kTorch, true, once + once), ElementsAre(kNone, kNone, 1U));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ TEST(ManifestTest, IsReadAsItWasWritten) {
   manifest.world_size = 2;
   manifest.files = {{"model/__0_0.distcp", {12, 0xdeadbeef}}, {"scaler.json", {0, 0}}};
   manifest.tensors = {{"model.w", {"float32", {2, 3}}}, {"model.scalar", {"int8", {}}}};
+  manifest.tied = {{"model.head", "model.w"}};
   write_file(dir / kManifestName, encode_manifest(manifest));
   const Manifest found = parse_manifest(dir / kManifestName);
   EXPECT_EQ(found.step, 7);
@@ -27,6 +28,7 @@ TEST(ManifestTest, IsReadAsItWasWritten) {
   EXPECT_EQ(found.files.at("model/__0_0.distcp").bytes, 12U);
   EXPECT_EQ(found.files.at("model/__0_0.distcp").crc32, 0xdeadbeefU);
   EXPECT_EQ(found.tensors, manifest.tensors);
+  EXPECT_EQ(found.tied, manifest.tied);
 }
 
 TEST(ManifestTest, AnEmptyOneHasItsKeys) {

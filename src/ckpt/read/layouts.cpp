@@ -1,0 +1,477 @@
+#include "ckpt/read/layouts.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "ckpt/tensor/convert_dtype.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+/// The containers of a state dict are looked at to this depth.
+constexpr std::size_t kDepth = 3;
+/// The parts that a line names.
+constexpr std::size_t kShownParts = 6;
+
+/// What a layout needs beside its key, so that a module of the same name is not taken for it.
+enum class Proof { kNone, kNothingElse };
+
+/// A layout: the key above the weights. What stands beside that key is not weights.
+struct LayoutRow {
+  std::string_view key;
+  Proof proof;
+};
+
+// accel, Accelerate and most loops have `model`. AppState of PyTorch's tutorial (`app.model`, `app.optim`)
+// and VeOmni (`state.model`) have it below a key that holds nothing but it and state of the run. Lightning
+// has `state_dict`, PyTorch's recipes and FSDP's examples have `model_state_dict`, and DeepSpeed has
+// `module`. torchtitan has no key: its weights stand beside `optimizer`, `lr_scheduler`, `dataloader` and
+// `train_state`. An optimizer is known by its structure (is_optimizer() below) and not by its key.
+constexpr std::array<LayoutRow, 4> kRows = {{
+    {"model", Proof::kNone},
+    {"state_dict", Proof::kNone},
+    {"model_state_dict", Proof::kNone},
+    {"module", Proof::kNothingElse},
+}};
+
+/// Keys of other state of a run. They count only for a container without matrices of floating-point numbers.
+constexpr std::array<std::string_view, 16> kRunKeys = {
+    "callbacks",        "data_loader", "dataloader",    "extra_state",   "grad_scaler",   "loops",
+    "lr_scheduler",     "rng",         "rng_state",     "scaler",        "lr_schedulers", "scheduler",
+    "train_dataloader", "train_state", "trainer_state", "training_state"};
+
+/// The last keys of what optimizers keep for a parameter, beside its gradient.
+constexpr std::array<std::string_view, 16> kMoments = {"acc_delta",
+                                                       "ax",
+                                                       "eta",
+                                                       "exp_avg",
+                                                       "exp_avg_slow",
+                                                       "exp_avg_sq",
+                                                       "exp_inf",
+                                                       "grad_avg",
+                                                       "master_param",
+                                                       "max_exp_avg_sq",
+                                                       "momentum_buffer",
+                                                       "mu",
+                                                       "mu_product",
+                                                       "square_avg",
+                                                       "step",
+                                                       "sum"};
+
+template <std::size_t N>
+bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool begins_with(const StatePath& path, const StatePath& start) {
+  return path.size() > start.size() && std::equal(start.begin(), start.end(), path.begin());
+}
+
+StatePath joined(StatePath path, const PathKey& key) {
+  path.push_back(key);
+  return path;
+}
+
+std::string_view text_of(const PathKey& key) {
+  const auto* text = std::get_if<std::string>(&key);
+  return text == nullptr ? std::string_view() : std::string_view(*text);
+}
+
+// The part of a flat name behind its last dot.
+std::string_view last_of(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? name : name.substr(dot + 1);
+}
+
+// Whether a key is `name`, or a flat name that begins with it.
+bool is_key(std::string_view key, std::string_view name) {
+  return key.starts_with(name) && (key.size() == name.size() || key[name.size()] == '.');
+}
+
+// A container of the state dict.
+struct Node {
+  std::map<PathKey, Node> children;  // The containers in it.
+  // Tensors at any depth.
+  std::size_t tensors = 0;
+  std::size_t moments = 0;     // Tensors that an optimizer could keep, as their last keys tell.
+  std::size_t matrices = 0;    // Tensors of floating-point numbers with two dimensions or more.
+  std::size_t in_state = 0;    // Tensors under the keys `state` and `param_groups`.
+  std::size_t own = 0;         // Tensors that are directly in it.
+  std::size_t entries = 0;     // Tensors and objects at any depth.
+  bool has_state = false;      // Whether it has the key `state`, or flat names that begin so.
+  bool has_groups = false;     // The same for `param_groups`.
+  std::size_t weights = 0;     // Tensors at any depth that are neither an optimizer's nor state of the run.
+  bool has_optimizer = false;  // Whether an optimizer is below it.
+};
+
+bool is_optimizer(const Node& node) {
+  if (node.has_groups) return node.has_state || node.in_state == node.tensors;
+  return node.has_state && node.tensors > 0 && node.moments == node.tensors && node.in_state == node.tensors;
+}
+
+bool is_run_state(const PathKey& key, const Node& node) {
+  return is_one_of(kRunKeys, text_of(key)) && node.matrices == 0;
+}
+
+class Finder {
+ public:
+  explicit Finder(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+    for (const TensorEntry& entry : checkpoint.tensors()) add(entry.path, &entry);
+    for (const ObjectEntry& entry : checkpoint.objects()) add(entry.path, nullptr);
+  }
+
+  Layout find(const StatePath& start = {}) {
+    Node* node = &top_;
+    for (const PathKey& key : start) {
+      const auto found = node->children.find(key);
+      if (found == node->children.end()) {
+        node = nullptr;  // It is deeper than what has been looked at.
+        break;
+      }
+      node = &found->second;
+    }
+    layout_.root = start;
+    if (node == nullptr) return std::move(layout_);
+    count(*node, start);
+    look(*node, start);
+    if (layout_.candidates.empty() && !layout_.is_optimizer) find_by_name();
+    return std::move(layout_);
+  }
+
+ private:
+  void add(const StatePath& path, const TensorEntry* tensor) {
+    check_interrupted();
+    const std::string_view last = path.empty() ? "" : last_of(text_of(path.back()));
+    const bool is_moment = tensor != nullptr && is_one_of(kMoments, last);
+    const bool is_matrix = tensor != nullptr && tensor->shape.size() > 1 && is_floating(tensor->dtype);
+    Node* node = &top_;
+    for (std::size_t depth = 0; depth < path.size(); ++depth) {
+      const std::string_view key = text_of(path[depth]);
+      const bool in_state = is_key(key, "state");
+      const bool in_groups = is_key(key, "param_groups");
+      node->has_state = node->has_state || in_state;
+      node->has_groups = node->has_groups || in_groups;
+      ++node->entries;
+      if (tensor != nullptr) {
+        ++node->tensors;
+        if (is_moment) ++node->moments;
+        if (is_matrix) ++node->matrices;
+        if (in_state || in_groups) ++node->in_state;
+        if (depth + 1 == path.size() || depth == kDepth) ++node->own;
+      }
+      if (depth + 1 == path.size() || depth == kDepth) return;
+      node = &node->children[path[depth]];
+    }
+  }
+
+  // Finds the optimizers, and counts the weights.
+  void count(Node& node, const StatePath& path) {
+    const bool is_all = path == StatePath{"optimizer"} && node.entries == top_.entries;
+    if (is_optimizer(node) || is_all) {
+      layout_.optimizers.push_back(path);
+      node.has_optimizer = true;
+      return;
+    }
+    node.weights = node.own;
+    for (auto& [key, child] : node.children) {
+      count(child, joined(path, key));
+      node.has_optimizer = node.has_optimizer || child.has_optimizer;
+    }
+    for (auto& [key, child] : node.children) {
+      if (is_run_state(key, child) && (node.has_optimizer || node.own > 0)) {
+        run_state_.push_back(joined(path, key));
+        child.weights = 0;
+      }
+      node.weights += child.weights;
+    }
+  }
+
+  void look(const Node& node, const StatePath& path) {
+    layout_.root = path;
+    if (node.weights == 0) return look_for_optimizer(node, path);
+    std::vector<PathKey> live;
+    for (const auto& [key, child] : node.children) {
+      if (child.weights > 0) live.push_back(key);
+    }
+    // Deeper, the keys may be those of modules.
+    const bool may_be_row = path.empty() || node.has_optimizer || has_row(node);
+    if (const PathKey* key = may_be_row ? key_of_row(node, live) : nullptr) {
+      note_rivals(path, *key, live);
+      const Node& child = node.children.at(*key);
+      StatePath below = joined(path, *key);
+      if (child.has_optimizer) return look(child, below);
+      layout_.root = std::move(below);
+      return;
+    }
+    if (live.size() == 1 && node.own == 0) {
+      const Node& child = node.children.at(live.front());
+      StatePath below = joined(path, live.front());
+      const bool is_root_of_all = path.empty() && child.entries == node.entries;
+      if (node.has_optimizer || is_root_of_all || has_row(child)) return look(child, below);
+    }
+    for (const std::vector<StatePath>* others : {&layout_.optimizers, &run_state_}) {
+      for (const StatePath& other : *others) {
+        if (begins_with(other, path)) layout_.beside.push_back(other);
+      }
+    }
+    if (!layout_.beside.empty()) add_objects_beside(node, path);
+  }
+
+  // Beside an optimizer or state of the run, objects are state of the run, too, except for those that a
+  // module adds to its state dict.
+  void add_objects_beside(const Node& node, const StatePath& path) {
+    for (const auto& [key, child] : node.children) {
+      if (child.tensors == 0 && !child.has_optimizer) layout_.beside.push_back(joined(path, key));
+    }
+    for (const ObjectEntry& entry : checkpoint_.objects()) {
+      if (entry.path.size() == path.size() + 1 && begins_with(entry.path, path) &&
+          last_of(entry.name) != "_extra_state")
+        layout_.beside.push_back(entry.path);
+    }
+  }
+
+  // There are no weights below `path`.
+  void look_for_optimizer(const Node& node, const StatePath& path) {
+    layout_.is_optimizer = !layout_.optimizers.empty();
+    if (layout_.optimizers.size() == 1) {
+      layout_.root = layout_.optimizers.front();
+    } else if (path.empty() && node.children.size() == 1 &&
+               node.children.begin()->second.entries == node.entries) {
+      layout_.root = {node.children.begin()->first};
+    }
+  }
+
+  // The key of a layout that the container has; null if it has none.
+  static const PathKey* key_of_row(const Node& node, const std::vector<PathKey>& live) {
+    for (const LayoutRow& row : kRows) {
+      const auto found = std::find(live.begin(), live.end(), PathKey(std::string(row.key)));
+      if (found == live.end()) continue;
+      const bool alone = live.size() == 1 && node.own == 0;
+      if (row.proof == Proof::kNone || alone) return &*found;
+    }
+    return nullptr;
+  }
+
+  // Whether all weights in a container are below the key of a layout, or of several.
+  static bool has_row(const Node& node) {
+    std::size_t weights = 0;
+    for (const LayoutRow& row : kRows) {
+      const auto found = node.children.find(std::string(row.key));
+      if (found != node.children.end()) weights += found->second.weights;
+    }
+    return weights > 0 && weights == node.weights;
+  }
+
+  // Notes the sets of weights beside `path`.`key` that have a tensor of the same name and shape, such as an
+  // exponential moving average.
+  void note_rivals(const StatePath& path, const PathKey& key, const std::vector<PathKey>& live) {
+    if (live.size() == 1) return;
+    std::map<PathKey, std::set<std::pair<std::string, Dims>>> tensors;
+    for (const TensorEntry& entry : checkpoint_.tensors()) {
+      if (!begins_with(entry.path, path) || entry.path.size() < path.size() + 2) continue;
+      const PathKey& at = entry.path[path.size()];
+      if (std::find(live.begin(), live.end(), at) == live.end()) continue;
+      const auto begin = entry.path.begin() + static_cast<std::ptrdiff_t>(path.size()) + 1;
+      tensors[at].emplace(fqn_of(StatePath(begin, entry.path.end())), entry.shape);
+    }
+    const auto& chosen = tensors[key];
+    const auto add = [&](const PathKey& one) { layout_.candidates.push_back(joined(path, one)); };
+    for (const PathKey& other : live) {
+      const auto& names = tensors[other];
+      if (other == key ||
+          std::none_of(names.begin(), names.end(), [&](const auto& name) { return chosen.contains(name); }))
+        continue;
+      if (layout_.candidates.empty()) add(key);
+      add(other);
+    }
+  }
+
+  // Finds the state of an optimizer whose flat names end in the name of a weight and the name of what the
+  // optimizer keeps for it, and whose shape is the weight's. A lone `step` is not enough.
+  void find_by_name() {
+    const auto has_moment = [](const TensorEntry& entry) {
+      return entry.name.find('.') != std::string::npos && is_one_of(kMoments, last_of(entry.name));
+    };
+    if (std::none_of(checkpoint_.tensors().begin(), checkpoint_.tensors().end(), has_moment)) return;
+    std::map<std::string, const TensorEntry*> moments;
+    std::map<std::string, const TensorEntry*> weights;
+    for (const TensorEntry& entry : checkpoint_.tensors()) {
+      const std::optional<StatePath> path = layout_.below(entry.path);
+      if (!path) continue;
+      std::string name = fqn_of(*path);
+      const bool is_moment = is_one_of(kMoments, last_of(name)) && name.find('.') != std::string::npos;
+      (is_moment ? moments : weights).emplace(std::move(name), &entry);
+    }
+    std::map<std::string, std::string>
+        owners;  // Maps a name without its last part to what is before `state`.
+    for (const auto& [name, entry] : moments) {
+      const std::string owner = name.substr(0, name.rfind('.'));
+      if (last_of(name) == "step" || owners.contains(owner)) continue;
+      for (std::size_t at = 0; at != std::string::npos;) {
+        const auto weight = weights.find(owner.substr(at));
+        if (weight != weights.end() && weight->second->shape == entry->shape) {
+          std::string before = owner.substr(0, at == 0 ? 0 : at - 1);
+          if (before == "state" || before.ends_with(".state"))
+            before.resize(before.size() == 5 ? 5 : before.size() - 6);
+          owners.emplace(owner, before);
+          break;
+        }
+        const std::size_t dot = owner.find('.', at);
+        at = dot == std::string::npos ? dot : dot + 1;
+      }
+    }
+    for (const auto& [name, entry] : moments) {
+      const auto owner = owners.find(name.substr(0, name.rfind('.')));
+      if (owner != owners.end()) layout_.by_name.emplace(entry->name, owner->second);
+    }
+  }
+
+  const Checkpoint& checkpoint_;
+  Node top_;
+  Layout layout_;
+  std::vector<StatePath> run_state_;
+};
+
+// The number of keys of `path` that `root` stands for, if at least one more follows.
+std::optional<std::size_t> keys_of_root(std::string_view root, const StatePath& path) {
+  std::size_t at = 0;
+  for (std::size_t depth = 0; depth + 1 < path.size(); ++depth) {
+    const std::string key = fqn_of({path[depth]});
+    for (const char c : key) {
+      const bool is_escaped = root.substr(at).starts_with("\\.");
+      if (is_escaped) ++at;
+      if (at >= root.size() || root[at] != c) return std::nullopt;
+      ++at;
+    }
+    if (at == root.size()) return depth + 1;
+    if (root[at] != '.') return std::nullopt;
+    ++at;
+  }
+  return std::nullopt;
+}
+
+// The different paths for which `root` can stand.
+std::set<StatePath> paths_of_root(const Checkpoint& checkpoint, std::string_view root) {
+  std::set<StatePath> paths;
+  for (const TensorEntry& entry : checkpoint.tensors()) {
+    if (const auto keys = keys_of_root(root, entry.path))
+      paths.emplace(entry.path.begin(), entry.path.begin() + static_cast<std::ptrdiff_t>(*keys));
+  }
+  return paths;
+}
+
+}  // namespace
+
+std::optional<StatePath> Layout::below(const StatePath& path) const {
+  if (!begins_with(path, root)) return std::nullopt;
+  for (const StatePath& other : beside) {
+    if (path == other || begins_with(path, other)) return std::nullopt;
+  }
+  if (!by_name.empty() && by_name.contains(fqn_of(path))) return std::nullopt;
+  return StatePath(path.begin() + static_cast<std::ptrdiff_t>(root.size()), path.end());
+}
+
+std::string Layout::part_of(const StatePath& path) const {
+  if (const auto found = by_name.find(fqn_of(path)); found != by_name.end() && !found->second.empty())
+    return found->second;
+  std::size_t keys = 0;
+  while (keys < path.size() && keys < root.size() && path[keys] == root[keys]) ++keys;
+  const auto end = path.begin() + static_cast<std::ptrdiff_t>(std::min(keys + 1, path.size()));
+  return fqn_of(StatePath(path.begin(), end));
+}
+
+Layout layout_of(const Checkpoint& checkpoint) { return Finder(checkpoint).find(); }
+
+Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root) {
+  StatePath start;
+  if (!root.empty()) {
+    const std::set<StatePath> paths = paths_of_root(checkpoint, root);
+    if (paths.empty()) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}' has no tensors under the key '{}'", checkpoint.path().string(), root))
+          .hint("accel inspect lists the names");
+    }
+    if (paths.size() > 1) {
+      throw Error(ErrorKind::kUsage, fmt::format("'{}' has {} places that the key '{}' can stand for",
+                                                 checkpoint.path().string(), paths.size(), root))
+          .hint("write '\\.' for a dot that is part of a key");
+    }
+    start = *paths.begin();
+  }
+  Layout layout = Finder(checkpoint).find(start);
+  if (layout.candidates.empty()) return layout;
+  std::vector<std::string> names;
+  for (const StatePath& path : layout.candidates) names.push_back(fmt::format("'{}'", fqn_of(path)));
+  throw Error(ErrorKind::kUsage, fmt::format("'{}' holds several sets of weights: {}",
+                                             checkpoint.path().string(), fmt::join(names, ", ")))
+      .hint(
+          fmt::format("'accel merge-weights --root {}' takes one of them", fqn_of(layout.candidates.back())));
+}
+
+bool has_root(const Checkpoint& checkpoint, std::string_view root) {
+  return !paths_of_root(checkpoint, root).empty();
+}
+
+std::optional<Layout> optimizer_layout(const Checkpoint& checkpoint) {
+  Layout layout = layout_of(checkpoint);
+  if (layout.is_optimizer) return layout;
+  if (layout.optimizers.empty()) return std::nullopt;
+  Layout own;
+  own.root = layout.optimizers.front();
+  own.is_optimizer = true;
+  for (const StatePath& other : layout.optimizers) {
+    // Several optimizers below one key count as one.
+    std::size_t same = 0;
+    while (same < own.root.size() && same < other.size() && own.root[same] == other[same]) ++same;
+    own.root.resize(same);
+  }
+  own.optimizers = std::move(layout.optimizers);
+  if (own.root.empty() || begins_with(layout.root, own.root)) return std::nullopt;
+  return own;
+}
+
+std::vector<LayoutPart> left_out_parts(const Checkpoint& checkpoint, const Layout& layout, Objects objects) {
+  std::vector<LayoutPart> parts;
+  std::map<std::string, std::size_t> index;
+  const auto part = [&](const StatePath& path) -> LayoutPart& {
+    std::string name = layout.part_of(path);
+    const auto [found, fresh] = index.emplace(name, parts.size());
+    if (fresh) parts.push_back({std::move(name), 0, 0});
+    return parts[found->second];
+  };
+  for (const TensorEntry& entry : checkpoint.tensors()) {
+    if (!layout.below(entry.path)) ++part(entry.path).tensors;
+  }
+  for (const ObjectEntry& entry : checkpoint.objects()) {
+    if (objects == Objects::kLeftOut || !layout.below(entry.path)) ++part(entry.path).objects;
+  }
+  return parts;
+}
+
+std::string to_string(const std::vector<LayoutPart>& parts) {
+  const auto count = [](std::size_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  std::vector<std::string> texts;
+  const std::size_t shown = parts.size() > kShownParts + 1 ? kShownParts : parts.size();
+  for (std::size_t i = 0; i < shown; ++i) {
+    const LayoutPart& part = parts[i];
+    std::vector<std::string> counts;
+    if (part.tensors > 0) counts.push_back(count(part.tensors, "tensor"));
+    if (part.objects > 1 || (part.objects > 0 && part.tensors > 0))
+      counts.push_back(count(part.objects, "object"));
+    texts.push_back(counts.empty() ? fmt::format("'{}'", part.name)
+                                   : fmt::format("'{}' ({})", part.name, fmt::join(counts, ", ")));
+  }
+  const std::string more = shown < parts.size() ? fmt::format(" and {} more", parts.size() - shown) : "";
+  return fmt::format("{}{}", fmt::join(texts, ", "), more);
+}
+
+}  // namespace accel::ckpt

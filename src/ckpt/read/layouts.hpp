@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ckpt/read/checkpoint.hpp"
+#include "ckpt/tensor/state_path.hpp"
+
+namespace accel::ckpt {
+
+/// Which entries of a checkpoint are a model's weights, which are the state of an optimizer, and which are
+/// other state of a run. A table in layouts.cpp lists the layouts that are known; docs/formats.md
+/// ("Layouts") describes them.
+struct Layout {
+  /// The keys above the weights, or above the state of the optimizer if there are no weights.
+  StatePath root;
+  bool is_optimizer = false;          ///< Whether there are no weights, but the state of an optimizer.
+  std::vector<StatePath> optimizers;  ///< The keys above each optimizer's state.
+  /// What is below `root` but does not belong to the weights: entries, or the keys above them. It is only set
+  /// if weights and other state stand side by side.
+  std::vector<StatePath> beside;
+  /// Tensors below `root` that are an optimizer's as their names show, with the text in front of `state`.
+  std::map<std::string, std::string> by_name;
+  /// If it is not clear which tensors are meant, the keys above each set of weights; else empty.
+  std::vector<StatePath> candidates;
+
+  /// `path` without `root` in front; nothing if the entry does not belong to the weights, or to the optimizer
+  /// if that is all there is.
+  [[nodiscard]] std::optional<StatePath> below(const StatePath& path) const;
+  /// The keys that name the part of the checkpoint to which an entry belongs that below() leaves out, such as
+  /// `app.optim`.
+  [[nodiscard]] std::string part_of(const StatePath& path) const;
+};
+
+/// The layout of a checkpoint. It follows from the structure alone; no data is read.
+[[nodiscard]] Layout layout_of(const Checkpoint& checkpoint);
+
+/// As above, but throws Error (kUsage) if there are several candidates. If `root` is not empty, it gives the
+/// keys above the tensors, joined with dots, and what is below them is taken as it is, except that an
+/// optimizer below them is told from the weights. A dot in `root` stands for a dot in a key, too, and `\.`
+/// for that alone. Throws Error (kUsage) if no tensor is below `root`.
+[[nodiscard]] Layout chosen_layout(const Checkpoint& checkpoint, std::string_view root = {});
+
+/// Whether a tensor of the checkpoint is below `root`, as chosen_layout() reads it.
+[[nodiscard]] bool has_root(const Checkpoint& checkpoint, std::string_view root);
+
+/// The layout that selects an optimizer's state in a checkpoint that may hold weights, too. Nothing if there
+/// is no optimizer, or several that have no key in common.
+[[nodiscard]] std::optional<Layout> optimizer_layout(const Checkpoint& checkpoint);
+
+/// A part of a checkpoint, by its key or keys, and how much is in it.
+struct LayoutPart {
+  std::string name;
+  std::size_t tensors = 0;
+  std::size_t objects = 0;
+};
+
+/// Whether the objects among the weights are taken.
+enum class Objects { kTaken, kLeftOut };
+
+/// What is left out of a checkpoint, in its order.
+[[nodiscard]] std::vector<LayoutPart> left_out_parts(const Checkpoint& checkpoint, const Layout& layout,
+                                                     Objects objects);
+
+/// The parts for people, in one line: "'app.optim' (18 tensors, 90 objects), 'epoch' and 3 more".
+[[nodiscard]] std::string to_string(const std::vector<LayoutPart>& parts);
+
+}  // namespace accel::ckpt

@@ -1,0 +1,212 @@
+#include "ckpt/read/layouts.hpp"
+
+#include <gmock/gmock.h>
+
+#include "fake_checkpoint.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::int64_t k0 = 0;
+
+// A checkpoint with tensors under these paths, and with objects under those. The tensors `step` are scalars,
+// and all others are matrices of float32.
+std::unique_ptr<testing::FakeCheckpoint> made(const std::vector<StatePath>& tensors,
+                                              const std::vector<StatePath>& objects = {}) {
+  std::vector<testing::Truth> truths;
+  std::vector<StoredTensor> stored;
+  for (const StatePath& path : tensors) {
+    const std::string name = fqn_of(path);
+    const Dims shape = name.ends_with("step") ? Dims{} : Dims{2, 2};
+    truths.push_back({path, DType::kFloat32, shape, std::string(shape.empty() ? 4 : 16, '1')});
+    stored.push_back({name, DType::kFloat32, shape, {}});
+  }
+  auto checkpoint = std::make_unique<testing::FakeCheckpoint>("nowhere", truths, stored);
+  for (const StatePath& path : objects) checkpoint->add_object(path, 1);
+  return checkpoint;
+}
+
+// The names that the layout gives to the tensors that it takes.
+std::vector<std::string> names(const Checkpoint& checkpoint, const Layout& layout) {
+  std::vector<std::string> names;
+  for (const TensorEntry& entry : checkpoint.tensors()) {
+    if (const auto path = layout.below(entry.path)) names.push_back(fqn_of(*path));
+  }
+  return names;
+}
+
+std::vector<std::string> weights(const Checkpoint& checkpoint) {
+  return names(checkpoint, chosen_layout(checkpoint));
+}
+
+StatePath root_of(const std::vector<StatePath>& tensors, const std::vector<StatePath>& objects = {}) {
+  return layout_of(*made(tensors, objects)).root;
+}
+
+std::string left_out(const Checkpoint& checkpoint) {
+  return to_string(left_out_parts(checkpoint, layout_of(checkpoint), Objects::kLeftOut));
+}
+
+// The state of AdamW for the parameter `w`, below these keys.
+void add_adamw(const StatePath& root, std::vector<StatePath>& tensors, std::vector<StatePath>& objects) {
+  const auto joined = [&](StatePath path) {
+    path.insert(path.begin(), root.begin(), root.end());
+    return path;
+  };
+  for (const char* name : {"step", "exp_avg", "exp_avg_sq"}) tensors.push_back(joined({"state", "w", name}));
+  for (const char* name : {"lr", "eps"}) objects.push_back(joined({"param_groups", k0, name}));
+}
+
+TEST(LayoutTest, TheKeyOfAllEntriesIsTheRoot) {
+  EXPECT_EQ(root_of({{"net", "a"}, {"net", "b", "c"}}), StatePath{"net"});
+  EXPECT_EQ(root_of({{"app", "a"}}, {{"app", "n"}}), StatePath{"app"});
+  EXPECT_EQ(root_of({{k0, "a"}}), StatePath{k0});
+  EXPECT_EQ(root_of({}, {{"o", "n"}}), StatePath{"o"});
+}
+
+TEST(LayoutTest, ModulesOfANestedStateDictAreNoRoots) {
+  EXPECT_EQ(root_of({}), StatePath{});
+  EXPECT_EQ(root_of({{"a"}, {"b"}}), StatePath{});
+  EXPECT_EQ(root_of({{"model"}}), StatePath{});
+  EXPECT_EQ(root_of({{"h", "a"}, {"g", "a"}}), StatePath{});
+  EXPECT_EQ(root_of({{"h", "a"}}, {{"epoch"}}), StatePath{});
+  EXPECT_EQ(root_of({{"encoder", "model", "w"}, {"encoder", "norm", "w"}}), StatePath{"encoder"});
+  EXPECT_EQ(root_of({{"module", "w"}, {"bias"}}), StatePath{});
+  EXPECT_EQ(root_of({{"a", "w"}, {"scaler", "step"}}), StatePath{});
+}
+
+TEST(LayoutTest, KnownKeysOfWeights) {
+  for (const char* key : {"model", "state_dict", "model_state_dict", "module"}) {
+    const auto checkpoint = made({{key, "w"}, {key, "b.w"}}, {{"epoch"}, {key, "extra"}});
+    EXPECT_THAT(weights(*checkpoint), ElementsAre("w", "b.w"));
+    EXPECT_EQ(left_out(*checkpoint), "'epoch', '" + std::string(key) + ".extra'");
+  }
+}
+
+TEST(LayoutTest, AnOptimizerIsKnownByItsStructure) {
+  for (const StatePath& root : {StatePath{"optimizer"}, StatePath{"anything"},
+                                StatePath{"optimizer_states", k0}, StatePath{"a", "b"}}) {
+    std::vector<StatePath> tensors{{"net", "w"}, {"net", "v"}};
+    std::vector<StatePath> objects;
+    add_adamw(root, tensors, objects);
+    const auto checkpoint = made(tensors, objects);
+    EXPECT_THAT(weights(*checkpoint), ElementsAre("w", "v"));
+    EXPECT_EQ(left_out(*checkpoint), "'" + fqn_of({root.front()}) + "' (3 tensors, 2 objects)");
+    const std::optional<Layout> optimizer = optimizer_layout(*checkpoint);
+    ASSERT_TRUE(optimizer);
+    EXPECT_EQ(optimizer->root, root);
+    EXPECT_THAT(names(*checkpoint, *optimizer),
+                ElementsAre("state.w.step", "state.w.exp_avg", "state.w.exp_avg_sq"));
+  }
+  EXPECT_FALSE(optimizer_layout(*made({{"model", "w"}})));
+}
+
+TEST(LayoutTest, BelowAKeyOfAnObjectOfTheProgram) {
+  for (const char* key : {"app", "state"}) {
+    std::vector<StatePath> tensors{{key, "model", "w"}};
+    std::vector<StatePath> objects;
+    EXPECT_EQ(root_of(tensors), (StatePath{key, "model"}));
+    add_adamw({key, "optim"}, tensors, objects);
+    const auto checkpoint = made(tensors, objects);
+    EXPECT_THAT(weights(*checkpoint), ElementsAre("w"));
+    EXPECT_EQ(left_out(*checkpoint), "'" + std::string(key) + ".optim' (3 tensors, 2 objects)");
+  }
+}
+
+TEST(LayoutTest, WeightsBesideTheStateOfTheRun) {
+  const auto checkpoint = made({{"w"},
+                                {"layers.0.w"},
+                                {"optimizer", "state.w.exp_avg"},
+                                {"optimizer", "state.w.step"},
+                                {"train_state", "step"}},
+                               {{"optimizer", "param_groups.w.lr"},
+                                {"lr_scheduler", "last_epoch"},
+                                {"dataloader", "dp_rank_0"},
+                                {"epoch"},
+                                {"x._extra_state"}});
+  EXPECT_THAT(weights(*checkpoint), ElementsAre("w", "layers.0.w"));
+  EXPECT_EQ(
+      left_out(*checkpoint),
+      "'optimizer' (2 tensors, 1 object), 'train_state' (1 tensor), 'lr_scheduler', 'dataloader', 'epoch', "
+      "'x._extra_state'");
+  EXPECT_TRUE(layout_of(*checkpoint).below({"x._extra_state"}));
+  EXPECT_FALSE(layout_of(*checkpoint).below({"epoch"}));
+}
+
+TEST(LayoutTest, FlatNamesOfAnOptimizerEndInThoseOfWeights) {
+  const auto checkpoint = made(
+      {{"a.w"}, {"bn.step"}, {"optimizer.state.a.w.exp_avg"}, {"optimizer.state.a.w.step"}, {"b.exp_avg"}});
+  // Nothing is called 'b', so 'b.exp_avg' may be a buffer.
+  EXPECT_THAT(weights(*checkpoint), ElementsAre("a.w", "bn.step", "b.exp_avg"));
+  EXPECT_EQ(left_out(*checkpoint), "'optimizer' (2 tensors)");
+}
+
+TEST(LayoutTest, SeveralSetsOfWeightsAreAmbiguous) {
+  const auto checkpoint = made({{"model", "w"}, {"ema", "w"}, {"stats", "x"}});
+  EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)chosen_layout(*checkpoint); }),
+              HasSubstr("'nowhere' holds several sets of weights: 'model', 'ema'"));
+  EXPECT_THAT(names(*checkpoint, chosen_layout(*checkpoint, "ema")), ElementsAre("w"));
+  // Other names are no other weights.
+  EXPECT_THAT(weights(*made({{"model", "w"}, {"stats", "x"}})), ElementsAre("w"));
+}
+
+TEST(LayoutTest, AChosenRootIsAPathOfKeys) {
+  std::vector<StatePath> tensors{{"app", "model", "w"}, {"app.model", "v"}, {"x.y", "z", "u"}};
+  std::vector<StatePath> objects;
+  add_adamw({"app", "optim"}, tensors, objects);
+  const auto checkpoint = made(tensors, objects);
+  const auto below = [&](const char* root) { return names(*checkpoint, chosen_layout(*checkpoint, root)); };
+  EXPECT_THAT(below("app\\.model"), ElementsAre("v"));
+  EXPECT_THAT(below("x.y"), ElementsAre("z.u"));
+  EXPECT_THAT(below("x\\.y.z"), ElementsAre("u"));
+  EXPECT_THAT(below("app"), ElementsAre("w"));
+  EXPECT_TRUE(chosen_layout(*checkpoint, "app.optim").is_optimizer);
+  EXPECT_THAT(below("app.optim"), ElementsAre("state.w.step", "state.w.exp_avg", "state.w.exp_avg_sq"));
+  EXPECT_THAT(below("app.optim.state.w"), ElementsAre("step", "exp_avg", "exp_avg_sq"));
+  for (const char* root : {"ap", "app.", "app.mode", "x\\.y\\.z", "app.model.w", "app\\"})
+    EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)below(root); }),
+                HasSubstr("has no tensors under the key"));
+  EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)below("app.model"); }), HasSubstr("2 places"));
+  EXPECT_TRUE(has_root(*checkpoint, "app"));
+  EXPECT_FALSE(has_root(*checkpoint, "w"));
+}
+
+TEST(LayoutTest, OptimizersAlone) {
+  const auto optimizer = [](const std::vector<StatePath>& tensors,
+                            const std::vector<StatePath>& objects = {}) {
+    return layout_of(*made(tensors, objects)).is_optimizer;
+  };
+  EXPECT_TRUE(optimizer({{"optimizer", "state", "w", "exp_avg"}}));
+  EXPECT_TRUE(optimizer({{"optimizer", "unknown"}}));
+  EXPECT_TRUE(optimizer({{"state", k0, "exp_avg"}}, {{"param_groups", k0, "lr"}}));
+  EXPECT_TRUE(optimizer({{"optim", "state", "w"}}, {{"optim", "param_groups", "lr"}}));
+  EXPECT_TRUE(optimizer({}, {{"param_groups", k0, "lr"}}));
+  EXPECT_TRUE(optimizer({{"state.w.exp_avg"}, {"state.w.step"}}));
+  EXPECT_FALSE(optimizer({{"model", "state"}, {"model", "w"}}));
+  EXPECT_FALSE(optimizer({{"state", "w"}}));
+  EXPECT_FALSE(optimizer({{"a"}, {"b"}}));
+  EXPECT_FALSE(optimizer({}));
+
+  std::vector<StatePath> tensors;
+  std::vector<StatePath> objects;
+  add_adamw({"optimizer", "adam"}, tensors, objects);
+  add_adamw({"optimizer", "muon"}, tensors, objects);
+  const Layout several = layout_of(*made(tensors, objects));
+  EXPECT_TRUE(several.is_optimizer);
+  EXPECT_EQ(several.root, StatePath{"optimizer"});
+  EXPECT_THAT(left_out_parts(*made(tensors, objects), several, Objects::kTaken), IsEmpty());
+}
+
+TEST(LayoutTest, ALineNamesTheFirstParts) {
+  std::vector<LayoutPart> parts(9, LayoutPart{"p", 0, 1});
+  parts[0] = {"a", 1, 2};
+  EXPECT_EQ(to_string(parts), "'a' (1 tensor, 2 objects), 'p', 'p', 'p', 'p', 'p' and 3 more");
+}
+
+}  // namespace
+}  // namespace accel::ckpt
