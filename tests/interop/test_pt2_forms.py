@@ -104,6 +104,28 @@ def test_views_with_strides_and_parts_of_one_storage(accel, tmp_path):
     assert torch.equal(imported.below, model.below)
 
 
+def test_a_program_may_have_any_name_but_must_be_alone(accel, tmp_path):
+    """torch.export.save calls the program `model`, and package_pt2 whatever it is told."""
+    from torch.export.pt2_archive._package import package_pt2
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+    program = torch.export.export(model, (torch.zeros(2, 8),))
+    package_pt2(tmp_path / "net.pt2", exported_programs={"net.v2": program})
+    accel("import", "net.pt2", "net.pt")
+    assert_same_model(torch.jit.load(tmp_path / "net.pt"), model, [torch.randn(2, 8)])
+    other = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    torch.save(other, tmp_path / "other.pt")
+    accel("load", "other.pt", "--into", "net.pt2", "--out", "loaded.pt2")
+    accel("diff", "other.pt", "loaded.pt2")
+    package_pt2(tmp_path / "two.pt2", exported_programs={"b": program, "a": program})
+    package_pt2(tmp_path / "none.pt2", exported_programs={})
+    for command in (["inspect"], ["import", "--force"], ["merge-weights"]):
+        arguments = [] if command == ["inspect"] else ["out.pt"]
+        said = accel(*command, "two.pt2", *arguments, code=1).stderr
+        assert "'two.pt2': holds 2 programs, 'a', 'b', and accel reads files with one" in said.replace(f"{tmp_path}/", "")
+        assert "holds no program of torch.export" in accel(*command, "none.pt2", *arguments, code=1).stderr
+
+
 class Layer(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -1,7 +1,9 @@
 #include "ckpt/pt2/archive.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>
@@ -101,9 +103,10 @@ Pt2Archive::Pt2Archive(const std::filesystem::path& path)
     if (text_of("archive_format") != "pt2") throw_corrupt("is not an archive of torch.export");
     if (zip_.find("byteorder") != nullptr && text_of("byteorder") != "little")
       throw Error(ErrorKind::kFailure, "is of a machine with another byte order, which accel does not read");
-    read_program();
-    weights_ = read_tensors("data/weights/", "model_weights_config.json");
-    constants_ = read_tensors("data/constants/", "model_constants_config.json");
+    const std::string name = program_name();
+    read_program(name);
+    weights_ = read_tensors("data/weights/", name + "_weights_config.json");
+    constants_ = read_tensors("data/constants/", name + "_constants_config.json");
   } catch (const json::exception& error) {
     throw Error(ErrorKind::kCorrupt, fmt::format("'{}': {}", path.string(), error.what()));
   } catch (Error& error) {
@@ -127,8 +130,32 @@ json Pt2Archive::json_of(const std::string& record) const {
   }
 }
 
-void Pt2Archive::read_program() {
-  program_ = json_of("models/model.json");
+/// torch.export.save calls the program `model`; package_pt2() gives it any name, and packs several into one
+/// archive.
+std::string Pt2Archive::program_name() const {
+  constexpr std::string_view kFolder = "models/";
+  constexpr std::string_view kExtension = ".json";
+  std::vector<std::string> names;
+  for (const ZipEntry& entry : zip_.entries()) {
+    std::string_view name = entry.name;
+    name.remove_prefix(zip_.root().empty() ? 0 : zip_.root().size() + 1);
+    if (!name.starts_with(kFolder) || !name.ends_with(kExtension)) continue;
+    name.remove_prefix(kFolder.size());
+    names.emplace_back(name.substr(0, name.size() - kExtension.size()));
+  }
+  if (names.size() == 1) return names.front();
+  if (names.empty()) {
+    throw Error(ErrorKind::kFailure, "holds no program of torch.export")
+        .hint("a package of AOTInductor has compiled code alone; save the program with torch.export.save");
+  }
+  std::sort(names.begin(), names.end());
+  throw Error(ErrorKind::kFailure, fmt::format("holds {} programs, '{}', and accel reads files with one",
+                                               names.size(), fmt::join(names, "', '")))
+      .hint("save each program into a file of its own with torch.export.save");
+}
+
+void Pt2Archive::read_program(const std::string& name) {
+  program_ = json_of("models/" + name + ".json");
   const auto major = pt2_integer(program_.at("schema_version").at("major"));
   const auto minor = pt2_integer(program_.at("schema_version").at("minor"));
   if (major == kSchemaMajor) return;

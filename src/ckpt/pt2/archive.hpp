@@ -31,8 +31,9 @@ struct Pt2Tensor {
 /// is executed. Read with torch's versions 2.11 to 2.15; the format is described in docs/formats.md.
 class Pt2Archive {
  public:
-  /// Throws Error: kCorrupt if the file is not such an archive or contradicts itself, kFailure for a version
-  /// of the format that accel does not know, and for tensors that are pickled objects.
+  /// Throws Error: kCorrupt if the file is not such an archive or contradicts itself; kFailure for a version
+  /// of the format that accel does not know, for tensors that are pickled objects, and unless the archive holds
+  /// exactly one program, which may have any name.
   explicit Pt2Archive(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
@@ -56,7 +57,8 @@ class Pt2Archive {
  private:
   [[nodiscard]] std::string text_of(const std::string& record) const;
   [[nodiscard]] nlohmann::json json_of(const std::string& record) const;
-  void read_program();
+  [[nodiscard]] std::string program_name() const;
+  void read_program(const std::string& name);
   [[nodiscard]] std::map<std::string, Pt2Tensor> read_tensors(const std::string& folder,
                                                               const std::string& config);
 

@@ -27,7 +27,7 @@ Kind kind_of_content(const fs::path& path) {
   const FileWindow window(file, 0, bytes);
   if (looks_like_zip(window)) {
     const ZipIndex zip(window);
-    if (zip.find("archive_format") != nullptr && zip.find("models/model.json") != nullptr) return Kind::kPt2;
+    if (zip.find("archive_format") != nullptr) return Kind::kPt2;
     if (zip.find("data.pkl") == nullptr) return Kind::kUnknown;
     return zip.find("constants.pkl") != nullptr ? Kind::kTorchScript : Kind::kTorch;
   }
