@@ -45,6 +45,7 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   if (options.prints_schema) return print_schema(options, globals);
   config::ConfigRequest request = options.flags.request(options.config);
   request.runs_program = !globals.program.empty();
+  request.command = "check";
   if (options.config.empty() && !request.runs_program) {
     throw Error(ErrorKind::kUsage, "check needs a configuration file")
         .hint("accel check CONFIG.yaml, or accel check --num-processes 2 -- PROGRAM");

@@ -163,9 +163,9 @@ CASES: dict[str, Case] = {
         sagemaker_file({"Docker image? ": "yes", "Enter your Docker image": "image", "input channels": "yes", "inputs TSV": "in",
                         "enable SageMaker metrics": "yes", "metrics TSV": "m", "distributed mode": 1, "How many machines": 2,
                         "checked while running": "yes"}), lacks("compute_environment: AMAZON_SAGEMAKER", "SageMaker")),
-    "torch dynamo": refused(asked("no", answers={"torch dynamo": "yes"}),
-                            lacks("dynamo_config.backend: INDUCTOR", "Python's torch.compile")),
-    "torch dynamo, all options": refused(asked("gpu", answers={
+    "torch dynamo": trains_not(asked("no", answers={"torch dynamo": "yes"}),
+                               lacks("dynamo_config.backend: INDUCTOR", "Python's torch.compile")),
+    "torch dynamo, all options": trains_not(asked("gpu", answers={
         "torch dynamo": "yes", "customize": "yes", "Which mode": 2, "fullgraph": "yes", "dynamic shape": "yes",
         "regional": "yes", "How many GPU": 2}), lacks("dynamo_config.backend: INDUCTOR", "Python's torch.compile")),
 
@@ -175,8 +175,8 @@ CASES: dict[str, Case] = {
     "earlier: `fp16: true` that contradicts bf16": Case(
         text({"distributed_type": "NO", "fp16": True, "mixed_precision": "bf16"}),
         program="'fp16: true' contradicts 'mixed_precision: bf16'", training="'fp16: true' contradicts 'mixed_precision: bf16'"),
-    "earlier: `dynamo_backend`": refused(text({"distributed_type": "NO", "dynamo_backend": "INDUCTOR"}),
-                                         lacks("dynamo_backend: INDUCTOR", "Python's torch.compile")),
+    "earlier: `dynamo_backend`": trains_not(text({"distributed_type": "NO", "dynamo_backend": "INDUCTOR"}),
+                                            lacks("dynamo_backend: INDUCTOR", "Python's torch.compile")),
     "earlier: FSDP": Case(text({
         "distributed_type": "FSDP", "num_processes": 2, "mixed_precision": "no", "downcast_bf16": "no", "use_cpu": True,
         "fsdp_config": {"fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_backward_prefetch_policy": "NO_PREFETCH",
@@ -191,7 +191,7 @@ CASES: dict[str, Case] = {
                                            "mpirun_config": {"mpirun_ccl": "1", "mpirun_hostfile": "hosts"}}),
                                      "asks for mpirun, which accel does not have"),
     "earlier: `accelerate config update`": Case(updated({"distributed_type": "NO", "fp16": True, "dynamo_backend": "NO"})),
-    "earlier: `accelerate config update` with dynamo": refused(
+    "earlier: `accelerate config update` with dynamo": trains_not(
         updated({"distributed_type": "NO", "dynamo_backend": "INDUCTOR"}),
         lacks("dynamo_config.backend: INDUCTOR", "Python's torch.compile")),
 }

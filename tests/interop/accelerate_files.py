@@ -154,20 +154,23 @@ def without_variables():
 
 def variables_for_script(file):
     """The variables by which `accelerate launch` passes the settings of the file to a script; None if it refuses it."""
+    try:
+        return launch_of(file)[1]
+    except ValueError:
+        return None
+
+
+def launch_of(file):
+    """How many processes `accelerate launch` starts with the file, and the variables by which it passes the settings on."""
     arguments = launch_command_parser().parse_args(["--config_file", str(file), "script.py"])
     with contextlib.ExitStack() as stack:
         stack.enter_context(unittest.mock.patch.dict(os.environ, without_variables(), clear=True))
         stack.enter_context(unittest.mock.patch.object(accelerate.commands.launch, "is_bf16_available", lambda *_: True))
         stack.enter_context(unittest.mock.patch.object(accelerate.utils.launch, "is_fp8_available", lambda: True))
-        try:
-            arguments, _, _ = accelerate.commands.launch._validate_launch_command(arguments)
-        except ValueError:
-            return None
+        arguments, _, _ = accelerate.commands.launch._validate_launch_command(arguments)
         if arguments.use_fsdp or arguments.multi_gpu:
-            variables = accelerate.utils.launch.prepare_multi_gpu_env(arguments)
-        else:
-            _, variables = accelerate.utils.launch.prepare_simple_launcher_cmd_env(arguments)
-    return meaning_of(variables)
+            return arguments.num_processes, meaning_of(accelerate.utils.launch.prepare_multi_gpu_env(arguments))
+        return 1, meaning_of(accelerate.utils.launch.prepare_simple_launcher_cmd_env(arguments)[1])
 
 
 def meaning_of(variables):

@@ -59,6 +59,14 @@ inline constexpr auto kFp8Variables = std::to_array<AccelerateVariable>({
     {"ACCELERATE_FP8_PAD_INNER_DIM", "fp8_config.pad_inner_dim", "1", false},
 });
 
+/// These are passed to a script beside ACCELERATE_DYNAMO_BACKEND.
+inline constexpr auto kDynamoVariables = std::to_array<AccelerateVariable>({
+    {"ACCELERATE_DYNAMO_MODE", "dynamo_config.mode", "default", false},
+    {"ACCELERATE_DYNAMO_USE_FULLGRAPH", "dynamo_config.use_fullgraph", "False", false},
+    {"ACCELERATE_DYNAMO_USE_DYNAMIC", "dynamo_config.use_dynamic", "False", false},
+    {"ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "dynamo_config.use_regional_compilation", "False", false},
+});
+
 /// The variables of fp8_config.override_linear_precision, a list of three.
 inline constexpr auto kFp8Overrides = std::to_array<const char*>(
     {"ACCELERATE_FP8_OVERRIDE_FPROP", "ACCELERATE_FP8_OVERRIDE_DGRAD", "ACCELERATE_FP8_OVERRIDE_WGRAD"});

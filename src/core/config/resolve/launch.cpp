@@ -81,8 +81,17 @@ std::vector<int> shown_streams(const std::string& tee, const Settings& settings,
   return streams;
 }
 
+/// Whether one process runs whatever num_processes says, as with Accelerate. A plan for several processes
+/// that a flag asks for is no such run.
+bool runs_one_process(const Settings& settings, const ConfigRequest& request, int machines) {
+  if (settings.get<std::string>("distributed_type") != "NO" || machines > 1) return false;
+  const Setting* processes = settings.find("num_processes");
+  return !request.only_plans || processes == nullptr || processes->origin.layer != Origin::Layer::kFlag;
+}
+
 /// The ranks on all machines. `usable_gpus` are those of this machine; the others are taken to have as many.
-int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus, int machines) {
+int processes(const Settings& settings, const ConfigRequest& request, bool use_cpu, std::size_t usable_gpus,
+              int machines) {
   const auto wanted = settings.get<std::int64_t>("num_processes");
   if (wanted && *wanted != -1) {
     constexpr int kMost = 65536;
@@ -91,7 +100,7 @@ int processes(const Settings& settings, bool use_cpu, std::size_t usable_gpus, i
                   fmt::format("{}'num_processes' must be from 1 to {}, or -1 for one per GPU, found {}",
                               settings.where("num_processes"), kMost, *wanted));
     }
-    return static_cast<int>(*wanted);
+    return runs_one_process(settings, request, machines) ? 1 : static_cast<int>(*wanted);
   }
   if (use_cpu || usable_gpus == 0 || settings.get<std::string>("distributed_type") == "NO") return machines;
   return static_cast<int>(usable_gpus) * machines;
@@ -105,7 +114,10 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
                 fmt::format("{}'machine_rank' is {}, and there are {} machines, from 0",
                             settings.where("machine_rank"), launch.machine_rank, launch.num_machines));
   }
-  if (const auto ip = settings.get<std::string>("main_process_ip")) launch.main_process_ip = *ip;
+  // Some files have an empty text for no address.
+  auto address = settings.get<std::string>("main_process_ip");
+  if (address && address->empty()) address.reset();
+  launch.main_process_ip = address.value_or(launch.main_process_ip);
   launch.main_process_port =
       static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
   launch.rendezvous_timeout_s =
@@ -120,7 +132,7 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
                 fmt::format("{}'launch.min_machines' is {}, and there are {} machines",
                             settings.where("launch.min_machines"), launch.min_machines, launch.num_machines));
   }
-  if (!settings.has("main_process_ip")) {
+  if (!address) {
     throw Error(ErrorKind::kUsage, fmt::format("{}{} machines need main_process_ip, the address of machine 0",
                                                settings.where("num_machines"), launch.num_machines));
   }
@@ -187,7 +199,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
     }
   }
   resolve_machines(settings, request.only_plans, launch);
-  launch.num_processes = processes(settings, launch.use_cpu, gpus.size(), launch.num_machines);
+  launch.num_processes = processes(settings, request, launch.use_cpu, gpus.size(), launch.num_machines);
   launch.local_processes = local_processes(settings, launch);
   const auto local_ranks = static_cast<std::size_t>(launch.local_processes);
   if (const auto backend = settings.get<std::string>("launch.backend"))
@@ -201,7 +213,8 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
             "lower num_processes, run on the CPU with use_cpu: true or --cpu, or let ranks share a GPU with "
             "launch.backend: gloo, which is slow");
   }
-  if (gpus.size() > local_ranks) gpus.resize(local_ranks);
+  // A rank of a program may use several GPUs.
+  if (gpus.size() > local_ranks && !request.runs_program) gpus.resize(local_ranks);
   launch.gpu_ids = std::move(gpus);
 
   if (launch.backend == Backend::kShm && launch.num_machines > 1) {
@@ -246,10 +259,12 @@ DistributedType resolve_distributed_type(const Settings& settings, const ConfigR
   }
   const DistributedType type = *enum_named<DistributedType>(*name);
   if (type == DistributedType::kNo && several) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{}'distributed_type: NO' runs one process, but num_processes is {}",
-                            settings.where("distributed_type"), launch.num_processes))
-        .hint("set distributed_type: FSDP, or num_processes: 1");
+    const bool by_machines = launch.num_machines > 1;
+    throw Error(ErrorKind::kUsage, fmt::format("{}'distributed_type: NO' runs one process, but {} is {}",
+                                               settings.where("distributed_type"),
+                                               by_machines ? "num_machines" : "num_processes",
+                                               by_machines ? launch.num_machines : launch.num_processes))
+        .hint("set distributed_type to FSDP, MULTI_GPU or MULTI_CPU for several processes");
   }
   const bool on_cpu_by_choice = settings.get<bool>("use_cpu").value_or(false);
   if (type == DistributedType::kMultiGpu && launch.use_cpu && !on_cpu_by_choice && !request.runs_program) {
@@ -266,6 +281,14 @@ void warn_of_launch(const Config& config, const Settings& settings, const Config
   if (settings.has(kInterval)) {
     warnings.push_back(fmt::format("{}'{}' has no effect: the launcher sees at once when a rank ends",
                                    settings.where(kInterval), kInterval));
+  }
+  static constexpr std::string_view kProcesses = "num_processes";
+  const std::int64_t wanted = settings.get<std::int64_t>(kProcesses).value_or(1);
+  if (config.distributed_type == DistributedType::kNo && wanted > 1) {
+    warnings.push_back(fmt::format(
+        "{}'num_processes: {}' has no effect: 'distributed_type: NO' runs one process; FSDP, MULTI_GPU and "
+        "MULTI_CPU run several",
+        settings.where(kProcesses), wanted));
   }
   const bool on_cpu_by_choice = settings.get<bool>("use_cpu").value_or(false);
   if (config.distributed_type == DistributedType::kFsdp && config.launch.use_cpu && !on_cpu_by_choice &&

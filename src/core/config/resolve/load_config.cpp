@@ -30,11 +30,25 @@ void translate_fp16(Settings& layer) {
   }
 }
 
-Settings settings_of_file(const ConfigRequest& request) {
+/// The settings of the file. `above` are those that win over them.
+Settings settings_of_file(const ConfigRequest& request, const Settings& above) {
   const std::string text = request.text ? *request.text : read_config_file(request.file);
-  Settings settings = settings_from_yaml(parse_yaml(text, {Origin::Layer::kFile, request.file.string()}));
+  const YamlNode root = parse_yaml(text, {Origin::Layer::kFile, request.file.string()});
+  // That accel does not have a system says more than that a key of it is unknown.
+  Settings systems = above;
+  systems.add_below(systems_from_yaml(root));
+  check_built(systems, Reader::kLauncher);
+  Settings settings = settings_from_yaml(root);
   translate_fp16(settings);
   return settings;
+}
+
+[[noreturn]] void fail_without_training(const ConfigRequest& request) {
+  Error error(ErrorKind::kUsage, fmt::format("{}: there is no 'training' section, so there is nothing to {}",
+                                             request.file.string(), request.only_plans ? "plan" : "train"));
+  if (request.only_plans) throw std::move(error).hint("add one: the plan is that of a training");
+  throw std::move(error).hint(fmt::format(
+      "add one, or name a program of your own: accel {} CONFIG.yaml -- PROGRAM", request.command));
 }
 
 }  // namespace
@@ -59,17 +73,12 @@ LoadedConfig load_config(const ConfigRequest& request) {
   const auto machines = settings.get<std::int64_t>("num_machines");
   if (!request.only_plans && machines != 1) scheduler = settings_from_scheduler(request.environment);
   if (!machines) settings.add_below(scheduler.machines);
-  if (!request.file.empty()) settings.add_below(settings_of_file(request));
+  if (!request.file.empty()) settings.add_below(settings_of_file(request, settings));
   settings.add_below(scheduler.address);
   const bool has_training = settings.has("training");
   settings.add_below(settings_from_environment(request.environment));
 
-  if (!request.runs_program && !has_training) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{}: there is no 'training' section, so there is nothing to train",
-                            request.file.string()))
-        .hint("add one, or run a program of your own: accel launch CONFIG.yaml -- PROGRAM");
-  }
+  if (!request.runs_program && !has_training) fail_without_training(request);
   check_built(settings, request.runs_program ? Reader::kLauncher : Reader::kEngine);
 
   Config& config = loaded.config;

@@ -93,6 +93,15 @@ std::string_view without_effect_on_training(const Field& field, const LoadedConf
   return {};
 }
 
+/// Why a key of another system has no effect; empty if a program of the user gets it.
+std::string_view without_effect_as_foreign(const Field& field, const LoadedConfig& loaded) {
+  const bool runs_program = !loaded.config.training.has_value();
+  if (runs_program && (field.path == "dynamo_backend" || is_below(field.path, "dynamo_config"))) return {};
+  if (runs_program && is_below(field.path, "fp8_config"))
+    return loaded.config.mixed_precision == "fp8" ? "" : "'mixed_precision' is not fp8";
+  return "it is for a system that accel does not have";
+}
+
 }  // namespace
 
 std::vector<std::string> settings_without_effect(const LoadedConfig& loaded) {
@@ -108,7 +117,9 @@ std::vector<std::string> settings_without_effect(const LoadedConfig& loaded) {
                                              : without_effect_on_program(field, loaded));
     }
   }
-  for (const Field& field : foreign_fields()) add(field.path, "it is for a system that accel does not have");
+  for (const Field& field : foreign_fields()) add(field.path, without_effect_as_foreign(field, loaded));
+  if (settings.get<std::string>("rdzv_backend").value_or("static") != "static")
+    add("rdzv_backend", "one machine needs no rendezvous");
   return found;
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/environment.hpp"
@@ -18,6 +19,7 @@ struct ConfigRequest {
   /// The user's own program runs: a training section is not needed, and the limits of the engine do not
   /// apply.
   bool runs_program = false;
+  std::string_view command = "launch";  ///< The command of accel that asks, for hints.
   /// Nothing will run, so neither GPUs nor training data are needed.
   bool only_plans = false;
   int visible_gpus = 0;

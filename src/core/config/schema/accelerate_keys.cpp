@@ -14,11 +14,11 @@ constexpr Field kAccelerateFields[] = {
      .system = "SageMaker"},
     {.path = "distributed_type",
      .choices =
-         "NO|MULTI_CPU|MULTI_GPU|FSDP|DEEPSPEED|MEGATRON_LM|XLA|MULTI_XPU|MULTI_NPU|MULTI_MLU|MULTI_SDAA|"
+         "NO|MULTI_CPU|MULTI_GPU|FSDP|DEEPSPEED|MEGATRON_LM|XLA|TPU|MULTI_XPU|MULTI_NPU|MULTI_MLU|MULTI_SDAA|"
          "MULTI_MUSA|MULTI_HPU|MULTI_NEURON|DATA_PARALLEL|MODEL_PARALLEL",
      .built = "NO|MULTI_CPU|MULTI_GPU|FSDP",
      .reader = Reader::kLauncher,
-     .system = "DEEPSPEED=DeepSpeed|MEGATRON_LM=Megatron-LM|XLA=TPUs|MULTI_XPU=Intel GPUs|"
+     .system = "DEEPSPEED=DeepSpeed|MEGATRON_LM=Megatron-LM|XLA=TPUs|TPU=TPUs|MULTI_XPU=Intel GPUs|"
                "MULTI_NPU=Ascend NPUs|MULTI_MLU=Cambricon MLUs|MULTI_SDAA=SDAA devices|"
                "MULTI_MUSA=Moore Threads GPUs|MULTI_HPU=Gaudi accelerators|MULTI_NEURON=AWS Neuron devices|"
                "DATA_PARALLEL=SageMaker|MODEL_PARALLEL=SageMaker"},

@@ -3,8 +3,8 @@
 namespace accel::config {
 namespace {
 
-// The keys are known by name, so that a typo among them is found. A value is checked only if it alone asks
-// for its system.
+// The keys of the top level are known by name, so that a typo among them is found. A value is checked only if
+// it alone asks for its system.
 constexpr Field kForeignFields[] = {
     {.path = "tpu_use_cluster",
      .type = Type::kBool,
@@ -16,20 +16,19 @@ constexpr Field kForeignFields[] = {
      .built = "false",
      .reader = Reader::kLauncher,
      .system = "TPU pods"},
+    // A program that uses Accelerate gets the settings of torch.compile.
     {.path = "dynamo_backend",
      .type = Type::kScalar,
      .built = "NO|no|false",
-     .reader = Reader::kLauncher,
      .system = "Python's torch.compile"},
     {.path = "dynamo_config.backend",
      .type = Type::kScalar,
      .built = "NO|no|false",
-     .reader = Reader::kLauncher,
      .system = "Python's torch.compile"},
-    {.path = "dynamo_config.mode", .type = Type::kAny},
-    {.path = "dynamo_config.use_fullgraph", .type = Type::kAny},
-    {.path = "dynamo_config.use_dynamic", .type = Type::kAny},
-    {.path = "dynamo_config.use_regional_compilation", .type = Type::kAny},
+    {.path = "dynamo_config.mode", .type = Type::kScalar},
+    {.path = "dynamo_config.use_fullgraph", .type = Type::kBool},
+    {.path = "dynamo_config.use_dynamic", .type = Type::kBool},
+    {.path = "dynamo_config.use_regional_compilation", .type = Type::kBool},
     {.path = "mpirun_config.mpirun_hostfile", .built = "", .reader = Reader::kLauncher, .system = "mpirun"},
     {.path = "mpirun_config.mpirun_ccl",
      .type = Type::kScalar,
@@ -58,51 +57,22 @@ constexpr Field kForeignFields[] = {
     {.path = "sagemaker_metrics_file", .type = Type::kAny},
     {.path = "additional_args", .type = Type::kAny},
 
-    // DeepSpeed, which its distributed_type asks for.
-    {.path = "deepspeed_config.deepspeed_config_file", .type = Type::kAny},
-    {.path = "deepspeed_config.zero_stage", .type = Type::kAny},
-    {.path = "deepspeed_config.offload_optimizer_device", .type = Type::kAny},
-    {.path = "deepspeed_config.offload_param_device", .type = Type::kAny},
-    {.path = "deepspeed_config.offload_optimizer_nvme_path", .type = Type::kAny},
-    {.path = "deepspeed_config.offload_param_nvme_path", .type = Type::kAny},
-    {.path = "deepspeed_config.gradient_accumulation_steps", .type = Type::kAny},
-    {.path = "deepspeed_config.gradient_clipping", .type = Type::kAny},
-    {.path = "deepspeed_config.zero3_init_flag", .type = Type::kAny},
-    {.path = "deepspeed_config.zero3_save_16bit_model", .type = Type::kAny},
-    {.path = "deepspeed_config.deepspeed_hostfile", .type = Type::kAny},
-    {.path = "deepspeed_config.deepspeed_exclusion_filter", .type = Type::kAny},
-    {.path = "deepspeed_config.deepspeed_inclusion_filter", .type = Type::kAny},
-    {.path = "deepspeed_config.deepspeed_multinode_launcher", .type = Type::kAny},
-    {.path = "deepspeed_config.deepspeed_moe_layer_cls_names", .type = Type::kAny},
+    // DeepSpeed and Megatron-LM, which their distributed_type asks for. Nobody looks into these sections, so
+    // a key that is not known there is no error.
+    {.path = "deepspeed_config", .type = Type::kAny},
+    {.path = "megatron_lm_config", .type = Type::kAny},
 
-    // Megatron-LM, which its distributed_type asks for.
-    {.path = "megatron_lm_config.attention_backend", .type = Type::kAny},
-    {.path = "megatron_lm_config.attention_dropout", .type = Type::kAny},
-    {.path = "megatron_lm_config.attention_softmax_in_fp32", .type = Type::kAny},
-    {.path = "megatron_lm_config.calculate_per_token_loss", .type = Type::kAny},
-    {.path = "megatron_lm_config.context_parallel_size", .type = Type::kAny},
-    {.path = "megatron_lm_config.decoder_last_pipeline_num_layers", .type = Type::kAny},
-    {.path = "megatron_lm_config.eod_mask_loss", .type = Type::kAny},
-    {.path = "megatron_lm_config.expert_model_parallel_size", .type = Type::kAny},
-    {.path = "megatron_lm_config.expert_tensor_parallel_size", .type = Type::kAny},
-    {.path = "megatron_lm_config.gradient_clipping", .type = Type::kAny},
-    {.path = "megatron_lm_config.hidden_dropout", .type = Type::kAny},
-    {.path = "megatron_lm_config.no_load_optim", .type = Type::kAny},
-    {.path = "megatron_lm_config.no_save_optim", .type = Type::kAny},
-    {.path = "megatron_lm_config.num_micro_batches", .type = Type::kAny},
-    {.path = "megatron_lm_config.optimizer_cpu_offload", .type = Type::kAny},
-    {.path = "megatron_lm_config.overlap_cpu_optimizer_d2h_h2d", .type = Type::kAny},
-    {.path = "megatron_lm_config.pp_degree", .type = Type::kAny},
-    {.path = "megatron_lm_config.recompute_activations", .type = Type::kAny},
-    {.path = "megatron_lm_config.recompute_granularity", .type = Type::kAny},
-    {.path = "megatron_lm_config.recompute_method", .type = Type::kAny},
-    {.path = "megatron_lm_config.recompute_num_layers", .type = Type::kAny},
-    {.path = "megatron_lm_config.sequence_parallelism", .type = Type::kAny},
-    {.path = "megatron_lm_config.tp_degree", .type = Type::kAny},
-    {.path = "megatron_lm_config.use_custom_fsdp", .type = Type::kAny},
-    {.path = "megatron_lm_config.use_distributed_optimizer", .type = Type::kAny},
-    {.path = "megatron_lm_config.use_precision_aware_optimizer", .type = Type::kAny},
-    {.path = "megatron_lm_config.use_rotary_position_embeddings", .type = Type::kAny},
+    // Intel's extension, for which Accelerate had a section until version 1.10.
+    {.path = "ipex_config.ipex",
+     .type = Type::kBool,
+     .built = "false",
+     .reader = Reader::kLauncher,
+     .system = "Intel's extension for PyTorch"},
+    {.path = "ipex_config.use_xpu",
+     .type = Type::kBool,
+     .built = "false",
+     .reader = Reader::kLauncher,
+     .system = "Intel GPUs"},
 
     // FP8, which mixed_precision fp8 asks for. A program gets them.
     {.path = "fp8_config.amax_compute_algo", .type = Type::kScalar},

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -26,6 +27,11 @@ std::string system_of(const Field& field, const Setting& setting) {
   return std::string(field.system);
 }
 
+/// One machine needs no rendezvous, so that its kind does not matter.
+bool is_of_no_use(const Field& field, const Settings& settings) {
+  return field.path == "rdzv_backend" && settings.get<std::int64_t>("num_machines").value_or(1) == 1;
+}
+
 }  // namespace
 
 void check_built(const Settings& settings, Reader reader) {
@@ -37,7 +43,7 @@ void check_built(const Settings& settings, Reader reader) {
   for (const auto& [path, setting] : settings.map()) {
     const Field* field = find_field(path);
     if (field == nullptr || (reader == Reader::kLauncher && field->reader == Reader::kEngine)) continue;
-    if (is_built(*field, setting)) continue;
+    if (is_built(*field, setting) || is_of_no_use(*field, settings)) continue;
     if (first == nullptr || place(setting) < place(*first))
       std::tie(first, first_field) = std::tuple(&setting, field);
   }

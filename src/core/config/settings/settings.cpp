@@ -52,9 +52,12 @@ void flatten_section(const YamlNode& node, const std::string& section, Settings&
 }
 
 void flatten(const YamlNode& node, const std::string& path, Settings& out) {
-  if (node.kind == YamlNode::Kind::kNull) {
+  const Field* field = path.empty() ? nullptr : find_field(path);
+  const bool is_empty_section = node.kind == YamlNode::Kind::kMap && node.entries.empty();
+  if (node.kind == YamlNode::Kind::kNull ||
+      (field != nullptr && field->type == Type::kAny && is_empty_section)) {
     if (!path.empty()) out.set(path, {std::monostate{}, node.origin});
-  } else if (const Field* field = path.empty() ? nullptr : find_field(path)) {
+  } else if (field != nullptr) {
     out.set(path, {convert_value(*field, node), node.origin});
   } else if (node.kind == YamlNode::Kind::kMap) {
     flatten_section(node, path, out);
@@ -71,6 +74,16 @@ std::string canonical_path(std::string_view path) {
   for (const std::string& part : split(path, '.'))
     canonical = joined(canonical, canonical_key(canonical, part));
   return canonical;
+}
+
+/// The key above `path` whose value is not checked, since nobody looks into a section of another system; else
+/// `path`.
+std::string checked_path(const std::string& path) {
+  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
+    const Field* field = find_field(path.substr(0, dot));
+    if (field != nullptr && field->type == Type::kAny) return path.substr(0, dot);
+  }
+  return path;
 }
 
 void check_path(const std::string& path, const Origin& origin) {
@@ -99,6 +112,15 @@ Settings settings_from_yaml(const YamlNode& root) {
   return settings;
 }
 
+Settings systems_from_yaml(const YamlNode& root) {
+  Settings settings;
+  for (const YamlNode::Entry& entry : root.entries) {
+    const Field* field = find_field(entry.key);
+    if (field != nullptr && !field->system.empty()) flatten(entry.value, entry.key, settings);
+  }
+  return settings;
+}
+
 Settings settings_from_assignment(std::string_view assignment) {
   const Origin origin{Origin::Layer::kFlag, fmt::format("--set {}", assignment)};
   const std::size_t equals = assignment.find('=');
@@ -106,7 +128,7 @@ Settings settings_from_assignment(std::string_view assignment) {
     throw Error(ErrorKind::kUsage, fmt::format("{}: expected KEY=VALUE", text_of(origin)))
         .hint("for example --set training.optimizer.lr=1e-4");
   }
-  const std::string path = canonical_path(trim(assignment.substr(0, equals)));
+  const std::string path = checked_path(canonical_path(trim(assignment.substr(0, equals))));
   check_path(path, origin);
   Settings settings;
   flatten(parse_yaml(assignment.substr(equals + 1), origin), path, settings);

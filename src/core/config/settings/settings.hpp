@@ -14,6 +14,10 @@ namespace accel::config {
 /// points at it and names the nearest known key or value.
 Settings settings_from_yaml(const YamlNode& root);
 
+/// Those settings at the top level of a parsed file that may ask for another system. All other keys are
+/// neither checked nor taken: a file for another system has keys of its own.
+Settings systems_from_yaml(const YamlNode& root);
+
 /// The setting of `--set PATH=VALUE`; VALUE is YAML. Errors name the flag.
 Settings settings_from_assignment(std::string_view assignment);
 

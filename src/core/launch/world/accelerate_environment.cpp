@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,7 +42,20 @@ void pass_fp8(const config::Settings& settings, Variables& variables) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be three truth values, found {}",
                                                settings.where(kKey), kKey, words.size()));
   }
-  for (std::size_t i = 0; i < words.size(); ++i) variables[config::kFp8Overrides[i]] = words[i];
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    // A list that is written as a text has the brackets of Python.
+    const std::size_t begin = std::min(words[i].find_first_not_of("([ "), words[i].size());
+    const std::size_t end = words[i].find_last_not_of(")] ") + 1;
+    variables[config::kFp8Overrides[i]] = words[i].substr(begin, std::max(begin, end) - begin);
+  }
+}
+
+/// The compiler of torch.compile, in capitals as Accelerate passes it.
+std::string dynamo_backend(const config::Settings& settings) {
+  const auto older = settings.get<std::string>("dynamo_backend");
+  std::string backend = settings.get<std::string>("dynamo_config.backend").value_or(older.value_or("NO"));
+  for (char& c : backend) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return backend == "FALSE" ? "NO" : backend;
 }
 
 }  // namespace
@@ -49,12 +64,9 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
   const config::Settings& settings = loaded.settings;
   Variables variables = {
       {"ACCELERATE_MIXED_PRECISION", loaded.config.mixed_precision},
-      {"ACCELERATE_DYNAMO_BACKEND", "NO"},
-      {"ACCELERATE_DYNAMO_MODE", "default"},
-      {"ACCELERATE_DYNAMO_USE_FULLGRAPH", "False"},
-      {"ACCELERATE_DYNAMO_USE_DYNAMIC", "False"},
-      {"ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "False"},
+      {"ACCELERATE_DYNAMO_BACKEND", dynamo_backend(settings)},
   };
+  pass(settings, config::kDynamoVariables, variables);
   const bool cpu_by_choice = settings.get<bool>("use_cpu").value_or(false) ||
                              loaded.config.distributed_type == config::DistributedType::kMultiCpu;
   if (cpu_by_choice) variables["ACCELERATE_USE_CPU"] = "True";
@@ -70,6 +82,14 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
   if (settings.has("parallelism_config")) {
     variables[config::kUseParallelism] = "true";
     pass(settings, config::kParallelismVariables, variables);
+    // The defaults of what only more than one process along an axis needs.
+    if (settings.get<std::int64_t>("parallelism_config.cp_size").value_or(1) > 1)
+      variables.try_emplace("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather");
+    if (settings.get<std::int64_t>("parallelism_config.sp_size").value_or(1) > 1) {
+      variables.try_emplace("PARALLELISM_CONFIG_SP_SEQ_LENGTH", "None");
+      variables.try_emplace("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", "True");
+      variables.try_emplace("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", "sdpa");
+    }
   }
   if (loaded.config.mixed_precision == "fp8") pass_fp8(settings, variables);
   return variables;

@@ -209,12 +209,13 @@ TEST_F(ConfigFileTest, RefusesSystemsThatAreNotHere) {
   const std::pair<const char*, const char*> rows[] = {
       {"distributed_type: DEEPSPEED", "1:19: 'distributed_type: DEEPSPEED' asks for DeepSpeed, which"},
       {"distributed_type: MULTI_NPU", "1:19: 'distributed_type: MULTI_NPU' asks for Ascend NPUs, which"},
-      {"rdzv_backend: c10d", "1:15: 'rdzv_backend: c10d' asks for torch's elastic rendezvous, which"},
+      {"rdzv_backend: c10d\nnum_machines: 2",
+       "1:15: 'rdzv_backend: c10d' asks for torch's elastic rendezvous, which"},
       {"compute_environment: AMAZON_SAGEMAKER",
        "1:22: 'compute_environment: AMAZON_SAGEMAKER' asks for SageMaker"},
       {"tpu_use_cluster: true", "1:18: 'tpu_use_cluster: true' asks for TPU pods"},
-      {"dynamo_config: {dynamo_backend: INDUCTOR}",
-       "1:33: 'dynamo_config.backend: INDUCTOR' asks for Python's"},
+      {"distributed_type: DEEPSPEED\nno_such_key: 1\nfsdp_config: {version: 7}",
+       "1:19: 'distributed_type: DEEPSPEED' asks for DeepSpeed, which"},
       {"mpirun_config: {mpirun_hostfile: h}", "1:34: 'mpirun_config.mpirun_hostfile: h' asks for mpirun"},
   };
   for (const auto& [line, place] : rows) {
@@ -222,6 +223,26 @@ TEST_F(ConfigFileTest, RefusesSystemsThatAreNotHere) {
                 StartsWith(fmt::format("run.yaml:{}", place)));
     EXPECT_THAT(error_of(line, {}, true), StartsWith(fmt::format("run.yaml:{}", place)));
   }
+  EXPECT_THAT(error_of("dynamo_config: {dynamo_backend: INDUCTOR}\n" + training()),
+              StartsWith("run.yaml:1:33: 'dynamo_config.backend: INDUCTOR' asks for Python's"));
+  EXPECT_THAT(error_of("no_such_key: 1\ndistributed_type: DEEPSPEED\n", {"distributed_type=FSDP"}),
+              StartsWith("run.yaml:1:1: unknown key 'no_such_key'"));
+}
+
+TEST_F(ConfigFileTest, NoDistributedTrainingIsOneProcess) {
+  const LoadedConfig loaded = load("distributed_type: 'NO'\nnum_processes: 8\n" + training());
+  EXPECT_EQ(loaded.config.launch.num_processes, 1);
+  EXPECT_THAT(loaded.warnings, ElementsAre(HasSubstr("run.yaml:2:16: 'num_processes: 8' has no effect")));
+  const LoadedConfig flag = load("distributed_type: 'NO'\n" + training(), {"num_processes=2"});
+  EXPECT_EQ(flag.config.launch.num_processes, 1);
+  EXPECT_THAT(flag.warnings, ElementsAre(HasSubstr("'num_processes: 2' has no effect")));
+  EXPECT_THAT(load("distributed_type: 'NO'\nnum_processes: 1\n" + training()).warnings, IsEmpty());
+}
+
+TEST_F(ConfigFileTest, AnEmptyAddressIsNone) {
+  EXPECT_EQ(load("main_process_ip: ''\n" + training()).config.launch.main_process_ip, "127.0.0.1");
+  EXPECT_THAT(error_of("main_process_ip: ''\nnum_machines: 2\n" + training()),
+              HasSubstr("2 machines need main_process_ip"));
 }
 
 TEST_F(ConfigFileTest, RequiresWhatHasNoDefault) {
@@ -249,8 +270,8 @@ TEST_F(ConfigFileTest, RequiresFilesToExist) {
 }
 
 TEST_F(ConfigFileTest, FindsContradictions) {
-  EXPECT_EQ(error_of("distributed_type: 'NO'\nnum_processes: 2\n" + training()),
-            "run.yaml:1:19: 'distributed_type: NO' runs one process, but num_processes is 2");
+  EXPECT_EQ(error_of("distributed_type: 'NO'\nnum_machines: 2\nmain_process_ip: a\n" + training()),
+            "run.yaml:1:19: 'distributed_type: NO' runs one process, but num_machines is 2");
   EXPECT_EQ(error_of("distributed_type: MULTI_GPU\n" + training()),
             "run.yaml:1:19: 'distributed_type: MULTI_GPU', but no GPU is visible here");
   EXPECT_EQ(error_of("num_processes: 0\n" + training()),
@@ -303,7 +324,8 @@ TEST_F(ConfigFileTest, AProgramNeedsNoTrainingAndHasNoneOfTheEnginesLimits) {
   EXPECT_EQ(c.mixed_precision, "bf16");
   EXPECT_FALSE(c.training.has_value());
   EXPECT_EQ(load("", {"num_processes=3"}, true).config.distributed_type, DistributedType::kMultiCpu);
-  EXPECT_THAT(error_of("rdzv_backend: c10d\n", {}, true), HasSubstr("which accel does not have"));
+  EXPECT_THAT(error_of("rdzv_backend: c10d\nnum_machines: 2\n", {}, true),
+              HasSubstr("which accel does not have"));
 }
 
 TEST_F(ConfigFileTest, TeeIsThatOfTorchrun) {

@@ -194,6 +194,9 @@ TEST_F(ConfigRanksTest, TakesOneProcessPerGpu) {
   EXPECT_EQ(load(fsdp, {"use_cpu=true"}).config.launch.num_processes, 1);
   EXPECT_THAT(load(fsdp, {"use_cpu=true"}).config.launch.gpu_ids, IsEmpty());
   EXPECT_EQ(load("distributed_type: NO\n" + training()).config.launch.num_processes, 1);
+  // A program may use several GPUs in one process.
+  EXPECT_EQ(load("distributed_type: NO\ngpu_ids: 0,2\n", {}, true).config.launch.gpu_ids,
+            (std::vector<int>{0, 2}));
   EXPECT_EQ(error_of(fsdp, {"num_processes=5"}),
             "--set num_processes=5: 5 processes are asked for, but 4 GPUs are "
             "usable here");

@@ -121,9 +121,23 @@ TEST(EnvironmentTest, TellsAScriptItsFp8Configuration) {
 
   loaded.config.mixed_precision = "bf16";
   EXPECT_THAT(accelerate_variables(loaded), Not(Contains(Key(StartsWith("ACCELERATE_FP8_")))));
+  config::LoadedConfig text = program("fp8_config: {override_linear_precision: '(True, false, False)'}");
+  text.config.mixed_precision = "fp8";
+  EXPECT_EQ(accelerate_variables(text).at("ACCELERATE_FP8_OVERRIDE_FPROP"), "True");
+  EXPECT_EQ(accelerate_variables(text).at("ACCELERATE_FP8_OVERRIDE_WGRAD"), "False");
   config::LoadedConfig wrong = program("fp8_config: {override_linear_precision: [true]}");
   wrong.config.mixed_precision = "fp8";
   EXPECT_THROW(accelerate_variables(wrong), Error);
+}
+
+TEST(EnvironmentTest, TorchCompileIsPassedOn) {
+  const Variables v =
+      accelerate_variables(program("dynamo_config: {dynamo_backend: inductor, dynamo_use_dynamic: true}"));
+  EXPECT_EQ(v.at("ACCELERATE_DYNAMO_BACKEND"), "INDUCTOR");
+  EXPECT_EQ(v.at("ACCELERATE_DYNAMO_MODE"), "default");
+  EXPECT_EQ(v.at("ACCELERATE_DYNAMO_USE_DYNAMIC"), "true");
+  EXPECT_EQ(accelerate_variables(program("dynamo_backend: EAGER")).at("ACCELERATE_DYNAMO_BACKEND"), "EAGER");
+  EXPECT_EQ(accelerate_variables(program("dynamo_backend: no")).at("ACCELERATE_DYNAMO_BACKEND"), "NO");
 }
 
 TEST(EnvironmentTest, WithoutFsdpNothingIsSaidOfIt) {
