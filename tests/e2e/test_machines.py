@@ -188,9 +188,17 @@ def test_another_configuration_is_named_by_key(machines, tmp_path):
 def test_another_program_and_the_same_rank_twice(machines):
     hosts = machines(2)
     common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--num-processes", 2, "--cpu"]
-    runs = [machines.begin(host, "/tmp", *common, "--machine-rank", i, "--", "sleep", i) for i, host in enumerate(hosts)]
+    programs = [["sleep", "0"], ["env", "sleep", "0"]]
+    runs = [machines.begin(host, "/tmp", *common, "--machine-rank", i, "--", *programs[i]) for i, host in enumerate(hosts)]
     ended = finish(runs)
-    assert codes(ended) == [2, 2] and "the program is sleep 1, on machine 0 sleep 0" in said_by(ended)[0]
+    assert codes(ended) == [2, 2]
+    assert "the program is env with 2 arguments, on machine 0 sleep with 1 argument" in said_by(ended)[0]
+    # An argument may be a secret.
+    runs = [machines.begin(host, "/tmp", *common, "--machine-rank", i, "--", "echo", f"--token=s3cret{i}")
+            for i, host in enumerate(hosts)]
+    ended = finish(runs)
+    assert codes(ended) == [2, 2] and "has another argument 1 of the program than machine 0" in said_by(ended)[0]
+    assert "s3cret" not in "".join(said_by(ended))
     hosts = machines(3)
     common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--num-processes", 3, "--cpu", "--machine-rank"]
     ended = finish([machines.begin(host, "/tmp", *common, rank, "--", "true") for host, rank in zip(hosts, (0, 1, 1))])

@@ -2,132 +2,182 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
 
-#include "base/text.hpp"
+#include "core/config/accelerate_variables.hpp"
+#include "core/machine/value_shape.hpp"
 
 namespace accel::machine {
 namespace {
 
-/// A name that ends in "_" stands for all that begin so.
-constexpr auto kRelevant = std::to_array<std::string_view>({
-    "ACCEL_",
-    "ACCELERATE_",
-    "FSDP_",
-    "PARALLELISM_CONFIG_",
-    "NCCL_",
-    "TORCH_NCCL_",
-    "GLOO_",
-    "OMP_",
-    "MKL_",
-    "MASTER_",
-    "TORCHELASTIC_",
-    "SLURM_",
-    "OMPI_COMM_",
-    "PMI_",
-    "CUDA_",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MPI_LOCALNRANKS",
-    "NVIDIA_VISIBLE_DEVICES",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-    "GLIBC_TUNABLES",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "NO_COLOR",
-    "TMPDIR",
+/// Variables that begin so are named, whether their values are shown or not.
+constexpr auto kFamilies =
+    std::to_array<std::string_view>({"ACCEL_",  "ACCELERATE_", "FSDP_",         "PARALLELISM_CONFIG_",
+                                     "NCCL_",   "TORCH_NCCL_", "TORCHELASTIC_", "GLOO_",
+                                     "OMP_",    "KMP_",        "GOMP_",         "MKL_",
+                                     "ONEDNN_", "DNNL_",       "SLURM_",        "OMPI_COMM_",
+                                     "PMI_",    "CUDA_",       "CUBLAS_",       "PYTORCH_",
+                                     "MASTER_"});
+
+// Names that begin with a family of names are written once with the names behind it.
+struct Group {
+  std::string_view family;
+  std::string_view names;  ///< Separated by blanks.
+};
+
+/// Variables whose values are Shape::kPlain.
+constexpr auto kPlainNames = std::to_array<Group>({
+    {"",
+     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE "
+     "NODE_RANK MASTER_PORT MPI_LOCALNRANKS MPI_LOCALRANKID PMI_RANK PMI_SIZE NO_COLOR GLIBC_TUNABLES "
+     "ATEN_CPU_CAPABILITY NVIDIA_TF32_OVERRIDE NVIDIA_DRIVER_CAPABILITIES OPENBLAS_NUM_THREADS"},
+    {"ACCEL_", "MAX_METADATA"},
+    {"ACCELERATE_",
+     "USE_FSDP USE_DEEPSPEED USE_MEGATRON_LM USE_PARALLELISM_CONFIG DYNAMO_BACKEND DOWNCAST_BF16 USE_XPU "
+     "LOG_LEVEL FP8_OVERRIDE_FPROP FP8_OVERRIDE_DGRAD FP8_OVERRIDE_WGRAD"},
+    {"NCCL_",
+     "ALGO PROTO DEBUG DEBUG_SUBSYS P2P_DISABLE P2P_LEVEL P2P_DIRECT_DISABLE P2P_NET_CHUNKSIZE "
+     "P2P_USE_CUDA_MEMCPY "
+     "SHM_DISABLE SHM_USE_CUDA_MEMCPY SHM_LOCALITY IB_DISABLE IB_TIMEOUT IB_RETRY_CNT IB_GID_INDEX IB_SL "
+     "IB_TC "
+     "IB_QPS_PER_CONNECTION IB_SPLIT_DATA_ON_QPS IB_PCI_RELAXED_ORDERING IB_ADAPTIVE_ROUTING IB_AR_THRESHOLD "
+     "IB_CUDA_SUPPORT IB_ROCE_VERSION_NUM IB_FIFO_TC IB_MERGE_NICS IB_RETURN_ASYNC_EVENTS NET NET_GDR_LEVEL "
+     "NET_GDR_READ NET_GDR_C2C NET_SHARED_BUFFERS NET_SHARED_COMMS NET_FORCE_FLUSH SOCKET_FAMILY "
+     "SOCKET_NTHREADS SOCKET_RETRY_CNT NSOCKS_PERTHREAD CROSS_NIC BUFFSIZE NTHREADS NCHANNELS MAX_NCHANNELS "
+     "MIN_NCHANNELS MAX_CTAS MIN_CTAS CHECKS_DISABLE CHECK_POINTERS LAUNCH_MODE SET_THREAD_NAME "
+     "SET_STACK_SIZE COLLNET_ENABLE COLLNET_NODE_THRESHOLD NVLS_ENABLE NVLS_NCHANNELS GRAPH_MIXED_SUPPORT "
+     "GRAPH_REGISTER COMM_BLOCKING CGA_CLUSTER_SIZE CUMEM_ENABLE CUMEM_HOST_ENABLE "
+     "RUNTIME_CONNECT WORK_FIFO_DEPTH IGNORE_CPU_AFFINITY IGNORE_DISABLED_P2P SINGLE_RING_THRESHOLD "
+     "LL_THRESHOLD TREE_THRESHOLD LOCAL_REGISTER DMABUF_ENABLE GDRCOPY_ENABLE PROGRESS_APPENDOP_FREQ "
+     "ASYNC_ERROR_HANDLING BLOCKING_WAIT TOPO_DUMP_FILE_RANK WARN_ENABLE_DEBUG_INFO MNNVL_ENABLE RAS_ENABLE "
+     "OOB_NET_ENABLE"},
+    {"TORCH_NCCL_",
+     "ASYNC_ERROR_HANDLING BLOCKING_WAIT HIGH_PRIORITY DUMP_ON_TIMEOUT DESYNC_DEBUG ENABLE_TIMING "
+     "ENABLE_MONITORING HEARTBEAT_TIMEOUT_SEC TRACE_BUFFER_SIZE TRACE_CPP_STACK COORD_CHECK_MILSEC "
+     "WAIT_TIMEOUT_DUMP_MILSEC AVOID_RECORD_STREAMS USE_COMM_NONBLOCKING NONBLOCKING_TIMEOUT NAN_CHECK "
+     "PROPAGATE_ERROR CUDA_EVENT_CACHE BCAST_UNIQUEID RETHROW_CUDA_ERRORS RANKS_PER_ROOT "
+     "USE_TENSOR_REGISTER_ALLOCATOR_HOOK SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING "
+     "LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN"},
+    {"TORCH_", "CPP_LOG_LEVEL DISTRIBUTED_DEBUG SHOW_CPP_STACKTRACES ALLOW_TF32_CUBLAS_OVERRIDE"},
+    {"TORCHELASTIC_", "RESTART_COUNT MAX_RESTARTS USE_AGENT_STORE SIGNALS_TO_HANDLE ENABLE_FILE_TIMER"},
+    {"PYTORCH_", "CUDA_ALLOC_CONF ALLOC_CONF NO_CUDA_MEMORY_CACHING NVML_BASED_CUDA_CHECK"},
+    {"GLOO_", "DEVICE_TRANSPORT SOCKET_FAMILY"},
+    {"OMP_",
+     "NUM_THREADS PROC_BIND PLACES SCHEDULE DYNAMIC WAIT_POLICY MAX_ACTIVE_LEVELS THREAD_LIMIT STACKSIZE "
+     "DISPLAY_ENV DISPLAY_AFFINITY CANCELLATION TARGET_OFFLOAD NESTED"},
+    {"KMP_", "AFFINITY BLOCKTIME SETTINGS LIBRARY STACKSIZE HW_SUBSET TPAUSE"},
+    {"GOMP_", "CPU_AFFINITY SPINCOUNT STACKSIZE"},
+    {"MKL_",
+     "NUM_THREADS DYNAMIC ENABLE_INSTRUCTIONS DEBUG_CPU_TYPE THREADING_LAYER INTERFACE_LAYER CBWR VERBOSE "
+     "DOMAIN_NUM_THREADS SERVICE_FORCE_INTEL"},
+    {"ONEDNN_", "MAX_CPU_ISA VERBOSE CPU_ISA_HINTS PRIMITIVE_CACHE_CAPACITY DEFAULT_FPMATH_MODE JIT_DUMP"},
+    {"DNNL_", "MAX_CPU_ISA VERBOSE CPU_ISA_HINTS PRIMITIVE_CACHE_CAPACITY DEFAULT_FPMATH_MODE"},
+    {"CUDA_",
+     "LAUNCH_BLOCKING DEVICE_ORDER DEVICE_MAX_CONNECTIONS MODULE_LOADING MODULE_DATA_LOADING CACHE_DISABLE "
+     "CACHE_MAXSIZE FORCE_PTX_JIT DISABLE_PTX_JIT MPS_ACTIVE_THREAD_PERCENTAGE ENABLE_COREDUMP_ON_EXCEPTION "
+     "AUTO_BOOST SCALE_LAUNCH_QUEUES VERSION TOOLKIT_VERSION"},
+    {"CUBLAS_", "WORKSPACE_CONFIG"},
+    {"OMPI_COMM_WORLD_", "RANK SIZE LOCAL_RANK LOCAL_SIZE NODE_RANK"},
+    {"SLURM_",
+     "JOB_ID JOBID ARRAY_JOB_ID ARRAY_TASK_ID ARRAY_TASK_COUNT ARRAY_TASK_MIN ARRAY_TASK_MAX STEP_ID STEPID "
+     "NNODES JOB_NUM_NODES STEP_NUM_NODES NTASKS NPROCS STEP_NUM_TASKS NODEID PROCID LOCALID GTIDS "
+     "TASKS_PER_NODE STEP_TASKS_PER_NODE NTASKS_PER_NODE NTASKS_PER_CORE NTASKS_PER_SOCKET NTASKS_PER_GPU "
+     "CPUS_PER_TASK CPUS_PER_GPU CPUS_ON_NODE JOB_CPUS_PER_NODE GPUS GPUS_ON_NODE GPUS_PER_NODE "
+     "GPUS_PER_TASK "
+     "MEM_PER_NODE MEM_PER_CPU MEM_PER_GPU THREADS_PER_CORE CPU_BIND_TYPE CPU_BIND_VERBOSE MEM_BIND_TYPE "
+     "GPU_BIND DISTRIBUTION JOB_START_TIME JOB_END_TIME RESTART_COUNT KILL_BAD_EXIT OVERCOMMIT "
+     "SHARDS_ON_NODE "
+     "TASK_PID PRIO_PROCESS MPI_TYPE HINT"},
 });
 
-constexpr auto kSecretNames =
-    std::to_array<std::string_view>({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL",
-                                     "JWT", "AUTH", "APIKEY", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY"});
+struct Known {
+  std::string_view name;
+  Shape shape;
+};
 
-/// How the tokens of well-known services begin.
-constexpr auto kSecretBeginnings = std::to_array<std::string_view>(
-    {"hf_", "sk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "eyJ", "AKIA"});
+/// Variables whose values have another shape.
+constexpr auto kKnown = std::to_array<Known>({
+    {"ACCEL_WORKER", Shape::kPath},
+    {"ACCEL_CONFIG_FILE", Shape::kPath},
+    {"ACCEL_FLIGHT_RECORD", Shape::kPath},
+    {"CUDA_VISIBLE_DEVICES", Shape::kDevices},
+    {"NVIDIA_VISIBLE_DEVICES", Shape::kDevices},
+    {"SLURM_JOB_GPUS", Shape::kDevices},
+    {"SLURM_STEP_GPUS", Shape::kDevices},
+    {"CUDA_HOME", Shape::kPath},
+    {"CUDA_PATH", Shape::kPath},
+    {"CUDA_CACHE_PATH", Shape::kPath},
+    {"CUDA_MPS_PIPE_DIRECTORY", Shape::kPath},
+    {"NCCL_DEBUG_FILE", Shape::kPath},
+    {"NCCL_TOPO_FILE", Shape::kPath},
+    {"NCCL_TOPO_DUMP_FILE", Shape::kPath},
+    {"NCCL_GRAPH_FILE", Shape::kPath},
+    {"NCCL_NET_PLUGIN", Shape::kPath},
+    {"NCCL_CONF_FILE", Shape::kPath},
+    {"NCCL_SOCKET_IFNAME", Shape::kInterfaces},
+    {"NCCL_IB_HCA", Shape::kInterfaces},
+    {"NCCL_OOB_NET_IFNAME", Shape::kInterfaces},
+    {"GLOO_SOCKET_IFNAME", Shape::kInterfaces},
+    {"TP_SOCKET_IFNAME", Shape::kInterfaces},
+    {"NCCL_COMM_ID", Shape::kHost},
+    {"MASTER_ADDR", Shape::kHost},
+    {"SLURM_LAUNCH_NODE_IPADDR", Shape::kHost},
+    {"SLURM_SRUN_COMM_HOST", Shape::kHost},
+    {"SLURMD_NODENAME", Shape::kHost},
+    {"SLURM_NODELIST", Shape::kHosts},
+    {"SLURM_JOB_NODELIST", Shape::kHosts},
+    {"SLURM_STEP_NODELIST", Shape::kHosts},
+    {"SLURM_SUBMIT_DIR", Shape::kPath},
+    {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", Shape::kPath},
+    {"TORCHELASTIC_ERROR_FILE", Shape::kPath},
+    {"LD_LIBRARY_PATH", Shape::kPaths},
+    {"LD_PRELOAD", Shape::kPaths},
+    {"TMPDIR", Shape::kPath},
+    {"FSDP_TRANSFORMER_CLS_TO_WRAP", Shape::kClasses},
+});
 
-bool is_relevant(std::string_view name) {
-  return std::any_of(kRelevant.begin(), kRelevant.end(), [&](std::string_view known) {
-    return known.ends_with('_') ? name.starts_with(known) : name == known;
-  });
-}
-
-/// Whether `word` has 32 or more letters and digits and nothing else, as random tokens have. Identifiers of
-/// GPUs have hyphens, lists have commas, and paths have slashes.
-bool is_random(std::string_view word) {
-  const auto is = [](int (*kind)(int)) { return [kind](unsigned char c) { return kind(c) != 0; }; };
-  return word.size() >= 32 && std::all_of(word.begin(), word.end(), is(std::isalnum)) &&
-         std::any_of(word.begin(), word.end(), is(std::isdigit)) &&
-         std::any_of(word.begin(), word.end(), is(std::isalpha));
-}
-
-bool has_known_beginning(std::string_view word) {
-  constexpr std::size_t kLeast = 16;
-  return word.size() >= kLeast &&
-         std::any_of(kSecretBeginnings.begin(), kSecretBeginnings.end(),
-                     [&](std::string_view begin) { return word.starts_with(begin); });
-}
-
-/// Whether the word is random in the letters of base64.
-bool is_base64(std::string_view word) {
-  const auto any = [&](int (*kind)(int)) {
-    return std::any_of(word.begin(), word.end(), [kind](unsigned char c) { return kind(c) != 0; });
-  };
-  return word.size() >= 32 && any(std::islower) && any(std::isupper) && any(std::isdigit) &&
-         word.find_first_of("+=") != std::string_view::npos &&
-         std::all_of(word.begin(), word.end(), [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '+' || c == '/' || c == '=' || c == '-' || c == '_';
-         });
-}
-
-/// Whether `is` holds for a part of the value between any of `separators`.
-template <class Predicate>
-bool has_part(std::string_view value, std::string_view separators, const Predicate& is) {
-  while (!value.empty()) {
-    const std::size_t end = std::min(value.find_first_of(separators), value.size());
-    if (is(value.substr(0, end))) return true;
-    value.remove_prefix(std::min(end + 1, value.size()));
+bool has_word(std::string_view list, std::string_view word) {
+  if (word.empty() || word.find(' ') != std::string_view::npos) return false;
+  for (std::size_t at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
   }
   return false;
 }
 
-/// Whether a word is "https://user:word@host", "https://user@host" or "user:word@host".
-bool has_password(std::string_view word) {
-  const std::size_t scheme = word.find("://");
-  const std::string_view place = scheme == std::string_view::npos ? word : word.substr(scheme + 3);
-  const std::size_t at = place.find('@');
-  if (at == std::string_view::npos) return false;
-  return place.find(':') < at || (scheme != std::string_view::npos && place.find('/') > at);
+bool is_passed_by_accelerate(std::string_view name) {
+  const auto has = [&](std::span<const config::AccelerateVariable> table) {
+    return std::any_of(table.begin(), table.end(),
+                       [&](const auto& variable) { return name == variable.name; });
+  };
+  return has(config::kGeneralVariables) || has(config::kFsdpVariables) || has(config::kFp8Variables) ||
+         has(config::kDynamoVariables) || has(config::kParallelismVariables);
 }
 
-/// Whether a part of the name between underscores says that the value is secret.
-bool is_secret_part(std::string_view part) {
-  constexpr auto kParts =
-      std::to_array<std::string_view>({"PASS", "PWD", "PW", "KEY", "CERT", "SIG", "SIGNATURE"});
-  while (!part.empty() && std::isdigit(static_cast<unsigned char>(part.back())) != 0) part.remove_suffix(1);
-  return std::find(kParts.begin(), kParts.end(), part) != kParts.end();
+/// The shape that values of the variable have; absent if the variable is not known.
+std::optional<Shape> shape_of(std::string_view name) {
+  const auto* const known =
+      std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& row) { return row.name == name; });
+  if (known != kKnown.end()) return known->shape;
+  const bool is_plain = std::any_of(kPlainNames.begin(), kPlainNames.end(), [&](const Group& group) {
+    return name.starts_with(group.family) && has_word(group.names, name.substr(group.family.size()));
+  });
+  return is_plain || is_passed_by_accelerate(name) ? std::optional(Shape::kPlain) : std::nullopt;
+}
+
+/// Whether an unknown variable is named. The name must have the form that names of variables have.
+bool is_of_a_family(std::string_view name) {
+  constexpr std::size_t kLongest = 48;
+  return name.size() <= kLongest &&
+         name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string_view::npos &&
+         std::any_of(kFamilies.begin(), kFamilies.end(),
+                     [&](std::string_view family) { return name.starts_with(family); });
 }
 
 }  // namespace
-
-bool looks_secret(std::string_view name, std::string_view value) {
-  std::string upper(name);
-  std::transform(upper.begin(), upper.end(), upper.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  const bool by_name = std::any_of(kSecretNames.begin(), kSecretNames.end(), [&](std::string_view part) {
-    return upper.find(part) != std::string::npos;
-  });
-  const std::vector<std::string> parts = split(upper, '_');
-  // A random part of a path is the hash of a package.
-  return by_name || std::any_of(parts.begin(), parts.end(), is_secret_part) ||
-         has_part(value, " \t,;:=\"'&?@()[]{}<>", is_random) ||
-         has_part(value, " \t,;:=\"'&?@()[]{}<>/", has_known_beginning) ||
-         has_part(value, " \t,;:\"'", is_base64) || has_part(value, " \t,;\"'", has_password);
-}
 
 std::map<std::string, std::string> relevant_variables(const std::vector<std::string>& environment) {
   std::map<std::string, std::string> found;
@@ -135,9 +185,12 @@ std::map<std::string, std::string> relevant_variables(const std::vector<std::str
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos) continue;
     const std::string name = entry.substr(0, equals);
-    if (!is_relevant(name)) continue;
     const std::string value = entry.substr(equals + 1);
-    found[name] = looks_secret(name, value) ? std::string(kMasked) : value;
+    if (const std::optional<Shape> shape = shape_of(name)) {
+      found[name] = shown(value, *shape);
+    } else if (is_of_a_family(name)) {
+      found[name] = value.empty() ? "" : std::string(kNotShown);
+    }
   }
   return found;
 }

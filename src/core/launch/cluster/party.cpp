@@ -1,17 +1,28 @@
 #include "core/launch/cluster/party.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "core/config/common_settings.hpp"
 
 namespace accel::launch {
+namespace {
+
+/// FNV-1a. The machines compare the arguments of a program without telling them, since they may be secret.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037U;
+  for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211U;
+  return hash;
+}
+
+}  // namespace
 
 Party party_of(const config::Config& config, const std::vector<std::string>& program,
                const std::string& version, const std::string& host) {
@@ -28,7 +39,10 @@ Party party_of(const config::Config& config, const std::vector<std::string>& pro
               launch.rendezvous_timeout_s,
               launch.min_machines,
               launch.last_call_timeout_s};
-  if (!program.empty()) party.settings["the program"] = fmt::format("{}", fmt::join(program, " "));
+  if (program.empty()) return party;
+  party.settings["the program"] =
+      fmt::format("{} with {} argument{}", program[0], program.size() - 1, program.size() == 2 ? "" : "s");
+  for (std::size_t i = 1; i < program.size(); ++i) party.argument_hashes.push_back(hash_of(program[i]));
   return party;
 }
 

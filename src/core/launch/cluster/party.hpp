@@ -9,7 +9,7 @@
 namespace accel::launch {
 
 /// What this machine brings to the rendezvous. The settings are those of the resolved configuration that all
-/// machines must share, by key, and the command of `program`, if it is not empty.
+/// machines must share, by key, and the name of `program`, if it is not empty.
 [[nodiscard]] Party party_of(const config::Config& config, const std::vector<std::string>& program,
                              const std::string& version, const std::string& host);
 

@@ -68,7 +68,8 @@ json hello_of(const Party& party) {
           {"num_machines", party.num_machines},
           {"local_processes", party.local_processes},
           {"host", party.host},
-          {"settings", party.settings}};
+          {"settings", party.settings},
+          {"argument_hashes", party.argument_hashes}};
 }
 
 /// Reads what hello_of() wrote. Throws json::exception for anything else.
@@ -80,6 +81,7 @@ Party party_in(const json& hello) {
   party.local_processes = hello.at("local_processes").get<int>();
   party.host = hello.at("host").get<std::string>();
   party.settings = hello.at("settings").get<decltype(party.settings)>();
+  party.argument_hashes = hello.at("argument_hashes").get<decltype(party.argument_hashes)>();
   return party;
 }
 
@@ -218,7 +220,18 @@ class Lobby {
     if (const std::string ranks = problem_of_ranks(theirs); !ranks.empty())
       return fmt::format("{} {}", who, ranks);
     const std::string different = config::differences(theirs.settings, party_.settings, "on machine 0");
-    return different.empty() ? "" : fmt::format("{} has another configuration: {}", who, different);
+    if (!different.empty()) return fmt::format("{} has another configuration: {}", who, different);
+    return problem_of_arguments(who, theirs.argument_hashes);
+  }
+
+  /// What is wrong with the arguments of a program, whose number is the same; else an empty text.
+  [[nodiscard]] std::string problem_of_arguments(const std::string& who,
+                                                 const std::vector<std::uint64_t>& theirs) const {
+    const auto [here, there] = std::mismatch(party_.argument_hashes.begin(), party_.argument_hashes.end(),
+                                             theirs.begin(), theirs.end());
+    if (here == party_.argument_hashes.end()) return "";
+    return fmt::format("{} has another argument {} of the program than machine 0 ({})", who,
+                       here - party_.argument_hashes.begin() + 1, party_.host);
   }
 
   /// What is wrong with the number of ranks of a machine that comes to a restart; else an empty text.

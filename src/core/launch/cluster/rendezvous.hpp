@@ -1,9 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/error.hpp"
 #include "core/launch/cluster/connection.hpp"
@@ -27,6 +29,9 @@ struct Party {
   /// The ranks of machines that have been there, at machine 0. A machine that comes back has as many.
   std::map<int, int> ranks_of_machines = {};
   double first_word_s = 10;  ///< When to say for the first time who is missing.
+  /// Hashes of the program's arguments, which must be the same on all machines. They are empty for a
+  /// training.
+  std::vector<std::uint64_t> argument_hashes = {};
 };
 
 /// A machine that has arrived at machine 0.
