@@ -8,7 +8,6 @@
 
 #include "base/error.hpp"
 #include "ckpt/safetensors/header.hpp"
-#include "data/data_files.hpp"
 
 namespace accel {
 namespace {
@@ -65,7 +64,7 @@ void TensorTable::add(const std::string& path) {
   if (header.entries.empty()) throw Error(ErrorKind::kUsage, "it holds no tensors");
   std::sort(header.entries.begin(), header.entries.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
-  Part part{.path = path, .file = MappedFile(path), .offsets = {}, .begin = rows_, .rows = -1};
+  Part part{.file = DataFile(path), .offsets = {}, .begin = rows_, .rows = -1};
   std::vector<Field> fields;
   for (const ckpt::SafetensorsEntry& entry : header.entries) {
     if (entry.shape.empty())
@@ -87,12 +86,12 @@ void TensorTable::add(const std::string& path) {
          static_cast<std::size_t>((entry.end - entry.begin) / static_cast<std::uint64_t>(part.rows))});
     part.offsets.push_back(static_cast<std::size_t>(header.buffer_offset + entry.begin));
   }
-  if (header.buffer_offset + header.buffer_bytes != part.file.bytes().size())
+  if (header.buffer_offset + header.buffer_bytes != part.file.size())
     throw Error(ErrorKind::kUsage, "it has changed while it was opened");
   if (parts_.empty()) {
     fields_ = std::move(fields);
   } else {
-    require_same(fields, fields_, parts_.front().path);
+    require_same(fields, fields_, parts_.front().file.path());
   }
   rows_ += part.rows;
   parts_.push_back(std::move(part));
@@ -106,16 +105,22 @@ const TensorTable::Part& TensorTable::part_of(std::int64_t row) const {
   return *std::prev(after);
 }
 
-std::span<const std::byte> TensorTable::row(std::size_t field, std::int64_t row) const {
+void TensorTable::read(std::size_t field, std::int64_t row, std::size_t begin,
+                       std::span<std::byte> out) const {
   const Part& part = part_of(row);
   const std::size_t bytes = fields_[field].row_bytes;
-  return part.file.bytes().subspan(part.offsets[field] + static_cast<std::size_t>(row - part.begin) * bytes,
-                                   bytes);
+  part.file.read(part.offsets[field] + static_cast<std::size_t>(row - part.begin) * bytes + begin, out);
+}
+
+std::vector<std::int64_t> TensorTable::file_ends() const {
+  std::vector<std::int64_t> ends;
+  for (const Part& part : parts_) ends.push_back(part.begin + part.rows);
+  return ends;
 }
 
 std::string TensorTable::place_of(std::int64_t row) const {
   const Part& part = part_of(row);
-  return fmt::format("data file '{}', sample {}", part.path, row - part.begin);
+  return fmt::format("data file '{}', sample {}", part.file.path(), row - part.begin);
 }
 
 }  // namespace accel

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "base/files/file.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "core/config/config.hpp"
+#include "data/data_file.hpp"
 
 namespace accel {
 
-/// The samples of one or more safetensors files, memory-mapped. The tensors of a file share their first
-/// dimension, and row i of each is sample i. Several files hold the same tensors, one after the other.
+/// The samples of one or more safetensors files. The tensors of a file share their first dimension, and row i
+/// of each is sample i. Several files hold the same tensors, one after the other.
 class TensorTable {
  public:
   /// What a sample has under one name.
@@ -31,15 +31,19 @@ class TensorTable {
   [[nodiscard]] std::int64_t rows() const { return rows_; }
   /// The fields, sorted by name.
   [[nodiscard]] const std::vector<Field>& fields() const { return fields_; }
-  /// Returns the bytes of a field in a sample. They live as long as the table.
-  [[nodiscard]] std::span<const std::byte> row(std::size_t field, std::int64_t row) const;
+  /// Fills `out` with the bytes of a field in a sample, from byte `begin` of them on. A file that has become
+  /// too short is an Error of kind kUsage that names it.
+  void read(std::size_t field, std::int64_t row, std::size_t begin, std::span<std::byte> out) const;
+  /// The numbers behind the last sample of each file.
+  [[nodiscard]] std::vector<std::int64_t> file_ends() const;
+  /// The file that holds a sample.
+  [[nodiscard]] const DataFile& file_of(std::int64_t row) const { return part_of(row).file; }
   /// Says where a sample is: "data file 'FILE', sample I", where I counts the samples of the file.
   [[nodiscard]] std::string place_of(std::int64_t row) const;
 
  private:
   struct Part {
-    std::string path;
-    MappedFile file;
+    DataFile file;
     std::vector<std::size_t> offsets;  ///< Where the rows of each field begin in the file.
     std::int64_t begin = 0;            ///< The number of the first sample.
     std::int64_t rows = 0;

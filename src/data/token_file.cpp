@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "data/npy_header.hpp"
 
 namespace accel {
 namespace {
@@ -137,50 +137,32 @@ struct NpyType {
   unsigned bytes;
   bool is_signed;
 };
-constexpr std::array<NpyType, 4> kNpyTypes = {{{"'descr': '<u2'"sv, 2, false},
-                                               {"'descr': '<u4'"sv, 4, false},
-                                               {"'descr': '<i4'"sv, 4, true},
-                                               {"'descr': '<i8'"sv, 8, true}}};
+constexpr std::array<NpyType, 4> kNpyTypes = {
+    {{"<u2"sv, 2, false}, {"<u4"sv, 4, false}, {"<i4"sv, 4, true}, {"<i8"sv, 8, true}}};
 
-/// The .npy format, versions 1 to 3: magic, version, header length, a Python dict literal as text.
 TokenEncoding npy_encoding(std::span<const std::byte> bytes) {
-  const auto byte_at = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
-  if (bytes.size() < 12) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
-  if (byte_at(6) < 1 || byte_at(6) > 3) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("the .npy format has version {}, supported are 1 to 3", byte_at(6)));
-  }
-  const bool wide = byte_at(6) >= 2;
-  const std::size_t length = wide ? word_at(bytes, 2) : byte_at(8) + 256 * byte_at(9);
-  const std::size_t start = wide ? 12 : 10;
-  if (length > bytes.size() - start) throw Error(ErrorKind::kUsage, "the .npy header is truncated");
-  const std::string_view header = text_of(bytes).substr(start, length);
-  const auto type = std::find_if(kNpyTypes.begin(), kNpyTypes.end(), [&](const NpyType& known) {
-    return header.find(known.descr) != std::string_view::npos;
-  });
+  const NpyHeader header = read_npy_header(bytes);
+  const auto type = std::find_if(kNpyTypes.begin(), kNpyTypes.end(),
+                                 [&](const NpyType& known) { return header.descr == known.descr; });
   if (type == kNpyTypes.end()) {
-    refuse(
-        fmt::format("the .npy array is not of type little-endian uint16, uint32, int32 or int64: {}", header),
-        "numpy.save(path, tokens.astype('<u4')) writes such an array");
+    refuse(fmt::format("the .npy array is not of type little-endian uint16, uint32, int32 or int64, but {}",
+                       header.descr),
+           "numpy.save(path, tokens.astype('<u4')) writes such an array");
   }
-  const std::size_t shape = header.find("'shape': (");
-  const std::size_t close = header.find(')', shape == std::string_view::npos ? 0 : shape);
-  if (shape == std::string_view::npos || close == std::string_view::npos ||
-      header.substr(shape, close - shape).find(", ") != std::string_view::npos) {
-    throw Error(ErrorKind::kUsage, fmt::format("the .npy array is not one-dimensional: {}", header));
+  if (header.shape.size() != 1) {
+    refuse(fmt::format("the .npy array is not one-dimensional, its shape is {}{}", header.shape_text(),
+                       header.is_fortran_order ? " in Fortran order" : ""),
+           "numpy.save(path, tokens.reshape(-1)) writes its rows one after the other");
   }
-  const TokenEncoding encoding{start + length, type->bytes, type->is_signed};
-  const std::size_t payload = bytes.size() - encoding.header_bytes;
-  const std::size_t digits = shape + std::string_view("'shape': (").size();
-  std::size_t tokens = 0;
-  const bool parsed =
-      std::from_chars(header.data() + digits, header.data() + header.size(), tokens).ec == std::errc();
-  if (!parsed || tokens > payload || tokens * encoding.token_bytes != payload) {
-    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {}, but {} bytes follow it",
-                                               header.substr(shape, close + 1 - shape), payload))
+  const std::size_t payload = bytes.size() - header.bytes;
+  const std::uint64_t tokens = header.shape.front();
+  if (tokens > payload || tokens * type->bytes != payload) {
+    throw Error(ErrorKind::kUsage, fmt::format("the .npy header says {} values of {} bytes, but {} bytes "
+                                               "follow it",
+                                               tokens, type->bytes, payload))
         .hint("the file may be truncated");
   }
-  return encoding;
+  return {header.bytes, type->bytes, type->is_signed};
 }
 
 std::uint32_t byte_swapped(std::uint32_t word) {

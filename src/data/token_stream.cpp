@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "data/data_files.hpp"
+#include "base/files/file.hpp"
 #include "data/token_file.hpp"
 
 namespace accel {
@@ -28,14 +28,16 @@ TokenStream TokenStream::open(const config::DataSource& source) {
   TokenStream stream;
   for (const std::string& path : data_files(source.path)) {
     try {
-      Part part{path, MappedFile(path)};
-      const auto bytes = part.file.bytes();
-      if (bytes.empty()) throw Error(ErrorKind::kUsage, "the file is empty");
-      const TokenEncoding encoding = token_encoding(source.format, source.dtype, path, bytes);
+      Part part{.file = DataFile(path)};
+      if (part.file.size() == 0) throw Error(ErrorKind::kUsage, "the file is empty");
+      const MappedFile mapped(path);
+      if (mapped.bytes().size() != part.file.size())
+        throw Error(ErrorKind::kUsage, "it has changed while it was opened");
+      const TokenEncoding encoding = token_encoding(source.format, source.dtype, path, mapped.bytes());
       part.header_bytes = encoding.header_bytes;
       part.token_bytes = encoding.token_bytes;
       part.is_signed = encoding.is_signed;
-      const std::size_t payload = bytes.size() - part.header_bytes;
+      const std::size_t payload = part.file.size() - part.header_bytes;
       if (payload == 0) throw Error(ErrorKind::kUsage, "the file holds no tokens");
       if (payload % part.token_bytes != 0) {
         throw Error(ErrorKind::kUsage, fmt::format("{} bytes are not a whole number of {}-byte tokens",
@@ -61,7 +63,7 @@ void TokenStream::require_known(const Part& part, std::int64_t first,
   throw Error(ErrorKind::kUsage,
               fmt::format("data file '{}': token {} at position {} is not in the model's vocabulary of {} "
                           "tokens",
-                          part.path, *wrong, first + (wrong - tokens.begin()), *vocabulary_))
+                          part.file.path(), *wrong, first + (wrong - tokens.begin()), *vocabulary_))
       .hint("was the data made with another tokenizer than the model's? positions count tokens from 0");
 }
 
@@ -73,21 +75,20 @@ void TokenStream::require_tokens(const Part& part, std::int64_t first,
   if (wrong == numbers.end()) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("data file '{}': {} at position {} is not a token, which is from 0 to {}",
-                          part.path, *wrong, first + (wrong - numbers.begin()), kMost))
+                          part.file.path(), *wrong, first + (wrong - numbers.begin()), kMost))
       .hint("are these token ids? positions count tokens from 0");
 }
 
 void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
-  auto part = std::upper_bound(parts_.begin(), parts_.end(), begin,
-                               [](std::int64_t position, const Part& p) { return position < p.begin; });
-  --part;
-  while (!out.empty()) {
+  std::vector<std::byte> bytes;
+  for (auto part = part_of(begin); !out.empty(); ++part) {
     if (part == parts_.end()) throw Error(ErrorKind::kFailure, "reading past the end of the data");
     const std::int64_t skip = begin - part->begin;
     const auto count = static_cast<std::size_t>(
         std::min<std::int64_t>(part->size - skip, static_cast<std::int64_t>(out.size())));
-    const std::byte* from =
-        part->file.bytes().data() + part->header_bytes + static_cast<std::size_t>(skip) * part->token_bytes;
+    bytes.resize(count * part->token_bytes);
+    part->file.read(part->header_bytes + static_cast<std::size_t>(skip) * part->token_bytes, bytes);
+    const std::byte* from = bytes.data();
     switch (part->token_bytes) {
       case 1:
         copy_tokens<std::uint8_t>(from, out.first(count));
@@ -107,8 +108,25 @@ void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
     if (vocabulary_) require_known(*part, skip, out.first(count));
     out = out.subspan(count);
     begin += static_cast<std::int64_t>(count);
-    ++part;
   }
+}
+
+std::vector<TokenStream::Part>::const_iterator TokenStream::part_of(std::int64_t position) const {
+  return std::prev(std::upper_bound(parts_.begin(), parts_.end(), position,
+                                    [](std::int64_t p, const Part& part) { return p < part.begin; }));
+}
+
+std::vector<std::int64_t> TokenStream::file_ends() const {
+  std::vector<std::int64_t> ends;
+  for (const Part& part : parts_) ends.push_back(part.begin + part.size);
+  return ends;
+}
+
+std::vector<const DataFile*> TokenStream::files_of(std::int64_t begin, std::int64_t count) const {
+  std::vector<const DataFile*> files;
+  for (auto part = part_of(begin); part != parts_.end() && part->begin < begin + count; ++part)
+    files.push_back(&part->file);
+  return files;
 }
 
 }  // namespace accel

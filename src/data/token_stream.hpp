@@ -6,13 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "base/files/file.hpp"
 #include "core/config/config.hpp"
+#include "data/data_file.hpp"
 
 namespace accel {
 
-/// The tokens of one or more files as one stream, memory-mapped. data/token_file.hpp lists the formats of
-/// files.
+/// The tokens of one or more files as one stream. data/token_file.hpp lists the formats of files.
 class TokenStream {
  public:
   /// `source.path` is a path or a glob, whose matches are concatenated in sorted order. No match, an empty
@@ -30,13 +29,16 @@ class TokenStream {
   void set_vocabulary(std::int64_t tokens) { vocabulary_ = tokens; }
   /// Copies tokens [begin, begin + out.size()) of the stream. A token that is not in the vocabulary, or not
   /// from 0 to 2^32 - 1, is an Error of kind kUsage that names the file, the position in it, the token and
-  /// the size of the vocabulary.
+  /// the size of the vocabulary. A file that has become too short is one, too.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
+  /// The positions behind the last token of each file.
+  [[nodiscard]] std::vector<std::int64_t> file_ends() const;
+  /// The files of which read() takes tokens for `count` tokens from `begin` on.
+  [[nodiscard]] std::vector<const DataFile*> files_of(std::int64_t begin, std::int64_t count) const;
 
  private:
   struct Part {
-    std::string path;
-    MappedFile file;
+    DataFile file;
     std::size_t header_bytes = 0;
     unsigned token_bytes = 1;
     bool is_signed = false;
@@ -44,6 +46,7 @@ class TokenStream {
     std::int64_t size = 0;   ///< The number of tokens.
   };
 
+  [[nodiscard]] std::vector<Part>::const_iterator part_of(std::int64_t position) const;
   void require_known(const Part& part, std::int64_t first, std::span<const std::int64_t> tokens) const;
   static void require_tokens(const Part& part, std::int64_t first, std::span<const std::int64_t> numbers);
 

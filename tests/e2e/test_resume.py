@@ -213,7 +213,7 @@ def test_what_has_changed_is_said(accel_path, stopped):
         "optimizer.lr": 1e-3, "seed": 7, "gradient_accumulation_steps": 2, "mixed_precision": "bf16"}))
     for change in ("training.optimizer.lr was 0.003 and is 0.001", "training.seed was 42 and is 7",
                    "training.gradient_accumulation_steps was 1 and is 2", "mixed_precision was no and is bf16",
-                   "contents of training.data.train (CRC-32 of some tokens) was "):
+                   "contents of training.data.train (CRC-32 of samples) was "):
         assert f"resuming: {change}" in said, said
     assert said.count("resuming: ") == 5
 

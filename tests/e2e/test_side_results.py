@@ -102,6 +102,16 @@ def test_what_would_be_wrong_without_a_word_is_refused(accel, tmp_path, model, b
     assert what in said and "hint: " in said
 
 
+@pytest.mark.parametrize("block, options", [
+    ("ClampsItsData", BF16),
+    ("ScalesDetachedData", {**BF16, "fsdp_config.fsdp_version": 1}),
+], ids=["bf16", "bf16, version 1"])
+def test_a_change_of_data_is_refused_where_one_shard_is_a_copy(accel, tmp_path, block, options):
+    export(tmp_path / "gpt.pt", "Plain", block)
+    said = accel("launch", config(tmp_path, 1, block=block, **options), code=6).stderr
+    assert "parameter 'blocks.0.linear.weight' is changed in place while the model runs" in said and "hint: " in said
+
+
 @pytest.mark.parametrize("block", ["ClampsAParameter", "ClampsItsData"])
 def test_a_parameter_that_every_rank_has_whole_may_be_changed_in_place(accel, tmp_path, block):
     losses, _ = eager(export(tmp_path / "gpt.pt", "Plain", block), 2)

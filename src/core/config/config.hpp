@@ -91,6 +91,9 @@ struct DataConfig {
   std::int64_t batch_size = 1;  ///< The number of samples per process and micro-batch.
   bool shuffle = true;
   bool drop_last = true;  ///< If false, samples from the start complete the last batch.
+  /// A table whose labels look wrong for the model is refused: those that are the inputs themselves, and
+  /// those that the model would shift a second time.
+  bool check_labels = true;
 };
 
 struct OptimizerConfig {

@@ -280,6 +280,7 @@ void visit_fields(Visitor& v, T& c) {
     v("batch_size", c.batch_size);
     v("shuffle", c.shuffle);
     v("drop_last", c.drop_last);
+    v("check_labels", c.check_labels);
   } else if constexpr (std::is_same_v<Struct, DataSource>) {
     v("format", c.format);
     v("path", c.path);

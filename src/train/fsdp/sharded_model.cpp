@@ -134,10 +134,15 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   const auto autocast_classes = refuse_unsupported(module_, units);
   obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
-  if (groups_.mesh().shards > 1) make_data_visible(module_);
   structure_ = with_ignored(file.structure(cross_unit_reads(module_, units)), ignored);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
+  // One shard may be a copy, too: where parameters compute in 16 bits, or are offloaded.
+  const bool has_copies = std::any_of(units_.begin(), units_.end(), [](const auto& unit) {
+    return std::any_of(unit->buffers().begin(), unit->buffers().end(),
+                       [](const auto& buffer) { return !buffer->is_alias(); });
+  });
+  if (has_copies) make_data_visible(module_);
   if (options.on_wrapped) options.on_wrapped();
   load(file, resolved.weights, targets);
   if (const auto dtype = dtype_if_named(resolved.fsdp.precision.buffer_dtype))

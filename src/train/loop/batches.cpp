@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "data/sample_order.hpp"
 #include "structure/model_notes.hpp"
 
@@ -54,7 +55,7 @@ Labels labels_for(const config::ModelConfig& config, const std::string& accel_js
 TrainingBatches::TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model,
                                  std::uint64_t seed, int rank, int world_size, at::Device device)
     : config_(config),
-      needs_labels_(model.loss == "cross_entropy"),
+      compares_labels_(model.loss == "cross_entropy"),
       data_(Samples::open(config.train, model)),
       plan_{data_.size(), config.batch_size, world_size, config.drop_last},
       seed_(seed),
@@ -77,15 +78,22 @@ Batch TrainingBatches::next() {
   std::vector<std::int64_t> samples = plan_.positions(step_++, rank_);
   for (std::int64_t& sample : samples) sample = order.at(sample);
   Batch batch = data_.batch(samples, labels_, device_);
-  if (needs_labels_ && batch.counted == 0) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{}: no label of the {} samples of this micro-batch counts, all are -100",
-                            data_.place_of(samples.front()), samples.size()))
-        .hint(
-            "leave out the samples that have no labels, or make the batches larger: "
-            "training.data.batch_size");
-  }
+  if (compares_labels_ && batch.counted == 0) warn_of_uncounted(samples);
   return batch;
+}
+
+void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples) {
+  ++uncounted_;
+  std::int64_t power = 1;
+  while (power < uncounted_) power *= 10;
+  if (power != uncounted_) return;
+  const std::string how_many =
+      uncounted_ == 1 ? "" : fmt::format("; {} micro-batches of this rank were so", uncounted_);
+  log::warn(
+      fmt::format("{}: no label of the {} samples of this micro-batch counts, all are -100; its step is the "
+                  "mean over the "
+                  "other micro-batches{}",
+                  data_.place_of(samples.front()), samples.size(), how_many));
 }
 
 double TrainingBatches::epoch() const {

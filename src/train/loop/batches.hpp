@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
@@ -29,8 +30,9 @@ class TrainingBatches {
     data_.set_vocabularies(std::move(tokens));
   }
   void set_labels(Labels labels) { labels_ = labels; }
-  /// Returns the next micro-batch. If none of its labels counts, it is an Error of kind kUsage. Afterwards
-  /// last_of_epoch() says whether an epoch ends with it.
+  /// Returns the next micro-batch. If cross_entropy compares with its labels and none of them counts, a
+  /// warning says so, of the first one, the tenth, the hundredth and so on. Afterwards last_of_epoch() says
+  /// whether an epoch ends with it.
   Batch next();
   [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }
   /// The epoch of the last micro-batch plus the part of it that is done, as one number.
@@ -46,10 +48,11 @@ class TrainingBatches {
   [[nodiscard]] const Samples& data() const { return data_; }
 
  private:
+  void warn_of_uncounted(const std::vector<std::int64_t>& samples);
   [[nodiscard]] std::int64_t samples_per_step() const;
 
   config::DataConfig config_;
-  bool needs_labels_;
+  bool compares_labels_;
   Samples data_;
   BatchPlan plan_;
   std::uint64_t seed_;
@@ -57,7 +60,8 @@ class TrainingBatches {
   at::Device device_;
   Labels labels_ = Labels::kNextTokens;
   std::int64_t epoch_ = 0;
-  std::int64_t step_ = 0;  ///< Micro-batches that are done of this epoch's plan.
+  std::int64_t step_ = 0;       ///< Micro-batches that are done of this epoch's plan.
+  std::int64_t uncounted_ = 0;  ///< Micro-batches so far in which no label counted.
 };
 
 }  // namespace accel::train

@@ -110,6 +110,11 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
 
 }  // namespace
 
+at::Tensor counted_targets(const at::Tensor& targets) {
+  const bool is_integer = at::isIntegralType(targets.scalar_type(), /*includeBool=*/false);
+  return (is_integer ? targets.to(at::kLong) : targets).ne(kIgnored);
+}
+
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
   require_classes(targets, logits.size(1));
   return CrossEntropy::apply(logits, targets);

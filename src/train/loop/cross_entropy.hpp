@@ -4,6 +4,10 @@
 
 namespace accel::train {
 
+/// Returns which targets count, as booleans of the same shape: those that are not -100. Integers are compared
+/// as int64, because uint8 cannot hold -100 and would take 156 for it.
+at::Tensor counted_targets(const at::Tensor& targets);
+
 /// Returns the cross entropy between `logits` [n, classes], of any floating type, and int64 `targets` [n]:
 /// the mean over all targets that are not -100, and NaN if there are none. The result is a float32 scalar
 /// (float64 for float64 logits), bit for bit what at::cross_entropy_loss yields for logits in float32. So is

@@ -31,7 +31,7 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
     const Batch inputs = data.batch(samples, labels, device);
     const c10::IValue result = model.forward(inputs_of(config.model, inputs));
     // A model's own loss does not say how many labels it counts.
-    const auto weight = static_cast<double>(is_own_loss ? count : inputs.counted);
+    const auto weight = static_cast<double>(is_own_loss ? count : *inputs.counted);
     if (count == 0 || weight == 0) continue;
     const at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble) * weight;
     loss_sum = loss_sum.defined() ? loss_sum + loss : loss;

@@ -77,7 +77,8 @@ void RunReport::end_of_run(const ShardedModel& model, const AdamW& optimizer) co
   if (optimizer.steps() == 0) {
     if (rank_ != 0) return;
     log::warn(fmt::format(
-        "none of the {} steps changed a weight: in each the loss or a gradient was infinite or NaN",
+        "none of the {} steps changed a weight: in each the loss or a gradient was infinite or NaN, or no "
+        "label counted",
         config_.max_steps));
     return;
   }
@@ -142,7 +143,7 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
                                  {"max_rss_bytes", max_rss_bytes()}};
   if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
   if (scaler) line["scale"] = scaler->scale();
-  if (scaler || config_.skip_nonfinite) line["skipped"] = skipped_;
+  if (scaler || config_.skip_nonfinite || skipped_ > 0) line["skipped"] = skipped_;
   metrics_.write(line);
   const double left = seconds_since(start_) / static_cast<double>(step - done_before_) *
                       static_cast<double>(config_.max_steps - step);

@@ -11,6 +11,10 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kContents = "contents of training.data.train (CRC-32 of samples)";
+/// Older checkpoints have this fingerprint alone.
+constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
+
 /// Adds the values of a document under dotted keys. A list is one value.
 void add_values(const json& document, const std::string& key, std::map<std::string, std::string>& settings) {
   if (!document.is_object()) {
@@ -45,9 +49,8 @@ std::map<std::string, std::string> settings_of(const config::Config& config, con
   settings["training.data.shuffle"] = run.data.shuffle ? "true" : "false";
   settings["training.data.drop_last"] = run.data.drop_last ? "true" : "false";
   settings["samples of a micro-batch over all ranks"] = std::to_string(run.data.batch_size * mesh.size());
-  // The name is that of checkpoints of text and tokens.
-  settings["contents of training.data.train (CRC-32 of some tokens)"] =
-      fmt::format("{:08x}", data.fingerprint());
+  settings[kContents] = fmt::format("{:08x}", data.fingerprint());
+  settings[kOldContents] = fmt::format("{:08x}", data.old_fingerprint());
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
   return settings;
@@ -58,6 +61,7 @@ std::vector<std::string> changed_settings(const std::map<std::string, std::strin
   std::vector<std::string> changes;
   for (const auto& [key, value] : now) {
     const auto old = before.find(key);
+    if (key == kOldContents && before.contains(kContents)) continue;
     if (old != before.end() && old->second != value)
       changes.push_back(fmt::format("{} was {} and is {}", key, old->second, value));
   }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "data/token_stream.hpp"
 #include "ranks/mesh.hpp"
+#include "train/loop/samples.hpp"
 
 namespace accel::train {
 

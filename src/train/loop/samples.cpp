@@ -5,19 +5,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <span>
 
 #include "base/error.hpp"
-#include "ckpt/io/crc32.hpp"
+#include "base/log.hpp"
+#include "data/fingerprint.hpp"
+#include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {
 namespace {
 
 constexpr const char* kTokens = "input_ids";
 constexpr const char* kLabels = "labels";
-constexpr std::int64_t kIgnored = -100;  // A label that counts for nothing, as in torch's cross entropy.
 
 template <class... Functions>
 struct Overloaded : Functions... {
@@ -67,31 +67,6 @@ std::vector<std::int64_t> first_numbers(std::int64_t count) {
   return numbers;
 }
 
-std::uint32_t fingerprint_of(const TokenStream& stream) {
-  constexpr std::int64_t kPlaces = 64;
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(std::min<std::int64_t>(stream.size(), 64)));
-  std::uint32_t crc = 0;
-  for (std::int64_t place = 0; place < kPlaces; ++place) {
-    const std::int64_t last = stream.size() - static_cast<std::int64_t>(tokens.size());
-    stream.read(last / (kPlaces - 1) * place, tokens);
-    crc = ckpt::crc32(std::as_bytes(std::span(tokens)), crc);
-  }
-  return crc;
-}
-
-std::uint32_t fingerprint_of(const TensorTable& table) {
-  constexpr std::int64_t kPlaces = 64;
-  constexpr std::size_t kMostBytes = 4096;
-  std::uint32_t crc = 0;
-  for (std::size_t field = 0; field < table.fields().size(); ++field) {
-    for (std::int64_t place = 0; place < kPlaces; ++place) {
-      const std::span<const std::byte> row = table.row(field, (table.rows() - 1) * place / (kPlaces - 1));
-      crc = ckpt::crc32(row.first(std::min(row.size(), kMostBytes)), crc);
-    }
-  }
-  return crc;
-}
-
 /// The names of the fields that a training takes.
 std::vector<std::string> needed_by(const config::ModelConfig& model) {
   std::vector<std::string> names = model.inputs;
@@ -107,7 +82,7 @@ std::vector<std::string> needed_by(const config::ModelConfig& model) {
 }
 
 bool are_equal_where_counted(const at::Tensor& tokens, const at::Tensor& labels) {
-  const at::Tensor counted = labels.ne(kIgnored);
+  const at::Tensor counted = counted_targets(labels);
   return counted.any().item<bool>() &&
          at::logical_or(tokens.eq(labels), counted.logical_not()).all().item<bool>();
 }
@@ -151,8 +126,11 @@ Samples::Samples(TensorTable table, const config::ModelConfig& model)
 }
 
 Samples Samples::open(const config::DataSource& source, const config::ModelConfig& model) {
-  if (source.format == "tensors") return {TensorTable::open(source), model};
-  return {TokenStream::open(source), source.sequence_length, model};
+  Samples samples = source.format == "tensors"
+                        ? Samples(TensorTable::open(source), model)
+                        : Samples(TokenStream::open(source), source.sequence_length, model);
+  samples.opened_fingerprint_ = samples.fingerprint();
+  return samples;
 }
 
 std::int64_t Samples::size() const {
@@ -183,10 +161,30 @@ void Samples::set_vocabularies(std::map<std::string, std::int64_t> tokens) {
 }
 
 Batch Samples::batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const {
-  return std::visit(
+  Batch batch = std::visit(
       Overloaded{[&](const TokenStream& stream) { return windows(stream, numbers, labels, device); },
                  [&](const TensorTable& table) { return rows(table, numbers, device); }},
       data_);
+  for (const std::int64_t number : numbers) require_unchanged(number);
+  return batch;
+}
+
+void Samples::require_unchanged(std::int64_t number) const {
+  const auto examine = [&](const DataFile& file) {
+    const auto change = file.change();
+    if (!change) return;
+    if (fingerprint() != opened_fingerprint_) throw changed_error(file, *change);
+    file.accept_change();
+    log::warn(
+        fmt::format("data file '{}' was touched while the run reads it: {}; what was compared is the same",
+                    file.path(), *change));
+  };
+  std::visit(Overloaded{[&](const TokenStream& stream) {
+                          for (const DataFile* file : stream.files_of(number * length_, length_ + 1))
+                            examine(*file);
+                        },
+                        [&](const TensorTable& table) { examine(table.file_of(number)); }},
+             data_);
 }
 
 Batch Samples::windows(const TokenStream& stream, const std::vector<std::int64_t>& numbers, Labels labels,
@@ -221,14 +219,13 @@ Batch Samples::rows(const TensorTable& table, const std::vector<std::int64_t>& n
     at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(is_pinned));
     auto* to = static_cast<std::byte*>(tensor.mutable_data_ptr());
     for (const std::int64_t number : numbers) {
-      const std::span<const std::byte> from = table.row(i, number);
-      std::memcpy(to, from.data(), from.size());
-      to += from.size();
+      table.read(i, number, 0, {to, field.row_bytes});
+      to += field.row_bytes;
     }
     if (becomes_int64(dtype)) tensor = tensor.to(at::kLong);
     if (vocabularies_.contains(field.name) && tensor.scalar_type() == at::kLong)
       require_known(table, numbers, field.name, tensor);
-    if (field.name == model_.targets) batch.counted = tensor.ne(kIgnored).sum().item<std::int64_t>();
+    if (field.name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
     batch.fields.emplace_back(field.name, tensor.to(device, /*non_blocking=*/true));
   }
   return batch;
@@ -272,8 +269,9 @@ void Samples::require_meaning_of_labels(Labels labels) const {
                               "compares the output of each place with the label of the same place",
                               model_.targets, name))
           .hint(
-              "write the next token as the label of each, and -100 for the last; or use a model that "
-              "shifts its labels and computes its loss itself: training.model.loss: model");
+              "for a language model, write the next token as the label of each, and -100 for the last, or "
+              "use a model that shifts its labels and computes its loss itself: training.model.loss: model; "
+              "if the labels are meant to be so, training.data.check_labels: false takes them");
     }
     const std::int64_t last = tokens.size(1) - 1;
     if (!is_compared && are_equal_where_counted(tokens.narrow(1, 1, last), targets.narrow(1, 0, last))) {
@@ -282,7 +280,9 @@ void Samples::require_meaning_of_labels(Labels labels) const {
           fmt::format("training data: '{}' are the next tokens of '{}', but the model shifts its labels "
                       "itself, as its notes say",
                       model_.targets, name))
-          .hint("write the token itself as its label, and -100 for those that do not count");
+          .hint(
+              "write the token itself as its label, and -100 for those that do not count; if the labels are "
+              "meant to be so, training.data.check_labels: false takes them");
     }
   }
 }
@@ -303,6 +303,10 @@ void Samples::require_dtypes_of(const Samples& other) const {
 
 std::uint32_t Samples::fingerprint() const {
   return std::visit([](const auto& data) { return fingerprint_of(data); }, data_);
+}
+
+std::uint32_t Samples::old_fingerprint() const {
+  return std::visit([](const auto& data) { return old_fingerprint_of(data); }, data_);
 }
 
 }  // namespace accel::train

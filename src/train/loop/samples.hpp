@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -20,8 +21,8 @@ namespace accel::train {
 /// tokens have `input_ids` and `labels`, each int64 [samples, sequence_length].
 struct Batch {
   std::vector<std::pair<std::string, at::Tensor>> fields;
-  /// How many labels a cross entropy counts: those that are not -100.
-  std::int64_t counted = 0;
+  /// How many labels a cross entropy counts: those that are not -100. Absent if the batch has no labels.
+  std::optional<std::int64_t> counted;
 
   /// Returns the field `name`. For another name the Error of kind kUsage names the fields that exist.
   [[nodiscard]] const at::Tensor& field(const std::string& name) const;
@@ -55,7 +56,8 @@ class Samples {
   /// Makes batch() refuse values of these inputs that are not below the numbers of tokens. The Error names
   /// the file.
   void set_vocabularies(std::map<std::string, std::int64_t> tokens);
-  /// Copies samples to the device.
+  /// Copies samples to the device. If a file of theirs has changed since it was opened, fingerprint() is
+  /// taken again: another one is an Error (kUsage) that names the file, and the same one is a warning.
   [[nodiscard]] Batch batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const;
   /// Throws Error (kUsage) if the labels of a table are not what the loss needs: the tokens of an input
   /// themselves for a cross entropy, which teaches a model to copy, or the next tokens for a model that
@@ -63,8 +65,10 @@ class Samples {
   void require_meaning_of_labels(Labels labels) const;
   /// Throws Error (kUsage) unless the tensors of this table have the dtypes of another's.
   void require_dtypes_of(const Samples& other) const;
-  /// The CRC-32 of some samples, which tells data apart.
+  /// What fingerprint_of() says of the data now.
   [[nodiscard]] std::uint32_t fingerprint() const;
+  /// The fingerprint that older checkpoints have instead.
+  [[nodiscard]] std::uint32_t old_fingerprint() const;
 
  private:
   Samples(TokenStream stream, std::int64_t length, const config::ModelConfig& model);
@@ -74,12 +78,15 @@ class Samples {
                               Labels labels, at::Device device) const;
   [[nodiscard]] Batch rows(const TensorTable& table, const std::vector<std::int64_t>& numbers,
                            at::Device device) const;
+  /// Looks at the files of a sample again.
+  void require_unchanged(std::int64_t number) const;
   void require_known(const TensorTable& table, const std::vector<std::int64_t>& numbers,
                      const std::string& name, const at::Tensor& tokens) const;
 
   std::variant<TokenStream, TensorTable> data_;
   config::ModelConfig model_;
   std::int64_t length_ = 0;
+  std::uint32_t opened_fingerprint_ = 0;
   std::vector<std::size_t> used_;                     // The fields of a table that the model takes.
   std::map<std::string, std::int64_t> vocabularies_;  // A table is held against it. A stream knows its own.
 };

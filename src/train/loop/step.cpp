@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,10 +58,14 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     reduce = ++done.count == most || batches_.last_of_epoch();
     model_.begin_micro_batch(reduce);
     const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
+    // Where no label counts, cross_entropy is NaN and its gradient is 0, as in torch.
     backward(most == 1 ? loss : loss / static_cast<double>(most));
     model_.finish_backward();
+    const bool is_uncounted = batch.counted == 0;
+    done.uncounted += is_uncounted ? 1 : 0;
     // The sum stays on the device, so that the host does not wait for each micro-batch.
-    const at::Tensor value = loss.detach().to(at::kDouble);
+    at::Tensor value = loss.detach().to(at::kDouble);
+    if (is_uncounted && compares_labels_) value = at::zeros_like(value);
     done.loss_sum = done.loss_sum.defined() ? done.loss_sum + value : value;
     result.tokens += batch.tokens();
     result.samples += batch.samples();
@@ -83,26 +88,38 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const std::vector<double> values = read_numbers(numbers);
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
-  std::array<double, 9> sums = {values.back() / static_cast<double>(micro_batches.count),
-                                gradient_square_sum(buffers, mesh.shards, values),
-                                order,
-                                order * order,
-                                static_cast<double>(count_missing(presence)),
-                                stop_requested() ? 1.0 : 0.0,
-                                votes[0],
-                                votes[1],
-                                votes[2]};
+  std::array<double, 10> sums = {values.back() / static_cast<double>(micro_batches.count),
+                                 gradient_square_sum(buffers, mesh.shards, values),
+                                 order,
+                                 order * order,
+                                 static_cast<double>(count_missing(presence)),
+                                 stop_requested() ? 1.0 : 0.0,
+                                 votes[0],
+                                 votes[1],
+                                 votes[2],
+                                 static_cast<double>(micro_batches.uncounted)};
   group_.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], group_.size(), fmt::format("step {}", step));
   result.stop = sums[5] > 0;
   result.votes = {sums[6], sums[7], sums[8]};
   if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
-  result.loss = without_sign_of_nan(sums[0] / group_.size());
+  // All ranks have as many micro-batches.
+  result.micro_batches = micro_batches.count * group_.size();
+  result.uncounted = static_cast<std::int64_t>(sums[9]);
+  const double weight = weight_of_counted(result);
+  result.loss = without_sign_of_nan(is_empty(result) ? std::numeric_limits<double>::quiet_NaN()
+                                                     : sums[0] / group_.size() * weight);
   // Every replica adds the same squares. The sum is over all ranks nevertheless, so that every rank has the
   // same bits and clips by the same factor.
   const double unscale = scaler_ ? scaler_->inverse() : 1;
-  result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas) * unscale);
+  result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas) * unscale * weight);
   return presence;
+}
+
+double StepRunner::weight_of_counted(const StepResult& result) const {
+  if (!compares_labels_ || is_empty(result)) return 1;
+  return static_cast<double>(result.micro_batches) /
+         static_cast<double>(result.micro_batches - result.uncounted);
 }
 
 void StepRunner::update(std::int64_t step, const GradientPresence& presence, StepResult& result) {
@@ -117,7 +134,7 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
   if (!result.skipped) {
     const double unscale = scaler_ ? scaler_->inverse() : 1;
     const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
-    scale_gradients(model_.trainable_buffers(), unscale * clip);
+    scale_gradients(model_.trainable_buffers(), unscale * weight_of_counted(result) * clip);
     optimizer_.step(result.lr, presence);
   } else {
     model_.forget_hook_state();
@@ -134,9 +151,13 @@ double StepRunner::next_lr() const {
 }
 
 std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepResult& result) const {
-  const std::string what =
+  std::string what =
       fmt::format("step {}: the loss is {} and the gradient norm is {}", step, result.loss, result.grad_norm);
-  if (!config_.skip_nonfinite) {
+  if (result.uncounted > 0) {
+    what += fmt::format("; in {} of its {} micro-batches no label counts, all are -100", result.uncounted,
+                        result.micro_batches);
+  }
+  if (!config_.skip_nonfinite && !is_empty(result)) {
     return Error(ErrorKind::kDiverged, what)
         .hint(hook_hint(config_.ddp) +
               "try a smaller learning rate, more warm-up steps, or max_grad_norm; training.skip_nonfinite: "
@@ -145,9 +166,9 @@ std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepR
   if (skipped_in_a_row_ >= kMostSkipped) {
     return Error(ErrorKind::kDiverged,
                  fmt::format("{}, as in the {} steps before, which were skipped", what, kMostSkipped))
-        .hint(
-            "is there a NaN in the data, or in a buffer of the model? a smaller learning rate "
-            "may help");
+        .hint(is_empty(result) ? "do the training data have labels?"
+                               : "is there a NaN in the data, or in a buffer of the model? a smaller "
+                                 "learning rate may help");
   }
   if (group_.rank() == 0) log::warn(what + "; no weight is changed");
   return std::nullopt;

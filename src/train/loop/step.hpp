@@ -17,18 +17,21 @@ namespace accel::train {
 /// Numbers that ride in the all-reduce of a step: what a rank says, or the sums of what all ranks say.
 using Votes = std::array<double, 3>;
 
-/// What one optimizer step yields. Every rank has the same values, except for the two counts.
+/// What one optimizer step yields. Every rank has the same values, except for the counts of tokens and
+/// samples.
 struct StepResult {
-  double loss = 0;       ///< The mean over ranks and micro-batches.
+  double loss = 0;       ///< The mean over the micro-batches of all ranks that count; NaN if none does.
   double grad_norm = 0;  ///< The global norm before clipping.
   double lr = 0;
-  /// The loss or a gradient was infinite or NaN, so the optimizer changed nothing.
+  /// The loss or a gradient was infinite or NaN, or no label counted, so the optimizer changed nothing.
   bool skipped = false;
-  bool stop = false;           ///< A signal has asked a rank to stop after this step.
-  Votes votes = {};            ///< The sums over the ranks.
-  std::optional<Error> error;  ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
-  std::int64_t tokens = 0;     ///< Tokens that this rank has trained on in the step.
-  std::int64_t samples = 0;    ///< Samples that this rank has trained on in the step.
+  std::int64_t micro_batches = 0;  ///< The micro-batches of all ranks.
+  std::int64_t uncounted = 0;      ///< Those of them that have labels of which none counts.
+  bool stop = false;               ///< A signal has asked a rank to stop after this step.
+  Votes votes = {};                ///< The sums over the ranks.
+  std::optional<Error> error;      ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
+  std::int64_t tokens = 0;         ///< Tokens that this rank has trained on in the step.
+  std::int64_t samples = 0;        ///< Samples that this rank has trained on in the step.
 };
 
 /// Executes optimizer steps: the micro-batches, one all-reduce for the loss and the gradient norm, clipping,
@@ -44,11 +47,15 @@ class StepRunner {
         model_(model),
         optimizer_(optimizer),
         scaler_(scaler),
-        group_(group) {}
+        group_(group),
+        compares_labels_(config.model.loss == "cross_entropy") {}
 
   /// Runs step number `step`, counted from 1, with this rank's `votes`. Collective. A loss or gradient that
   /// is infinite or NaN yields an Error of kind kFailure in the result unless training.skip_nonfinite or the
   /// loss scale allows the step to be skipped.
+  ///
+  /// A micro-batch that cross_entropy compares with no label has no weight: loss and gradient are the means
+  /// over the other micro-batches of all ranks. A step without any other is skipped.
   StepResult run(std::int64_t step, const Votes& votes);
 
   /// The learning rate of the next step.
@@ -60,14 +67,21 @@ class StepRunner {
  private:
   /// Losses and counts of this rank's micro-batches.
   struct MicroBatches {
-    at::Tensor loss_sum;  ///< The sum, a float64 scalar on the device of the loss.
+    at::Tensor loss_sum;  ///< The sum over those that count, a float64 scalar on the device of the loss.
     std::int64_t count = 0;
+    std::int64_t uncounted = 0;  ///< Those that have labels of which none counts.
   };
 
   MicroBatches forward_and_backward(StepResult& result);
   /// Fills in the loss and the norm, and returns which parameters have a gradient on any rank.
   GradientPresence reduce(const MicroBatches& micro_batches, std::int64_t step, const Votes& votes,
                           StepResult& result);
+  /// Whether no micro-batch of any rank counts.
+  [[nodiscard]] bool is_empty(const StepResult& result) const {
+    return compares_labels_ && result.uncounted == result.micro_batches;
+  }
+  /// What makes the means over all micro-batches those over the micro-batches that count.
+  [[nodiscard]] double weight_of_counted(const StepResult& result) const;
   void update(std::int64_t step, const GradientPresence& presence, StepResult& result);
   void backward(const at::Tensor& loss) const;
   /// Returns the error of a step with an infinity or a NaN, unless the step may be skipped.
@@ -79,6 +93,7 @@ class StepRunner {
   AdamW& optimizer_;
   std::optional<GradScaler>& scaler_;  ///< Only float16 has a loss scale.
   Group& group_;
+  bool compares_labels_;  ///< A model that computes its loss itself weighs its micro-batches alike.
   std::int64_t skipped_in_a_row_ = 0;
 };
 

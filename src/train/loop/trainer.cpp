@@ -112,7 +112,7 @@ class Trainer {
       if (eval_data_->size() == 0)
         throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {}", eval_data_->size_text()));
       eval_data_->require_dtypes_of(batches_.data());
-      eval_data_->require_meaning_of_labels(labels_);
+      if (config_.data.check_labels) eval_data_->require_meaning_of_labels(labels_);
     }
     settings_ = settings_of(config, batches_.data(), groups.mesh());
     // Read before tokens are checked: an unknown one is to be found by the rank that trains on it.
@@ -120,7 +120,7 @@ class Trainer {
         fmt::format("{}, {:08x}", batches_.data().size_text(), batches_.data().fingerprint());
     check_tokens();
     batches_.set_labels(labels_);
-    batches_.data().require_meaning_of_labels(labels_);
+    if (config_.data.check_labels) batches_.data().require_meaning_of_labels(labels_);
     model_.set_training(true);  // The exported file may be in evaluation mode.
     if (!config_.checkpoint.enabled())
       report_.say("no checkpoint will be written: training.checkpoint.every is 0");

@@ -49,6 +49,8 @@ constexpr auto kConditions = std::to_array<Condition>({
      }},
     {"training.data.eval.path", "there is no evaluation without 'training.eval_every'",
      [](const LoadedConfig& loaded) { return loaded.config.training->eval_every == 0; }},
+    {"training.data.check_labels", "only data of the format 'tensors' bring labels of their own",
+     [](const LoadedConfig& loaded) { return loaded.config.training->data.train.format != "tensors"; }},
     {"training.lr_scheduler.warmup_steps", kConstant, has_constant_rate},
     {"training.lr_scheduler.total_steps", kConstant, has_constant_rate},
     {"training.checkpoint.total_limit", kNoCheckpoints, has_no_checkpoints},

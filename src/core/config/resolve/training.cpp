@@ -174,6 +174,7 @@ TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& r
   section.read("training.data.batch_size", training.data.batch_size);
   section.read("training.data.shuffle", training.data.shuffle);
   section.read("training.data.drop_last", training.data.drop_last);
+  section.read("training.data.check_labels", training.data.check_labels);
 
   training.optimizer = optimizer_of(section, settings);
   section.read("training.lr_scheduler.type", training.lr_scheduler.type);

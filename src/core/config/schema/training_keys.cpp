@@ -34,6 +34,7 @@ constexpr Field kTrainingFields[] = {
     {.path = "training.data.batch_size", .type = Type::kInt, .min = 1, .max = 1e9},
     {.path = "training.data.shuffle", .type = Type::kBool},
     {.path = "training.data.drop_last", .type = Type::kBool},
+    {.path = "training.data.check_labels", .type = Type::kBool},
     {.path = "training.data.workers", .type = Type::kInt, .built = "1", .min = 0},
 
     {.path = "training.optimizer.type", .choices = "adamw|adam|sgd|adagrad", .built = "adamw"},

@@ -61,6 +61,7 @@ Config unusual_config() {
                    DataSource{"tokens", "eval.bin", 128, "uint32"},
                    8,
                    false,
+                   false,
                    false};
   training.optimizer = {"adamw", 3e-4, {0.9, 0.95}, 1e-7, 0.1, {"bias", "norm"}};
   training.lr_scheduler = {"cosine", 100, 0.1, 2000};

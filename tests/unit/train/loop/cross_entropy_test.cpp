@@ -47,6 +47,22 @@ TEST_P(CrossEntropyTest, LossAndGradientAreTorchsBitForBit) {
   EXPECT_TRUE(cross_entropy(logits_, targets_).equal(expected));
 }
 
+TEST(CountedTargetsTest, AnyTypeOfIntegerIsComparedAsInt64) {
+  for (const at::ScalarType dtype : {at::kByte, at::kChar, at::kInt, at::kLong}) {
+    const at::Tensor targets = at::tensor({-100, 100, 0}, at::kLong).to(dtype);
+    const bool is_unsigned = dtype == at::kByte;  // It has 156 instead, which is a class.
+    EXPECT_EQ(counted_targets(targets).sum().item<std::int64_t>(), is_unsigned ? 3 : 2) << dtype;
+  }
+}
+
+TEST(CrossEntropyWithoutLabelsTest, TheGradientIsZero) {
+  const at::Tensor logits = at::randn({3, 5}).requires_grad_(true);
+  const at::Tensor loss = cross_entropy(logits, at::full({3}, -100, at::kLong));
+  EXPECT_TRUE(at::isnan(loss).item<bool>());
+  loss.backward();
+  EXPECT_TRUE(logits.grad().equal(at::zeros({3, 5}))) << logits.grad();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , CrossEntropyTest,
     ::testing::Values(Case{"OneRow", 1, 7}, Case{"OneClass", 5, 1}, Case{"ManyChunksAndARest", 301, 1003},

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "data/tensor_table.hpp"
+#include "data/token_stream.hpp"
+
+namespace accel {
+
+/// The CRC-32 of tokens at 64 places, evenly spaced from the first to the last, and of the last tokens of
+/// each file. It tells data apart, but does not see every change.
+[[nodiscard]] std::uint32_t fingerprint_of(const TokenStream& stream);
+/// The CRC-32 of 64 samples, evenly spaced from the first to the last, and of the last sample of each file.
+/// Of a large tensor of a sample it is that of its first and its last bytes.
+[[nodiscard]] std::uint32_t fingerprint_of(const TensorTable& table);
+
+/// The fingerprint that older checkpoints have. Its places do not reach the end of the data.
+[[nodiscard]] std::uint32_t old_fingerprint_of(const TokenStream& stream);
+[[nodiscard]] std::uint32_t old_fingerprint_of(const TensorTable& table);
+
+}  // namespace accel

@@ -1,0 +1,55 @@
+#include "train/loop/run_settings.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+
+#include "temp_dir.hpp"
+#include "train/loop/samples.hpp"
+
+namespace accel::train {
+namespace {
+
+using accel::testing::TempDir;
+using accel::testing::write_file;
+using Settings = std::map<std::string, std::string>;
+
+constexpr const char* kContents = "contents of training.data.train (CRC-32 of samples)";
+constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
+
+Settings settings_on(const TempDir& dir, const std::string& text) {
+  write_file(dir / "text", text);
+  config::Config config;
+  config.training.emplace();
+  config.training->data.train = {"text", (dir / "text").string(), 8, ""};
+  return settings_of(config, Samples::open(config.training->data.train, {}), Mesh{});
+}
+
+TEST(RunSettingsTest, AChangedTailIsSaidOnce) {
+  const TempDir dir;
+  std::string text(3000, 'a');
+  const Settings before = settings_on(dir, text);
+  EXPECT_TRUE(changed_settings(before, settings_on(dir, text)).empty());
+  text.back() = 'b';
+  const std::vector<std::string> changes = changed_settings(before, settings_on(dir, text));
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_TRUE(changes.front().starts_with(kContents)) << changes.front();
+  text.front() = 'b';  // Both fingerprints are others now, and one line says so.
+  EXPECT_EQ(changed_settings(before, settings_on(dir, text)).size(), 1u);
+}
+
+TEST(RunSettingsTest, AnOlderCheckpointIsComparedByItsOwnFingerprint) {
+  const TempDir dir;
+  std::string text(3000, 'a');
+  Settings before = settings_on(dir, text);
+  ASSERT_EQ(before.erase(kContents), 1u);
+  EXPECT_TRUE(changed_settings(before, settings_on(dir, text)).empty());
+  text.front() = 'b';
+  const std::vector<std::string> changes = changed_settings(before, settings_on(dir, text));
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_TRUE(changes.front().starts_with(kOldContents)) << changes.front();
+}
+
+}  // namespace
+}  // namespace accel::train
