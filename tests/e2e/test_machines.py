@@ -65,7 +65,7 @@ def test_losses_are_those_of_one_machine(machines, accel, tmp_path, count, optio
     hosts = machines(count)
     ended = finish(machines.launch(hosts, train_runs.config(tmp_path, processes, **run)), 120)
     assert codes(ended) == [0] * count, said_by(ended)
-    assert train_runs.metrics(tmp_path) == pytest.approx(expected, rel=1e-6)
+    assert train_runs.metrics(tmp_path) == pytest.approx(expected, rel=1e-5)
     accel("verify", tmp_path / "out/checkpoints/checkpoint_8")
     said = [said for said in said_by(ended) if said]
     assert f"machine 1 of {count}: ranks {processes // count} to" in said[1]

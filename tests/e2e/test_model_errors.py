@@ -208,7 +208,7 @@ def test_labels_are_not_shifted_twice(accel, tmp_path, notes):
     said_by(accel, tmp_path, code=0, ranks=1, eval_every=1, **{
         "model.inputs": ["input_ids", "labels"], "model.loss": "model", "data.eval": data, "optimizer.lr": 1e-12})
     expected = model(ids, ids if notes else next_tokens).item()
-    assert train_runs.metrics(tmp_path)[0] == pytest.approx(expected, abs=1e-6)
+    assert train_runs.metrics(tmp_path)[0] == pytest.approx(expected, abs=1e-5)
     windows = torch.stack([tokens[k * LENGTH:k * LENGTH + LENGTH + 1] for k in range((len(tokens) - 1) // LENGTH)])
     with torch.no_grad():
         expected = model(windows[:, :-1], windows[:, :-1] if notes else windows[:, 1:]).item()

@@ -1,6 +1,7 @@
 """Units that do more than return a result: their side results get gradients, or an error names the unit."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ import side_models
 import train_runs
 
 LENGTH, BATCH, STEPS, LR = 32, 4, 4, 3e-3
+# A few roundings of the loss in each step. Without its gradient a weight would differ by AdamW's step, which is about LR.
+BOUND = STEPS * 4 * torch.finfo(torch.float32).eps * math.log(256)
 CHECKPOINTING = {"fsdp_config.fsdp_activation_checkpointing": True}
 BF16 = {"mixed_precision": "bf16"}
 
@@ -71,8 +74,8 @@ def test_gradients_come_through_all_that_a_unit_gives(accel, tmp_path, model, bl
         assert f"activation checkpointing: {refused[block]}" in said
         return
     accel("launch", config(tmp_path, ranks, block=block, **options), env={"ACCEL_POISON": "1"})
-    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-6)
-    assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=2e-6)
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=BOUND)
+    assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=BOUND)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
@@ -80,8 +83,8 @@ def test_gradients_come_through_all_that_a_unit_gives(accel, tmp_path, model, bl
 def test_state_is_changed_once_a_step_and_seen_as_it_was(accel, tmp_path, block, checkpointing):
     losses, norms = eager(export(tmp_path / "gpt.pt", "Plain", block), 1)
     accel("launch", config(tmp_path, 1, block=block, **(CHECKPOINTING if checkpointing else {})))
-    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-6)
-    assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=2e-6)
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=BOUND)
+    assert train_runs.metrics(tmp_path, "grad_norm") == pytest.approx(norms, abs=BOUND)
 
 
 @pytest.mark.parametrize("model, block, options, what", [
@@ -116,7 +119,7 @@ def test_a_change_of_data_is_refused_where_one_shard_is_a_copy(accel, tmp_path, 
 def test_a_parameter_that_every_rank_has_whole_may_be_changed_in_place(accel, tmp_path, block):
     losses, _ = eager(export(tmp_path / "gpt.pt", "Plain", block), 2)
     accel("launch", config(tmp_path, 2, block=block, distributed_type="MULTI_CPU"))
-    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=2e-6)
+    assert train_runs.metrics(tmp_path) == pytest.approx(losses, abs=BOUND)
 
 
 def test_ranks_that_evaluate_in_other_orders_are_told(accel, tmp_path):

@@ -33,4 +33,4 @@ class Server:
     def close(self) -> None:
         if self._process:
             self._process.stdin.close()
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=120)

@@ -41,7 +41,7 @@ def test_running_statistics_are_those_of_rank_0(accel, peer, tmp_path, processes
 
     # forward reads a buffer, so the loss depends on which rank's buffer it is and when it was broadcast.
     print(f"loss: ours {worst(found['ddp']['loss']):.1e}, with each rank's own buffer {worst(found['each its own']['loss']):.1e}")
-    assert worst(found["ddp"]["loss"]) < 2e-5 < 5e-4 < worst(found["each its own"]["loss"])
+    assert worst(found["ddp"]["loss"]) < 2e-5 < 2e-4 < worst(found["each its own"]["loss"])
     (ours,), (own,) = found["ddp"]["eval_loss"], found["each its own"]["eval_loss"]
     print(f"held-out loss: {ours}, DDP's {theirs['eval_loss']}, with each rank's own statistics {own}")
     assert abs(ours - theirs["eval_loss"]) < 2e-5 < 2e-4 < abs(own - theirs["eval_loss"])

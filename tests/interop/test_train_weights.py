@@ -61,7 +61,7 @@ def test_original_safetensors_train_and_come_back(accel, llama, tmp_path):
     windows = torch.stack([tokens[i:i + 33] for i in range(0, 32 * 20, 32)])
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(model(windows[:, :-1]).logits.flatten(0, 1), windows[:, 1:].flatten())
-    assert abs(loss.item() - train_runs.metrics(tmp_path / "weights", "eval_loss")[-1]) < 2e-6
+    assert abs(loss.item() - train_runs.metrics(tmp_path / "weights", "eval_loss")[-1]) < 1e-5
 
 
 def test_checkpoints_and_other_dtypes_are_weights_too(accel, llama, tmp_path):
