@@ -12,7 +12,7 @@ import torch.distributed.checkpoint as dcp
 import train_runs
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 STEPS = 6
 LENGTH = 24
@@ -80,6 +80,31 @@ def checkpoint(run, step=STEPS):
 def loaded(run, adapter):
     base = transformers.LlamaForCausalLM.from_pretrained(run / "base")
     return PeftModel.from_pretrained(base, adapter, is_trainable=True)
+
+
+@pytest.mark.parametrize("form", ["torch", "dcp", "safetensors"])
+def test_peft_loads_what_was_merged_of_the_trained_part(accel, tmp_path, form):
+    """A program may save the trained part under the names of its modules, with the originals of `modules_to_save`."""
+    model = with_adapter(base_model(tmp_path), modules_to_save=["lm_head"])
+    with torch.no_grad():
+        model.base_model.model.lm_head.modules_to_save.default.weight.add_(1)
+    model.save_pretrained(tmp_path / "theirs")
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()
+             if any(part in name for part in ("lora_", "modules_to_save", "original_module"))}
+    source = tmp_path / f"trained.{form}"
+    if form == "torch":
+        torch.save({"model": state, "epoch": 1}, source)
+    elif form == "dcp":
+        dcp.save({"model": state}, checkpoint_id=source, no_dist=True)
+    else:
+        save_file(state, source)
+    said = accel("merge-weights", source, tmp_path / "merged", "--copy-assets", tmp_path / "theirs").stderr
+    assert "'*.original_module.*' (1 tensor)" in said
+    merged = load_file(tmp_path / "merged/adapter_model.safetensors")
+    theirs = load_file(tmp_path / "theirs/adapter_model.safetensors")
+    assert merged.keys() == theirs.keys() and all(torch.equal(merged[name], tensor) for name, tensor in theirs.items())
+    again = loaded(tmp_path, tmp_path / "merged").state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def trained_in_python(run):

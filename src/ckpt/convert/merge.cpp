@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/error.hpp"
@@ -33,6 +35,32 @@ void flatten(OutputState& state) {
   for (OutputItem& item : state.tensors) item.path = {fqn_of(item.path)};
 }
 
+// Gives the tensors of an adapter the names that PEFT has in files, and leaves out the originals of the
+// modules that were trained whole, which the base model has.
+void name_as_peft(const Checkpoint& source, MergePlan& plan) {
+  LayoutPart originals{"*.original_module.*", 0, 0};
+  std::erase_if(plan.state.tensors, [&](const OutputItem& item) {
+    if (!is_original_module(fqn_of(item.path))) return false;
+    ++originals.tensors;
+    plan.left_out.push_back(source.tensors()[item.source].name);
+    return true;
+  });
+  if (originals.tensors > 0) plan.parts_left_out.push_back(originals);
+  std::map<std::string, std::string> names;  // Maps a name in the file to that in the checkpoint.
+  for (OutputItem& item : plan.state.tensors) {
+    const std::string& own = source.tensors()[item.source].name;
+    std::string name = adapter_file_name(fqn_of(item.path));
+    const auto [other, fresh] = names.emplace(name, own);
+    if (!fresh) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}' and '{}' would both be called '{}', as PEFT names them", other->second,
+                              own, name))
+          .hint("exclude one of them");
+    }
+    if (name != fqn_of(item.path)) item.path = {std::move(name)};
+  }
+}
+
 bool is_adapter(const OutputState& state) {
   std::vector<std::string> names;
   for (const OutputItem& item : state.tensors) names.push_back(fqn_of(item.path));
@@ -61,6 +89,7 @@ MergePlan plan_merge(Checkpoint& source, const MergeOptions& options) {
     throw Error(ErrorKind::kUsage, "an adapter cannot be split into shards: PEFT reads it from one file")
         .hint("leave out --max-shard-size");
   }
+  if (adapter) name_as_peft(source, plan);
   if (options.keep_tied && options.drop_equal) {
     throw Error(ErrorKind::kUsage, "--keep-tied writes every tensor, and --drop-equal leaves some out")
         .hint("leave out one of the two");

@@ -50,6 +50,10 @@ std::optional<std::string> other_adapter_of(std::string_view fqn) {
   return std::string(name);
 }
 
+bool is_original_module(std::string_view fqn) {
+  return fqn.find(".original_module.") != std::string_view::npos;
+}
+
 bool are_adapter(const std::vector<std::string>& names) {
   const std::set<std::string_view> all(names.begin(), names.end());
   bool found = false;

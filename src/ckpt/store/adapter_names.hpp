@@ -20,6 +20,10 @@ inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 /// The name of the adapter if `fqn` is a parameter of a PeftModel's adapter with another name than "default".
 [[nodiscard]] std::optional<std::string> other_adapter_of(std::string_view fqn);
 
+/// Whether `fqn` is a parameter of the module that a trained one replaces (`modules_to_save`). PEFT writes it
+/// to no file.
+[[nodiscard]] bool is_original_module(std::string_view fqn);
+
 /// Whether the tensors are those of a LoRA adapter as PEFT saves it: some are of LoRA, and the weights of the
 /// layers that LoRA wraps are not among them.
 [[nodiscard]] bool are_adapter(const std::vector<std::string>& names);

@@ -178,6 +178,23 @@ TEST_F(MergePlanTest, ATieIsRecordedInTheShardOfItsTensor) {
   EXPECT_EQ(plan.output.files[2].name, "model.safetensors.index.json");
 }
 
+TEST_F(MergePlanTest, AnAdapterHasTheNamesOfPeft) {
+  const MergePlan plan = plan_of({tensor({"model", "b.q.lora_A.default.weight"}),
+                                  tensor({"model", "b.head.modules_to_save.default.weight"}, 9),
+                                  tensor({"model", "b.head.original_module.weight"}, 7)});
+  EXPECT_EQ(plan.names.stem, "adapter_model");
+  ASSERT_EQ(plan.state.tensors.size(), 2U);
+  EXPECT_EQ(fqn_of(plan.state.tensors[0].path), "b.q.lora_A.weight");
+  EXPECT_EQ(fqn_of(plan.state.tensors[1].path), "b.head.weight");
+  EXPECT_THAT(plan.left_out, ElementsAre("model.b.head.original_module.weight"));
+  EXPECT_THAT(error_of(ErrorKind::kUsage,
+                       [&] {
+                         (void)plan_of({tensor({"model", "b.q.lora_A.default.weight"}),
+                                        tensor({"model", "b.q.lora_A.weight"}, 9)});
+                       }),
+              HasSubstr("would both be called 'b.q.lora_A.weight', as PEFT names them"));
+}
+
 TEST_F(MergePlanTest, WhatIsNoWeightIsNamed) {
   const MergePlan plan =
       plan_of({tensor({"model", "w"}), tensor({"stats", "v"}, 9)}, {{{"epoch"}, 3}, {{"model", "extra"}, 4}});

@@ -24,6 +24,12 @@ TEST(AdapterNamesTest, GivesTheNamesOfPeftsFiles) {
   for (const auto& [fqn, name] : rows) EXPECT_EQ(adapter_file_name(fqn), name);
 }
 
+TEST(AdapterNamesTest, OriginalsOfTrainedModulesAreKnown) {
+  EXPECT_TRUE(is_original_module("base_model.model.lm_head.original_module.weight"));
+  EXPECT_FALSE(is_original_module("base_model.model.lm_head.modules_to_save.default.weight"));
+  EXPECT_FALSE(is_original_module("original_module_of.weight"));
+}
+
 TEST(AdapterNamesTest, FindsAnAdapterOfAnotherName) {
   EXPECT_EQ(other_adapter_of("base_model.model.q.lora_A.mine.weight"), "mine");
   EXPECT_EQ(other_adapter_of("base_model.model.e.lora_embedding_A.mine"), "mine");
