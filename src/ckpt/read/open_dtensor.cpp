@@ -15,6 +15,7 @@
 #include "ckpt/read/rank_files.hpp"
 #include "ckpt/torch/dtensor.hpp"
 #include "ckpt/torch/file.hpp"
+#include "ckpt/torch/sharded_tensor.hpp"
 #include "ckpt/torch/state_walk.hpp"
 
 namespace accel::ckpt {
@@ -35,6 +36,15 @@ std::vector<Extent> extents_of(const std::string& file, const TorchFile& archive
     extents.push_back({file, first + skipped, part.box, tensor.local.strides});
   }
   return extents;
+}
+
+// FSDP1 saves one flat tensor for many parameters in its local state dicts, and does not record where each of
+// them lies in it.
+void refuse_flat(const StatePath& path) {
+  const std::string name = fqn_of(path);
+  if (name.find("flat_param") == std::string::npos) return;
+  throw Error(ErrorKind::kFailure, "it is a flat parameter of FSDP1, which accel does not read")
+      .hint("save the model as a full or a sharded state dict");
 }
 
 class DTensorReader {
@@ -82,6 +92,20 @@ class DTensorReader {
       ranks_.insert(sharded->ranks.begin(), sharded->ranks.end());
       ListedTensor& listed = gatherer_.tensor(path, sharded->local.dtype, sharded->shape);
       for (Extent& extent : extents_of(file, archive, *sharded)) listed.extents.push_back(std::move(extent));
+      return;
+    }
+    if (const std::optional<ShardedTensor> sharded = sharded_tensor_of(value)) {
+      refuse_flat(path);
+      for (std::int64_t rank = 0; rank < sharded->ranks; ++rank) ranks_.insert(rank);
+      ListedTensor& listed = gatherer_.tensor(path, tensor.dtype, sharded->shape);
+      for (const auto& [box, local] : sharded->shards) {
+        if (local.dtype != tensor.dtype)
+          throw_corrupt(fmt::format("a shard is {}, and the tensor is {}", torch_name(local.dtype),
+                                    torch_name(tensor.dtype)));
+        if (!local.obstacle.empty()) listed.obstacle = local.obstacle;
+        if (local.obstacle.empty() && box.numel() > 0)
+          listed.extents.push_back({file, archive.offset_of(local), box, local.strides});
+      }
       return;
     }
     ListedTensor& listed = gatherer_.tensor(path, tensor.dtype, tensor.shape);

@@ -13,6 +13,7 @@
 #include "base/files/file.hpp"
 #include "ckpt/torch/dtensor.hpp"
 #include "ckpt/torch/file.hpp"
+#include "ckpt/torch/sharded_tensor.hpp"
 #include "ckpt/torch/state_walk.hpp"
 
 namespace accel::ckpt {
@@ -34,7 +35,7 @@ bool holds_dtensor(const std::filesystem::path& path) {
   StateVisitor visitor;
   visitor.tensor = [&](const StatePath&, const TorchTensor&, const pickle::Value& value) {
     try {
-      found = found || dtensor_of(value).has_value();
+      found = found || dtensor_of(value).has_value() || sharded_tensor_of(value).has_value();
     } catch (const Error&) {
       found = true;  // It is one, of a form that is not read.
     }

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ckpt/pickle/value.hpp"
+#include "ckpt/tensor/box.hpp"
+#include "ckpt/torch/tensor.hpp"
+
+namespace accel::ckpt {
+
+/// A ShardedTensor of torch.distributed as one rank pickles it: the parts that this rank has, each with its
+/// place in the whole tensor.
+struct ShardedTensor {
+  Dims shape;  ///< Shape of the whole tensor.
+  std::vector<std::pair<Box, TorchTensor>> shards;
+  std::int64_t ranks = 0;  ///< The number of ranks that saved it; 0 if the pickle does not say.
+};
+
+/// The ShardedTensor that `value` describes, as torch 2.0 to 2.15 write it, or nothing if it is something
+/// else. Throws Error (kCorrupt) if the description contradicts itself.
+[[nodiscard]] std::optional<ShardedTensor> sharded_tensor_of(const pickle::Value& value);
+
+}  // namespace accel::ckpt
