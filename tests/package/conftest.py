@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -63,6 +65,46 @@ def run_clean():
     def run(program, *args, cwd, code=0):
         result = subprocess.run([program, *map(str, args)], cwd=cwd, env=CLEAN, capture_output=True, text=True,
                                 stdin=subprocess.DEVNULL, timeout=600)
+        assert result.returncode == code, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def debian_root(tmp_path_factory):
+    """debian_root(RELEASE) makes a folder with a minimal Debian."""
+    targets = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages"],
+                             capture_output=True, text=True, check=True).stdout
+    sites = [site for site in targets.split() if site.endswith("/debian")]
+    assert sites, "apt has no source whose address ends in /debian"
+    made = []
+
+    def make(release) -> pathlib.Path:
+        directory = tmp_path_factory.mktemp(release)
+        made.append(directory)
+        result = subprocess.run(["debootstrap", "--variant=minbase", release, directory, sites[0]],
+                                capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+        shutil.copy("/etc/resolv.conf", directory / "etc/resolv.conf")
+        shutil.copytree("/etc/apt/apt.conf.d", directory / "etc/apt/apt.conf.d", dirs_exist_ok=True)
+        return directory
+
+    yield make
+    # The fixture removes the folders, because pytest would keep their several hundred megabytes for a while.
+    for directory in made:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def run_inside():
+    """run_inside(ROOT, COMMAND...) runs a command in that Debian. Its /proc is unmounted when the command ends."""
+
+    def run(directory, *command, code=0):
+        script = f"mount -t proc proc {directory}/proc && exec chroot {directory} {shlex.join(map(str, command))}"
+        result = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True,
+                                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive",
+                                     "HOME": "/root", "LC_ALL": "C.UTF-8"})
         assert result.returncode == code, result.stdout + result.stderr
         return result
 

@@ -1,8 +1,8 @@
 """The Debian packages, installed by apt in a Debian that debootstrap makes."""
 
+import functools
 import os
 import re
-import shlex
 import shutil
 import subprocess
 
@@ -13,43 +13,15 @@ import torch
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")
 
 
-def mirror():
-    """Returns the name of the running release, and the site of its packages."""
+@pytest.fixture(scope="module")
+def debian(debian_root):
     release = re.search(r"^VERSION_CODENAME=(\w+)", open("/etc/os-release").read(), re.MULTILINE).group(1)
-    targets = subprocess.run(["apt-get", "indextargets", "--format", "$(RELEASE) $(SITE)", "Created-By: Packages"],
-                             capture_output=True, text=True, check=True).stdout
-    sites = [line.split()[1] for line in targets.splitlines() if line.split()[0] == release]
-    assert sites, f"apt has no source for {release}"
-    return release, sites[0]
+    return debian_root(release)
 
 
 @pytest.fixture(scope="module")
-def debian(tmp_path_factory):
-    """Makes a folder with a minimal Debian."""
-    # The fixture removes the folder, because pytest would keep its several hundred megabytes for a while.
-    directory = tmp_path_factory.mktemp("debian")
-    release, site = mirror()
-    made = subprocess.run(["debootstrap", "--variant=minbase", release, directory, site], capture_output=True, text=True)
-    assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
-    shutil.copy("/etc/resolv.conf", directory / "etc/resolv.conf")
-    shutil.copytree("/etc/apt/apt.conf.d", directory / "etc/apt/apt.conf.d", dirs_exist_ok=True)
-    yield directory
-    shutil.rmtree(directory)
-
-
-@pytest.fixture(scope="module")
-def inside(debian):
-    """inside(COMMAND...) runs a command in that Debian. Its /proc is unmounted when the command ends."""
-
-    def run(*command, code=0):
-        script = f"mount -t proc proc {debian}/proc && exec chroot {debian} {shlex.join(map(str, command))}"
-        result = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True,
-                                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive",
-                                     "HOME": "/root", "LC_ALL": "C.UTF-8"})
-        assert result.returncode == code, result.stdout + result.stderr
-        return result
-
-    return run
+def inside(debian, run_inside):
+    return functools.partial(run_inside, debian)
 
 
 @pytest.fixture(scope="module")

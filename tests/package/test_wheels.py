@@ -43,17 +43,28 @@ def needed(program):
     return set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
 
 
+def newest_symbol(program, library):
+    """Returns the newest version, such as (2, 28), of the symbols that the program takes from GLIBC or GLIBCXX."""
+    needs = subprocess.run(["readelf", "-VW", program], capture_output=True, text=True, check=True).stdout
+    return max(tuple(map(int, version.split("."))) for version in re.findall(rf"Name: {library}_([0-9.]+)", needs))
+
+
 def test_toolkit_is_small_and_for_any_python(package):
     wheel = package("accel_toolkit-*.whl")
-    assert re.fullmatch(r"accel_toolkit-[0-9.]+-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name)
+    assert re.fullmatch(r"accel_toolkit-[0-9.]+-py3-none-manylinux_2_28_x86_64\.whl", wheel.name)
     assert wheel.stat().st_size < MAX_TOOLKIT_BYTES
+
+
+def test_toolkit_needs_no_new_c_library(toolkit):
+    assert (2, 17) <= newest_symbol(toolkit / "bin/accel", "GLIBC") <= (2, 28)
 
 
 def test_toolkit_is_stripped_and_self_contained(toolkit):
     assert ".text" in sections(toolkit / "bin/accel")
     assert ".symtab" not in sections(toolkit / "bin/accel")
     assert ".debug_info" not in sections(toolkit / "bin/accel")
-    assert needed(toolkit / "bin/accel") <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+    assert needed(toolkit / "bin/accel") <= {
+        "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 
 
 def test_toolkit_requires_no_package(toolkit, pip):
@@ -115,6 +126,24 @@ def test_worker_pins_torch_and_contains_none_of_it(package):
     assert not [name for name in names if re.match(r"lib(torch|c10|cuda|nccl|cudnn)", name)]
     version = importlib.metadata.version("torch").split("+")[0]
     assert f"Requires-Dist: torch=={version}\n" in metadata
+
+
+def test_worker_needs_no_new_c_and_cpp_libraries(package, tmp_path):
+    """RHEL 9 has glibc 2.34, and the libstdc++ of GCC 11."""
+    wheel = package("accel_worker-*.whl")
+    assert re.fullmatch(r"accel_worker-[0-9.]+-py3-none-manylinux_2_34_x86_64\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    programs = [tmp_path / "accel_worker/accel-worker", *tmp_path.rglob("*.so*")]
+    for program in programs:
+        assert newest_symbol(program, "GLIBC") <= (2, 34), program
+        assert newest_symbol(program, "GLIBCXX") <= (3, 4, 29), program
+        assert newest_symbol(program, "CXXABI") <= (1, 3, 13), program
+
+
+def test_worker_brings_no_libraries(package):
+    with zipfile.ZipFile(package("accel_worker-*.whl")) as wheel:
+        assert not [name for name in wheel.namelist() if ".libs/" in name]
 
 
 def test_worker_trains_the_quickstart(trainer, run_clean, tmp_path):
