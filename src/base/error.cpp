@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/interrupt.hpp"
+#include "base/text.hpp"
 
 namespace accel {
 
@@ -91,7 +92,8 @@ Error error_of(const std::exception& failure) {
     return system_error("access", error->path1().string(), error->code().value());
   if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr)
     return {ErrorKind::kMemory, "there is not enough memory"};
-  const std::string what = failure.what();
+  // Some messages of libtorch begin with an empty line.
+  const std::string what(trim(failure.what()));
   // What libtorch says of a device and of the host.
   const bool is_memory = what.find("out of memory") != std::string::npos ||
                          what.find("can't allocate memory") != std::string::npos;

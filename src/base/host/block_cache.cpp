@@ -101,6 +101,12 @@ void BlockCache::unmap_all() noexcept {
   while (!kept_.empty()) unmap(kept_.begin());
 }
 
+void BlockCache::forget_peak() noexcept {
+  const std::lock_guard lock(mutex_);
+  unmap_all();
+  counts_.peak_bytes = counts_.live_bytes;
+}
+
 BlockCache::Counts BlockCache::counts() const {
   const std::lock_guard lock(mutex_);
   return counts_;

@@ -12,15 +12,15 @@ namespace accel {
 /// A cache of large blocks of memory. A block that is given back is kept and serves a later request; the
 /// system would fill each of its pages with zeros first (docs/design/015).
 ///
-/// The mapped bytes, in use and kept together, never exceed the most that was in use at once: if no kept
-/// block fits a request, those that were given back longest ago are unmapped to make room. So the cache does
-/// not raise the peak of a process. A kept block serves requests down to 8/9 of its size. Any thread may call
-/// it.
+/// The mapped bytes, in use and kept together, never exceed the most that was in use at once since the last
+/// forget_peak(): if no kept block fits a request, those that were given back longest ago are unmapped to
+/// make room. So the cache does not raise the peak of a process. A kept block serves requests down to 8/9 of
+/// its size. Any thread may call it.
 class BlockCache {
  public:
   struct Counts {
     std::size_t live_bytes = 0;    ///< The bytes of blocks in use.
-    std::size_t peak_bytes = 0;    ///< The most bytes in use at once.
+    std::size_t peak_bytes = 0;    ///< The most bytes in use at once since forget_peak().
     std::size_t mapped_bytes = 0;  ///< The bytes of blocks in use and of kept ones.
     std::uint64_t mapped = 0;      ///< Requests that the system served.
     std::uint64_t reused = 0;      ///< Requests that a kept block served.
@@ -38,6 +38,10 @@ class BlockCache {
 
   /// Takes a block back. False, without any effect, if `memory` is not a block of this cache in use.
   bool give(void* memory) noexcept;
+
+  /// Unmaps the kept blocks, and counts the peak anew from what is in use. Call it after a phase that needs
+  /// more memory than what follows.
+  void forget_peak() noexcept;
 
   [[nodiscard]] Counts counts() const;
 

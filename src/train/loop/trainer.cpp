@@ -24,6 +24,7 @@
 #include "train/checkpoint/load_foreign.hpp"
 #include "train/checkpoint/rank_state.hpp"
 #include "train/checkpoint/save.hpp"
+#include "train/device/large_tensors.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/vocabulary.hpp"
 #include "train/loop/agreement.hpp"
@@ -106,6 +107,7 @@ class Trainer {
         schedule_(config_.checkpoint),
         report_(config, group.rank(), group.size(), device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
+    forget_peak_of_large_tensors();  // The model is sharded.
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
       eval_data_ = Samples::open(*config_.data.eval, config_.model);

@@ -48,6 +48,7 @@ TEST(ErrorTest, AFileSystemErrorSaysWhatOnWhichPath) {
   EXPECT_EQ(error_of(Error(ErrorKind::kMissing, "gone")).kind(), ErrorKind::kMissing);
   EXPECT_EQ(error_of(std::bad_alloc()).message(), "there is not enough memory");
   EXPECT_EQ(error_of(std::runtime_error("why")).message(), "why");
+  EXPECT_EQ(error_of(std::runtime_error("\nwhy\n  where\n")).message(), "why\n  where");
 }
 
 }  // namespace

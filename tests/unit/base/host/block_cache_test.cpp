@@ -81,6 +81,21 @@ TEST(BlockCacheTest, StepsThatAreAlikeHardlyAskTheSystem) {
   EXPECT_LE(cache.counts().mapped - before, 2U);
 }
 
+TEST(BlockCacheTest, APhaseThatIsOverDoesNotSetThePeak) {
+  BlockCache cache;
+  void* whole = cache.take(64 * kMiB);  // A model that is then cut into shards.
+  void* shard = cache.take(8 * kMiB);
+  ASSERT_TRUE(cache.give(whole));
+  EXPECT_EQ(cache.counts().mapped_bytes, 72 * kMiB);
+  cache.forget_peak();
+  EXPECT_EQ(cache.counts().mapped_bytes, 8 * kMiB);
+  EXPECT_EQ(cache.counts().peak_bytes, 8 * kMiB);
+  for (const std::size_t mib : {3, 5, 7, 9, 11, 13}) ASSERT_TRUE(cache.give(cache.take(mib * kMiB)));
+  // The blocks of all sizes are 48 MiB, of which 13 were in use at once.
+  EXPECT_LE(cache.counts().mapped_bytes, 21 * kMiB);
+  ASSERT_TRUE(cache.give(shard));
+}
+
 TEST(BlockCacheTest, WhatIsNotItsOwnIsLeftAlone) {
   BlockCache cache;
   int other = 0;
