@@ -16,6 +16,7 @@
 #include "base/text.hpp"
 #include "train/c10d/host_staged_backend.hpp"
 #include "train/c10d/nccl.hpp"
+#include "train/c10d/numeric_names.hpp"
 #include "train/c10d/shm_backend.hpp"
 
 namespace accel::train {
@@ -196,6 +197,7 @@ Group Group::connect(const Rank& rank, config::Backend backend, at::Device devic
   if (rank.world_size == 1 && backend != config::Backend::kNccl) return group;
   // Checked before the rendezvous, where the others would wait for a rank that is refused.
   if (backend == config::Backend::kShm) require_shm_fits(rank, device);
+  const NumericNames numeric_names;
   group.store_ = connect_store(rank);
   group.store_->setTimeout(timeout);
   group.use(make_backend(backend, {group.store_, rank, group.members_, "world", device, timeout}));
@@ -214,6 +216,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
     group.members_.push_back(members_.at(static_cast<std::size_t>(ranks[i])));
   }
   if (group.size_ == 1) return group;
+  const NumericNames numeric_names;
   const std::string own_name = fmt::format("{}/{}", name, group.members_.front());
   group.flight_.name = own_name;
   group.flight_.set_members(group.members_);
