@@ -28,7 +28,7 @@ constexpr std::array kFlags = {
     ValueFlag{"--mixed-precision", "mixed_precision", "MODE", "no, fp16 or bf16"},
     ValueFlag{"--main-process-ip", "main_process_ip", "IP", "Address of rank 0"},
     ValueFlag{"--main-process-port", "main_process_port", "PORT",
-              "Port of rank 0's store (29500); 0 takes a free one"},
+              "Port of rank 0's store (a free one), or where machines meet (29500)"},
     ValueFlag{"--gpu-ids", "gpu_ids", "LIST", "GPUs to use: all, or numbers separated by commas"},
     ValueFlag{"--num-machines", "num_machines", "N", "Number of machines (1)"},
     ValueFlag{"--machine-rank", "machine_rank", "N", "Rank of this machine (0)"},

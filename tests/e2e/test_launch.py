@@ -1,4 +1,4 @@
-"""The launcher with scripts as its programs: failures, exit codes, output, ports."""
+"""The launcher with scripts as its programs: failures, exit codes, output."""
 
 import json
 import re
@@ -122,26 +122,6 @@ def test_a_reader_that_goes_away_stops_nothing(accel_path, tmp_path):
     assert result.stdout == "1\n"
     assert (tmp_path / "finished").exists()
     assert (tmp_path / "logs/attempt_0/rank_0/stdout.log").read_text().endswith("\n200000\n")
-
-
-@pytest.fixture
-def busy_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-def test_a_busy_port_is_replaced(launch, busy_port):
-    result = launch("echo $MASTER_PORT", "--main_process_port", busy_port)
-    port = int(result.stdout)
-    assert port != busy_port and 1024 <= port < 65536
-    assert f"accel: warning: --main-process-port {busy_port}: port {busy_port} is in use; using {port}" in result.stderr
-
-
-def test_port_zero_is_a_free_one(launch):
-    ports = {int(launch("echo $MASTER_PORT", "--main_process_port", 0).stdout) for _ in range(2)}
-    assert all(port >= 1024 for port in ports)
 
 
 def test_training_hands_the_worker_its_configuration(accel, tmp_path):

@@ -288,7 +288,7 @@ def test_a_busy_port_is_named(machines):
         run = machines.begin(host, "/tmp", "--num-machines", 2, "--machine-rank", 0, "--main-process-ip", host.address, "--num-processes", 2,
                              "--cpu", "--", "true")
         exit_code, _, said = run.finish()
-        assert exit_code == 2 and "port 29500 of this machine, on which machine 0 waits for the others, is in use" in said
+        assert exit_code == 2 and "'main_process_port': port 29500 is in use" in said and "the same on all machines" in said
     finally:
         other.kill()
         other.communicate()

@@ -25,10 +25,11 @@ import configs  # noqa: E402
 import endings  # noqa: E402
 import launches  # noqa: E402
 import mutations  # noqa: E402
+import together  # noqa: E402
 
 # The share of the time that each campaign gets.
 CAMPAIGNS = {mutations.Mutations: 0.4, endings.Kills: 0.15, endings.FullDisks: 0.05, endings.Trainings: 0.15,
-             launches.Launches: 0.15, configs.Configs: 0.1}
+             launches.Launches: 0.1, together.Together: 0.05, configs.Configs: 0.1}
 REPORT_S = 60
 
 

@@ -6,7 +6,7 @@ import multiprocessing
 import pytest
 import soak
 
-CASES = {"mutation": 40, "kill": 10, "full disk": 6, "training": 2, "launch": 8, "config": 30}
+CASES = {"mutation": 40, "kill": 10, "full disk": 6, "training": 2, "launch": 8, "config": 30, "together": 2}
 
 
 def cases(accel, directory, campaign, liar=None, seed=5):
@@ -45,6 +45,9 @@ LIARS = {
     "kill": ("mkdir -p out; : > out/model.safetensors; sleep 0.2; exit 0", "it left"),
     "full disk": ("exit 0", "without the output"),
     "launch": ("exit 0", "exit code 0, expected one of [6]"),
+    # All runs use one port. Only the ranks can notice.
+    "together": ('while [ "$1" != -- ]; do shift; done; shift\nexport EXCHANGE_TIMEOUT=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517\n'
+                 'RANK=0 "$@" & first=$!; RANK=1 "$@" || exit 1; wait $first', "runs that began together failed"),
     "config": ("echo 'std::bad_alloc' >&2; exit 1", "exit code 1"),
 }
 

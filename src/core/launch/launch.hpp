@@ -32,9 +32,9 @@ struct LaunchRequest {
 /// Runs the configuration's training, or a program, on every rank of this machine, together with the
 /// launchers of the other machines if there are several, and returns the exit code of the run. A failed
 /// worker is an Error of kind kWorker whose message is the report; an interruption is an Error of kind
-/// kInterrupted or kTerminated. Before any process starts, launch() finds the program, replaces a port that
-/// is in use, claims the output_dir (run_directory.hpp), makes the directories of the logs and writes
-/// `config.resolved.json`.
+/// kInterrupted or kTerminated. Before any process starts, launch() finds the program, takes the port for
+/// itself (world/port.hpp), claims the output_dir (run_directory.hpp), makes the directories of the logs and
+/// writes `config.resolved.json`.
 ExitCode launch(LaunchRequest request, const Environment& environment);
 
 }  // namespace accel::launch

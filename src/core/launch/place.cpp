@@ -17,7 +17,6 @@
 #include "core/launch/cluster/rendezvous.hpp"
 #include "core/launch/run_directory.hpp"
 #include "core/launch/world/address.hpp"
-#include "core/launch/world/machine.hpp"
 
 namespace accel::launch {
 namespace {
@@ -27,20 +26,31 @@ std::string new_run_id() {
   return fmt::format("accel-{:08x}-{:016x}", ::getpid(), now);
 }
 
-/// The port for rank 0's store: the configured one, or a free one if that is 0 or taken.
-int choose_port(const config::LoadedConfig& loaded) {
-  const int wanted = loaded.config.launch.main_process_port;
-  if (wanted != 0 && port_is_free(wanted)) return wanted;
-  const int port = free_port();
-  const config::Setting* asked = loaded.settings.find("main_process_port");
-  if (wanted == 0) {
-    log::debug(fmt::format("using port {}", port));
-  } else if (asked != nullptr) {
-    log::warn(fmt::format("{}: port {} is in use; using {}", text_of(asked->origin), wanted, port));
-  } else {
-    log::info(fmt::format("port {} is in use; using {}", wanted, port));
+/// Holds the port that the configuration asks for, if it asks for one.
+void hold_asked_port(const LaunchRequest& request, Place& place) {
+  const config::LaunchConfig& launch = request.loaded.config.launch;
+  if (launch.main_process_port == 0) return;
+  try {
+    config::blamed_on("main_process_port", request.loaded.settings,
+                      [&] { place.asked_port = PortHold::of(launch.main_process_port); });
+  } catch (Error& error) {
+    throw std::move(error).hint(launch.num_machines == 1
+                                    ? "leave main_process_port out, and the run gets a free port"
+                                    : "choose another main_process_port, the same on all machines");
   }
-  return port;
+}
+
+/// Decides on which port rank 0 has its store in the next attempt. A port that nobody asked for is another
+/// one for each attempt: a rank of an earlier one, on a machine that was cut off, may still look for its
+/// store.
+void choose_port(LaunchRequest& request, Place& place) {
+  if (place.asked_port && place.party.num_machines == 1) {
+    place.world.master_port = place.asked_port->port();
+  } else {
+    place.world.master_port = place.free_port.emplace(PortHold::any()).port();
+    log::debug(fmt::format("using port {}", place.world.master_port));
+  }
+  request.loaded.config.launch.main_process_port = place.world.master_port;
 }
 
 /// Rank 0 hosts its store on this machine, and all ranks connect to it by this name.
@@ -81,14 +91,15 @@ void claim(LaunchRequest& request, Place& place) {
 }
 
 Place begin_alone(LaunchRequest& request) {
-  config::LaunchConfig& config = request.loaded.config.launch;
+  const config::LaunchConfig& config = request.loaded.config.launch;
   check_main_process_ip(request.loaded);
-  config.main_process_port = choose_port(request.loaded);
   Place place;
+  place.world = {config.num_processes, config.num_processes, 0, 0, 1, config.main_process_ip, 0,
+                 new_run_id()};
+  hold_asked_port(request, place);
+  choose_port(request, place);
   claim(request, place);
   place.attempt = next_attempt(request);
-  place.world = {config.num_processes,   config.num_processes,     0,           0, 1,
-                 config.main_process_ip, config.main_process_port, new_run_id()};
   return place;
 }
 
@@ -145,7 +156,7 @@ void begin_with(Guests guests, LaunchRequest& request, Place& place) {
       place.attempt = next_attempt(request);
     }
     if (trains(request)) write_run_id(request.loaded.config, place.world.run_id);
-    place.world.master_port = request.loaded.config.launch.main_process_port = free_port();
+    choose_port(request, place);
   } catch (const std::exception& failure) {
     const Error error = error_of(failure);
     refuse(guests, error.kind(), error.message());
@@ -198,6 +209,7 @@ Place begin_together(LaunchRequest& request) {
                  config.num_machines,  config.main_process_ip, 0, ""};
   if (config.machine_rank == 0) {
     check_main_process_ip(request.loaded);
+    hold_asked_port(request, place);
     begin_with(await_guests(place.party), request, place);
   } else {
     take_part(join(place.party), request, place);
@@ -290,7 +302,7 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
     report_ranks(place);
   } else {
     find_checkpoint(request, place);
-    place.world.master_port = request.loaded.config.launch.main_process_port = free_port();
+    choose_port(request, place);
   }
   return place;
 }

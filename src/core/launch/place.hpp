@@ -10,6 +10,7 @@
 #include "core/launch/launch.hpp"
 #include "core/launch/restart.hpp"
 #include "core/launch/world/environment.hpp"
+#include "core/launch/world/port.hpp"
 
 namespace accel::launch {
 
@@ -21,11 +22,15 @@ struct Place {
   std::optional<LeftoverLock> lock;  ///< The claim on the output_dir, which machine 0 has.
   std::int64_t begins_after = 0;     ///< The step of the newest checkpoint when the attempt began.
   Party party;                       ///< What this machine brings, if there are several.
-  std::unique_ptr<Cluster> cluster;  ///< Absent on one machine.
+  /// The port that the configuration asks for, which machine 0 holds until the run ends. On several machines
+  /// their launchers meet there, and on one machine rank 0 has its store there.
+  std::optional<PortHold> asked_port;
+  std::optional<PortHold> free_port;  ///< The port of rank 0's store if that is not asked_port; on machine 0.
+  std::unique_ptr<Cluster> cluster;   ///< Absent on one machine.
 };
 
-/// Begins a run, on several machines together with their launchers. It sets the port and the checkpoint to go
-/// on from in the request's configuration.
+/// Begins a run, on several machines together with their launchers. It sets the port of rank 0's store and
+/// the checkpoint to go on from in the request's configuration.
 [[nodiscard]] Place begin(LaunchRequest& request);
 
 /// Begins again after a failed attempt, on all machines. Returns why not, which may be empty, if the run is

@@ -118,8 +118,8 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
   auto address = settings.get<std::string>("main_process_ip");
   if (address && address->empty()) address.reset();
   launch.main_process_ip = address.value_or(launch.main_process_ip);
-  launch.main_process_port =
-      static_cast<int>(settings.get<std::int64_t>("main_process_port").value_or(29500));
+  launch.main_process_port = static_cast<int>(
+      settings.get<std::int64_t>("main_process_port").value_or(launch.num_machines == 1 ? 0 : 29500));
   launch.rendezvous_timeout_s =
       settings.get<double>("launch.rendezvous_timeout").value_or(launch.rendezvous_timeout_s);
   launch.min_machines =

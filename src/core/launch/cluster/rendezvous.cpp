@@ -19,7 +19,7 @@
 #include "base/text.hpp"
 #include "core/config/common_settings.hpp"
 #include "core/launch/world/address.hpp"
-#include "core/launch/world/machine.hpp"
+#include "core/launch/world/port.hpp"
 
 namespace accel::launch {
 namespace {

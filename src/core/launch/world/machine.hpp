@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "base/environment.hpp"
-#include "base/files/fd.hpp"
 
 namespace accel::launch {
 
@@ -15,15 +14,5 @@ int visible_gpus(const Environment& environment, const std::filesystem::path& ro
 /// How many physical cores this process may run on, but no more than the quota of its control group has whole
 /// CPUs, and at least 1.
 int physical_cores(const std::filesystem::path& root = "/");
-
-/// A socket that listens on `port` of every address of this machine and does not block; none if the port is
-/// in use.
-Fd listening_socket(int port);
-
-/// Whether a server can listen on `port` of every address of this machine.
-bool port_is_free(int port);
-
-/// A port that is free now. Another process may take it before it is used.
-int free_port();
 
 }  // namespace accel::launch

@@ -24,7 +24,7 @@ TEST_F(ConfigFileTest, DefaultsAreThoseOfTheDesign) {
   EXPECT_EQ(c.launch.num_processes, 1);
   EXPECT_TRUE(c.launch.use_cpu);
   EXPECT_THAT(c.launch.gpu_ids, IsEmpty());
-  EXPECT_EQ(c.launch.main_process_port, 29500);
+  EXPECT_EQ(c.launch.main_process_port, 0);
   EXPECT_EQ(c.launch.grace_period_s, 30);
   EXPECT_EQ(c.launch.collective_timeout_s, 1800);
   EXPECT_EQ(c.training->output_dir, "runs/run");

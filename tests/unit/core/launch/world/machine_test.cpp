@@ -1,12 +1,8 @@
 #include "core/launch/world/machine.hpp"
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/host/cpus.hpp"
-#include "core/launch/agent/pipe.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::launch {
@@ -69,37 +65,6 @@ TEST(MachineTest, AQuotaLimitsTheCores) {
   write_file(root / "sys/fs/cgroup/job/cpu.max", "100000 100000\n");
   EXPECT_EQ(physical_cores(root.path()), 1);
 }
-
-/// A free port below those that the system gives to connections of other processes (32768 and above), which
-/// might take it in the middle of a test.
-int quiet_port() {
-  constexpr int kFirst = 20000;
-  constexpr int kPorts = 12000;
-  for (int i = 0; i < kPorts; ++i) {
-    const int port = kFirst + (::getpid() + i) % kPorts;
-    if (port_is_free(port)) return port;
-  }
-  return 0;
-}
-
-TEST(MachineTest, APortInUseIsNotFree) {
-  const int port = quiet_port();
-  ASSERT_NE(port, 0);
-  for (const int family : {AF_INET, AF_INET6}) {
-    const Fd fd(::socket(family, SOCK_STREAM, 0));
-    if (!fd) continue;
-    sockaddr_in6 address{};
-    address.sin6_family = static_cast<sa_family_t>(family);
-    address.sin6_port = htons(static_cast<std::uint16_t>(port));
-    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-    ASSERT_EQ(::listen(fd.get(), 1), 0);
-    EXPECT_FALSE(port_is_free(port)) << family;
-  }
-  EXPECT_TRUE(port_is_free(port));
-}
-
-TEST(MachineTest, AFreePortIsOneThatMayBeBound) { EXPECT_GE(free_port(), 1024); }
 
 }  // namespace
 }  // namespace accel::launch

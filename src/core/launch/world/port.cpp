@@ -1,0 +1,130 @@
+#include "core/launch/world/port.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace accel::launch {
+namespace {
+
+/// Binds a socket to `port` (0: any) of every address. Without a socket, errno says why.
+Fd bound_socket(int port) {
+  const int on = 1;
+  const int off = 0;
+  Fd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd) {
+    // The socket binds as the store of c10d does: both families, and despite connections in TIME_WAIT.
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    address.sin6_port = htons(static_cast<std::uint16_t>(port));
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
+    if (errno == EADDRINUSE || errno == EACCES) return Fd();
+  }
+  // The machine has no IPv6.
+  fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return Fd();
+  return fd;
+}
+
+int port_of(const Fd& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    throw system_error("read", "the number of a port", errno);
+  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
+                                       : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+/// The abstract socket address by which the launchers of all users exclude each other from `port`. Like the
+/// port it belongs to the network namespace. It is gone with the process that has bound it.
+std::pair<sockaddr_un, socklen_t> name_of(int port) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = fmt::format("accel-launch-port-{}", port);
+  // The first byte of an abstract name is zero.
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+}
+
+/// Takes the name of `port`; none if another launcher has it.
+Fd take_name(int port) {
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto [address, size] = name_of(port);
+  if (!fd) throw system_error("create", "a socket", errno);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+    if (errno == EADDRINUSE) return Fd();
+    throw system_error("take", fmt::format("the name of port {}", port), errno);
+  }
+  // A listener tells who it is to those that connect.
+  ::listen(fd.get(), 1);
+  return fd;
+}
+
+/// ", that of process 4711": the launcher that has the name of `port`; empty if this process cannot see it.
+std::string holder_of(int port) {
+  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto [address, size] = name_of(port);
+  ucred holder{};
+  socklen_t holder_size = sizeof holder;
+  if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &holder, &holder_size) != 0 || holder.pid == 0)
+    return "";
+  return fmt::format(", that of process {}", holder.pid);
+}
+
+}  // namespace
+
+PortHold::PortHold(Fd name, Fd socket, int port)
+    : name_(std::move(name)), socket_(std::move(socket)), port_(port) {}
+
+PortHold PortHold::any() {
+  while (true) {
+    Fd socket = bound_socket(0);
+    if (!socket) throw system_error("find", "a free port", errno);
+    const int port = port_of(socket);
+    // Another launcher that asks for this port may have taken the name, and not yet the port.
+    if (Fd name = take_name(port)) return {std::move(name), std::move(socket), port};
+  }
+}
+
+PortHold PortHold::of(int port) {
+  Fd name = take_name(port);
+  if (!name)
+    throw Error(ErrorKind::kUsage, fmt::format("port {} belongs to another run{}", port, holder_of(port)));
+  Fd socket = bound_socket(port);
+  if (!socket) {
+    const int reason = errno;
+    throw Error(ErrorKind::kUsage, reason == EADDRINUSE ? fmt::format("port {} is in use", port)
+                                                        : fmt::format("port {} cannot be used: {}", port,
+                                                                      std::strerror(reason)));
+  }
+  return {std::move(name), std::move(socket), port};
+}
+
+Fd listening_socket(int port) {
+  Fd fd = bound_socket(port);
+  if (!fd || ::listen(fd.get(), SOMAXCONN) != 0) return Fd();
+  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
+  return fd;
+}
+
+}  // namespace accel::launch
