@@ -72,6 +72,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
     WorkerPlan worker;
     worker.rank = world.first_rank + local_rank;
     worker.cpus = cpus.at(static_cast<std::size_t>(local_rank));
+    worker.reads_stdin = local_rank == 0 && !request.program.empty();
     show_streams(request.loaded.config.launch.tee, local_rank, worker);
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {

@@ -56,7 +56,7 @@ void close_all_but(int kept) {
 [[noreturn]] void guard(int fd, const std::string& run_id, const std::filesystem::path& scratch) {
   ::setsid();
   ::prctl(PR_SET_NAME, "accel-guardian");
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) ::signal(signal, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
   // Other processes may wait for the end of these descriptors, so they must not stay open here.
   close_all_but(fd);
 

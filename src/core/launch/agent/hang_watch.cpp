@@ -37,6 +37,8 @@ void HangWatch::add(pid_t pid) {
   ranks_.push_back({&plan, pid, 0, Clock::now()});
 }
 
+void HangWatch::begin_again() { began_ = Clock::now(); }
+
 std::optional<Clock::time_point> HangWatch::deadline() const {
   if (is_looking()) return Clock::now() + kSoon;
   return limit_.count() > 0 ? std::optional(next_) : std::nullopt;
@@ -49,7 +51,7 @@ bool HangWatch::is_stuck(Rank& rank, Clock::time_point now) const {
     rank.progress = progress->events;
     rank.changed = now;
   }
-  if (now - rank.changed < limit_) return false;
+  if (now - std::max(rank.changed, began_) < limit_) return false;
   const auto record = read_flight_record(rank.plan->flight_record);
   return record && !is_in_host_work(*record);
 }
@@ -60,7 +62,7 @@ bool HangWatch::hangs(const std::vector<Life>& lives) {
   next_ = now + kInterval;
   bool any_runs = false;
   bool any_stuck = false;
-  Clock::time_point last;
+  Clock::time_point last = began_;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     last = std::max(last, lives[i].last_output);
     if (!lives[i].is_running) continue;

@@ -40,6 +40,9 @@ class HangWatch {
   /// The process of the plan's next rank, in order.
   void add(pid_t pid);
 
+  /// Gives every rank the whole time limit again, because the ranks were stopped.
+  void begin_again();
+
   /// When serve() is to be called at the latest; nothing if it need not be called.
   [[nodiscard]] std::optional<Clock::time_point> deadline() const;
   /// Whether the ranks hang, so that look() is to be called. `lives` are in the order of the plan.
@@ -64,6 +67,7 @@ class HangWatch {
   Clock::duration limit_;
   std::vector<Rank> ranks_;
   Clock::time_point next_;
+  Clock::time_point began_ = Clock::now();  ///< The time before it does not count.
   std::thread thread_;
   std::atomic<bool> done_ = false;
   std::atomic<bool> cancelled_ = false;

@@ -13,7 +13,7 @@ struct GroupOutcome;
 struct PeerRequest {
   bool looks = false;     ///< The run hangs: look where the ranks of this machine stand, and end them.
   bool ends_now = false;  ///< Something failed there: the workers must end, and not save before.
-  int signal = 0;         ///< SIGINT or SIGTERM, which a launcher got there.
+  int signal = 0;         ///< SIGINT, SIGTERM or SIGHUP, which a launcher got there.
 };
 
 /// The other machines of a run, as the supervisor of this one sees them.
@@ -35,7 +35,7 @@ class Peers {
   virtual void on_hang() = 0;
   /// A worker of this machine has failed.
   virtual void on_failure() = 0;
-  /// The launcher of this machine got SIGINT or SIGTERM.
+  /// The launcher of this machine got SIGINT, SIGTERM or SIGHUP.
   virtual void on_signal(int signal) = 0;
   /// All workers of this machine have ended. Call serve() until is_over().
   virtual void on_end(const GroupOutcome& outcome) = 0;

@@ -22,6 +22,7 @@ struct WorkerPlan {
   bool shows_out = false;         ///< Its stdout is shown.
   bool shows_err = true;          ///< Its stderr is.
   bool has_prefix = false;        ///< Its lines are shown with its rank in front.
+  bool reads_stdin = false;       ///< It has the launcher's standard input; the others have /dev/null.
   Variables variables;            ///< They are added to the launcher's environment, or override it.
   std::filesystem::path log_dir;  ///< It gets stdout.log and stderr.log, and must exist; empty for none.
   LogRotation log_rotation;       ///< That of both.

@@ -51,7 +51,8 @@ struct Prepared {
   std::vector<unsigned long> cpus;
   std::vector<char*> argv;
   std::vector<char*> envp;
-  int null_fd;
+  int in_fd;
+  bool has_session;
   int out_fd;
   int err_fd;
   int failure_fd;
@@ -68,7 +69,7 @@ sigset_t mask_of(const SpawnRequest& request) {
 
 /// Runs in the child; only async-signal-safe calls.
 [[noreturn]] void become(const SpawnRequest& request, const Prepared& p) {
-  ::setpgid(0, 0);
+  p.has_session ? static_cast<void>(::setsid()) : static_cast<void>(::setpgid(0, 0));
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Where only parents may trace their children, the launcher's tools may take this process's stacks.
   ::prctl(PR_SET_PTRACER, static_cast<unsigned long>(p.parent), 0, 0, 0);
@@ -79,7 +80,7 @@ sigset_t mask_of(const SpawnRequest& request) {
   const pid_t self = ::getpid();
   if (request.announce_fd >= 0 && ::write(request.announce_fd, &self, sizeof self) != sizeof self)
     ::_exit(127);
-  ::dup2(p.null_fd, STDIN_FILENO);
+  ::dup2(p.in_fd, STDIN_FILENO);
   ::dup2(p.out_fd, STDOUT_FILENO);
   ::dup2(p.err_fd, STDERR_FILENO);
   const sigset_t mask = mask_of(request);
@@ -144,7 +145,8 @@ Child spawn(const SpawnRequest& request) {
   const Prepared prepared{bits_of(request.cpus),
                           pointers_to(request.command),
                           pointers_to(request.environment),
-                          null.get(),
+                          request.stdin_fd >= 0 ? request.stdin_fd : null.get(),
+                          request.stdin_fd >= 0 && ::isatty(request.stdin_fd) != 0,
                           out.write.get(),
                           err.write.get(),
                           failure.write.get(),
@@ -153,10 +155,9 @@ Child spawn(const SpawnRequest& request) {
   child.pid = ::fork();
   if (child.pid < 0) throw system_error("start", request.command[0], errno);
   if (child.pid == 0) become(request, prepared);
-  // Parent and child both call it, so that the group exists for both from here on.
-  ::setpgid(child.pid, child.pid);
   failure.write.reset();
   int error = 0;
+  // The child has its process group by now, because it made it before it executed the program.
   if (::read(failure.read.get(), &error, sizeof error) == sizeof error) {
     ::waitpid(child.pid, nullptr, 0);
     throw Error(ErrorKind::kUsage,

@@ -16,7 +16,10 @@ struct SpawnRequest {
   std::vector<std::string> command;      ///< command[0] is a path; PATH is not searched.
   std::vector<std::string> environment;  ///< The complete environment, as "NAME=value".
   std::vector<int> cpus;                 ///< Those it may run on; empty for those of this process.
-  int announce_fd = -1;                  ///< The child writes its pid here before exec; -1 for nowhere.
+  /// The standard input; -1 for /dev/null. With a terminal the process has a session of its own, so that it
+  /// may read although it is not in the foreground process group.
+  int stdin_fd = -1;
+  int announce_fd = -1;  ///< The child writes its pid here before exec; -1 for nowhere.
   /// SIGTERM, SIGUSR1 and SIGUSR2 stay blocked until the program unblocks them, so that none ends it before
   /// it catches them (base/stop_request.hpp).
   bool blocks_stop_signals = false;
@@ -33,9 +36,9 @@ struct Child {
   Fd err;    ///< The read end of stderr, non-blocking.
 };
 
-/// Starts a process in a process group of its own, with /dev/null as standard input and otherwise
-/// signals as reset_signals() leaves them. The kernel kills it when the thread that called spawn() ends, so
-/// call it from the main thread. A program that cannot be executed is an Error of kind kUsage.
+/// Starts a process in a process group of its own, with signals as reset_signals() leaves them. The kernel
+/// kills it when the thread that called spawn() ends, so call it from the main thread. A program that cannot
+/// be executed is an Error of kind kUsage.
 Child spawn(const SpawnRequest& request);
 
 /// How a process ended.

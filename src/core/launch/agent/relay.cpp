@@ -92,8 +92,22 @@ void Relay::finish() {
   log_.close();
 }
 
+std::optional<std::chrono::steady_clock::time_point> Relay::prompt_due() const {
+  constexpr auto kSilence = std::chrono::milliseconds(50);
+  if (!shows_prompts_ || !show_ || cutter_.partial().size() <= shown_bytes_) return std::nullopt;
+  return last_output_ + kSilence;
+}
+
+void Relay::serve_prompt() {
+  const auto due = prompt_due();
+  if (!due || std::chrono::steady_clock::now() < *due) return;
+  show_(cutter_.partial().substr(shown_bytes_));
+  shown_bytes_ = cutter_.partial().size();
+}
+
 void Relay::deliver(std::string_view lines) {
-  if (show_) show_(lines);
+  if (show_) show_(lines.substr(std::min(shown_bytes_, lines.size())));
+  shown_bytes_ = 0;
   // Of a large block only the last lines are kept.
   std::size_t begin = lines.size();
   for (std::size_t i = 0; i <= kTailLines && begin != std::string_view::npos && begin > 0; ++i) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,8 @@ class LineCutter {
   void feed(std::string_view chunk, const Sink& sink);
   /// Passes on the last line, which has no end, with a newline added.
   void finish(const Sink& sink);
+  /// The begin of a line that is not complete yet.
+  [[nodiscard]] std::string_view partial() const { return partial_; }
 
  private:
   static constexpr std::size_t kLongestLine = 1 << 20;  ///< A longer line is passed on in parts.
@@ -45,6 +48,13 @@ class Relay {
   /// Reads what is available and closes, although a process holds the other end.
   void close();
 
+  /// From now on the screen also gets a line that has no end yet, once its worker is silent for a moment: it
+  /// may be the prompt of a worker that waits for input.
+  void show_prompts() { shows_prompts_ = true; }
+  /// When serve_prompt() is to be called; nothing if it need not be called.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> prompt_due() const;
+  void serve_prompt();
+
   /// When something was read last; when it was made if nothing was.
   [[nodiscard]] std::chrono::steady_clock::time_point last_output() const { return last_output_; }
 
@@ -62,6 +72,8 @@ class Relay {
   LogFile log_;
   LineCutter cutter_;
   LineCutter::Sink show_;
+  bool shows_prompts_ = false;
+  std::size_t shown_bytes_ = 0;  ///< So much of the line without an end is on the screen.
   std::chrono::steady_clock::time_point last_output_ = std::chrono::steady_clock::now();
   std::deque<std::string> tail_;
 };

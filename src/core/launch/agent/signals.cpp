@@ -12,7 +12,7 @@ namespace accel::launch {
 SignalQueue::SignalQueue(LateSignals& late) : late_(late) {
   sigset_t wanted;
   ::sigemptyset(&wanted);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD}) {
     struct sigaction action {};
     ::sigaction(signal, nullptr, &action);
     const bool may_stay_ignored = signal == SIGINT || signal == SIGHUP;

@@ -17,15 +17,19 @@ struct Arrival {
   pid_t pid = 0;
 };
 
+/// What the workers get when the launcher gets `signal`. A program that saves its state when it is asked to
+/// end seldom knows SIGHUP, so that it gets SIGTERM.
+inline int passed_on(int signal) { return signal == SIGHUP ? SIGTERM : signal; }
+
 /// Signals that nobody has taken when the queue ended.
 struct LateSignals {
   bool interrupt = false;  ///< SIGINT, SIGTERM or SIGHUP.
   bool save = false;       ///< SIGUSR1 or SIGUSR2.
 };
 
-/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD arrive at a descriptor instead of a
-/// handler. SIGINT and SIGHUP stay ignored where they are (nohup). SIGPIPE is ignored, and orphaned
-/// descendants become children of this process. At its end it puts what is left into `late`.
+/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP and SIGCHLD arrive at a descriptor
+/// instead of a handler. SIGINT and SIGHUP stay ignored where they are (nohup). SIGPIPE is ignored, and
+/// orphaned descendants become children of this process. At its end it puts what is left into `late`.
 class SignalQueue {
  public:
   explicit SignalQueue(LateSignals& late);

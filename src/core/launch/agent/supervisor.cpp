@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,13 +16,16 @@
 #include "base/host/signal_name.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
+#include "core/launch/agent/deadlines.hpp"
 #include "core/launch/agent/events.hpp"
 #include "core/launch/agent/guardian.hpp"
 #include "core/launch/agent/hang_watch.hpp"
+#include "core/launch/agent/job_control.hpp"
 #include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/streams.hpp"
 #include "core/launch/agent/terminal.hpp"
+#include "core/launch/agent/worker.hpp"
 
 namespace accel::launch {
 namespace {
@@ -40,16 +44,6 @@ constexpr int kPeerMs = 200;
 /// A second interrupt within this time counts as the same one: GNU timeout signals its child, and then the
 /// group that the child is in.
 constexpr auto kOneRequest = std::chrono::milliseconds(100);
-
-struct Worker {
-  const WorkerPlan* plan;
-  pid_t pid;
-  Fd pidfd;
-  Relay out;
-  Relay err;
-  std::optional<WorkerOutcome> outcome;
-  Clock::time_point drain_until;
-};
 
 class Supervisor {
  public:
@@ -180,6 +174,8 @@ class Supervisor {
       request.cpus = worker.cpus;
       request.announce_fd = guardian_.announce_fd();
       request.blocks_stop_signals = plan_.catches_stop_signals;
+      if (worker.reads_stdin) request.stdin_fd = JobControl::readable_stdin();
+      const bool has_prompts = ::isatty(request.stdin_fd) == 1 && !worker.has_prefix;
       Child child = spawn(request);
       // After an error here no entry of workers_ would know the worker.
       try {
@@ -195,6 +191,9 @@ class Supervisor {
         throw;
       }
       hang_watch_.add(workers_.back().pid);
+      if (!has_prompts) continue;
+      workers_.back().out.show_prompts();
+      workers_.back().err.show_prompts();
     }
   }
 
@@ -229,19 +228,19 @@ class Supervisor {
   }
 
   [[nodiscard]] int milliseconds_to_next_deadline() const {
-    std::optional<Clock::time_point> next = kill_at_;
+    std::optional<Clock::time_point> next = deadlines_.next();
     // Nothing is read while the terminal is full.
     const bool drains = !terminal_.full();
     const auto consider = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
     if (peers_ != nullptr) consider(peers_->deadline());
-    if (follow_by_) consider(*follow_by_);
     if (const auto look = checkpoint_watch_.deadline()) consider(*look);
     if (const auto look = hang_watch_.deadline(); look && !(stopping_ && !hang_watch_.is_looking()))
       consider(*look);
-    if (abandon_at_) consider(*abandon_at_);
-    if (close_at_) consider(*close_at_);
     if (terminal_.stalled()) consider(Clock::now() + kStalledTime);
     for (const Worker& worker : workers_) {
+      for (const Relay* relay : {&worker.out, &worker.err}) {
+        if (const auto due = relay->prompt_due(); due && drains) consider(*due);
+      }
       if (drains && worker.outcome && (worker.out.open() || worker.err.open())) consider(worker.drain_until);
     }
     if (!next) return -1;
@@ -258,10 +257,20 @@ class Supervisor {
         log::info(fmt::format("SIG{}: passed on to the workers", signal_name(arrival->signal)));
         outcome_.was_asked_to_save = true;
         send(arrival->signal);
+      } else if (arrival->signal == SIGTSTP) {
+        suspend();
       } else {
-        interrupt(arrival->signal == SIGINT ? SIGINT : SIGTERM);
+        interrupt(arrival->signal);
       }
     }
+  }
+
+  /// Stops the workers and this process until it is continued. The time does not count.
+  void suspend() {
+    send(SIGSTOP);
+    deadlines_.put_off(job_control_.stop());
+    send(SIGCONT);
+    hang_watch_.begin_again();
   }
 
   void interrupt(int signal) {
@@ -280,7 +289,9 @@ class Supervisor {
       kill_group();
       return;
     }
-    log::info(fmt::format("SIG{}: passed on to the workers; a second one kills them", signal_name(signal)));
+    const char* as = passed_on(signal) == signal ? "" : " as SIGTERM";
+    log::info(
+        fmt::format("SIG{}: passed on to the workers{}; a second one kills them", signal_name(signal), as));
     if (peers_ != nullptr) peers_->on_signal(signal);
     begin_interrupt(signal);
   }
@@ -288,14 +299,14 @@ class Supervisor {
   void begin_interrupt(int signal) {
     outcome_.interrupted_by = signal;
     interrupted_at_ = Clock::now();
-    close_at_ = interrupted_at_ + grace();
-    stop(signal);
+    deadlines_.close = interrupted_at_ + grace();
+    stop(passed_on(signal));
   }
 
   /// Asks the group to end within the grace period.
   void stop(int signal) {
-    if (!kill_at_) kill_at_ = Clock::now() + grace();
-    follow_by_.reset();
+    if (!deadlines_.kill) deadlines_.kill = Clock::now() + grace();
+    deadlines_.follow.reset();
     if (!stopping_) outcome_.stopped_at_ns = nanoseconds_since_1970();
     stopping_ = true;
     send(signal);
@@ -306,7 +317,8 @@ class Supervisor {
   /// checkpoint, and the other ranks wait for it.
   [[nodiscard]] bool fails_while_saving(const ExitStatus& status) const {
     if (!plan_.catches_stop_signals || ended_now_ || status.success() || !status.known) return false;
-    return status != ExitStatus{to_int(ExitCode::kPreempted), 0} && status.signal != outcome_.interrupted_by;
+    return status != ExitStatus{to_int(ExitCode::kPreempted), 0} &&
+           status.signal != passed_on(outcome_.interrupted_by);
   }
 
   /// Ends the group, in which a rank has failed. A worker that catches SIGTERM to save a checkpoint must not
@@ -323,8 +335,8 @@ class Supervisor {
   void kill_group() {
     ended_now_ = true;
     send(SIGKILL);
-    kill_at_.reset();
-    if (!abandon_at_) abandon_at_ = Clock::now() + kKillTime;
+    deadlines_.kill.reset();
+    if (!deadlines_.abandon) deadlines_.abandon = Clock::now() + kKillTime;
   }
 
   void send(int signal) {
@@ -338,6 +350,8 @@ class Supervisor {
     for (Worker& worker : workers_) {
       if (worker.out.open()) worker.out.pump();
       if (worker.err.open()) worker.err.pump();
+      worker.out.serve_prompt();
+      worker.err.serve_prompt();
     }
     terminal_.pump();
   }
@@ -365,7 +379,7 @@ class Supervisor {
       conclude(worker, status, !was_stopping || fails_while_saving(status));
       if (!worker.outcome->status.known) inherited_.push_back(worker.pid);
       if (worker.outcome->status == ExitStatus{to_int(ExitCode::kPreempted), 0}) {
-        if (!stopping_ && !follow_by_) follow_by_ = Clock::now() + grace();
+        if (!stopping_ && !deadlines_.follow) deadlines_.follow = Clock::now() + grace();
       } else if (!worker.outcome->status.success()) {
         failed |= worker.outcome->on_its_own;
       }
@@ -400,27 +414,27 @@ class Supervisor {
 
   void serve_deadlines() {
     const Clock::time_point now = Clock::now();
-    if (follow_by_ && now >= *follow_by_) end_now();
-    if (kill_at_ && now >= *kill_at_) {
+    if (deadlines_.follow && now >= *deadlines_.follow) end_now();
+    if (deadlines_.kill && now >= *deadlines_.kill) {
       if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.outcome; })) {
         log::warn(fmt::format("workers still run {} s after being asked to stop: killing them",
                               plan_.grace_period_s));
       }
       kill_group();
     }
-    if (abandon_at_ && now >= *abandon_at_) {
+    if (deadlines_.abandon && now >= *deadlines_.abandon) {
       for (Worker& worker : workers_) {
         if (worker.outcome) continue;
         leave_behind(worker.pid);
         conclude(worker, {.known = false}, false);
       }
-      abandon_at_.reset();
+      deadlines_.abandon.reset();
     }
     // After an interrupt the launcher does not wait for a reader that does not read.
-    if (close_at_ && now >= *close_at_) {
+    if (deadlines_.close && now >= *deadlines_.close) {
       terminal_.pump();
       if (terminal_.waiting_fd() >= 0) terminal_.close();
-      close_at_ = now + kDrainTime;
+      deadlines_.close = now + kDrainTime;
     }
     for (Worker& worker : workers_) {
       if (!worker.outcome || terminal_.full() || now < worker.drain_until) continue;
@@ -448,15 +462,6 @@ class Supervisor {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(plan_.grace_period_s));
   }
 
-  static WorkerOutcome outcome_with_lines(Worker& worker) {
-    WorkerOutcome outcome = std::move(*worker.outcome);
-    const bool silent = worker.err.tail().empty();
-    const auto& tail = silent ? worker.out.tail() : worker.err.tail();
-    outcome.last_lines.assign(tail.begin(), tail.end());
-    outcome.log = log_of(*worker.plan, silent ? "stdout.log" : "stderr.log");
-    return outcome;
-  }
-
   const LaunchPlan& plan_;
   Peers* peers_;
   std::vector<pid_t> inherited_ = child_processes();  ///< Children from before exec, and those left behind.
@@ -466,13 +471,11 @@ class Supervisor {
   Guardian guardian_;
   HangWatch hang_watch_;
   CheckpointWatch checkpoint_watch_;
+  JobControl job_control_;
   Terminal terminal_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polls_;
-  std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> follow_by_;   ///< When all must be preempted, once some are.
-  std::optional<Clock::time_point> abandon_at_;  ///< When workers that outlive SIGKILL are left.
-  std::optional<Clock::time_point> close_at_;    ///< When pending output is dropped after an interrupt.
+  Deadlines deadlines_;
   std::vector<pid_t> deaths_;  ///< Workers that have ended and are not collected yet, in order.
   bool stopping_ = false;
   bool ended_by_user_ = false;     ///< There was a second signal.

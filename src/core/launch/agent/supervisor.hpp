@@ -32,7 +32,7 @@ struct WorkerOutcome {
 
 struct GroupOutcome {
   std::vector<WorkerOutcome> workers;  ///< One entry per rank of this machine, in order of ranks.
-  int interrupted_by = 0;              ///< SIGINT or SIGTERM, if one of them ended the run.
+  int interrupted_by = 0;              ///< SIGINT, SIGTERM or SIGHUP, if one of them ended the run.
   /// The time at which the workers were asked to stop, in nanoseconds since 1970.
   std::optional<std::int64_t> stopped_at_ns = std::nullopt;
   bool catches_stop_signals = false;        ///< What LaunchPlan says.
@@ -52,7 +52,8 @@ struct GroupOutcome {
 /// The first failure ends the group: each process group gets SIGTERM, and after the grace period SIGKILL.
 /// Exit code 7 (stopped for preemption) is not a failure, but the others have to follow within the grace
 /// period. SIGINT, SIGTERM, SIGHUP (as SIGTERM), SIGUSR1 and SIGUSR2 are passed on to the workers; a second
-/// SIGINT or SIGTERM kills them at once. The output of rank 0 goes to `out_fd` and `err_fd` as it is. Of the
+/// SIGINT, SIGTERM or SIGHUP kills them at once. With SIGTSTP the workers stop as well, until this process is
+/// continued. The output of rank 0 goes to `out_fd` and `err_fd` as it is. Of the
 /// others only stderr is shown, on `err_fd`, with "[rank1] " before each line.
 ///
 /// With `peers`, failures and signals of other machines end the group, too, and it returns when the run is

@@ -54,6 +54,12 @@ MachineEnd end_in(const json& message) {
           message.at("was_interrupted")};
 }
 
+/// The signal that ended a launcher. Any that is not known here counts as SIGTERM.
+int signal_in(const json& message) {
+  const int signal = message.at("signal").get<int>();
+  return signal == SIGINT || signal == SIGHUP ? signal : SIGTERM;
+}
+
 /// Why a machine counts as lost; empty as long as it does not.
 std::string loss_of(const Connection& connection) {
   if (!connection.is_open()) return "its launcher has ended or its connection is broken";
@@ -189,7 +195,7 @@ class Leader final : public Base {
   static void take(const json& message, Member& member, PeerRequest& request) {
     if (message.contains("hangs")) request.looks = true;
     if (message.contains("failed")) request.ends_now = true;
-    if (message.contains("signal")) request.signal = message.at("signal") == SIGINT ? SIGINT : SIGTERM;
+    if (message.contains("signal")) request.signal = signal_in(message);
     if (message.contains("leaves")) request.signal = SIGTERM;
     if (message.contains("end")) member.end = end_in(message.at("end"));
   }
@@ -244,7 +250,7 @@ class Follower final : public Base {
       while (const auto message = connection_.next()) {
         if (message->contains("hangs")) request.looks = true;
         if (message->contains("failed")) request.ends_now = true;
-        if (message->contains("signal")) request.signal = message->at("signal") == SIGINT ? SIGINT : SIGTERM;
+        if (message->contains("signal")) request.signal = signal_in(*message);
         if (!message->contains("verdict")) continue;
         const json& verdict = message->at("verdict");
         verdict_ = Verdict{static_cast<ExitCode>(verdict.at("code").get<int>()), verdict.at("report"),

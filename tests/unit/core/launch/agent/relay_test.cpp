@@ -3,6 +3,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
 
 #include "temp_dir.hpp"
 
@@ -52,6 +56,38 @@ TEST_F(LineCutterTest, AnEndlessLineComesInParts) {
   const std::string part(1 << 19, 'x');
   for (int i = 0; i < 4; ++i) feed(part);
   EXPECT_THAT(seen_, ElementsAre(SizeIs(1 << 20), SizeIs(1 << 20)));
+}
+
+TEST(RelayTest, APromptIsShownAndItsLineOnlyOnce) {
+  const TempDir dir;
+  for (const bool shows : {false, true}) {
+    Pipe pipe = make_pipe();
+    ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+    std::vector<std::string> seen;
+    Relay relay(std::move(pipe.read), {}, [&seen](std::string_view text) { seen.emplace_back(text); });
+    if (shows) relay.show_prompts();
+    const auto write = [&](std::string_view text) {
+      ASSERT_EQ(::write(pipe.write.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+      relay.pump();
+    };
+    EXPECT_EQ(relay.prompt_due(), std::nullopt);
+    write("a\n(Pdb) ");
+    relay.serve_prompt();  // The worker has just written.
+    EXPECT_THAT(seen, ElementsAre("a\n"));
+    EXPECT_EQ(relay.prompt_due().has_value(), shows);
+    if (shows) std::this_thread::sleep_until(*relay.prompt_due());
+    relay.serve_prompt();
+    relay.serve_prompt();
+    write("2\n(Pdb) ");
+    pipe.write.reset();
+    relay.pump();
+    EXPECT_EQ(relay.tail(), (std::deque<std::string>{"a", "(Pdb) 2", "(Pdb) "}));
+    if (shows) {
+      EXPECT_THAT(seen, ElementsAre("a\n", "(Pdb) ", "2\n", "(Pdb) \n"));
+    } else {
+      EXPECT_THAT(seen, ElementsAre("a\n", "(Pdb) 2\n", "(Pdb) \n"));
+    }
+  }
 }
 
 TEST(WithPrefixTest, EveryLineGetsIt) {
