@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include "train/c10d/host_staged_backend.hpp"
 #include "train/c10d/nccl.hpp"
 #include "train/c10d/numeric_names.hpp"
+#include "train/c10d/run_store.hpp"
 #include "train/c10d/shm_backend.hpp"
 
 namespace accel::train {
@@ -41,23 +41,7 @@ int integer_variable(const char* name) {
   return static_cast<int>(value);
 }
 
-c10::intrusive_ptr<c10d::Store> connect_store(const Rank& rank) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(rank.master_port);
-  options.isServer = rank.rank == 0;
-  options.numWorkers = static_cast<std::size_t>(rank.world_size);
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(rank.master_addr, options);
-  } catch (const std::exception& error) {
-    const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
-    throw Error(ErrorKind::kFailure,
-                fmt::format("rank {} of {} cannot reach the rendezvous at {}:{}: {}", rank.rank,
-                            rank.world_size, rank.master_addr, rank.master_port, reason))
-        .hint(rank.rank == 0
-                  ? "is the port in use? choose another with --main_process_port, or 0 for a free one"
-                  : "did rank 0 start, and is its port reachable?");
-  }
-}
+double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
 
@@ -198,7 +182,7 @@ Group Group::connect(const Rank& rank, config::Backend backend, at::Device devic
   // Checked before the rendezvous, where the others would wait for a rank that is refused.
   if (backend == config::Backend::kShm) require_shm_fits(rank, device);
   const NumericNames numeric_names;
-  group.store_ = connect_store(rank);
+  group.store_ = join_store(rank, run_from_environment());
   group.store_->setTimeout(timeout);
   group.use(make_backend(backend, {group.store_, rank, group.members_, "world", device, timeout}));
   return group;
@@ -367,17 +351,20 @@ std::vector<std::string> Group::all_gather_object(const std::string& text) {
   store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
   std::vector<std::string> all;
   for (int rank = 0; rank < size_; ++rank) {
+    const auto begin = std::chrono::steady_clock::now();
     try {
       const std::vector<std::uint8_t> bytes = store_->get(key(rank));
       all.emplace_back(bytes.begin(), bytes.end());
     } catch (const std::exception& error) {
+      const bool is_late = std::chrono::steady_clock::now() - begin >= timeout_;
       const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
       throw Error(ErrorKind::kFailure,
-                  fmt::format("rank {} received nothing from rank {} within {:.0f} s: {}",
+                  fmt::format("rank {} received nothing from rank {}{}: {}",
                               members_.at(static_cast<std::size_t>(rank_)),
                               members_.at(static_cast<std::size_t>(rank)),
-                              std::chrono::duration<double>(timeout_).count(), reason))
-          .hint("if the rank is slow and does not hang, raise launch.timeout");
+                              is_late ? fmt::format(" within {:g} s", seconds(timeout_)) : "", reason))
+          .hint(is_late ? "if the rank is slow and does not hang, raise launch.timeout"
+                        : "rank 0, which has the store, has probably ended");
     }
   }
   return all;
