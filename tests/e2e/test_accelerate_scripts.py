@@ -7,8 +7,8 @@ import re
 import subprocess
 import sys
 
+import ports
 import pytest
-from slurm import free_ports
 
 RANKS_END = pathlib.Path(__file__).resolve().parent.parent / "interop/ranks_end.py"
 
@@ -18,7 +18,6 @@ use_cpu: true
 num_machines: 1
 num_processes: 2
 machine_rank: 0
-main_process_port: {port}
 mixed_precision: 'no'
 """
 
@@ -62,7 +61,7 @@ ranks_end.leave()
 
 def config(directory, kind):
     path = directory / "config.yaml"
-    path.write_text(CONFIG.format(kind=kind, port=free_ports(1)[0]))
+    path.write_text(CONFIG.format(kind=kind))
     return path
 
 
@@ -85,11 +84,11 @@ def test_a_training_by_accelerator(accel, tmp_path):
     accel("launch", file, "--", sys.executable, tmp_path / "train.py", tmp_path / "ours.json", RANKS_END.parent)
     # On CPUs `accelerate launch` starts one process, so torchrun is the peer.
     # Addresses as numbers, since not every machine resolves its own name.
-    run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1",
-                          f"--master-port={free_ports(1)[0]}", tmp_path / "train.py", tmp_path / "theirs.json",
-                          RANKS_END.parent],
-                         stderr=subprocess.PIPE, text=True, timeout=120,
-                         env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+    with ports.held_port() as port:
+        run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1",
+                              f"--master-port={port}", tmp_path / "train.py", tmp_path / "theirs.json", RANKS_END.parent],
+                             stderr=subprocess.PIPE, text=True, timeout=120,
+                             env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
     assert run.returncode == 0, run.stderr
     ours, theirs = (json.loads((tmp_path / name).read_text()) for name in ("ours.json", "theirs.json"))
     assert ours == theirs and ours[-1] < ours[0]

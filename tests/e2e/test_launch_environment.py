@@ -2,10 +2,10 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
+import ports
 import pytest
 
 # The values of these differ by launcher. accel names the run, keeps error files elsewhere, and rank 0 hosts the store.
@@ -105,6 +105,5 @@ def test_set_variables_stay(accel):
 
 @pytest.fixture
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with ports.held_port() as port:
+        yield port

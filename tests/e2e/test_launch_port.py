@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import train_runs
 from launching import start, wait_for  # noqa: F401  (a fixture)
 
 # A server that binds as the store of torch.distributed does, and a connection to it.
@@ -115,6 +116,29 @@ def test_two_launchers_that_ask_for_the_same_port_exclude_each_other(start, acce
     ends = [run.finish() for run in runs]
     assert sorted(code for code, _, _ in ends) == [0, 2, 2, 2], ends
     assert all("belongs to another run" in err for code, _, err in ends if code == 2)
+
+
+def test_a_rank_of_another_run_is_refused(accel, accel_path, tmp_path):
+    """Rank 1 takes itself for one of another run, and finds the store of this one at its address."""
+    train_runs.export(tmp_path / "gpt.pt", layers=1, width=16)
+    worker = tmp_path / "worker"
+    worker.write_text(f"#!/bin/sh\n[ $RANK = 1 ] && export TORCHELASTIC_RUN_ID=another\nexec '{accel_path.parents[1]}/train/accel-worker'\n")
+    worker.chmod(0o755)
+    said = accel("launch", train_runs.config(tmp_path, 2, max_steps=2, **{"launch.worker": str(worker)}), code=6).stderr
+    assert re.search(r"error: rank 1 belongs to the run 'another \(restart 0\)', and the store at 127\.0\.0\.1:\d+ to 'accel-\w+-\w+ "
+                     r"\(restart 0\)'", said), said
+
+
+def test_two_runs_do_not_write_into_the_same_logs(start, accel, tmp_path):  # noqa: F811
+    first = start("--cpu", "--log-dir", "logs", "--", "sh", "-c", "echo first; touch started; exec sleep 60")
+    wait_for((tmp_path / "started").exists)
+    said = accel("launch", "--cpu", "--log-dir", "logs", "--", "true", code=2).stderr
+    assert "--log-dir logs: 'launch.log_dir': another run is writing into 'logs'" in said
+    assert "hint: wait until it ends, or choose another directory" in said
+    assert (tmp_path / "logs/attempt_0/rank_0/stdout.log").read_text() == "first\n"
+    first.kill_all()
+    first.assert_nobody_is_left()
+    accel("launch", "--cpu", "--log-dir", "logs", "--", "true")
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -3,6 +3,8 @@
 import pathlib
 import sys
 
+import pytest
+
 PEERS = pathlib.Path(__file__).resolve().parent.parent / "interop"
 
 SUM = """
@@ -24,8 +26,11 @@ ranks_end.leave()
 """
 
 
-def test_torch_distributed(accel):
-    result = accel("launch", "--cpu", "--num_processes", 3, "--main_process_port", 0, "--", sys.executable, "-c", SUM, PEERS)
+@pytest.mark.parametrize("libuv", [1, 0])
+def test_torch_distributed(accel, libuv):
+    """Both servers of torch's store may listen on the port that the launcher holds."""
+    result = accel("launch", "--cpu", "--num_processes", 3, "--main_process_port", 0, "--", sys.executable, "-c", SUM, PEERS,
+                   env={"USE_LIBUV": str(libuv)})
     assert result.stdout == "sum 6.0 of 3\n"
 
 

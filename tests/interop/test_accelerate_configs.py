@@ -9,10 +9,10 @@ import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
 
 import accelerate_files
+import ports
 import pytest
 import train_runs
 from accelerate.utils import DistributedType, DynamoBackend, PrecisionType
@@ -60,9 +60,8 @@ def run(accel_path, tmp_path):
 
 @pytest.fixture
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    with ports.held_port() as port:
+        yield port
 
 
 def finished(process):

@@ -5,11 +5,11 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 
 import judges
+import ports
 import pytest
 import torch
 import train_runs
@@ -37,15 +37,13 @@ def accelerate(directory, first, last, load=None, save=None, version=2, python=s
     out = directory / "losses.json"
     spec.write_text(json.dumps({"directory": str(directory), "first": first, "last": last, "load": load, "save": save, "lr": LR,
                                  "total": 3 * N, "version": version, "out": str(out)}))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    ranks = [subprocess.Popen([python, HERE / "accelerate_run.py", spec], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank),
-                                              "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
-                                              "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"})
-             for rank in range(RANKS)]
-    said = [rank.communicate(timeout=300)[0] for rank in ranks]
+    with ports.held_port() as port:
+        ranks = [subprocess.Popen([python, HERE / "accelerate_run.py", spec], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank),
+                                                  "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
+                                                  "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"})
+                 for rank in range(RANKS)]
+        said = [rank.communicate(timeout=300)[0] for rank in ranks]
     assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
     return json.loads(out.read_text())
 

@@ -85,8 +85,13 @@ void find_checkpoint(LaunchRequest& request, Place& place) {
 }
 
 void claim(LaunchRequest& request, Place& place) {
-  if (!trains(request)) return;
-  place.lock = claim_output(request.loaded);
+  const config::Config& config = request.loaded.config;
+  if (trains(request)) place.lock = claim_output(request.loaded);
+  const std::filesystem::path& logs = config.launch.log_dir;
+  std::error_code missing;
+  const bool is_claimed =
+      trains(request) && std::filesystem::equivalent(logs, config.training->output_dir, missing);
+  if (!logs.empty() && !is_claimed) place.log_lock = claim_logs(request.loaded);
   find_checkpoint(request, place);
 }
 

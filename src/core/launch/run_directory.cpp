@@ -18,12 +18,12 @@ namespace {
 
 constexpr const char* kRunIdName = "run_id";
 
-LeftoverLock lock_output(const std::filesystem::path& folder) {
-  make_directories(folder);
+/// Locks a directory, which `what` names in the hint.
+LeftoverLock lock_for_this_run(const std::filesystem::path& folder, const char* what) {
   LeftoverLock lock(std::filesystem::canonical(folder));
   if (lock.state() == LeftoverLock::State::kTaken) {
     throw Error(ErrorKind::kUsage, fmt::format("another run is writing into '{}'", folder.string()))
-        .hint("wait until it ends, or choose another output_dir");
+        .hint(fmt::format("wait until it ends, or choose another {}", what));
   }
   return lock;
 }
@@ -33,8 +33,15 @@ LeftoverLock lock_output(const std::filesystem::path& folder) {
 LeftoverLock claim_output(const config::LoadedConfig& loaded) {
   return blamed_on("training.output_dir", loaded.settings, [&] {
     const config::TrainingConfig& training = *loaded.config.training;
-    return lock_output(training.output_dir);
+    make_directories(training.output_dir);
+    return lock_for_this_run(training.output_dir, "output_dir");
   });
+}
+
+LeftoverLock claim_logs(const config::LoadedConfig& loaded) {
+  const std::filesystem::path& folder = loaded.config.launch.log_dir;
+  make_log_directory(folder, loaded);
+  return blamed_on("launch.log_dir", loaded.settings, [&] { return lock_for_this_run(folder, "directory"); });
 }
 
 std::filesystem::path write_resolved(const config::Config& config) {

@@ -13,6 +13,9 @@ namespace accel::launch {
 /// unfinished checkpoints. A file system without locks cannot refuse a second run.
 LeftoverLock claim_output(const config::LoadedConfig& loaded);
 
+/// Claims launch.log_dir, which must be set, in the same way: makes it and locks it.
+LeftoverLock claim_logs(const config::LoadedConfig& loaded);
+
 /// Writes `config.resolved.json`, from which every worker reads its configuration. Returns its absolute path.
 std::filesystem::path write_resolved(const config::Config& config);
 

@@ -58,7 +58,7 @@ TEST_F(LineCutterTest, AnEndlessLineComesInParts) {
   EXPECT_THAT(seen_, ElementsAre(SizeIs(1 << 20), SizeIs(1 << 20)));
 }
 
-TEST(RelayTest, APromptIsShownAndItsLineOnlyOnce) {
+TEST(RelayPromptTest, APromptIsShownAndItsLineOnlyOnce) {
   const TempDir dir;
   for (const bool shows : {false, true}) {
     Pipe pipe = make_pipe();
