@@ -234,6 +234,15 @@ void reap_adopted_children(const IsSpared& is_spared) {
   }
 }
 
+void wait_until_stopped(pid_t child) {
+  constexpr auto kPatience = std::chrono::seconds(1);
+  const Clock::time_point give_up = Clock::now() + kPatience;
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WEXITED | WNOWAIT | WNOHANG) == 0 &&
+         info.si_pid != child && Clock::now() < give_up)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 bool reap_within(pid_t child, std::chrono::milliseconds patience) {
   return ends_within(child, patience) && ::waitpid(child, nullptr, WNOHANG) == child;
 }

@@ -73,6 +73,10 @@ std::string text_of_process(pid_t pid);
 /// The children of this process, including those that it had before exec.
 std::vector<pid_t> child_processes();
 
+/// Waits until SIGSTOP, which it has got, has stopped the child, or until it ends; at most a second. A rank
+/// that still ran could take from the terminal what is meant for the shell.
+void wait_until_stopped(pid_t child);
+
 /// Waits until the child ends, and reaps it; false if it does not end within `patience`.
 bool reap_within(pid_t child, std::chrono::milliseconds patience);
 

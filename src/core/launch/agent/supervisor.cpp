@@ -268,6 +268,7 @@ class Supervisor {
   /// Stops the workers and this process until it is continued. The time does not count.
   void suspend() {
     send(SIGSTOP);
+    for (const Worker& worker : workers_) wait_until_stopped(worker.pid);
     deadlines_.put_off(job_control_.stop());
     send(SIGCONT);
     hang_watch_.begin_again();
