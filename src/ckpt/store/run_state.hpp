@@ -18,6 +18,9 @@ inline constexpr const char* kWeightConversionsName = "weight_conversions.json";
 /// The key in RunState::settings of how the ranks divided the model, such as "2 replicas x 4 shards".
 inline constexpr const char* kLayoutSetting = "layout of the ranks";
 
+/// The key in RunState::settings of the samples that all ranks together take in a micro-batch.
+inline constexpr const char* kMicroBatchSetting = "samples of a micro-batch over all ranks";
+
 /// The place of a run in its training data, and what the data was.
 struct DataPlace {
   std::int64_t epoch = 0;         ///< The number of the epoch, counted from 0.

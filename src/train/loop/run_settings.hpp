@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,10 +11,12 @@
 
 namespace accel::train {
 
-/// The settings of a run that its numbers depend on, by key: precision, data, optimizer, schedule, hooks. The
-/// data counts by some of its tokens, so that files may move; the batch by the samples of all ranks together.
+/// The settings of a run that its numbers depend on, by key: config::number_settings(), and what stands for
+/// others. The data counts by some of its tokens, so that files may move; the model by `graph`, its
+/// fingerprint; the batch by the samples of all ranks together.
 [[nodiscard]] std::map<std::string, std::string> settings_of(const config::Config& config,
-                                                             const Samples& data, const Mesh& mesh);
+                                                             std::uint32_t graph, const Samples& data,
+                                                             const Mesh& mesh);
 
 /// Says what has changed from the settings in a checkpoint to those of this run, a sentence each.
 [[nodiscard]] std::vector<std::string> changed_settings(const std::map<std::string, std::string>& before,

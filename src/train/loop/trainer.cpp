@@ -98,6 +98,7 @@ class Trainer {
         store_(config_.output_dir / "checkpoints"),
         batches_(config_.data, config_.model, config_.seed, group.rank(), group.size(), device),
         opened_(open_model(config_.model, group)),
+        graph_(opened_.file.graph_fingerprint()),
         vocabularies_(known_tokens(opened_.file, config_.model)),
         labels_(labels_for(config_.model, opened_.file.accel_json())),
         model_(std::move(opened_.file), sharding_options(config, opened_.weights), device, groups),
@@ -116,7 +117,7 @@ class Trainer {
       eval_data_->require_dtypes_of(batches_.data());
       if (config_.data.check_labels) eval_data_->require_meaning_of_labels(labels_);
     }
-    settings_ = settings_of(config, batches_.data(), groups.mesh());
+    settings_ = settings_of(config, graph_, batches_.data(), groups.mesh());
     // Read before tokens are checked: an unknown one is to be found by the rank that trains on it.
     const std::string data =
         fmt::format("{}, {:08x}", batches_.data().size_text(), batches_.data().fingerprint());
@@ -294,6 +295,7 @@ class Trainer {
   ckpt::RunCheckpoints store_;
   TrainingBatches batches_;
   OpenedModel opened_;  ///< The constructor moves the file into model_.
+  std::uint32_t graph_;  ///< The fingerprint of the model's graph.
   std::map<std::string, std::int64_t> vocabularies_;
   Labels labels_;
   ShardedModel model_;

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "ckpt/io/byte_source.hpp"
+#include "ckpt/torchscript/fingerprint.hpp"
 #include "structure/quantized.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/model/skipping_reader.hpp"
@@ -85,6 +87,21 @@ std::vector<std::byte> read_storage(const SkippingReader& reader, std::uint64_t 
   return storage;
 }
 
+/// The bytes of a model file, with zeros where an outline has holes.
+class ReaderSource final : public ckpt::ByteSource {
+ public:
+  explicit ReaderSource(const SkippingReader& reader) : reader_(reader) {}
+
+  [[nodiscard]] std::uint64_t size() override { return reader_.size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> out) override {
+    reader_.read_file_or_zeros(offset, out);
+  }
+  [[nodiscard]] std::string name() const override { return "the model file"; }
+
+ private:
+  const SkippingReader& reader_;
+};
+
 /// Fills the storage of a tensor that is not a parameter, once.
 void fill(const at::Tensor& tensor, const SkippingReader& reader, std::unordered_set<const void*>& done) {
   if (tensor.is_meta()) return;
@@ -129,6 +146,11 @@ ModelFile ModelFile::open(const std::filesystem::path& path) {
 
 ModelFile ModelFile::from_outline(ModelOutline outline) {
   return load(std::make_shared<SkippingReader>(std::move(outline)));
+}
+
+std::uint32_t ModelFile::graph_fingerprint() const {
+  ReaderSource source(*reader_);
+  return ckpt::graph_fingerprint(source);
 }
 
 ModelOutline ModelFile::outline() const {

@@ -55,6 +55,8 @@ class ModelFile {
   /// parameter must have values.
   void read_parameter(std::size_t index, std::int64_t begin, std::span<std::byte> out) const;
 
+  /// What ckpt::graph_fingerprint() says of the file, or of the outline.
+  [[nodiscard]] std::uint32_t graph_fingerprint() const;
   [[nodiscard]] torch::jit::Module& module() { return module_; }
   /// The extra file `accel.json` that our exporters add; empty if there is none.
   [[nodiscard]] const std::string& accel_json() const { return accel_json_; }

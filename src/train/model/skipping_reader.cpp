@@ -40,6 +40,11 @@ void SkippingReader::read_file(std::uint64_t offset, std::span<std::byte> out) c
   outline.read(offset, out);
 }
 
+void SkippingReader::read_file_or_zeros(std::uint64_t offset, std::span<std::byte> out) const {
+  if (const auto* file = std::get_if<File>(&source_)) return file->read_at(offset, out);
+  std::get<ModelOutline>(source_).read(offset, out);
+}
+
 ModelOutline SkippingReader::outline(std::span<const std::uint64_t> without) const {
   if (const auto* outline = std::get_if<ModelOutline>(&source_)) return *outline;
   std::map<std::uint64_t, std::uint64_t> holes;
@@ -60,11 +65,7 @@ std::size_t SkippingReader::read(std::uint64_t position, void* buffer, std::size
   }
   const std::span out(static_cast<std::byte*>(buffer), n);
   // libtorch looks for the end of the archive in a block that may begin in a hole.
-  if (const auto* outline = std::get_if<ModelOutline>(&source_)) {
-    outline->read(position, out);
-  } else {
-    read_file(position, out);
-  }
+  read_file_or_zeros(position, out);
   return n;
 }
 

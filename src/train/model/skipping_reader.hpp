@@ -35,6 +35,8 @@ class SkippingReader : public caffe2::serialize::ReadAdapterInterface {
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const void* data) const;
   /// Reads bytes of the file, also of data records. Bytes that an outline does not have are an Error.
   void read_file(std::uint64_t offset, std::span<std::byte> out) const;
+  /// The same, with zeros for the bytes that an outline does not have.
+  void read_file_or_zeros(std::uint64_t offset, std::span<std::byte> out) const;
 
   /// The outline of the file without the data records at the offsets `without`. The reader must have been
   /// opened by path.

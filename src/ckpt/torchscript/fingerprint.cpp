@@ -1,0 +1,121 @@
+#include "ckpt/torchscript/fingerprint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "base/error.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/pickle/document.hpp"
+#include "ckpt/torch/file.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+constexpr std::uint64_t kCodeLimitBytes = std::uint64_t{256} << 20;
+constexpr std::size_t kValueDepthLimit = 200;
+
+/// `text` without the parts of names that torch adds when a class of that name exists: "___torch_mangle_12.".
+std::string without_mangling(std::string_view text) {
+  constexpr std::string_view kMangle = "___torch_mangle_";
+  std::string plain;
+  for (std::size_t at = text.find(kMangle); at != std::string_view::npos; at = text.find(kMangle)) {
+    plain += text.substr(0, at);
+    text.remove_prefix(at + kMangle.size());
+    while (!text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) != 0)
+      text.remove_prefix(1);
+    if (text.starts_with('.') || text.starts_with('/')) text.remove_prefix(1);
+  }
+  return plain += text;
+}
+
+/// Writes the plain values of a pickle as text: numbers, texts and containers of them, by the names of the
+/// attributes that hold them.
+class ValueWriter {
+ public:
+  std::string write(pickle::NodeRef root) {
+    add(root, 0);
+    return std::move(text_);
+  }
+
+ private:
+  void add(pickle::NodeRef value, std::size_t depth) {
+    if (depth > kValueDepthLimit)
+      throw Error(ErrorKind::kCorrupt, "values nest too deep, or contain themselves");
+    if (const auto boolean = value.boolean()) {
+      text_ += *boolean ? "true;" : "false;";
+    } else if (const auto integer = value.integer()) {
+      text_ += fmt::format("{};", *integer);
+    } else if (const auto real = value.real()) {
+      text_ += fmt::format("{:a};", *real);
+    } else if (const auto string = value.text()) {
+      text_ += fmt::format("'{}';", *string);
+    } else if (value.node() != nullptr) {
+      add_node(value, depth);
+    }
+  }
+
+  void add_node(pickle::NodeRef value, std::size_t depth) {
+    if (const auto entries = value.mapping()) return add_entries(*entries, depth);
+    if (const auto items = value.sequence()) {
+      for (std::size_t i = 0; i < items->size(); ++i) add((*items)[i], depth + 1);
+      return;
+    }
+    const auto call = value.call();
+    if (!call) return;
+    const auto name = call->callable().global();
+    // A tensor is a call of torch.
+    if (!name || name->module.starts_with("torch.") || !objects_.insert(value.id().index()).second) return;
+    text_ += fmt::format("{}.{}:", without_mangling(name->module), name->name);
+    if (const auto record = call->record()) return add_entries(*record, depth);
+    const pickle::NodeList states = call->states();
+    for (std::size_t i = 0; i < states.size(); ++i) add(states[i], depth + 1);
+  }
+
+  void add_entries(const pickle::NodePairs& entries, std::size_t depth) {
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const auto key = entries.key(i).text();
+      if (key == "training") continue;
+      if (key) text_ += fmt::format("{}=", *key);
+      if (!key) add(entries.key(i), depth + 1);
+      add(entries.value(i), depth + 1);
+    }
+  }
+
+  std::string text_;
+  std::unordered_set<std::uint32_t> objects_;  // The objects that are written already.
+};
+
+}  // namespace
+
+std::uint32_t graph_fingerprint(ByteSource& archive) {
+  const FileWindow window(archive);
+  const TorchFile file(window);
+  const std::string folder = file.zip().root().empty() ? "" : file.zip().root() + "/";
+  std::vector<std::string> parts;
+  for (const ZipEntry& entry : file.zip().entries()) {
+    const std::string name = entry.name.substr(std::min(entry.name.size(), folder.size()));
+    if (name.starts_with("code/") && name.ends_with(".py")) {
+      const std::vector<std::byte> text = read_record(window, entry, kCodeLimitBytes);
+      parts.push_back(without_mangling({reinterpret_cast<const char*>(text.data()), text.size()}));
+    } else if (name.starts_with("constants/")) {
+      parts.push_back(fmt::format("{} {:08x}", name, entry.crc32));
+    }
+  }
+  // The order of the files depends on the names of the classes.
+  std::sort(parts.begin(), parts.end());
+  const std::vector<std::byte> bytes = file.read_pickle_bytes();
+  parts.push_back(ValueWriter().write(pickle::Document(bytes).root()));
+  std::uint32_t crc = 0;
+  for (const std::string& part : parts) crc = crc32(std::as_bytes(std::span(part)), crc);
+  return crc;
+}
+
+}  // namespace accel::ckpt

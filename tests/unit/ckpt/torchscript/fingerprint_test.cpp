@@ -1,0 +1,68 @@
+#include "ckpt/torchscript/fingerprint.hpp"
+
+#include <gtest/gtest.h>
+
+#include "torch_files.hpp"
+
+namespace accel::ckpt {
+namespace {
+
+using pickle::Dict;
+using pickle::Global;
+using pickle::Value;
+using testing::TempDir;
+using testing::view_of;
+using testing::write_zip;
+
+/// What an archive is made of.
+struct Archive {
+  std::string path = "Net";
+  std::string code = "class Net(Module):\n  def forward(self, x):\n    return torch.dropout(x, 0.1)\n";
+  double scale = 2;
+  bool training = true;
+  std::string weights = "abcd";
+  std::string constant = "1234";
+};
+
+std::uint32_t fingerprint(const Archive& archive) {
+  const TempDir dir;
+  const Value inner = pickle::instance(Global("__torch__", "Inner"), Dict{{{"name", std::string("x")}}});
+  const Value net = pickle::instance(Global("__torch__." + archive.path, "Net"),
+                                     Dict{{{"weight", view_of("0", 1, 0, {1}, {1})},
+                                           {"training", archive.training},
+                                           {"scale", archive.scale},
+                                           {"a", inner},
+                                           {"b", inner}}});
+  write_zip(dir / "m.pt", {{"m/data.pkl", pickle::write(net)},
+                           {"m/code/__torch__/" + archive.path + ".py", archive.code},
+                           {"m/code/__torch__/" + archive.path + ".py.debug_pkl", archive.weights},
+                           {"m/data/0", archive.weights},
+                           {"m/constants/0", archive.constant}});
+  const File file = File::open_read(dir / "m.pt");
+  FileSource source(file);
+  return graph_fingerprint(source);
+}
+
+TEST(FingerprintTest, WhatIsComputedCountsAndWeightsDoNot) {
+  const std::uint32_t own = fingerprint({});
+  EXPECT_EQ(fingerprint({.training = false}), own);
+  EXPECT_EQ(fingerprint({.weights = "dcba"}), own);
+  EXPECT_NE(fingerprint({.scale = 2.5}), own);
+  EXPECT_NE(fingerprint({.constant = "1235"}), own);
+  Archive other;
+  other.code.replace(other.code.find("0.1"), 3, "0.5");
+  EXPECT_NE(fingerprint(other), own);
+}
+
+TEST(FingerprintTest, TheNumberOfAnExportInAProcessDoesNotCount) {
+  const auto with_mangle = [](const std::string& number) {
+    Archive archive;
+    archive.path = "___torch_mangle_" + number;
+    archive.code = "class Net(Module):\n  a : __torch__.___torch_mangle_" + number + ".Block\n";
+    return fingerprint(archive);
+  };
+  EXPECT_EQ(with_mangle("1"), with_mangle("27"));
+}
+
+}  // namespace
+}  // namespace accel::ckpt

@@ -1,0 +1,62 @@
+#include "core/config/number_settings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace accel::config {
+namespace {
+
+std::vector<std::string> keys_of(const std::map<std::string, std::string>& settings) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : settings) keys.push_back(key);
+  return keys;
+}
+
+// A new setting of the configuration makes this test fail. If the numbers of a training do not depend on it,
+// it belongs into the list of number_settings.cpp, otherwise into this one.
+TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
+  Config config;
+  config.training.emplace().profile.emplace();
+  config.training->data.eval.emplace();
+  config.training->model.rename.push_back({"a", "b"});
+  EXPECT_THAT(
+      keys_of(number_settings(config)),
+      ::testing::ElementsAre(
+          "distributed_type",  //
+          "fsdp_config.auto_wrap_policy", "fsdp_config.autocast_dtype", "fsdp_config.buffer_dtype",
+          "fsdp_config.ignored_modules", "fsdp_config.io_dtype", "fsdp_config.min_num_params",
+          "fsdp_config.offload_params", "fsdp_config.param_dtype", "fsdp_config.reduce_dtype",
+          "fsdp_config.transformer_layer_cls_to_wrap", "fsdp_config.version", "launch.backend",
+          "mixed_precision", "training.data.drop_last", "training.data.shuffle", "training.ddp.comm_hook",
+          "training.ddp.comm_wrapper", "training.ddp.power_sgd.matrix_approximation_rank",
+          "training.ddp.power_sgd.min_compression_rate", "training.ddp.power_sgd.orthogonalization_epsilon",
+          "training.ddp.power_sgd.random_seed", "training.ddp.power_sgd.start_iter",
+          "training.ddp.power_sgd.use_error_feedback", "training.ddp.power_sgd.warm_start",
+          "training.grad_scaler.backoff_factor", "training.grad_scaler.growth_factor",
+          "training.grad_scaler.growth_interval", "training.grad_scaler.init_scale",
+          "training.gradient_accumulation_steps", "training.lr_scheduler.min_lr_ratio",
+          "training.lr_scheduler.type", "training.lr_scheduler.warmup_steps", "training.max_grad_norm",
+          "training.model.inputs", "training.model.loss", "training.model.output", "training.model.targets",
+          "training.optimizer.betas", "training.optimizer.eps", "training.optimizer.lr",
+          "training.optimizer.no_decay", "training.optimizer.type", "training.optimizer.weight_decay",
+          "training.seed", "training.skip_nonfinite"));
+}
+
+TEST(NumberSettingsTest, ValuesAreText) {
+  Config config;
+  config.fsdp.precision.reduce_dtype = "bfloat16";
+  config.training.emplace().optimizer.no_decay = {"bias", "norm"};
+  config.training->seed = 7;
+  auto settings = number_settings(config);
+  EXPECT_EQ(settings["fsdp_config.reduce_dtype"], "bfloat16");
+  EXPECT_EQ(settings["training.optimizer.no_decay"], R"(["bias","norm"])");
+  EXPECT_EQ(settings["training.seed"], "7");
+  EXPECT_TRUE(follows_mixed_precision("fsdp_config.reduce_dtype"));
+  EXPECT_FALSE(follows_mixed_precision("training.seed"));
+}
+
+}  // namespace
+}  // namespace accel::config
