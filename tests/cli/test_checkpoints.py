@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import zlib
 
 import pytest
 
@@ -11,8 +12,11 @@ def make(root, step, ranks=2):
     directory = root / f"checkpoints/checkpoint_{step}"
     (directory / "model").mkdir(parents=True)
     (directory / "model/data").write_bytes(b"x" * 1000)
-    (directory / "trainer_state.json").write_text("{}")
-    files = [{"name": name, "bytes": (directory / name).stat().st_size, "crc32": 0}
+    state = {"version": 2, "step": step, "optimizer_steps": step, "epoch": 0, "lr": 0, "seed": 0, "world_size": ranks,
+             "skipped_in_a_row": 0, "skipped_since_log": 0, "settings": {},
+             "data": {"epoch": 0, "samples_done": 0, "samples": 1, "sequence_length": 0, "shuffle": False}}
+    (directory / "trainer_state.json").write_text(json.dumps(state))
+    files = [{"name": name, "bytes": (directory / name).stat().st_size, "crc32": zlib.crc32((directory / name).read_bytes())}
              for name in ("model/data", "trainer_state.json")]
     (directory / "accel_manifest.json").write_text(
         json.dumps({"version": 1, "step": step, "world_size": ranks, "files": files, "tensors": {}}))

@@ -17,6 +17,19 @@ static_assert(kBlockBytes % kDirectAlignment == 0);
 
 }  // namespace
 
+std::uint32_t crc32_of(const File& file, std::uint64_t begin, std::uint64_t end) {
+  std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(end - begin, kBlockBytes)));
+  std::uint32_t crc = 0;
+  while (begin < end) {
+    const auto part =
+        std::span(block).first(static_cast<std::size_t>(std::min<std::uint64_t>(end - begin, block.size())));
+    file.read_at(begin, part);
+    crc = crc32(part, crc);
+    begin += part.size();
+  }
+  return crc;
+}
+
 void SummedFile::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 SummedFile::SummedFile(const std::filesystem::path& path)

@@ -20,6 +20,9 @@ struct FileSummary {
   std::uint32_t crc32 = 0;
 };
 
+/// The CRC-32 of bytes [begin, end) of a file, which are read in blocks.
+[[nodiscard]] std::uint32_t crc32_of(const File& file, std::uint64_t begin, std::uint64_t end);
+
 /// A new file that is written from front to back, with the CRC of all its bytes. Bytes are collected in
 /// blocks of 4 MiB, which bypass the page cache where that pays (File::set_direct). The destructor removes
 /// the file unless finish() was called.

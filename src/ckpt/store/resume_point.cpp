@@ -7,6 +7,9 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/files/file.hpp"
+#include "ckpt/io/summed_file.hpp"
+#include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_state.hpp"
 
@@ -28,6 +31,37 @@ std::optional<std::string> what_is_wrong_with(const fs::path& file, const Manife
   return fmt::format("'{}' has {} bytes, and {} says {}", name, bytes, kManifestName, listed.bytes);
 }
 
+/// Whether `name` is a file with the values of tensors, which the ranks compare with its sum when they read
+/// it.
+bool has_values(const std::string& name) {
+  const std::string extension = fs::path(name).extension().string();
+  const bool is_part = name.starts_with(kModelStem) || name.starts_with(kOptimizerStem);
+  return extension == ".distcp" || (extension == ".bin" && is_part);
+}
+
+std::optional<std::string> wrong_contents(const fs::path& path, const ManifestFile& listed,
+                                          const std::string& name) {
+  const std::uint32_t found = crc32_of(File::open_read(path), 0, listed.bytes);
+  if (found == listed.crc32) return std::nullopt;
+  return fmt::format("'{}' is not the file that was saved: its CRC-32 is {:08x}, and {} says {:08x}", name,
+                     found, kManifestName, listed.crc32);
+}
+
+/// What is wrong with the state of the run.
+std::optional<std::string> wrong_state(const fs::path& file, const Manifest& manifest) {
+  try {
+    const RunState state = read_run_state(file);
+    if (state.step != manifest.step) return fmt::format("its {} is of step {}", kRunStateName, state.step);
+    if (state.world_size != manifest.world_size)
+      return fmt::format("its {} is of {} ranks, and {} says {}", kRunStateName, state.world_size,
+                         kManifestName, manifest.world_size);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCorrupt) throw;
+    return error.message();
+  }
+}
+
 }  // namespace
 
 std::optional<std::string> why_not_whole(const fs::path& directory, std::int64_t step) {
@@ -45,14 +79,27 @@ std::optional<std::string> why_not_whole(const fs::path& directory, std::int64_t
   for (const auto& [name, listed] : manifest.files) {
     if (auto why = what_is_wrong_with(directory / name, listed, name)) return why;
   }
+  for (const auto& [name, listed] : manifest.files) {
+    if (has_values(name)) continue;
+    if (auto why = wrong_contents(directory / name, listed, name)) return why;
+  }
+  return wrong_state(directory / kRunStateName, manifest);
+}
+
+std::optional<std::string> why_damaged(const fs::path& directory) {
+  for (const auto& [name, listed] : parse_manifest(directory / kManifestName).files) {
+    if (auto why = what_is_wrong_with(directory / name, listed, name)) return why;
+    if (auto why = wrong_contents(directory / name, listed, name)) return why;
+  }
   return std::nullopt;
 }
 
-ResumePoint newest_whole(const RunCheckpoints& checkpoints) {
+ResumePoint newest_whole(const RunCheckpoints& checkpoints, std::int64_t below) {
   ResumePoint point;
   std::vector<std::int64_t> steps = checkpoints.steps();
   std::reverse(steps.begin(), steps.end());
   for (const std::int64_t step : steps) {
+    if (step >= below) continue;
     const auto why = why_not_whole(checkpoints.path_of(step), step);
     if (!why) {
       point.step = step;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,10 +12,15 @@
 namespace accel::ckpt {
 
 /// Why a run cannot go on from the checkpoint `directory` of `step`, or nullopt if it is whole: its manifest
-/// is there and of that step, and each file that it lists is there with its size. The contents of the files
-/// are not read. An error of the system is thrown, because it says nothing about the checkpoint.
+/// is there and of that step, as is the state of the run, and each file that it lists is there with its size.
+/// Files without the values of tensors, such as `.metadata`, have the contents that were saved. Of the others
+/// nothing is read. An error of the system is thrown, because it says nothing about the checkpoint.
 [[nodiscard]] std::optional<std::string> why_not_whole(const std::filesystem::path& directory,
                                                        std::int64_t step);
+
+/// Reads all files of a checkpoint that is whole. Returns which one does not have the contents that were
+/// saved, or nullopt. An error of the system is thrown.
+[[nodiscard]] std::optional<std::string> why_damaged(const std::filesystem::path& directory);
 
 /// A checkpoint of a run that is not whole.
 struct BrokenCheckpoint {
@@ -28,6 +34,8 @@ struct ResumePoint {
   std::vector<BrokenCheckpoint> skipped;  ///< The newest comes first.
 };
 
-[[nodiscard]] ResumePoint newest_whole(const RunCheckpoints& checkpoints);
+/// Looks at the checkpoints of steps below `below`.
+[[nodiscard]] ResumePoint newest_whole(const RunCheckpoints& checkpoints,
+                                       std::int64_t below = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace accel::ckpt

@@ -79,8 +79,18 @@ std::optional<std::string> RunCheckpoints::first_name() const {
   return std::nullopt;
 }
 
+std::optional<std::string> RunCheckpoints::taken_name(std::int64_t step) const {
+  std::error_code unreadable;
+  if (!fs::is_directory(root_, unreadable)) return std::nullopt;
+  for (const std::string& name : names_in(root_)) {
+    const auto of = step_of(name);
+    if (of && *of > step && !fs::is_directory(root_ / name, unreadable)) return name;
+  }
+  return std::nullopt;
+}
+
 void RunCheckpoints::begin(std::int64_t step) {
-  if (fs::exists(path_of(step))) {
+  if (fs::exists(fs::symlink_status(path_of(step)))) {
     throw Error(ErrorKind::kFailure, fmt::format("'{}' is already there", path_of(step).string()))
         .hint("choose another output_dir");
   }

@@ -28,6 +28,9 @@ class RunCheckpoints {
   /// The first entry of the root, by name, that sweep() keeps and whose name begins as that of a checkpoint,
   /// complete or not. A run that starts from scratch must not find any.
   [[nodiscard]] std::optional<std::string> first_name() const;
+  /// The first entry of the root that has the name of the checkpoint of a step behind `step` and is not a
+  /// directory: a file, or a link to nowhere. That checkpoint could not be committed.
+  [[nodiscard]] std::optional<std::string> taken_name(std::int64_t step) const;
   [[nodiscard]] std::filesystem::path path_of(std::int64_t step) const;
   /// Where the checkpoint of `step` is written before it is complete.
   [[nodiscard]] std::filesystem::path incomplete_path_of(std::int64_t step) const;

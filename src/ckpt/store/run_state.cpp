@@ -44,10 +44,26 @@ double number_at(const json& document, const char* key) {
   return number;
 }
 
+/// Each epoch has a step, and an epoch ends with the micro-batch that has its last sample.
+void require_possible_place(const RunState& state) {
+  const DataPlace& place = state.data;
+  const auto epoch = static_cast<double>(place.epoch);
+  if (state.epoch < epoch || state.epoch > epoch + 1 || place.epoch > state.step)
+    throw_corrupt(fmt::format("is of step {} and epoch {}, but its place in the data is in epoch {}",
+                              state.step, state.epoch, place.epoch));
+  const auto setting = state.settings.find(kMicroBatchSetting);
+  if (setting == state.settings.end()) return;
+  const std::int64_t batch = count_of(parse_json(setting->second), kMicroBatchSetting, 1);
+  if (place.samples_done > place.samples + batch)
+    throw_corrupt(fmt::format("has done {} samples of an epoch of {}", place.samples_done, place.samples));
+}
+
 RunState run_state_of(const json& document) {
   RunState state;
   state.step = count_at(document, "step");
   state.optimizer_steps = count_at(document, "optimizer_steps", 0, state.step);
+  if (document.contains("parameter_steps"))
+    state.parameter_steps = count_at(document, "parameter_steps", 0, state.optimizer_steps);
   state.epoch = number_at(document, "epoch");
   state.lr = number_at(document, "lr");
   if (!document.at("seed").is_number_unsigned()) throw_corrupt("'seed' is not a whole number of at least 0");
@@ -62,6 +78,7 @@ RunState run_state_of(const json& document) {
   state.data.sequence_length = count_at(data, "sequence_length");
   state.data.shuffle = data.at("shuffle").get<bool>();
   state.settings = document.at("settings").get<std::map<std::string, std::string>>();
+  require_possible_place(state);
   if (const auto hash = document.find("frozen_hash"); hash != document.end())
     state.frozen_hash = hash->get<std::string>();
   if (const auto hook = document.find("power_sgd"); hook != document.end()) {
@@ -94,6 +111,7 @@ std::string encode_run_state(const RunState& state) {
                      {"sequence_length", state.data.sequence_length},
                      {"shuffle", state.data.shuffle}}},
                    {"settings", state.settings}};
+  if (state.parameter_steps) document["parameter_steps"] = *state.parameter_steps;
   if (state.frozen_hash) document["frozen_hash"] = *state.frozen_hash;
   if (state.power_sgd)
     document["power_sgd"] = {{"draws", state.power_sgd->draws}, {"iterations", state.power_sgd->iterations}};

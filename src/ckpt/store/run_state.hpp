@@ -40,8 +40,11 @@ struct PowerSgdState {
 struct RunState {
   std::int64_t step = 0;             ///< The steps of the run that are done.
   std::int64_t optimizer_steps = 0;  ///< The steps that changed the weights; the schedule follows them.
-  double epoch = 0;                  ///< The epochs that are done, with a fraction.
-  double lr = 0;                     ///< The learning rate of the last step.
+  /// The steps of the parameter that has the most: another one may have had no gradient in some. Earlier
+  /// versions did not write it.
+  std::optional<std::int64_t> parameter_steps;
+  double epoch = 0;  ///< The epochs that are done, with a fraction.
+  double lr = 0;     ///< The learning rate of the last step.
   std::uint64_t seed = 0;
   int world_size = 0;
   std::int64_t skipped_in_a_row = 0;   ///< The last steps that were skipped because of infinities or NaN.
@@ -57,8 +60,8 @@ struct RunState {
 /// The text of the file, with a newline at its end.
 [[nodiscard]] std::string encode_run_state(const RunState& state);
 
-/// Throws Error: kCorrupt if the file is not what encode_run_state wrote, kUsage if an earlier accel wrote
-/// it.
+/// Throws Error: kCorrupt if the file is not what encode_run_state wrote or contradicts itself, kUsage if an
+/// earlier accel wrote it.
 [[nodiscard]] RunState read_run_state(const std::filesystem::path& file);
 
 }  // namespace accel::ckpt

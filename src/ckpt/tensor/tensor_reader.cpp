@@ -64,7 +64,10 @@ void TensorReader::read_box(const StoredTensor& tensor, const Box& box, std::int
       execute_strided_copy(copy, unpacker_of(extent), out, scratch);
     } else {
       FileSource source(files_.open(extent.file));
-      execute_strided_copy(copy, source, out, scratch);
+      if (sums_ == nullptr) return execute_strided_copy(copy, source, out, scratch);
+      const std::string path = (files_.directory() / extent.file).string();
+      SummingSource summing(source, path, *sums_);
+      execute_strided_copy(copy, summing, out, scratch);
     }
   });
 }

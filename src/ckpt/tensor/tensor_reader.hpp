@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ckpt/io/file_cache.hpp"
+#include "ckpt/io/read_sums.hpp"
 #include "ckpt/io/zstd_source.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/extent_index.hpp"
@@ -52,6 +53,10 @@ class TensorReader {
 
   [[nodiscard]] FileCache& files() { return files_; }
 
+  /// Makes read_range() and read_box() note in `sums`, which must outlive the reader, what they read of files
+  /// that are not packed. Null ends that.
+  void note_in(ReadSums* sums) { sums_ = sums; }
+
  private:
   using Visitor = std::function<void(const Extent&, const StridedCopy&)>;
 
@@ -63,6 +68,7 @@ class TensorReader {
   ZstdSource& unpacker_of(const Extent& extent);
 
   FileCache files_;
+  ReadSums* sums_ = nullptr;
   std::unique_ptr<std::byte[]> scratch_;  ///< It is not initialized: pages never used take no memory.
   std::list<std::pair<std::string, ZstdSource>> unpackers_;  ///< Files and unpackers, the last used first.
   std::optional<ExtentIndex> index_;  ///< The index of the tensor that was read last, if it has many extents.

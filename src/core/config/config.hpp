@@ -115,6 +115,10 @@ struct SchedulerConfig {
 /// The forms of a checkpoint, as Accelerate names them.
 enum class StateDictType { kSharded, kFull, kLocal };
 
+/// How much of a checkpoint to go on from is compared with the sums in its manifest: what the ranks read of
+/// it, all of it, or its small files alone.
+enum class VerifyOnResume { kAuto, kFull, kNone };
+
 struct CheckpointConfig {
   std::int64_t every = 0;        ///< Steps between checkpoints; 0 for no such rule.
   double every_minutes = 0;      ///< Minutes between checkpoints; 0 for no such rule.
@@ -122,6 +126,7 @@ struct CheckpointConfig {
   std::int64_t total_limit = 0;  ///< How many checkpoints are kept; 0 for all.
   /// It is "auto" (the newest whole checkpoint of output_dir), "none", or the path of a checkpoint.
   std::string resume = "auto";
+  VerifyOnResume verify_on_resume = VerifyOnResume::kAuto;
   bool verify = false;                ///< Read each file of a checkpoint again before it gets its name.
   bool continues_on_failure = false;  ///< A save that fails is a warning, unless it is the last one.
   std::filesystem::path resume_from;  ///< What the launcher found to go on from; empty to begin.

@@ -305,6 +305,7 @@ void visit_fields(Visitor& v, T& c) {
     v("continuously", c.continuously);
     v("total_limit", c.total_limit);
     v("resume", c.resume);
+    v("verify_on_resume", c.verify_on_resume);
     v("verify", c.verify);
     v("continues_on_failure", c.continues_on_failure);
     v("resume_from", c.resume_from);

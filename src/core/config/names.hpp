@@ -42,6 +42,15 @@ struct EnumNames<StateDictType> {
 };
 
 template <>
+struct EnumNames<VerifyOnResume> {
+  static constexpr std::array<std::pair<VerifyOnResume, std::string_view>, 3> kTable = {{
+      {VerifyOnResume::kAuto, "auto"},
+      {VerifyOnResume::kFull, "full"},
+      {VerifyOnResume::kNone, "none"},
+  }};
+};
+
+template <>
 struct EnumNames<Backend> {
   static constexpr std::array<std::pair<Backend, std::string_view>, 4> kTable = {{
       {Backend::kAuto, "auto"},

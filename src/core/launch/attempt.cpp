@@ -104,7 +104,8 @@ Verdict verdict_on(const GroupOutcome& group) {
   // others did not follow.
   if (cause == nullptr)
     return {code, "some ranks stopped for preemption and others did not", kUsualFutileRestarts};
-  return {code, failure_report(group, *cause, host_name()), futile_restarts(group, *cause)};
+  return {code, failure_report(group, *cause, host_name()), futile_restarts(group, *cause), false,
+          found_corrupt(group, *cause)};
 }
 
 AttemptEnd run_workers(const LaunchRequest& request, const Place& place,

@@ -76,10 +76,10 @@ Beginning go_on_from(const fs::path& checkpoint, std::int64_t step, const config
     log::info(
         fmt::format("the run is finished: '{}' is of step {}, and training.max_steps is {}; nothing to do",
                     checkpoint.string(), step, max_steps));
-    return {checkpoint, true};
+    return {checkpoint, step, true};
   }
   log::info(fmt::format("resuming from '{}', step {} of {}", checkpoint.string(), step, max_steps));
-  return {fs::canonical(checkpoint), false};
+  return {fs::canonical(checkpoint), step, false};
 }
 
 /// The newest whole checkpoint of the run. Newer ones that are not whole are set aside, because the run will
@@ -116,7 +116,7 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
     const bool is_ours = fs::exists(file) || fs::exists(path / ckpt::kManifestName);
     if (!is_ours && (ckpt::saved_part(path, ckpt::kOptimizerStem) || fs::exists(path / ".metadata"))) {
       log::info(fmt::format("resuming from '{}', which another program wrote", path.string()));
-      return Beginning{fs::canonical(path), false};
+      return Beginning{fs::canonical(path), 0, false};
     }
     if (!fs::exists(file)) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' has no {}, so it is not a checkpoint of a training",
@@ -134,7 +134,56 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
   });
 }
 
+[[noreturn]] void refuse_taken(const fs::path& path) {
+  const char* what = fs::exists(path) ? "not a directory" : "a link to nowhere";
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' is {}, and the run writes a directory of this name", path.string(), what))
+      .hint("remove it, or choose another output_dir");
+}
+
+/// Throws if something else has a name that the run needs for a directory behind `step`. Otherwise a save
+/// would fail when its steps are done.
+void refuse_taken_names(const config::LoadedConfig& loaded, std::int64_t step) {
+  const config::TrainingConfig& training = *loaded.config.training;
+  const auto require_free = [&](const char* name, bool is_written) {
+    const fs::path path = training.output_dir / name;
+    if (is_written && fs::exists(fs::symlink_status(path)) && !fs::is_directory(path)) refuse_taken(path);
+  };
+  config::blamed_on("training.output_dir", loaded.settings, [&] {
+    require_free("checkpoints", training.checkpoint.enabled());
+    require_free("export", training.checkpoint.exports_safetensors);
+    require_free("profile", training.profile.has_value());
+    if (!training.checkpoint.enabled()) return;
+    const fs::path folder = training.output_dir / "checkpoints";
+    if (const auto name = ckpt::RunCheckpoints(folder).taken_name(step)) refuse_taken(folder / *name);
+  });
+}
+
 }  // namespace
+
+Damage set_damaged_aside(const config::TrainingConfig& training) {
+  const fs::path& path = training.checkpoint.resume_from;
+  if (path.empty()) return {};
+  try {
+    const auto why = fs::exists(path / ckpt::kManifestName) ? ckpt::why_damaged(path) : std::nullopt;
+    if (!why) return {};
+    const std::string damaged = fmt::format("'{}' is damaged: {}", path.string(), *why);
+    const fs::path folder = training.output_dir / "checkpoints";
+    ckpt::RunCheckpoints checkpoints(folder);
+    const ckpt::ResumePoint own = ckpt::newest_whole(checkpoints);
+    if (!own.step || fs::canonical(checkpoints.path_of(*own.step)) != path) return {damaged, false};
+    const auto older = ckpt::newest_whole(checkpoints, *own.step).step;
+    if (!older) return {damaged + "; there is no older one to go on from, so it keeps its name", false};
+    return {fmt::format("{}; it is renamed to '{}', and the run goes on from '{}' when it starts again",
+                        damaged, checkpoints.set_aside(*own.step).filename().string(),
+                        checkpoints.path_of(*older).filename().string()),
+            true};
+  } catch (const std::exception& failure) {
+    // An error of the system says nothing about the checkpoint, which stays where it is.
+    log::warn(fmt::format("'{}' could not be checked: {}", path.string(), error_of(failure).message()));
+    return {};
+  }
+}
 
 std::int64_t newest_step(const config::TrainingConfig& training) {
   return ckpt::newest_whole(ckpt::RunCheckpoints(training.output_dir / "checkpoints")).step.value_or(0);
@@ -146,19 +195,22 @@ Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {
   const fs::path metrics = training.output_dir / "metrics.jsonl";
   const bool is_new = training.checkpoint.resume == "none";
   if (is_new && is_restart && !training.checkpoint.enabled()) {
+    refuse_taken_names(loaded, 0);
     // Checkpoints that are there are of another run.
     if (has_metrics(metrics)) set_metrics_aside(metrics);
     return {};
   }
   const std::string resume = is_new && is_restart ? "auto" : training.checkpoint.resume;
   if (resume == "none") {
-    return config::blamed_on("training.output_dir", loaded.settings, [&]() -> Beginning {
+    config::blamed_on("training.output_dir", loaded.settings, [&] {
       refuse_earlier_checkpoints(training);
-      if (!has_metrics(metrics)) return {};
+      if (!has_metrics(metrics)) return;
       throw Error(ErrorKind::kUsage,
                   fmt::format("'{}' holds the metrics of an earlier run", metrics.string()))
           .hint("choose another output_dir, or move that file away");
     });
+    refuse_taken_names(loaded, 0);
+    return {};
   }
   ckpt::RunCheckpoints checkpoints(folder);
   const auto newest = config::blamed_on("training.output_dir", loaded.settings,
@@ -168,10 +220,13 @@ Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {
     const Beginning beginning = go_on_from(path, step_of(path), training);
     // A run that was killed behind its last commit may have left an old checkpoint half removed.
     if (beginning.is_finished) checkpoints.sweep();
+    if (!beginning.is_finished) refuse_taken_names(loaded, *newest);
     return beginning;
   }
   Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
-  if (!beginning.is_finished && has_metrics(metrics)) set_metrics_aside(metrics);
+  if (beginning.is_finished) return beginning;
+  refuse_taken_names(loaded, beginning.step);
+  if (has_metrics(metrics)) set_metrics_aside(metrics);
   return beginning;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "core/config/loaded_config.hpp"
 
@@ -10,21 +11,36 @@ namespace accel::launch {
 /// Where a training begins.
 struct Beginning {
   std::filesystem::path checkpoint;  ///< The checkpoint to go on from; empty to begin with step 1.
+  std::int64_t step = 0;             ///< The step of the checkpoint, if accel wrote it.
   bool is_finished = false;          ///< The checkpoint is of the last step, so there is nothing to do.
 };
 
 /// Decides by training.checkpoint.resume where the training begins, and says it in the log. Call it with the
 /// lock of claim_output().
 ///
-/// - auto: the newest whole checkpoint of output_dir. Newer ones that are not whole are renamed, with a
-///   warning. If there is none but metrics of an earlier run, these are renamed.
+/// - auto: the newest whole checkpoint of output_dir (ckpt::why_not_whole). Newer ones that are not whole are
+///   renamed, with a warning. If there is none but metrics of an earlier run, these are renamed.
 /// - a path: that checkpoint, unless output_dir has newer ones: then the run has begun already, and goes on.
 /// - none: step 1. Checkpoints or metrics of an earlier run are an Error of kind kUsage.
+///
+/// A name in output_dir that the run will need for a directory and that something else has is an Error of
+/// kind kUsage.
 ///
 /// A restart after a failure takes the newest checkpoint of the run in any case.
 ///
 /// Checkpoints of which none is whole are an Error of kind kMissing: a run that begins anew would hide them.
 Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart = false);
+
+/// What became of a damaged checkpoint.
+struct Damage {
+  std::string text;         ///< What was found and done; empty if the checkpoint is as it was saved.
+  bool is_renamed = false;  ///< The next attempt or launch begins with an older checkpoint.
+};
+
+/// Reads all of the checkpoint that a failed attempt of a training began with, which one of its ranks found
+/// corrupt. If its contents are not those that were saved, it is one of the run's own, and an older one is
+/// whole, then it is renamed. Call it with the lock of claim_output().
+Damage set_damaged_aside(const config::TrainingConfig& training);
 
 /// The step of the newest whole checkpoint of the run; 0 if there is none.
 std::int64_t newest_step(const config::TrainingConfig& training);

@@ -314,6 +314,25 @@ std::vector<std::byte> Group::broadcast_bytes(std::vector<std::byte> bytes) {
   return bytes;
 }
 
+std::vector<std::vector<std::byte>> Group::all_gather_bytes(std::span<const std::byte> bytes) {
+  std::vector<double> lengths(static_cast<std::size_t>(size_));
+  lengths[static_cast<std::size_t>(rank_)] = static_cast<double>(bytes.size());
+  all_reduce_sum(lengths);
+  const auto longest = static_cast<std::int64_t>(*std::max_element(lengths.begin(), lengths.end()));
+  std::vector<std::vector<std::byte>> all(lengths.size());
+  if (longest == 0) return all;
+  at::Tensor own = at::zeros({longest}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(own.mutable_data_ptr()));
+  own = own.to(device_);
+  at::Tensor gathered = at::empty({longest * size_}, own.options());
+  all_gather(gathered, own).wait();
+  gathered = gathered.cpu();
+  const auto* at = static_cast<const std::byte*>(gathered.const_data_ptr());
+  for (std::size_t rank = 0; rank < all.size(); ++rank, at += longest)
+    all[rank].assign(at, at + static_cast<std::ptrdiff_t>(lengths[rank]));
+  return all;
+}
+
 void Group::scatter(at::Tensor out, std::vector<at::Tensor> parts) {
   if (size_ == 1) {
     out.copy_(parts.at(0));

@@ -108,6 +108,9 @@ class Group {
   void broadcast(at::Tensor tensor);
   /// Returns rank 0's `bytes`, of any length, on every rank. The other ranks' `bytes` are ignored.
   std::vector<std::byte> broadcast_bytes(std::vector<std::byte> bytes);
+  /// Every rank gets every rank's `bytes`, of any length, in rank order. Each takes as much memory as the
+  /// longest.
+  std::vector<std::vector<std::byte>> all_gather_bytes(std::span<const std::byte> bytes);
   /// `out` gets this rank's one of `parts`. Rank 0 passes a part for each rank, of the shape and dtype of
   /// `out`. The other ranks pass none.
   void scatter(at::Tensor out, std::vector<at::Tensor> parts);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -38,10 +39,17 @@ at::Tensor tensor_of_hex(const std::string& text) {
   return bytes;
 }
 
-/// Nothing if the file has no state of a GPU and the rank needs one.
-std::optional<RandomState> read_random_state(const fs::path& file, at::Device device) {
+/// Nothing if the file has no state of a GPU and the rank needs one. Earlier versions wrote neither the rank
+/// nor the step.
+std::optional<RandomState> read_random_state(const fs::path& file, int rank, std::int64_t step,
+                                             at::Device device) {
   std::optional<RandomState> state;
   use_json_file(file, kMostJsonBytes, [&](const json& document) {
+    if (document.value("rank", rank) != rank)
+      throw_corrupt(fmt::format("is of rank {}", document.at("rank").get<int>()));
+    if (document.value("step", step) != step)
+      throw_corrupt(fmt::format("is of step {}, and the checkpoint of step {}",
+                                document.at("step").get<std::int64_t>(), step));
     at::Tensor gpu;
     if (!device.is_cpu()) {
       if (!document.contains("cuda")) return;
@@ -65,6 +73,16 @@ GradScaler::State read_scaler(const fs::path& file) {
   return state;
 }
 
+/// Throws unless the optimizer, whose state was read from `part`, has done the steps of the run.
+void require_same_step(const LoadedOptimizer& loaded, const ckpt::RunState& state, const fs::path& part) {
+  const std::int64_t found = loaded.parameter_steps;
+  const std::int64_t expected = state.parameter_steps.value_or(std::min(found, state.optimizer_steps));
+  if (found == expected) return;
+  throw Error(ErrorKind::kCorrupt, fmt::format("'{}' is of an optimizer after {} steps, and {} says {}",
+                                               part.string(), found, ckpt::kRunStateName, expected))
+      .hint("the files are of different checkpoints");
+}
+
 }  // namespace
 
 void require_sound(const GradScaler::State& state, const fs::path& file) {
@@ -82,14 +100,15 @@ fs::path part_to_resume(const fs::path& checkpoint, std::string_view stem) {
 }
 
 LoadedRun load_run(const fs::path& directory, ShardedModel& model, AdamW& optimizer,
-                   std::optional<GradScaler>& scaler, at::Device device) {
+                   std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums) {
   LoadedRun run;
   run.state = ckpt::read_run_state(directory / ckpt::kRunStateName);
   const Mesh& mesh = model.groups().mesh();
-  const std::vector<std::string> without =
-      load_optimizer(part_to_resume(directory, ckpt::kOptimizerStem), run.state.optimizer_steps, optimizer,
-                     model.groups().place().shard)
-          .without;
+  const fs::path optimizer_part = part_to_resume(directory, ckpt::kOptimizerStem);
+  const LoadedOptimizer loaded = load_optimizer(optimizer_part, run.state.optimizer_steps, optimizer,
+                                                model.groups().place().shard, sums);
+  require_same_step(loaded, run.state, optimizer_part);
+  const std::vector<std::string>& without = loaded.without;
   const int rank = model.groups().world().rank();
   const int world = mesh.size();
   const auto differs = [&](std::string what) { run.differences.push_back(std::move(what)); };
@@ -111,11 +130,13 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, AdamW& optimi
   std::optional<CheckpointTensors> own;
   if (fs::exists(directory / kRankStateDirectory)) {
     own.emplace(directory / kRankStateDirectory);
+    own->note_in(sums);
     // The buffers of rank 0 are here if the checkpoint is of an adapter, whose model part has none.
     restore_buffers(*own, model, 0);
   }
   if (run.state.world_size == world) {
-    run.random = read_random_state(directory / fmt::format("random_states_{}.json", rank), device);
+    run.random = read_random_state(directory / fmt::format("random_states_{}.json", rank), rank,
+                                   run.state.step, device);
     if (!run.random) differs("the checkpoint has no random state of a GPU; random numbers are others");
     if (own) restore_rank_state(*own, model, rank);
     return run;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/io/read_sums.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/fsdp/sharded_model.hpp"
@@ -33,8 +34,9 @@ std::filesystem::path part_to_resume(const std::filesystem::path& checkpoint, st
 /// Restores from the checkpoint `directory`, which CheckpointSaver wrote on any number of ranks, the state
 /// of the optimizer, the loss scale, and what each rank has for itself. The model has its weights and buffers
 /// already: it was made with this checkpoint as WeightOptions::resumed. Each rank reads the bytes of its
-/// shard alone. Throws Error: kMissing, kCorrupt, or kUsage if the checkpoint is of another model.
+/// shard alone, and notes them in `sums` unless that is null. Throws Error: kMissing, kCorrupt, also if two
+/// files are of different steps or ranks, or kUsage if the checkpoint is of another model.
 LoadedRun load_run(const std::filesystem::path& directory, ShardedModel& model, AdamW& optimizer,
-                   std::optional<GradScaler>& scaler, at::Device device);
+                   std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums);
 
 }  // namespace accel::train

@@ -24,7 +24,10 @@ namespace fs = std::filesystem;
 /// Reads the state of an optimizer, parameter by parameter.
 class OptimizerReader {
  public:
-  explicit OptimizerReader(const fs::path& path) : tensors_(path, CheckpointTensors::Part::kOptimizer) {}
+  OptimizerReader(const fs::path& path, ckpt::ReadSums* sums)
+      : tensors_(path, CheckpointTensors::Part::kOptimizer) {
+    tensors_.note_in(sums);
+  }
 
   /// Fills the moments of `state` and returns the steps of its parameters.
   std::vector<std::int64_t> read(const AdamW::State& state, int shard) {
@@ -114,16 +117,16 @@ class OptimizerReader {
 }  // namespace
 
 LoadedOptimizer load_optimizer(const fs::path& path, std::optional<std::int64_t> steps, AdamW& optimizer,
-                               int shard) {
-  OptimizerReader reader(path);
+                               int shard, ckpt::ReadSums* sums) {
+  OptimizerReader reader(path, sums);
   LoadedOptimizer loaded;
   std::vector<std::vector<std::int64_t>> parameter_steps;
   for (const AdamW::State& state : optimizer.states()) {
     parameter_steps.push_back(reader.read(state, shard));
     for (const std::int64_t of_parameter : parameter_steps.back())
-      loaded.steps = std::max(loaded.steps, of_parameter);
+      loaded.parameter_steps = std::max(loaded.parameter_steps, of_parameter);
   }
-  if (steps) loaded.steps = *steps;
+  loaded.steps = steps.value_or(loaded.parameter_steps);
   optimizer.go_on_from(loaded.steps, std::move(parameter_steps));
   loaded.without = reader.without();
   const std::vector<std::string> unused = reader.unused();

@@ -4,22 +4,13 @@
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstddef>
-#include <vector>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/text.hpp"
-#include "ckpt/io/crc32.hpp"
 
 namespace accel::train {
-namespace {
-
-constexpr std::size_t kReadBytes = std::size_t{4} << 20;
-
-}  // namespace
 
 void require_space(const std::filesystem::path& directory, std::uint64_t bytes) {
   struct statvfs system {};
@@ -34,14 +25,8 @@ void require_space(const std::filesystem::path& directory, std::uint64_t bytes) 
 
 ckpt::FileSummary summary_of(const std::filesystem::path& directory, const std::string& name) {
   const File file = File::open_read(directory / name);
-  ckpt::FileSummary summary{name, file.size(), 0};
-  std::vector<std::byte> block(kReadBytes);
-  for (std::uint64_t at = 0; at < summary.bytes; at += block.size()) {
-    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(summary.bytes - at, kReadBytes)));
-    file.read_at(at, block);
-    summary.crc32 = ckpt::crc32(block, summary.crc32);
-  }
-  return summary;
+  const std::uint64_t bytes = file.size();
+  return {name, bytes, ckpt::crc32_of(file, 0, bytes)};
 }
 
 void require_same_on_disk(const std::filesystem::path& directory, const ckpt::FileSummary& file) {

@@ -54,8 +54,8 @@ json write_json(const fs::path& directory, const std::string& name, const json& 
   return write_text(directory, name, document.dump(indent) + "\n");
 }
 
-json write_random_state(const fs::path& directory, int rank, const RandomState& state) {
-  json document = {{"version", 1}, {"cpu", hex_of(state.cpu())}};
+json write_random_state(const fs::path& directory, int rank, std::int64_t step, const RandomState& state) {
+  json document = {{"version", 1}, {"rank", rank}, {"step", step}, {"cpu", hex_of(state.cpu())}};
   if (state.gpu().defined()) document["cuda"] = hex_of(state.gpu());
   return write_json(directory, fmt::format("random_states_{}.json", rank), document, kOneLine);
 }
@@ -148,7 +148,8 @@ void add_tensors(ckpt::Manifest& manifest, const std::vector<ckpt::DcpRankPlan>&
 }  // namespace
 
 json write_files(const SaveJob& job, Snapshot& snapshot, const std::atomic<bool>& cancelled) {
-  json files = json::array({write_random_state(job.directory, job.rank, job.state.random)});
+  json files =
+      json::array({write_random_state(job.directory, job.rank, job.state.run.step, job.state.random)});
   for (const SavedPart& part : job.parts) {
     const ckpt::FileSummary file = write_part(job.directory / part.directory, part, snapshot, cancelled);
     files.push_back(to_json(part.directory, file));

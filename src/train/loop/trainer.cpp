@@ -19,6 +19,7 @@
 #include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "plan/schedule/grad_scaler.hpp"
+#include "train/checkpoint/check_resumed.hpp"
 #include "train/checkpoint/frozen_hash.hpp"
 #include "train/checkpoint/load.hpp"
 #include "train/checkpoint/load_foreign.hpp"
@@ -46,8 +47,10 @@ using Clock = std::chrono::steady_clock;
 /// The seeds of two steps differ by more than any number of ranks.
 constexpr std::uint64_t kSeedStride = 0x9e37'79b9'7f4a'7c15U;
 
-/// `weights` is where the model's weights are, if they are not in the model file.
-ShardingOptions sharding_options(const config::Config& config, std::filesystem::path weights) {
+/// `weights` is where the model's weights are, if they are not in the model file. `sums` gets the sums of
+/// what is read of a checkpoint to go on from, unless it is null.
+ShardingOptions sharding_options(const config::Config& config, std::filesystem::path weights,
+                                 ckpt::ReadSums* sums) {
   const config::TrainingConfig& training = *config.training;
   ShardingOptions options;
   options.fsdp = config.fsdp;
@@ -63,6 +66,7 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
     const bool foreign = is_foreign(from);
     options.weights.resumed =
         foreign ? foreign_part(from, ckpt::kModelStem) : part_to_resume(from, ckpt::kModelStem);
+    if (!foreign) options.weights.resumed_sums = sums;
     options.weights.resumes_adapter =
         !foreign && ckpt::read_run_state(from / ckpt::kRunStateName).frozen_hash.has_value();
     options.weights.drops_frozen = training.checkpoint.adapter_only;
@@ -101,7 +105,8 @@ class Trainer {
         graph_(opened_.file.graph_fingerprint()),
         vocabularies_(known_tokens(opened_.file, config_.model)),
         labels_(labels_for(config_.model, opened_.file.accel_json())),
-        model_(std::move(opened_.file), sharding_options(config, opened_.weights), device, groups),
+        model_(std::move(opened_.file), sharding_options(config, opened_.weights, read_sums()), device,
+               groups),
         optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
         steps_(config_, batches_, model_, optimizer_, scaler_, group),
         saver_(store_, model_, optimizer_, config_, group, local_ranks),
@@ -183,7 +188,8 @@ class Trainer {
     const std::filesystem::path& checkpoint = config_.checkpoint.resume_from;
     const bool foreign = is_foreign(checkpoint);
     LoadedRun loaded = foreign ? load_foreign_run(checkpoint, model_, optimizer_, scaler_)
-                               : load_run(checkpoint, model_, optimizer_, scaler_, device_);
+                               : load_run(checkpoint, model_, optimizer_, scaler_, device_, read_sums());
+    if (!foreign) check_sums(checkpoint, loaded);
     ckpt::RunState& state = loaded.state;
     if (state.step >= config_.max_steps) {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' is of step {}, and training.max_steps is {}",
@@ -220,10 +226,27 @@ class Trainer {
     group_.barrier();
   }
 
+  /// Where to note what is read of the checkpoint; null if it is not to be checked.
+  [[nodiscard]] ckpt::ReadSums* read_sums() {
+    return config_.checkpoint.verify_on_resume == config::VerifyOnResume::kNone ? nullptr : &read_sums_;
+  }
+
+  /// Compares what was read of `checkpoint` with the sums in its manifest.
+  void check_sums(const std::filesystem::path& checkpoint, LoadedRun& loaded) {
+    const std::vector<std::string> unchecked =
+        check_resumed(checkpoint, read_sums_, config_.checkpoint.verify_on_resume, group_);
+    if (unchecked.empty()) return;
+    loaded.differences.push_back(fmt::format(
+        "{} files of the checkpoint are read in part and not compared with their sums, the first is '{}'; "
+        "training.checkpoint.verify_on_resume: full reads and compares all of them",
+        unchecked.size(), unchecked.front()));
+  }
+
   [[nodiscard]] ckpt::RunState run_state(std::int64_t step, double lr) {
     ckpt::RunState state;
     state.step = step;
     state.optimizer_steps = optimizer_.steps();
+    state.parameter_steps = optimizer_.parameter_steps();
     state.epoch = batches_.epoch();
     state.lr = lr;
     state.seed = config_.seed;
@@ -294,8 +317,9 @@ class Trainer {
   Group& group_;
   ckpt::RunCheckpoints store_;
   TrainingBatches batches_;
-  OpenedModel opened_;  ///< The constructor moves the file into model_.
-  std::uint32_t graph_;  ///< The fingerprint of the model's graph.
+  ckpt::ReadSums read_sums_;  ///< What was read of the checkpoint to go on from.
+  OpenedModel opened_;        ///< The constructor moves the file into model_.
+  std::uint32_t graph_;       ///< The fingerprint of the model's graph.
   std::map<std::string, std::int64_t> vocabularies_;
   Labels labels_;
   ShardedModel model_;

@@ -36,6 +36,8 @@ class CheckpointTensors {
   explicit CheckpointTensors(std::unique_ptr<ckpt::Checkpoint> checkpoint, Part part = Part::kWeights);
 
   [[nodiscard]] const std::filesystem::path& path() const { return checkpoint_->path(); }
+  /// Makes read() note in `sums` what it reads, as TensorReader::note_in() does.
+  void note_in(ckpt::ReadSums* sums) { reader_.note_in(sums); }
   /// The tensor `name`, which counts as used from here on; null if there is none.
   [[nodiscard]] const Tensor* find(const std::string& name);
   /// The names of the tensors that are not used, sorted.

@@ -28,6 +28,8 @@ class CheckpointWeights final : public WeightSource {
   CheckpointWeights(const ModelStructure& structure, const std::filesystem::path& path, Use use = Use::kBegin,
                     const WeightNames& naming = {});
 
+  /// Makes reading note in `sums` what is read, as TensorReader::note_in() does.
+  void note_in(ckpt::ReadSums* sums) { tensors_.note_in(sums); }
   /// Whether the checkpoint has parameter `index`. read_parameter() must not be called for another.
   [[nodiscard]] bool has_parameter(std::size_t index) const {
     return parameters_.at(index).tensor != nullptr;

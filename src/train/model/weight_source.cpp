@@ -91,6 +91,7 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
     using Use = CheckpointWeights::Use;
     auto resumed = std::make_unique<CheckpointWeights>(
         structure, options.resumed, options.resumes_adapter ? Use::kResumeAdapter : Use::kResume);
+    resumed->note_in(options.resumed_sums);
     const bool has_frozen =
         std::any_of(structure.parameters.begin(), structure.parameters.end(),
                     [](const ParameterInfo& parameter) { return !parameter.requires_grad; });

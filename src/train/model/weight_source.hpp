@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/io/read_sums.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "structure/structure.hpp"
 
@@ -38,6 +39,7 @@ struct WeightOptions {
   /// have come from where they would come from without it, and then so do buffers. Otherwise a buffer that it
   /// does not have is an Error.
   std::filesystem::path resumed;
+  ckpt::ReadSums* resumed_sums = nullptr;  ///< Gets the sums of what is read of `resumed`, unless it is null.
   bool drops_frozen =
       false;  ///< The run's checkpoints have no frozen parameters, so `resumed` must not either.
   bool resumes_adapter =

@@ -30,6 +30,14 @@ void AdamW::go_on_from(std::int64_t steps, std::vector<std::vector<std::int64_t>
   for (std::size_t i = 0; i < states_.size(); ++i) states_[i].steps = std::move(parameter_steps.at(i));
 }
 
+std::int64_t AdamW::parameter_steps() const {
+  std::int64_t most = 0;
+  for (const State& state : states_) {
+    for (const std::int64_t steps : state.steps) most = std::max(most, steps);
+  }
+  return most;
+}
+
 void AdamW::step(double lr) {
   std::vector<FlatBuffer*> buffers;
   for (const State& state : states_) buffers.push_back(state.buffer);

@@ -45,6 +45,8 @@ class AdamW {
   void call_before_change(std::function<void(const State&)> call) { before_change_ = std::move(call); }
   /// The number of steps of the optimizer. A parameter may have had fewer.
   [[nodiscard]] std::int64_t steps() const { return steps_; }
+  /// The number of steps of the parameter that has had the most.
+  [[nodiscard]] std::int64_t parameter_steps() const;
 
  private:
   struct Run;

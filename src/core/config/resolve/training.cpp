@@ -138,6 +138,8 @@ CheckpointConfig checkpoint_of(const Section& section, const Settings& settings)
   section.read("training.checkpoint.every_minutes", checkpoint.every_minutes);
   section.read("training.checkpoint.total_limit", checkpoint.total_limit);
   section.read("training.checkpoint.resume", checkpoint.resume);
+  if (const auto mode = settings.get<std::string>("training.checkpoint.verify_on_resume"))
+    checkpoint.verify_on_resume = enum_named<VerifyOnResume>(*mode).value();
   section.read("training.checkpoint.verify", checkpoint.verify);
   section.read("training.checkpoint.async", checkpoint.asynchronous);
   checkpoint.host_memory = host_memory_of(settings);

@@ -99,6 +99,7 @@ constexpr Field kTrainingFields[] = {
     {.path = "training.checkpoint.every_minutes", .type = Type::kNumber, .min = 0},
     {.path = "training.checkpoint.total_limit", .type = Type::kInt, .min = 0},
     {.path = "training.checkpoint.resume"},
+    {.path = "training.checkpoint.verify_on_resume", .choices = "auto|full|none"},
     {.path = "training.checkpoint.verify", .type = Type::kBool},
     {.path = "training.checkpoint.on_failure", .choices = "stop|continue"},
     {.path = "training.checkpoint.async", .type = Type::kBool},

@@ -151,6 +151,12 @@ int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause) {
   return error->kind == name_of(ErrorKind::kMemory) ? 1 : kUsualFutileRestarts;
 }
 
+bool found_corrupt(const GroupOutcome& group, const WorkerOutcome& cause) {
+  if (!group.catches_stop_signals) return false;
+  const std::optional<WorkerError> error = read_worker_error(cause.error_file);
+  return error && error->kind == name_of(ErrorKind::kCorrupt);
+}
+
 bool is_asked_to_end(const GroupOutcome& group) {
   return group.interrupted_by != 0 || group.interrupted_late ||
          (group.catches_stop_signals && group.was_asked_to_save);

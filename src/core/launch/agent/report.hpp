@@ -34,6 +34,9 @@ inline constexpr int kUsualFutileRestarts = 2;
 /// one if memory was missing; two for anything else.
 int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause);
 
+/// Whether the failure of our own worker is that a file is corrupt.
+bool found_corrupt(const GroupOutcome& group, const WorkerOutcome& cause);
+
 /// Whether somebody asked the group to end, so that it must not begin again.
 bool is_asked_to_end(const GroupOutcome& group);
 

@@ -33,7 +33,8 @@ json to_json(const MachineEnd& end) {
           {"hang", end.hang ? accel::launch::to_json(*end.hang) : json()},
           {"failed_at_ns", end.failed_at_ns},
           {"futile_restarts", end.futile_restarts},
-          {"was_interrupted", end.was_interrupted}};
+          {"was_interrupted", end.was_interrupted},
+          {"found_corrupt", end.found_corrupt}};
 }
 
 json to_json(const Verdict& verdict) {
@@ -41,7 +42,8 @@ json to_json(const Verdict& verdict) {
            {{"code", to_int(verdict.code)},
             {"report", verdict.report},
             {"futile_restarts", verdict.futile_restarts},
-            {"was_interrupted", verdict.was_interrupted}}}};
+            {"was_interrupted", verdict.was_interrupted},
+            {"found_corrupt", verdict.found_corrupt}}}};
 }
 
 MachineEnd end_in(const json& message) {
@@ -51,7 +53,8 @@ MachineEnd end_in(const json& message) {
           message.at("failed_at_ns"),
           message.at("futile_restarts"),
           hang.is_null() ? std::nullopt : std::optional(hang_from_json(hang)),
-          message.at("was_interrupted")};
+          message.at("was_interrupted"),
+          message.at("found_corrupt")};
 }
 
 /// The signal that ended a launcher. Any that is not known here counts as SIGTERM.
@@ -254,7 +257,8 @@ class Follower final : public Base {
         if (!message->contains("verdict")) continue;
         const json& verdict = message->at("verdict");
         verdict_ = Verdict{static_cast<ExitCode>(verdict.at("code").get<int>()), verdict.at("report"),
-                           verdict.at("futile_restarts"), verdict.at("was_interrupted")};
+                           verdict.at("futile_restarts"), verdict.at("was_interrupted"),
+                           verdict.at("found_corrupt")};
         break;  // What follows is about the next attempt.
       }
     } catch (const json::exception&) {
@@ -343,7 +347,8 @@ Verdict verdict_without_signals(const std::vector<MachineEnd>& ends) {
   }
   if (first != nullptr && first->hang)
     return {ExitCode::kWorkerFailed, report_of(all_of(ends)), first->futile_restarts};
-  if (first != nullptr) return {ExitCode::kWorkerFailed, first->report, first->futile_restarts};
+  if (first != nullptr)
+    return {ExitCode::kWorkerFailed, first->report, first->futile_restarts, false, first->found_corrupt};
   const auto any = [&](ExitCode code) {
     return std::any_of(ends.begin(), ends.end(), [&](const MachineEnd& end) { return end.code == code; });
   };
@@ -381,6 +386,7 @@ MachineEnd end_of(const GroupOutcome& outcome, const std::string& host, std::int
     end.report = failure_report(outcome, *cause, host);
     end.failed_at_ns = time_of_failure(*cause) - began_at_ns;
     end.futile_restarts = futile_restarts(outcome, *cause);
+    end.found_corrupt = found_corrupt(outcome, *cause);
   }
   return end;
 }

@@ -22,6 +22,7 @@ struct MachineEnd {
   int futile_restarts = 0;                  ///< What agent/report says of the failure.
   std::optional<Hang> hang = std::nullopt;  ///< If that failure is that the ranks made no progress.
   bool was_interrupted = false;  ///< Somebody asked this machine to end, so that no restart follows.
+  bool found_corrupt = false;    ///< What agent/report says of the failure.
 };
 
 /// How a run on several machines ended, the same on each of them.
@@ -30,6 +31,7 @@ struct Verdict {
   std::string report;  ///< Of the first failure on any machine; empty if there was none.
   int futile_restarts = 0;
   bool was_interrupted = false;  ///< On any machine.
+  bool found_corrupt = false;    ///< A rank has found bytes that contradict their own format or sum.
 };
 
 /// The end of the run from those of its machines.

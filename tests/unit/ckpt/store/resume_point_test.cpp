@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/error.hpp"
+#include "ckpt/io/crc32.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "temp_dir.hpp"
@@ -25,13 +26,26 @@ class ResumePointTest : public ::testing::Test {
     fs::path directory = checkpoints_.path_of(step);
     fs::create_directories(directory / "model");
     write_file(directory / "model/data", "12345");
-    write_file(directory / kRunStateName, "{}");
+    write_file(directory / "model/data.distcp", "shard");
+    RunState state;
+    state.step = step;
+    state.epoch = 0;
+    state.world_size = 2;
+    write_file(directory / kRunStateName, encode_run_state(state));
+    seal(directory, step);
+    return directory;
+  }
+
+  /// Writes the manifest of what is in `directory`.
+  static void seal(const fs::path& directory, std::int64_t step, int world_size = 2) {
     Manifest manifest;
     manifest.step = step;
-    manifest.files["model/data"] = {5, 0};
-    manifest.files[kRunStateName] = {2, 0};
+    manifest.world_size = world_size;
+    for (const char* name : {"model/data", "model/data.distcp", kRunStateName}) {
+      const std::string text = testing::read_file(directory / name);
+      manifest.files[name] = {text.size(), crc32(std::as_bytes(std::span(text)))};
+    }
     write_file(directory / kManifestName, encode_manifest(manifest));
-    return directory;
   }
 
   std::vector<std::string> skipped() const {
@@ -73,6 +87,57 @@ TEST_F(ResumePointTest, WhatIsNotWholeIsPassedOverWithItsReason) {
                   HasSubstr("50: 'accel_manifest.json' cannot be read"), "40: it has no accel_manifest.json",
                   "30: 'model/data' has 6 bytes, and accel_manifest.json says 5",
                   "20: 'model/data' is missing"));
+}
+
+TEST_F(ResumePointTest, SmallFilesHaveTheContentsThatWereSaved) {
+  make(10);
+  write_file(make(20) / "model/data", "12354");
+  const fs::path state = make(30) / kRunStateName;
+  std::string text = testing::read_file(state);
+  ++text[text.find("\"seed\": ") + 8];
+  write_file(state, text);
+  // The values of tensors are not read here.
+  write_file(make(15) / "model/data.distcp", "sharp");
+  EXPECT_EQ(newest_whole(checkpoints_).step, 15);
+  EXPECT_THAT(skipped(), ElementsAre(HasSubstr("30: 'trainer_state.json' is not the file that was saved"),
+                                     HasSubstr("20: 'model/data' is not the file that was saved")));
+  EXPECT_EQ(newest_whole(checkpoints_, 15).step, 10);
+}
+
+TEST_F(ResumePointTest, FilesThatContradictEachOtherAreNotWhole) {
+  const auto copy = [&](int from, int to) {
+    fs::copy_file(checkpoints_.path_of(from) / kRunStateName, checkpoints_.path_of(to) / kRunStateName,
+                  fs::copy_options::overwrite_existing);
+  };
+  make(10);
+  make(20);
+  copy(10, 20);
+  seal(checkpoints_.path_of(20), 20);
+  seal(make(30), 30, 4);
+  write_file(make(40) / kRunStateName, R"({"version": 2, "step": 40})");
+  seal(checkpoints_.path_of(40), 40);
+  EXPECT_EQ(newest_whole(checkpoints_).step, 10);
+  EXPECT_THAT(skipped(),
+              ElementsAre(HasSubstr("trainer_state.json' cannot be read"),
+                          "30: its trainer_state.json is of 2 ranks, and accel_manifest.json says 4",
+                          "20: its trainer_state.json is of step 10"));
+}
+
+TEST_F(ResumePointTest, AChangedByteOfAnyFileIsDamage) {
+  const fs::path directory = make(10);
+  EXPECT_EQ(why_damaged(directory), std::nullopt);
+  for (const char* name : {"model/data", "model/data.distcp", kRunStateName}) {
+    const std::string text = testing::read_file(directory / name);
+    for (std::size_t i = 0; i < text.size(); i += 1 + text.size() / 40) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ 0x10);
+      write_file(directory / name, changed);
+      EXPECT_THAT(why_damaged(directory).value_or(""), HasSubstr(name)) << i;
+    }
+    write_file(directory / name, text);
+  }
+  fs::remove(directory / "model/data");
+  EXPECT_EQ(why_damaged(directory), "'model/data' is missing");
 }
 
 TEST_F(ResumePointTest, WhatIsSetAsideIsKept) {

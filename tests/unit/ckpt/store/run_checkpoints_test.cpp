@@ -32,6 +32,27 @@ TEST(RunCheckpointsTest, ACheckpointAppearsAtCommit) {
   EXPECT_EQ(names_in(dir / "checkpoints"), std::vector<std::string>{"checkpoint_5"});
 }
 
+TEST(RunCheckpointsTest, ANameThatACheckpointWillNeedIsFound) {
+  const TempDir dir;
+  RunCheckpoints store(dir.path());
+  save(store, 5);
+  save(store, 9);
+  write_file(dir / "checkpoint_3", "");
+  write_file(dir / "checkpoint_x", "");
+  write_file(dir / "checkpoint_7.incomplete", "");
+  EXPECT_EQ(store.taken_name(3), std::nullopt);
+  EXPECT_EQ(store.taken_name(2), "checkpoint_3");
+  std::filesystem::create_symlink("nowhere", dir / "checkpoint_7");
+  EXPECT_EQ(store.taken_name(5), "checkpoint_7");
+  EXPECT_THROW(store.begin(7), Error);
+  // A file or a link under the name of an unfinished save is in nobody's way.
+  std::filesystem::create_symlink("nowhere", dir / "checkpoint_8.incomplete");
+  store.sweep();
+  std::filesystem::create_symlink("nowhere", dir / "checkpoint_8.incomplete");
+  save(store, 8);
+  EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{5, 8, 9}));
+}
+
 TEST(RunCheckpointsTest, StepsSortAsNumbersAndIgnoreTheRest) {
   const TempDir dir;
   RunCheckpoints store(dir.path());

@@ -17,14 +17,15 @@ RunState some_state() {
   RunState state;
   state.step = 7;
   state.optimizer_steps = 6;
-  state.epoch = 1.0 / 3;
+  state.parameter_steps = 5;
+  state.epoch = 2 + 1.0 / 3;
   state.lr = 1e-3 / 7;
   state.seed = 18'446'744'073'709'551'615U;
   state.world_size = 4;
   state.skipped_in_a_row = 1;
   state.skipped_since_log = 2;
   state.data = {2, 40, 93, 32, false};
-  state.settings = {{"training.optimizer.lr", "0.001"}};
+  state.settings = {{"training.optimizer.lr", "0.001"}, {kMicroBatchSetting, "8"}};
   state.power_sgd = PowerSgdState{9, {7, 7}};
   return state;
 }
@@ -34,7 +35,8 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   write_file(dir / kRunStateName, encode_run_state(some_state()));
   const RunState read = read_run_state(dir / kRunStateName);
   EXPECT_EQ(encode_run_state(read), encode_run_state(some_state()));
-  EXPECT_EQ(read.epoch, 1.0 / 3);
+  EXPECT_EQ(read.epoch, 2 + 1.0 / 3);
+  EXPECT_EQ(read.parameter_steps, 5);
   EXPECT_EQ(read.seed, 18'446'744'073'709'551'615U);
   EXPECT_EQ(read.power_sgd->iterations, (std::vector<std::int64_t>{7, 7}));
 }
@@ -67,6 +69,12 @@ TEST(RunStateTest, NumbersThatCannotBeAreRefused) {
     return error_of(text.replace(at, from.size(), to));
   };
   EXPECT_THAT(with("\"samples_done\": 40", "\"samples_done\": -1"), HasSubstr("'samples_done' is -1"));
+  EXPECT_EQ(with("\"samples_done\": 40", "\"samples_done\": 101"), "no error");
+  EXPECT_THAT(with("\"samples_done\": 40", "\"samples_done\": 102"),
+              HasSubstr("has done 102 samples of an epoch of 93"));
+  EXPECT_THAT(with("\"epoch\": 2,", "\"epoch\": 3,"), HasSubstr("its place in the data is in epoch 3"));
+  EXPECT_THAT(with("\"epoch\": 2,", "\"epoch\": 1,"), HasSubstr("its place in the data is in epoch 1"));
+  EXPECT_THAT(with("\"parameter_steps\": 5", "\"parameter_steps\": 7"), HasSubstr("'parameter_steps'"));
   EXPECT_THAT(with("\"draws\": 9", "\"draws\": -1"), HasSubstr("'draws' is -1"));
   EXPECT_THAT(with("\"draws\": 9", "\"draws\": 9000000000000"), HasSubstr("'draws'"));
   EXPECT_THAT(with("\"world_size\": 4", "\"world_size\": 4294967298"), HasSubstr("'world_size'"));

@@ -81,6 +81,7 @@ Config unusual_config() {
                          true,
                          3,
                          "none",
+                         VerifyOnResume::kFull,
                          true,
                          true,
                          "runs/a/checkpoints/checkpoint_7",

@@ -1,9 +1,15 @@
 #include "core/launch/beginning.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "base/error.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/store/manifest.hpp"
+#include "ckpt/store/run_state.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::launch {
@@ -11,6 +17,7 @@ namespace {
 
 using accel::testing::TempDir;
 using accel::testing::write_file;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class BeginningTest : public ::testing::Test {
@@ -45,6 +52,86 @@ TEST_F(BeginningTest, RefusesCheckpointsOfAnEarlierRun) {
               HasSubstr("holds checkpoints of an earlier run, among them checkpoint_10"));
   loaded_.config.training->checkpoint.every = 0;
   EXPECT_EQ(error_of_beginning(), "no error");
+}
+
+TEST_F(BeginningTest, RefusesNamesThatAreTaken) {
+  loaded_.config.training->checkpoint.resume = "auto";
+  loaded_.config.training->checkpoint.exports_safetensors = true;
+  loaded_.config.training->profile.emplace();
+  std::filesystem::create_directories(out_ / "checkpoints");
+  write_file(out_ / "metrics.jsonl", "{}");
+  const auto refused = [&](const char* name) {
+    EXPECT_THAT(error_of_beginning(),
+                AllOf(HasSubstr(name), HasSubstr(", and the run writes a directory of this name")));
+    EXPECT_TRUE(std::filesystem::exists(out_ / "metrics.jsonl"));  // Nothing has changed.
+    std::filesystem::remove(out_ / name);
+  };
+  write_file(out_ / "checkpoints/checkpoint_30", "");
+  refused("checkpoints/checkpoint_30");
+  std::filesystem::create_symlink("nowhere", out_ / "checkpoints/checkpoint_30");
+  EXPECT_THAT(error_of_beginning(), HasSubstr("checkpoint_30' is a link to nowhere"));
+  refused("checkpoints/checkpoint_30");
+  for (const char* name : {"export", "profile"}) {
+    write_file(out_ / name, "");
+    refused(name);
+  }
+  std::filesystem::remove(out_ / "checkpoints");
+  write_file(out_ / "checkpoints", "");
+  refused("checkpoints");
+  EXPECT_EQ(error_of_beginning(), "no error");
+}
+
+TEST_F(BeginningTest, ADamagedCheckpointIsRenamedIfThereIsAnOlderOne) {
+  config::TrainingConfig& training = *loaded_.config.training;
+  const auto path = [&](int step) { return out_ / fmt::format("checkpoints/checkpoint_{}", step); };
+  const auto make = [&](std::int64_t step) {
+    const std::filesystem::path directory = path(static_cast<int>(step));
+    std::filesystem::create_directories(directory);
+    ckpt::RunState state;
+    state.step = step;
+    state.world_size = 1;
+    write_file(directory / ckpt::kRunStateName, ckpt::encode_run_state(state));
+    write_file(directory / "a.distcp", "12345");
+    ckpt::Manifest manifest;
+    manifest.step = step;
+    manifest.world_size = 1;
+    for (const char* name : {ckpt::kRunStateName, "a.distcp"}) {
+      const std::string text = accel::testing::read_file(directory / name);
+      manifest.files[name] = {text.size(), ckpt::crc32(std::as_bytes(std::span(text)))};
+    }
+    write_file(directory / ckpt::kManifestName, ckpt::encode_manifest(manifest));
+  };
+  make(10);
+  make(20);
+  EXPECT_EQ(set_damaged_aside(training).text, "");
+  training.checkpoint.resume_from = std::filesystem::canonical(path(20));
+  // What a rank found was not on the disk.
+  EXPECT_EQ(set_damaged_aside(training).text, "");
+
+  write_file(path(20) / "a.distcp", "12346");
+  Damage damage = set_damaged_aside(training);
+  EXPECT_TRUE(damage.is_renamed);
+  EXPECT_THAT(damage.text,
+              AllOf(HasSubstr("checkpoint_20' is damaged: 'a.distcp' is not the file that was saved"),
+                    HasSubstr("the run goes on from 'checkpoint_10' when it starts again")));
+  EXPECT_FALSE(std::filesystem::exists(path(20)));
+
+  // The last one keeps its name: a run that begins anew would hide it.
+  training.checkpoint.resume_from = std::filesystem::canonical(path(10));
+  write_file(path(10) / "a.distcp", "12346");
+  damage = set_damaged_aside(training);
+  EXPECT_FALSE(damage.is_renamed);
+  EXPECT_THAT(damage.text, HasSubstr("it keeps its name"));
+  EXPECT_TRUE(std::filesystem::exists(path(10)));
+
+  // So does the checkpoint of another run.
+  make(20);
+  std::filesystem::rename(path(10), dir_ / "checkpoint_10");
+  training.checkpoint.resume_from = std::filesystem::canonical(dir_ / "checkpoint_10");
+  damage = set_damaged_aside(training);
+  EXPECT_FALSE(damage.is_renamed);
+  EXPECT_THAT(damage.text, HasSubstr("is damaged"));
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "checkpoint_10"));
 }
 
 TEST_F(BeginningTest, RefusesMetricsOfAnEarlierRun) {

@@ -56,6 +56,11 @@ void expect_collectives(Group& group) {
   group.all_reduce_sum(sums);
   EXPECT_EQ(sums, (std::array<double, 2>{3.0, 1.0}));
 
+  const std::vector<std::byte> sent(static_cast<std::size_t>(3 * rank), std::byte{7});
+  const auto from_all = group.all_gather_bytes(sent);
+  EXPECT_EQ(from_all, (std::vector<std::vector<std::byte>>{{}, std::vector<std::byte>(3, std::byte{7})}));
+  EXPECT_EQ(group.all_gather_bytes({}), std::vector<std::vector<std::byte>>(2));
+
   at::Tensor scattered = at::empty({2}, at::kBFloat16);
   std::vector<at::Tensor> parts;
   if (rank == 0) parts = {at::full({2}, 5, at::kBFloat16), at::full({2}, 6, at::kBFloat16)};
