@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/files/atomic_file.hpp"
 #include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
 
 namespace accel {
 namespace {
@@ -37,7 +38,7 @@ void cut_metrics(const std::filesystem::path& path, std::int64_t step) {
     const std::size_t end = text.find('\n', begin);
     if (end == std::string::npos) break;
     const std::string_view line(text.data() + begin, end + 1 - begin);
-    const auto document = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto document = parse_json_or_discard(line);
     const bool is_later = document.is_object() && document.contains("step") &&
                           document.at("step").is_number_integer() && document.at("step") > step;
     if (!is_later) kept += line;

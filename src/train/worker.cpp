@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/files/flight_record.hpp"
+#include "base/files/json_text.hpp"
 #include "base/host/process_state.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
@@ -66,7 +67,7 @@ config::Config read_config() {
         .hint("accel-worker is started by `accel launch`, not by hand");
   }
   try {
-    return config::config_from_json(nlohmann::json::parse(read_text_file(path)));
+    return config::config_from_json(parse_json(read_text_file(path)));
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a resolved configuration: {}", path,
                                                without_json_tag(error.what())));

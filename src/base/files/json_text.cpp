@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
@@ -24,8 +26,21 @@ constexpr std::uint64_t kContainerBytes = 96;
 // Values are copied and written by recursion.
 constexpr int kDeepest = 1000;
 
+// Why `text` is not JSON although the parser would accept it, or nothing: the parser skips a byte order mark,
+// and takes a NUL for the end of the text.
+std::optional<std::string> why_not_json(std::string_view text) {
+  if (text.starts_with("\xef\xbb\xbf")) return "the JSON begins with a byte order mark";
+  const std::size_t nul = text.find('\0');
+  if (nul != std::string_view::npos) return fmt::format("byte {} of the JSON is a NUL", nul);
+  return std::nullopt;
+}
+
 json parse(std::string_view text, bool throws) {
   check_json_bytes(text);
+  if (std::optional<std::string> why = why_not_json(text)) {
+    if (throws) throw_corrupt(*std::move(why));
+    return json(json::value_t::discarded);
+  }
   return json::parse(InterruptibleText(text.data()), InterruptibleText(text.data() + text.size()), nullptr,
                      throws);
 }

@@ -40,7 +40,8 @@ class InterruptibleText {
 void check_json_bytes(std::string_view text);
 
 /// `text` as a document, within metadata_limit(). What is not JSON gives a discarded value, or throws
-/// json::exception.
+/// json::exception. A byte order mark and NULs are not JSON, whatever the parser does with them: parse_json()
+/// throws Error (kCorrupt) for them.
 [[nodiscard]] nlohmann::json parse_json(std::string_view text);
 [[nodiscard]] nlohmann::json parse_json_or_discard(std::string_view text);
 

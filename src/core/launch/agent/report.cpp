@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
 
@@ -96,7 +97,7 @@ std::optional<WorkerError> read_worker_error(const std::filesystem::path& file) 
   std::error_code error;
   if (file.empty() || !std::filesystem::is_regular_file(file, error)) return std::nullopt;
   try {
-    const auto document = nlohmann::json::parse(read_text_file(file, kLargestErrorFile));
+    const auto document = parse_json(read_text_file(file, kLargestErrorFile));
     const nlohmann::json* message = &document.at("message");
     std::string kind;
     if (message->is_object()) {

@@ -27,6 +27,15 @@ TEST(JsonTextTest, WhatIsParsedIsTheDocument) {
   EXPECT_TRUE(parse_json_or_discard("").is_discarded());
 }
 
+TEST(JsonTextTest, WhatTheParserPassesOverIsNotJson) {
+  using namespace std::string_literals;
+  for (const std::string& text : {"{}\0"s, "{}\0garbage"s, "\0{}"s, "{\"a\0\": 1}"s, "\xef\xbb\xbf{}"s}) {
+    EXPECT_TRUE(parse_json_or_discard(text).is_discarded());
+    EXPECT_THROW((void)parse_json(text), Error);
+  }
+  EXPECT_EQ(parse_json(R"("a\u0000b")"), "a\0b"s);
+}
+
 TEST(JsonTextTest, TheNeedIsComputedBeforehand) {
   EXPECT_NO_THROW(check_json_bytes("[" + repeated("0,", 1'000'000) + "0]"));
   EXPECT_NO_THROW(check_json_bytes("\"" + repeated("[],", 10'000'000) + "\""));
