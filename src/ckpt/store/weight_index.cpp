@@ -32,6 +32,15 @@ json read_index(const std::filesystem::path& path) {
   }
 }
 
+// `name` without the parts "." that a path may have: "model.safetensors" for "./model.safetensors".
+std::string without_dots(const std::string& name) {
+  std::filesystem::path path;
+  for (const std::filesystem::path& part : std::filesystem::path(name)) {
+    if (part != ".") path /= part;
+  }
+  return path.string();
+}
+
 }  // namespace
 
 std::vector<std::string> WeightIndex::file_names() const {
@@ -50,7 +59,7 @@ WeightIndex read_weight_index(const std::filesystem::path& path) {
     reject(path, "it has no weight_map of tensors to files");
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string()) reject(path, fmt::format("the file of '{}' is not a name", name));
-    index.files.emplace(name, file.get<std::string>());
+    index.files.emplace(name, without_dots(file.get<std::string>()));
   }
   return index;
 }

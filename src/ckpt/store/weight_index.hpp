@@ -12,7 +12,7 @@ namespace accel::ckpt {
 /// The index beside a model in several files, as transformers writes it. It says which file has which tensor.
 struct WeightIndex {
   std::filesystem::path path;
-  std::map<std::string, std::string> files;  ///< Maps the name of a tensor to that of its file.
+  std::map<std::string, std::string> files;  ///< Maps a tensor's name to that of its file, without "./".
 
   /// The files' names, sorted.
   [[nodiscard]] std::vector<std::string> file_names() const;

@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -47,9 +49,15 @@ class SetVerifier {
       const std::vector<std::string> indexes = index_names_in(directory_, suffix);
       for (const std::string& index : indexes) check_index(index, suffix);
       if (indexes.empty()) check_numbers(suffix);
+      models_ = indexes.size();
     }
-    // A set whose index contradicts its files cannot be opened.
-    if (job_.result.findings.empty()) check_as_checkpoint();
+    if (models_ > 1) {
+      job_.result.notes.push_back(
+          fmt::format("the directory has {} models; each index was compared with its files", models_));
+    } else if (job_.result.findings.empty()) {
+      check_as_checkpoint();  // A set whose index contradicts its files cannot be opened.
+    }
+    count_files();
     return std::move(job_);
   }
 
@@ -63,9 +71,24 @@ class SetVerifier {
     if (!indexed_.empty()) return {indexed_.begin(), indexed_.end()};
     if (kind_ == Kind::kSafetensorsSharded || kind_ == Kind::kDcpSafetensors)
       return files_in(directory_, "", ".safetensors");
+    if (kind_ == Kind::kTorchSharded) return files_in(directory_, "", ".bin");
     std::vector<std::string> names;
     for (const auto& [rank, name] : rank_files_of(path_).files) names.push_back(name);
     return names;
+  }
+
+  void count_files() {
+    try {
+      for (const std::string& name : members()) {
+        std::error_code missing;
+        const std::uintmax_t bytes = fs::file_size(directory_ / name, missing);
+        if (missing) continue;
+        ++job_.result.files;
+        job_.result.bytes += bytes;
+      }
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kCorrupt) throw;  // A rank has two files, which is a finding.
+    }
   }
 
   [[nodiscard]] bool can_be_read(const std::string& name) const {
@@ -141,12 +164,30 @@ class SetVerifier {
       check_file(name, *index, file, *contents, seen);
       for (const auto& [tensor, bytes] : *contents) total = checked_add(total, bytes);
     }
-    for (const std::string& file : files_in(directory_, "", suffix)) {
-      const bool named = std::any_of(index->files.begin(), index->files.end(),
-                                     [&](const auto& entry) { return entry.second == file; });
-      if (!named) report(FindingKind::kStale, file, "", fmt::format("is not named by {}", name));
-    }
+    check_stale(name, *index, suffix);
+    for (const auto& entry : seen) tensors_.insert(entry.first);
+    job_.result.tensors = tensors_.size();
     if (complete && suffix == ".safetensors") check_total(name, total);
+  }
+
+  // Reports files that are named like those of the index's model, but that the index does not name. Others
+  // are models of their own, such as Mistral's `consolidated.safetensors`.
+  void check_stale(const std::string& name, const WeightIndex& index, const std::string& suffix) {
+    const auto stem_of = [&](const std::string& file) {
+      const std::optional<WeightShard> shard = parse_weight_shard(file);
+      return shard ? shard->stem : file.substr(0, file.size() - std::min(file.size(), suffix.size()));
+    };
+    std::set<std::string> stems = {
+        stem_of(name.substr(0, name.size() - std::string_view(".index.json").size()))};
+    std::set<std::string> named;
+    for (const auto& [tensor, file] : index.files) {
+      named.insert(file);
+      stems.insert(stem_of(file));
+    }
+    for (const std::string& file : files_in(directory_, "", suffix)) {
+      if (!named.contains(file) && stems.contains(stem_of(file)))
+        report(FindingKind::kStale, file, "", fmt::format("is not named by {}", name));
+    }
   }
 
   void check_file(const std::string& name, const WeightIndex& index, const std::string& file,
@@ -201,7 +242,7 @@ class SetVerifier {
     const std::string& name = checkpoint.tensors()[index].name;
     try {
       checkpoint.check_coverage(index);
-      for (const Extent& extent : checkpoint.locate(index).extents) files_.insert(extent.file);
+      (void)checkpoint.locate(index);
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::kFailure) {
         job_.result.notes.push_back(e.message());
@@ -209,15 +250,15 @@ class SetVerifier {
         report(FindingKind::kHole, "", name, e.message());
       }
     }
-    job_.result.files = files_.size();
   }
 
   fs::path path_;
   fs::path directory_;
   Kind kind_;
   VerifyJob job_;
-  std::set<std::string> files_;    // The files that hold a tensor.
+  std::size_t models_ = 0;         // The number of indexes.
   std::set<std::string> indexed_;  // The files that an index names.
+  std::set<std::string> tensors_;  // The tensors that the indexed files have.
 };
 
 }  // namespace

@@ -87,6 +87,10 @@ TEST_F(VerifySetTest, ABrokenFileIsLeftToItsOwnFinding) {
 TEST_F(VerifySetTest, ABrokenIndexIsAFinding) {
   write_file(dir_ / kIndex, "{");
   EXPECT_THAT(findings(), ElementsAre(HasSubstr("broken: model.safetensors.index.json: ")));
+  write_file(dir_ / "pytorch_model.bin.index.json", "{");
+  const Verified torch = verify_set(dir_.path(), Kind::kTorchSharded).result;
+  ASSERT_EQ(torch.findings.size(), 1U);
+  EXPECT_THAT(to_string(torch.findings[0]), HasSubstr("broken: pytorch_model.bin.index.json: "));
 }
 
 }  // namespace
