@@ -54,9 +54,11 @@ std::vector<std::string> lines_of(const TensorDifference& tensor, bool ignore_dt
                                 ckpt::torch_name(tensor.dtype_a), ckpt::torch_name(tensor.dtype_b)));
   }
   if (tensor.values.elements > 0) {
-    lines.push_back(fmt::format("values: {} differs in {} of {} elements, at most by {:g}, first at {}",
-                                tensor.name, tensor.values.elements, checked_numel(tensor.shape_a),
-                                tensor.values.largest, ckpt::to_string(tensor.first_position())));
+    const bool opaque = ckpt::is_opaque(tensor.dtype_a) || ckpt::is_opaque(tensor.dtype_b);
+    lines.push_back(fmt::format("values: {} differs in {} of {} elements{}, first at {}", tensor.name,
+                                tensor.values.elements, checked_numel(tensor.shape_a),
+                                opaque ? "" : fmt::format(", at most by {:g}", tensor.values.largest),
+                                ckpt::to_string(tensor.first_position())));
   }
   return lines;
 }

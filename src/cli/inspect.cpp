@@ -122,8 +122,8 @@ void print_text(const Inspection& result, Results& out) {
         {"TENSOR", "DTYPE", "SHAPE", "BYTES", "CHUNKS", "COPIES", "IN"}};
     for (const InspectedTensor& tensor : result.tensors) {
       rows.push_back({tensor.name, std::string(ckpt::torch_name(tensor.dtype)), ckpt::to_string(tensor.shape),
-                      std::to_string(tensor.bytes), std::to_string(tensor.chunks),
-                      std::to_string(tensor.copies), files_of(tensor)});
+                      tensor.dtype == ckpt::DType::kUnknown ? "unknown" : std::to_string(tensor.bytes),
+                      std::to_string(tensor.chunks), std::to_string(tensor.copies), files_of(tensor)});
     }
     out.line();
     out.lines(table_of(columns_for(result, std::move(rows)), kNumbers));
@@ -162,6 +162,7 @@ Json to_json(const Inspection& result) {
                {"dtype", ckpt::torch_name(tensor.dtype)},
                {"shape", tensor.shape},
                {"bytes", tensor.bytes}};
+    if (tensor.dtype == ckpt::DType::kUnknown) entry["bytes"] = nullptr;
     if (!has_one_file(result.kind)) {
       entry["chunks"] = tensor.chunks;
       entry["copies"] = tensor.copies;

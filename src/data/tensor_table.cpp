@@ -67,6 +67,10 @@ void TensorTable::add(const std::string& path) {
   Part part{.file = DataFile(path), .offsets = {}, .begin = rows_, .rows = -1};
   std::vector<Field> fields;
   for (const ckpt::SafetensorsEntry& entry : header.entries) {
+    if (!entry.obstacle.empty()) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("'{}' is {}, which accel does not read", entry.name, entry.obstacle));
+    }
     if (entry.shape.empty())
       throw Error(ErrorKind::kUsage,
                   fmt::format("'{}' is a scalar and has no dimension of samples", entry.name));

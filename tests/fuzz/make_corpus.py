@@ -29,9 +29,9 @@ def put(target: str, name: str, data: bytes) -> None:
     (HERE / target / name).write_bytes(data)
 
 
-def saved(value) -> bytes:
+def saved(value, legacy: bool = False) -> bytes:
     out = io.BytesIO()
-    torch.save(value, out)
+    torch.save(value, out, _use_new_zipfile_serialization=not legacy)
     return out.getvalue()
 
 
@@ -98,6 +98,7 @@ def main() -> None:
     for name, state in STATES.items():
         archive = saved(state)
         put("zip", f"torch_{name}", archive)
+        put("zip", f"legacy_{name}", saved(state, legacy=True))
         put("pickle", f"torch_{name}", data_pickle(archive))
         put("torch", f"torch_{name}", b"\x80" + data_pickle(archive))
     for name, value in VALUES.items():

@@ -20,6 +20,7 @@
 #include "ckpt/pickle/reader.hpp"
 #include "ckpt/read/inspection.hpp"
 #include "ckpt/safetensors/header.hpp"
+#include "ckpt/torch/legacy.hpp"
 #include "ckpt/torch/tensor.hpp"
 #include "ckpt/torchscript/classes.hpp"
 #include "ckpt/torchscript/reads.hpp"
@@ -101,10 +102,16 @@ void read_script(std::span<const std::byte> input) {
   (void)attribute_reads(source);
 }
 
+// Reads an archive, or a file of torch.save before torch 1.6.
 void read_zip(std::span<const std::byte> input) {
   const File file = File::open_read(MemoryFile::instance().hold(input));
   (void)check_archive(file, {"input", "", 0, input.size()});
   const FileWindow window(file, 0, input.size());
+  if (looks_like_legacy_torch(window)) {
+    (void)verify_torch(file.path(), "torch");
+    (void)inspect(file.path());
+    return;
+  }
   const ZipIndex zip(window);
   for (const ZipEntry& entry : zip.entries()) (void)read_record(window, entry);
 }

@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import pathlib
 import pickle
 import re
 import shutil
 import subprocess
+import sys
 
 import ckpt_peers
 import pytest
@@ -373,3 +375,70 @@ def test_a_shard_that_is_no_regular_file(accel, verify, tmp_path, form):
     shards[-1].unlink()
     shards[-1].symlink_to("/dev/null")
     assert any(file == shards[-1].name for _, file, _ in verify(out))
+
+
+# Sets of files.
+
+
+def shards_with_index(directory, prefix=""):
+    """Two shards with an index, as transformers writes them; `prefix` stands before each name in the index."""
+    parts = [("model-00001-of-00002.safetensors", {"a": torch.ones(3)}), ("model-00002-of-00002.safetensors", {"b": torch.ones(5)})]
+    directory.mkdir()
+    for name, part in parts:
+        safetensors.torch.save_file(part, directory / name)
+    weight_map = {key: prefix + name for name, part in parts for key in part}
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 32}, "weight_map": weight_map}))
+    return sum((directory / name).stat().st_size for name, _ in parts)
+
+
+def test_models_beside_a_set_are_their_own(accel, verify, tmp_path):
+    """Mistral's folders have the weights of transformers, and the same under other names."""
+    directory = tmp_path / "m"
+    shards_with_index(directory)
+    safetensors.torch.save_file({"layers.a": torch.ones(3)}, directory / "consolidated.safetensors")
+    assert verify(directory, code=0) == []
+    (directory / "consolidated.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"total_size": 12}, "weight_map": {"layers.a": "consolidated.safetensors"}}))
+    assert verify(directory, code=0) == []
+    assert "note: the directory has 2 models" in accel("verify", directory).stdout
+    shutil.copy(directory / "model-00001-of-00002.safetensors", directory / "model-00001-of-00003.safetensors")
+    shutil.copy(directory / "model-00001-of-00002.safetensors", directory / "model.safetensors")
+    assert verify(directory) == [("stale", "model-00001-of-00003.safetensors", ""), ("stale", "model.safetensors", "")]
+
+
+def test_a_weight_map_may_begin_with_a_dot(accel, verify, tmp_path):
+    shards_with_index(tmp_path / "dot", "./")
+    assert verify(tmp_path / "dot", code=0) == []
+    accel("merge-weights", tmp_path / "dot", tmp_path / "out")
+    for prefix in ("../dot/", f"{tmp_path}/dot/", "./../dot/"):
+        shutil.rmtree(tmp_path / "dot")
+        shards_with_index(tmp_path / "dot", prefix)
+        assert {kind for kind, _, _ in verify(tmp_path / "dot")} == {"broken", "stale"}
+        accel("merge-weights", tmp_path / "dot", tmp_path / "outside", code=5)
+
+
+def test_a_set_says_how_large_it_is(accel, tmp_path):
+    total = shards_with_index(tmp_path / "m")
+    result = json.loads(accel("--json", "verify", tmp_path / "m").stdout)
+    (of_set,) = [c for c in result["checkpoints"] if c["kind"] == "safetensors-sharded"]
+    assert (of_set["files"], of_set["tensors"], of_set["bytes"]) == (2, 2, total)
+    os.remove(tmp_path / "m/model-00002-of-00002.safetensors")
+    (of_set,) = [c for c in json.loads(accel("--json", "verify", tmp_path / "m", code=3).stdout)["checkpoints"]
+                 if c["kind"] == "safetensors-sharded"]
+    assert of_set["files"] == 1 and 0 < of_set["bytes"] < total
+
+
+def test_half_a_model_in_rank_files_of_sharded_tensors(accel, verify, made_once, tmp_path):
+    made = made_once("sharded_tensors", lambda directory: subprocess.run(
+        [sys.executable, pathlib.Path(__file__).with_name("sharded_tensor_shards.py"), directory], check=True, timeout=120))
+    shutil.copytree(made, tmp_path / "whole")
+    assert verify(tmp_path / "whole", code=0) == []
+    for rank in (0, 1):
+        half = tmp_path / f"half{rank}"
+        half.mkdir()
+        shutil.copy(made / f"model_rank_{rank}.pt", half)
+        assert ("missing-file", f"model_rank_{1 - rank}.pt", "") in verify(half)
+        assert ("missing-file", f"model_rank_{1 - rank}.pt", "") in verify(half / f"model_rank_{rank}.pt")
+    (tmp_path / "alone").mkdir()
+    shutil.copy(made / "model_rank_0.pt", tmp_path / "alone/model.pt")
+    assert "hole: model.pt, 'w': the shards of rank 1 of 2 tensors are not in the file" in accel("verify", tmp_path / "alone", code=3).stdout

@@ -75,6 +75,7 @@ class EntriesReader {
     tensor.position = names_[id].entry;
     tensor.path = path_of(id);
     tensor.dtype = dtype_of(properties_.require(fields));
+    if (tensor.dtype == DType::kUnknown) tensor.unknown_dtype = unknown_dtype_;
     dims_.read(size_.require(fields), tensor.shape, budget_);
     budget_.spend(sizeof(DcpTensor) + tensor.fqn.size() + tensor.shape.size() * sizeof(std::int64_t));
     const NodeRef chunks = chunks_.require(fields);
@@ -102,9 +103,10 @@ class EntriesReader {
     const NodeRef dtype = (*state)[0];
     if (dtype_ && dtype.id() == dtype_id_) return *dtype_;
     const auto name = dtype.global();
-    dtype_ = name && name->module == "torch" ? dtype_of_torch_name(name->name) : std::nullopt;
+    if (!name || name->module != "torch") reject("a dtype is expected", dtype);
+    dtype_ = dtype_of_torch_name(name->name).value_or(DType::kUnknown);
     dtype_id_ = dtype.id();
-    if (!dtype_) reject("unknown dtype", dtype);
+    if (dtype_ == DType::kUnknown) unknown_dtype_ = fmt::format("torch.{}", name->name);
     return *dtype_;
   }
 
@@ -151,6 +153,7 @@ class EntriesReader {
   DcpEntries entries_;
   DcpDimsReader dims_;
   std::optional<DType> dtype_;
+  std::string unknown_dtype_;  // The name of dtype_ if it is kUnknown.
   pickle::Ref dtype_id_{};
 
   Type tensor_{kDcpModule, "TensorStorageMetadata"};

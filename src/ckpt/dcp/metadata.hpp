@@ -22,7 +22,8 @@ struct DcpTensor {
   DcpChunks chunks;
   /// Position among the tensors of `.metadata`, which torch writes in the order of the state dict.
   std::size_t position = 0;
-  DcpChunks copies;  ///< Further chunks of boxes in `chunks`, by ranks that saved on their own.
+  DcpChunks copies;                ///< Further chunks of boxes in `chunks`, by ranks that saved on their own.
+  std::string unknown_dtype = {};  ///< The name of the dtype if it is kUnknown, such as "torch.float33".
 };
 
 /// A "bytes" item: any Python object, written with torch.save.

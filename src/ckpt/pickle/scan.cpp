@@ -196,6 +196,23 @@ Argument argument_at(std::span<const std::byte> bytes, std::size_t position) {
   return argument_of(bytes, position, info_at(bytes, position));
 }
 
+std::optional<std::size_t> length_of(std::span<const std::byte> bytes) {
+  for (std::size_t at = 0; at < bytes.size();) {
+    check_interrupted();
+    const OpInfo info = info_at(bytes, at);
+    if (info.form == Form::kUnknown) throw_corrupt(place_of(bytes, at) + ": unknown opcode");
+    std::size_t end = 0;
+    try {
+      end = argument_of(bytes, at, info).end;
+    } catch (const Error&) {
+      return std::nullopt;  // The argument goes on behind the bytes.
+    }
+    if (static_cast<Op>(std::to_integer<std::uint8_t>(bytes[at])) == Op::kStop) return end;
+    at = end;
+  }
+  return std::nullopt;
+}
+
 std::uint64_t number_in(std::span<const std::byte> bytes, Argument argument) {
   return number(bytes, argument.begin, argument.end - argument.begin);
 }

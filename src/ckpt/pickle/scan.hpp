@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +21,10 @@ struct Argument {
 /// The argument of the opcode at `position`. That of GLOBAL is two lines. Throws Error (kCorrupt) for an
 /// unknown opcode, and if the argument does not end within `bytes`.
 [[nodiscard]] Argument argument_at(std::span<const std::byte> bytes, std::size_t position);
+
+/// The length of the pickle at the start of `bytes`, its STOP included; nothing if it goes on behind them.
+/// Throws Error (kCorrupt) for an unknown opcode.
+[[nodiscard]] std::optional<std::size_t> length_of(std::span<const std::byte> bytes);
 
 /// The little-endian number in an argument of at most 8 bytes.
 [[nodiscard]] std::uint64_t number_in(std::span<const std::byte> bytes, Argument argument);

@@ -80,6 +80,7 @@ OutputFile plan_file(const DcpRankPlan& plan, const std::vector<const OutputItem
 }  // namespace
 
 OutputPlan plan_dcp(const OutputState& state, int ranks) {
+  check_torch_dtypes(state);
   if (ranks < 1) throw Error(ErrorKind::kUsage, fmt::format("{} ranks; at least 1 is needed", ranks));
   std::vector<RankItems> by_rank(static_cast<std::size_t>(ranks));
   for (const OutputItem& item : state.tensors) split(item, by_rank);

@@ -76,6 +76,7 @@ OutputFile plan_json(const OutputState& state, int rank, int ranks, const std::s
 }  // namespace
 
 OutputPlan plan_local(const OutputState& state, int ranks, const std::string& base) {
+  check_torch_dtypes(state);
   if (ranks < 1) throw Error(ErrorKind::kUsage, fmt::format("{} ranks; at least 1 is needed", ranks));
   if (!state.objects.empty()) {
     throw Error(

@@ -43,6 +43,16 @@ OutputContent content_of(const OutputItem& item, std::vector<Box> boxes) {
   return TensorContent{item.source, item.dtype, std::move(boxes)};
 }
 
+void check_torch_dtypes(const OutputState& state) {
+  for (const OutputItem& item : state.tensors) {
+    // A tensor of an unknown dtype is refused where its bytes are looked for, and with its name.
+    if (info_of(item.dtype).in_torch || item.dtype == DType::kUnknown) continue;
+    throw Error(ErrorKind::kFailure, fmt::format("tensor '{}' is {}, which torch does not have",
+                                                 fqn_of(item.path), torch_name(item.dtype)))
+        .hint("write safetensors, or leave it out with --exclude");
+  }
+}
+
 OutputFile text_file(std::string name, std::string text) {
   OutputFile file;
   file.name = std::move(name);

@@ -88,6 +88,10 @@ struct OutputPlan {
 /// The content of a segment that holds the elements of `item`: all of them, or those in `boxes`.
 [[nodiscard]] OutputContent content_of(const OutputItem& item, std::vector<Box> boxes = {});
 
+/// Throws Error (kFailure) if torch does not have the element type of a tensor, as no file of torch can hold
+/// it.
+void check_torch_dtypes(const OutputState& state);
+
 /// A file that holds just `text`.
 [[nodiscard]] OutputFile text_file(std::string name, std::string text);
 

@@ -207,6 +207,7 @@ void append_torch_archive(OutputFile& file, std::uint64_t offset, const TorchArc
 }
 
 OutputFile plan_torch_file(std::string name, const OutputState& state) {
+  check_torch_dtypes(state);
   check_objects(state);
   Storages storages = storages_of(state);
   std::string pickle = StateWriter(state, Tree(state), storages).run();

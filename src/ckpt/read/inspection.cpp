@@ -71,7 +71,8 @@ void inspect_contents(Inspection& result) {
   for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
     check_interrupted();
     const TensorEntry& entry = checkpoint->tensors()[i];
-    const std::uint64_t bytes = checked_nbytes(entry.shape, item_bytes(entry.dtype));
+    const bool unknown = entry.dtype == DType::kUnknown;
+    const std::uint64_t bytes = unknown ? 0 : checked_nbytes(entry.shape, item_bytes(entry.dtype));
     InspectedTensor tensor{entry.name, entry.dtype, entry.shape, bytes, entry.pieces, 0, {}};
     if (std::optional<TensorFiles> own = one_file ? std::nullopt : files_if_possible(*checkpoint, i)) {
       tensor.copies = entry.copies;
@@ -93,7 +94,9 @@ void inspect_contents(Inspection& result) {
 
 void list_records(Inspection& result) {
   const File file = File::open_read(result.path);
-  const ZipIndex zip(FileWindow(file, 0, file.size()));
+  const FileWindow window(file, 0, file.size());
+  if (!looks_like_zip(window)) return;  // A file of torch before 1.6 has no records.
+  const ZipIndex zip(window);
   for (const ZipEntry& entry : zip.entries()) result.files.push_back({entry.name, entry.size, false});
 }
 

@@ -19,7 +19,7 @@ struct InspectedTensor {
   std::string name;
   DType dtype = DType::kFloat32;
   Dims shape;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  ///< 0 if the dtype is kUnknown.
   std::uint64_t chunks = 1;
   std::uint64_t copies = 0;        ///< Chunks that another rank has written once more.
   std::vector<std::string> files;  ///< The files that hold a part of it, sorted; empty if has_one_file(kind).

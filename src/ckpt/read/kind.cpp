@@ -14,6 +14,7 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/rank_file_name.hpp"
 #include "ckpt/store/weight_index.hpp"
+#include "ckpt/torch/legacy.hpp"
 #include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
@@ -32,6 +33,7 @@ Kind kind_of_content(const fs::path& path) {
     return zip.find("constants.pkl") != nullptr ? Kind::kTorchScript : Kind::kTorch;
   }
   if (path.extension() == ".safetensors") return Kind::kSafetensors;
+  if (looks_like_legacy_torch(window)) return Kind::kTorch;
   if (bytes < 9) return Kind::kUnknown;
   const auto start = window.read(0, 9);
   const bool plausible = get_uint(start, 0, 8) <= kSafetensorsHeaderLimit && start[8] == std::byte{'{'};

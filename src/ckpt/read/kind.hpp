@@ -11,7 +11,7 @@ enum class Kind {
   kDcpSafetensors,      ///< A directory of `shard-*.safetensors`: the form that DCP writes in safetensors.
   kSafetensors,         ///< A safetensors file.
   kSafetensorsSharded,  ///< A directory of several safetensors files, with or without an index.
-  kTorch,               ///< A torch.save archive.
+  kTorch,               ///< A torch.save archive, or a file of torch.save before torch 1.6.
   kTorchSharded,        ///< A directory of several torch.save archives, with an index.
   kTorchScript,         ///< A torch.save archive with code.
   kPt2,                 ///< A model of torch.export.

@@ -63,6 +63,13 @@ Extent open_chunk(const DcpTensor& tensor, const DcpChunk& chunk, FileCache& fil
   }
 }
 
+void require_known_dtype(const DcpTensor& tensor) {
+  if (tensor.dtype != DType::kUnknown) return;
+  throw Error(ErrorKind::kFailure,
+              fmt::format("it is of the dtype {}, which accel does not know", tensor.unknown_dtype))
+      .hint("leave it out with --exclude, or save it as another dtype");
+}
+
 std::vector<std::string> files_of_chunks(const DcpChunks& chunks) {
   std::set<std::string_view> names;
   for (const DcpChunk chunk : chunks) names.insert(chunk.where.file());
@@ -92,6 +99,7 @@ class DcpCheckpoint final : public Checkpoint {
   void check_coverage(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
     try {
+      require_known_dtype(entry);
       check_tiling(entry.chunks.boxes(), entry.shape);
     } catch (Error& e) {
       e.add_context(fmt::format("tensor '{}' of shape {}", entry.fqn, to_string(entry.shape)));
@@ -163,6 +171,7 @@ class DcpCheckpoint final : public Checkpoint {
     const DcpTensor& tensor = *tensors_.at(index);
     StoredTensor stored{tensor.fqn, tensor.dtype, tensor.shape, {}};
     try {
+      require_known_dtype(tensor);
       check_overlap(tensor);
       for (const DcpChunk chunk : tensor.chunks) {
         if (chunk.box.numel() != 0) stored.extents.push_back(open_chunk(tensor, chunk, files));

@@ -90,6 +90,7 @@ class Gatherer {
       tensor.path = {entry.name};
       tensor.dtype = entry.dtype;
       tensor.shape.assign(entry.shape.size(), 0);
+      tensor.obstacle = entry.obstacle;
     }
     if (tensor.dtype != entry.dtype || tensor.shape.size() != entry.shape.size()) {
       throw_corrupt(fmt::format("it is {} {} here, and {} of {} dimensions in another file",

@@ -40,7 +40,8 @@ void add_file(Listing& listing, const std::string& file, const SafetensorsHeader
     check_interrupted();
     std::vector<Extent> extents;
     if (checked_numel(entry.shape) > 0) extents.push_back(extent_of(file, header, entry));
-    listing.tensors.push_back({{entry.name}, entry.dtype, entry.shape, std::move(extents)});
+    listing.tensors.push_back(
+        {{entry.name}, entry.dtype, entry.shape, std::move(extents), {}, entry.obstacle});
   }
   for (const auto& [key, value] : header.metadata) listing.metadata.emplace(key, value);
 }

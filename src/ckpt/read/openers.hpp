@@ -17,7 +17,7 @@ namespace accel::ckpt {
 [[nodiscard]] std::unique_ptr<Checkpoint> open_sharded_safetensors(const std::filesystem::path& directory);
 /// The form that DCP writes in safetensors: `shard-*.safetensors`, each with parts of tensors.
 [[nodiscard]] std::unique_ptr<Checkpoint> open_dcp_safetensors(const std::filesystem::path& directory);
-/// A torch.save archive.
+/// A file of torch.save.
 [[nodiscard]] std::unique_ptr<Checkpoint> open_torch(const std::filesystem::path& file);
 /// A directory of torch.save archives with an index, as transformers writes them.
 [[nodiscard]] std::unique_ptr<Checkpoint> open_sharded_torch(const std::filesystem::path& directory);

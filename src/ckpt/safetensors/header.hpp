@@ -20,9 +20,12 @@ using StringMap = std::map<std::string, std::string>;
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::kFloat32;
-  Dims shape;
+  Dims shape;               ///< The shape that torch gives it: it counts bytes of F4, not their halves.
   std::uint64_t begin = 0;  ///< Byte range in the buffer behind the header.
   std::uint64_t end = 0;
+  /// Why the tensor cannot be read, such as "a tensor of the unknown dtype 'F99'"; else empty. If the dtype
+  /// is known, rows of its shape share a byte, and `shape` is flat.
+  std::string obstacle = {};
 };
 
 /// The header of a safetensors file (docs/formats.md, "safetensors").
@@ -37,8 +40,8 @@ struct SafetensorsHeader {
 inline constexpr std::uint64_t kSafetensorsHeaderLimit = 100'000'000;
 
 /// Parses the JSON of a header for a buffer of `buffer_bytes`. Throws Error (kCorrupt) unless it is an object
-/// with distinct names, every tensor's range has the size that its dtype and shape need, and the ranges tile
-/// the buffer without hole or overlap.
+/// with distinct names, every tensor's range has the size that its dtype, if it is known, and shape need, and
+/// the ranges tile the buffer without hole or overlap.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::span<const std::byte> json,
                                                          std::uint64_t buffer_bytes);
 

@@ -24,6 +24,11 @@ void check_entries(const std::vector<SafetensorsEntry>& entries) {
       throw Error(ErrorKind::kFailure, fmt::format("tensor '{}' is {}, which safetensors cannot hold",
                                                    entry.name, torch_name(entry.dtype)));
     }
+    if (entry.shape.empty() && info_of(entry.dtype).safetensors_pack != 1) {
+      throw Error(ErrorKind::kFailure,
+                  fmt::format("tensor '{}' is {} without dimensions, which safetensors cannot hold",
+                              entry.name, torch_name(entry.dtype)));
+    }
     if (entry.name == "__metadata__") {
       throw Error(ErrorKind::kFailure,
                   "a tensor is called '__metadata__', which in safetensors is the name of the metadata")
@@ -42,8 +47,11 @@ std::string encode(const SafetensorsHeader& header) {
   auto& members = root.get_ref<nlohmann::ordered_json::object_t&>();
   members.reserve(members.size() + header.entries.size());
   for (const SafetensorsEntry& entry : header.entries) {
-    members.emplace_back(entry.name, nlohmann::ordered_json{{"dtype", info_of(entry.dtype).safetensors_name},
-                                                            {"shape", entry.shape},
+    const DTypeInfo& info = info_of(entry.dtype);
+    Dims shape = entry.shape;
+    if (!shape.empty()) shape.back() = checked_mul(shape.back(), info.safetensors_pack);
+    members.emplace_back(entry.name, nlohmann::ordered_json{{"dtype", info.safetensors_name},
+                                                            {"shape", std::move(shape)},
                                                             {"data_offsets", {entry.begin, entry.end}}});
   }
   try {

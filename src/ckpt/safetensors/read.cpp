@@ -22,18 +22,25 @@ using nlohmann::json;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::uint64_t kLengthBytes = 8;
 
-// Rejects a name that comes twice: JSON parsers keep one of the two, and differ in which. This is a pass of
-// its own, as a callback of the parser would search all earlier entries at every entry.
-class NameChecker final : public nlohmann::json_sax<json> {
+// As deep as serde_json of the official library goes.
+constexpr int kDeepest = 127;
+
+// Rejects a key that comes twice, as JSON parsers keep one of the two and differ in which: the name of a
+// tensor, and a key of its entry or of the metadata. This is a pass of its own, as a callback of the parser
+// would search all earlier entries at every entry.
+class KeyChecker final : public nlohmann::json_sax<json> {
  public:
   bool key(string_t& name) override {
-    if (depth_ == 1 && !names_.insert(name).second)
-      throw_corrupt(fmt::format("'{}' comes twice in the header", name));
+    if (depth_ > 2) return true;
+    std::set<std::string>& keys = depth_ == 1 ? names_ : keys_;
+    if (!keys.insert(name).second)
+      throw_corrupt(depth_ == 1 ? fmt::format("'{}' comes twice in the header", name)
+                                : fmt::format("'{}' comes twice in an entry of the header", name));
     return true;
   }
-  bool start_object(std::size_t) override { return ++depth_ > 0; }
+  bool start_object(std::size_t) override { return enter(); }
   bool end_object() override { return --depth_ >= 0; }
-  bool start_array(std::size_t) override { return ++depth_ > 0; }
+  bool start_array(std::size_t) override { return enter(); }
   bool end_array() override { return --depth_ >= 0; }
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
@@ -48,13 +55,20 @@ class NameChecker final : public nlohmann::json_sax<json> {
   }
 
  private:
+  bool enter() {
+    if (++depth_ == 2) keys_.clear();
+    if (depth_ > kDeepest) throw_corrupt(fmt::format("the header nests more than {} deep", kDeepest));
+    return true;
+  }
+
   int depth_ = 0;
   std::set<std::string> names_;
+  std::set<std::string> keys_;  // Those of the entry that is being read.
 };
 
 json header_json(std::string_view text) {
   if (!text.starts_with('{')) throw_corrupt("the header does not begin with '{'");
-  NameChecker checker;
+  KeyChecker checker;
   check_json_bytes(text);
   json::sax_parse(InterruptibleText(text.data()), InterruptibleText(text.data() + text.size()), &checker);
   try {
@@ -75,39 +89,69 @@ const json& require(const json& object, const char* key) {
   return *found;
 }
 
+Dims shape_of(const json& shape) {
+  if (!shape.is_array()) throw_corrupt("its shape is not an array");
+  Dims dims;
+  for (const json& dim : shape) {
+    const std::uint64_t size = require_uint(dim, "a dimension");
+    if (!std::in_range<std::int64_t>(size)) throw_corrupt(fmt::format("a dimension of {}", size));
+    dims.push_back(static_cast<std::int64_t>(size));
+  }
+  return dims;
+}
+
+// Gives an entry whose shape is that of the header the shape of torch, and returns the bytes that it needs.
+std::uint64_t pack(SafetensorsEntry& entry) {
+  const DTypeInfo& info = info_of(entry.dtype);
+  const std::int64_t numel = checked_numel(entry.shape);
+  if (numel % info.safetensors_pack != 0) {
+    throw_corrupt(fmt::format("shape {} {} does not fill its last byte", to_string(entry.shape),
+                              info.safetensors_name));
+  }
+  const std::int64_t items = numel / info.safetensors_pack;
+  if (entry.shape.empty() || entry.shape.back() % info.safetensors_pack == 0) {
+    if (!entry.shape.empty()) entry.shape.back() /= info.safetensors_pack;
+  } else {
+    entry.obstacle = fmt::format("a tensor of {} of shape {}, whose rows share a byte", info.safetensors_name,
+                                 to_string(entry.shape));
+    entry.shape = {items};
+  }
+  return checked_nbytes(Dims{items}, info.item_bytes);
+}
+
 SafetensorsEntry entry_of(const std::string& name, const json& value) {
   if (!value.is_object()) throw_corrupt("its entry is not an object");
   SafetensorsEntry entry;
   entry.name = name;
   const json& dtype = require(value, "dtype");
   if (!dtype.is_string()) throw_corrupt("its dtype is not a string");
-  const auto known = dtype_of_safetensors_name(dtype.get<std::string>());
-  if (!known) throw_corrupt(fmt::format("its dtype '{}' is unknown", dtype.get<std::string>()));
-  entry.dtype = *known;
-
-  const json& shape = require(value, "shape");
-  if (!shape.is_array()) throw_corrupt("its shape is not an array");
-  for (const json& dim : shape) {
-    const std::uint64_t size = require_uint(dim, "a dimension");
-    if (!std::in_range<std::int64_t>(size)) throw_corrupt(fmt::format("a dimension of {}", size));
-    entry.shape.push_back(static_cast<std::int64_t>(size));
-  }
+  const std::string dtype_name = dtype.get<std::string>();
+  entry.dtype = dtype_of_safetensors_name(dtype_name).value_or(DType::kUnknown);
+  entry.shape = shape_of(require(value, "shape"));
 
   const json& offsets = require(value, "data_offsets");
   if (!offsets.is_array() || offsets.size() != 2) throw_corrupt("its data_offsets are not two numbers");
   entry.begin = require_uint(offsets[0], "an offset");
   entry.end = require_uint(offsets[1], "an offset");
-  const std::uint64_t needed = checked_nbytes(entry.shape, item_bytes(entry.dtype));
+  const std::string stated = to_string(entry.shape);
+  if (entry.dtype == DType::kUnknown) {
+    entry.obstacle = fmt::format("a tensor of the unknown dtype '{}'", dtype_name);
+    (void)checked_numel(entry.shape);
+    if (entry.begin <= entry.end) return entry;
+    throw_corrupt(fmt::format("it has bytes {} to {}", entry.begin, entry.end));
+  }
+  const std::uint64_t needed = pack(entry);
   if (entry.begin > entry.end || entry.end - entry.begin != needed) {
-    throw_corrupt(fmt::format("it has bytes {} to {}, shape {} {} needs {}", entry.begin, entry.end,
-                              to_string(entry.shape), dtype.get<std::string>(), needed));
+    throw_corrupt(fmt::format("it has bytes {} to {}, shape {} {} needs {}", entry.begin, entry.end, stated,
+                              dtype_name, needed));
   }
   return entry;
 }
 
 StringMap metadata_of(const json& value) {
-  if (!value.is_object()) throw_corrupt("__metadata__ is not an object");
+  if (!value.is_object() && !value.is_null()) throw_corrupt("__metadata__ is not an object");
   StringMap metadata;
+  if (value.is_null()) return metadata;
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string()) throw_corrupt(fmt::format("__metadata__ has '{}', which is not a string", key));
     metadata[key] = text.get<std::string>();
@@ -124,10 +168,12 @@ void check_tiles(const std::vector<SafetensorsEntry>& entries, std::uint64_t buf
     }
     covered = entry.end;
   }
-  if (covered != buffer_bytes) {
+  const std::string sizes = fmt::format("the tensors take {} bytes, the file has {}", covered, buffer_bytes);
+  if (covered > buffer_bytes) throw Error(ErrorKind::kCorrupt, sizes).hint("the file may be truncated");
+  if (covered < buffer_bytes) {
     throw Error(ErrorKind::kCorrupt,
-                fmt::format("the tensors take {} bytes, the file has {}", covered, buffer_bytes))
-        .hint("the file may be truncated");
+                fmt::format("{}; the last {} belong to no tensor", sizes, buffer_bytes - covered))
+        .hint("something was appended to the file, or it was written over a longer one");
   }
 }
 

@@ -137,6 +137,11 @@ class ExactPairs {
   std::span<const std::byte> b_;
 };
 
+// Elements that are bytes have no distance.
+struct OpaquePairs {
+  [[nodiscard]] static Pair at(std::size_t) { return {NAN, NAN, false}; }
+};
+
 bool close(const Pair& pair, const Tolerance& tolerance) {
   if (pair.both_nan || pair.distance == 0) return true;
   return std::isfinite(pair.distance) && pair.distance <= tolerance.atol + tolerance.rtol * pair.magnitude_b;
@@ -173,6 +178,8 @@ void compare_piece(const Piece& piece, const Tolerance& tolerance, Difference& d
     compare_piece(ExactPairs<std::int64_t>(piece.a, piece.b), piece, tolerance, difference);
   } else if (piece.type_a == piece.type_b && piece.type_a == DType::kUInt64) {
     compare_piece(ExactPairs<std::uint64_t>(piece.a, piece.b), piece, tolerance, difference);
+  } else if (is_opaque(piece.type_a) || is_opaque(piece.type_b)) {
+    compare_piece(OpaquePairs(), piece, tolerance, difference);
   } else {
     compare_piece(Pairs(piece.type_a, piece.a, piece.type_b, piece.b), piece, tolerance, difference);
   }
@@ -274,9 +281,9 @@ void check_copies(const StoredTensor& tensor, TensorReader& reader) {
     if (difference.elements == 0) continue;
     throw Error(
         ErrorKind::kCorrupt,
-        fmt::format("tensor '{}': its copy in '{}' differs in {} of {} elements of {}, at most by {:g}",
-                    tensor.name, copy.file, difference.elements, numel, to_string(copy.box),
-                    difference.largest))
+        fmt::format("tensor '{}': its copy in '{}' differs in {} of {} elements of {}{}", tensor.name,
+                    copy.file, difference.elements, numel, to_string(copy.box),
+                    is_opaque(tensor.dtype) ? "" : fmt::format(", at most by {:g}", difference.largest)))
         .hint(
             "the ranks have diverged, or their files are of different saves; no copy can be told to be "
             "right");

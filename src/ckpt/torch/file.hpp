@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "ckpt/pickle/value.hpp"
+#include "ckpt/torch/legacy.hpp"
 #include "ckpt/torch/tensor.hpp"
 #include "ckpt/zip/index.hpp"
 
@@ -14,14 +16,15 @@ namespace accel::ckpt {
 /// has fewer bytes than the pickle says.
 [[nodiscard]] const ZipEntry& storage_of(const ZipIndex& zip, const TorchTensor& tensor);
 
-/// An archive of torch.save or TorchScript, open for reading: its pickle, and where the storages are that the
-/// pickle refers to. What the window refers to must outlive it.
+/// A file of torch.save or TorchScript, open for reading: its pickle, and where the storages are that the
+/// pickle refers to. It is an archive, or of torch before 1.6. What the window refers to must outlive it.
 class TorchFile {
  public:
   explicit TorchFile(FileWindow window);
 
   [[nodiscard]] const FileWindow& window() const { return window_; }
-  [[nodiscard]] const ZipIndex& zip() const { return zip_; }
+  /// The directory of the archive. Throws Error (kFailure) for a file of torch before 1.6.
+  [[nodiscard]] const ZipIndex& zip() const;
 
   /// The bytes of `data.pkl`. Throws Error as read_pickle() does.
   [[nodiscard]] std::vector<std::byte> read_pickle_bytes() const;
@@ -34,7 +37,7 @@ class TorchFile {
 
  private:
   FileWindow window_;
-  ZipIndex zip_;
+  std::variant<ZipIndex, LegacyTorch> contents_;
 };
 
 }  // namespace accel::ckpt

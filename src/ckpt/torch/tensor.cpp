@@ -22,12 +22,13 @@ constexpr std::string_view kOnMeta = "a tensor of the meta device, without data"
   throw Error(ErrorKind::kCorrupt, fmt::format("a tensor whose {} is {}", what, pickle::describe(found)));
 }
 
-DType dtype_of(const Value& value) {
+// Sets the dtype. One that this program does not know, such as that of a later torch, is an obstacle.
+void set_dtype(const Value& value, TorchTensor& tensor) {
   const auto* name = value.get<Global>();
-  const auto dtype = name != nullptr && name->module() == "torch" ? dtype_of_torch_name(name->name())
-                                                                  : std::optional<DType>();
-  if (!dtype) reject("dtype", value);
-  return *dtype;
+  if (name == nullptr || name->module() != "torch") reject("dtype", value);
+  tensor.dtype = dtype_of_torch_name(name->name()).value_or(DType::kUnknown);
+  if (tensor.dtype == DType::kUnknown)
+    tensor.obstacle = fmt::format("a tensor of the unknown dtype {}", name->qualified());
 }
 
 std::int64_t int_of(const Value& value, std::string_view what) {
@@ -48,6 +49,12 @@ std::optional<DType> script_dtype_of(std::string_view storage) {
       {"Float8_e4m3fnuzStorage", DType::kFloat8E4M3FNUZ},
       {"Float8_e5m2fnuzStorage", DType::kFloat8E5M2FNUZ},
       {"Float8_e8m0fnuStorage", DType::kFloat8E8M0FNU},
+      {"Float4_e2m1fn_x2Storage", DType::kFloat4E2M1FNx2},
+      {"Bits1x8Storage", DType::kBits1x8},
+      {"Bits2x4Storage", DType::kBits2x4},
+      {"Bits4x2Storage", DType::kBits4x2},
+      {"Bits8Storage", DType::kBits8},
+      {"Bits16Storage", DType::kBits16},
   };
   for (const auto& [name, dtype] : kNames) {
     if (name == storage) return dtype;
@@ -64,35 +71,24 @@ std::optional<DType> quantized_dtype_of(std::string_view storage) {
   return std::nullopt;
 }
 
-// The id is ('storage', torch.FloatStorage, '0', 'cpu', numel). The numel of an UntypedStorage is in bytes.
 void read_storage(const Value& value, bool has_dtype, TorchTensor& tensor) {
-  const auto* reference = value.get<pickle::Persistent>();
-  const auto* id = reference != nullptr ? reference->id.at(0).get<Tuple>() : nullptr;
-  if (id == nullptr || id->items.size() < 5) reject("storage", value);
-  const auto* type = id->items[1].get<Global>();
-  const auto* key = id->items[2].get<std::string>();
-  if (type == nullptr || key == nullptr) reject("storage", id->items[1]);
-  tensor.storage_key = *key;
-  const auto* device = id->items[3].get<std::string>();
-  tensor.on_meta = device != nullptr && device->starts_with("meta");
-  const auto numel = static_cast<std::uint64_t>(int_of(id->items[4], "storage size"));
-  if (type->qualified() == "torch.storage.UntypedStorage" || type->qualified() == "torch.UntypedStorage") {
-    if (!has_dtype) reject("storage has no dtype", value);
-    tensor.storage_bytes = numel;
-    return;
-  }
-  std::optional<DType> dtype = dtype_of_torch_storage(type->name());
-  if (!dtype) dtype = script_dtype_of(type->name());
-  if (!dtype) dtype = quantized_dtype_of(type->name());
-  if (!dtype || !type->module().starts_with("torch")) reject("storage type", id->items[1]);
-  if (!has_dtype) tensor.dtype = *dtype;
-  tensor.storage_bytes = checked_mul(numel, item_bytes(*dtype));
+  const std::optional<TorchStorage> storage = torch_storage_of(value);
+  if (!storage) reject("storage", value);
+  tensor.storage_key = storage->key;
+  tensor.storage_bytes = storage->bytes;
+  tensor.on_meta = storage->on_meta;
+  if (storage->is_view) tensor.obstacle = "a view of a part of a storage, of torch before 0.4";
+  if (storage->item_bytes == 0) tensor.obstacle = fmt::format("a tensor of the unknown {}", storage->type);
+  if (has_dtype) return;
+  if (!storage->dtype && storage->item_bytes != 0) reject("storage has no dtype", value);
+  tensor.dtype = storage->dtype.value_or(DType::kUnknown);
 }
 
-// A call that builds a tensor: the function's name, and its arguments.
+// A call that builds a tensor: the function's name, its arguments, and the attributes of a class of its own.
 struct Call {
   std::string_view function;
   const Values* args = nullptr;
+  const Value* state = nullptr;
 };
 
 std::optional<Call> call_of(const Value& value) {
@@ -107,7 +103,7 @@ std::optional<Call> call_of(const Value& value) {
     const auto* inner = args.size() == 4 ? args[0].get<Global>() : nullptr;
     const auto* inner_args = inner != nullptr ? args[2].get<Tuple>() : nullptr;
     if (inner_args == nullptr || inner->module() != "torch._utils") return std::nullopt;
-    return Call{inner->name(), &inner_args->items};
+    return Call{inner->name(), &inner_args->items, &args[3]};
   }
   if (function->module() != "torch._utils") return std::nullopt;
   return Call{function->name(), &args};
@@ -124,6 +120,47 @@ TorchTensor without_data(std::string_view obstacle, DType dtype, const Value& sh
   return tensor;
 }
 
+TorchTensor without_data(std::string_view obstacle, const Value& dtype, const Value& shape) {
+  TorchTensor of_dtype;
+  set_dtype(dtype, of_dtype);
+  return without_data(of_dtype.obstacle.empty() ? obstacle : of_dtype.obstacle, of_dtype.dtype, shape);
+}
+
+// Adds the tensors in a value, but not those in its objects.
+void add_tensors(const Value& value, std::vector<TorchTensor>& tensors) {
+  if (std::optional<TorchTensor> tensor = torch_tensor_of(value)) {
+    tensors.push_back(*std::move(tensor));
+  } else if (const pickle::Pairs* pairs = pickle::mapping_of(value)) {
+    for (const auto& [key, item] : *pairs) add_tensors(item, tensors);
+  } else if (const Values* items = pickle::sequence_of(value)) {
+    for (const Value& item : *items) add_tensors(item, tensors);
+  }
+}
+
+// The arguments are (class, dtype, size, strides, offset, layout, device, requires_grad). A class such as
+// that of torchao's float8 weights holds one tensor of its own size and dtype, and scales without dimensions.
+// The states of an 8-bit optimizer consist of several tensors, which only their class puts together. What a
+// rank has of a tensor of torch.distributed may be one summand of it.
+TorchTensor wrapped_of(const Values& args, const Value* state, const Value& value) {
+  if (args.size() < 3) reject("description", value);
+  const auto* type = args[0].get<Global>();
+  TorchTensor wrapper =
+      without_data(fmt::format("a tensor of the class {}",
+                               type != nullptr ? type->qualified() : pickle::describe(args[0])),
+                   args[1], args[2]);
+  std::vector<TorchTensor> held;
+  const bool distributed = type != nullptr && type->module().starts_with("torch.distributed");
+  if (state != nullptr && !distributed) add_tensors(*state, held);
+  std::optional<TorchTensor> data;
+  for (TorchTensor& tensor : held) {
+    const bool same = tensor.dtype == wrapper.dtype && tensor.shape == wrapper.shape;
+    if (!same && tensor.shape.empty()) continue;
+    if (!same || data || !tensor.obstacle.empty()) return wrapper;
+    data = std::move(tensor);
+  }
+  return data.value_or(wrapper);
+}
+
 // The arguments are (layout, (indices, values, size[, is_coalesced])); some layouts have two index tensors.
 TorchTensor sparse_of(const Values& args, const Value& value) {
   const auto* data = args.size() == 2 ? args[1].get<Tuple>() : nullptr;
@@ -134,18 +171,20 @@ TorchTensor sparse_of(const Values& args, const Value& value) {
   return without_data("a sparse tensor", values->dtype, data->items[compressed ? 3 : 2]);
 }
 
-// The arguments are (storage, offset, size, stride, requires_grad, hooks[, dtype in v3][, metadata]).
-TorchTensor dense_of(const Values& args, bool v3, const Value& value) {
-  if (args.size() < (v3 ? 7U : 6U)) reject("description", value);
+// The arguments are (storage, offset, size, stride, requires_grad, hooks[, dtype in v3][, metadata]). torch
+// before 0.4 wrote the first four.
+TorchTensor dense_of(const Values& args, bool v1, bool v3, const Value& value) {
+  if (args.size() < (v3 ? 7U : v1 ? 4U : 6U)) reject("description", value);
   TorchTensor tensor;
-  if (v3) tensor.dtype = dtype_of(args[6]);
+  if (v3) set_dtype(args[6], tensor);
   read_storage(args[0], v3, tensor);
   tensor.storage_offset = int_of(args[1], "storage offset");
   tensor.shape = dims_of(args[2]);
   tensor.strides = dims_of(args[3]);
+  if (tensor.on_meta) tensor.obstacle = kOnMeta;
+  if (v1) return tensor;
   const auto* requires_grad = args[4].get<bool>();
   tensor.requires_grad = requires_grad != nullptr && *requires_grad;
-  if (tensor.on_meta) tensor.obstacle = kOnMeta;
   const std::size_t metadata = v3 ? 7 : 6;
   if (args.size() > metadata) {
     const pickle::Pairs* flags = pickle::mapping_of(args[metadata]);
@@ -160,7 +199,7 @@ void check_bounds(const TorchTensor& tensor) {
     throw Error(ErrorKind::kCorrupt, fmt::format("a tensor of shape {} with strides {}",
                                                  to_string(tensor.shape), to_string(tensor.strides)));
   }
-  if (checked_numel(tensor.shape) == 0) return;
+  if (checked_numel(tensor.shape) == 0 || tensor.dtype == DType::kUnknown) return;
   std::int64_t last = tensor.storage_offset;
   for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
     last = checked_add(last, checked_mul(tensor.shape[d] - 1, tensor.strides[d]));
@@ -181,14 +220,11 @@ std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
   if (call.function == "_rebuild_sparse_tensor") return sparse_of(args, value);
   if (call.function == "_rebuild_meta_tensor_no_storage") {
     if (args.size() < 2) reject("description", value);
-    TorchTensor tensor = without_data(kOnMeta, dtype_of(args[0]), args[1]);
+    TorchTensor tensor = without_data(kOnMeta, args[0], args[1]);
     tensor.on_meta = true;
     return tensor;
   }
-  if (call.function == "_rebuild_wrapper_subclass") {
-    if (args.size() < 3) reject("description", value);
-    return without_data("a tensor of a class of its own", dtype_of(args[1]), args[2]);
-  }
+  if (call.function == "_rebuild_wrapper_subclass") return wrapped_of(args, call.state, value);
   if (call.function == "_rebuild_nested_tensor") {
     const std::optional<TorchTensor> buffer = args.empty() ? std::nullopt : torch_tensor_of(args[0]);
     if (!buffer) reject("description", value);
@@ -199,8 +235,9 @@ std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
     return tensor;
   }
   const bool quantized = call.function == "_rebuild_qtensor";
+  const bool v1 = call.function == "_rebuild_tensor";
   const bool v3 = call.function == "_rebuild_tensor_v3";
-  if (!quantized && !v3 && call.function != "_rebuild_tensor_v2") {
+  if (!quantized && !v1 && !v3 && call.function != "_rebuild_tensor_v2") {
     // torch saves tensors of other devices with this. An error is better than to lose them silently.
     if (!call.function.starts_with("_rebuild_")) return std::nullopt;
     throw Error(ErrorKind::kFailure,
@@ -211,9 +248,9 @@ std::optional<TorchTensor> tensor_of(const Call& call, const Value& value) {
     // The arguments are (storage, offset, size, stride, quantizer, requires_grad, hooks).
     if (args.size() < 7) reject("description", value);
     read_storage(args[0], false, tensor);
-    return without_data(kQuantized, tensor.dtype, args[2]);
+    return without_data(tensor.obstacle.empty() ? kQuantized : tensor.obstacle, tensor.dtype, args[2]);
   }
-  tensor = dense_of(args, v3, value);
+  tensor = dense_of(args, v1, v3, value);
   check_bounds(tensor);
   return tensor;
 }
@@ -230,6 +267,35 @@ Dims dims_of(const Value& value) {
   dims.reserve(items->size());
   for (const Value& item : *items) dims.push_back(int_of(item, "dimension"));
   return dims;
+}
+
+// The id is ('storage', torch.FloatStorage, '0', 'cpu', numel[, view]). The numel of an UntypedStorage is in
+// bytes.
+std::optional<TorchStorage> torch_storage_of(const Value& value) {
+  const auto* reference = value.get<pickle::Persistent>();
+  const auto* id = reference != nullptr ? reference->id.at(0).get<Tuple>() : nullptr;
+  const auto* kind = id != nullptr && !id->items.empty() ? id->items[0].get<std::string>() : nullptr;
+  if (kind == nullptr || *kind != "storage" || id->items.size() < 5) return std::nullopt;
+  const auto* type = id->items[1].get<Global>();
+  const auto* key = id->items[2].get<std::string>();
+  if (type == nullptr || key == nullptr) reject("storage", id->items[1]);
+  const auto* device = id->items[3].get<std::string>();
+  TorchStorage storage{*key, type->qualified(), std::nullopt};
+  storage.on_meta = device != nullptr && device->starts_with("meta");
+  storage.is_view = id->items.size() > 5 && !id->items[5].is_none();
+  const auto numel = static_cast<std::uint64_t>(int_of(id->items[4], "storage size"));
+  if (type->qualified() == "torch.storage.UntypedStorage" || type->qualified() == "torch.UntypedStorage") {
+    storage.item_bytes = 1;
+  } else {
+    if (!type->module().starts_with("torch") || !type->name().ends_with("Storage"))
+      reject("storage type", id->items[1]);
+    storage.dtype = dtype_of_torch_storage(type->name());
+    if (!storage.dtype) storage.dtype = script_dtype_of(type->name());
+    if (!storage.dtype) storage.dtype = quantized_dtype_of(type->name());
+    storage.item_bytes = storage.dtype ? item_bytes(*storage.dtype) : 0;
+  }
+  storage.bytes = checked_mul(numel, storage.item_bytes);
+  return storage;
 }
 
 std::optional<TorchTensor> torch_tensor_of(const Value& value) {

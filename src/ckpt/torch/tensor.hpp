@@ -25,13 +25,29 @@ struct TorchTensor {
   bool requires_grad = false;
   bool on_meta = false;  ///< The tensor is on the meta device: it has no elements, and its storage no record.
   /// Why the elements cannot be read from the storage, such as "a sparse tensor"; else empty. With an
-  /// obstacle only dtype and shape are sure to be set.
-  std::string_view obstacle = {};
+  /// obstacle only dtype and shape are sure to be set, and the dtype may be kUnknown.
+  std::string obstacle = {};
 };
 
+/// A storage as a torch pickle refers to it.
+struct TorchStorage {
+  std::string key;
+  std::string type;              ///< Its class, such as "torch.FloatStorage".
+  std::optional<DType> dtype;    ///< Nothing for a class that says no dtype, or an unknown one.
+  std::uint64_t item_bytes = 0;  ///< The size of what the reference counts; 0 if the class is unknown.
+  std::uint64_t bytes = 0;
+  bool on_meta = false;
+  bool is_view = false;  ///< It is a part of another storage. torch before 0.4 wrote such.
+};
+
+/// The storage that `value` refers to, or nothing if it is something else. Throws Error (kCorrupt) for a
+/// reference that contradicts itself.
+[[nodiscard]] std::optional<TorchStorage> torch_storage_of(const pickle::Value& value);
+
 /// The tensor that `value` describes, or nothing if it is something else. A parameter, a tensor with
-/// attributes and a tensor of a derived class give the tensor of their data. Throws Error (kCorrupt) if the
-/// description contradicts itself: a negative size or stride, or elements beyond the storage.
+/// attributes, a tensor of a derived class and one of a class that wraps a single tensor give the tensor of
+/// their data (docs/formats.md, "Tensors in the pickle"). Throws Error (kCorrupt) if the description
+/// contradicts itself: a negative size or stride, or elements beyond the storage.
 [[nodiscard]] std::optional<TorchTensor> torch_tensor_of(const pickle::Value& value);
 
 /// A dense row-major tensor that owns the storage `storage_key`, as torch.save pickles it.

@@ -177,6 +177,10 @@ class DcpVerifier {
   }
 
   void check_coverage(const DcpTensor& tensor) {
+    if (tensor.dtype == DType::kUnknown) {
+      report(FindingKind::kBroken, ".metadata", tensor.fqn, 0, 0,
+             fmt::format("it is of the unknown dtype {}, whose size nobody knows", tensor.unknown_dtype));
+    }
     const auto boxes = tensor.chunks.boxes();
     std::int64_t covered = 0;
     for (const BoxView& box : boxes) covered = checked_add(covered, box.numel());

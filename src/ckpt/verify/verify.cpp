@@ -20,6 +20,7 @@
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/weight_index.hpp"
+#include "ckpt/torch/legacy.hpp"
 #include "ckpt/verify/job.hpp"
 #include "ckpt/verify/sums.hpp"
 
@@ -187,9 +188,13 @@ class Search {
     } else if (kind == Kind::kLocal || kind == Kind::kDtensor) {
       jobs_.push_back(verify_torch(path, name_of(Kind::kTorch)));
     } else if (named || path.filename().string().starts_with("pytorch_model")) {
-      add_finding(path, {FindingKind::kBroken, path.filename().string(), "", 0, 0,
-                         "is neither a zip archive of torch nor safetensors; it may be truncated, or "
-                         "written by torch before 1.6"});
+      const File file = File::open_read(path);
+      const bool tar = looks_like_tar(FileWindow(file, 0, file.size()));
+      add_finding(path,
+                  {FindingKind::kBroken, path.filename().string(), "", 0, 0,
+                   tar ? "is a tar archive, the form of torch.save before torch 0.1.10, which accel does "
+                         "not read"
+                       : "is neither a file of torch.save nor safetensors; it may be truncated"});
     }
   }
 

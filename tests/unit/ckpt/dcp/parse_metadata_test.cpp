@@ -112,12 +112,20 @@ TEST(DcpMetadataTest, RejectsWhatIsNoMetadata) {
               HasSubstr("a Metadata is expected, found a dict of 1"));
 }
 
+TEST(DcpMetadataTest, ATensorOfAnUnknownTypeDoesNotHideTheOthers) {
+  Sample sample;
+  sample.properties = Tuple{{Global("torch", "float33"), None{}, false, None{}, false}};
+  const DcpMetadata metadata = sample.parse();
+  EXPECT_EQ(metadata.tensors.at(0).dtype, DType::kUnknown);
+  EXPECT_EQ(metadata.tensors.at(0).unknown_dtype, "torch.float33");
+}
+
 TEST(DcpMetadataTest, RejectsBrokenTensors) {
   Sample sample;
   sample.properties = Tuple{{Global("torch", "float32"), None{}, false, None{}}};
   EXPECT_THAT(sample.rejection(), HasSubstr("'w': tensor properties"));
-  sample.properties = Tuple{{Global("torch", "qint8"), None{}, false, None{}, false}};
-  EXPECT_THAT(sample.rejection(), HasSubstr("unknown dtype, found torch.qint8"));
+  sample.properties = Tuple{{Global("numpy", "float32"), None{}, false, None{}, false}};
+  EXPECT_THAT(sample.rejection(), HasSubstr("a dtype is expected, found numpy.float32"));
   sample = Sample();
   sample.shape = size(Tuple{{2, -3}});
   EXPECT_THAT(sample.rejection(), HasSubstr("-3"));

@@ -78,8 +78,6 @@ TEST(SafetensorsReadTest, RejectsBrokenEntries) {
   EXPECT_THAT(rejection(R"({"a":{"shape":[],"data_offsets":[0,1]}})", 1), HasSubstr("'dtype' is missing"));
   EXPECT_THAT(rejection(R"({"a":{"dtype":1,"shape":[],"data_offsets":[0,1]}})", 1),
               HasSubstr("not a string"));
-  EXPECT_THAT(rejection(R"({"a":{"dtype":"F33","shape":[],"data_offsets":[0,1]}})", 1),
-              HasSubstr("'F33' is unknown"));
   EXPECT_THAT(rejection(R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1),
               HasSubstr("not an array"));
   EXPECT_THAT(rejection(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1),
@@ -90,6 +88,38 @@ TEST(SafetensorsReadTest, RejectsBrokenEntries) {
               HasSubstr("not two numbers"));
   EXPECT_THAT(rejection(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,"1"]}})", 1),
               HasSubstr("an offset"));
+}
+
+TEST(SafetensorsReadTest, ATensorOfAnUnknownTypeDoesNotHideTheOthers) {
+  const SafetensorsHeader header = parse(
+      R"({"a":{"dtype":"F33","shape":[3],"data_offsets":[0,5]},"b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]}})",
+      6);
+  ASSERT_EQ(header.entries.size(), 2U);
+  EXPECT_EQ(header.entries[0].dtype, DType::kUnknown);
+  EXPECT_THAT(header.entries[0].obstacle, HasSubstr("unknown dtype 'F33'"));
+  EXPECT_EQ(header.entries[0].shape, (Dims{3}));
+  EXPECT_EQ(header.entries[1].obstacle, "");
+  EXPECT_THAT(rejection(R"({"a":{"dtype":"F33","shape":[3],"data_offsets":[5,0]}})", 5),
+              HasSubstr("bytes 5 to 0"));
+}
+
+TEST(SafetensorsReadTest, ElementsThatShareBytesHaveTheShapeOfTorch) {
+  const auto entry = [](std::string_view dtype, std::string_view shape, int bytes) {
+    return parse(fmt::format(R"({{"a":{{"dtype":"{}","shape":{},"data_offsets":[0,{}]}}}})", dtype, shape,
+                             bytes),
+                 static_cast<std::uint64_t>(bytes))
+        .entries.at(0);
+  };
+  EXPECT_EQ(entry("F4", "[2, 6]", 6).dtype, DType::kFloat4E2M1FNx2);
+  EXPECT_EQ(entry("F4", "[2, 6]", 6).shape, (Dims{2, 3}));
+  EXPECT_EQ(entry("F6_E2M3", "[2, 8]", 12).shape, (Dims{2, 2}));
+  EXPECT_EQ(entry("F4", "[3, 0]", 0).shape, (Dims{3, 0}));
+  EXPECT_EQ(entry("F4", "[2, 3]", 3).shape, (Dims{3}));
+  EXPECT_THAT(entry("F4", "[2, 3]", 3).obstacle, HasSubstr("shape [2, 3], whose rows share a byte"));
+  EXPECT_THAT(rejection(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}})", 2),
+              HasSubstr("does not fill its last byte"));
+  EXPECT_THAT(rejection(R"({"a":{"dtype":"F4","shape":[2, 4],"data_offsets":[0,8]}})", 8),
+              HasSubstr("shape [2, 4] F4 needs 4"));
 }
 
 TEST(SafetensorsReadTest, RejectsSizesThatDoNotFitTheirShape) {
@@ -110,7 +140,8 @@ TEST(SafetensorsReadTest, RejectsHolesAndOverlap) {
   EXPECT_NO_THROW((void)parse(two(2, 4), 4));
   EXPECT_THAT(rejection(two(3, 5), 5), HasSubstr("tensor 'b' begins at byte 3, the one before it ends at 2"));
   EXPECT_THAT(rejection(two(1, 3), 3), HasSubstr("tensor 'b' begins at byte 1"));
-  EXPECT_THAT(rejection(two(2, 4), 5), HasSubstr("take 4 bytes, the file has 5"));
+  EXPECT_THAT(rejection(two(2, 4), 5),
+              HasSubstr("take 4 bytes, the file has 5; the last 1 belong to no tensor"));
   EXPECT_THAT(rejection(two(2, 4), 3), HasSubstr("take 4 bytes, the file has 3"));
 }
 

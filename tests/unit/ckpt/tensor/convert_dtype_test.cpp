@@ -241,7 +241,8 @@ TEST(ConvertDtypeTest, WhatCanBeConverted) {
     for (const DTypeInfo& to : all_dtypes()) {
       const bool wide = to.dtype == DType::kFloat16 || to.dtype == DType::kBFloat16 ||
                         to.dtype == DType::kFloat32 || to.dtype == DType::kFloat64;
-      const bool floating = from.torch_name.starts_with("float") || from.torch_name.starts_with("bfloat");
+      const bool floating = !is_opaque(from.dtype) &&
+                            (from.torch_name.starts_with("float") || from.torch_name.starts_with("bfloat"));
       EXPECT_EQ(is_floating(from.dtype), floating) << from.torch_name;
       const bool can = from.dtype == to.dtype || (floating && wide);
       EXPECT_EQ(can_convert(from.dtype, to.dtype), can) << from.torch_name << " to " << to.torch_name;

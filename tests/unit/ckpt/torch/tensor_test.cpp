@@ -67,10 +67,13 @@ TEST(TorchTensorTest, RejectsElementsBeyondTheStorage) {
 }
 
 TEST(TorchTensorTest, RejectsUnknownStorages) {
-  EXPECT_THAT(
-      error_of(ErrorKind::kCorrupt,
-               [] { (void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, 6, "QuiteUnknownStorage")); }),
-      HasSubstr("torch.QuiteUnknownStorage"));
+  const auto unknown = torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, 6, "QuiteUnknownStorage"));
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->dtype, DType::kUnknown);
+  EXPECT_THAT(unknown->obstacle, HasSubstr("torch.QuiteUnknownStorage"));
+  EXPECT_THAT(error_of(ErrorKind::kCorrupt,
+                       [] { (void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, 6, "QuiteUnknown")); }),
+              HasSubstr("torch.QuiteUnknown"));
   EXPECT_THROW((void)torch_tensor_of(tensor(0, Tuple{{1}}, Tuple{{1}}, "six")), Error);
   EXPECT_THROW((void)torch_tensor_of(pickle::reduce(Global("torch._utils", "_rebuild_tensor_v2"), {1, 2})),
                Error);

@@ -234,8 +234,8 @@ TEST_F(VerifyTest, SafetensorsAndTorchFilesBesideEachOther) {
   EXPECT_THAT(report.checkpoints[0].findings, IsEmpty());
   EXPECT_THAT(report.checkpoints[0].notes, ElementsAre(HasSubstr("no checksums")));
   EXPECT_THAT(findings_of(dir_ / "s"),
-              ElementsAre(HasSubstr("pytorch_model.bin: broken: pytorch_model.bin: is neither a zip archive "
-                                    "of torch nor safetensors"),
+              ElementsAre(HasSubstr("pytorch_model.bin: broken: pytorch_model.bin: is neither a file of "
+                                    "torch.save nor safetensors"),
                           HasSubstr("short.safetensors: broken: short.safetensors: ")));
 }
 
