@@ -336,10 +336,10 @@ def test_what_lies_beside_a_checkpoint_is_a_warning(accel, tmp_path):
         safetensors.torch.save_file({f"w{number}": torch.ones(2)}, source / f"model-0000{number}-of-00002.safetensors")
     names = {f"w{number}": f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}
     (source / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 7}, "weight_map": names}))
-    safetensors.torch.save_file({"w1": torch.ones(2)}, source / "consolidated.safetensors")
+    safetensors.torch.save_file({"w1": torch.ones(2)}, source / "model-00001-of-00009.safetensors")
     (source / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
     warned = accel("merge-weights", source, tmp_path / "out", "--verify").stderr
-    for what in ("consolidated.safetensors", "pytorch_model.bin", "they have 16"):
+    for what in ("model-00001-of-00009.safetensors", "pytorch_model.bin", "they have 16"):
         assert what in warned
     accel("verify", source, code=3)
     data = bytearray((source / "model-00002-of-00002.safetensors").read_bytes())
