@@ -2,6 +2,7 @@
 without a word is refused when the model is opened."""
 
 import json
+import zipfile
 
 import pytest
 import torch
@@ -239,3 +240,26 @@ def test_a_run_in_another_dtype_than_the_graphs_is_refused(accel, tmp_path):
     (tmp_path / "config.yaml").write_text(json.dumps({**config, "mixed_precision": "bf16"}))
     accel("plan", tmp_path / "config.yaml")
     accel("launch", tmp_path / "config.yaml")
+
+
+def test_a_program_with_an_operator_of_another_torch_is_named(accel, tmp_path):
+    """Only libtorch can tell which operators it has, so that `accel import` and `accel plan` take the file."""
+    torch.manual_seed(0)
+    program = torch.export.export(Net(), (torch.zeros(2, LENGTH, dtype=torch.long),), dynamic_shapes=({0: Dim.AUTO},))
+    torch.export.save(program, tmp_path / "good.pt2")
+    known, unknown = b"torch.ops.aten.relu.default", b"torch.ops.aten.relu_of_later.default"
+    with zipfile.ZipFile(tmp_path / "good.pt2") as good, zipfile.ZipFile(tmp_path / "gpt.pt2", "w") as changed:
+        for item in good.infolist():
+            data = good.read(item)
+            first, *_ = data.partition(known) if item.filename.endswith("models/model.json") else (data,)
+            changed.writestr(item, data if first == data else first + unknown + data[len(first) + len(known):])
+    accel("import", "gpt.pt2", "gpt.pt")
+    for name in ("gpt.pt2", "gpt.pt"):
+        config = train_runs.config(tmp_path, 1, max_steps=1, **{
+            "model.path": str(tmp_path / name), "output_dir": str(tmp_path / f"out of {name}"),
+            "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "NO_WRAP"}})
+        accel("plan", config)
+        said = accel("launch", config, code=6).stderr
+        assert f"error: '{tmp_path / name}': libtorch {torch.__version__.split('+')[0]} cannot compile the model's TorchScript: " in said
+        assert "Unknown builtin op: aten::relu_of_later." in said and "torch.relu_of_later(" in said
+        assert line_of("# the product") in said and "exported with a newer torch" in said

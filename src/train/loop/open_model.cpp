@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "import/imported_structure.hpp"
+#include "train/model/compile_error.hpp"
 
 namespace accel::train {
 namespace {
@@ -36,8 +37,12 @@ OpenedModel open(const config::ModelConfig& config, int rank) {
       log::warn(fmt::format("{}: draws random numbers in evaluation, too", place));
   }
   const bool has_own = imported.has_values && config.weights.empty() && !config.init_std;
-  return {ModelFile::from_outline(ModelOutline::of_bytes(std::move(imported.file))),
-          has_own ? config.path : config.weights};
+  try {
+    return {ModelFile::from_outline(ModelOutline::of_bytes(std::move(imported.file))),
+            has_own ? config.path : config.weights};
+  } catch (const torch::jit::ErrorReport& error) {
+    throw compile_error(config.path, error);
+  }
 }
 
 }  // namespace

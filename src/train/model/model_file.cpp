@@ -15,6 +15,7 @@
 #include "ckpt/torchscript/fingerprint.hpp"
 #include "structure/quantized.hpp"
 #include "train/graph/tensors.hpp"
+#include "train/model/compile_error.hpp"
 #include "train/model/skipping_reader.hpp"
 
 namespace accel::train {
@@ -137,6 +138,8 @@ std::string class_name_of(const torch::jit::Module& module) { return module.type
 ModelFile ModelFile::open(const std::filesystem::path& path) {
   try {
     return load(std::make_shared<SkippingReader>(path));
+  } catch (const torch::jit::ErrorReport& error) {
+    throw compile_error(path, error);
   } catch (const c10::Error& error) {
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is not a model file that libtorch can open: {}",
                                                path.string(), error.what_without_backtrace()))
