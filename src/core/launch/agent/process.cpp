@@ -235,8 +235,8 @@ void reap_adopted_children(const IsSpared& is_spared) {
 }
 
 void wait_until_stopped(pid_t child) {
-  constexpr auto kPatience = std::chrono::seconds(1);
-  const Clock::time_point give_up = Clock::now() + kPatience;
+  constexpr auto kLongestStop = std::chrono::seconds(1);
+  const Clock::time_point give_up = Clock::now() + kLongestStop;
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WEXITED | WNOWAIT | WNOHANG) == 0 &&
          info.si_pid != child && Clock::now() < give_up)
