@@ -72,7 +72,8 @@ def test_losses_are_those_of_a_run_without(accel, tmp_path):
 
 def test_no_trace_is_left_unfinished_where_it_cannot_be_written(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/profile").write_text("in the way")
+    for rank in (0, 1):
+        (tmp_path / f"out/profile/rank_{rank}.json.incomplete/in the way").mkdir(parents=True)
     error = accel("launch", train_runs.config(tmp_path, max_steps=2, **{"profile.steps": [1, 1]}), code=6).stderr
-    assert str(tmp_path / "out/profile") in error
+    assert str(tmp_path / "out/profile/rank_") in error
+    assert not list((tmp_path / "out/profile").glob("*.json"))

@@ -25,8 +25,8 @@ def flags(kind) -> list[str]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.extras], ids=str)
 def test_extras_are_not_dropped_silently(accel, zoo, kind, tmp_path):
-    assert "--tensors-only" in accel("save", zoo.path(kind), tmp_path / "out", "--type", "full", code=1).stderr
-    assert not (tmp_path / "out").exists()
+    [line] = accel("save", zoo.path(kind), tmp_path / "out", "--type", "full").stderr.splitlines()
+    assert "left out is" in line
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

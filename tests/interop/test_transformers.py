@@ -108,11 +108,16 @@ def test_from_pretrained_gives_the_same_logits(accel, judge_of, cell, tmp_path, 
         (original / "tokenizer.json").write_text('{"none": true}')
         for size in ("20KB", "5GB"):
             out = tmp_path / name / f"merged-{size}"
-            accel("merge-weights", tmp_path / name / "checkpoint", out, "--max-shard-size", size, "--copy-assets", original)
+            # The checkpoint has tied tensors under both names, and does not say that they are one.
+            ties = ["--drop-equal"] if size == "20KB" else []
+            accel("merge-weights", tmp_path / name / "checkpoint", out, "--max-shard-size", size, "--copy-assets", original, *ties)
             assert (out / "model.safetensors.index.json").exists() == (size == "20KB")
             for asset in ("config.json", "generation_config.json", "tokenizer.json"):
                 assert filecmp.cmp(original / asset, out / asset, shallow=False), asset
             (out / "tokenizer.json").unlink()  # transformers would read this file, which is not a real tokenizer.
-            assert names_in(out) == names_in(original)  # Both leave out the same one of two tied tensors.
+            if ties:
+                assert names_in(out) == names_in(original)  # Both leave out the same one of two tied tensors.
+            else:
+                assert names_in(out) >= names_in(original)
             merged.append(out)
     run_python(version, READ, *merged)

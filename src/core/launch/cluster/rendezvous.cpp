@@ -81,7 +81,9 @@ Party party_in(const json& hello) {
   party.local_processes = hello.at("local_processes").get<int>();
   party.host = hello.at("host").get<std::string>();
   party.settings = hello.at("settings").get<decltype(party.settings)>();
-  party.argument_hashes = hello.at("argument_hashes").get<decltype(party.argument_hashes)>();
+  // Launchers of other versions may not have it, and are to be refused by their version.
+  if (const auto hashes = hello.find("argument_hashes"); hashes != hello.end())
+    party.argument_hashes = hashes->get<decltype(party.argument_hashes)>();
   return party;
 }
 
