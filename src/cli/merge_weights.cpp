@@ -188,9 +188,8 @@ void add_options(Command& command, MergeOptions& options) {
                 "Take only tensors whose names match; may be repeated");
   command.texts("--exclude", "GLOB", options.merge.selection.exclude,
                 "Leave out tensors whose names match; may be repeated");
-  command.text(
-      "--root", "KEY", options.merge.selection.root,
-      "Keys above the tensors, such as optimizer or app.model; by default those of the weights");
+  command.text("--root", "KEY", options.merge.selection.root,
+               "Keys above the tensors, such as optimizer or app.model; by default those of the weights");
   command.flag("--keep-tied", options.merge.keep_tied, "Write tied tensors under each of their names");
   command.flag("--drop-equal", options.merge.drop_equal,
                "Write equal tensors once where the checkpoint does not record what is tied");

@@ -72,9 +72,8 @@ void add_save(CommandLine& line) {
   command.integer("--model-index", "I", options->save.index, "Number of the model in Accelerate's names (0)",
                   0, 100'000);
   add_dtype(command, options->save.dtype);
-  command.text(
-      "--root", "KEY", options->save.root,
-      "Keys above the tensors, such as optimizer or app.model; by default those of the weights");
+  command.text("--root", "KEY", options->save.root,
+               "Keys above the tensors, such as optimizer or app.model; by default those of the weights");
   command.flag("--tensors-only", options->save.tensors_only, "Leave out what is not a tensor");
   add_write_options(command, options->write);
   command.does([options](const Globals& globals) { return run_save(*options, globals); });

@@ -32,8 +32,8 @@ struct Pt2Tensor {
 class Pt2Archive {
  public:
   /// Throws Error: kCorrupt if the file is not such an archive or contradicts itself; kFailure for a version
-  /// of the format that accel does not know, for tensors that are pickled objects, and unless the archive holds
-  /// exactly one program, which may have any name.
+  /// of the format that accel does not know, for tensors that are pickled objects, and unless the archive
+  /// holds exactly one program, which may have any name.
   explicit Pt2Archive(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
