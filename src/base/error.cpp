@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <new>
 #include <system_error>
 #include <utility>
 
+#include "base/host/signal_name.hpp"
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
 
@@ -29,8 +31,14 @@ ExitCode exit_code_of(ErrorKind kind) {
       return ExitCode::kWorkerFailed;
     case ErrorKind::kPreempted:
       return ExitCode::kPreempted;
+    case ErrorKind::kHungUp:
+      return ExitCode::kHungUp;
     case ErrorKind::kInterrupted:
       return ExitCode::kInterrupted;
+    case ErrorKind::kUserSignal1:
+      return ExitCode::kUserSignal1;
+    case ErrorKind::kUserSignal2:
+      return ExitCode::kUserSignal2;
     case ErrorKind::kTerminated:
       return ExitCode::kTerminated;
   }
@@ -55,13 +63,21 @@ std::string_view name_of(ErrorKind kind) {
       return "worker";
     case ErrorKind::kPreempted:
       return "preempted";
+    case ErrorKind::kHungUp:
+      return "hung_up";
     case ErrorKind::kInterrupted:
       return "interrupted";
+    case ErrorKind::kUserSignal1:
+      return "user_signal_1";
+    case ErrorKind::kUserSignal2:
+      return "user_signal_2";
     case ErrorKind::kTerminated:
       return "terminated";
   }
   return "failure";
 }
+
+bool is_by_signal(ErrorKind kind) { return to_int(exit_code_of(kind)) > kSignalBase; }
 
 Error::Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {}
 
@@ -83,6 +99,25 @@ Error system_error(std::string_view action, std::string_view path, int errno_val
         "the limit on the size of a file is too low (ulimit -f), or the file system's is");
   return error;
 }
+
+Error error_of_signal(int signal) {
+  const char* known = signal_name(signal);
+  const std::string name = known != nullptr ? fmt::format("SIG{}", known) : fmt::format("signal {}", signal);
+  switch (signal) {
+    case SIGINT:
+      return {ErrorKind::kInterrupted, "interrupted by " + name};
+    case SIGHUP:
+      return {ErrorKind::kHungUp, "terminated by " + name};
+    case SIGUSR1:
+      return {ErrorKind::kUserSignal1, "terminated by " + name};
+    case SIGUSR2:
+      return {ErrorKind::kUserSignal2, "terminated by " + name};
+    default:
+      return {ErrorKind::kTerminated, "terminated by " + name};
+  }
+}
+
+ExitCode exit_code_of_signal(int signal) { return exit_code_of(error_of_signal(signal).kind()); }
 
 [[noreturn]] void throw_corrupt(std::string message) { throw Error(ErrorKind::kCorrupt, std::move(message)); }
 

@@ -18,12 +18,17 @@ enum class ErrorKind {
   kCorrupt,      ///< Bytes contradict their own format.
   kWorker,       ///< A launched process failed.
   kPreempted,    ///< The run stopped on request, after saving.
+  kHungUp,       ///< The process received SIGHUP.
   kInterrupted,  ///< The process received SIGINT.
+  kUserSignal1,  ///< The process received SIGUSR1.
+  kUserSignal2,  ///< The process received SIGUSR2.
   kTerminated,   ///< The process received SIGTERM.
 };
 
 ExitCode exit_code_of(ErrorKind kind);
 std::string_view name_of(ErrorKind kind);
+/// Whether a signal has ended the command.
+bool is_by_signal(ErrorKind kind);
 
 /// The one exception type of this project. The message says what failed, on what, what was found and what was
 /// expected; the hint says what to do. Callers add context, so that the outermost stands first:
@@ -55,6 +60,13 @@ class Error : public std::exception {
 /// An Error of kind kFailure for a failed system call: "cannot <action> '<path>': <strerror>". For EINTR it
 /// first calls check_interrupted(), which throws if a signal has come.
 Error system_error(std::string_view action, std::string_view path, int errno_value);
+
+/// The Error of a command that `signal` has ended, such as "terminated by SIGHUP". The signal is one for
+/// which there is an exit code.
+Error error_of_signal(int signal);
+
+/// The exit code of that Error.
+ExitCode exit_code_of_signal(int signal);
 
 /// Throws an Error of kind kCorrupt: `message` says what is wrong in a file. Callers above add its path.
 [[noreturn]] void throw_corrupt(std::string message);

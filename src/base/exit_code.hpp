@@ -12,9 +12,15 @@ enum class ExitCode : int {
   kCheckpointCorrupt = 5,  ///< The checkpoint's bytes contradict themselves.
   kWorkerFailed = 6,       ///< A launched process failed.
   kPreempted = 7,          ///< The run stopped for preemption after saving.
-  kInterrupted = 130,      ///< SIGINT ended the run.
-  kTerminated = 143,       ///< SIGTERM ended the run.
+  kHungUp = 129,           ///< SIGHUP ended the command.
+  kInterrupted = 130,      ///< SIGINT ended the command.
+  kUserSignal1 = 138,      ///< SIGUSR1 ended the command.
+  kUserSignal2 = 140,      ///< SIGUSR2 ended the command.
+  kTerminated = 143,       ///< SIGTERM ended the command.
 };
+
+/// The exit code of a command that a signal has ended is this and the number of the signal, as in a shell.
+inline constexpr int kSignalBase = 128;
 
 constexpr int to_int(ExitCode code) { return static_cast<int>(code); }
 

@@ -37,10 +37,7 @@ InterruptGuard::~InterruptGuard() {
 
 namespace detail {
 
-void throw_interrupted() {
-  if (interrupting_signal == SIGINT) throw Error(ErrorKind::kInterrupted, "interrupted");
-  throw Error(ErrorKind::kTerminated, "terminated by a signal");
-}
+void throw_interrupted() { throw error_of_signal(interrupting_signal); }
 
 }  // namespace detail
 }  // namespace accel

@@ -5,9 +5,9 @@
 
 namespace accel {
 
-/// While it lives, the first SIGINT, SIGTERM or SIGHUP does not end the process but makes check_interrupted()
-/// throw, so that a command can clean up. The second ends it at once. A signal that was ignored stays ignored
-/// (nohup). Guards are not nested.
+/// While it lives, the first SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 does not end the process but makes
+/// check_interrupted() throw, so that a command can clean up. The second ends it at once. A signal that was
+/// ignored stays ignored (nohup). Guards are not nested.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -24,7 +24,7 @@ inline std::atomic<int> interrupting_signal{0};
 [[noreturn]] void throw_interrupted();
 }  // namespace detail
 
-/// Throws an Error of kind kInterrupted (SIGINT) or kTerminated (the others) if a signal has come. Every
+/// Throws error_of_signal() if a signal has come. Every
 /// read, write and sync of a File calls it. Long loops without these should call it some ten times a second.
 inline void check_interrupted() {
   if (detail::interrupting_signal.load(std::memory_order_relaxed) != 0) [[unlikely]]

@@ -74,4 +74,4 @@ def run_measured(command, **options):
     return code, result.stderr, peak
 
 
-SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}

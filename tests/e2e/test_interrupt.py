@@ -11,7 +11,8 @@ import tempfile
 import pytest
 from faults import CASES, Runner, below, scratch, tree
 
-SIGNALS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated by a signal")}
+SIGNALS = {signal.SIGINT: (130, "interrupted by SIGINT"), signal.SIGTERM: (143, "terminated by SIGTERM"),
+           signal.SIGHUP: (129, "terminated by SIGHUP"), signal.SIGUSR1: (138, "terminated by SIGUSR1")}
 
 
 class InterruptRunner(Runner):
@@ -51,7 +52,7 @@ class InterruptRunner(Runner):
 def test_a_signal_at_every_point(accel_path, fault_template, name):
     runner = InterruptRunner(accel_path, CASES[name], fault_template)
     before, after, calls = runner.reference()
-    jobs = [(number, list(SIGNALS)[number % 2]) for number in range(1, len(calls) + 1)]
+    jobs = [(number, list(SIGNALS)[number % len(SIGNALS)]) for number in range(1, len(calls) + 1)]
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         problems = list(pool.map(lambda job: runner.check(*job, before, after), jobs))
     wrong = [f"{which.name} at {number} ({calls[number - 1]}): {what}" for (number, which), what in zip(jobs, problems) if what]

@@ -120,7 +120,7 @@ def test_a_machine_that_is_cut_off_ends_the_run_on_both_sides(sleepers):
     assert f"machine 0 ({hosts[0].address}) is lost: no word" in said_by(ended)[1]
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_to_one_launcher_ends_the_run_everywhere(sleepers, number, code):
     _, runs = sleepers
     os.kill(runs[1].pid, number)

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-CODES = {0, 1, 2, 3, 4, 5, 6, 7, 130, 143}
+CODES = {0, 1, 2, 3, 4, 5, 6, 7, 129, 130, 138, 140, 143}
 # Texts of library errors that accel did not translate.
 RAW = re.compile(r"std::|bad_alloc|basic_string|vector::|map::at|filesystem error|Assertion|terminate called|json\.exception")
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")

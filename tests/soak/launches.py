@@ -130,7 +130,7 @@ class Launches:
         else:
             natural = set() if None in endings else {0}  # Only a signal ends a run with a None.
         # The exit codes after a signal: that of the launcher, or the signal itself if it came before main.
-        told = {signal.SIGTERM: {143, -15}, signal.SIGHUP: {143, -1}, signal.SIGINT: {130, -2}, signal.SIGKILL: {-9}}
+        told = {signal.SIGTERM: {143, -15}, signal.SIGHUP: {129, -1}, signal.SIGINT: {130, -2}, signal.SIGKILL: {-9}}
         allowed = natural if stop is None else natural | told[stop] | {6, 7}
         if stop in ignored and stop == signal.SIGHUP:  # The launcher keeps SIGHUP ignored, as under nohup.
             allowed = natural

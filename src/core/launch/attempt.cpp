@@ -130,8 +130,7 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
     return {verdict, group.interrupted_by};
   }
   // The user did not wait for the other machines.
-  const ExitCode code = group.interrupted_by == SIGINT ? ExitCode::kInterrupted : ExitCode::kTerminated;
-  return {{code, "", 0, true}, group.interrupted_by};
+  return {{exit_code_of_signal(group.interrupted_by), "", 0, true}, group.interrupted_by};
 }
 
 }  // namespace

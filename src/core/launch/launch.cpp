@@ -40,17 +40,9 @@ std::vector<std::string> command_of(const LaunchRequest& request, const Environm
 
 /// The failure of the run; absent if it succeeded or was preempted.
 std::optional<Error> failure_of(const Verdict& verdict) {
-  switch (verdict.code) {
-    case ExitCode::kSuccess:
-    case ExitCode::kPreempted:
-      return std::nullopt;
-    case ExitCode::kInterrupted:
-      return Error(ErrorKind::kInterrupted, "interrupted by SIGINT");
-    case ExitCode::kTerminated:
-      return Error(ErrorKind::kTerminated, "terminated by SIGTERM");
-    default:
-      return Error(ErrorKind::kWorker, verdict.report);
-  }
+  if (verdict.code == ExitCode::kSuccess || verdict.code == ExitCode::kPreempted) return std::nullopt;
+  const int signal = to_int(verdict.code) - kSignalBase;
+  return signal > 0 ? error_of_signal(signal) : Error(ErrorKind::kWorker, verdict.report);
 }
 
 /// Ends this process with `code` after a second. After an interrupt it must not wait for a reader of its last
@@ -192,9 +184,7 @@ ExitCode launch(LaunchRequest request, const Environment& environment) {
     events.finished(code);
     return code;
   } catch (const Error& error) {
-    const bool is_interrupted =
-        error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated;
-    if (is_interrupted) leave_soon(exit_code_of(error.kind()));
+    if (is_by_signal(error.kind())) leave_soon(exit_code_of(error.kind()));
     events.finished(exit_code_of(error.kind()));
     throw;
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <new>
 #include <stdexcept>
@@ -33,6 +34,16 @@ TEST(ErrorTest, KindsMapToThePublishedExitCodes) {
   EXPECT_EQ(to_int(exit_code_of(ErrorKind::kPreempted)), 7);
   EXPECT_EQ(to_int(exit_code_of(ErrorKind::kInterrupted)), 130);
   EXPECT_EQ(to_int(exit_code_of(ErrorKind::kTerminated)), 143);
+}
+
+TEST(ErrorTest, TheExitCodeAfterASignalIsThatOfAShell) {
+  for (const int signal : {SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGTERM}) {
+    EXPECT_EQ(to_int(exit_code_of_signal(signal)), 128 + signal);
+    EXPECT_TRUE(is_by_signal(error_of_signal(signal).kind()));
+  }
+  EXPECT_EQ(error_of_signal(SIGHUP).message(), "terminated by SIGHUP");
+  EXPECT_EQ(error_of_signal(SIGINT).message(), "interrupted by SIGINT");
+  EXPECT_FALSE(is_by_signal(ErrorKind::kPreempted));
 }
 
 TEST(ErrorTest, SystemErrorNamesActionPathAndReason) {

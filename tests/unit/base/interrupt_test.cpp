@@ -29,7 +29,9 @@ TEST(InterruptTest, SaysWhichSignalCame) {
   const auto before = std::signal(SIGHUP, SIG_DFL);
   EXPECT_EQ(kind_after(SIGINT), ErrorKind::kInterrupted);
   EXPECT_EQ(kind_after(SIGTERM), ErrorKind::kTerminated);
-  EXPECT_EQ(kind_after(SIGHUP), ErrorKind::kTerminated);
+  EXPECT_EQ(kind_after(SIGHUP), ErrorKind::kHungUp);
+  EXPECT_EQ(kind_after(SIGUSR1), ErrorKind::kUserSignal1);
+  EXPECT_EQ(kind_after(SIGUSR2), ErrorKind::kUserSignal2);
   EXPECT_NO_THROW(check_interrupted());
   std::signal(SIGHUP, before);
 }

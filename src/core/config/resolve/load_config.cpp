@@ -57,7 +57,7 @@ std::string read_config_file(const std::filesystem::path& file) {
   try {
     return read_text_stream(file, kLargestConfigBytes);
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) throw;
+    if (is_by_signal(error.kind())) throw;
     throw Error(ErrorKind::kUsage, fmt::format("configuration: {}", error.message()));
   }
 }

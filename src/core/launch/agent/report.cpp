@@ -174,8 +174,7 @@ ExitCode exit_code_of_group(const GroupOutcome& group) {
   // A training that was asked to stop in its last step has finished.
   const bool succeeded = all([](const WorkerOutcome& w) { return w.status.success(); });
   if (succeeded && group.catches_stop_signals) return ExitCode::kSuccess;
-  if (group.interrupted_by == SIGINT) return ExitCode::kInterrupted;
-  if (group.interrupted_by != 0) return ExitCode::kTerminated;
+  if (group.interrupted_by != 0) return exit_code_of_signal(group.interrupted_by);
   return succeeded ? ExitCode::kSuccess : ExitCode::kWorkerFailed;
 }
 

@@ -352,7 +352,7 @@ Verdict verdict_without_signals(const std::vector<MachineEnd>& ends) {
   const auto any = [&](ExitCode code) {
     return std::any_of(ends.begin(), ends.end(), [&](const MachineEnd& end) { return end.code == code; });
   };
-  for (const ExitCode code : {ExitCode::kInterrupted, ExitCode::kTerminated}) {
+  for (const ExitCode code : {ExitCode::kInterrupted, ExitCode::kTerminated, ExitCode::kHungUp}) {
     if (any(code)) return {code, ""};
   }
   const bool differ =

@@ -475,7 +475,7 @@ std::variant<Membership, std::string> rejoin(Connection connection, const Party&
       return Membership{std::move(connection), *welcome};
     return std::get<std::string>(answer);
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) {
+    if (is_by_signal(error.kind())) {
       connection.send({{"leaves", true}});
       connection.flush();
     }

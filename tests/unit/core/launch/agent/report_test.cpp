@@ -153,6 +153,7 @@ TEST(ReportTest, ExitCodes) {
   EXPECT_EQ(code({worker(0, kPreempted, true, 0), worker(1, kStopped, false, 1)}), ExitCode::kWorkerFailed);
   EXPECT_EQ(code({worker(0, kStopped, false, 0)}, SIGTERM), ExitCode::kTerminated);
   EXPECT_EQ(code({worker(0, kGood, false, 0)}, SIGINT), ExitCode::kInterrupted);
+  EXPECT_EQ(code({worker(0, kStopped, false, 0)}, SIGHUP), ExitCode::kHungUp);
   EXPECT_EQ(code({worker(0, {1, 0}, true, 0)}, SIGINT), ExitCode::kWorkerFailed);
 }
 
