@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -17,9 +18,11 @@ struct ShardedTensor {
   Dims shape;  ///< Shape of the whole tensor.
   std::vector<std::pair<Box, TorchTensor>> shards;
   std::int64_t ranks = 0;  ///< The number of ranks that saved it; 0 if the pickle does not say.
+  std::set<std::int64_t>
+      other_ranks;  ///< The ranks that have shards which this one lacks; -1 if it is not said.
 };
 
-/// The ShardedTensor that `value` describes, as torch 2.0 to 2.15 write it, or nothing if it is something
+/// The ShardedTensor that `value` describes, as torch 1.10 to 2.15 write it, or nothing if it is something
 /// else. Throws Error (kCorrupt) if the description contradicts itself.
 [[nodiscard]] std::optional<ShardedTensor> sharded_tensor_of(const pickle::Value& value);
 

@@ -11,9 +11,9 @@
 #include "base/files/file.hpp"
 #include "ckpt/pickle/reader.hpp"
 #include "ckpt/torch/legacy.hpp"
+#include "ckpt/verify/absent_shards.hpp"
 #include "ckpt/verify/archive.hpp"
 #include "ckpt/verify/job.hpp"
-#include "ckpt/verify/sharded_tensor.hpp"
 
 namespace accel::ckpt {
 namespace {

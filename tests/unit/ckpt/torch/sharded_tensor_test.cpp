@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "helpers.hpp"
 
 namespace accel::ckpt {
@@ -35,11 +37,21 @@ Value shard(const Dims& offsets, const Dims& sizes, const Dims& stored) {
                      {{{"tensor", pickle_of_tensor(DType::kFloat32, stored, "0")}, {"metadata", place}}});
 }
 
+// The metadata of a tensor of which rank 1 has row 4, and an unknown rank row 3.
+Value metadata_of(const Dims& shape) {
+  const auto place = [&](std::int64_t row, const char* type, Dict members) {
+    return instance_of("ShardMetadata", {{{"shard_offsets", numbers(Dims{row, 0})},
+                                          {"shard_sizes", numbers(Dims{1, 3})},
+                                          {"placement", instance_of(type, std::move(members))}}});
+  };
+  const List places{
+      {place(3, "_remote_device", {{{"_worker_name", "w"}}}), place(4, "_remote_device", {{{"_rank", 1}}})}};
+  return instance_of("ShardedTensorMetadata", {{{"size", numbers(shape)}, {"shards_metadata", places}}});
+}
+
 Value sharded(const Dims& shape, std::vector<Value> shards, const char* type = "ShardedTensor") {
   const Value group = instance_of("ProcessGroupState", {{{"global_world_size", 2}}});
-  const Value state =
-      Tuple{{List{std::move(shards)}, instance_of("ShardedTensorMetadata", {{{"size", numbers(shape)}}}),
-             group, pickle::None{}, false}};
+  const Value state = Tuple{{List{std::move(shards)}, metadata_of(shape), group, pickle::None{}, false}};
   return pickle::reduce(
       Global("torch._tensor", "_rebuild_from_type_v2"),
       {Global("torch._utils", "_rebuild_wrapper_subclass"), Global(kModule, type), Tuple{}, state});
@@ -54,7 +66,10 @@ TEST(ShardedTensorTest, HasThePartsOfARank) {
   ASSERT_EQ(tensor->shards.size(), 2U);
   EXPECT_EQ(tensor->shards[1].first, (Box{{4, 0}, {1, 3}}));
   EXPECT_EQ(tensor->shards[1].second.shape, (Dims{1, 3}));
-  EXPECT_TRUE(sharded_tensor_of(sharded({5, 3}, {})));  // A rank may have no part.
+  EXPECT_EQ(tensor->other_ranks, std::set<std::int64_t>{-1});
+  const std::optional<ShardedTensor> without = sharded_tensor_of(sharded({5, 3}, {}));
+  ASSERT_TRUE(without);  // A rank may have no part.
+  EXPECT_EQ(without->other_ranks, (std::set<std::int64_t>{-1, 1}));
 }
 
 TEST(ShardedTensorTest, OtherValuesAreNone) {

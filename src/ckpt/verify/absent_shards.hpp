@@ -11,17 +11,18 @@
 
 namespace accel::ckpt {
 
-/// The shards of ShardedTensors that a file does not have, as the tensors say where they are.
+/// The shards of ShardedTensors that a file lacks, by the ranks whose files have them.
 class AbsentShards {
  public:
-  /// Notes the shards that are not there if `value` is a pickled ShardedTensor. Returns whether it is one.
+  /// Notes the shards that are absent if `value` is a pickled ShardedTensor. Returns whether it is one. Throws
+  /// Error (kCorrupt) if it contradicts itself.
   bool add(const std::string& name, const pickle::Value& value);
 
   /// Adds a finding for each rank whose shards are in no file beside `file`.
   void report(const std::filesystem::path& file, std::vector<Finding>& findings) const;
 
  private:
-  std::map<std::int64_t, std::vector<std::string>> tensors_of_rank_;  // -1 is a rank that is not stated.
+  std::map<std::int64_t, std::vector<std::string>> tensors_of_rank_;  // -1: the rank is not known.
 };
 
 }  // namespace accel::ckpt
