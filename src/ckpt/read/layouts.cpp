@@ -90,6 +90,20 @@ std::string_view last_of(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
+// Where the key `state` stands in a flat name.
+struct StateInName {
+  std::size_t before;  // The length of what is in front of it, without the dot.
+  std::size_t weight;  // Where the name of the weight begins.
+};
+
+std::optional<StateInName> state_in(std::string_view name) {
+  constexpr std::string_view kState = "state.";
+  if (name.starts_with(kState)) return StateInName{0, kState.size()};
+  const std::size_t at = name.find(".state.");
+  if (at == std::string_view::npos) return std::nullopt;
+  return StateInName{at, at + 1 + kState.size()};
+}
+
 // Whether a key is `name`, or a flat name that begins with it.
 bool is_key(std::string_view key, std::string_view name) {
   return key.starts_with(name) && (key.size() == name.size() || key[name.size()] == '.');
@@ -141,7 +155,8 @@ class Finder {
     if (node == nullptr) return std::move(layout_);
     count(*node, start);
     look(*node, start);
-    if (layout_.candidates.empty() && !layout_.is_optimizer) find_by_name();
+    // If the caller names the root, nothing below it is guessed.
+    if (start.empty() && layout_.candidates.empty() && !layout_.is_optimizer) find_by_name();
     return std::move(layout_);
   }
 
@@ -293,43 +308,28 @@ class Finder {
     }
   }
 
-  // Finds the state of an optimizer whose flat names end in the name of a weight and the name of what the
-  // optimizer keeps for it, and whose shape is the weight's. A lone `step` is not enough.
+  // Finds the state of an optimizer by its flat names: `state.`, the name of a weight and what the optimizer
+  // keeps for it, whose shape is the weight's. A lone `step` is not enough.
   void find_by_name() {
-    const auto has_moment = [](const TensorEntry& entry) {
-      return entry.name.find('.') != std::string::npos && is_one_of(kMoments, last_of(entry.name));
-    };
-    if (std::none_of(checkpoint_.tensors().begin(), checkpoint_.tensors().end(), has_moment)) return;
     std::map<std::string, const TensorEntry*> moments;
     std::map<std::string, const TensorEntry*> weights;
     for (const TensorEntry& entry : checkpoint_.tensors()) {
       const std::optional<StatePath> path = layout_.below(entry.path);
       if (!path) continue;
       std::string name = fqn_of(*path);
-      const bool is_moment = is_one_of(kMoments, last_of(name)) && name.find('.') != std::string::npos;
+      const bool is_moment = is_one_of(kMoments, last_of(name)) && state_in(name);
       (is_moment ? moments : weights).emplace(std::move(name), &entry);
     }
-    std::map<std::string, std::string>
-        owners;  // Maps a name without its last part to what is before `state`.
+    std::set<std::string> owners;  // Names of moments without their last parts.
     for (const auto& [name, entry] : moments) {
       const std::string owner = name.substr(0, name.rfind('.'));
-      if (last_of(name) == "step" || owners.contains(owner)) continue;
-      for (std::size_t at = 0; at != std::string::npos;) {
-        const auto weight = weights.find(owner.substr(at));
-        if (weight != weights.end() && weight->second->shape == entry->shape) {
-          std::string before = owner.substr(0, at == 0 ? 0 : at - 1);
-          if (before == "state" || before.ends_with(".state"))
-            before.resize(before.size() == 5 ? 5 : before.size() - 6);
-          owners.emplace(owner, before);
-          break;
-        }
-        const std::size_t dot = owner.find('.', at);
-        at = dot == std::string::npos ? dot : dot + 1;
-      }
+      if (last_of(name) == "step") continue;
+      const auto weight = weights.find(owner.substr(state_in(name)->weight));
+      if (weight != weights.end() && weight->second->shape == entry->shape) owners.insert(owner);
     }
     for (const auto& [name, entry] : moments) {
-      const auto owner = owners.find(name.substr(0, name.rfind('.')));
-      if (owner != owners.end()) layout_.by_name.emplace(entry->name, owner->second);
+      if (owners.contains(name.substr(0, name.rfind('.'))))
+        layout_.by_name.emplace(entry->name, name.substr(0, state_in(name)->before));
     }
   }
 

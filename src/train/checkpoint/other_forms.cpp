@@ -1,14 +1,18 @@
 #include "train/checkpoint/other_forms.hpp"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/progress.hpp"
 #include "ckpt/convert/merge.hpp"
 #include "ckpt/convert/names_on_disk.hpp"
 #include "ckpt/convert/save.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/read/layouts.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/saved_parts.hpp"
@@ -31,6 +35,18 @@ void write(ckpt::Checkpoint& source, const ckpt::OutputPlan& plan, const ckpt::O
   ckpt::write_output(source, plan, target, kLimits, progress);
 }
 
+/// A part of a training's checkpoint is written in another form as a whole, or not at all.
+void require_nothing_left_out(const ckpt::Checkpoint& source) {
+  const std::vector<ckpt::LayoutPart> parts =
+      ckpt::left_out_parts(source, ckpt::layout_of(source), ckpt::Objects::kTaken);
+  if (parts.empty()) return;
+  throw Error(
+      ErrorKind::kFailure,
+      fmt::format("'{}' would lose {}, whose names are like those of an optimizer or of a run's state",
+                  source.path().string(), ckpt::to_string(parts)))
+      .hint("rename the module, or train with fsdp_state_dict_type: SHARDED_STATE_DICT and without export");
+}
+
 }  // namespace
 
 std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std::string& part,
@@ -45,6 +61,7 @@ std::vector<ckpt::FileSummary> convert_part(const fs::path& directory, const std
   std::vector<ckpt::FileSummary> files;
   {
     const std::unique_ptr<ckpt::Checkpoint> source = ckpt::open_checkpoint(directory / part);
+    require_nothing_left_out(*source);
     const ckpt::SavePlan plan =
         ckpt::plan_save(*source, {.type = full ? ckpt::SaveType::kFull : ckpt::SaveType::kLocal,
                                   .ranks = full ? 1 : ranks,
@@ -60,6 +77,7 @@ void export_safetensors(const fs::path& checkpoint, const fs::path& output, std:
                         bool is_adapter) {
   std::unique_ptr<ckpt::Checkpoint> source =
       ckpt::open_checkpoint(ckpt::saved_part(checkpoint, ckpt::kModelStem).value());
+  require_nothing_left_out(*source);
   if (!assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(
       *source, {.max_shard_bytes = is_adapter ? 0 : kMostShardBytes, .is_adapter = is_adapter});

@@ -146,6 +146,14 @@ TEST(LayoutTest, FlatNamesOfAnOptimizerEndInThoseOfWeights) {
   EXPECT_EQ(left_out(*checkpoint), "'optimizer' (2 tensors)");
 }
 
+TEST(LayoutTest, WeightsThatAreCalledLikeMomentsAreWeights) {
+  const auto flat = made({{"model", "prior"}, {"model", "block.prior.mu"}, {"model", "block.prior.sum"}});
+  EXPECT_THAT(weights(*flat), ElementsAre("prior", "block.prior.mu", "block.prior.sum"));
+  EXPECT_EQ(left_out(*flat), "");
+  const auto alone = made({{"prior"}, {"block.prior.mu"}});
+  EXPECT_THAT(weights(*alone), ElementsAre("prior", "block.prior.mu"));
+}
+
 TEST(LayoutTest, SeveralSetsOfWeightsAreAmbiguous) {
   const auto checkpoint = made({{"model", "w"}, {"ema", "w"}, {"stats", "x"}});
   EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)chosen_layout(*checkpoint); }),
