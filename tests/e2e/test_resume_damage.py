@@ -229,6 +229,25 @@ def test_changes_that_numbers_depend_on_are_named(accel, tmp_path):
     assert said.count("resuming: ") == 3
 
 
+@pytest.mark.parametrize("name", ["trainer_state.json", "accel_manifest.json"])
+def test_a_checkpoint_of_a_newer_version_stays_and_ends_the_launch(accel, stopped, name):
+    file = newer(stopped) / name
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps({**state, "version": state["version"] + 1}))
+    if name != "accel_manifest.json":
+        seal(newer(stopped), name)
+    said = launch_alone(accel, stopped, code=2)
+    assert f"is of version {state['version'] + 1}, and this accel reads {state['version']}" in said and "a newer accel wrote it" in said
+    assert checkpoints(stopped) == [OLDER, NEWER]
+
+
+def test_a_run_without_checkpoints_does_not_read_those_that_are_there(accel, stopped):
+    file = newer(stopped) / "trainer_state.json"
+    file.write_text(json.dumps({"version": 1}))
+    seal(newer(stopped), "trainer_state.json")
+    launch_alone(accel, stopped, **{"checkpoint.every": 0, "checkpoint.resume": "none"})
+
+
 def test_a_checkpoint_of_an_earlier_version_goes_on_without_a_word(accel, stopped):
     """Neither the random states nor the state of the run had all of the present entries."""
     checkpoint = newer(stopped)

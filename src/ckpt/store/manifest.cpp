@@ -9,6 +9,7 @@
 #include "base/files/file.hpp"
 #include "base/files/json_text.hpp"
 #include "base/text.hpp"
+#include "ckpt/store/newer_version.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -46,8 +47,9 @@ Manifest parse_manifest(const std::filesystem::path& path) {
   Manifest manifest;
   try {
     const json document = parse_json(text);
-    if (document.at("version").get<int>() != kVersion) {
-      throw Error(ErrorKind::kCorrupt, fmt::format("is of version {}", document.at("version").dump()));
+    if (const json& version = document.at("version"); version != kVersion) {
+      if (version.is_number_unsigned() && version > kVersion) throw newer_version(version.dump(), kVersion);
+      throw Error(ErrorKind::kCorrupt, fmt::format("is of version {}", version.dump()));
     }
     manifest.step = document.value("step", manifest.step);
     manifest.world_size = document.value("world_size", manifest.world_size);

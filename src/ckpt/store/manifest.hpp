@@ -36,7 +36,8 @@ struct Manifest {
 /// The text of the file, without a newline at its end.
 [[nodiscard]] std::string encode_manifest(const Manifest& manifest);
 
-/// Throws Error: kCorrupt if the file is not a manifest of version 1, or lists a file outside its directory.
+/// Throws Error: kCorrupt if the file is not a manifest of version 1, or lists a file outside its directory;
+/// kUsage if its version is newer.
 [[nodiscard]] Manifest parse_manifest(const std::filesystem::path& path);
 
 }  // namespace accel::ckpt

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/files/json_text.hpp"
+#include "ckpt/store/newer_version.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -125,9 +126,12 @@ RunState read_run_state(const std::filesystem::path& file) {
       throw Error(ErrorKind::kUsage, "is of accel 0.1.0, which kept no place in the data to go on from")
           .hint("start a new run from its weights: training.model.weights");
     }
-    if (document.at("version") != kRunStateVersion) {
-      throw_corrupt(fmt::format("is of version {}, and this accel reads {}", document.at("version").dump(),
-                                kRunStateVersion));
+    if (const json& version = document.at("version"); version != kRunStateVersion) {
+      // A newer accel wrote it, so that nothing is damaged.
+      if (version.is_number_unsigned() && version > kRunStateVersion)
+        throw newer_version(version.dump(), kRunStateVersion);
+      throw_corrupt(
+          fmt::format("is of version {}, and this accel reads {}", version.dump(), kRunStateVersion));
     }
     state = run_state_of(document);
   });

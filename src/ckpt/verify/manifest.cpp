@@ -28,7 +28,7 @@ class ManifestVerifier {
     try {
       manifest_ = parse_manifest(directory_ / kManifestName);
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kCorrupt) throw;
+      if (e.kind() != ErrorKind::kCorrupt && e.kind() != ErrorKind::kUsage) throw;
       report(FindingKind::kBroken, kManifestName, e.message());
       return std::move(job_);
     }

@@ -186,7 +186,14 @@ Damage set_damaged_aside(const config::TrainingConfig& training) {
 }
 
 std::int64_t newest_step(const config::TrainingConfig& training) {
-  return ckpt::newest_whole(ckpt::RunCheckpoints(training.output_dir / "checkpoints")).step.value_or(0);
+  if (!training.checkpoint.enabled()) return 0;
+  const fs::path folder = training.output_dir / "checkpoints";
+  try {
+    return ckpt::newest_whole(ckpt::RunCheckpoints(folder)).step.value_or(0);
+  } catch (const std::exception& failure) {
+    log::warn(fmt::format("'{}' could not be read: {}", folder.string(), error_of(failure).message()));
+    return 0;
+  }
 }
 
 Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {

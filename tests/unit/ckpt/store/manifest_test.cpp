@@ -49,10 +49,17 @@ TEST(ManifestTest, WhatIsNotAManifestIsCorrupt) {
   };
   EXPECT_THAT(rejection("{"), HasSubstr("cannot be read"));
   EXPECT_THAT(rejection("[]"), HasSubstr("cannot be read"));
-  EXPECT_THAT(rejection(R"({"version": 2})"), HasSubstr("is of version 2"));
+  EXPECT_THAT(rejection(R"({"version": 0})"), HasSubstr("is of version 0"));
   EXPECT_THAT(
       rejection(R"({"version": 1, "files": [{"name": "../x", "bytes": 1, "crc32": 1}], "tensors": {}})"),
       HasSubstr("lists '../x', which is not in the directory"));
+}
+
+TEST(ManifestTest, ANewerVersionIsNotDamage) {
+  const TempDir dir;
+  write_file(dir / kManifestName, R"({"version": 2})");
+  const std::string said = error_of(ErrorKind::kUsage, [&] { (void)parse_manifest(dir / kManifestName); });
+  EXPECT_THAT(said, HasSubstr("is of version 2, and this accel reads 1"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "helpers.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::ckpt {
@@ -57,7 +58,7 @@ std::string error_of(const std::string& text) {
 TEST(RunStateTest, NamesWhatIsWrong) {
   EXPECT_THAT(error_of("{"), HasSubstr("cannot be read"));
   EXPECT_THAT(error_of("[]"), HasSubstr("cannot be read"));
-  EXPECT_THAT(error_of(R"({"version": 3, "step": 3})"), HasSubstr("is of version 3, and this accel reads 2"));
+  EXPECT_THAT(error_of(R"({"version": 0, "step": 3})"), HasSubstr("is of version 0, and this accel reads 2"));
   EXPECT_THAT(error_of(R"({"version": 2, "step": 3})"), HasSubstr("optimizer_steps"));
 }
 
@@ -87,6 +88,14 @@ TEST(RunStateTest, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(with("\"step\": 7", "\"step\": 18446744073709551615"), HasSubstr("'step'"));
   EXPECT_THAT(with("\"seed\": 18446744073709551615", "\"seed\": -5"), HasSubstr("'seed'"));
   EXPECT_THAT(with("\"shuffle\": false", "\"shuffle\": 1"), HasSubstr("cannot be read"));
+}
+
+TEST(RunStateTest, ANewerVersionIsNotDamage) {
+  const TempDir dir;
+  write_file(dir / kRunStateName, R"({"version": 3, "step": 3})");
+  const std::string said =
+      testing::error_of(ErrorKind::kUsage, [&] { (void)read_run_state(dir / kRunStateName); });
+  EXPECT_THAT(said, HasSubstr("is of version 3, and this accel reads 2"));
 }
 
 TEST(RunStateTest, AnEarlierVersionIsNamed) {
