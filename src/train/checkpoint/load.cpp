@@ -73,11 +73,12 @@ GradScaler::State read_scaler(const fs::path& file) {
   return state;
 }
 
-/// Throws unless the optimizer, whose state was read from `part`, has done the steps of the run.
+/// Throws unless the optimizer, whose state was read from `part`, has done the steps of the run. Its file has
+/// them as float32, as torch writes them.
 void require_same_step(const LoadedOptimizer& loaded, const ckpt::RunState& state, const fs::path& part) {
   const std::int64_t found = loaded.parameter_steps;
   const std::int64_t expected = state.parameter_steps.value_or(std::min(found, state.optimizer_steps));
-  if (found == expected) return;
+  if (static_cast<float>(found) == static_cast<float>(expected)) return;
   throw Error(ErrorKind::kCorrupt, fmt::format("'{}' is of an optimizer after {} steps, and {} says {}",
                                                part.string(), found, ckpt::kRunStateName, expected))
       .hint("the files are of different checkpoints");
