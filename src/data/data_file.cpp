@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
 
 #include "base/error.hpp"
 
@@ -27,10 +30,16 @@ std::string time_text(std::int64_t ns) {
 /// So many descriptors are left for everything else: sockets, libraries, checkpoints.
 constexpr std::size_t kOtherDescriptors = 512;
 
+std::size_t open_descriptors() {
+  std::error_code error;
+  const std::filesystem::directory_iterator found("/proc/self/fd", error);
+  return error ? 0 : static_cast<std::size_t>(std::distance(begin(found), end(found)));
+}
+
 void allow_open_files(std::size_t count) {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = std::min<rlim_t>(count + kOtherDescriptors, limit.rlim_max);
+  const rlim_t wanted = std::min<rlim_t>(open_descriptors() + count + kOtherDescriptors, limit.rlim_max);
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = wanted;
   // If it fails, the file that cannot be opened is an Error.

@@ -74,6 +74,7 @@ class DictReader {
     const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
     if (error != std::errc()) fail("a size");
     at_ = static_cast<std::size_t>(end - text_.data());
+    if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote so that an integer is long.
     return value;
   }
 

@@ -122,6 +122,10 @@ std::vector<std::int64_t> TensorTable::file_ends() const {
   return ends;
 }
 
+void TensorTable::accept_changes() const {
+  for (const Part& part : parts_) part.file.accept_change();
+}
+
 std::string TensorTable::place_of(std::int64_t row) const {
   const Part& part = part_of(row);
   return fmt::format("data file '{}', sample {}", part.file.path(), row - part.begin);

@@ -40,6 +40,8 @@ class TensorTable {
   [[nodiscard]] const DataFile& file_of(std::int64_t row) const { return part_of(row).file; }
   /// Says where a sample is: "data file 'FILE', sample I", where I counts the samples of the file.
   [[nodiscard]] std::string place_of(std::int64_t row) const;
+  /// Makes DataFile::change() of every file compare with its present state.
+  void accept_changes() const;
 
  private:
   struct Part {

@@ -129,4 +129,8 @@ std::vector<const DataFile*> TokenStream::files_of(std::int64_t begin, std::int6
   return files;
 }
 
+void TokenStream::accept_changes() const {
+  for (const Part& part : parts_) part.file.accept_change();
+}
+
 }  // namespace accel

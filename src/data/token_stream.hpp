@@ -35,6 +35,8 @@ class TokenStream {
   [[nodiscard]] std::vector<std::int64_t> file_ends() const;
   /// The files of which read() takes tokens for `count` tokens from `begin` on.
   [[nodiscard]] std::vector<const DataFile*> files_of(std::int64_t begin, std::int64_t count) const;
+  /// Makes DataFile::change() of every file compare with its present state.
+  void accept_changes() const;
 
  private:
   struct Part {

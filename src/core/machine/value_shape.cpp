@@ -101,7 +101,7 @@ bool is_number(std::string_view text) {
 
 bool is_plain(std::string_view value) {
   const auto is_known = [](std::string_view part) { return is_number(part) || is_value_word(part); };
-  return is_known(value) || all_parts(value, ",:;=^()* |@", [&](std::string_view part) {
+  return is_known(value) || all_parts(value, ",:;=^(){}* |@", [&](std::string_view part) {
            // A range of numbers, such as 0-3.
            const std::size_t hyphen = part.find('-');
            return is_known(part) || (hyphen != 0 && hyphen != std::string_view::npos &&

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -174,10 +175,14 @@ void Samples::require_unchanged(std::int64_t number) const {
     const auto change = file.change();
     if (!change) return;
     if (fingerprint() != opened_fingerprint_) throw changed_error(file, *change);
-    file.accept_change();
-    log::warn(
-        fmt::format("data file '{}' was touched while the run reads it: {}; what was compared is the same",
-                    file.path(), *change));
+    // It was that of all files.
+    std::visit([](const auto& data) { data.accept_changes(); }, data_);
+    if (!std::exchange(is_warned_, true)) {
+      log::warn(
+          fmt::format("data file '{}' was touched while the run reads it: {}; what was compared is the same, "
+                      "and later changes are named only if it is not",
+                      file.path(), *change));
+    }
   };
   std::visit(Overloaded{[&](const TokenStream& stream) {
                           for (const DataFile* file : stream.files_of(number * length_, length_ + 1))

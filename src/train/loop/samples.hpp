@@ -57,7 +57,7 @@ class Samples {
   /// the file.
   void set_vocabularies(std::map<std::string, std::int64_t> tokens);
   /// Copies samples to the device. If a file of theirs has changed since it was opened, fingerprint() is
-  /// taken again: another one is an Error (kUsage) that names the file, and the same one is a warning.
+  /// taken again: another one is an Error (kUsage) that names the file. The same one is a warning once.
   [[nodiscard]] Batch batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const;
   /// Throws Error (kUsage) if the labels of a table are not what the loss needs: the tokens of an input
   /// themselves for a cross entropy, which teaches a model to copy, or the next tokens for a model that
@@ -87,6 +87,7 @@ class Samples {
   config::ModelConfig model_;
   std::int64_t length_ = 0;
   std::uint32_t opened_fingerprint_ = 0;
+  mutable bool is_warned_ = false;                    // Whether a change of a file was named.
   std::vector<std::size_t> used_;                     // The fields of a table that the model takes.
   std::map<std::string, std::int64_t> vocabularies_;  // A table is held against it. A stream knows its own.
 };

@@ -38,6 +38,8 @@ TEST(NpyHeaderTest, ReadsWhatNumPyAndOthersWrite) {
   const std::string dict = "{'descr': '<u2', 'fortran_order': False, 'shape': (2000,), }       \n";
   const NpyHeader header = read(dict);
   EXPECT_EQ(header.descr, "<u2");
+  EXPECT_EQ(read("{'descr': '<u2', 'fortran_order': False, 'shape': (2000L,), }\n").shape,
+            header.shape);  // Python 2
   EXPECT_FALSE(header.is_fortran_order);
   EXPECT_EQ(header.shape, std::vector<std::uint64_t>{2000});
   EXPECT_EQ(header.bytes, 10 + dict.size());
