@@ -142,6 +142,9 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
 
 void CheckpointSaver::give_up(const std::exception& error) {
   failure_ = as_error(error);
+  cancelled_ = true;
+  // From here on training changes tensors without asking, so the thread must not read them any more.
+  if (task_.valid()) task_.wait();
   if (snapshot_ != nullptr) snapshot_->abandon();
 }
 

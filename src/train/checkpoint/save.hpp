@@ -94,7 +94,7 @@ class CheckpointSaver {
   void keep(const AdamW::State& state);
   /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
   void export_model(std::int64_t step) const;
-  /// Makes the save fail with `error`.
+  /// Makes the save fail with `error`, and waits until its thread has ended.
   void give_up(const std::exception& error);
   void collect_result();
   /// Ends the save that failed. `why` is for the ranks that have no error of their own.

@@ -4,6 +4,16 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/verify/verify.hpp"
 #include "temp_dir.hpp"
@@ -14,13 +24,77 @@ namespace {
 using accel::testing::TempDir;
 using torch::jit::Module;
 
+/// Lowers a limit of this process for a scope.
+class LoweredLimit {
+ public:
+  LoweredLimit(__rlimit_resource resource, rlim_t limit) : resource_(resource) {
+    ::getrlimit(resource_, &before_);
+    const rlimit lowered{limit, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(resource_, &lowered), 0);
+  }
+  LoweredLimit(const LoweredLimit&) = delete;
+  LoweredLimit& operator=(const LoweredLimit&) = delete;
+  ~LoweredLimit() { ::setrlimit(resource_, &before_); }
+
+ private:
+  __rlimit_resource resource_;
+  rlimit before_{};
+};
+
+/// While it lives, a thread that writes behind byte `limit` of a file is held there until release(), and its
+/// write fails then: the kernel sends SIGXFSZ to the thread, whose handler waits.
+class HeldWriter {
+ public:
+  explicit HeldWriter(rlim_t limit) : limit_(RLIMIT_FSIZE, limit) {
+    EXPECT_EQ(::pipe(held_.data()), 0);
+    EXPECT_EQ(::pipe(released_.data()), 0);
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      char byte = 0;
+      [[maybe_unused]] ssize_t done = ::write(held_[1], &byte, 1);
+      done = ::read(released_[0], &byte, 1);
+    };
+    ::sigaction(SIGXFSZ, &action, &before_);
+  }
+  HeldWriter(const HeldWriter&) = delete;
+  HeldWriter& operator=(const HeldWriter&) = delete;
+  ~HeldWriter() {
+    ::sigaction(SIGXFSZ, &before_, nullptr);
+    for (const int fd : {held_[0], held_[1], released_[0], released_[1]}) ::close(fd);
+  }
+
+  void wait_until_held() {
+    char byte = 0;
+    EXPECT_EQ(::read(held_[0], &byte, 1), 1);
+  }
+  /// Call it once, after which no other thread is held.
+  void release() { EXPECT_EQ(::write(released_[1], "....", 4), 4); }
+
+ private:
+  static inline std::array<int, 2> held_{};
+  static inline std::array<int, 2> released_{};
+  struct sigaction before_ {};
+  LoweredLimit limit_;
+};
+
+/// The bytes of this process's address space.
+rlim_t address_space() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+}
+
 /// A model whose tensors take longer to write than a step takes to compute, and a gradient for it.
 class SaveTest : public ::testing::Test {
  protected:
-  void step() {
+  void forward_and_backward() {
     model_.begin_micro_batch(true);
     model_.forward({at::ones({2, 2048})}).toTensor().backward();
     model_.finish_backward();
+  }
+
+  void step() {
+    forward_and_backward();
     optimizer_.step(0.1);
     model_.clear_gradients();
   }
@@ -116,6 +190,43 @@ TEST_F(SaveTest, AFailureHarmsNeitherTheRunNorTheNextSave) {
   saver.begin(state(2), true, false);
   ASSERT_TRUE(saver.finish());
   EXPECT_EQ(store_.steps(), std::vector<std::int64_t>{2});
+}
+
+// Without memory for a copy the save fails. The optimizer changes the tensors then, which the writer may
+// still be reading, so it must have ended before.
+TEST_F(SaveTest, AFailedCopyEndsTheWriterBeforeTheTensorsChange) {
+  CheckpointSaver saver(store_, model_, optimizer_, config_, group_, 1);
+  const at::Tensor shard = model_.trainable_buffers().front()->shard();
+  ASSERT_GE(shard.nbytes(), std::uint64_t{32} << 20);  // Memory of this size is always mapped.
+  const at::Tensor before = shard.clone();
+  forward_and_backward();
+  bool is_unchanged = false;
+  {
+    HeldWriter writer(shard.nbytes() / 4);
+    saver.begin(state(1), true, false);
+    writer.wait_until_held();
+    std::thread release([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      is_unchanged = std::memcmp(shard.const_data_ptr(), before.const_data_ptr(), shard.nbytes()) == 0;
+      writer.release();
+    });
+    {
+      const LoweredLimit limit(RLIMIT_AS, address_space() + shard.nbytes() / 2);
+      optimizer_.step(0.1);
+    }
+    release.join();
+  }
+  EXPECT_TRUE(is_unchanged);
+  EXPECT_FALSE(shard.equal(before));
+  try {
+    saver.finish();
+    ADD_FAILURE() << "there was memory";
+  } catch (const SaveFailed& error) {
+    // The failure of the writer, which comes later, is not reported.
+    EXPECT_EQ(error.message(), "there is not enough memory");
+  }
+  saver.begin(state(2), true, false);
+  ASSERT_TRUE(saver.finish());
 }
 
 TEST_F(SaveTest, ASaverThatIsDestroyedStopsItsThread) {
