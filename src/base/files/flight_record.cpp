@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <exception>
+#include <utility>
 
 #include "base/files/fd.hpp"
 #include "base/host/host_name.hpp"
@@ -17,7 +19,7 @@
 namespace accel {
 namespace {
 
-constexpr std::array<char, 8> kFlightMagic = {'a', 'c', 'c', 'f', 'l', 't', '0', '1'};
+constexpr std::array<char, 8> kFlightMagic = {'a', 'c', 'c', 'f', 'l', 't', '0', '2'};
 constexpr std::size_t kEntries = 256;
 
 /// The file: a header and a ring of entries. All numbers are those of the machine that writes it.
@@ -31,8 +33,9 @@ struct Entry {
   std::int32_t first;
   std::int32_t stride;
   std::int32_t count;
-  std::uint8_t op;
-  char group[27];
+  std::atomic<std::uint8_t> op;
+  std::atomic<bool> is_enqueued;
+  char group[26];
   char unit[96];
 };
 
@@ -95,13 +98,13 @@ std::optional<FlightEvent> event_of(const Entry& entry) {
   event.number = entry.number.load(std::memory_order_acquire);
   if (event.number == 0) return std::nullopt;
   event.op =
-      static_cast<FlightOp>(std::min<std::uint8_t>(entry.op, static_cast<std::uint8_t>(FlightOp::kHostWork)));
+      static_cast<FlightOp>(std::min<std::uint8_t>(entry.op, static_cast<std::uint8_t>(FlightOp::kHostSync)));
   event.begun_ns = entry.begun_ns;
   event.waited_ns = entry.waited_ns;
   event.ended_ns = entry.ended_ns;
   event.in_group = entry.in_group;
   event.bytes = entry.bytes;
-  event.group = {get(entry.group), entry.first, entry.stride, entry.count, entry.in_group};
+  event.group = {get(entry.group), entry.first, entry.stride, entry.count, entry.in_group, entry.is_enqueued};
   event.unit = get(entry.unit);
   std::atomic_thread_fence(std::memory_order_acquire);
   if (entry.number.load(std::memory_order_relaxed) != event.number) return std::nullopt;
@@ -134,6 +137,8 @@ std::string_view text_of(FlightOp op) {
       return "exchange of texts";
     case FlightOp::kHostWork:
       return "work";
+    case FlightOp::kHostSync:
+      return "host sync";
   }
   return "";
 }
@@ -240,6 +245,8 @@ std::uint64_t begin(FlightOp op, std::size_t bytes, FlightGroup* group) {
   entry.number.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   entry.op = static_cast<std::uint8_t>(op);
+  // Texts go through the store, on the host.
+  entry.is_enqueued = group != nullptr && group->enqueues && op != FlightOp::kExchange;
   entry.begun_ns = nanoseconds_since_1970();
   entry.waited_ns = 0;
   entry.ended_ns = 0;
@@ -260,8 +267,25 @@ void wait(std::uint64_t number) {
 }
 
 void end(std::uint64_t number) {
-  if (Entry* entry = entry_of(number)) entry->ended_ns = nanoseconds_since_1970();
+  if (Entry* entry = entry_of(number); entry != nullptr && !entry->is_enqueued)
+    entry->ended_ns = nanoseconds_since_1970();
   if (own != nullptr) own->progress.fetch_add(1, std::memory_order_relaxed);
+}
+
+HostSync::HostSync(bool waits)
+    : number_(waits ? begin(FlightOp::kHostSync) : 0), exceptions_(std::uncaught_exceptions()) {}
+
+HostSync::~HostSync() {
+  if (number_ == 0) return;
+  const Entry* const sync = entry_of(number_);
+  if (sync != nullptr && std::uncaught_exceptions() == exceptions_) {
+    const std::int64_t begun_ns = sync->begun_ns;
+    for (Entry& entry : own->entries) {
+      if (entry.number == 0 || !entry.is_enqueued || entry.ended_ns != 0) continue;
+      if (entry.waited_ns != 0 && entry.waited_ns <= begun_ns) entry.ended_ns = nanoseconds_since_1970();
+    }
+  }
+  end(number_);
 }
 
 Label::Label(std::string_view text) : before_(std::exchange(label, text)) {}

@@ -22,6 +22,7 @@ enum class FlightOp : std::uint8_t {
   kScatter,
   kExchange,  ///< Texts of all ranks, through the store.
   kHostWork,  ///< Long work in which nothing else is recorded, such as loading weights.
+  kHostSync,  ///< The host waits for a GPU.
 };
 
 /// "all-gather", "forward".
@@ -35,6 +36,9 @@ struct FlightGroup {
   std::int32_t stride = 1;
   std::int32_t count = 0;
   std::uint64_t issued = 0;  ///< Collectives so far.
+  /// Collectives are enqueued in a stream of a GPU, as with NCCL: the wait() of c10d returns at once, and
+  /// only the stream waits. Such a collective is open until a HostSync ends it.
+  bool enqueues = false;
 
   /// Sets the ranks, if they are evenly spaced.
   void set_members(const std::vector<int>& ranks);
@@ -45,8 +49,8 @@ struct FlightEvent {
   std::uint64_t number = 0;  ///< Its place among the events of the rank, from 1.
   FlightOp op = FlightOp::kForward;
   std::int64_t begun_ns = 0;
-  std::int64_t waited_ns = 0;  ///< When the rank began to wait for its end.
-  std::int64_t ended_ns = 0;
+  std::int64_t waited_ns = 0;  ///< When the rank, or its stream, began to wait for its end.
+  std::int64_t ended_ns = 0;   ///< When this rank saw that it had ended.
   std::uint64_t in_group = 0;  ///< Its place among the collectives of its group, from 1; 0 for none.
   std::uint64_t bytes = 0;
   FlightGroup group;
@@ -100,6 +104,8 @@ void set_checkpoint(std::int64_t step);
 std::uint64_t begin(FlightOp op, std::size_t bytes = 0, FlightGroup* group = nullptr);
 /// Notes that this rank waits for the end of an operation.
 void wait(std::uint64_t number);
+/// Notes that an operation has ended. An enqueued collective stays open: that the rank may go on does not say
+/// that it has ended.
 void end(std::uint64_t number);
 
 /// An operation that ends with the scope, and for which this rank waits if it is a collective.
@@ -115,6 +121,22 @@ class Scope {
 
  private:
   std::uint64_t number_;
+};
+
+/// A scope in which the host waits until a GPU has done what its current stream was given. At the end the
+/// enqueued collectives have ended for which the stream waited before the scope began, unless an exception
+/// leaves the scope.
+class HostSync {
+ public:
+  /// Notes nothing for a tensor that is on the CPU already, for which `waits` is false.
+  explicit HostSync(bool waits);
+  HostSync(const HostSync&) = delete;
+  HostSync& operator=(const HostSync&) = delete;
+  ~HostSync();
+
+ private:
+  std::uint64_t number_;
+  int exceptions_;
 };
 
 /// What operations that begin on this thread belong to: a unit, or a phase of a run. `text` must outlive it.

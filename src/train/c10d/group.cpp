@@ -45,6 +45,12 @@ double seconds(std::chrono::milliseconds time) { return std::chrono::duration<do
 
 bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
 
+/// Returns `tensor` on `device`. If it is on another device, the host waits for the GPU of the two.
+at::Tensor moved(const at::Tensor& tensor, at::Device device, bool copies = false) {
+  const flight::HostSync sync(tensor.device() != device);
+  return tensor.to(device, /*non_blocking=*/false, copies);
+}
+
 /// What is needed to create a backend.
 struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;
@@ -221,6 +227,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
 void Group::use(c10::intrusive_ptr<c10d::Backend> backend) {
   backend_ = std::move(backend);
   has_average_ = backend_->getBackendName() != "gloo";
+  flight_.enqueues = backend_->getBackendName() == "nccl";
 }
 
 Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) {
@@ -229,6 +236,7 @@ Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) 
   group.size_ = backend->getSize();
   group.device_ = device;
   group.backend_ = std::move(backend);
+  group.flight_.enqueues = group.backend_name() == "nccl";
   return group;
 }
 
@@ -287,22 +295,25 @@ Pending Group::all_reduce_sum(at::Tensor tensor) {
 
 void Group::all_reduce_sum(std::span<double> values) {
   if (backend_ == nullptr) return;
-  at::Tensor tensor = at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble)
-                          .to(device_, false, true);
-  std::vector<at::Tensor> tensors = {tensor};
-  const flight::Scope scope(FlightOp::kAllReduce, tensor.nbytes(), &flight_);
+  const at::Tensor on_host =
+      at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble);
+  std::vector<at::Tensor> tensors = {moved(on_host, device_, /*copies=*/true)};
+  const flight::Scope scope(FlightOp::kAllReduce, on_host.nbytes(), &flight_);
   backend_->allreduce(tensors)->wait();
-  at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble).copy_(tensor);
+  const flight::HostSync sync(!device_.is_cpu());
+  on_host.copy_(tensors.front());
 }
 
 // The tensor is sent as bytes, because not every backend supports every dtype.
 void Group::broadcast(at::Tensor tensor) {
   if (size_ == 1 || tensor.numel() == 0) return;
-  const at::Tensor there = tensor.to(device_).contiguous();
+  const at::Tensor there = moved(tensor, device_).contiguous();
   std::vector<at::Tensor> tensors = {there.reshape({-1}).view(at::kByte)};
   const flight::Scope scope(FlightOp::kBroadcast, tensor.nbytes(), &flight_);
   backend_->broadcast(tensors)->wait();
-  if (!there.is_same(tensor)) tensor.copy_(there);
+  if (there.is_same(tensor)) return;
+  const flight::HostSync sync(tensor.device() != device_);
+  tensor.copy_(there);
 }
 
 std::vector<std::byte> Group::broadcast_bytes(std::vector<std::byte> bytes) {
@@ -323,10 +334,10 @@ std::vector<std::vector<std::byte>> Group::all_gather_bytes(std::span<const std:
   if (longest == 0) return all;
   at::Tensor own = at::zeros({longest}, at::kByte);
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(own.mutable_data_ptr()));
-  own = own.to(device_);
+  own = moved(own, device_);
   at::Tensor gathered = at::empty({longest * size_}, own.options());
   all_gather(gathered, own).wait();
-  gathered = gathered.cpu();
+  gathered = moved(gathered, at::kCPU);
   const auto* at = static_cast<const std::byte*>(gathered.const_data_ptr());
   for (std::size_t rank = 0; rank < all.size(); ++rank, at += longest)
     all[rank].assign(at, at + static_cast<std::ptrdiff_t>(lengths[rank]));

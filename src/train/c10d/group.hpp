@@ -50,8 +50,9 @@ class Pending {
   ~Pending();
 
   /// Waits as c10d's Work::wait() does, which depends on the backend. With NCCL it orders later work of the
-  /// current stream after the collective and does not block the host. With shared memory and with Gloo it
-  /// blocks the host until the collective is done, and throws the collective's error.
+  /// current stream after the collective and does not block the host, so the flight record has the collective
+  /// as open until a flight::HostSync. With shared memory and with Gloo it blocks the host until the
+  /// collective is done, and throws the collective's error.
   void wait();
 
  private:

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/files/flight_record.hpp"
+
 namespace accel::train {
 namespace {
 
@@ -15,6 +17,7 @@ at::Tensor on_host(const at::Tensor& tensor) {
 at::Tensor copied_to_host(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   at::Tensor copy = on_host(tensor);
+  const flight::HostSync sync(!tensor.is_cpu());
   copy.copy_(tensor);
   return copy;
 }
@@ -33,6 +36,7 @@ class StagedWork final : public c10d::Work {
     if (!host_.defined()) return true;
     inner_->wait(timeout);
     const at::NoGradGuard no_grad;
+    const flight::HostSync sync(!output_.is_cpu());
     output_.copy_(std::exchange(host_, {}));
     return true;
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/files/flight_record.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "plan/flat_layout.hpp"
 
@@ -32,6 +33,7 @@ double hash_of(const FlatParameter& parameter, const ShardPiece& piece, const at
   at::Tensor places = at::empty({static_cast<std::int64_t>(elements.size())}, at::TensorOptions(at::kLong));
   for (std::size_t i = 0; i < elements.size(); ++i)
     places.mutable_data_ptr<std::int64_t>()[i] = piece.shard_offset + elements[i] - piece.in_parameter.begin;
+  const flight::HostSync sync(!shard.is_cpu());
   const at::Tensor values = shard.index_select(0, places.to(shard.device())).to(at::kCPU, at::kDouble);
   const std::string& name = parameter.spec.fqns.front();
   const std::uint32_t of_name = ckpt::crc32(std::as_bytes(std::span(name)));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/files/flight_record.hpp"
 #include "base/host/large_memory.hpp"
 
 namespace accel::train {
@@ -17,6 +18,7 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{512} << 10;
 constexpr std::size_t kLargePagesFrom = std::size_t{8} << 20;
 
 at::Tensor in_host_memory(const at::Tensor& tensor) {
+  const flight::HostSync sync(!tensor.is_cpu());
   return tensor.is_cpu() ? tensor.clone() : tensor.to(at::kCPU);
 }
 
@@ -87,7 +89,7 @@ std::span<const std::byte> Snapshot::read(const ItemSource& source, std::uint64_
     return {bytes_of(found->second.copy) + at, count};
   if (!source.tensor.is_cpu()) {
     // A copy from a device waits for what the device has to do, so there is one for each source.
-    if (offset == 0) from_device_ = source.tensor.narrow(0, source.begin, source.numel).to(at::kCPU);
+    if (offset == 0) from_device_ = in_host_memory(source.tensor.narrow(0, source.begin, source.numel));
     return {bytes_of(from_device_) + offset, left};
   }
   if (found == entries_.end()) return {bytes_of(source.tensor) + at, count};

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/files/flight_record.hpp"
 #include "base/text.hpp"
 
 namespace accel::train {
@@ -33,7 +34,10 @@ class StreamCopy final : public Copy {
   }
 
   void wait_on_stream() override { done_.block(current_stream(lane_.device())); }
-  void synchronize() override { done_.synchronize(); }
+  void synchronize() override {
+    const flight::Scope scope(FlightOp::kHostSync);
+    done_.synchronize();
+  }
   void then(const std::function<void()>& work) override {
     const c10::StreamGuard guard(lane_);
     work();
@@ -91,7 +95,10 @@ std::unique_ptr<Copy> HostStorage::store(const at::Tensor& to, const at::Tensor&
   return run_on(to_host_, [&] { at::Tensor(to).copy_(from.to(to.scalar_type()), /*non_blocking=*/true); });
 }
 
+// The streams of copies do not wait for what the current stream is given after the last copy. So the end of
+// collectives is left to the next HostSync.
 void HostStorage::synchronize() {
+  const flight::Scope scope(FlightOp::kHostSync);
   to_device_.synchronize();
   to_host_.synchronize();
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/files/flight_record.hpp"
+
 namespace accel::train {
 
 std::vector<NumbersOfDevice> by_device(std::span<const at::Tensor> numbers) {
@@ -31,6 +33,7 @@ std::vector<NumbersOfDevice> by_device(std::span<const at::Tensor> numbers) {
 std::vector<double> read_numbers(std::span<const at::Tensor> numbers) {
   std::vector<double> result(numbers.size());
   for (const NumbersOfDevice& there : by_device(numbers)) {
+    const flight::HostSync sync(!there.values.is_cpu());
     const at::Tensor on_host = there.values.cpu();
     for (std::size_t i = 0; i < there.places.size(); ++i)
       result[there.places[i]] = on_host.const_data_ptr<double>()[i];

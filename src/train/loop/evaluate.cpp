@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ranks/collective_order.hpp"
+#include "train/device/read_numbers.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/loss.hpp"
 
@@ -39,7 +40,8 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
   }
   model.set_training(true);
   const double order = model.take_collective_order();
-  std::array<double, 4> sums = {loss_sum.defined() ? loss_sum.item<double>() : 0, seen, order, order * order};
+  const double own_loss = loss_sum.defined() ? read_numbers(std::array{loss_sum}).front() : 0;
+  std::array<double, 4> sums = {own_loss, seen, order, order * order};
   group.all_reduce_sum(sums);
   require_one_order(sums[2], sums[3], group.size(), "the evaluation");
   // Without any label that counts it is not a number, as of a single batch.

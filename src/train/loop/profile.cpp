@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "base/files/flight_record.hpp"
 #include "base/log.hpp"
 
 namespace accel::train {
@@ -58,7 +59,10 @@ std::optional<std::filesystem::path> StepProfiler::end_step(std::int64_t step) {
 void StepProfiler::write(const std::filesystem::path& path) {
   recording_ = false;
   // The last kernels of the step may still be running, and would be missing in the trace.
-  if (device_.is_cuda()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  if (device_.is_cuda()) {
+    const flight::HostSync sync(true);
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  }
   const auto result = profiler::disableProfiler();
   const std::filesystem::path unfinished = path.string() + ".incomplete";
   std::error_code error;

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <stdexcept>
 
 #include "temp_dir.hpp"
 
@@ -76,6 +77,92 @@ TEST(FlightRecordTest, IsReadAfterTheRankWasKilled) {
   EXPECT_EQ(read_flight_progress(path)->events, record->progress);
 }
 
+/// Returns the number of an enqueued all-gather for which the stream waits.
+std::uint64_t enqueue(FlightGroup& group) {
+  const std::uint64_t number = flight::begin(FlightOp::kAllGather, 8, &group);
+  flight::wait(number);
+  flight::end(number);
+  return number;
+}
+
+TEST(FlightRecordTest, AnEnqueuedCollectiveIsOpenUntilTheHostHasWaitedForTheGpu) {
+  const testing::TempDir directory;
+  const auto path = directory / "record";
+  ASSERT_TRUE(create_flight_record(path, 0));
+  in_killed_process(path, [] {
+    FlightGroup group;
+    group.enqueues = true;
+    enqueue(group);
+    const std::uint64_t prefetched = flight::begin(FlightOp::kAllGather, 8, &group);
+    { const flight::HostSync sync(true); }
+    flight::wait(prefetched);
+    flight::end(prefetched);
+    { const flight::HostSync none(false); }
+    const flight::HostSync sync(true);
+    const std::int64_t began = nanoseconds_since_1970();
+    while (nanoseconds_since_1970() == began) {
+    }
+    enqueue(group);  // By another thread, while the host waits already.
+  });
+  const auto record = read_flight_record(path);
+  ASSERT_TRUE(record);
+  ASSERT_THAT(record->events, SizeIs(5));
+  const std::vector<FlightEvent>& events = record->events;
+  EXPECT_TRUE(events[0].group.enqueues);
+  EXPECT_EQ(events[2].op, FlightOp::kHostSync);
+  EXPECT_FALSE(events[2].group.enqueues);
+  EXPECT_GE(events[0].ended_ns, events[2].begun_ns);
+  EXPECT_NE(events[2].ended_ns, 0);
+  // The stream did not wait for it before the first host sync, but before the second.
+  EXPECT_GE(events[1].ended_ns, events[3].begun_ns);
+  EXPECT_EQ(events[3].op, FlightOp::kHostSync);
+  EXPECT_NE(events[4].waited_ns, 0);
+  EXPECT_EQ(events[4].ended_ns, 0);
+}
+
+TEST(FlightRecordTest, AHostSyncThatFailsEndsNoCollective) {
+  const testing::TempDir directory;
+  const auto path = directory / "record";
+  ASSERT_TRUE(create_flight_record(path, 0));
+  in_killed_process(path, [] {
+    FlightGroup group;
+    group.enqueues = true;
+    enqueue(group);
+    try {
+      const flight::HostSync sync(true);
+      throw std::runtime_error("an error of the GPU");
+    } catch (const std::runtime_error&) {
+    }
+  });
+  const auto record = read_flight_record(path);
+  ASSERT_TRUE(record);
+  ASSERT_THAT(record->events, SizeIs(2));
+  EXPECT_EQ(record->events[0].ended_ns, 0);
+  EXPECT_NE(record->events[1].ended_ns, 0);
+}
+
+TEST(FlightRecordTest, AHostSyncEndsNothingForWhichTheHostWaitsOtherwise) {
+  const testing::TempDir directory;
+  const auto path = directory / "record";
+  ASSERT_TRUE(create_flight_record(path, 0));
+  in_killed_process(path, [] {
+    FlightGroup host;
+    flight::wait(flight::begin(FlightOp::kAllReduce, 8, &host));
+    FlightGroup gpu;
+    gpu.enqueues = true;
+    flight::wait(flight::begin(FlightOp::kExchange, 8, &gpu));  // Through the store.
+    { const flight::HostSync sync(true); }
+    { const flight::Scope exchange(FlightOp::kExchange, 8, &gpu); }
+  });
+  const auto record = read_flight_record(path);
+  ASSERT_TRUE(record);
+  ASSERT_THAT(record->events, SizeIs(4));
+  EXPECT_EQ(record->events[0].ended_ns, 0);
+  EXPECT_EQ(record->events[1].ended_ns, 0);
+  EXPECT_FALSE(record->events[1].group.enqueues);
+  EXPECT_NE(record->events[3].ended_ns, 0);
+}
+
 TEST(FlightRecordTest, KeepsTheNewestEvents) {
   const testing::TempDir directory;
   const auto path = directory / "record";
@@ -93,7 +180,7 @@ TEST(FlightRecordTest, KeepsTheNewestEvents) {
 TEST(FlightRecordTest, IsNotReadFromAnotherFile) {
   const testing::TempDir directory;
   EXPECT_FALSE(read_flight_record(directory / "missing"));
-  std::ofstream(directory / "short") << "accflt01";
+  std::ofstream(directory / "short") << "accflt02";
   EXPECT_FALSE(read_flight_record(directory / "short"));
   std::ofstream(directory / "long") << std::string(1 << 20, 'x');
   EXPECT_FALSE(read_flight_record(directory / "long"));

@@ -13,12 +13,17 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 
 #include "base/error.hpp"
 #include "ranks_as_threads.hpp"
+#include "temp_dir.hpp"
 #include "test_port.hpp"
 #include "train/c10d/numeric_names.hpp"
+#include "train/device/read_numbers.hpp"
 #include "train/loop/agreement.hpp"
 
 namespace accel::train {
@@ -126,6 +131,53 @@ TEST(GroupTest, SharedMemoryIsRefusedWhereItCannotBe) {
             "backend: shm needs all 2 ranks on one machine, found 1 on this one");
   EXPECT_EQ(refusal(testing::test_port(), 2, {at::kCUDA, 0}),
             "backend: shm is for CPU ranks, and this one has a GPU");
+}
+
+/// A backend of two ranks whose wait() returns at once, as NCCL's does.
+class Enqueuing : public c10d::Backend {
+ public:
+  explicit Enqueuing(std::string name) : Backend(0, 2), name_(std::move(name)) {}
+  const std::string getBackendName() const override { return name_; }
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& /*out*/, at::Tensor& /*in*/,
+                                                 const c10d::AllgatherOptions& /*options*/) override {
+    return c10::make_intrusive<Enqueued>();
+  }
+
+ private:
+  struct Enqueued : c10d::Work {
+    bool wait(std::chrono::milliseconds /*timeout*/) override { return true; }
+  };
+  std::string name_;
+};
+
+TEST(GroupTest, ACollectiveOfNcclIsOpenInTheFlightRecordUntilTheHostHasWaitedForTheGpu) {
+  const accel::testing::TempDir directory;
+  const auto path = directory / "rank_0.flight";
+  ASSERT_TRUE(create_flight_record(path, 0));
+  ::setenv(kFlightVariable, path.c_str(), 1);
+  flight::open();
+  ::unsetenv(kFlightVariable);
+  const auto gather = [](const char* backend) {
+    Group group = Group::over(c10::make_intrusive<Enqueuing>(backend), at::kCPU);
+    group.all_gather(at::empty({2}), at::empty({1})).wait();
+  };
+  gather("gloo");
+  gather("nccl");
+  // Its values cannot be read, as after an error of a GPU.
+  const at::Tensor elsewhere = at::empty({}, at::TensorOptions().device(at::kMeta));
+  EXPECT_ANY_THROW((void)read_numbers(std::array{elsewhere}));
+  (void)read_numbers(std::array{at::ones({})});
+  auto record = read_flight_record(path);
+  ASSERT_TRUE(record);
+  ASSERT_EQ(record->events.size(), 3U);
+  EXPECT_NE(record->events[0].ended_ns, 0);
+  EXPECT_NE(record->events[1].waited_ns, 0);
+  EXPECT_EQ(record->events[1].ended_ns, 0);
+  EXPECT_EQ(record->events[2].op, FlightOp::kHostSync);
+  { const flight::HostSync sync(true); }
+  record = read_flight_record(path);
+  ASSERT_TRUE(record);
+  EXPECT_NE(record->events[1].ended_ns, 0);
 }
 
 TEST(FingerprintTest, RanksThatDisagreeSayInWhat) {
