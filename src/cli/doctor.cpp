@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
+#include "core/launch/agent/hang_findings.hpp"
 #include "core/launch/sights.hpp"
 
 namespace accel::cli {

@@ -21,10 +21,6 @@ struct RankSight {
   std::string stacks_file;   ///< Where they can be read in full; empty for nowhere.
 };
 
-/// Who holds up whom: the ranks that did not join a collective in which others wait, and those that called
-/// another one. One finding each; none if nothing can be said.
-std::vector<std::string> findings(const std::vector<RankSight>& ranks);
-
 /// A line for each rank, with `stack_lines` lines of its first thread's stack below it.
 std::string table_of_ranks(const std::vector<RankSight>& ranks, std::size_t stack_lines);
 
@@ -42,8 +38,5 @@ Hang hang_from_json(const nlohmann::json& document);
 
 /// The report of the failure: the findings and the table.
 std::string report_of(const Hang& hang);
-
-/// "0, 2-5".
-std::string text_of_ranks(std::vector<int> ranks);
 
 }  // namespace accel::launch
