@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -194,12 +195,15 @@ class Walker {
     }
   }
 
+  // The names in a module's state_dict() are flat.
   void visit_module(const Pairs& state) {
+    const std::size_t outer = std::exchange(module_depth_, std::min(module_depth_, path_.size()));
     for (const char* key : {"_parameters", "_buffers", "_modules"}) {
       for (const auto& [name, item] : *pickle::mapping_of(*pickle::find(state, key))) {
         if (!item.is_none() && holds_tensor(item)) visit_under(path_key_of(name, item), item);
       }
     }
+    module_depth_ = outer;
   }
 
   void visit_all(const Values& items) {
@@ -208,13 +212,20 @@ class Walker {
   }
 
   void visit_under(const PathKey& key, const Value& value) {
-    path_.push_back(key);
+    if (path_.size() <= module_depth_) {
+      path_.push_back(key);
+      visit(value);
+      path_.pop_back();
+      return;
+    }
+    PathKey outer = std::exchange(path_.back(), fqn_of({path_.back(), key}));
     visit(value);
-    path_.pop_back();
+    path_.back() = std::move(outer);
   }
 
   const StateVisitor& visitor_;
   StatePath path_;
+  std::size_t module_depth_ = SIZE_MAX;  // The keys of path_ above the module that is being visited, if any.
 };
 
 }  // namespace

@@ -18,10 +18,11 @@ struct StateVisitor {
 ///
 /// As in DCP, mappings with plain keys are always entered, and lists if they contain a tensor or a mapping.
 /// Tuples and instances are entered as well if they contain a tensor, so that no weight is lost. The
-/// parameters and buffers of a pickled module have the names that its state_dict() gives. A key that is
-/// neither a string nor an integer becomes its str() in a path, as in DCP; a key without a simple str() above
-/// a tensor is an Error (kFailure). Empty containers are not visited. A root that is a tensor has an empty
-/// path. Throws what torch_tensor_of throws, with the path.
+/// parameters and buffers of a pickled module have the names that its state_dict() gives: one key with dots,
+/// so that a submodule called `model` is not taken for a part of a checkpoint. A key that is neither a string
+/// nor an integer becomes its str() in a path, as in DCP; a key without a simple str() above a tensor is an
+/// Error (kFailure). Empty containers are not visited. A root that is a tensor has an empty path. Throws what
+/// torch_tensor_of throws, with the path.
 void walk_state(const pickle::Value& root, const StateVisitor& visitor);
 
 }  // namespace accel::ckpt

@@ -19,6 +19,7 @@ using ::testing::IsEmpty;
 
 struct Found {
   std::vector<std::string> tensors;
+  std::vector<StatePath> paths;  // The paths of the tensors.
   std::vector<std::string> objects;
 };
 
@@ -27,6 +28,7 @@ Found walk(const Value& root) {
   StateVisitor visitor;
   visitor.tensor = [&](const StatePath& path, const TorchTensor&, const Value&) {
     found.tensors.push_back(fqn_of(path));
+    found.paths.push_back(path);
   };
   visitor.object = [&](const StatePath& path, const Value&) { found.objects.push_back(fqn_of(path)); };
   walk_state(root, visitor);
@@ -74,8 +76,14 @@ TEST(StateWalkTest, AWholeModuleGivesItsStateDict) {
   };
   const Value inner =
       module(Dict{{{"weight", kTensor}, {"bias", pickle::None{}}}}, Dict{{{"mean", kTensor}}}, {});
-  const Found found = walk(module(Dict{{{"scale", kTensor}}}, {}, Dict{{{"fc", inner}}}));
-  EXPECT_THAT(found.tensors, ElementsAre("scale", "fc.weight", "fc.mean"));
+  const Value outer = module(Dict{{{"scale", kTensor}}}, {}, Dict{{{"fc", inner}, {"after", inner}}});
+  // As in a state dict, a name is one key. Otherwise modules called `model` or `scaler` would be parts of a
+  // checkpoint.
+  EXPECT_THAT(walk(outer).paths, ElementsAre(StatePath{"scale"}, StatePath{"fc.weight"}, StatePath{"fc.mean"},
+                                             StatePath{"after.weight"}, StatePath{"after.mean"}));
+  EXPECT_THAT(
+      walk(Dict{{{"model", Dict{{{"net", inner}}}}, {"w", kTensor}}}).paths,
+      ElementsAre(StatePath{"model", "net", "weight"}, StatePath{"model", "net", "mean"}, StatePath{"w"}));
 }
 
 TEST(StateWalkTest, ErrorsNameThePlace) {
