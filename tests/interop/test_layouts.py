@@ -25,6 +25,22 @@ class Net(torch.nn.Module):
         return x
 
 
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.randn(4))
+
+
+class CausalLM(torch.nn.Module):
+    """As in transformers, the attributes have the names of parts of a checkpoint."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = Net()
+        self.scaler = Scale()
+        self.lm_head = torch.nn.Linear(4, 7, bias=False)
+
+
 class AppState(Stateful):
     """As in PyTorch's tutorial "Getting Started with Distributed Checkpoint"."""
 
@@ -145,6 +161,27 @@ def test_inspect_says_which_part_is_the_weights(accel, trained, checkpoint):
     assert {part["name"]: part["tensors"] for part in found["beside"]}[optimizer] == 15
     root = f" under '{found['roots'][0]}'" if found["roots"] else ""
     assert f"  weights{root}; beside them " in accel("inspect", path).stdout
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_whole_module_has_the_names_of_its_state_dict(accel, tmp_path, zipped):
+    model = CausalLM()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model.lm_head(torch.ones(4)).sum().backward()
+    optimizer.step()
+    for name, state in {"alone": model, "run": {"model": model, "optimizer": optimizer.state_dict(), "epoch": 1}}.items():
+        torch.save(state, tmp_path / f"{name}.pt", _use_new_zipfile_serialization=zipped)
+        accel("merge-weights", f"{name}.pt", name)
+        assert_same(safetensors.torch.load_file(tmp_path / name / "model.safetensors"), model.state_dict())
+
+
+def test_weights_beside_the_model_are_not_left_out_unasked(accel, trained, tmp_path):
+    head = torch.nn.Linear(4, 7).state_dict()
+    torch.save({"model": trained[0].state_dict(), "head": head}, tmp_path / "two.pt")
+    error = accel("merge-weights", "two.pt", "out", code=2).stderr
+    assert "holds several sets of weights: 'model', 'head'" in error and "--root head" in error
+    accel("merge-weights", "two.pt", "out", "--root", "head")
+    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), head)
 
 
 @pytest.mark.parametrize("form", ["dcp", "torch"])

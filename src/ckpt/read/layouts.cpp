@@ -47,6 +47,10 @@ constexpr std::array<std::string_view, 16> kRunKeys = {
     "lr_scheduler",     "rng",         "rng_state",     "scaler",        "lr_schedulers", "scheduler",
     "train_dataloader", "train_state", "trainer_state", "training_state"};
 
+/// Keys of optimizers. They count only if is_optimizer() does not know the structure below them.
+constexpr std::string_view kOptimizerKeys[] = {
+    "optim", "optim_state_dict", "optimizer", "optimizer_state_dict", "optimizer_states", "optimizers"};
+
 /// The last keys of what optimizers keep for a parameter, beside its gradient.
 constexpr std::array<std::string_view, 16> kMoments = {"acc_delta",
                                                        "ax",
@@ -134,6 +138,12 @@ bool is_run_state(const PathKey& key, const Node& node) {
   return is_one_of(kRunKeys, text_of(key)) && node.matrices == 0;
 }
 
+// Whether a container beside the weights may be weights, too.
+bool is_module(const PathKey& key, const Node& node) {
+  return node.matrices > 0 && !node.has_optimizer && !is_one_of(kRunKeys, text_of(key)) &&
+         std::ranges::find(kOptimizerKeys, text_of(key)) == std::end(kOptimizerKeys);
+}
+
 class Finder {
  public:
   explicit Finder(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
@@ -218,7 +228,7 @@ class Finder {
     // Deeper, the keys may be those of modules.
     const bool may_be_row = path.empty() || node.has_optimizer || has_row(node);
     if (const PathKey* key = may_be_row ? key_of_row(node, live) : nullptr) {
-      note_rivals(path, *key, live);
+      note_rivals(node, path, *key, live);
       const Node& child = node.children.at(*key);
       StatePath below = joined(path, *key);
       if (child.has_optimizer) return look(child, below);
@@ -233,7 +243,7 @@ class Finder {
     }
     for (const std::vector<StatePath>* others : {&layout_.optimizers, &run_state_}) {
       for (const StatePath& other : *others) {
-        if (begins_with(other, path)) layout_.beside.push_back(other);
+        if (begins_with(other, path)) layout_.beside.insert(other);
       }
     }
     if (!layout_.beside.empty()) add_objects_beside(node, path);
@@ -243,12 +253,12 @@ class Finder {
   // module adds to its state dict.
   void add_objects_beside(const Node& node, const StatePath& path) {
     for (const auto& [key, child] : node.children) {
-      if (child.tensors == 0 && !child.has_optimizer) layout_.beside.push_back(joined(path, key));
+      if (child.tensors == 0 && !child.has_optimizer) layout_.beside.insert(joined(path, key));
     }
     for (const ObjectEntry& entry : checkpoint_.objects()) {
       if (entry.path.size() == path.size() + 1 && begins_with(entry.path, path) &&
           last_of(entry.name) != "_extra_state")
-        layout_.beside.push_back(entry.path);
+        layout_.beside.insert(entry.path);
     }
   }
 
@@ -284,9 +294,10 @@ class Finder {
     return weights > 0 && weights == node.weights;
   }
 
-  // Notes the sets of weights beside `path`.`key` that have a tensor of the same name and shape, such as an
-  // exponential moving average.
-  void note_rivals(const StatePath& path, const PathKey& key, const std::vector<PathKey>& live) {
+  // Notes the sets of weights beside `path`.`key`: those that have a tensor of the same name and shape, such
+  // as an exponential moving average, and other modules, such as a head.
+  void note_rivals(const Node& node, const StatePath& path, const PathKey& key,
+                   const std::vector<PathKey>& live) {
     if (live.size() == 1) return;
     std::map<PathKey, std::set<std::pair<std::string, Dims>>> tensors;
     for (const TensorEntry& entry : checkpoint_.tensors()) {
@@ -299,10 +310,11 @@ class Finder {
     const auto& chosen = tensors[key];
     const auto add = [&](const PathKey& one) { layout_.candidates.push_back(joined(path, one)); };
     for (const PathKey& other : live) {
+      if (other == key) continue;
       const auto& names = tensors[other];
-      if (other == key ||
-          std::none_of(names.begin(), names.end(), [&](const auto& name) { return chosen.contains(name); }))
-        continue;
+      const bool is_alike =
+          std::any_of(names.begin(), names.end(), [&](const auto& name) { return chosen.contains(name); });
+      if (!is_alike && !is_module(other, node.children.at(other))) continue;
       if (layout_.candidates.empty()) add(key);
       add(other);
     }
@@ -371,8 +383,12 @@ std::set<StatePath> paths_of_root(const Checkpoint& checkpoint, std::string_view
 
 std::optional<StatePath> Layout::below(const StatePath& path) const {
   if (!begins_with(path, root)) return std::nullopt;
-  for (const StatePath& other : beside) {
-    if (path == other || begins_with(path, other)) return std::nullopt;
+  if (!beside.empty()) {
+    StatePath start;
+    for (const PathKey& key : path) {
+      start.push_back(key);
+      if (beside.contains(start)) return std::nullopt;
+    }
   }
   if (!by_name.empty() && by_name.contains(fqn_of(path))) return std::nullopt;
   return StatePath(path.begin() + static_cast<std::ptrdiff_t>(root.size()), path.end());

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +13,9 @@
 
 namespace accel::ckpt {
 
-/// Which entries of a checkpoint are a model's weights, which are the state of an optimizer, and which are
-/// other state of a run. A table in layouts.cpp lists the layouts that are known; docs/formats.md
-/// ("Layouts") describes them.
+/// A layout tells the entries of a checkpoint apart: a model's weights, the state of an optimizer, and other
+/// state of a run. A table in layouts.cpp lists the layouts that are known; docs/formats.md ("Layouts")
+/// describes them.
 struct Layout {
   /// The keys above the weights, or above the state of the optimizer if there are no weights.
   StatePath root;
@@ -22,7 +23,7 @@ struct Layout {
   std::vector<StatePath> optimizers;  ///< The keys above each optimizer's state.
   /// What is below `root` but does not belong to the weights: entries, or the keys above them. It is only set
   /// if weights and other state stand side by side.
-  std::vector<StatePath> beside;
+  std::set<StatePath> beside;
   /// Tensors below `root` that are an optimizer's as their names show, with the text in front of `state`.
   std::map<std::string, std::string> by_name;
   /// If it is not clear which tensors are meant, the keys above each set of weights; else empty.
@@ -39,7 +40,8 @@ struct Layout {
 /// The layout of a checkpoint. It follows from the structure alone; no data is read.
 [[nodiscard]] Layout layout_of(const Checkpoint& checkpoint);
 
-/// As above, but throws Error (kUsage) if there are several candidates. If `root` is not empty, it gives the
+/// The layout of a checkpoint of which a caller takes the weights, or the part below `root`. Throws Error
+/// (kUsage) if the checkpoint has several candidates. If `root` is not empty, it gives the
 /// keys above the tensors, joined with dots, and what is below them is taken as it is, except that an
 /// optimizer below them is told from the weights. A dot in `root` stands for a dot in a key, too, and `\.`
 /// for that alone. Throws Error (kUsage) if no tensor is below `root`.

@@ -159,8 +159,18 @@ TEST(LayoutTest, SeveralSetsOfWeightsAreAmbiguous) {
   EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)chosen_layout(*checkpoint); }),
               HasSubstr("'nowhere' holds several sets of weights: 'model', 'ema'"));
   EXPECT_THAT(names(*checkpoint, chosen_layout(*checkpoint, "ema")), ElementsAre("w"));
-  // Other names are no other weights.
-  EXPECT_THAT(weights(*made({{"model", "w"}, {"stats", "x"}})), ElementsAre("w"));
+}
+
+TEST(LayoutTest, MatricesUnderAnotherKeyAreNotLeftOutUnasked) {
+  const auto checkpoint = made({{"model", "w"}, {"head", "x"}, {"train", "step"}});
+  EXPECT_THAT(error_of(ErrorKind::kUsage, [&] { (void)chosen_layout(*checkpoint); }),
+              HasSubstr("'nowhere' holds several sets of weights: 'model', 'head'"));
+  EXPECT_THAT(names(*checkpoint, chosen_layout(*checkpoint, "model")), ElementsAre("w"));
+  // Scalars are not a model. Nor is what has the key of an optimizer or of state of the run.
+  EXPECT_THAT(weights(*made({{"model", "w"}, {"train", "step"}})), ElementsAre("w"));
+  for (const char* key :
+       {"optimizer", "optim", "optimizer_state_dict", "optimizer_states", "callbacks", "rng"})
+    EXPECT_THAT(weights(*made({{"model", "w"}, {key, "x"}})), ElementsAre("w")) << key;
 }
 
 TEST(LayoutTest, AChosenRootIsAPathOfKeys) {
