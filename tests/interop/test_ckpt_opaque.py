@@ -186,6 +186,14 @@ def test_float8_weights_of_accelerate_with_torchao(accel, tmp_path):
     assert "same: 2 tensors" in accel("diff", tmp_path / "c", tmp_path / "m.pt", "--exclude", "first").stdout
 
 
+def test_data_with_a_scale_is_refused_by_name(accel, tmp_path):
+    """The values of such a tensor may be the product of both."""
+    like = torch.ones(3)
+    torch.save({"w": Wrapped(like, data_=like, scale=torch.tensor(7.0)), "v": like}, tmp_path / "m.pt")
+    said = accel("merge-weights", tmp_path / "m.pt", tmp_path / "out", code=1).stderr
+    assert "'w'" in said and "a tensor of the class test_ckpt_opaque.Wrapped" in said
+
+
 def test_a_state_of_several_tensors_is_refused_by_name(accel, tmp_path):
     """In a parameter of 256 elements qmap has the size and the dtype of the whole, and is not it."""
     like = torch.randn(256)

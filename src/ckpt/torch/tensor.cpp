@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -126,21 +128,12 @@ TorchTensor without_data(std::string_view obstacle, const Value& dtype, const Va
   return without_data(of_dtype.obstacle.empty() ? obstacle : of_dtype.obstacle, of_dtype.dtype, shape);
 }
 
-// Adds the tensors in a value, but not those in its objects.
-void add_tensors(const Value& value, std::vector<TorchTensor>& tensors) {
-  if (std::optional<TorchTensor> tensor = torch_tensor_of(value)) {
-    tensors.push_back(*std::move(tensor));
-  } else if (const pickle::Pairs* pairs = pickle::mapping_of(value)) {
-    for (const auto& [key, item] : *pairs) add_tensors(item, tensors);
-  } else if (const Values* items = pickle::sequence_of(value)) {
-    for (const Value& item : *items) add_tensors(item, tensors);
-  }
-}
+// The attributes of torchao's float8 weights. `_tensor` has the values, and the others say how they are used.
+constexpr std::array<std::string_view, 4> kFloat8Attributes = {"_dtype", "_linear_mm_config",
+                                                               "_precomputed_scale", "_tensor"};
 
-// The arguments are (class, dtype, size, strides, offset, layout, device, requires_grad). A class such as
-// that of torchao's float8 weights holds one tensor of its own size and dtype, and scales without dimensions.
-// The states of an 8-bit optimizer consist of several tensors, which only their class puts together. What a
-// rank has of a tensor of torch.distributed may be one summand of it.
+// The arguments are (class, dtype, size, strides, offset, layout, device, requires_grad). The values of most
+// classes depend on several attributes, such as data and a scale, in a way that only the class knows.
 TorchTensor wrapped_of(const Values& args, const Value* state, const Value& value) {
   if (args.size() < 3) reject("description", value);
   const auto* type = args[0].get<Global>();
@@ -148,17 +141,18 @@ TorchTensor wrapped_of(const Values& args, const Value* state, const Value& valu
       without_data(fmt::format("a tensor of the class {}",
                                type != nullptr ? type->qualified() : pickle::describe(args[0])),
                    args[1], args[2]);
-  std::vector<TorchTensor> held;
-  const bool distributed = type != nullptr && type->module().starts_with("torch.distributed");
-  if (state != nullptr && !distributed) add_tensors(*state, held);
-  std::optional<TorchTensor> data;
-  for (TorchTensor& tensor : held) {
-    const bool same = tensor.dtype == wrapper.dtype && tensor.shape == wrapper.shape;
-    if (!same && tensor.shape.empty()) continue;
-    if (!same || data || !tensor.obstacle.empty()) return wrapper;
-    data = std::move(tensor);
+  const pickle::Pairs* attributes = state != nullptr ? pickle::mapping_of(*state) : nullptr;
+  if (attributes == nullptr) return wrapper;
+  for (const auto& [key, item] : *attributes) {
+    const auto* name = key.get<std::string>();
+    if (name == nullptr || std::ranges::find(kFloat8Attributes, *name) == kFloat8Attributes.end())
+      return wrapper;
   }
-  return data.value_or(wrapper);
+  const Value* held = pickle::find(*attributes, "_tensor");
+  std::optional<TorchTensor> data = held != nullptr ? torch_tensor_of(*held) : std::nullopt;
+  const bool is_data =
+      data && data->dtype == wrapper.dtype && data->shape == wrapper.shape && data->obstacle.empty();
+  return is_data ? *std::move(data) : wrapper;
 }
 
 // The arguments are (layout, (indices, values, size[, is_coalesced])); some layouts have two index tensors.

@@ -9,6 +9,7 @@ namespace accel::ckpt {
 namespace {
 
 using namespace std::string_literals;
+using pickle::Dict;
 using pickle::Global;
 using pickle::ObjectParts;
 using pickle::Tuple;
@@ -83,6 +84,31 @@ TEST(TorchTensorTest, SizesAreSequences) {
   EXPECT_EQ(dims_of(pickle::reduce(Global("torch", "Size"), {Tuple{{2, 3}}})), (Dims{2, 3}));
   EXPECT_EQ(dims_of(pickle::List{{4}}), Dims{4});
   EXPECT_THROW((void)dims_of(5), Error);
+}
+
+// A float32 tensor [2] of a class that holds other tensors.
+Value wrapper_with(const Dict& attributes) {
+  return pickle::reduce(
+      Global("torch._tensor", "_rebuild_from_type_v2"),
+      {Global("torch._utils", "_rebuild_wrapper_subclass"), Global("my", "Wrapper"),
+       Tuple{{Global("my", "Wrapper"), Global("torch", "float32"), Tuple{{2}}}}, attributes});
+}
+
+TEST(TorchTensorTest, AWrapperIsItsDataIfNothingElseChangesIt) {
+  const Value data = pickle_of_tensor(DType::kFloat32, {2}, "0");
+  const Value scalar = pickle_of_tensor(DType::kFloat32, {}, "1");
+  const auto obstacle = [](const Dict& attributes) {
+    return torch_tensor_of(wrapper_with(attributes))->obstacle;
+  };
+  EXPECT_EQ(obstacle(Dict{{{"_tensor", data}, {"_dtype", 1}}}), "");
+  EXPECT_EQ(obstacle(Dict{{{"_tensor", data}, {"_precomputed_scale", scalar}}}), "");
+  // The values may be the product of both.
+  for (const Dict& attributes :
+       {Dict{{{"data", data}, {"scale", scalar}}}, Dict{{{"_tensor", data}, {"scale", scalar}}},
+        Dict{{{"_tensor", data}, {"inner", Dict{{{"scale", scalar}}}}}},
+        Dict{{{"data", data}, {"scale", 7.0}}}, Dict{{{"_tensor", data}, {"_precomputed_scale", data}}},
+        Dict{{{"_precomputed_scale", scalar}}}})
+    EXPECT_EQ(obstacle(attributes), "a tensor of the class my.Wrapper");
 }
 
 }  // namespace
