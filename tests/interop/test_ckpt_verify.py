@@ -162,6 +162,21 @@ def test_another_dtype_in_the_metadata(verify, copy_of):
     assert verify(directory) == [("mismatch", "__0_0.distcp", "model.half"), ("mismatch", "__1_0.distcp", "model.half")]
 
 
+def test_a_chunk_of_the_meta_device(accel, verify, tmp_path):
+    """Such an item describes a tensor and has none of its elements, so that it cannot be merged."""
+    dcp.save({"w": torch.randn(64), "v": torch.randn(3)}, checkpoint_id=tmp_path / "c", no_dist=True)
+    metadata = dcp.FileSystemReader(tmp_path / "c").read_metadata()
+    info = next(info for index, info in metadata.storage_data.items() if index.fqn == "w")
+    item = io.BytesIO()
+    torch.save(torch.empty(64, device="meta"), item)
+    path = tmp_path / "c" / info.relative_path
+    info.offset, info.length = path.stat().st_size, len(item.getvalue())
+    path.write_bytes(path.read_bytes() + item.getvalue())
+    (tmp_path / "c/.metadata").write_bytes(pickle.dumps(metadata))
+    accel("merge-weights", tmp_path / "c", tmp_path / "out", code=1)
+    assert verify(tmp_path / "c") == [("hole", path.name, "w")]
+
+
 def test_two_items_exchanged_in_the_metadata(verify, copy_of):
     directory = copy_of("rows")
 
@@ -402,6 +417,24 @@ def test_models_beside_a_set_are_their_own(accel, verify, tmp_path):
     shutil.copy(directory / "model-00001-of-00002.safetensors", directory / "model-00001-of-00003.safetensors")
     shutil.copy(directory / "model-00001-of-00002.safetensors", directory / "model.safetensors")
     assert verify(directory) == [("stale", "model-00001-of-00003.safetensors", ""), ("stale", "model.safetensors", "")]
+
+
+@pytest.mark.parametrize("stored", ["shards", "one"])
+def test_a_set_of_torch_files_beside_safetensors(accel, verify, tmp_path, stored):
+    """Older folders have the weights in both forms."""
+    directory = tmp_path / "m"
+    shards_with_index(directory)
+    if stored == "one":
+        for path in directory.iterdir():
+            path.unlink()
+        safetensors.torch.save_file({"a": torch.ones(3), "b": torch.ones(5)}, directory / "model.safetensors")
+    names = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    for name, key in zip(names, "ab"):
+        torch.save({key: torch.ones(3)}, directory / name)
+    (directory / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": dict(zip("ab", names))}))
+    assert verify(directory, code=0) == []
+    (directory / names[1]).unlink()
+    assert verify(directory) == [("missing-file", names[1], "")]
 
 
 def test_a_weight_map_may_begin_with_a_dot(accel, verify, tmp_path):

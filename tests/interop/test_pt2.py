@@ -445,6 +445,9 @@ def test_outputs_need_names_of_their_own(accel, tmp_path):
 
 def test_damage_is_found(accel, tmp_path):
     made("shared", tmp_path / "model.pt2")
+    checked = json.loads(accel("--json", "verify", "model.pt2").stdout)["checkpoints"]
+    assert [(c["kind"], c["findings"], c["notes"]) for c in checked] == [("pt2", [], [])]
+    assert "model.pt2" in accel("verify", ".").stdout
     whole = (tmp_path / "model.pt2").read_bytes()
     with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
         place = archive.getinfo("model/data/weights/weight_0")
@@ -453,6 +456,7 @@ def test_damage_is_found(accel, tmp_path):
     damaged[begin + 5] ^= 1
     (tmp_path / "model.pt2").write_bytes(damaged)
     assert "the CRC of record" in refused(accel, code=5)
+    assert "checksum: model.pt2" in accel("verify", "model.pt2", code=3).stdout
     (tmp_path / "model.pt2").write_bytes(whole[:len(whole) // 2])
     refused(accel, code=5)
 

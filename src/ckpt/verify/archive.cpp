@@ -263,7 +263,10 @@ void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const Archive
       report(FindingKind::kMismatch,
              fmt::format("its archive holds {} {}, {} {} is expected", torch_name(found->dtype),
                          to_string(found->shape), torch_name(dtype), to_string(sizes)));
-    } else if (!found->storage_key.empty() && !found->on_meta) {
+    } else if (found->on_meta) {
+      if (checked_numel(sizes) != 0)
+        report(FindingKind::kHole, fmt::format("its archive holds {}", found->obstacle));
+    } else if (!found->storage_key.empty()) {
       check_storage(*found, place, archive);
     }
   } catch (const Error& e) {

@@ -49,6 +49,9 @@ struct VerifyJob {
 /// Verifies an archive of torch.save, or a TorchScript model. `kind` is name_of(Kind).
 [[nodiscard]] VerifyJob verify_torch(const std::filesystem::path& file, std::string_view kind);
 
+/// Verifies a model of torch.export: its archive, and that the archive has the tensors that it lists.
+[[nodiscard]] VerifyJob verify_pt2(const std::filesystem::path& file);
+
 /// Verifies a safetensors file.
 [[nodiscard]] VerifyJob verify_safetensors(const std::filesystem::path& file);
 

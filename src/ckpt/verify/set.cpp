@@ -43,14 +43,9 @@ class SetVerifier {
   }
 
   VerifyJob run() {
-    const bool safetensors = kind_ == Kind::kSafetensorsSharded;
-    if (safetensors || kind_ == Kind::kTorchSharded) {
-      const std::string suffix = safetensors ? ".safetensors" : ".bin";
-      const std::vector<std::string> indexes = index_names_in(directory_, suffix);
-      for (const std::string& index : indexes) check_index(index, suffix);
-      if (indexes.empty()) check_numbers(suffix);
-      models_ = indexes.size();
-    }
+    // A directory may have the same weights in both forms.
+    if (kind_ == Kind::kSafetensorsSharded) check_form(".safetensors");
+    if (kind_ == Kind::kSafetensorsSharded || kind_ == Kind::kTorchSharded) check_form(".bin");
     if (models_ > 1) {
       job_.result.notes.push_back(
           fmt::format("the directory has {} models; each index was compared with its files", models_));
@@ -62,19 +57,31 @@ class SetVerifier {
   }
 
  private:
+  void check_form(const std::string& suffix) {
+    const std::vector<std::string> indexes = index_names_in(directory_, suffix);
+    for (const std::string& index : indexes) check_index(index, suffix);
+    if (indexes.empty()) check_numbers(suffix);
+    models_ += indexes.size();
+  }
+
   void report(FindingKind kind, const std::string& file, const std::string& tensor, std::string text) {
     job_.result.findings.push_back({kind, file, tensor, 0, 0, std::move(text)});
   }
 
   // The names of the files that make the set.
   [[nodiscard]] std::vector<std::string> members() const {
-    if (!indexed_.empty()) return {indexed_.begin(), indexed_.end()};
-    if (kind_ == Kind::kSafetensorsSharded || kind_ == Kind::kDcpSafetensors)
-      return files_in(directory_, "", ".safetensors");
-    if (kind_ == Kind::kTorchSharded) return files_in(directory_, "", ".bin");
-    std::vector<std::string> names;
-    for (const auto& [rank, name] : rank_files_of(path_).files) names.push_back(name);
-    return names;
+    std::set<std::string> names = indexed_;
+    if (kind_ == Kind::kLocal || kind_ == Kind::kDtensor) {
+      for (const auto& [rank, name] : rank_files_of(path_).files) names.insert(name);
+    } else {
+      const std::string suffix = kind_ == Kind::kTorchSharded ? ".bin" : ".safetensors";
+      const bool has_index = std::any_of(names.begin(), names.end(),
+                                         [&](const std::string& name) { return name.ends_with(suffix); });
+      if (!has_index) {
+        for (const std::string& name : files_in(directory_, "", suffix)) names.insert(name);
+      }
+    }
+    return {names.begin(), names.end()};
   }
 
   void count_files() {

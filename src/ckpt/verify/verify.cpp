@@ -51,7 +51,8 @@ bool is_set(const fs::path& directory, Kind kind) {
 
 bool may_be_checkpoint(const fs::path& path) {
   const fs::path extension = path.extension();
-  return extension == ".safetensors" || extension == ".bin" || extension == ".pt" || extension == ".pth";
+  return extension == ".safetensors" || extension == ".bin" || extension == ".pt" || extension == ".pth" ||
+         extension == ".pt2";
 }
 
 // The names of the files in the set that a rank's file belongs to. Empty if two of them are of one rank: the
@@ -103,6 +104,10 @@ class Search {
     }
     if (const Kind kind = kind_of(directory); is_set(directory, kind)) {
       jobs_.push_back(verify_set(directory, kind));
+    } else if (const auto indexes = index_names_in(directory, ".bin");
+               kind == Kind::kDirectory && !indexes.empty()) {
+      // The same weights are in one file of safetensors beside the set.
+      jobs_.push_back(verify_set(directory / indexes.front(), Kind::kTorchSharded));
     }
     add_rank_files(directory);
     if (depth > 0) {
@@ -187,6 +192,8 @@ class Search {
       jobs_.push_back(verify_torch(path, name_of(*kind)));
     } else if (kind == Kind::kLocal || kind == Kind::kDtensor) {
       jobs_.push_back(verify_torch(path, name_of(Kind::kTorch)));
+    } else if (kind == Kind::kPt2) {
+      jobs_.push_back(verify_pt2(path));
     } else if (named || path.filename().string().starts_with("pytorch_model")) {
       const File file = File::open_read(path);
       const bool tar = looks_like_tar(FileWindow(file, 0, file.size()));

@@ -183,6 +183,22 @@ std::string deflated_archive(std::string_view text, std::uint64_t size_claimed, 
   return out;
 }
 
+TEST_F(VerifyArchiveTest, AChunkOfTheMetaDeviceHasNoData) {
+  const auto finding = [&](const Dims& sizes) {
+    TorchTensor tensor;
+    tensor.shape = sizes;
+    tensor.strides = row_major_strides(sizes);
+    tensor.storage_key = "0";
+    tensor.on_meta = true;
+    ArchiveCheck archive;
+    archive.pickle = pickle_of_tensor(tensor);
+    check_chunk(DType::kFloat32, sizes, {"a", "w", 0, 1}, archive);
+    return archive.findings.empty() ? "" : fmt_of(archive.findings.front());
+  };
+  EXPECT_THAT(finding({3}), HasSubstr("hole: its archive holds a tensor of the meta device, without data"));
+  EXPECT_EQ(finding({0}), "");
+}
+
 TEST(VerifyDeflatedTest, AreInflatedAndSummed) {
   const TempDir dir;
   const std::string text(5000, 'a');

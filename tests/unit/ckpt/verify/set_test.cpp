@@ -4,6 +4,7 @@
 
 #include "ckpt/verify/job.hpp"
 #include "opened.hpp"
+#include "torch_files.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -91,6 +92,18 @@ TEST_F(VerifySetTest, ABrokenIndexIsAFinding) {
   const Verified torch = verify_set(dir_.path(), Kind::kTorchSharded).result;
   ASSERT_EQ(torch.findings.size(), 1U);
   EXPECT_THAT(to_string(torch.findings[0]), HasSubstr("broken: pytorch_model.bin.index.json: "));
+}
+
+TEST_F(VerifySetTest, ASetOfTheOtherFormIsCheckedToo) {
+  write_file(dir_ / "pytorch_model.bin.index.json",
+             R"({"weight_map": {"a": "pytorch_model-00001-of-00001.bin"}})");
+  EXPECT_THAT(findings(),
+              ElementsAre(HasSubstr("missing-file: pytorch_model-00001-of-00001.bin: is not there")));
+  // Without an index, the names say it.
+  std::filesystem::remove(dir_ / "pytorch_model.bin.index.json");
+  testing::write_torch_file(dir_ / "pytorch_model-00001-of-00002.bin", pickle::Dict{}, {});
+  EXPECT_THAT(findings(),
+              ElementsAre(HasSubstr("missing-file: pytorch_model-00002-of-00002.bin: is not there")));
 }
 
 }  // namespace
