@@ -66,6 +66,14 @@ def test_merge_inspect_diff_and_load(accel, old, tmp_path):
     assert_same(safetensors.torch.load_file(tmp_path / "module/model.safetensors"), model.state_dict())
 
 
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_other_protocols_of_the_pickle(accel, tmp_path, protocol):
+    torch.save(state(), tmp_path / "m.pt", _use_new_zipfile_serialization=False, pickle_protocol=protocol)
+    accel("verify", tmp_path / "m.pt")
+    accel("merge-weights", tmp_path / "m.pt", tmp_path / "out", "--keep-tied")
+    assert_same(safetensors.torch.load_file(tmp_path / "out/model.safetensors"), state())
+
+
 def test_shards_of_transformers_before_torch_1_6(accel, tmp_path):
     parts = {"pytorch_model-00001-of-00002.bin": {"a": torch.randn(3)}, "pytorch_model-00002-of-00002.bin": {"b": torch.randn(2, 2)}}
     for name, part in parts.items():

@@ -22,9 +22,12 @@ namespace {
 
 using pickle::Value;
 
-// The pickle of the number 0x1950a86a20f9469cfc6c with protocol 2, up to its STOP.
-constexpr std::array<unsigned char, 14> kMagic = {0x80, 2,    0x8a, 10,   0x6c, 0xfc, 0x9c,
-                                                  0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
+// The opcode LONG1 with the number 0x1950a86a20f9469cfc6c. It follows the protocol and, from protocol 4 on, a
+// frame.
+constexpr std::array<unsigned char, 12> kMagic = {0x8a, 10,   0x6c, 0xfc, 0x9c, 0x46,
+                                                  0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
+constexpr std::uint64_t kProtocolBytes = 2;
+constexpr std::uint64_t kFrameBytes = 9;
 constexpr std::int64_t kProtocol = 1001;
 constexpr std::uint64_t kTarMagicAt = 257;
 constexpr std::string_view kTarMagic = "ustar";
@@ -137,7 +140,14 @@ LegacyTorch::Storage storage_at(const FileWindow& window, std::uint64_t at, cons
 }  // namespace
 
 bool looks_like_legacy_torch(const FileWindow& window) {
-  return has_at(window, 0, text_of(std::as_bytes(std::span(kMagic))));
+  constexpr std::string_view kFirst = "\x80";
+  constexpr std::string_view kFrame = "\x95";
+  if (!has_at(window, 0, kFirst) || window.size() < kProtocolBytes) return false;
+  const auto protocol = std::to_integer<unsigned>(window.read(1, 1).front());
+  const bool has_frame = protocol >= 4 && has_at(window, kProtocolBytes, kFrame);
+  return protocol >= 2 && protocol <= 5 &&
+         has_at(window, kProtocolBytes + (has_frame ? kFrameBytes : 0),
+                text_of(std::as_bytes(std::span(kMagic))));
 }
 
 bool looks_like_tar(const FileWindow& window) { return has_at(window, kTarMagicAt, kTarMagic); }

@@ -26,7 +26,7 @@ constexpr std::string_view kMagic(
 class LegacyTorchTest : public ::testing::Test {
  protected:
   [[nodiscard]] std::string file() const {
-    std::string bytes(kMagic);
+    std::string bytes(magic_);
     bytes += pickle::write(protocol_);
     bytes += pickle::write(Dict{{{"little_endian", true}}});
     bytes += pickle::write(Dict{{{"w", pickle_of_tensor(DType::kFloat32, {2}, "a")},
@@ -48,6 +48,7 @@ class LegacyTorchTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  std::string_view magic_ = kMagic;
   Value protocol_ = 1001;
   pickle::Values keys_ = {"a", "b"};
   std::vector<std::pair<std::uint64_t, std::string>> storages_ = {{2, "abcdefgh"}, {3, "xyz"}};
@@ -86,6 +87,31 @@ TEST_F(LegacyTorchTest, RejectsStoragesThatDoNotFitThePickle) {
 TEST_F(LegacyTorchTest, RejectsAnotherProtocol) {
   protocol_ = 1000;
   EXPECT_THAT(rejection(), HasSubstr("its protocol is 1000; 1001 is expected"));
+}
+
+TEST_F(LegacyTorchTest, AnyProtocolOfThePickle) {
+  using namespace std::string_view_literals;
+  for (const std::string_view magic : {"\x80\x03\x8a\x0al\xfc\x9c"
+                                       "F\xf9 j\xa8P\x19."sv,
+                                       "\x80\x04\x8a\x0al\xfc\x9c"
+                                       "F\xf9 j\xa8P\x19."sv,
+                                       "\x80\x04\x95\x0d\0\0\0\0\0\0\0\x8a\x0al\xfc\x9c"
+                                       "F\xf9 j\xa8P\x19."sv,
+                                       "\x80\x05\x95\x0d\0\0\0\0\0\0\0\x8a\x0al\xfc\x9c"
+                                       "F\xf9 j\xa8P\x19."sv}) {
+    magic_ = magic;
+    write_file(dir_ / "f", file());
+    const File opened = File::open_read(dir_ / "f");
+    EXPECT_TRUE(looks_like_legacy_torch(FileWindow(opened, 0, opened.size())));
+    EXPECT_EQ(read(file()).storages.size(), 2U);
+  }
+  for (const std::string_view magic : {"\x80\x06\x8a\x0al\xfc\x9c"
+                                       "F\xf9 j\xa8P\x19."sv,
+                                       "\x80\x04\x95\x0d\0\0"sv, "\x80\x02\x8a\x0al\xfc\x9c"sv, "\x80"sv}) {
+    write_file(dir_ / "f", std::string(magic));
+    const File opened = File::open_read(dir_ / "f");
+    EXPECT_FALSE(looks_like_legacy_torch(FileWindow(opened, 0, opened.size())));
+  }
 }
 
 }  // namespace
