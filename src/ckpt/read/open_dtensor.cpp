@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -77,7 +78,10 @@ class DTensorReader {
 
   // Throws Error (kMissing) unless the file of every rank of every mesh was read.
   void check_ranks() const {
-    for (const std::int64_t rank : ranks_) require_rank(set_, rank, static_cast<std::int64_t>(ranks_.size()));
+    const std::int64_t count = std::max(world_size_, static_cast<std::int64_t>(ranks_.size()));
+    for (const std::int64_t rank : ranks_) require_rank(set_, rank, count);
+    // This ends at the first rank without a file, whatever the number is.
+    for (std::int64_t rank = 0; rank < world_size_; ++rank) require_rank(set_, rank, count);
   }
 
   void take(Listing& listing) && {
@@ -96,7 +100,7 @@ class DTensorReader {
     }
     if (const std::optional<ShardedTensor> sharded = sharded_tensor_of(value)) {
       refuse_flat(path);
-      for (std::int64_t rank = 0; rank < sharded->ranks; ++rank) ranks_.insert(rank);
+      world_size_ = std::max(world_size_, sharded->ranks);
       ListedTensor& listed = gatherer_.tensor(path, tensor.dtype, sharded->shape);
       for (const auto& [box, local] : sharded->shards) {
         if (local.dtype != tensor.dtype)
@@ -119,7 +123,8 @@ class DTensorReader {
   RankGatherer gatherer_;
   std::vector<ListedObject> objects_;
   std::set<std::string> object_names_;
-  std::set<std::int64_t> ranks_;
+  std::set<std::int64_t> ranks_;  // The ranks of all meshes.
+  std::int64_t world_size_ = 0;   // The largest number of ranks that a ShardedTensor states.
 };
 
 }  // namespace

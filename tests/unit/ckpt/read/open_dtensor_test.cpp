@@ -85,6 +85,27 @@ TEST_F(OpenDtensorTest, AMissingRankIsNamed) {
               HasSubstr("the file of rank 1 of 2 is missing"));
 }
 
+TEST_F(OpenDtensorTest, AWorldSizeOfAShardedTensorIsComparedWithTheFiles) {
+  constexpr const char* kModule = "torch.distributed._shard.sharded_tensor.api";
+  const auto instance = [](const char* type, Dict members) {
+    return pickle::instance(pickle::Global(kModule, type), std::move(members));
+  };
+  for (const int rank : {0, 1}) {
+    const pickle::Value state =
+        Tuple{{pickle::List{}, instance("ShardedTensorMetadata", Dict{{{"size", Tuple{{0}}}}}),
+               instance("ProcessGroupState", Dict{{{"global_world_size", 1 << 24}}}), pickle::None{}, false}};
+    const pickle::Value tensor = pickle::reduce(
+        pickle::Global("torch._tensor", "_rebuild_from_type_v2"),
+        {pickle::Global("torch._utils", "_rebuild_wrapper_subclass"),
+         pickle::Global(kModule, "ShardedTensor"),
+         Tuple{{pickle::Global(kModule, "ShardedTensor"), pickle::Global("torch", "float32"), Tuple{{0}}}},
+         state});
+    write(rank, Dict{{{"w", tensor}}}, "");
+  }
+  EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { (void)open(); }),
+              HasSubstr("the file of rank 2 of 16777216 is missing"));
+}
+
 TEST_F(OpenDtensorTest, ALocalTensorOfAnotherShapeIsRejected) {
   write(1, Dict{{{"w", rows_of(1, 1)}}}, rows_.data.substr(24));
   EXPECT_THAT(error_of(ErrorKind::kCorrupt, [&] { (void)open(); }), HasSubstr("tensor 'w'"));
