@@ -101,6 +101,11 @@ const Values* sequence_of(const Value& value) {
   return nullptr;
 }
 
+const Pairs* attributes_of(const Value& state) {
+  const auto* both = state.get<Tuple>();
+  return mapping_of(both != nullptr && both->items.size() == 2 ? both->items[1] : state);
+}
+
 const Value* find(const Pairs& pairs, std::string_view key) {
   for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) {
     const auto* text = pair->first.get<std::string>();

@@ -148,6 +148,10 @@ struct ObjectParts {
 /// The items of a tuple or a list, else nullptr.
 [[nodiscard]] const Values* sequence_of(const Value& value);
 
+/// The attributes in the state of an instance, else nullptr. The state is the instance's __dict__, or for a
+/// class with slots the tuple (__dict__, slots), of which the slots are returned.
+[[nodiscard]] const Pairs* attributes_of(const Value& state);
+
 /// The value of the string key `key`, or nullptr. If the key comes twice, the last value counts, as in
 /// Python.
 [[nodiscard]] const Value* find(const Pairs& pairs, std::string_view key);

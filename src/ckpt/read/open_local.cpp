@@ -14,6 +14,7 @@
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/openers.hpp"
 #include "ckpt/read/rank_files.hpp"
+#include "ckpt/torch/dtensor.hpp"
 #include "ckpt/torch/file.hpp"
 #include "ckpt/torch/state_walk.hpp"
 
@@ -23,7 +24,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kVersion = 1;
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
 const json& require(const json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();

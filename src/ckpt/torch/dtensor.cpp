@@ -20,7 +20,6 @@ using pickle::Value;
 using pickle::Values;
 
 constexpr std::size_t kMostMeshDims = 16;
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 24;
 constexpr std::size_t kMostParts = std::size_t{1} << 20;
 
@@ -206,19 +205,13 @@ Runs shard_of(const Runs& runs, const Placement& placement, std::int64_t count, 
   return shard;
 }
 
-// The state of a class with slots is a tuple of its __dict__ and its slots.
-const Pairs* attributes_of(const Value& state) {
-  const auto* both = state.get<pickle::Tuple>();
-  return pickle::mapping_of(both != nullptr && both->items.size() == 2 ? both->items[1] : state);
-}
-
 }  // namespace
 
 std::optional<DTensor> dtensor_of(const Value& value) {
   const ObjectParts* parts = pickle::object_of(value, "torch._tensor", "_rebuild_from_type_v2");
   if (parts == nullptr || parts->args.size() != 4) return std::nullopt;
   const auto* type = parts->args[1].get<Global>();
-  const Pairs* state = attributes_of(parts->args[3]);
+  const Pairs* state = pickle::attributes_of(parts->args[3]);
   if (type == nullptr || type->name() != "DTensor" || state == nullptr) return std::nullopt;
 
   DTensor tensor;

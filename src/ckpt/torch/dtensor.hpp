@@ -10,6 +10,9 @@
 
 namespace accel::ckpt {
 
+/// The largest number of ranks that a file may state.
+inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
+
 /// How a tensor lies along one dimension of the mesh of ranks.
 struct Placement {
   /// The dimension of the tensor that is sharded, or -1 if the tensor is replicated.
