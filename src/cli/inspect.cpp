@@ -101,7 +101,7 @@ std::vector<std::vector<std::string>> columns_for(const Inspection& result,
   return rows;
 }
 
-// Which part of the checkpoint is the weights, if there is more in it.
+// Prints which part of the checkpoint is the weights, if the checkpoint has other parts.
 void print_layout(const Inspection& result, Results& out) {
   if (result.roots.size() > 1) {
     out.line(fmt::format("  several sets of weights: '{}'", fmt::join(result.roots, "', '")));

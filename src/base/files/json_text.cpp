@@ -26,8 +26,8 @@ constexpr std::uint64_t kContainerBytes = 96;
 // Values are copied and written by recursion.
 constexpr int kDeepest = 1000;
 
-// Why `text` is not JSON although the parser would accept it, or nothing: the parser skips a byte order mark,
-// and takes a NUL for the end of the text.
+// The reason why `text` is not JSON although the parser would accept it, or nothing. The parser skips a byte
+// order mark, and it takes a NUL for the end of the text.
 std::optional<std::string> why_not_json(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) return "the JSON begins with a byte order mark";
   const std::size_t nul = text.find('\0');

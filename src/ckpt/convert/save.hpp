@@ -42,8 +42,8 @@ struct SavePlan {
 
 /// Plans the weights of `source`, or the optimizer if that is all it holds, as a checkpoint of another form.
 /// The root key (`model`, `optimizer`) is left out of full and local checkpoints and added to sharded ones.
-/// What stands beside the weights is left out. Tensors of
-/// which it is known that they are tied share their storage in full and local ones.
+/// What stands beside the weights is left out. Tied tensors, as far as the source or SaveOptions::tied says
+/// that they are tied, share their storage in full and local checkpoints.
 ///
 /// Throws Error: kUsage for options that exclude each other; kMissing if the source is empty; kFailure for
 /// what the form has no place for.

@@ -51,7 +51,7 @@ void join_ranges(std::vector<SummedRange>& ranges) {
 std::optional<std::uint32_t> crc_of_ranges(
     std::vector<SummedRange> ranges, std::uint64_t size, std::uint64_t most_gap_bytes,
     const std::function<std::uint32_t(std::uint64_t begin, std::uint64_t end)>& read_gap) {
-  // Of the ranges that begin at the same byte the longest comes first.
+  // If several ranges begin at the same byte, the longest comes first.
   std::sort(ranges.begin(), ranges.end(), [](const SummedRange& a, const SummedRange& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
   });

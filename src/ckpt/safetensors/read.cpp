@@ -22,7 +22,7 @@ using nlohmann::json;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::uint64_t kLengthBytes = 8;
 
-// As deep as serde_json of the official library goes.
+// The official library parses the header with serde_json, which accepts this many levels.
 constexpr int kDeepest = 127;
 
 // Rejects a key that comes twice, as JSON parsers keep one of the two and differ in which: the name of a
