@@ -34,18 +34,21 @@ const Values* state_of(const Value& value) {
   return is_wrapped ? pickle::sequence_of(parts.args[3]) : nullptr;
 }
 
-// The attributes of an instance, or nullptr. The state of a class with slots is a tuple of its __dict__ and
-// its slots.
-const Pairs* attributes_of(const Value& value) {
-  const auto* object = value.get<Object>();
-  if (object == nullptr || (*object)->states.empty()) return nullptr;
-  const Value& state = (*object)->states.back();
-  const auto* both = state.get<pickle::Tuple>();
-  return pickle::mapping_of(both != nullptr && both->items.size() == 2 ? both->items[1] : state);
+// The attributes of an instance, or nullptr.
+const Pairs* members_in(const Value& instance) {
+  const auto* object = instance.get<Object>();
+  return object != nullptr && !(*object)->states.empty() ? pickle::attributes_of((*object)->states.back())
+                                                         : nullptr;
+}
+
+// An attribute of an instance, or nullptr.
+const Value* find_member(const Value* instance, std::string_view name) {
+  const Pairs* members = instance != nullptr ? members_in(*instance) : nullptr;
+  return members != nullptr ? pickle::find(*members, name) : nullptr;
 }
 
 const Pairs& members_of(const Value& value, std::string_view what) {
-  if (const Pairs* members = attributes_of(value)) return *members;
+  if (const Pairs* members = members_in(value)) return *members;
   throw_corrupt(fmt::format("{} of a ShardedTensor is {}", what, pickle::describe(value)));
 }
 
@@ -73,36 +76,9 @@ std::pair<Box, TorchTensor> shard_of(const Value& value, const Dims& shape) {
 }
 
 std::int64_t ranks_of(const Value& process_group) {
-  const Pairs* state = attributes_of(process_group);
-  const Value* count = state != nullptr ? pickle::find(*state, "global_world_size") : nullptr;
+  const Value* count = find_member(&process_group, "global_world_size");
   const auto* number = count != nullptr ? count->get<std::int64_t>() : nullptr;
-  constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
-  return number != nullptr && *number > 0 && *number <= kMostRanks ? *number : 0;
-}
-
-// The rank that a _remote_device names.
-std::int64_t rank_of(const Value& placement) {
-  const Pairs* members = attributes_of(placement);
-  const Value* rank = members != nullptr ? pickle::find(*members, "_rank") : nullptr;
-  const auto* number = rank != nullptr ? rank->get<std::int64_t>() : nullptr;
-  return number != nullptr && *number >= 0 ? *number : -1;
-}
-
-// The metadata lists the shards of all ranks.
-std::set<std::int64_t> other_ranks(const ShardedTensor& tensor, const Pairs& metadata) {
-  std::set<std::int64_t> ranks;
-  const Value* listed = pickle::find(metadata, "shards_metadata");
-  const Values* all = listed != nullptr ? pickle::sequence_of(*listed) : nullptr;
-  if (all == nullptr) return ranks;
-  std::set<Dims> here;
-  for (const auto& [box, local] : tensor.shards) here.insert(box.offsets);
-  for (const Value& shard : *all) {
-    const Pairs& place = members_of(shard, "the place of a shard");
-    if (here.contains(dims_of(member(place, "shard_offsets")))) continue;
-    const Value* placement = pickle::find(place, "placement");
-    ranks.insert(placement != nullptr ? rank_of(*placement) : -1);
-  }
-  return ranks;
+  return number != nullptr && *number > 0 ? *number : 0;
 }
 
 }  // namespace
@@ -117,8 +93,30 @@ std::optional<ShardedTensor> sharded_tensor_of(const Value& value) {
   if (shards == nullptr) throw_corrupt("the shards of a ShardedTensor are not a list");
   for (const Value& shard : *shards) tensor.shards.push_back(shard_of(shard, tensor.shape));
   tensor.ranks = ranks_of((*state)[2]);
-  tensor.other_ranks = other_ranks(tensor, metadata);
   return tensor;
+}
+
+std::optional<std::set<std::int64_t>> ranks_of_absent_shards(const Value& value) {
+  const Values* state = state_of(value);
+  if (state == nullptr) return std::nullopt;
+  std::set<std::int64_t> ranks;
+  const Values* local = state->empty() ? nullptr : pickle::sequence_of((*state)[0]);
+  const Value* listed = state->size() > 1 ? find_member(&(*state)[1], "shards_metadata") : nullptr;
+  const Values* all = listed != nullptr ? pickle::sequence_of(*listed) : nullptr;
+  if (local == nullptr || all == nullptr) return ranks;
+  std::set<Dims> here;
+  for (const Value& shard : *local) {
+    if (const Value* offsets = find_member(find_member(&shard, "metadata"), "shard_offsets"))
+      here.insert(dims_of(*offsets));
+  }
+  for (const Value& shard : *all) {
+    const Value* offsets = find_member(&shard, "shard_offsets");
+    if (offsets == nullptr || here.contains(dims_of(*offsets))) continue;
+    const Value* rank = find_member(find_member(&shard, "placement"), "_rank");
+    const auto* number = rank != nullptr ? rank->get<std::int64_t>() : nullptr;
+    ranks.insert(number != nullptr && *number >= 0 ? *number : -1);
+  }
+  return ranks;
 }
 
 }  // namespace accel::ckpt

@@ -18,12 +18,16 @@ struct ShardedTensor {
   Dims shape;  ///< Shape of the whole tensor.
   std::vector<std::pair<Box, TorchTensor>> shards;
   std::int64_t ranks = 0;  ///< The number of ranks that saved it; 0 if the pickle does not say.
-  std::set<std::int64_t>
-      other_ranks;  ///< The ranks that have shards which this one lacks; -1 if it is not said.
 };
 
 /// The ShardedTensor that `value` describes, as torch 1.10 to 2.15 write it, or nothing if it is something
-/// else. Throws Error (kCorrupt) if the description contradicts itself.
+/// else. walk_state() refuses the form of torch before 1.13, in which the class is not a tensor, so that only
+/// verification meets it. Throws Error (kCorrupt) if the description contradicts itself.
 [[nodiscard]] std::optional<ShardedTensor> sharded_tensor_of(const pickle::Value& value);
+
+/// The ranks that have the shards of a ShardedTensor that `value` lists but does not hold; -1 stands for a
+/// rank that is not stated. Entries that cannot be read are passed over. Nothing if `value` is something
+/// else.
+[[nodiscard]] std::optional<std::set<std::int64_t>> ranks_of_absent_shards(const pickle::Value& value);
 
 }  // namespace accel::ckpt

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "base/files/directory.hpp"
@@ -12,9 +13,10 @@
 namespace accel::ckpt {
 
 bool AbsentShards::add(const std::string& name, const pickle::Value& value) {
-  const std::optional<ShardedTensor> tensor = sharded_tensor_of(value);
-  if (!tensor) return false;
-  for (const std::int64_t rank : tensor->other_ranks) tensors_of_rank_[rank].push_back(name);
+  const std::optional<std::set<std::int64_t>> ranks = ranks_of_absent_shards(value);
+  if (!ranks) return false;
+  for (const std::int64_t rank : *ranks) tensors_of_rank_[rank].push_back(name);
+  (void)sharded_tensor_of(value);  // Whatever a reader would call corrupt is a finding.
   return true;
 }
 

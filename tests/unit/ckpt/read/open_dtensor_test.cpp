@@ -93,7 +93,8 @@ TEST_F(OpenDtensorTest, AWorldSizeOfAShardedTensorIsComparedWithTheFiles) {
   for (const int rank : {0, 1}) {
     const pickle::Value state =
         Tuple{{pickle::List{}, instance("ShardedTensorMetadata", Dict{{{"size", Tuple{{0}}}}}),
-               instance("ProcessGroupState", Dict{{{"global_world_size", 1 << 24}}}), pickle::None{}, false}};
+               instance("ProcessGroupState", Dict{{{"global_world_size", std::int64_t{1} << 40}}}),
+               pickle::None{}, false}};
     const pickle::Value tensor = pickle::reduce(
         pickle::Global("torch._tensor", "_rebuild_from_type_v2"),
         {pickle::Global("torch._utils", "_rebuild_wrapper_subclass"),
@@ -103,7 +104,7 @@ TEST_F(OpenDtensorTest, AWorldSizeOfAShardedTensorIsComparedWithTheFiles) {
     write(rank, Dict{{{"w", tensor}}}, "");
   }
   EXPECT_THAT(error_of(ErrorKind::kMissing, [&] { (void)open(); }),
-              HasSubstr("the file of rank 2 of 16777216 is missing"));
+              HasSubstr("the file of rank 2 of 1099511627776 is missing"));
 }
 
 TEST_F(OpenDtensorTest, ALocalTensorOfAnotherShapeIsRejected) {

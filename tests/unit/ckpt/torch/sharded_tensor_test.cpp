@@ -66,10 +66,23 @@ TEST(ShardedTensorTest, HasThePartsOfARank) {
   ASSERT_EQ(tensor->shards.size(), 2U);
   EXPECT_EQ(tensor->shards[1].first, (Box{{4, 0}, {1, 3}}));
   EXPECT_EQ(tensor->shards[1].second.shape, (Dims{1, 3}));
-  EXPECT_EQ(tensor->other_ranks, std::set<std::int64_t>{-1});
-  const std::optional<ShardedTensor> without = sharded_tensor_of(sharded({5, 3}, {}));
-  ASSERT_TRUE(without);  // A rank may have no part.
-  EXPECT_EQ(without->other_ranks, (std::set<std::int64_t>{-1, 1}));
+  EXPECT_TRUE(sharded_tensor_of(sharded({5, 3}, {})));  // A rank may have no part.
+}
+
+TEST(ShardedTensorTest, NamesTheRanksOfAbsentShards) {
+  using Ranks = std::set<std::int64_t>;
+  EXPECT_EQ(ranks_of_absent_shards(sharded({5, 3}, {shard({4, 0}, {1, 3}, {1, 3})})), Ranks{-1});
+  EXPECT_EQ(ranks_of_absent_shards(sharded({5, 3}, {})), (Ranks{-1, 1}));
+  // What is odd in the lists does not hide the rest.
+  EXPECT_EQ(ranks_of_absent_shards(sharded({5, 3}, {7, instance_of("Shard", {{{"metadata", 1}}})})),
+            (Ranks{-1, 1}));
+  // Before torch 1.13 the class was not a tensor.
+  const Value early = instance_of("ShardedTensor", {});
+  EXPECT_FALSE(ranks_of_absent_shards(early));
+  EXPECT_EQ(ranks_of_absent_shards(pickle::instance(Global(kModule, "ShardedTensor"),
+                                                    Tuple{{List{}, metadata_of({5, 3}), pickle::None{}}})),
+            (Ranks{-1, 1}));
+  EXPECT_FALSE(ranks_of_absent_shards(3));
 }
 
 TEST(ShardedTensorTest, OtherValuesAreNone) {
