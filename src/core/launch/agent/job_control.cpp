@@ -1,9 +1,14 @@
 #include "core/launch/agent/job_control.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <ctime>
+
+#include "base/log.hpp"
 
 namespace accel::launch {
 namespace {
@@ -24,31 +29,66 @@ void set_modes(const std::optional<termios>& modes) {
   if (modes && foreground_group() == ::getpgrp()) ::tcsetattr(STDIN_FILENO, TCSANOW, &*modes);
 }
 
+bool is_in_background() {
+  const pid_t foreground = foreground_group();
+  return foreground >= 0 && foreground != ::getpgrp();
+}
+
+/// Whether a signal that ends the run waits to be read. A shell continues a stopped job that it ends.
+bool has_to_end() {
+  sigset_t waiting;
+  ::sigpending(&waiting);
+  return ::sigismember(&waiting, SIGINT) == 1 || ::sigismember(&waiting, SIGTERM) == 1 ||
+         ::sigismember(&waiting, SIGHUP) == 1;
+}
+
+/// Stops this process by `signal` until SIGCONT. Returns false if the kernel has ignored the signal, as it
+/// does in an orphaned process group, which nobody would continue.
+bool stop_by(int signal) {
+  sigset_t stop;
+  sigset_t go_on;
+  sigset_t before;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, signal);
+  ::sigemptyset(&go_on);
+  ::sigaddset(&go_on, SIGCONT);
+  // SIGCONT continues the process even if it is blocked, and waits then to be taken.
+  ::sigprocmask(SIG_BLOCK, &go_on, &before);
+  ::raise(signal);
+  ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+  const timespec at_once{};
+  const bool has_stopped = ::sigtimedwait(&go_on, nullptr, &at_once) == SIGCONT;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return has_stopped;
+}
+
 }  // namespace
 
 JobControl::JobControl() : modes_(modes_of_terminal()) {}
 
 JobControl::~JobControl() { set_modes(modes_); }
 
-int JobControl::readable_stdin() {
+int JobControl::stdin_of(const WorkerPlan& worker) {
+  if (!worker.reads_stdin) return -1;
   // base/host/process_state opens a closed standard input for writing.
   const int flags = ::fcntl(STDIN_FILENO, F_GETFL);
-  if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) return -1;
-  const pid_t foreground = foreground_group();
-  return foreground < 0 || foreground == ::getpgrp() ? STDIN_FILENO : -1;
+  if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || is_in_background()) return -1;
+  reader_ = worker.rank;
+  return STDIN_FILENO;
 }
 
-JobControl::Clock::duration JobControl::stop() const {
+JobControl::Clock::duration JobControl::stop(std::span<const Worker> workers, Terminal& terminal) const {
   const Clock::time_point begin = Clock::now();
   const std::optional<termios> modes = modes_of_terminal();
-  // The kernel ignores SIGTSTP in an orphaned process group, which nobody would continue.
-  sigset_t stop;
-  sigset_t before;
-  ::sigemptyset(&stop);
-  ::sigaddset(&stop, SIGTSTP);
-  ::raise(SIGTSTP);
-  ::sigprocmask(SIG_UNBLOCK, &stop, &before);
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  const bool has_reader = std::any_of(workers.begin(), workers.end(), [this](const Worker& worker) {
+    return !worker.outcome && worker.plan->rank == reader_;
+  });
+  bool has_stopped = stop_by(SIGTSTP);
+  while (has_reader && has_stopped && is_in_background() && !has_to_end()) {
+    log::warn(fmt::format("rank {} reads the terminal and stays stopped; `fg` continues it", *reader_));
+    terminal.pump();
+    has_stopped = stop_by(SIGTTIN);
+  }
   set_modes(modes);
   return Clock::now() - begin;
 }

@@ -4,6 +4,10 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
+
+#include "core/launch/agent/terminal.hpp"
+#include "core/launch/agent/worker.hpp"
 
 namespace accel::launch {
 
@@ -23,16 +27,22 @@ class JobControl {
   /// Gives the terminal its modes back: a worker that is killed while it reads a line leaves it without echo.
   ~JobControl();
 
-  /// What a worker may read: the standard input, or -1 for nothing. A job that begins in the background of a
-  /// terminal gets nothing, because it would take the input of the shell.
-  [[nodiscard]] static int readable_stdin();
+  /// What a worker may read: the standard input, or -1 for nothing. A worker that does not read it gets
+  /// nothing, and neither does one of a job that begins in the background of a terminal, because it would
+  /// take the input of the shell.
+  [[nodiscard]] int stdin_of(const WorkerPlan& worker);
 
   /// Stops this process as SIGTSTP does, which must be blocked, until it is continued. Returns how long that
   /// took. The modes of the terminal are the same afterwards if this process is in the foreground then.
-  [[nodiscard]] Clock::duration stop() const;
+  ///
+  /// The caller has stopped `workers` before and continues them afterwards. A worker that reads the terminal
+  /// must not go on in the background, where it would take the input of the shell. Then this process says so
+  /// on `terminal` and stops again, as SIGTTIN does, until it is in the foreground or has to end.
+  [[nodiscard]] Clock::duration stop(std::span<const Worker> workers, Terminal& terminal) const;
 
  private:
   std::optional<termios> modes_;
+  std::optional<int> reader_;  ///< The rank that got the standard input.
 };
 
 }  // namespace accel::launch

@@ -174,7 +174,7 @@ class Supervisor {
       request.cpus = worker.cpus;
       request.announce_fd = guardian_.announce_fd();
       request.blocks_stop_signals = plan_.catches_stop_signals;
-      if (worker.reads_stdin) request.stdin_fd = JobControl::readable_stdin();
+      request.stdin_fd = job_control_.stdin_of(worker);
       const bool has_prompts = ::isatty(request.stdin_fd) == 1 && !worker.has_prefix;
       Child child = spawn(request);
       // After an error here no entry of workers_ would know the worker.
@@ -269,7 +269,7 @@ class Supervisor {
   void suspend() {
     send(SIGSTOP);
     for (const Worker& worker : workers_) wait_until_stopped(worker.pid);
-    deadlines_.put_off(job_control_.stop());
+    deadlines_.put_off(job_control_.stop(workers_, terminal_));
     send(SIGCONT);
     hang_watch_.begin_again();
   }
