@@ -24,6 +24,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 /// The time between two looks at the other ranks' processes while this rank sleeps.
 constexpr std::chrono::milliseconds kLook{50};
+/// A rank that has not read the clock for so long was stopped, as by Ctrl-Z, or was kept from running.
+constexpr std::chrono::seconds kStopped{1};
 /// A longer time-out would overflow the clock's arithmetic.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 /// How often a rank looks at a counter before it sleeps. Ranks may outnumber cores, and a rank that spins
@@ -149,8 +151,9 @@ std::byte* Lockstep::slot_at(int rank, std::uint32_t step) const {
 
 void Lockstep::begin(const CollectiveHeader& header, std::chrono::milliseconds timeout) {
   header_ = header;
-  started_ = Clock::now();
+  started_ = looked_at_ = Clock::now();
   timeout_ = std::min(timeout, kLongest);
+  deadline_ = started_ + timeout_;
   ++collectives_;
   if (!failure_.empty()) {
     throw Error(ErrorKind::kFailure,
@@ -212,7 +215,7 @@ void Lockstep::await(Counter& counter, std::uint32_t target, int peer) {
   for (;;) {
     // Trouble is read before the counter. A rank that ends after it has done its part has counted up before,
     // so the counter shows that its end is not a failure.
-    const Clock::time_point now = Clock::now();
+    const Clock::time_point now = read_clock();
     const bool look = now >= next_look;
     if (look) next_look = now + kLook;
     cause = trouble(look, peer);
@@ -222,10 +225,17 @@ void Lockstep::await(Counter& counter, std::uint32_t target, int peer) {
       break;
     }
     if (cause) break;
-    futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(kLook, started_ + timeout_ - now));
+    futex_wait(counter.value, seen, std::min<std::chrono::nanoseconds>(kLook, deadline_ - now));
   }
   counter.sleepers.fetch_sub(1, std::memory_order_relaxed);
   if (cause) fail(*cause);
+}
+
+Clock::time_point Lockstep::read_clock() {
+  const Clock::time_point now = Clock::now();
+  if (now - looked_at_ > kStopped) deadline_ += now - looked_at_;
+  looked_at_ = now;
+  return now;
 }
 
 std::optional<std::string> Lockstep::trouble(bool look_at_processes, int peer) const {
@@ -240,7 +250,7 @@ std::optional<std::string> Lockstep::trouble(bool look_at_processes, int peer) c
     if (other != rank_ && state(other).closed.load(std::memory_order_acquire) != 0)
       return fmt::format("{} closed the group", name(other));
   }
-  if (Clock::now() - started_ >= timeout_) {
+  if (looked_at_ >= deadline_) {
     const std::uint32_t theirs = state(peer).collectives.load(std::memory_order_relaxed);
     return fmt::format("{} did not come within {:g} s: it is at collective {}, this is {} at {}", name(peer),
                        std::chrono::duration<double>(timeout_).count(), theirs, name(rank_), collectives_);

@@ -54,9 +54,9 @@ struct SlotGeometry {
 /// each.
 ///
 /// Every wait ends, either with the step or with an Error. An Error comes if the collective takes longer than
-/// its time-out, if a rank's process has ended, if a rank has closed its side or has failed, and if another
-/// thread calls close(). The first failure is recorded in the shared memory and wakes every rank. All later
-/// collectives fail with it.
+/// its time-out, not counting time in which this process was stopped, if a rank's process has ended, if a
+/// rank has closed its side or has failed, and if another thread calls close(). The first failure is recorded
+/// in the shared memory and wakes every rank. All later collectives fail with it.
 ///
 /// One thread at a time uses it, except for close().
 class Lockstep {
@@ -103,6 +103,9 @@ class Lockstep {
   [[nodiscard]] std::byte* slot_at(int rank, std::uint32_t step) const;
   [[nodiscard]] const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   void await(Counter& counter, std::uint32_t target, int peer);
+  /// Returns the time. If this rank was stopped since it last read the clock, that time does not count for
+  /// the time-out.
+  std::chrono::steady_clock::time_point read_clock();
   [[nodiscard]] std::optional<std::string> trouble(bool look_at_processes, int peer) const;
   void check_header(int peer, const std::byte* slot);
   void publish(Counter& counter, std::uint32_t value);
@@ -123,6 +126,8 @@ class Lockstep {
   CollectiveHeader header_;
   std::uint32_t collectives_ = 0;
   std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point looked_at_;  ///< When this rank last read the clock.
+  std::chrono::steady_clock::time_point deadline_;
   std::chrono::milliseconds timeout_{0};
   std::string failure_;
   std::atomic<bool> closed_ = false;

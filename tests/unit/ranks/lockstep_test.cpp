@@ -6,12 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "ranks/shared_collectives.hpp"
 #include "ranks/shm_ranks.hpp"
@@ -153,6 +155,55 @@ TEST(LockstepTest, RefusesSlotsThatCannotServe) {
               }).find("do not suit 5 ranks"),
               std::string::npos);
   }
+}
+
+/// The state of a process, such as 'S' for asleep and 'T' for stopped.
+char state_of(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(") ");
+  return name_end == std::string::npos ? 'X' : text[name_end + 2];
+}
+
+void await_state(pid_t process, std::string_view states) {
+  while (states.find(state_of(process)) == std::string_view::npos) std::this_thread::sleep_for(1ms);
+}
+
+TEST(LockstepTest, TheTimeInWhichARankIsStoppedDoesNotCount) {
+  constexpr auto kTimeout = 2s;
+  SharedSegment segment = SharedSegment::create(Lockstep::shared_bytes(2, kSmallSlots));
+  const std::string address = segment.address();
+  std::vector<ProcessIdentity> processes(2, ProcessIdentity::self());
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string error = error_of([&] {
+      Lockstep ranks(SharedSegment::open(address), PeerWatch(processes, 1), 1, 2, kSmallSlots);
+      [[maybe_unused]] const auto told = ::write(ready[1], "r", 1);
+      SharedCollectives(ranks).barrier(kTimeout);
+    });
+    ::_exit(error == "nothing" ? 0 : 1);
+  }
+  processes[1].pid = child;
+  Lockstep ranks(std::move(segment), PeerWatch(processes, 0), 0, 2, kSmallSlots);
+  std::array<char, 1> byte{};
+  ASSERT_EQ(::read(ready[0], byte.data(), 1), 1);  // The other rank is about to wait.
+  await_state(child, "S");
+  ::kill(child, SIGSTOP);
+  await_state(child, "T");
+  std::this_thread::sleep_for(kTimeout + 100ms);  // The time-out of the stopped rank passes.
+  ::kill(child, SIGCONT);
+  // It looks at the time, and waits again or fails.
+  await_state(child, "SZ");
+  EXPECT_EQ(error_of([&] { SharedCollectives(ranks).barrier(kLong); }), "nothing");
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
 }
 
 // Rank 0 is this process, the others are its children. Rank 1 is killed in the middle of a run of
