@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -10,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -39,18 +44,6 @@ bool kill_marked(const std::string& mark) {
     found = ::kill(pid, SIGKILL) == 0 || found;
   }
   return found;
-}
-
-/// Closes every descriptor except `kept`. close_range(2) needs Linux 5.9 and glibc 2.34.
-void close_all_but(int kept) {
-  std::vector<int> open;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
-       entry.increment(error))
-    open.push_back(std::atoi(entry->path().filename().c_str()));
-  for (const int fd : open) {
-    if (fd != kept) ::close(fd);
-  }
 }
 
 [[noreturn]] void guard(int fd, const std::string& run_id, const std::filesystem::path& scratch) {
@@ -85,7 +78,34 @@ void close_all_but(int kept) {
   ::_exit(0);
 }
 
+/// Closes the descriptors from `first` to `last`. glibc has close_range(2) since 2.34, and Linux since 5.9.
+void close_from_to(unsigned first, unsigned last) {
+  if (first > last || ::syscall(SYS_close_range, first, last, 0) == 0) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  // The limit may have been lowered, and it may be infinite; this is how many the kernel allows by default.
+  constexpr rlim_t kMost = 1 << 20;
+  const rlim_t end = std::min({limit.rlim_max, kMost, rlim_t{last} + 1});
+  for (rlim_t fd = first; fd < end; ++fd) ::close(static_cast<int>(fd));
+}
+
 }  // namespace
+
+void close_all_but(int kept) {
+  std::vector<int> open;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error))
+    open.push_back(std::atoi(entry->path().filename().c_str()));
+  if (error) {
+    if (kept > 0) close_from_to(0, static_cast<unsigned>(kept) - 1);
+    close_from_to(static_cast<unsigned>(kept) + 1, std::numeric_limits<unsigned>::max());
+    return;
+  }
+  for (const int fd : open) {
+    if (fd != kept) ::close(fd);
+  }
+}
 
 Guardian::Guardian(const std::string& run_id, const std::filesystem::path& scratch) {
   Pipe pipe = make_pipe();

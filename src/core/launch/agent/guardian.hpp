@@ -35,4 +35,7 @@ class Guardian {
   pid_t pid_ = -1;
 };
 
+/// Closes every descriptor of this process except `kept`, also where /proc/self/fd cannot be read.
+void close_all_but(int kept);
+
 }  // namespace accel::launch
