@@ -22,11 +22,6 @@ constexpr auto kConnectTime = std::chrono::seconds(3);
 
 Fd stream_socket(int family) { return Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-in_port_t& port_of(Address& address) {
-  return address.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port
-                                               : reinterpret_cast<sockaddr_in&>(address.storage).sin_port;
-}
-
 /// Connects to the address while a socket of this process listens on all interfaces. Returns 0 if the
 /// connection arrives there, else an error number.
 int try_to_reach(Address address) {
@@ -35,9 +30,7 @@ int try_to_reach(Address address) {
   const Fd listener = stream_socket(family);
   const Fd caller = stream_socket(family);
   if (!listener || !caller) return errno;
-  Address any;
-  any.storage.ss_family = family;
-  any.size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  Address any = any_address(family);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&any.storage), any.size) != 0 ||
       ::listen(listener.get(), 1) != 0 ||
       ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&any.storage), &any.size) != 0)
@@ -59,6 +52,19 @@ int try_to_reach(Address address) {
 }
 
 }  // namespace
+
+Address any_address(sa_family_t family) {
+  // INADDR_ANY and in6addr_any are zeros.
+  Address any;
+  any.storage.ss_family = family;
+  any.size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  return any;
+}
+
+in_port_t& port_of(Address& address) {
+  return address.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port
+                                               : reinterpret_cast<sockaddr_in&>(address.storage).sin_port;
+}
 
 std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Lookup& lookup,
                                     const std::string& host) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -14,6 +15,12 @@ struct Address {
   sockaddr_storage storage{};
   socklen_t size = 0;
 };
+
+/// Every address of this machine in `family`, which is AF_INET or AF_INET6, with port 0.
+[[nodiscard]] Address any_address(sa_family_t family);
+
+/// The port of an address of IPv4 or IPv6, in network byte order.
+[[nodiscard]] in_port_t& port_of(Address& address);
 
 /// The addresses of a name or of a numeric address; an Error of kind kUsage says why there are none.
 using Lookup = std::function<std::vector<Address>(const std::string& host)>;

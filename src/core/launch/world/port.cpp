@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "core/launch/world/address.hpp"
 
 namespace accel::launch {
 namespace {
@@ -22,36 +23,27 @@ namespace {
 Fd bound_socket(int port) {
   const int on = 1;
   const int off = 0;
-  Fd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (fd) {
+  // The machine may have no IPv6.
+  for (const sa_family_t family : {sa_family_t{AF_INET6}, sa_family_t{AF_INET}}) {
+    Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd) continue;
     // The socket binds as the store of c10d does: both families, and despite connections in TIME_WAIT.
-    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    address.sin6_port = htons(static_cast<std::uint16_t>(port));
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
+    Address any = any_address(family);
+    port_of(any) = htons(static_cast<std::uint16_t>(port));
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&any.storage), any.size) == 0) return fd;
     if (errno == EADDRINUSE || errno == EACCES) return Fd();
   }
-  // The machine has no IPv6.
-  fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return Fd();
-  return fd;
+  return Fd();
 }
 
-int port_of(const Fd& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+int number_of(const Fd& socket) {
+  Address address;
+  address.size = sizeof address.storage;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0)
     throw system_error("read", "the number of a port", errno);
-  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
-                                       : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  return ntohs(port_of(address));
 }
 
 /// The abstract socket address by which the launchers of all users exclude each other from `port`. Like the
@@ -74,8 +66,8 @@ Fd take_name(int port) {
     if (errno == EADDRINUSE) return Fd();
     throw system_error("take", fmt::format("the name of port {}", port), errno);
   }
-  // A listener tells who it is to those that connect.
-  ::listen(fd.get(), 1);
+  // A listener tells who it is to those that connect. Nobody accepts them, so all of them stay in the queue.
+  ::listen(fd.get(), SOMAXCONN);
   return fd;
 }
 
@@ -100,7 +92,7 @@ PortHold PortHold::any() {
   while (true) {
     Fd socket = bound_socket(0);
     if (!socket) throw system_error("find", "a free port", errno);
-    const int port = port_of(socket);
+    const int port = number_of(socket);
     // Another launcher that asks for this port may have taken the name, and not yet the port.
     if (Fd name = take_name(port)) return {std::move(name), std::move(socket), port};
   }
