@@ -156,6 +156,24 @@ def test_a_wrong_main_process_ip_is_named_before_anything_starts(accel, tmp_path
     assert not (tmp_path / "started").exists()
 
 
+def test_a_network_namespace_without_a_loopback(accel_path, tmp_path):
+    """A single rank connects to nobody. Several ones learn why they cannot, and not to leave out what they left out."""
+    command = ["unshare", "--net", accel_path, "launch", "--cpu"]
+    if (probe := subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True)).returncode != 0:
+        pytest.skip(f"a network namespace cannot be made here: {probe.stderr.strip()}")
+
+    def run(*more):
+        return subprocess.run([*command, *more, "--", "echo", "ran"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    alone = run()
+    assert (alone.returncode, alone.stdout) == (0, "ran\n"), alone.stderr
+    several = run("--num-processes", "2")
+    assert several.returncode == 2 and "'127.0.0.1' does not lead to this machine" in several.stderr
+    assert "leave it out" not in several.stderr
+    named = run("--main_process_ip", "127.0.0.1")
+    assert named.returncode == 2 and "leave it out" in named.stderr
+
+
 @pytest.mark.parametrize("name", ["localhost", socket.gethostname()])
 def test_this_machines_names_are_taken(launch, name):
     try:

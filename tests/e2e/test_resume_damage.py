@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import zlib
@@ -59,6 +60,13 @@ def flip(path, at):
     path.write_bytes(data)
 
 
+def assert_the_report_comes_first(said):
+    """To read all of a checkpoint takes long, so that the log says what happens meanwhile."""
+    report = said.index(" of 2 failed: exit code 5")
+    check = re.search(r"checking '\S+' \([\d.]+ \wB\), which a rank found corrupt\n", said)
+    assert check and report < check.start() < said.index("it is renamed to"), said
+
+
 SHARDS = ["pytorch_model_fsdp_0/__0_0.distcp", "pytorch_model_fsdp_0/__1_0.distcp",
           "optimizer_0/__0_0.distcp", "optimizer_0/__1_0.distcp"]
 
@@ -72,6 +80,7 @@ def test_a_changed_byte_of_a_shard_ends_the_launch_and_the_next_one_takes_the_ol
     said = launch(accel, stopped, code=6)
     assert f"'{name}' is not the file that was saved: its CRC-32 is " in said, said
     assert f"it is renamed to '{NEWER}.damaged', and the run goes on from '{OLDER}' when it starts again" in said
+    assert_the_report_comes_first(said)
     assert checkpoints(stopped) == [OLDER, f"{NEWER}.damaged"]
     assert f"resuming from '{stopped}/out/checkpoints/{OLDER}'" in launch_alone(accel, stopped)
 
@@ -91,6 +100,7 @@ def test_a_restart_goes_on_from_the_older_checkpoint(accel, stopped):
     path = newer(stopped) / SHARDS[0]
     flip(path, path.stat().st_size // 2)
     said = launch(accel, stopped, **{"launch.max_restarts": 1})
+    assert_the_report_comes_first(said)
     assert "restart 1 of 1" in said and f"resuming from '{stopped}/out/checkpoints/{OLDER}'" in said
     assert checkpoints(stopped) == sorted([OLDER, NEWER, f"{NEWER}.damaged", f"checkpoint_{3 * N}"])
 

@@ -86,8 +86,9 @@ std::optional<std::string> why_not_whole(const fs::path& directory, std::int64_t
   return wrong_state(directory / kRunStateName, manifest);
 }
 
-std::optional<std::string> why_damaged(const fs::path& directory) {
+std::optional<std::string> why_damaged(const fs::path& directory, const std::function<void()>& before_file) {
   for (const auto& [name, listed] : parse_manifest(directory / kManifestName).files) {
+    before_file();
     if (auto why = what_is_wrong_with(directory / name, listed, name)) return why;
     if (auto why = wrong_contents(directory / name, listed, name)) return why;
   }

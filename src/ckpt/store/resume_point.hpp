@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -18,9 +19,10 @@ namespace accel::ckpt {
 [[nodiscard]] std::optional<std::string> why_not_whole(const std::filesystem::path& directory,
                                                        std::int64_t step);
 
-/// Reads all files of a checkpoint that is whole. Returns which one does not have the contents that were
-/// saved, or nullopt. An error of the system is thrown.
-[[nodiscard]] std::optional<std::string> why_damaged(const std::filesystem::path& directory);
+/// Reads all files of a checkpoint that is whole, and calls `before_file` before each of them. Returns which
+/// one does not have the contents that were saved, or nullopt. An error of the system is thrown.
+[[nodiscard]] std::optional<std::string> why_damaged(
+    const std::filesystem::path& directory, const std::function<void()>& before_file = [] {});
 
 /// A checkpoint of a run that is not whole.
 struct BrokenCheckpoint {

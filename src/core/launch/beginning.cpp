@@ -11,6 +11,7 @@
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/resume_point.hpp"
@@ -161,11 +162,20 @@ void refuse_taken_names(const config::LoadedConfig& loaded, std::int64_t step) {
 
 }  // namespace
 
-Damage set_damaged_aside(const config::TrainingConfig& training) {
+Damage set_damaged_aside(const config::TrainingConfig& training,
+                         const std::function<void(const std::string& text)>& tell) {
   const fs::path& path = training.checkpoint.resume_from;
   if (path.empty()) return {};
   try {
-    const auto why = fs::exists(path / ckpt::kManifestName) ? ckpt::why_damaged(path) : std::nullopt;
+    if (!fs::exists(path / ckpt::kManifestName)) return {};
+    std::uint64_t bytes = 0;
+    for (const auto& [name, listed] : ckpt::parse_manifest(path / ckpt::kManifestName).files)
+      bytes += listed.bytes;
+    const std::string what =
+        fmt::format("checking '{}' ({}), which a rank found corrupt", path.string(), format_bytes(bytes));
+    log::info(what);
+    tell(what);
+    const auto why = ckpt::why_damaged(path, [&tell] { tell(""); });
     if (!why) return {};
     const std::string damaged = fmt::format("'{}' is damaged: {}", path.string(), *why);
     const fs::path folder = training.output_dir / "checkpoints";
@@ -179,8 +189,10 @@ Damage set_damaged_aside(const config::TrainingConfig& training) {
                         checkpoints.path_of(*older).filename().string()),
             true};
   } catch (const std::exception& failure) {
+    const Error error = error_of(failure);
+    if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) throw;
     // An error of the system says nothing about the checkpoint, which stays where it is.
-    log::warn(fmt::format("'{}' could not be checked: {}", path.string(), error_of(failure).message()));
+    log::warn(fmt::format("'{}' could not be checked: {}", path.string(), error.message()));
     return {};
   }
 }

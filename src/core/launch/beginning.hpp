@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "core/config/loaded_config.hpp"
@@ -40,7 +41,11 @@ struct Damage {
 /// Reads all of the checkpoint that a failed attempt of a training began with, which one of its ranks found
 /// corrupt. If its contents are not those that were saved, it is one of the run's own, and an older one is
 /// whole, then it is renamed. Call it with the lock of claim_output().
-Damage set_damaged_aside(const config::TrainingConfig& training);
+///
+/// It says in the log what it reads. `tell` tells the same to other machines, which wait meanwhile; it is
+/// called again before each file, with an empty text. Throws an Error if this process was asked to end.
+Damage set_damaged_aside(const config::TrainingConfig& training,
+                         const std::function<void(const std::string& text)>& tell);
 
 /// The step of the newest whole checkpoint of the run; 0 if there is none.
 std::int64_t newest_step(const config::TrainingConfig& training);

@@ -16,7 +16,6 @@
 #include "base/log.hpp"
 #include "core/launch/agent/events.hpp"
 #include "core/launch/attempt.hpp"
-#include "core/launch/beginning.hpp"
 #include "core/launch/find_program.hpp"
 #include "core/launch/place.hpp"
 
@@ -113,14 +112,15 @@ class Events {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-/// Looks for damage of the checkpoint that the failed attempt began with. If it is renamed, a restart may
-/// follow, which begins with an older one.
-std::string damage_after(Verdict& verdict, const LaunchRequest& request, const Place& place) {
-  const bool decides = place.world.machine_rank == 0 && request.program.empty();
-  if (!decides || !verdict.found_corrupt) return "";
-  Damage damage = set_damaged_aside(*request.loaded.config.training);
-  if (damage.is_renamed) verdict.futile_restarts = 1;
-  return std::move(damage.text);
+/// The failure of a run that is not to be restarted. If a rank has found its checkpoint corrupt, the report
+/// comes first, because reading a checkpoint again may take long.
+Error last_failure(const LaunchRequest& request, const Place& place, const Verdict& verdict) {
+  if (!may_be_damaged(request, place, verdict)) return Error(ErrorKind::kWorker, verdict.report);
+  log::error(verdict.report);
+  Guests nobody_waits;
+  const Damage damage = check_damage(request, nobody_waits);
+  Error failure(ErrorKind::kWorker, "the run has failed");
+  return damage.text.empty() ? failure : std::move(failure).hint(damage.text);
 }
 
 ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
@@ -148,17 +148,11 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
       if (end.verdict.code == ExitCode::kPreempted) log::info("stopped for preemption, after saving");
       return end.verdict.code;
     }
-    const std::string damage = damage_after(end.verdict, request, place);
     // Without a guard a signal ends this process even while it waits for a reader of the report.
-    if (restarts.most() == 0) {
-      Error failure(ErrorKind::kWorker, end.verdict.report);
-      if (damage.empty()) throw failure;
-      throw std::move(failure).hint(damage);
-    }
+    if (restarts.most() == 0) throw last_failure(request, place, end.verdict);
     guard.emplace();
     waits_since = std::chrono::steady_clock::now();
     log::error(end.verdict.report);
-    if (!damage.empty()) log::warn(damage);
     auto next = begin_again(request, std::move(place), end.verdict, restarts);
     if (const auto* why_not = std::get_if<std::string>(&next)) {
       throw Error(ErrorKind::kWorker,

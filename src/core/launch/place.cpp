@@ -53,12 +53,16 @@ void choose_port(LaunchRequest& request, Place& place) {
   request.loaded.config.launch.main_process_port = place.world.master_port;
 }
 
-/// Rank 0 hosts its store on this machine, and all ranks connect to it by this name.
+/// Rank 0 hosts its store on this machine, and all ranks connect to it by this name. A single rank connects
+/// to nobody, and a network namespace may have no loopback.
 void check_main_process_ip(const config::LoadedConfig& loaded) {
+  const bool is_set = loaded.settings.has("main_process_ip");
+  if (!is_set && loaded.config.launch.num_processes == 1) return;
   try {
     blamed_on("main_process_ip", loaded.settings,
               [&] { check_own_address(loaded.config.launch.main_process_ip); });
   } catch (Error& error) {
+    if (!is_set) throw;
     throw std::move(error).hint("on one machine leave it out: 127.0.0.1 is the default");
   }
 }
@@ -231,11 +235,11 @@ void wait(std::chrono::milliseconds pause) {
   }
 }
 
-NextStep next_step(const LaunchRequest& request, const Place& place, const Verdict& failure,
+NextStep next_step(const LaunchRequest& request, const Place& place, int futile_restarts,
                    Restarts& restarts) {
   const bool made_progress =
       trains(request) && newest_step(*request.loaded.config.training) > place.begins_after;
-  return restarts.after(failure.futile_restarts, made_progress, trains(request));
+  return restarts.after(futile_restarts, made_progress, trains(request));
 }
 
 void report_restart(const Place& place, std::chrono::milliseconds pause) {
@@ -278,12 +282,36 @@ Place begin(LaunchRequest& request) {
   return place;
 }
 
+bool may_be_damaged(const LaunchRequest& request, const Place& place, const Verdict& failure) {
+  return place.world.machine_rank == 0 && trains(request) && failure.found_corrupt;
+}
+
+Damage check_damage(const LaunchRequest& request, Guests& guests) {
+  return set_damaged_aside(*request.loaded.config.training,
+                           [&guests](const std::string& text) { tell_waiting(guests, text); });
+}
+
 std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place, const Verdict& failure,
                                              Restarts& restarts) {
   if (place.world.machine_rank > 0) return follow_again(request, std::move(place));
   Guests guests;
   if (place.cluster != nullptr) guests = place.cluster->release();
-  const NextStep next = next_step(request, place, failure, restarts);
+  const auto or_refuse = [&guests](const auto& work) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      refuse(guests, error.kind(), fmt::format("{} there", error.message()));
+      throw;
+    }
+  };
+  int futile_restarts = failure.futile_restarts;
+  if (may_be_damaged(request, place, failure)) {
+    const Damage damage = or_refuse([&] { return check_damage(request, guests); });
+    if (!damage.text.empty()) log::warn(damage.text);
+    // A restart begins with an older checkpoint then.
+    if (damage.is_renamed) futile_restarts = 1;
+  }
+  const NextStep next = next_step(request, place, futile_restarts, restarts);
   if (!next.is_restart) {
     tell_end(guests, next.why_not);
     return next.why_not;
@@ -291,12 +319,7 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
   ++place.attempt;
   place.world.restarts = restarts.count();
   report_restart(place, next.pause);
-  try {
-    wait(next.pause);
-  } catch (const Error& error) {
-    refuse(guests, error.kind(), fmt::format("{} there", error.message()));
-    throw;
-  }
+  or_refuse([&] { wait(next.pause); });
   if (place.cluster != nullptr) {
     guests = await_guests_again(place.party, std::move(guests));
     if (std::string why_not = why_not_without(request, place, guests); !why_not.empty()) {

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/files/leftover.hpp"
+#include "core/launch/beginning.hpp"
 #include "core/launch/cluster/cluster.hpp"
 #include "core/launch/launch.hpp"
 #include "core/launch/restart.hpp"
@@ -33,6 +34,12 @@ struct Place {
 /// Begins a run, on several machines together with their launchers. It sets the port of rank 0's store and
 /// the checkpoint to go on from in the request's configuration.
 [[nodiscard]] Place begin(LaunchRequest& request);
+
+/// Whether check_damage() has something to read after this failure.
+[[nodiscard]] bool may_be_damaged(const LaunchRequest& request, const Place& place, const Verdict& failure);
+
+/// Looks for damage of the checkpoint that the failed attempt began with. The guests hear what they wait for.
+[[nodiscard]] Damage check_damage(const LaunchRequest& request, Guests& guests);
 
 /// Begins again after a failed attempt, on all machines. Returns why not, which may be empty, if the run is
 /// not to be begun again. Throws like begin().

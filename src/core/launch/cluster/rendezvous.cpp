@@ -296,10 +296,7 @@ class Lobby {
 
   void tell(const std::string& text) {
     log_lines(text);
-    for (auto& [machine, guest] : guests_) {
-      guest.connection.send({{"waiting", text}});
-      guest.connection.pump();
-    }
+    tell_waiting(guests_, text);
   }
 
   static void log_lines(const std::string& text) {
@@ -316,14 +313,10 @@ class Lobby {
 
 /// A socket connected to the address, or an error number.
 std::pair<Fd, int> connect_to(Address address, int port) {
-  if (address.storage.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(static_cast<std::uint16_t>(port));
-  } else if (address.storage.ss_family == AF_INET) {
-    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(static_cast<std::uint16_t>(port));
-  } else {
-    return {Fd(), EAFNOSUPPORT};
-  }
-  Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const sa_family_t family = address.storage.ss_family;
+  if (family != AF_INET && family != AF_INET6) return {Fd(), EAFNOSUPPORT};
+  port_of(address) = htons(static_cast<std::uint16_t>(port));
+  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {Fd(), errno};
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0 &&
       errno != EINPROGRESS)
@@ -459,6 +452,13 @@ Membership join(const Party& party) {
   throw Error(ErrorKind::kFailure,
               fmt::format("{} is not reached within {:.0f} s: {}", where, party.timeout_s, reason))
       .hint("main_process_ip is the address of machine 0, where `accel launch` must run, too");
+}
+
+void tell_waiting(Guests& guests, const std::string& text) {
+  for (auto& [machine, guest] : guests) {
+    guest.connection.send({{"waiting", text}});
+    guest.connection.pump();
+  }
 }
 
 void tell_end(Guests& guests, const std::string& why) {

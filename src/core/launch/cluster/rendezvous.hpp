@@ -93,6 +93,10 @@ struct Membership {
 /// with the reason if it is not reached within the time limit, kUsage if it refuses this machine.
 [[nodiscard]] Membership join(const Party& party);
 
+/// Tells the guests for what they wait, which their logs say; an empty text tells that this machine is at
+/// work. Each word begins their time limits anew.
+void tell_waiting(Guests& guests, const std::string& text);
+
 /// Tells the guests that a failed run does not begin again; `why` may be empty.
 void tell_end(Guests& guests, const std::string& why);
 

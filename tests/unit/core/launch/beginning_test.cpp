@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <span>
 
 #include "base/error.hpp"
+#include "base/interrupt.hpp"
+#include "base/text.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_state.hpp"
@@ -18,6 +21,7 @@ namespace {
 using accel::testing::TempDir;
 using accel::testing::write_file;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class BeginningTest : public ::testing::Test {
@@ -101,15 +105,32 @@ TEST_F(BeginningTest, ADamagedCheckpointIsRenamedIfThereIsAnOlderOne) {
     }
     write_file(directory / ckpt::kManifestName, ckpt::encode_manifest(manifest));
   };
+  std::vector<std::string> told;
+  const auto check = [&](const config::TrainingConfig& of) {
+    told.clear();
+    return set_damaged_aside(of, [&told](const std::string& text) { told.push_back(text); });
+  };
   make(10);
   make(20);
-  EXPECT_EQ(set_damaged_aside(training).text, "");
+  EXPECT_EQ(check(training).text, "");
   training.checkpoint.resume_from = std::filesystem::canonical(path(20));
   // What a rank found was not on the disk.
-  EXPECT_EQ(set_damaged_aside(training).text, "");
+  EXPECT_EQ(check(training).text, "");
+  const std::string size = format_bytes(std::filesystem::file_size(path(20) / ckpt::kRunStateName) + 5);
+  EXPECT_THAT(told, ElementsAre(fmt::format("checking '{}' ({}), which a rank found corrupt",
+                                            training.checkpoint.resume_from.string(), size),
+                                "", ""));
 
   write_file(path(20) / "a.distcp", "12346");
-  Damage damage = set_damaged_aside(training);
+  // A check that is interrupted has found nothing, and ends.
+  {
+    const InterruptGuard guard;
+    ::raise(SIGTERM);
+    EXPECT_THROW((void)check(training), Error);
+  }
+  EXPECT_TRUE(std::filesystem::exists(path(20)));
+
+  Damage damage = check(training);
   EXPECT_TRUE(damage.is_renamed);
   EXPECT_THAT(damage.text,
               AllOf(HasSubstr("checkpoint_20' is damaged: 'a.distcp' is not the file that was saved"),
@@ -119,7 +140,7 @@ TEST_F(BeginningTest, ADamagedCheckpointIsRenamedIfThereIsAnOlderOne) {
   // The last one keeps its name: a run that begins anew would hide it.
   training.checkpoint.resume_from = std::filesystem::canonical(path(10));
   write_file(path(10) / "a.distcp", "12346");
-  damage = set_damaged_aside(training);
+  damage = check(training);
   EXPECT_FALSE(damage.is_renamed);
   EXPECT_THAT(damage.text, HasSubstr("it keeps its name"));
   EXPECT_TRUE(std::filesystem::exists(path(10)));
@@ -128,7 +149,7 @@ TEST_F(BeginningTest, ADamagedCheckpointIsRenamedIfThereIsAnOlderOne) {
   make(20);
   std::filesystem::rename(path(10), dir_ / "checkpoint_10");
   training.checkpoint.resume_from = std::filesystem::canonical(dir_ / "checkpoint_10");
-  damage = set_damaged_aside(training);
+  damage = check(training);
   EXPECT_FALSE(damage.is_renamed);
   EXPECT_THAT(damage.text, HasSubstr("is damaged"));
   EXPECT_TRUE(std::filesystem::exists(dir_ / "checkpoint_10"));
