@@ -17,12 +17,14 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
+import ports  # noqa: E402
 
 WORKER = """
 import os, sys, time
@@ -229,24 +231,13 @@ assert all(torch.equal(tensor, merged[name]) for name, tensor in state["model"].
         }, repeat)
 
 
-def two_free_ports():
-    """Returns the first of two consecutive free ports."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            try:
-                second.bind(("127.0.0.1", first.getsockname()[1] + 1))
-            except OSError:
-                continue
-            return first.getsockname()[1]
-
-
 def bench_collectives(accel, repeat):
     """Measures the trainer's collectives between CPU ranks. Both backends take turns within one process per rank."""
     tool = accel.parent.parent.parent / "bench/collectives-bench"
     for ranks in (2, 4):
-        command = [tool, ranks, 32 * 2**20, repeat, two_free_ports()]
-        result = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True).stdout)
+        with ports.two_held_ports() as port:
+            command = [tool, ranks, 32 * 2**20, repeat, port]
+            result = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True).stdout)
         print(f"\n## Collectives of {result['bytes'] / 1e6:.1f} MB over {ranks} ranks\n\n"
               "| collective | shared memory | range | Gloo | range | times as fast |\n| --- | --- | --- | --- | --- | --- |")
         for name, seconds in result["seconds"].items():

@@ -13,7 +13,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,8 @@ import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent / "tests"))
+import ports  # noqa: E402
 from checkpoint_model import Tokens  # noqa: E402
 
 WIDTH = 4096
@@ -58,15 +59,13 @@ def torchrun(folder, layers, repeat):
     spec = folder / "spec.json"
     out = folder / "out.json"
     spec.write_text(json.dumps({"width": WIDTH, "layers": layers, "repeat": repeat, "folder": str(folder), "out": str(out)}))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    ranks = [subprocess.Popen([sys.executable, HERE / "checkpoint_dcp.py", spec],
-                              env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS),
-                                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"})
-             for rank in range(RANKS)]
-    if any([rank.wait() for rank in ranks]):
-        raise SystemExit("checkpoint_dcp.py failed")
+    with ports.held_port() as port:
+        ranks = [subprocess.Popen([sys.executable, HERE / "checkpoint_dcp.py", spec],
+                                  env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS),
+                                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"})
+                 for rank in range(RANKS)]
+        if any([rank.wait() for rank in ranks]):
+            raise SystemExit("checkpoint_dcp.py failed")
     return json.loads(out.read_text())
 
 

@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,8 @@ import bench
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
+import ports  # noqa: E402
 from gpt import GPT  # noqa: E402
 
 HELLO = """
@@ -37,19 +37,14 @@ dist.destroy_process_group()
 """
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-def launchers(accel, ranks, program, is_python):
-    """Returns the commands by name. `program` is a Python script, or another program."""
+def launchers(accel, ranks, program, is_python, port):
+    """Returns the commands by name. `port` is that of accelerate, and `program` is a Python script, or another program."""
     plain = [] if is_python else ["--no-python"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *plain, program]
     # Without FSDP in its configuration accelerate starts one process on a CPU.
     config = pathlib.Path(tempfile.gettempdir()) / "accel_bench_launch.yaml"
     config.write_text(json.dumps({"distributed_type": "FSDP", "use_cpu": True, "num_processes": ranks, "num_machines": 1,
-                                  "machine_rank": 0, "mixed_precision": "no", "main_process_port": free_port(),
+                                  "machine_rank": 0, "mixed_precision": "no", "main_process_port": port,
                                   "fsdp_config": {"fsdp_version": 2}}))
     accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config,
                   *(["--no_python"] if not is_python else []), program]
@@ -61,8 +56,9 @@ def launchers(accel, ranks, program, is_python):
 def measure(accel, ranks, program, is_python, repeat):
     seconds = {}
     for _ in range(repeat):
-        for name, command in launchers(accel, ranks, program, is_python).items():
-            seconds.setdefault(name, []).append(bench.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}))
+        with ports.held_port() as port:
+            for name, command in launchers(accel, ranks, program, is_python, port).items():
+                seconds.setdefault(name, []).append(bench.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}))
     return {name: [statistics.median(values) for values in zip(*runs)] for name, runs in seconds.items()}
 
 

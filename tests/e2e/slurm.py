@@ -9,6 +9,8 @@ import socket
 import subprocess
 import time
 
+import ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 CONF = """
@@ -42,12 +44,6 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in listeners]
-
-
 def on(machine, *command):
     """The command line that runs a command on a machine, or on this host."""
     return [*machine.prefix, *command] if machine else list(command)
@@ -78,10 +74,13 @@ def cluster(directory: pathlib.Path, machines=()):
     conf = directory / "slurm.conf"
     lines = [f"NodeName={name} NodeAddr={machine.address if machine else '127.0.0.1'} CPUs={os.cpu_count()} State=UNKNOWN"
              for name, machine in nodes.items()]
-    conf.write_text(CONF.format(directory=directory, host=host, user=getpass.getuser(), ports=free_ports(2), nodes="\n".join(lines),
-                                address=machines[0].address if machines else "127.0.0.1"))
     environment = {**os.environ, "SLURM_CONF": str(conf)}
     with contextlib.ExitStack() as stack:
+        # The daemons bind with SO_REUSEADDR. On machines, nobody else takes ports.
+        held = [stack.enter_context(ports.held_port()) for _ in range(2)]
+        conf.write_text(CONF.format(directory=directory, host=host, user=getpass.getuser(), ports=held, nodes="\n".join(lines),
+                                    address=machines[0].address if machines else "127.0.0.1"))
+
         def run(*command, machine=machines[0] if machines else None):
             log = stack.enter_context(open(directory / f"{command[0]}.{machine.host if machine else host}.out", "w"))
             process = subprocess.Popen(on(machine, *command), env=environment, stdout=log, stderr=log)

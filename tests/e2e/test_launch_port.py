@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+import ports
 import pytest
 import train_runs
 from launching import start, wait_for  # noqa: F401  (a fixture)
@@ -49,6 +50,13 @@ print(own, len(got), own in got)
 def listener(port=0):
     with socket.create_server(("127.0.0.1", port)) as server:
         yield server.getsockname()[1]
+
+
+@pytest.fixture
+def port():
+    """A port that belongs to the test as long as it runs."""
+    with ports.held_port() as number:
+        yield number
 
 
 def of_python(script):
@@ -100,10 +108,8 @@ def test_a_port_may_be_forbidden(accel_path, tmp_path):
     assert done.returncode == 2 and "port 80 cannot be used: Permission denied" in done.stderr
 
 
-def test_two_launchers_that_ask_for_the_same_port_exclude_each_other(start, accel, tmp_path):  # noqa: F811
+def test_two_launchers_that_ask_for_the_same_port_exclude_each_other(start, accel, tmp_path, port):  # noqa: F811
     """Neither of their ranks listens."""
-    with listener() as port:
-        pass
     first = start("--cpu", "--main-process-port", port, "--", "sh", "-c", "touch started; exec sleep 60")
     wait_for((tmp_path / "started").exists)
     said = accel("launch", "--cpu", "--main-process-port", port, "--", "true", code=2).stderr
@@ -142,10 +148,8 @@ def test_two_runs_do_not_write_into_the_same_logs(start, accel, tmp_path):  # no
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_the_port_of_a_restart(accel, tmp_path, asks):
+def test_the_port_of_a_restart(accel, port, asks):
     """A port that was asked for stays. Another one changes, since a rank of the first attempt may still look for it."""
-    with listener() as port:
-        pass
     script = "echo $MASTER_PORT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"
     flags = ("--main-process-port", port) if asks else ()
     result = accel("--json", "launch", "--cpu", "--max-restarts", 1, *flags, "--", "sh", "-c", script)
