@@ -190,7 +190,7 @@ Damage set_damaged_aside(const config::TrainingConfig& training,
             true};
   } catch (const std::exception& failure) {
     const Error error = error_of(failure);
-    if (error.kind() == ErrorKind::kInterrupted || error.kind() == ErrorKind::kTerminated) throw;
+    if (is_by_signal(error.kind())) throw;
     // An error of the system says nothing about the checkpoint, which stays where it is.
     log::warn(fmt::format("'{}' could not be checked: {}", path.string(), error.message()));
     return {};
