@@ -114,7 +114,8 @@ def test_all_machines_begin_again_when_a_rank_of_one_is_killed(machines, accel, 
     ended = [run.finish(120) for run in runs]
     assert [code for code, _, _ in ended] == [0, 0], ended
     assert train_runs.metrics(tmp_path) == expected
-    assert all("restart 1 of 3" in said and "rank 1 of 2 failed: killed by SIGKILL" in said for _, _, said in ended)
+    # Rank 0 may fail for want of rank 1 before the other launcher has seen that rank 1 has ended.
+    assert all("restart 1 of 3" in said and " of 2 failed: " in said for _, _, said in ended)
 
 
 def test_a_lost_machine_may_come_back(machines, accel, tmp_path):

@@ -255,6 +255,7 @@ def test_a_run_without_checkpoints_does_not_read_those_that_are_there(accel, sto
     file = newer(stopped) / "trainer_state.json"
     file.write_text(json.dumps({"version": 1}))
     seal(newer(stopped), "trainer_state.json")
+    (stopped / "out/metrics.jsonl").unlink()
     launch_alone(accel, stopped, **{"checkpoint.every": 0, "checkpoint.resume": "none"})
 
 
