@@ -9,8 +9,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/host/signal_name.hpp"
 #include "base/interrupt.hpp"
+#include "base/signal_name.hpp"
 #include "base/text.hpp"
 
 namespace accel {

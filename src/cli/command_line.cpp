@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kExitCodes =
     "\nExit codes: 0 success, 1 failure, 2 usage or configuration, 3 verify or diff found something,\n"
     "4 checkpoint missing or incomplete, 5 checkpoint corrupt, 6 a worker failed, 7 stopped for preemption\n"
-    "after saving, 128 + N ended by signal N, such as 130 by SIGINT and 143 by SIGTERM.";
+    "after saving; ended by a signal: 129 SIGHUP, 130 SIGINT, 138 SIGUSR1, 140 SIGUSR2, 143 SIGTERM.";
 
 /// The long names of the flags of `app`.
 std::vector<std::string> long_flags(const CLI::App& app) {

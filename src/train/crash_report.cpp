@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "base/host/signal_name.hpp"
+#include "base/signal_name.hpp"
 
 namespace accel::train {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "base/error.hpp"
 #include "base/host/process_state.hpp"
-#include "base/host/signal_name.hpp"
+#include "base/signal_name.hpp"
 
 namespace accel::launch {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/exit_code.hpp"
 #include "base/files/flight_record.hpp"
 #include "base/host/kernel_log.hpp"
-#include "base/host/signal_name.hpp"
+#include "base/signal_name.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
 #include "core/launch/agent/deadlines.hpp"

@@ -1,4 +1,4 @@
-#include "base/host/signal_name.hpp"
+#include "base/signal_name.hpp"
 
 #include <gtest/gtest.h>
 
