@@ -106,7 +106,7 @@ TEST(TorchTensorTest, AWrapperIsItsDataIfNothingElseChangesIt) {
   for (const Dict& attributes :
        {Dict{{{"data", data}, {"scale", scalar}}}, Dict{{{"_tensor", data}, {"scale", scalar}}},
         Dict{{{"_tensor", data}, {"inner", Dict{{{"scale", scalar}}}}}},
-        Dict{{{"data", data}, {"scale", 7.0}}}, Dict{{{"_tensor", data}, {"_precomputed_scale", data}}},
+        Dict{{{"data", data}, {"scale", 7.0}}}, Dict{{{"_tensor", data}, {"scale", 7.0}}},
         Dict{{{"_precomputed_scale", scalar}}}})
     EXPECT_EQ(obstacle(attributes), "a tensor of the class my.Wrapper");
 }

@@ -189,6 +189,7 @@ TEST_F(VerifyArchiveTest, AChunkOfTheMetaDeviceHasNoData) {
     tensor.shape = sizes;
     tensor.strides = row_major_strides(sizes);
     tensor.storage_key = "0";
+    tensor.storage_bytes = 12;
     tensor.on_meta = true;
     ArchiveCheck archive;
     archive.pickle = pickle_of_tensor(tensor);
