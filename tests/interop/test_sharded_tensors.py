@@ -30,6 +30,7 @@ def test_rank_files_of_fsdp1_are_one_model(accel, peer, tmp_path):
     found = accel("verify", tmp_path / "alone", code=3).stdout
     assert "hole: model.pt, '0.weight': the shards of rank 1 of 6 tensors are not in the file" in found
 
+    assert "note: " in accel("verify", tmp_path / "LOCAL").stdout
     flat = accel("merge-weights", tmp_path / "LOCAL", tmp_path / "flat", code=1).stderr
     assert "it is a flat parameter of FSDP1, which accel does not read" in flat
     (files / "model_world_size_2_rank_1.pt").unlink()
