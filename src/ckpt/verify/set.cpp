@@ -240,6 +240,7 @@ class SetVerifier {
       job_.result.tensors = checkpoint->tensors().size();
       for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) check_tensor(*checkpoint, i);
     } catch (const Error& e) {
+      if (is_by_signal(e.kind()) || e.kind() == ErrorKind::kMemory) throw;
       // What accel does not read, such as flat parameters of FSDP1, is not a defect.
       if (e.kind() == ErrorKind::kFailure) return job_.result.notes.push_back(e.message());
       report(e.kind() == ErrorKind::kMissing ? FindingKind::kMissingFile : FindingKind::kBroken, "", "",
