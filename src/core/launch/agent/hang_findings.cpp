@@ -144,9 +144,7 @@ std::string finding_of_joined(const FlightGroup& group, const std::vector<const 
   if (waiting.empty()) return "";
   return fmt::format(
       "all ranks joined, and the GPUs have not finished: {} {} in a host sync for {}; the first collective "
-      "that may "
-      "be "
-      "open is {}{}",
+      "that may be open is {}{}",
       name_of_ranks(waiting), waiting.size() == 1 ? "is" : "are", ago(0, longest_ns), text_of(*first),
       is_known ? "" : ", or an earlier one that no record has any more");
 }
