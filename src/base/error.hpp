@@ -61,11 +61,11 @@ class Error : public std::exception {
 /// first calls check_interrupted(), which throws if a signal has come.
 Error system_error(std::string_view action, std::string_view path, int errno_value);
 
-/// The Error of a command that `signal` has ended, such as "terminated by SIGHUP". The signal is one for
-/// which there is an exit code.
+/// Returns the Error of a command that `signal` has ended, such as "terminated by SIGHUP". A signal without
+/// an ErrorKind of its own gets that of SIGTERM.
 Error error_of_signal(int signal);
 
-/// The exit code of that Error.
+/// Returns the exit code of a command that `signal` has ended.
 ExitCode exit_code_of_signal(int signal);
 
 /// Throws an Error of kind kCorrupt: `message` says what is wrong in a file. Callers above add its path.

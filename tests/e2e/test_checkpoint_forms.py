@@ -143,3 +143,49 @@ def test_every_may_be_minutes_or_continuous(accel, tmp_path):
         assert "'training.checkpoint.every' must be a number of steps, 0 or greater, or 'continuous'" in said
     said = accel("launch", resume_cases.config(tmp_path, CASE, 3, checkpoint={"every": 1, "host_memory": "much"}), code=2).stderr
     assert "'training.checkpoint.host_memory' must be a size" in said
+
+
+class Prior(torch.nn.Module):
+    """A parameter that is called like what an optimizer keeps for `prior`, and has its shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.mu = torch.nn.Parameter(torch.zeros(16))
+
+    def forward(self, x):
+        return x + self.mu
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.prior, self.linear = Prior(), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.linear(self.prior(x))
+
+
+class WithPrior(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(256, 16), torch.nn.Linear(16, 256)
+        self.prior, self.block = torch.nn.Parameter(torch.ones(16)), Block()
+
+    def forward(self, input_ids: torch.Tensor):
+        return self.head(self.block(self.embed(input_ids) * self.prior))
+
+
+@pytest.mark.parametrize("form", ["SHARDED_STATE_DICT", "FULL_STATE_DICT"])
+def test_weights_that_are_called_like_moments_are_saved_resumed_and_exported(accel, tmp_path, form):
+    resume_cases.prepare(tmp_path, {})
+    torch.manual_seed(0)
+    model = WithPrior()
+    torch.jit.script(model).save(tmp_path / "gpt.pt")
+    options = {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Block", "fsdp_config.fsdp_state_dict_type": form,
+               "checkpoint.export": "safetensors"}
+    accel("launch", resume_cases.config(tmp_path, {}, N, **options))
+    said = accel("launch", resume_cases.config(tmp_path, {}, 2 * N, **options)).stderr
+    assert f"resuming from '{tmp_path}/out/checkpoints/checkpoint_{N}'" in said
+    exported = load_file(tmp_path / "out/export/model.safetensors")
+    assert exported.keys() == model.state_dict().keys()
+    assert exported["block.prior.mu"].abs().min() > 0

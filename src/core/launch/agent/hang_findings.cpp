@@ -22,7 +22,8 @@ bool is_member(int rank, const FlightGroup& group) {
 
 /// The first collective of a group that two ranks have called differently; empty if there is none.
 std::string first_difference(const std::string& group, const std::vector<RankSight>& ranks) {
-  std::map<std::uint64_t, std::pair<int, const FlightEvent*>> first;  // By number: a rank and what it called.
+  // Maps the number of a collective to the first rank that has called it, and to what that rank has called.
+  std::map<std::uint64_t, std::pair<int, const FlightEvent*>> first;
   std::map<std::uint64_t, std::string> differences;
   for (const RankSight& sight : ranks) {
     for (const FlightEvent& event : sight.record.events) {

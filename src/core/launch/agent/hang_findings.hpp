@@ -7,13 +7,13 @@
 
 namespace accel::launch {
 
-/// Who holds up whom: the ranks that did not join a collective in which others wait, and those that called
-/// another one. One finding each; none if nothing can be said.
+/// Returns a line for each thing that holds up the run: ranks that did not join a collective in which others
+/// wait, and ranks that called another one. Returns no line if nothing can be said.
 ///
-/// Of a collective that was enqueued in a stream of a GPU, a rank knows no more than that it has not yet
-/// waited for what comes behind it. So the first one is named that a rank has enqueued and another has not.
-/// If all ranks have enqueued the same, it is the first that no rank knows to have ended, and a collective
-/// behind it, or a kernel between, may be the one that does not end.
+/// A rank does not know whether a collective that it has enqueued in a stream of a GPU has ended until its
+/// host waits for the GPU. If one rank has enqueued a collective and another has not, the line names the
+/// first such collective. If all ranks have enqueued the same, it names the first one that no rank knows to
+/// have ended. A later collective, or a kernel between the two, may be the one that does not end.
 std::vector<std::string> findings(const std::vector<RankSight>& ranks);
 
 /// "0, 2-5".

@@ -102,7 +102,7 @@ TEST(FlightRecordTest, AnEnqueuedCollectiveIsOpenUntilTheHostHasWaitedForTheGpu)
     const std::int64_t began = nanoseconds_since_1970();
     while (nanoseconds_since_1970() == began) {
     }
-    enqueue(group);  // By another thread, while the host waits already.
+    enqueue(group);  // Another thread may do so while the host waits.
   });
   const auto record = read_flight_record(path);
   ASSERT_TRUE(record);

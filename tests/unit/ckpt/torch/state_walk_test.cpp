@@ -77,8 +77,8 @@ TEST(StateWalkTest, AWholeModuleGivesItsStateDict) {
   const Value inner =
       module(Dict{{{"weight", kTensor}, {"bias", pickle::None{}}}}, Dict{{{"mean", kTensor}}}, {});
   const Value outer = module(Dict{{{"scale", kTensor}}}, {}, Dict{{{"fc", inner}, {"after", inner}}});
-  // As in a state dict, a name is one key. Otherwise modules called `model` or `scaler` would be parts of a
-  // checkpoint.
+  // A name is one key, as in a state dict. If it were a key for each module, modules called `model` or
+  // `scaler` would be taken for parts of a checkpoint.
   EXPECT_THAT(walk(outer).paths, ElementsAre(StatePath{"scale"}, StatePath{"fc.weight"}, StatePath{"fc.mean"},
                                              StatePath{"after.weight"}, StatePath{"after.mean"}));
   EXPECT_THAT(
