@@ -58,6 +58,8 @@ TEST(MeshGroupsTest, MemoryIsSharedWithinAMachineEvenIfThereAreSeveral) {
     const MeshGroups groups = MeshGroups::split(world, {2, 2}, 0);
     EXPECT_EQ(groups.shard().backend_name(), "shm");
     EXPECT_EQ(groups.replicate().backend_name(), "gloo");
+    // No rank leaves while another one still connects to it.
+    world.barrier();
   });
 }
 
@@ -69,6 +71,8 @@ TEST(MeshGroupsTest, ABackendThatWasAskedForIsKept) {
         EXPECT_EQ(groups.shard().backend_name(), "gloo");
         EXPECT_EQ(mean_over(groups.shard(), static_cast<float>(world.rank())),
                   world.rank() < 2 ? 0.5F : 2.5F);
+        // `replicate` has not been used: no rank leaves while another one still connects to it.
+        world.barrier();
       },
       config::Backend::kGloo);
 }
