@@ -1,6 +1,5 @@
 #include "data/data_file.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <glob.h>
 #include <sys/resource.h>
@@ -8,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace accel {
 namespace {
@@ -21,10 +20,7 @@ namespace {
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 
 std::string time_text(std::int64_t ns) {
-  const std::time_t seconds = ns / kNsPerSecond;
-  std::tm local{};
-  ::localtime_r(&seconds, &local);
-  return fmt::format("{:%F %T}.{:03}", local, ns % kNsPerSecond / 1'000'000);
+  return fmt::format("{}.{:03}", format_time(ns / kNsPerSecond), ns % kNsPerSecond / 1'000'000);
 }
 
 /// So many descriptors are left for everything else: sockets, libraries, checkpoints.
