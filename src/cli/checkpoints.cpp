@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/files/leftover.hpp"
 #include "base/text.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
+#include "ckpt/store/run_lock.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
 #include "cli/output/table.hpp"
@@ -170,11 +170,10 @@ void check_that_one_stays(const std::vector<Listed>& all, const std::vector<std:
 }
 
 void remove(ckpt::RunCheckpoints& checkpoints, const RunPlace& place, const CheckpointsOptions& options) {
-  const LeftoverLock lock(fs::canonical(place.output));
-  if (lock.state() == LeftoverLock::State::kTaken) {
-    throw Error(ErrorKind::kUsage, fmt::format("a run is writing into '{}'", place.output.string()))
-        .hint("wait until it ends; training.checkpoint.total_limit removes old checkpoints during a run");
-  }
+  const auto lock = ckpt::RunLock::take(
+      place.output,
+      {"accel checkpoints", "", ckpt::RunLock::Request().stale_after_s,
+       "wait until it ends; training.checkpoint.total_limit removes old checkpoints during a run"});
   const std::vector<Listed> all = list(checkpoints);
   const std::vector<std::int64_t> steps = steps_to_remove(all, options);
   if (!options.force) check_that_one_stays(all, steps);

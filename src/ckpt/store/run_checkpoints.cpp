@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,8 @@
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
 #include "base/log.hpp"
+#include "ckpt/io/crc32.hpp"
+#include "ckpt/store/run_lock.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -41,14 +44,18 @@ bool RunCheckpoints::is_unfinished(std::string_view name) {
   return name.starts_with(kPrefix) && (name.ends_with(kIncomplete) || name.ends_with(kDeleting));
 }
 
-RunCheckpoints::RunCheckpoints(fs::path root) : root_(std::move(root)) {}
+RunCheckpoints::RunCheckpoints(fs::path root, Writer writer)
+    : root_(std::move(root)), writer_(std::move(writer)) {}
 
 fs::path RunCheckpoints::path_of(std::int64_t step) const {
   return root_ / fmt::format("{}{}", kPrefix, step);
 }
 
 fs::path RunCheckpoints::incomplete_path_of(std::int64_t step) const {
-  return root_ / fmt::format("{}{}{}", kPrefix, step, kIncomplete);
+  const std::string& attempt = writer_.attempt;
+  if (attempt.empty()) return root_ / fmt::format("{}{}{}", kPrefix, step, kIncomplete);
+  return root_ /
+         fmt::format("{}{}.{:08x}{}", kPrefix, step, crc32(std::as_bytes(std::span(attempt))), kIncomplete);
 }
 
 void RunCheckpoints::sweep() {
@@ -89,7 +96,12 @@ std::optional<std::string> RunCheckpoints::taken_name(std::int64_t step) const {
   return std::nullopt;
 }
 
+void RunCheckpoints::require_own_lock() const {
+  if (!writer_.lock_token.empty()) require_lock(writer_.locked, writer_.lock_token);
+}
+
 void RunCheckpoints::begin(std::int64_t step) {
+  require_own_lock();
   if (fs::exists(fs::symlink_status(path_of(step)))) {
     throw Error(ErrorKind::kFailure, fmt::format("'{}' is already there", path_of(step).string()))
         .hint("choose another output_dir");
@@ -105,6 +117,7 @@ void RunCheckpoints::commit(std::int64_t step) {
     if (entry.is_directory()) sync_directory(entry.path());
   }
   sync_directory(incomplete);
+  require_own_lock();
   rename_durably(incomplete, path_of(step));
 }
 

@@ -5,19 +5,30 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace accel::ckpt {
 
 /// The checkpoints of one run: `<root>/checkpoint_<step>`. Each is complete and durable, or not there.
 ///
-/// A checkpoint is written into `checkpoint_<step>.incomplete` and renamed when all of it is on stable
-/// storage. An old one is renamed to `checkpoint_<step>.deleting` before it is removed. One process alone may
-/// use this class; other ranks write into the directory that begin() made, and tell that process when they
-/// are done.
+/// A checkpoint is written into `checkpoint_<step>.<writer>.incomplete` and renamed when all of it is on
+/// stable storage. The writer is an attempt of a run: another one, which may have been thought dead, has
+/// another directory. An old one is renamed to `checkpoint_<step>.deleting` before it is removed. One process
+/// alone may use this class; other ranks write into the directory that begin() made, and tell that process
+/// when they are done.
 class RunCheckpoints {
  public:
-  explicit RunCheckpoints(std::filesystem::path root);
+  /// Who writes checkpoints, as begin(), commit() and incomplete_path_of() need to know.
+  struct Writer {
+    std::string attempt;  ///< The same text for all ranks of an attempt, and for no other of any run.
+    /// The directory and the token of the RunLock under which rank 0 writes; empty for none.
+    std::filesystem::path locked = {};
+    std::string lock_token = {};
+  };
+
+  explicit RunCheckpoints(std::filesystem::path root) : RunCheckpoints(std::move(root), Writer()) {}
+  RunCheckpoints(std::filesystem::path root, Writer writer);
 
   /// Whether `name` is that of a save or a removal that has not finished: sweep() removes it.
   [[nodiscard]] static bool is_unfinished(std::string_view name);
@@ -35,10 +46,11 @@ class RunCheckpoints {
   /// Where the checkpoint of `step` is written before it is complete.
   [[nodiscard]] std::filesystem::path incomplete_path_of(std::int64_t step) const;
 
-  /// Makes an empty incomplete directory. Throws Error (kFailure) if there is a checkpoint of that step.
+  /// Makes an empty incomplete directory. Throws Error (kFailure) if there is a checkpoint of that step, or
+  /// if another run has taken over the lock.
   void begin(std::int64_t step);
   /// Syncs every directory of the incomplete checkpoint, renames it, and syncs the root. Whoever wrote the
-  /// files in it must have synced them.
+  /// files in it must have synced them. Throws Error (kFailure) if another run has taken over the lock.
   void commit(std::int64_t step);
   /// Removes the checkpoint of `step`: renames it durably first, so that a crash never leaves a part of it
   /// under its own name.
@@ -55,6 +67,9 @@ class RunCheckpoints {
 
  private:
   std::filesystem::path root_;
+  void require_own_lock() const;
+
+  Writer writer_;
 };
 
 }  // namespace accel::ckpt

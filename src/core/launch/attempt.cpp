@@ -33,6 +33,7 @@ Variables shared_variables(const LaunchRequest& request, const Place& place, con
   if (request.program.empty()) {
     if (place.world.machine_rank > 0) require_run_id(loaded, place.world.run_id);
     shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();
+    if (place.lock != nullptr) shared["ACCEL_RUN_LOCK"] = place.lock->token();
     shared.merge(worker_variables(environment));
   } else {
     shared.merge(accelerate_variables(loaded));

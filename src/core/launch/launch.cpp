@@ -123,6 +123,13 @@ Error last_failure(const LaunchRequest& request, const Place& place, const Verdi
   return damage.text.empty() ? failure : std::move(failure).hint(damage.text);
 }
 
+/// Throws if another run has taken over a directory of this one, which was ended for that reason.
+void require_locks(const Place& place) {
+  for (const ckpt::RunLock* lock : {place.lock.get(), place.log_lock.get()}) {
+    if (lock != nullptr) lock->require();
+  }
+}
+
 ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
                       const std::vector<std::string>& command, const Events& events) {
   Restarts restarts(request.loaded.config.launch.max_restarts);
@@ -140,6 +147,7 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
     events.started(place);
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
+    require_locks(place);
     const bool is_final = end.verdict.was_interrupted || end.interrupted_by != 0;
     if (is_final) leave_soon(end.verdict.code);
     if (end.verdict.code == ExitCode::kWorkerFailed) events.failed(place, end.verdict);

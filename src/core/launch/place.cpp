@@ -90,12 +90,12 @@ void find_checkpoint(LaunchRequest& request, Place& place) {
 
 void claim(LaunchRequest& request, Place& place) {
   const config::Config& config = request.loaded.config;
-  if (trains(request)) place.lock = claim_output(request.loaded);
+  if (trains(request)) place.lock = claim_output(request.loaded, place.world.run_id);
   const std::filesystem::path& logs = config.launch.log_dir;
   std::error_code missing;
   const bool is_claimed =
       trains(request) && std::filesystem::equivalent(logs, config.training->output_dir, missing);
-  if (!logs.empty() && !is_claimed) place.log_lock = claim_logs(request.loaded);
+  if (!logs.empty() && !is_claimed) place.log_lock = claim_logs(request.loaded, place.world.run_id);
   find_checkpoint(request, place);
 }
 

@@ -19,29 +19,29 @@ namespace {
 constexpr const char* kRunIdName = "run_id";
 
 /// Locks a directory, which `what` names in the hint.
-LeftoverLock lock_for_this_run(const std::filesystem::path& folder, const char* what) {
-  LeftoverLock lock(std::filesystem::canonical(folder));
-  if (lock.state() == LeftoverLock::State::kTaken) {
-    throw Error(ErrorKind::kUsage, fmt::format("another run is writing into '{}'", folder.string()))
-        .hint(fmt::format("wait until it ends, or choose another {}", what));
-  }
+std::unique_ptr<ckpt::RunLock> lock_for_run(const config::LoadedConfig& loaded, const std::string& run_id,
+                                            const std::filesystem::path& folder, const char* what) {
+  auto lock = ckpt::RunLock::take(folder, {ckpt::RunLock::kRun, run_id, loaded.config.launch.lock_timeout_s,
+                                           fmt::format("wait until it ends, or choose another {}", what)});
+  lock->terminate_when_taken();
   return lock;
 }
 
 }  // namespace
 
-LeftoverLock claim_output(const config::LoadedConfig& loaded) {
+std::unique_ptr<ckpt::RunLock> claim_output(const config::LoadedConfig& loaded, const std::string& run_id) {
   return blamed_on("training.output_dir", loaded.settings, [&] {
     const config::TrainingConfig& training = *loaded.config.training;
     make_directories(training.output_dir);
-    return lock_for_this_run(training.output_dir, "output_dir");
+    return lock_for_run(loaded, run_id, training.output_dir, "output_dir");
   });
 }
 
-LeftoverLock claim_logs(const config::LoadedConfig& loaded) {
+std::unique_ptr<ckpt::RunLock> claim_logs(const config::LoadedConfig& loaded, const std::string& run_id) {
   const std::filesystem::path& folder = loaded.config.launch.log_dir;
   make_log_directory(folder, loaded);
-  return blamed_on("launch.log_dir", loaded.settings, [&] { return lock_for_this_run(folder, "directory"); });
+  return blamed_on("launch.log_dir", loaded.settings,
+                   [&] { return lock_for_run(loaded, run_id, folder, "directory"); });
 }
 
 std::filesystem::path write_resolved(const config::Config& config) {

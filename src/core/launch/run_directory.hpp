@@ -1,20 +1,21 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
-#include "base/files/leftover.hpp"
+#include "ckpt/store/run_lock.hpp"
 #include "core/config/loaded_config.hpp"
 
 namespace accel::launch {
 
 /// Claims the output_dir of a training for this run: makes it if needed, and locks it. Hold the lock as long
 /// as workers run: another run would overwrite the logs and the configuration of this one, and remove its
-/// unfinished checkpoints. A file system without locks cannot refuse a second run.
-LeftoverLock claim_output(const config::LoadedConfig& loaded);
+/// unfinished checkpoints. If another run takes it over, this process gets SIGTERM.
+std::unique_ptr<ckpt::RunLock> claim_output(const config::LoadedConfig& loaded, const std::string& run_id);
 
 /// Claims launch.log_dir, which must be set, in the same way: makes it and locks it.
-LeftoverLock claim_logs(const config::LoadedConfig& loaded);
+std::unique_ptr<ckpt::RunLock> claim_logs(const config::LoadedConfig& loaded, const std::string& run_id);
 
 /// Writes `config.resolved.json`, from which every worker reads its configuration. Returns its absolute path.
 std::filesystem::path write_resolved(const config::Config& config);

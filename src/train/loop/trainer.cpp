@@ -18,7 +18,10 @@
 #include "base/files/flight_record.hpp"
 #include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/run_checkpoints.hpp"
+#include "ckpt/store/run_lock.hpp"
 #include "plan/schedule/grad_scaler.hpp"
+#include "train/c10d/run_store.hpp"
 #include "train/checkpoint/check_resumed.hpp"
 #include "train/checkpoint/frozen_hash.hpp"
 #include "train/checkpoint/load.hpp"
@@ -92,6 +95,16 @@ std::map<std::string, std::int64_t> known_tokens(ModelFile& file, const config::
   return tokens;
 }
 
+/// The launcher of machine 0, where rank 0 is, holds the lock.
+std::string lock_token() {
+  const char* token = std::getenv("ACCEL_RUN_LOCK");
+  return token == nullptr ? "" : token;
+}
+
+ckpt::RunCheckpoints::Writer writer_of(const config::TrainingConfig& config) {
+  return {run_from_environment(), config.output_dir, lock_token()};
+}
+
 class Trainer {
  public:
   Trainer(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups,
@@ -99,7 +112,7 @@ class Trainer {
       : config_(*config.training),
         device_(device),
         group_(group),
-        store_(config_.output_dir / "checkpoints"),
+        store_(config_.output_dir / "checkpoints", writer_of(config_)),
         batches_(config_.data, config_.model, config_.seed, group.rank(), group.size(), device),
         opened_(open_model(config_.model, group)),
         graph_(opened_.file.graph_fingerprint()),
@@ -340,6 +353,7 @@ class Trainer {
 /// Prepares the run's directory on rank 0 before any rank writes into it. No other run uses it, because the
 /// launcher holds a lock.
 void prepare_output(const config::TrainingConfig& config) {
+  if (const std::string token = lock_token(); !token.empty()) ckpt::require_lock(config.output_dir, token);
   make_directories(config.output_dir);
   ckpt::RunCheckpoints(config.output_dir / "checkpoints").sweep();
 }

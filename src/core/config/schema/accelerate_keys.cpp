@@ -99,6 +99,7 @@ constexpr Field kAccelerateFields[] = {
      .reader = Reader::kLauncher,
      .min = 0,
      .max = 1e6},
+    {.path = "launch.lock_timeout", .type = Type::kNumber, .reader = Reader::kLauncher, .min = 1, .max = 1e6},
     {.path = "launch.grace_period", .type = Type::kNumber, .reader = Reader::kLauncher, .min = 0, .max = 1e9},
     {.path = "launch.timeout", .type = Type::kNumber, .min = 1, .max = 1e6},
     {.path = "launch.log_dir", .reader = Reader::kLauncher},

@@ -30,7 +30,7 @@ class RunDirectoryTest : public ::testing::Test {
 
   std::string error_of_claim() {
     try {
-      const LeftoverLock lock = claim_output(loaded_);
+      const auto lock = claim_output(loaded_, "run-1");
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kUsage);
       return error.message();
@@ -45,7 +45,7 @@ class RunDirectoryTest : public ::testing::Test {
 
 TEST_F(RunDirectoryTest, IsMadeAndLockedForOneRun) {
   {
-    const LeftoverLock lock = claim_output(loaded_);
+    const auto lock = claim_output(loaded_, "run-1");
     EXPECT_TRUE(std::filesystem::is_directory(out_));
     EXPECT_THAT(error_of_claim(), AllOf(StartsWith("--set training.output_dir=out: 'training.output_dir': "),
                                         HasSubstr("another run is writing into")));

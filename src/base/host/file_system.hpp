@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace accel {
+
+/// How far a lock on a file reaches, as far as the file system and its mount options tell.
+enum class LockReach {
+  kOneHost,   ///< A local file system: no other host has it.
+  kAllHosts,  ///< A network file system that shares locks.
+  kUnknown,   ///< One that shares no locks, or of which that cannot be known: FUSE, Lustre with localflock.
+};
+
+struct FileSystem {
+  std::string type;  ///< As in /proc/self/mountinfo, such as "nfs4" or "fuse.sshfs"; else its magic number.
+  LockReach reach = LockReach::kUnknown;
+};
+
+/// The file system that holds `path`. One that cannot be asked is of type "unknown".
+[[nodiscard]] FileSystem file_system_of(const std::filesystem::path& path);
+
+/// The same of a file system with the magic number `magic` of statfs(2), the type `type` and the options
+/// `options` of its superblock, such as "rw,vers=4.2,local_lock=none".
+[[nodiscard]] LockReach lock_reach(unsigned long magic, const std::string& options);
+
+}  // namespace accel

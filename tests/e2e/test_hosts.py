@@ -1,0 +1,90 @@
+"""Runs on two hosts that use the same output_dir."""
+
+import json
+import re
+import signal
+
+import torch
+import train_runs
+from hosts import hosts, signal_all  # noqa: F401
+from launching import Run, wait_for
+
+LOCK_TIMEOUT = 2
+
+
+def config(directory, output):
+    """A training that does not end by itself."""
+    directory.mkdir()
+    return train_runs.config(directory, 2, max_steps=100_000, checkpoint={"every": 20, "resume": "auto"},
+                             output_dir=str(output), **{"model.path": str(directory.parent / "gpt.pt"), "launch.lock_timeout": LOCK_TIMEOUT,
+                                                        "fsdp_config.fsdp_state_dict_type": "FULL_STATE_DICT"})
+
+
+def checkpoint(out, step):
+    return out / f"checkpoints/checkpoint_{step}"
+
+
+def newest(out):
+    return max(int(path.name.removeprefix("checkpoint_")) for path in (out / "checkpoints").glob("checkpoint_*[0-9]"))
+
+
+def owner(out):
+    """The host in the lock; None while the lock is being written or replaced."""
+    try:
+        return json.loads((out / ".lock").read_text())["host"]
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def end(run):
+    run.process.send_signal(signal.SIGTERM)
+    code, _, said = run.finish(60)
+    assert code == 7, said
+    return said
+
+
+def test_one_of_two_runs_that_begin_together_is_refused(accel_path, hosts, tmp_path):
+    logs = tmp_path / "shared/logs"
+    runs = [host.launch(accel_path, "--cpu", "--num-processes", 1, "--log-dir", logs, "--", "sleep", 3) for host in hosts]
+    ends = sorted((run.finish() for run in runs), key=lambda end: end[0])
+    assert [code for code, _, _ in ends] == [0, 2], ends
+    assert re.search(rf"another run is writing into '{logs}': its lock is held by node0[78], pid \d+, since 20", ends[1][2])
+    assert "is on fuse, whose locks may not reach other hosts" in ends[1][2]
+    assert not (tmp_path / "folder/logs/.lock").exists()
+
+
+def test_a_run_is_taken_over_from_a_host_that_is_gone_and_ended_when_it_comes_back(accel_path, accel, hosts, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    file = config(tmp_path / "both", tmp_path / "shared/out")
+    out = tmp_path / "folder/out"
+    first = hosts[0].launch(accel_path, file)
+    try:
+        wait_for(lambda: checkpoint(out, 20).is_dir(), 60)
+        assert owner(out) == "node07"
+        code, _, said = hosts[1].launch(accel_path, file).finish(60)
+        assert code == 2 and "its lock is held by node07, pid " in said
+
+        signal_all(first, signal.SIGSTOP)
+        second = hosts[1].launch(accel_path, file)
+        wait_for(lambda: owner(out) == "node08", 60)
+        signal_all(first, signal.SIGCONT)
+        code, _, said = first.finish(60)
+        assert code == 1, said
+        assert "another run has taken" in said and "over: node08, pid " in said
+        first.assert_nobody_is_left()
+
+        step = newest(out) + 20
+        wait_for(lambda: checkpoint(out, step).is_dir(), 60)
+        assert f"which has shown no sign of life for {LOCK_TIMEOUT} s" in end(second)
+    finally:
+        first.kill_all()
+    assert [path.name for path in (out / "checkpoints").iterdir() if not path.name.removeprefix("checkpoint_").isdigit()] == []
+    assert not (out / ".lock").exists()
+
+    alone = Run(accel_path, tmp_path, config(tmp_path / "alone", tmp_path / "alone/out"))
+    wait_for(lambda: checkpoint(tmp_path / "alone/out", step).is_dir(), 60)
+    end(alone)
+    name = "pytorch_model_fsdp.bin"
+    undisturbed = torch.load(checkpoint(tmp_path / "alone/out", step) / name)
+    for key, tensor in torch.load(checkpoint(out, step) / name).items():
+        assert torch.equal(tensor, undisturbed[key]), key
