@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -155,6 +156,8 @@ def test_doctor_shows_a_run_live_and_after_its_end(accel, accel_path, tmp_path):
     stopped = train_runs.worker_of(1, run.process.pid)
     os.kill(stopped, signal.SIGSTOP)
     time.sleep(1.5)
+    # A mapped file of a server that stalls or loses it would stall or end the rank.
+    assert f"{tmp_path}/out" not in pathlib.Path(f"/proc/{stopped}/maps").read_text()
     by_directory = accel("doctor", tmp_path / "out").stdout
     assert "rank 1 is stopped" in by_directory
     assert re.search(rf"rank 1, step \d+: .*\n  \S+, process {stopped}: stopped", by_directory)
@@ -169,5 +172,16 @@ def test_doctor_shows_a_run_live_and_after_its_end(accel, accel_path, tmp_path):
     wait_for(lambda: not os.path.exists(f"/proc/{stopped}"), 30)
     after = accel("doctor", tmp_path / "out").stdout
     assert len(re.findall(r"rank [01], step \d+: .*\n  \S+, process \d+: has ended", after)) == 2
+    records = [tmp_path / f"out/logs/attempt_0/rank_{rank}/rank_{rank}.flight" for rank in range(2)]
+    wait_for(lambda: not any(record.is_symlink() for record in records), 10)
+    assert accel("doctor", tmp_path / "out").stdout == after
+    # The run goes on elsewhere, with a temporary directory that is not seen from here.
+    records[1].unlink()
+    records[1].symlink_to("/tmp/of another machine/rank_1.flight")
+    partly = accel("doctor", tmp_path / "out")
+    assert "rank 1 left out: on another machine" in partly.stderr and not re.search("^rank 1", partly.stdout, re.MULTILINE)
+    records[0].unlink()
+    records[0].symlink_to("/tmp/of another machine/rank_0.flight")
+    assert "ranks 0, 1: on another machine" in accel("doctor", tmp_path / "out", code=4).stderr
     assert "neither a directory nor a process" in accel("doctor", "nowhere", code=4).stderr
     assert "no flight record" in accel("doctor", tmp_path, code=4).stderr

@@ -10,6 +10,8 @@
 #include "base/files/flight_record.hpp"
 #include "base/host/cpus.hpp"
 #include "base/host/host_name.hpp"
+#include "base/log.hpp"
+#include "core/launch/agent/flight_home.hpp"
 #include "core/launch/agent/report.hpp"
 #include "core/launch/agent/scratch.hpp"
 #include "core/launch/agent/supervisor.hpp"
@@ -83,11 +85,14 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
     }
     worker.variables = torchrun_variables(world, local_rank, worker.error_file);
     worker.variables.insert(shared.begin(), shared.end());
-    worker.flight_record =
-        (worker.log_dir.empty() ? scratch : worker.log_dir) / fmt::format("rank_{}.flight", worker.rank);
+    worker.flight_record = scratch / fmt::format("rank_{}.flight", worker.rank);
     if (create_flight_record(worker.flight_record, worker.rank)) {
       worker.variables[kFlightVariable] = worker.flight_record.string();
+      if (!worker.log_dir.empty()) link_flight_record(worker.flight_record, worker.log_dir);
     } else {
+      const bool watches = request.program.empty() && plan.hang_timeout_s > 0;
+      log::warn(fmt::format("'{}' cannot be made{}", worker.flight_record.string(),
+                            watches ? ": whether this rank makes progress is not seen" : ""));
       worker.flight_record.clear();
     }
     plan.workers.push_back(std::move(worker));
@@ -119,6 +124,7 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   LaunchPlan plan = make_plan(request, place, shared, scratch.path(), environment);
   plan.command = command;
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
+  keep_flight_records(scratch.path());
   if (place.cluster == nullptr) {
     Verdict verdict = verdict_on(group);
     verdict.was_interrupted = is_asked_to_end(group);

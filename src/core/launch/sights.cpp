@@ -1,6 +1,7 @@
 #include "core/launch/sights.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/host/host_name.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
 #include "core/launch/agent/outside.hpp"
@@ -74,9 +76,25 @@ std::vector<fs::path> records_in(const fs::path& target) {
   std::vector<fs::path> records;
   for (const fs::path& rank : subfolders(folder, "rank_")) {
     const fs::path record = rank / (rank.filename().string() + ".flight");
-    if (fs::exists(record)) records.push_back(record);
+    if (fs::exists(fs::symlink_status(record))) records.push_back(record);
   }
   return records;
+}
+
+/// Removes records that are links to nothing from here, and names their ranks in the log.
+void leave_out_those_elsewhere(std::vector<fs::path>& records) {
+  std::vector<int> ranks;
+  std::erase_if(records, [&ranks](const fs::path& record) {
+    if (fs::exists(record)) return false;
+    ranks.push_back(number_behind("rank_", record.stem().string()));
+    return true;
+  });
+  if (ranks.empty()) return;
+  const std::string who = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  const std::string where = "on another machine, where the record lies as long as the rank runs";
+  if (records.empty())
+    throw Error(ErrorKind::kMissing, fmt::format("{}: {}", who, where)).hint("call `accel doctor` there");
+  log::warn(fmt::format("{} left out: {}; call `accel doctor` there, too", who, where));
 }
 
 std::vector<pid_t> children_of(pid_t pid) {
@@ -152,6 +170,7 @@ std::vector<RankSight> look_at(const std::string& target, bool stacks) {
       throw Error(ErrorKind::kMissing, fmt::format("'{}' has no flight record of a rank", target))
           .hint("give the output_dir of a run, its log directory, or the number of the launcher's process");
     }
+    leave_out_those_elsewhere(records);
   } else if (is_process && fs::exists(fmt::format("/proc/{}", pid))) {
     records = records_of(pid);
     if (records.empty())

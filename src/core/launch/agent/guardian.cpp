@@ -22,6 +22,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "core/launch/agent/flight_home.hpp"
 #include "core/launch/agent/process.hpp"
 
 namespace accel::launch {
@@ -73,6 +74,7 @@ bool kill_marked(const std::string& mark) {
   const std::string mark = scratch.empty() ? "TORCHELASTIC_RUN_ID=" + run_id + '\0'
                                            : "TORCHELASTIC_ERROR_FILE=" + scratch.string() + '/';
   for (int round = 0; round < kRounds && kill_marked(mark); ++round) ::usleep(10'000);
+  keep_flight_records(scratch);
   std::error_code ignored;
   if (!scratch.empty()) std::filesystem::remove_all(scratch, ignored);
   ::_exit(0);
