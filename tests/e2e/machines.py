@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import uuid
 
+import needs
 import pytest
 from launching import Run
 
@@ -64,6 +65,12 @@ def problem():
     return made.stderr.strip() if made.returncode else None
 
 
+def need_namespaces():
+    """Ends a test that needs machines where there can be none."""
+    if why := problem():
+        needs.missing(f"network namespaces cannot be made here: {why}")
+
+
 def network_of(stack, count):
     """Returns `count` machines, named m0, m1 and so on, which end with `stack`."""
     network = Network(stack)
@@ -77,8 +84,7 @@ def network_of(stack, count):
 @pytest.fixture
 def machines(accel_path, tmp_path):
     """machines(COUNT) gives as many machines; machines.launch(MACHINES, ARGUMENTS...) begins a run on them."""
-    if why := problem():
-        pytest.skip(f"network namespaces cannot be made here: {why}")
+    need_namespaces()
     runs = []
     with contextlib.ExitStack() as stack:
         def make(count):

@@ -50,8 +50,7 @@ def test_slurms_signal_leads_to_a_checkpoint(accel, accel_path, slurm_environmen
 
 @pytest.fixture(scope="module")
 def two_nodes():
-    if why := machines.problem():
-        pytest.skip(f"network namespaces cannot be made here: {why}")
+    machines.need_namespaces()
     with tempfile.TemporaryDirectory(prefix="slurm-") as directory, contextlib.ExitStack() as stack:
         nodes = machines.network_of(stack, 2)
         environment = stack.enter_context(slurm.cluster(pathlib.Path(directory), nodes))

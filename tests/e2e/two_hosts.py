@@ -6,6 +6,7 @@ import pathlib
 import select
 import subprocess
 
+import needs
 import pytest
 
 
@@ -61,23 +62,15 @@ class Host:
         assert (answer := self.process.stdout.readline()) == b"ok\n", answer
 
 
-def problem(program):
-    """Why there can be no such mounts here, or None."""
-    if not os.path.exists("/dev/fuse"):
-        return "there is no /dev/fuse"
-    why = None if program.exists() else f"{program} is not built, which needs libfuse3-dev"
-    if why and os.environ.get("CI") == "true":
-        pytest.fail(why)
-    return why
-
-
 @pytest.fixture
 def two_hosts(accel_path, tmp_path):
     """two_hosts(OPTIONS...) gives two hosts that share a folder. `cache=SECONDS` is for how long they believe what they know
     of names and attributes; with `local_locks` no host sees a file lock of the other one. `folder` is the folder itself."""
     program = accel_path.parents[2] / "tests/two_hosts/remote-folder"
-    if why := problem(program):
-        pytest.skip(f"file systems of two hosts cannot be mounted here: {why}")
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("file systems of two hosts cannot be mounted here: there is no /dev/fuse")
+    if not program.exists():
+        needs.missing(f"{program} is not built, which needs libfuse3-dev")
     with contextlib.ExitStack() as stack:
         def make(*options):
             (tmp_path / "shared").mkdir()
