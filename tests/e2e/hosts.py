@@ -1,36 +1,30 @@
-"""Two hosts that share a folder: each has a FUSE mount of it, a name and a boot id of its own. FUSE keeps locks of one
-mount from the other, as Lustre does with the option localflock, and caches names for a second."""
+"""Launchers on the hosts of two_hosts, each with a name and a boot id of its own."""
 
 import os
 import pathlib
-import shutil
 import signal
-import subprocess
 import time
 
-import pytest
 from launching import Run
 
 
-class Host:
-    def __init__(self, name, directory):
-        """All hosts see the folder as `directory`/shared."""
-        self.name, self.directory = name, directory
-        self.mount = directory / f"mount of {name}"
-        self.mount.mkdir()
-        command = ["bindfs", "-o", "attr_timeout=1,entry_timeout=1", directory / "folder", self.mount]
-        subprocess.run(command, check=True, capture_output=True)
+class NamedHost:
+    def __init__(self, name, host, directory):
+        """All hosts see the folder as `directory`/seen."""
+        self.name, self.host, self.directory = name, host, directory
         boot = directory / f"boot id of {name}"
         boot.write_text(f"{name}\n")
-        enter = 'hostname "$1" && mount --bind "$2" "$3" && mount --bind "$4" /proc/sys/kernel/random/boot_id && shift 4 && exec "$@"'
-        self.prefix = ["unshare", "--mount", "--uts", "sh", "-c", enter, "sh", name, self.mount, directory / "shared", boot]
+        (directory / "seen").mkdir(exist_ok=True)
+        enter = 'hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id && shift 2 && exec "$@"'
+        self.prefix = [*host.shown_at(directory / "seen"), "unshare", "--uts", "sh", "-c", enter, "sh", name, boot]
 
     def launch(self, accel_path, *arguments):
         """Begins `accel launch ARGUMENTS...` on this host."""
         return Run([*self.prefix, accel_path], self.directory, *arguments)
 
-    def unmount(self):
-        subprocess.run(["umount", "--lazy", self.mount], check=True)
+
+def named(two_hosts, directory, *options):
+    return [NamedHost(name, host, directory) for name, host in zip(("node07", "node08"), two_hosts("cache=1", *options))]
 
 
 def signal_all(run, number):
@@ -49,22 +43,3 @@ def signal_all(run, number):
     for process in dict.fromkeys(processes):
         while pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "TZ":
             time.sleep(0.01)
-
-
-@pytest.fixture
-def hosts(tmp_path):
-    if not pathlib.Path("/dev/fuse").exists():
-        pytest.skip("there is no /dev/fuse")
-    if os.geteuid() != 0:
-        pytest.skip("mounting for another host needs root")
-    assert shutil.which("bindfs"), "bindfs is not installed: tools/dev setup"
-    for name in ("folder", "shared"):
-        (tmp_path / name).mkdir()
-    made = []
-    try:
-        for name in ("node07", "node08"):
-            made.append(Host(name, tmp_path))
-        yield made
-    finally:
-        for host in made:
-            host.unmount()

@@ -4,10 +4,12 @@ import json
 import re
 import signal
 
+import pytest
 import torch
 import train_runs
-from hosts import hosts, signal_all  # noqa: F401
+from hosts import named, signal_all
 from launching import Run, wait_for
+from two_hosts import two_hosts  # noqa: F401
 
 LOCK_TIMEOUT = 2
 
@@ -43,20 +45,24 @@ def end(run):
     return said
 
 
-def test_one_of_two_runs_that_begin_together_is_refused(accel_path, hosts, tmp_path):
-    logs = tmp_path / "shared/logs"
+@pytest.mark.parametrize("locks", [[], ["local_locks"]], ids=["shared", "local"])
+def test_one_of_two_runs_that_begin_together_is_refused(accel_path, two_hosts, tmp_path, locks):
+    hosts = named(two_hosts, tmp_path, *locks)
+    logs = tmp_path / "seen/logs"
     runs = [host.launch(accel_path, "--cpu", "--num-processes", 1, "--log-dir", logs, "--", "sleep", 3) for host in hosts]
     ends = sorted((run.finish() for run in runs), key=lambda end: end[0])
     assert [code for code, _, _ in ends] == [0, 2], ends
     assert re.search(rf"another run is writing into '{logs}': its lock is held by node0[78], pid \d+, since 20", ends[1][2])
-    assert "is on fuse, whose locks may not reach other hosts" in ends[1][2]
-    assert not (tmp_path / "folder/logs/.lock").exists()
+    assert "is on fuse.folder, whose locks may not reach other hosts" in ends[1][2]
+    assert not (tmp_path / "shared/logs/.lock").exists()
 
 
-def test_a_run_is_taken_over_from_a_host_that_is_gone_and_ended_when_it_comes_back(accel_path, accel, hosts, tmp_path):
+@pytest.mark.parametrize("locks", [[], ["local_locks"]], ids=["shared", "local"])
+def test_a_run_is_taken_over_from_a_host_that_is_gone_and_ended_when_it_comes_back(accel_path, two_hosts, tmp_path, locks):
+    hosts = named(two_hosts, tmp_path, *locks)
     train_runs.export(tmp_path / "gpt.pt")
-    file = config(tmp_path / "both", tmp_path / "shared/out")
-    out = tmp_path / "folder/out"
+    file = config(tmp_path / "both", tmp_path / "seen/out")
+    out = tmp_path / "shared/out"
     first = hosts[0].launch(accel_path, file)
     try:
         wait_for(lambda: checkpoint(out, 20).is_dir(), 60)
