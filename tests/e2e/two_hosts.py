@@ -33,12 +33,13 @@ class Host:
         """Lets operations wait until clear(). Whoever waits cannot be killed before."""
         self._command(f"stall {name} {' '.join(operations)}")
 
-    def wait_until_stalled(self):
-        """Returns when an operation waits."""
-        self._command("await")
+    def wait_until_stalled(self, name: str = "*"):
+        """Returns when an operation waits because of stall() with this name."""
+        self._command(f"await {name}")
 
-    def clear(self):
-        self._command("clear")
+    def clear(self, name: str = ""):
+        """Ends what fail() and stall() with this name have begun; without one, all."""
+        self._command(f"clear {name}")
 
     def shown_at(self, place: pathlib.Path) -> list[str]:
         """Returns the beginning of a command line: the rest of it runs with this host's mount at `place`."""

@@ -8,14 +8,17 @@
 std::string Conditions::command(const std::string& line) {
   std::istringstream words(line);
   std::string verb;
+  std::string pattern;
   words >> verb;
   std::unique_lock lock(mutex_);
   if (verb == "await") {
-    changed_.wait(lock, [this] { return waiting_ != 0; });
+    words >> pattern;
+    changed_.wait(lock, [&] { return waiting_[pattern] != 0; });
     return "ok";
   }
   if (verb == "clear") {
-    rules_.clear();
+    const bool is_all = !(words >> pattern);
+    std::erase_if(rules_, [&](const Rule& rule) { return is_all || rule.pattern == pattern; });
     changed_.notify_all();
     return "ok";
   }
@@ -35,14 +38,15 @@ std::string Conditions::command(const std::string& line) {
 int Conditions::error_of(const std::string& operation, const std::string& name) {
   std::unique_lock lock(mutex_);
   const Rule* rule = rule_of(operation, name);
-  if (rule != nullptr && rule->error == 0) {
-    ++waiting_;
+  while (rule != nullptr && rule->error == 0) {
+    const std::string pattern = rule->pattern;
+    ++waiting_[pattern];
     changed_.notify_all();
     changed_.wait(lock, [&] {
       rule = rule_of(operation, name);
-      return rule == nullptr || rule->error != 0;
+      return rule == nullptr || rule->error != 0 || rule->pattern != pattern;
     });
-    --waiting_;
+    --waiting_[pattern];
   }
   return rule == nullptr ? 0 : rule->error;
 }

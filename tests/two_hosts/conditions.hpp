@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -11,8 +12,10 @@ class Conditions {
   /// Carries out a line of a test and returns the answer:
   ///   fail ERRNO PATTERN OPERATION...   these operations on files whose name matches fail with that number
   ///   stall PATTERN OPERATION...        they wait
-  ///   clear                             all rules are dropped, and what waits goes on
-  ///   await                             answers as soon as an operation waits
+  ///   clear PATTERN                     the rules with that very pattern are dropped, and what waits goes on
+  ///   clear                             all rules are dropped
+  ///   await PATTERN                     answers as soon as an operation waits for a rule with that very
+  ///   pattern
   /// An operation has the name of the FUSE request; "all" stands for every one.
   std::string command(const std::string& line);
 
@@ -30,5 +33,5 @@ class Conditions {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rule> rules_;
-  int waiting_ = 0;
+  std::map<std::string, int> waiting_;  // How many operations wait, by the pattern of the rule.
 };
