@@ -1,6 +1,7 @@
 """Runs on two hosts that use the same output_dir."""
 
 import json
+import os
 import re
 import signal
 
@@ -94,3 +95,20 @@ def test_a_run_is_taken_over_from_a_host_that_is_gone_and_ended_when_it_comes_ba
     undisturbed = torch.load(checkpoint(tmp_path / "alone/out", step) / name)
     for key, tensor in torch.load(checkpoint(out, step) / name).items():
         assert torch.equal(tensor, undisturbed[key]), key
+
+
+def test_a_log_that_cannot_be_written_for_a_while_holds_up_nothing_else(accel_path, two_hosts, tmp_path):
+    host = named(two_hosts, tmp_path)[0]
+    program = f"trap 'touch {tmp_path}/told; exit 3' TERM; echo hello; touch {tmp_path}/began; while :; do sleep 0.05; done"
+    host.host.stall("write", name="stdout.log")
+    run = host.launch(accel_path, "--cpu", "--num-processes", 1, "--log-dir", tmp_path / "seen/logs", "--", "sh", "-c", program)
+    host.host.wait_until_stalled()
+    wait_for(lambda: (tmp_path / "began").exists())
+    os.kill(run.pid, signal.SIGTERM)
+    wait_for(lambda: (tmp_path / "told").exists())
+    assert run.process.poll() is None
+    host.host.clear()
+    code, out, _ = run.finish()
+    assert code == 143 and out == "hello\n"
+    assert (tmp_path / "shared/logs/attempt_0/rank_0/stdout.log").read_text() == "hello\n"
+    run.assert_nobody_is_left()

@@ -1,11 +1,15 @@
 #include "base/host/threads.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/host/cpus.hpp"
 
 namespace accel {
@@ -45,6 +49,22 @@ void run_both(const std::function<void()>& first, const std::function<void()>& s
     first();  // If it throws, the jthread waits for the other.
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+std::thread thread_without_signals(std::function<void()> work) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  try {
+    thread = std::thread(std::move(work));
+  } catch (const std::system_error& error) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw system_error("start", "a thread", error.code().value());
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 }  // namespace accel

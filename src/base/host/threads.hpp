@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <thread>
 
 namespace accel {
 
@@ -15,5 +16,8 @@ void run_on_threads(unsigned threads, const std::function<void()>& work);
 /// Runs both at once, `first` on this thread, and waits for both. If both throw, it throws the exception of
 /// `first`.
 void run_both(const std::function<void()>& first, const std::function<void()>& second);
+
+/// A thread that gets no signal of this process: they are for those who wait for them.
+[[nodiscard]] std::thread thread_without_signals(std::function<void()> work);
 
 }  // namespace accel

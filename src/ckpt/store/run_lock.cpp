@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/host/file_system.hpp"
 #include "base/host/host_name.hpp"
+#include "base/host/threads.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 
@@ -223,13 +224,7 @@ std::unique_ptr<RunLock> RunLock::take(const fs::path& folder, const Request& re
 
 RunLock::RunLock(fs::path folder, fs::path file, Fd fd, LockOwner owner)
     : folder_(std::move(folder)), file_(std::move(file)), fd_(std::move(fd)), owner_(std::move(owner)) {
-  // The thread takes no signal: those of this process are for the one that began it.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  beats_ = std::thread([this] { beat(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  beats_ = thread_without_signals([this] { beat(); });
 }
 
 RunLock::~RunLock() {

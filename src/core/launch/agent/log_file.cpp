@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/log.hpp"
 
 namespace accel::launch {
 namespace {
@@ -30,7 +29,9 @@ Fd opened(const fs::path& path) {
 
 }  // namespace
 
-LogFile::LogFile(const fs::path& path, const LogRotation& rotation) : path_(path), rotation_(rotation) {
+LogFile::LogFile(const fs::path& path, const LogRotation& rotation,
+                 std::function<void(std::string warning)> warn)
+    : path_(path), rotation_(rotation), warn_(std::move(warn)) {
   if (path.empty()) return;
   fd_ = opened(path);
   if (!fd_) throw system_error("write", path.string(), errno);
@@ -76,8 +77,7 @@ void LogFile::append(std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       // A full disk must not end the training.
-      log::warn(
-          fmt::format("cannot write '{}': {}; this log ends here", path_.string(), std::strerror(errno)));
+      warn_(fmt::format("cannot write '{}': {}; this log ends here", path_.string(), std::strerror(errno)));
       fd_.reset();
       return;
     }
@@ -100,8 +100,7 @@ void LogFile::rotate() {
     if (!next) error = std::error_code(errno, std::generic_category());
   }
   if (error) {
-    log::warn(
-        fmt::format("cannot rotate '{}': {}; it grows without a limit", path_.string(), error.message()));
+    warn_(fmt::format("cannot rotate '{}': {}; it grows without a limit", path_.string(), error.message()));
     rotation_.max_bytes = 0;
     return;
   }

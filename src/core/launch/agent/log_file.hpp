@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,10 @@ class LogFile {
 
   /// Opens no file.
   LogFile() = default;
-  /// Opens an empty file and removes those that an earlier run has rotated. Throws Error.
-  LogFile(const std::filesystem::path& path, const LogRotation& rotation);
+  /// Opens an empty file and removes those that an earlier run has rotated. Throws Error. `warn` takes what
+  /// goes wrong later.
+  LogFile(const std::filesystem::path& path, const LogRotation& rotation,
+          std::function<void(std::string warning)> warn);
 
   /// Appends `chunk`. A file that cannot be written ends here, with a warning, and the run goes on. A file
   /// that cannot be rotated grows instead.
@@ -37,6 +40,7 @@ class LogFile {
   Fd fd_;
   std::filesystem::path path_;
   LogRotation rotation_;
+  std::function<void(std::string warning)> warn_;
   std::uint64_t bytes_ = 0;       ///< The size of the file.
   bool ends_at_line_end_ = true;  ///< The file is empty, or its last byte ends a line.
 };

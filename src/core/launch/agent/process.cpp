@@ -13,11 +13,13 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/host/process_state.hpp"
+#include "base/host/threads.hpp"
 #include "base/signal_name.hpp"
 
 namespace accel::launch {
@@ -110,16 +112,12 @@ bool ends_within(pid_t child, Clock::duration patience) {
 Fd watch_end(pid_t child) {
   if (Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0))); pidfd) return pidfd;
   Pipe pipe = make_pipe();
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([child, held = std::move(pipe.write)] {
+  auto held = std::make_shared<Fd>(std::move(pipe.write));
+  thread_without_signals([child, held] {
     siginfo_t info{};
     while (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
     }
   }).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return std::move(pipe.read);
 }
 

@@ -54,7 +54,7 @@ std::string with_prefix(std::string_view lines, std::string_view prefix) {
   return result;
 }
 
-Relay::Relay(Fd source, LogFile log, LineCutter::Sink show)
+Relay::Relay(Fd source, QueuedLog log, LineCutter::Sink show)
     : source_(std::move(source)), log_(std::move(log)), show_(std::move(show)) {}
 
 void Relay::pump() {

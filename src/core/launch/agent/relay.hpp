@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/launch/agent/log_file.hpp"
+#include "core/launch/agent/log_queue.hpp"
 #include "core/launch/agent/pipe.hpp"
 
 namespace accel::launch {
@@ -38,7 +38,7 @@ std::string with_prefix(std::string_view lines, std::string_view prefix);
 class Relay {
  public:
   /// `log` may have no file. `show` gets whole lines; it may be empty.
-  Relay(Fd source, LogFile log, LineCutter::Sink show);
+  Relay(Fd source, QueuedLog log, LineCutter::Sink show);
 
   [[nodiscard]] int fd() const { return source_.get(); }
   [[nodiscard]] bool open() const { return static_cast<bool>(source_); }
@@ -69,7 +69,7 @@ class Relay {
   void deliver(std::string_view lines);
 
   Fd source_;
-  LogFile log_;
+  QueuedLog log_;
   LineCutter cutter_;
   LineCutter::Sink show_;
   bool shows_prompts_ = false;

@@ -12,14 +12,9 @@ std::string prefix_of(const WorkerPlan& worker) {
   return worker.has_prefix ? fmt::format("[rank{}] ", worker.rank) : "";
 }
 
-/// Opens a log file of a worker, if it has some.
-LogFile opened_log(const WorkerPlan& worker, const char* name) {
-  return LogFile(log_of(worker, name), worker.log_rotation);
-}
-
 }  // namespace
 
-Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, bool moves_out) {
+Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueue& logs, bool moves_out) {
   LineCutter::Sink show;
   if (worker.shows_out) {
     show = [&terminal, moves_out, prefix = prefix_of(worker)](std::string_view lines) {
@@ -27,17 +22,19 @@ Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, bool mo
       moves_out ? terminal.err(text) : terminal.out(text);
     };
   }
-  return Relay(std::move(source), opened_log(worker, "stdout.log"), std::move(show));
+  return Relay(std::move(source), logs.open(log_of(worker, "stdout.log"), worker.log_rotation),
+               std::move(show));
 }
 
-Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal) {
+Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueue& logs) {
   LineCutter::Sink show;
   if (worker.shows_err) {
     show = [&terminal, prefix = prefix_of(worker)](std::string_view lines) {
       prefix.empty() ? terminal.err(lines) : terminal.err(with_prefix(lines, prefix));
     };
   }
-  return Relay(std::move(source), opened_log(worker, "stderr.log"), std::move(show));
+  return Relay(std::move(source), logs.open(log_of(worker, "stderr.log"), worker.log_rotation),
+               std::move(show));
 }
 
 std::filesystem::path log_of(const WorkerPlan& worker, const char* name) {

@@ -9,10 +9,10 @@
 namespace accel::launch {
 
 /// What becomes of a worker's stdout: its log file, and the screen if the plan says so; on stderr if
-/// `moves_out`. `terminal` must outlive the relay.
-Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, bool moves_out);
+/// `moves_out`. `terminal` and `logs` must outlive the relay.
+Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueue& logs, bool moves_out);
 /// What becomes of its stderr.
-Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal);
+Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueue& logs);
 
 /// The path of one of a worker's log files; empty without logs.
 std::filesystem::path log_of(const WorkerPlan& worker, const char* name);

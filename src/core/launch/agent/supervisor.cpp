@@ -13,14 +13,15 @@
 #include "base/exit_code.hpp"
 #include "base/files/flight_record.hpp"
 #include "base/host/kernel_log.hpp"
-#include "base/signal_name.hpp"
 #include "base/log.hpp"
+#include "base/signal_name.hpp"
 #include "base/stop_request.hpp"
 #include "core/launch/agent/deadlines.hpp"
 #include "core/launch/agent/events.hpp"
 #include "core/launch/agent/guardian.hpp"
 #include "core/launch/agent/hang_watch.hpp"
 #include "core/launch/agent/job_control.hpp"
+#include "core/launch/agent/log_queue.hpp"
 #include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/streams.hpp"
@@ -34,9 +35,6 @@ using Clock = std::chrono::steady_clock;
 
 /// How long to read from a pipe whose worker has ended, because another process may hold its other end.
 constexpr auto kDrainTime = std::chrono::seconds(1);
-
-/// The time after which to write again to a terminal that accepted nothing.
-constexpr auto kStalledTime = std::chrono::milliseconds(50);
 
 /// How often to look at other machines while nothing arrives.
 constexpr int kPeerMs = 200;
@@ -64,7 +62,7 @@ class Supervisor {
         if (!worker.outcome && !kill_with_group(worker.pid)) leave_behind(worker.pid);
       }
       kill_orphans();
-      drain();
+      terminal_.drain(kDrainTime);
     } catch (const std::exception&) {
       // There is no memory for the list of processes. The kernel kills the workers when this process ends.
     }
@@ -90,9 +88,11 @@ class Supervisor {
     }
     kill_orphans();
     terminal_.out(checkpoint_watch_.serve(/*now=*/true));
-    drain();
+    terminal_.drain(kDrainTime);
     GroupOutcome result = outcome();
     if (peers_ != nullptr) await_peers(result);
+    logs_.drain();
+    for (const std::string& warning : logs_.warnings()) log::warn(warning);
     result.interrupted_by = outcome_.interrupted_by;
     result.was_asked_to_save = outcome_.was_asked_to_save;
     return result;
@@ -179,13 +179,14 @@ class Supervisor {
       Child child = spawn(request);
       // After an error here no entry of workers_ would know the worker.
       try {
-        workers_.push_back(Worker{&worker,
-                                  child.pid,
-                                  std::move(child.pidfd),
-                                  out_relay(worker, std::move(child.out), terminal_, plan_.writes_events),
-                                  err_relay(worker, std::move(child.err), terminal_),
-                                  std::nullopt,
-                                  {}});
+        workers_.push_back(
+            Worker{&worker,
+                   child.pid,
+                   std::move(child.pidfd),
+                   out_relay(worker, std::move(child.out), terminal_, logs_, plan_.writes_events),
+                   err_relay(worker, std::move(child.err), terminal_, logs_),
+                   std::nullopt,
+                   {}});
       } catch (...) {
         if (!kill_with_group(child.pid)) leave_behind(child.pid);
         throw;
@@ -194,15 +195,6 @@ class Supervisor {
       if (!has_prompts) continue;
       workers_.back().out.show_prompts();
       workers_.back().err.show_prompts();
-    }
-  }
-
-  /// Writes the warnings at the end, for at most kDrainTime.
-  void drain() {
-    const Clock::time_point give_up = Clock::now() + kDrainTime;
-    for (terminal_.pump(); terminal_.waiting_fd() >= 0 && Clock::now() < give_up; terminal_.pump()) {
-      pollfd ready{terminal_.stalled() ? -1 : terminal_.waiting_fd(), POLLOUT, 0};
-      ::poll(&ready, 1, static_cast<int>(kStalledTime.count()));
     }
   }
 
@@ -219,7 +211,7 @@ class Supervisor {
       polls_.push_back({terminal_.waiting_fd(), POLLOUT, 0});
     for (const Worker& worker : workers_) {
       if (!worker.outcome) polls_.push_back({worker.pidfd.get(), POLLIN, 0});
-      if (terminal_.full()) continue;
+      if (!reads()) continue;
       if (worker.out.open()) polls_.push_back({worker.out.fd(), POLLIN, 0});
       if (worker.err.open()) polls_.push_back({worker.err.fd(), POLLIN, 0});
     }
@@ -229,14 +221,13 @@ class Supervisor {
 
   [[nodiscard]] int milliseconds_to_next_deadline() const {
     std::optional<Clock::time_point> next = deadlines_.next();
-    // Nothing is read while the terminal is full.
-    const bool drains = !terminal_.full();
+    const bool drains = reads();
     const auto consider = [&next](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
     if (peers_ != nullptr) consider(peers_->deadline());
     if (const auto look = checkpoint_watch_.deadline()) consider(*look);
     if (const auto look = hang_watch_.deadline(); look && !(stopping_ && !hang_watch_.is_looking()))
       consider(*look);
-    if (terminal_.stalled()) consider(Clock::now() + kStalledTime);
+    if (terminal_.stalled() || logs_.full()) consider(Clock::now() + Terminal::kStalledTime);
     for (const Worker& worker : workers_) {
       for (const Relay* relay : {&worker.out, &worker.err}) {
         if (const auto due = relay->prompt_due(); due && drains) consider(*due);
@@ -346,8 +337,12 @@ class Supervisor {
     }
   }
 
+  /// Whether what the workers write is read. While it is not, they may wait for that, and do not hang.
+  [[nodiscard]] bool reads() const { return !terminal_.full() && !logs_.full(); }
+
   void serve_streams() {
-    if (terminal_.full()) return;
+    for (const std::string& warning : logs_.warnings()) log::warn(warning);
+    if (!reads()) return hang_watch_.begin_again();
     for (Worker& worker : workers_) {
       if (worker.out.open()) worker.out.pump();
       if (worker.err.open()) worker.err.pump();
@@ -438,7 +433,7 @@ class Supervisor {
       deadlines_.close = now + kDrainTime;
     }
     for (Worker& worker : workers_) {
-      if (!worker.outcome || terminal_.full() || now < worker.drain_until) continue;
+      if (!worker.outcome || !reads() || now < worker.drain_until) continue;
       if (worker.out.open()) worker.out.close();
       if (worker.err.open()) worker.err.close();
     }
@@ -474,6 +469,7 @@ class Supervisor {
   CheckpointWatch checkpoint_watch_;
   JobControl job_control_;
   Terminal terminal_;
+  LogQueue logs_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polls_;
   Deadlines deadlines_;

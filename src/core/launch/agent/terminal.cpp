@@ -68,4 +68,12 @@ void Terminal::close() {
   pending_bytes_ = 0;
 }
 
+void Terminal::drain(std::chrono::milliseconds patience) {
+  const auto give_up = std::chrono::steady_clock::now() + patience;
+  for (pump(); waiting_fd() >= 0 && std::chrono::steady_clock::now() < give_up; pump()) {
+    pollfd ready{stalled() ? -1 : waiting_fd(), POLLOUT, 0};
+    ::poll(&ready, 1, static_cast<int>(kStalledTime.count()));
+  }
+}
+
 }  // namespace accel::launch

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <string>
@@ -13,6 +14,9 @@ namespace accel::launch {
 /// not break a line of the other, and never blocks, so that signals are served while a reader is slow.
 class Terminal {
  public:
+  /// The time after which to write again to a terminal that accepted nothing.
+  static constexpr std::chrono::milliseconds kStalledTime{50};
+
   Terminal(int out_fd, int err_fd);
 
   void out(std::string_view text) { push(out_fd_, text); }
@@ -29,6 +33,8 @@ class Terminal {
   void pump();
   /// Drops what waits, and all that comes later.
   void close();
+  /// Writes what waits, for at most that time.
+  void drain(std::chrono::milliseconds patience);
 
  private:
   struct Item {

@@ -22,7 +22,8 @@ using ::testing::EndsWith;
 class LogFileTest : public ::testing::Test {
  protected:
   LogFile file(std::uint64_t max_bytes, int old_files = 4) {
-    return LogFile(dir_ / "log", {max_bytes, old_files});
+    return LogFile(dir_ / "log", {max_bytes, old_files},
+                   [this](const std::string& text) { warning_ = text; });
   }
   std::string text(const char* name = "log") { return read_file(dir_ / name); }
   /// All files from the oldest one on.
@@ -35,6 +36,7 @@ class LogFileTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  std::string warning_;
 };
 
 TEST_F(LogFileTest, WithoutAPathWritesNothing) {

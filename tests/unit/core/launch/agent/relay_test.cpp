@@ -102,14 +102,20 @@ class RelayTest : public ::testing::Test {
   RelayTest() : pipe_(make_pipe()) { ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK); }
 
   Relay relay(const std::filesystem::path& log = {}) {
-    return Relay(std::move(pipe_.read), LogFile(log, {}),
+    return Relay(std::move(pipe_.read), logs_.open(log, {}),
                  [this](std::string_view lines) { shown_ += lines; });
   }
   void say(std::string_view text) {
     ASSERT_EQ(::write(pipe_.write.get(), text.data(), text.size()), text.size());
   }
 
+  std::string text_of_log() {
+    logs_.drain();
+    return read_file(dir_ / "log");
+  }
+
   TempDir dir_;
+  LogQueue logs_;
   Pipe pipe_;
   std::string shown_;
 };
@@ -118,13 +124,13 @@ TEST_F(RelayTest, LogsEveryByteAndShowsWholeLines) {
   Relay r = relay(dir_ / "log");
   say("one\ntw");
   r.pump();
-  EXPECT_EQ(read_file(dir_ / "log"), "one\ntw");
+  EXPECT_EQ(text_of_log(), "one\ntw");
   EXPECT_EQ(shown_, "one\n");
   EXPECT_TRUE(r.open());
   pipe_.write.reset();
   r.pump();
   EXPECT_FALSE(r.open());
-  EXPECT_EQ(read_file(dir_ / "log"), "one\ntw");
+  EXPECT_EQ(text_of_log(), "one\ntw");
   EXPECT_EQ(shown_, "one\ntw\n");
 }
 
