@@ -19,6 +19,7 @@ namespace {
 struct LaunchOptions {
   std::string config;  ///< The path of CONFIG.yaml, or empty.
   LaunchFlags flags;
+  bool discards_later = false;  ///< The run is rolled back to training.checkpoint.resume.
 };
 
 /// The configuration of a run that goes on with some of its machines.
@@ -36,6 +37,20 @@ config::LoadedConfig for_machines(config::ConfigRequest request, const launch::R
   return config::load_config(request);
 }
 
+/// Throws if there is no path to which --discard-later could roll the run back.
+void require_path_to_resume(const config::LoadedConfig& loaded, bool runs_program) {
+  if (runs_program)
+    throw Error(ErrorKind::kUsage,
+                "--discard-later is about the checkpoints of a training, not of a program");
+  const std::string& resume = loaded.config.training->checkpoint.resume;
+  if (resume != "auto" && resume != "none") return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("--discard-later needs the path of a checkpoint in training.checkpoint.resume, "
+                          "which is '{}'",
+                          resume))
+      .hint("--set training.checkpoint.resume=OUTPUT_DIR/checkpoints/checkpoint_N");
+}
+
 ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   config::ConfigRequest request = options.flags.request(options.config);
   request.runs_program = !globals.program.empty();
@@ -48,6 +63,8 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   launch::LaunchRequest launch;
   launch.loaded = config::load_config(request);
   launch.resolve = [request](const launch::Remainder& remainder) { return for_machines(request, remainder); };
+  if (options.discards_later) require_path_to_resume(launch.loaded, request.runs_program);
+  launch.discards_later = options.discards_later;
   launch.program = globals.program;
   launch.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   launch.writes_events = globals.json;
@@ -65,6 +82,8 @@ void add_launch(CommandLine& line) {
   const auto options = std::make_shared<LaunchOptions>();
   command.positional("config", options->config, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
   options->flags.add_to(command);
+  command.flag("--discard-later", options->discards_later,
+               "Roll a run back to checkpoint.resume: its later checkpoints are renamed");
   command.does([options](const Globals& globals) { return run_launch(*options, globals); });
 }
 

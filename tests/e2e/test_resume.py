@@ -52,8 +52,8 @@ def uninterrupted(accel_path, made_once):
     return run
 
 
-def launch(accel_path, config, code=0) -> str:
-    result = subprocess.run([accel_path, "launch", config], capture_output=True, text=True, timeout=300,
+def launch(accel_path, config, code=0, *flags) -> str:
+    result = subprocess.run([accel_path, "launch", config, *flags], capture_output=True, text=True, timeout=300,
                             env={**os.environ, "NO_COLOR": "1"})
     assert result.returncode == code, result.stderr
     return result.stderr

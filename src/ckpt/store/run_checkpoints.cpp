@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "checkpoint_";
 constexpr std::string_view kIncomplete = ".incomplete";
 constexpr std::string_view kDeleting = ".deleting";
-constexpr std::string_view kDamaged = ".damaged";
 
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -129,11 +128,11 @@ void RunCheckpoints::remove(std::int64_t step) {
   remove_tree(leaving);
 }
 
-fs::path RunCheckpoints::set_aside(std::int64_t step) {
+fs::path RunCheckpoints::set_aside(std::int64_t step, std::string_view suffix) {
   const fs::path from = path_of(step);
-  fs::path to = from.string() + std::string(kDamaged);
+  fs::path to = from.string() + std::string(suffix);
   for (int number = 2; !rename_to_free(from, to); ++number)
-    to = fmt::format("{}{}-{}", from.string(), kDamaged, number);
+    to = fmt::format("{}{}-{}", from.string(), suffix, number);
   sync_directory(root_);
   return to;
 }

@@ -10,6 +10,11 @@
 
 namespace accel::ckpt {
 
+/// What set_aside() puts behind the name of a checkpoint that is not whole.
+inline constexpr std::string_view kDamaged = ".damaged";
+/// What set_aside() puts behind the name of a checkpoint that a run was rolled back from.
+inline constexpr std::string_view kDiscarded = ".discarded";
+
 /// The checkpoints of one run: `<root>/checkpoint_<step>`. Each is complete and durable, or not there.
 ///
 /// A checkpoint is written into `checkpoint_<step>.<writer>.incomplete` and renamed when all of it is on
@@ -55,9 +60,9 @@ class RunCheckpoints {
   /// Removes the checkpoint of `step`: renames it durably first, so that a crash never leaves a part of it
   /// under its own name.
   void remove(std::int64_t step);
-  /// Renames the checkpoint of `step`, which is not whole, durably to `checkpoint_<step>.damaged`, or with a
-  /// number behind it if that name is taken. Returns the new path. Nothing removes it.
-  std::filesystem::path set_aside(std::int64_t step);
+  /// Renames the checkpoint of `step` durably to `checkpoint_<step><suffix>`, or with a number behind it if
+  /// that name is taken. Returns the new path. It is not one of steps() then, and nothing removes it.
+  std::filesystem::path set_aside(std::int64_t step, std::string_view suffix);
   /// Removes the incomplete checkpoint of `step` after a failed save. What cannot be removed is a warning,
   /// and sweep() tries again.
   void discard(std::int64_t step) noexcept;

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
@@ -18,6 +20,7 @@
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "ckpt/store/saved_parts.hpp"
+#include "core/launch/origin.hpp"
 
 namespace accel::launch {
 namespace {
@@ -98,7 +101,7 @@ std::optional<std::int64_t> newest_of(ckpt::RunCheckpoints& checkpoints, const f
             "away");
   }
   for (const ckpt::BrokenCheckpoint& broken : point.skipped) {
-    const fs::path there = checkpoints.set_aside(broken.step);
+    const fs::path there = checkpoints.set_aside(broken.step, ckpt::kDamaged);
     log::warn(fmt::format("skipping '{}': {}; it is renamed to '{}'",
                           checkpoints.path_of(broken.step).string(), broken.why, there.filename().string()));
   }
@@ -160,6 +163,75 @@ void refuse_taken_names(const config::LoadedConfig& loaded, std::int64_t step) {
   });
 }
 
+/// Whether `path` is a checkpoint of the run, whose checkpoints are in `checkpoints`; its step then.
+std::optional<std::int64_t> own_step(const ckpt::RunCheckpoints& checkpoints, const fs::path& path) {
+  for (const std::int64_t step : checkpoints.steps()) {
+    std::error_code gone;
+    if (fs::equivalent(checkpoints.path_of(step), path, gone)) return step;
+  }
+  return std::nullopt;
+}
+
+/// Whether a run whose training.checkpoint.resume is a path goes on as that of auto does; false if it is to
+/// be rolled back. Throws if it did not begin from the path.
+bool goes_on(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& checkpoints, Origin& origin,
+             bool discards_later) {
+  const config::TrainingConfig& training = *loaded.config.training;
+  const fs::path path = training.checkpoint.resume;
+  const std::vector<std::int64_t> steps = checkpoints.steps();
+  if (steps.empty()) return true;
+  if (discards_later && !origin.is_rolled_back_to(path)) return false;
+  if (origin.is_from(path)) {
+    log::info(fmt::format("the run {} '{}' before, and goes on",
+                          discards_later ? "was rolled back to" : "began from", path.string()));
+    if (discards_later)
+      log::info(fmt::format("to roll it back once more, remove '{}'", origin.file().string()));
+    return true;
+  }
+  const auto own = own_step(checkpoints, path);
+  if (own == steps.back()) {
+    origin.begin_from(path, /*is_new_run=*/false, /*is_rollback=*/false);
+    return true;
+  }
+  return config::blamed_on(kResume, loaded.settings, [&]() -> bool {
+    if (!fs::exists(path)) throw Error(ErrorKind::kUsage, fmt::format("'{}' does not exist", path.string()));
+    const std::string newest = checkpoints.path_of(steps.back()).string();
+    throw Error(ErrorKind::kUsage,
+                own ? fmt::format("'{}' is not the newest checkpoint of the run, which is '{}'",
+                                  path.string(), newest)
+                    : fmt::format("the run in '{}' did not begin from '{}', and has checkpoints of its own, "
+                                  "the newest is '{}'",
+                                  training.output_dir.string(), path.string(), newest))
+        .hint(fmt::format("training.checkpoint.resume: auto goes on from the newest one; with "
+                          "--discard-later {} renamed to checkpoint_N.discarded, and the run begins from "
+                          "that path; or choose another output_dir",
+                          own ? "those behind that path are" : "all of them are"));
+  });
+}
+
+/// Begins at the path of training.checkpoint.resume, and renames the checkpoints behind it, the newest first:
+/// an interruption leaves a run that can be rolled back by the same command.
+Beginning roll_back(const config::LoadedConfig& loaded, ckpt::RunCheckpoints& checkpoints, Origin& origin) {
+  const config::TrainingConfig& training = *loaded.config.training;
+  const fs::path path = training.checkpoint.resume;
+  const fs::path metrics = training.output_dir / "metrics.jsonl";
+  const auto own = own_step(checkpoints, path);
+  const Beginning beginning = begin_at(path, loaded);
+  if (beginning.is_finished) return beginning;
+  refuse_taken_names(loaded, beginning.step);
+  std::vector<std::int64_t> later = checkpoints.steps();
+  if (own) std::erase_if(later, [&](std::int64_t step) { return step <= *own; });
+  std::reverse(later.begin(), later.end());
+  for (const std::int64_t step : later) {
+    const fs::path there = checkpoints.set_aside(step, ckpt::kDiscarded);
+    log::info(fmt::format("'{}' is renamed to '{}'", checkpoints.path_of(step).string(),
+                          there.filename().string()));
+  }
+  if (!own && has_metrics(metrics)) set_metrics_aside(metrics);
+  origin.begin_from(path, /*is_new_run=*/!own, /*is_rollback=*/true);
+  return beginning;
+}
+
 }  // namespace
 
 Damage set_damaged_aside(const config::TrainingConfig& training,
@@ -185,7 +257,7 @@ Damage set_damaged_aside(const config::TrainingConfig& training,
     const auto older = ckpt::newest_whole(checkpoints, *own.step).step;
     if (!older) return {damaged + "; there is no older one to go on from, so it keeps its name", false};
     return {fmt::format("{}; it is renamed to '{}', and the run goes on from '{}' when it starts again",
-                        damaged, checkpoints.set_aside(*own.step).filename().string(),
+                        damaged, checkpoints.set_aside(*own.step, ckpt::kDamaged).filename().string(),
                         checkpoints.path_of(*older).filename().string()),
             true};
   } catch (const std::exception& failure) {
@@ -208,18 +280,19 @@ std::int64_t newest_step(const config::TrainingConfig& training) {
   }
 }
 
-Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {
+Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions options) {
   const config::TrainingConfig& training = *loaded.config.training;
   const fs::path folder = training.output_dir / "checkpoints";
   const fs::path metrics = training.output_dir / "metrics.jsonl";
   const bool is_new = training.checkpoint.resume == "none";
-  if (is_new && is_restart && !training.checkpoint.enabled()) {
+  if (is_new && options.is_restart && !training.checkpoint.enabled()) {
     refuse_taken_names(loaded, 0);
     // Checkpoints that are there are of another run.
     if (has_metrics(metrics)) set_metrics_aside(metrics);
     return {};
   }
-  const std::string resume = is_new && is_restart ? "auto" : training.checkpoint.resume;
+  const std::string resume = is_new && options.is_restart ? "auto" : training.checkpoint.resume;
+  Origin origin = Origin::of(training.output_dir);
   if (resume == "none") {
     config::blamed_on("training.output_dir", loaded.settings, [&] {
       refuse_earlier_checkpoints(training);
@@ -229,9 +302,13 @@ Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {
           .hint("choose another output_dir, or move that file away");
     });
     refuse_taken_names(loaded, 0);
+    origin.begin_from_nothing();
     return {};
   }
   ckpt::RunCheckpoints checkpoints(folder);
+  const bool is_path = resume != "auto";
+  if (is_path && !options.is_restart && !goes_on(loaded, checkpoints, origin, options.discards_later))
+    return roll_back(loaded, checkpoints, origin);
   const auto newest = config::blamed_on("training.output_dir", loaded.settings,
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) {
@@ -242,10 +319,15 @@ Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart) {
     if (!beginning.is_finished) refuse_taken_names(loaded, *newest);
     return beginning;
   }
-  Beginning beginning = resume == "auto" ? Beginning{} : begin_at(resume, loaded);
+  Beginning beginning = is_path ? begin_at(resume, loaded) : Beginning{};
   if (beginning.is_finished) return beginning;
   refuse_taken_names(loaded, beginning.step);
   if (has_metrics(metrics)) set_metrics_aside(metrics);
+  if (is_path) {
+    origin.begin_from(resume, /*is_new_run=*/true, options.discards_later);
+  } else {
+    origin.begin_from_nothing();
+  }
   return beginning;
 }
 

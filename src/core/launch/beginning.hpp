@@ -16,12 +16,21 @@ struct Beginning {
   bool is_finished = false;          ///< The checkpoint is of the last step, so there is nothing to do.
 };
 
+/// What a launch says of the beginning beside its configuration.
+struct BeginningOptions {
+  bool is_restart = false;      ///< The training has failed, and begins again.
+  bool discards_later = false;  ///< Rolls the run back to the path of training.checkpoint.resume.
+};
+
 /// Decides by training.checkpoint.resume where the training begins, and says it in the log. Call it with the
 /// lock of claim_output().
 ///
 /// - auto: the newest whole checkpoint of output_dir (ckpt::why_not_whole). Newer ones that are not whole are
 ///   renamed, with a warning. If there is none but metrics of an earlier run, these are renamed.
-/// - a path: that checkpoint, unless output_dir has newer ones: then the run has begun already, and goes on.
+/// - a path: that checkpoint. If output_dir has checkpoints, then the run goes on from the newest one like
+///   that of auto if it began from this path (Origin), and otherwise they are an Error of kind kUsage.
+///   With `discards_later` those behind the path are renamed to `checkpoint_N.discarded`: all of them if the
+///   path is not one of them. This is done once for a path.
 /// - none: step 1. Checkpoints or metrics of an earlier run are an Error of kind kUsage.
 ///
 /// A name in output_dir that the run will need for a directory and that something else has is an Error of
@@ -30,7 +39,7 @@ struct Beginning {
 /// A restart after a failure takes the newest checkpoint of the run in any case.
 ///
 /// Checkpoints of which none is whole are an Error of kind kMissing: a run that begins anew would hide them.
-Beginning find_beginning(const config::LoadedConfig& loaded, bool is_restart = false);
+Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions options = {});
 
 /// What became of a damaged checkpoint.
 struct Damage {

@@ -81,7 +81,8 @@ bool trains(const LaunchRequest& request) { return request.program.empty(); }
 /// Finds the checkpoint to go on from.
 void find_checkpoint(LaunchRequest& request, Place& place) {
   if (!trains(request)) return;
-  const Beginning beginning = find_beginning(request.loaded, place.world.restarts > 0);
+  const Beginning beginning =
+      find_beginning(request.loaded, {place.world.restarts > 0, request.discards_later});
   config::TrainingConfig& training = *request.loaded.config.training;
   place.is_finished = beginning.is_finished;
   place.begins_after = newest_step(training);

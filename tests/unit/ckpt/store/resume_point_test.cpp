@@ -142,10 +142,10 @@ TEST_F(ResumePointTest, AChangedByteOfAnyFileIsDamage) {
 
 TEST_F(ResumePointTest, WhatIsSetAsideIsKept) {
   make(10);
-  const fs::path first = checkpoints_.set_aside(10);
+  const fs::path first = checkpoints_.set_aside(10, kDamaged);
   EXPECT_EQ(first.filename(), "checkpoint_10.damaged");
   make(10);
-  EXPECT_EQ(checkpoints_.set_aside(10).filename(), "checkpoint_10.damaged-2");
+  EXPECT_EQ(checkpoints_.set_aside(10, kDamaged).filename(), "checkpoint_10.damaged-2");
   EXPECT_TRUE(fs::exists(first / "model/data"));
   EXPECT_THAT(checkpoints_.steps(), ElementsAre());
   checkpoints_.sweep();

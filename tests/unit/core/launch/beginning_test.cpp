@@ -31,6 +31,7 @@ class BeginningTest : public ::testing::Test {
     loaded_.config.training->output_dir = out_;
     loaded_.config.training->checkpoint.every = 5;
     loaded_.config.training->checkpoint.resume = "none";
+    std::filesystem::create_directories(out_);
   }
 
   std::string error_of_beginning() {
@@ -41,6 +42,36 @@ class BeginningTest : public ::testing::Test {
       return error.message();
     }
     return "no error";
+  }
+
+  [[nodiscard]] std::filesystem::path path(std::int64_t step) const {
+    return out_ / fmt::format("checkpoints/checkpoint_{}", step);
+  }
+
+  /// Writes a whole checkpoint.
+  static void make_in(const std::filesystem::path& directory, std::int64_t step) {
+    std::filesystem::create_directories(directory);
+    ckpt::RunState state;
+    state.step = step;
+    state.world_size = 1;
+    write_file(directory / ckpt::kRunStateName, ckpt::encode_run_state(state));
+    write_file(directory / "a.distcp", "12345");
+    ckpt::Manifest manifest;
+    manifest.step = step;
+    manifest.world_size = 1;
+    for (const char* name : {ckpt::kRunStateName, "a.distcp"}) {
+      const std::string text = accel::testing::read_file(directory / name);
+      manifest.files[name] = {text.size(), ckpt::crc32(std::as_bytes(std::span(text)))};
+    }
+    write_file(directory / ckpt::kManifestName, ckpt::encode_manifest(manifest));
+  }
+  void make(std::int64_t step) const { make_in(path(step), step); }
+
+  /// The step from which a run whose training.checkpoint.resume is `from` begins.
+  std::int64_t begin_from(const std::filesystem::path& from, BeginningOptions options = {}) {
+    loaded_.config.training->checkpoint.resume = from.string();
+    loaded_.config.training->max_steps = 100;
+    return find_beginning(loaded_, options).step;
   }
 
   TempDir dir_;
@@ -87,24 +118,6 @@ TEST_F(BeginningTest, RefusesNamesThatAreTaken) {
 
 TEST_F(BeginningTest, ADamagedCheckpointIsRenamedIfThereIsAnOlderOne) {
   config::TrainingConfig& training = *loaded_.config.training;
-  const auto path = [&](int step) { return out_ / fmt::format("checkpoints/checkpoint_{}", step); };
-  const auto make = [&](std::int64_t step) {
-    const std::filesystem::path directory = path(static_cast<int>(step));
-    std::filesystem::create_directories(directory);
-    ckpt::RunState state;
-    state.step = step;
-    state.world_size = 1;
-    write_file(directory / ckpt::kRunStateName, ckpt::encode_run_state(state));
-    write_file(directory / "a.distcp", "12345");
-    ckpt::Manifest manifest;
-    manifest.step = step;
-    manifest.world_size = 1;
-    for (const char* name : {ckpt::kRunStateName, "a.distcp"}) {
-      const std::string text = accel::testing::read_file(directory / name);
-      manifest.files[name] = {text.size(), ckpt::crc32(std::as_bytes(std::span(text)))};
-    }
-    write_file(directory / ckpt::kManifestName, ckpt::encode_manifest(manifest));
-  };
   std::vector<std::string> told;
   const auto check = [&](const config::TrainingConfig& of) {
     told.clear();
@@ -153,6 +166,64 @@ TEST_F(BeginningTest, ADamagedCheckpointIsRenamedIfThereIsAnOlderOne) {
   EXPECT_FALSE(damage.is_renamed);
   EXPECT_THAT(damage.text, HasSubstr("is damaged"));
   EXPECT_TRUE(std::filesystem::exists(dir_ / "checkpoint_10"));
+}
+
+TEST_F(BeginningTest, APathIsTakenOnceAndThenTheNewestCheckpoint) {
+  make_in(dir_ / "base", 10);
+  EXPECT_EQ(begin_from(dir_ / "base"), 10);
+  make(20);
+  EXPECT_EQ(begin_from(dir_ / "base/"), 20);
+  make_in(dir_ / "other", 10);
+  EXPECT_THROW((void)begin_from(dir_ / "other"), Error);
+  EXPECT_EQ(begin_from(dir_ / "other", {.is_restart = true}), 20);
+  // The newest checkpoint of the run itself.
+  EXPECT_EQ(begin_from(path(20)), 20);
+  make(30);
+  EXPECT_EQ(begin_from(path(20)), 30);
+  EXPECT_EQ(begin_from(dir_ / "base"), 30);
+  std::filesystem::remove_all(path(20));
+  EXPECT_EQ(begin_from(path(20)), 30);
+}
+
+TEST_F(BeginningTest, ARunIsRolledBackToAPathOnce) {
+  for (const int step : {10, 20, 30}) make(step);
+  EXPECT_EQ(begin_from(path(10), {.discards_later = true}), 10);
+  EXPECT_FALSE(std::filesystem::exists(path(20)));
+  EXPECT_TRUE(std::filesystem::exists(out_ / "checkpoints/checkpoint_30.discarded"));
+  make(20);
+  EXPECT_EQ(begin_from(path(10), {.discards_later = true}), 20);
+  EXPECT_EQ(begin_from(path(10)), 20);
+  // To another checkpoint it is rolled back again, and so it is after what is noted was removed.
+  make(30);
+  EXPECT_EQ(begin_from(path(20), {.discards_later = true}), 20);
+  std::filesystem::remove(out_ / "began_from.json");
+  make(30);
+  EXPECT_EQ(begin_from(path(20), {.discards_later = true}), 20);
+  EXPECT_TRUE(std::filesystem::exists(out_ / "checkpoints/checkpoint_30.discarded-3"));
+}
+
+TEST_F(BeginningTest, ARollbackThatWasInterruptedIsCompletedByTheNextLaunch) {
+  for (const int step : {10, 20}) make(step);
+  // The launch has renamed checkpoint_30 and was killed.
+  std::filesystem::create_directories(out_ / "checkpoints/checkpoint_30.discarded");
+  EXPECT_EQ(begin_from(path(10), {.discards_later = true}), 10);
+  EXPECT_FALSE(std::filesystem::exists(path(20)));
+}
+
+TEST_F(BeginningTest, APathThatCannotBeTakenDiscardsNothing) {
+  for (const int step : {10, 20}) make(step);
+  std::filesystem::remove(path(10) / "a.distcp");
+  for (const auto& from : {path(10), dir_ / "gone"})
+    EXPECT_THROW((void)begin_from(from, {.discards_later = true}), Error);
+  EXPECT_TRUE(std::filesystem::exists(path(20)));
+}
+
+TEST_F(BeginningTest, ARunThatBeginsAnewForgetsWhereAnEarlierOneBegan) {
+  make_in(dir_ / "base", 10);
+  EXPECT_EQ(begin_from(dir_ / "base"), 10);
+  EXPECT_EQ(begin_from("auto"), 0);
+  make(20);
+  EXPECT_THROW((void)begin_from(dir_ / "base"), Error);
 }
 
 TEST_F(BeginningTest, RefusesMetricsOfAnEarlierRun) {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace accel::launch {
+
+/// From which checkpoints the one run of an output_dir began because training.checkpoint.resume named them.
+/// `began_from.json` in the output_dir says it, so that a launch of the same command line goes on with the
+/// run and begins nowhere else. Machine 0 alone reads and writes the file, with the lock of claim_output().
+class Origin {
+ public:
+  /// What the file of `output_dir` says; nothing if there is none. Throws Error (kCorrupt).
+  [[nodiscard]] static Origin of(const std::filesystem::path& output_dir);
+
+  /// Whether the run began from `checkpoint`, which need not be there any more.
+  [[nodiscard]] bool is_from(const std::filesystem::path& checkpoint) const;
+  /// Whether `checkpoint` is what the run was last rolled back to.
+  [[nodiscard]] bool is_rolled_back_to(const std::filesystem::path& checkpoint) const;
+
+  /// Notes durably that the run begins from `checkpoint`: anew, or a second time.
+  void begin_from(const std::filesystem::path& checkpoint, bool is_new_run, bool is_rollback);
+  /// Notes durably that a new run begins from no checkpoint.
+  void begin_from_nothing();
+
+  [[nodiscard]] const std::filesystem::path& file() const { return file_; }
+
+ private:
+  std::filesystem::path file_;
+  std::vector<std::string> checkpoints_;  ///< The oldest beginning comes first.
+  std::string rolled_back_to_;            ///< Empty if the run was not rolled back.
+};
+
+}  // namespace accel::launch
