@@ -136,7 +136,8 @@ std::int64_t parse_step(const std::string& text) {
   throw Error(ErrorKind::kUsage, fmt::format("--delete: '{}' is not the number of a step", text));
 }
 
-std::vector<std::int64_t> steps_to_remove(const std::vector<Listed>& all, const CheckpointsOptions& options) {
+std::vector<std::int64_t> steps_to_remove(const std::vector<Listed>& all, const ckpt::RunCheckpoints& store,
+                                          const CheckpointsOptions& options) {
   std::vector<std::int64_t> steps;
   for (const std::string& text : options.steps) {
     const std::int64_t step = parse_step(text);
@@ -150,7 +151,12 @@ std::vector<std::int64_t> steps_to_remove(const std::vector<Listed>& all, const 
     // A checkpoint that is not whole does not count, and goes if it is older than those that stay.
     std::int64_t left = options.keep_last;
     for (auto one = all.rbegin(); one != all.rend(); ++one) {
-      if (left == 0) steps.push_back(one->step);
+      if (left == 0 && store.is_of_training(one->step)) {
+        steps.push_back(one->step);
+      } else if (left == 0) {
+        log::warn(fmt::format("'{}' is not a checkpoint of a training, and stays; --delete {} removes it",
+                              store.path_of(one->step).string(), one->step));
+      }
       if (left > 0 && !one->why_not_whole) --left;
     }
   }
@@ -175,7 +181,7 @@ void remove(ckpt::RunCheckpoints& checkpoints, const RunPlace& place, const Chec
       {"accel checkpoints", "", ckpt::RunLock::Request().stale_after_s,
        "wait until it ends; training.checkpoint.total_limit removes old checkpoints during a run"});
   const std::vector<Listed> all = list(checkpoints);
-  const std::vector<std::int64_t> steps = steps_to_remove(all, options);
+  const std::vector<std::int64_t> steps = steps_to_remove(all, checkpoints, options);
   if (!options.force) check_that_one_stays(all, steps);
   for (const std::int64_t step : steps) {
     checkpoints.remove(step);

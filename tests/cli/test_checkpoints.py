@@ -71,6 +71,17 @@ def test_keeps_the_newest_whole_ones(accel, run, keep, left):
     assert steps(run) == left
 
 
+@pytest.mark.parametrize("missing", ["accel_manifest.json", "trainer_state.json"])
+def test_what_no_training_wrote_is_deleted_by_name_alone(accel, run, missing):
+    """Another program, or `accel save`, may have written a directory of such a name."""
+    (run / "checkpoints/checkpoint_5" / missing).unlink()
+    said = accel("checkpoints", run, "--keep-last", 1).stderr
+    assert "checkpoint_5' is not a checkpoint of a training, and stays; --delete 5 removes it" in said
+    assert steps(run) == [5, 100]
+    accel("checkpoints", run, "--delete", 5)
+    assert steps(run) == [100]
+
+
 def test_the_last_whole_one_stays_without_force(accel, run):
     everything = ["--delete", "5", "--delete", "10", "--delete", "100"]
     assert "the last whole checkpoint" in accel("checkpoints", run, *everything, code=2).stderr

@@ -15,7 +15,9 @@
 #include "base/files/file.hpp"
 #include "base/log.hpp"
 #include "ckpt/io/crc32.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_lock.hpp"
+#include "ckpt/store/run_state.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -55,6 +57,12 @@ fs::path RunCheckpoints::incomplete_path_of(std::int64_t step) const {
   if (attempt.empty()) return root_ / fmt::format("{}{}{}", kPrefix, step, kIncomplete);
   return root_ /
          fmt::format("{}{}.{:08x}{}", kPrefix, step, crc32(std::as_bytes(std::span(attempt))), kIncomplete);
+}
+
+bool RunCheckpoints::is_of_training(std::int64_t step) const {
+  std::error_code gone;
+  return fs::is_regular_file(path_of(step) / kManifestName, gone) &&
+         fs::is_regular_file(path_of(step) / kRunStateName, gone);
 }
 
 void RunCheckpoints::sweep() {
@@ -142,9 +150,15 @@ void RunCheckpoints::discard(std::int64_t step) noexcept { remove_quietly(incomp
 void RunCheckpoints::prune(std::int64_t limit) {
   if (limit <= 0) return;
   try {
-    const std::vector<std::int64_t> all = steps();
-    for (std::size_t i = 0; i + static_cast<std::size_t>(limit) < all.size(); ++i) {
-      remove(all[i]);
+    std::vector<std::int64_t> all = steps();
+    const auto foreign = std::stable_partition(all.begin(), all.end(),
+                                               [this](std::int64_t step) { return is_of_training(step); });
+    const auto stay = std::min<std::ptrdiff_t>(limit, foreign - all.begin());
+    const auto oldest_to_stay = foreign - stay;
+    for (auto step = all.begin(); step != oldest_to_stay; ++step) remove(*step);
+    for (auto step = foreign; step != all.end() && stay > 0 && *step < *oldest_to_stay; ++step) {
+      if (foreign_.insert(*step).second)
+        log::warn(fmt::format("'{}' is not a checkpoint of a training, and stays", path_of(*step).string()));
     }
     // An earlier attempt may have left something.
     for (const std::string& name : names_in(root_)) {

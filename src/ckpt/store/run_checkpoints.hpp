@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,9 @@ class RunCheckpoints {
   /// directory: a file, or a link to nowhere. That checkpoint could not be committed.
   [[nodiscard]] std::optional<std::string> taken_name(std::int64_t step) const;
   [[nodiscard]] std::filesystem::path path_of(std::int64_t step) const;
+  /// Whether a training wrote the checkpoint of `step`, as the files beside its parts show; it may be
+  /// damaged. A directory of another program may have the same name.
+  [[nodiscard]] bool is_of_training(std::int64_t step) const;
   /// Where the checkpoint of `step` is written before it is complete.
   [[nodiscard]] std::filesystem::path incomplete_path_of(std::int64_t step) const;
 
@@ -66,15 +70,17 @@ class RunCheckpoints {
   /// Removes the incomplete checkpoint of `step` after a failed save. What cannot be removed is a warning,
   /// and sweep() tries again.
   void discard(std::int64_t step) noexcept;
-  /// Removes the oldest checkpoints until `limit` are left; 0 keeps all. What cannot be removed is a warning,
-  /// as the newest checkpoint is complete and the run can go on.
+  /// Removes the oldest checkpoints that trainings wrote until `limit` are left; 0 keeps all. What cannot be
+  /// removed is a warning, as the newest checkpoint is complete and the run can go on. So is an older
+  /// directory that no training wrote, which stays; one object says it once.
   void prune(std::int64_t limit);
 
  private:
-  std::filesystem::path root_;
   void require_own_lock() const;
 
+  std::filesystem::path root_;
   Writer writer_;
+  std::set<std::int64_t> foreign_;  ///< The steps of directories that prune() left with a warning.
 };
 
 }  // namespace accel::ckpt

@@ -4,6 +4,8 @@
 
 #include "base/error.hpp"
 #include "base/files/fault.hpp"
+#include "ckpt/store/manifest.hpp"
+#include "ckpt/store/run_state.hpp"
 #include "needs_faults.hpp"
 #include "temp_dir.hpp"
 
@@ -17,7 +19,8 @@ using testing::write_file;
 void save(RunCheckpoints& store, std::int64_t step) {
   store.begin(step);
   std::filesystem::create_directory(store.incomplete_path_of(step) / "model");
-  write_file(store.incomplete_path_of(step) / "model/data", "x");
+  for (const char* name : {"model/data", kManifestName, kRunStateName})
+    write_file(store.incomplete_path_of(step) / name, "x");
   store.commit(step);
 }
 
@@ -84,6 +87,28 @@ TEST(RunCheckpointsTest, PruneKeepsTheNewest) {
   EXPECT_EQ(store.steps().size(), 3u);
   store.prune(2);
   EXPECT_EQ(store.steps(), (std::vector<std::int64_t>{2, 10}));
+}
+
+TEST(RunCheckpointsTest, PruneLeavesWhatNoTrainingWrote) {
+  const TempDir dir;
+  RunCheckpoints store(dir.path());
+  for (const std::int64_t step : {1, 2, 3, 4, 5}) save(store, step);
+  std::filesystem::remove(dir / "checkpoint_1" / kManifestName);
+  std::filesystem::remove(dir / "checkpoint_2" / kRunStateName);
+  std::filesystem::remove(dir / "checkpoint_5" / kManifestName);
+  std::filesystem::create_directory(dir / "checkpoint_4.discarded");
+  ::testing::internal::CaptureStderr();
+  store.prune(1);
+  store.prune(1);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(names_in(dir.path()), (std::vector<std::string>{"checkpoint_1", "checkpoint_2", "checkpoint_4",
+                                                            "checkpoint_4.discarded", "checkpoint_5"}));
+  for (const char* name : {"checkpoint_1", "checkpoint_2"}) {
+    const std::size_t first = said.find(std::string(name) + "' is not a checkpoint of a training, and stays");
+    EXPECT_NE(first, std::string::npos) << said;
+    EXPECT_EQ(said.find(name, first + 1), std::string::npos) << said;
+  }
+  EXPECT_EQ(said.find("checkpoint_5"), std::string::npos) << said;
 }
 
 TEST(RunCheckpointsTest, AnOldCheckpointThatCannotBeRemovedIsAWarning) {
