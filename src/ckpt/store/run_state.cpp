@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/files/json_text.hpp"
+#include "ckpt/store/json_count.hpp"
 #include "ckpt/store/newer_version.hpp"
 
 namespace accel::ckpt {
@@ -22,20 +23,9 @@ constexpr std::uint64_t kMostBytes = 1 << 20;
 /// Counts beyond this are nonsense, and sums of them could overflow.
 constexpr std::int64_t kMost = std::int64_t{1} << 53;
 
-std::int64_t count_of(const json& value, const char* what, std::int64_t least = 0,
-                      std::int64_t most = kMost) {
-  const bool fits = value.is_number_unsigned()
-                        ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most)
-                        : value.is_number_integer();
-  const std::int64_t count = fits ? value.get<std::int64_t>() : -1;
-  if (!fits || count < least || count > most)
-    throw_corrupt(fmt::format("'{}' is {}, not a whole number of {} to {}", what, value.dump(), least, most));
-  return count;
-}
-
 std::int64_t count_at(const json& document, const char* key, std::int64_t least = 0,
                       std::int64_t most = kMost) {
-  return count_of(document.at(key), key, least, most);
+  return count_of(document.at(key), fmt::format("'{}'", key), least, most);
 }
 
 double number_at(const json& document, const char* key) {
@@ -54,7 +44,8 @@ void require_possible_place(const RunState& state) {
                               state.step, state.epoch, place.epoch));
   const auto setting = state.settings.find(kMicroBatchSetting);
   if (setting == state.settings.end()) return;
-  const std::int64_t batch = count_of(parse_json(setting->second), kMicroBatchSetting, 1);
+  const std::int64_t batch =
+      count_of(parse_json(setting->second), fmt::format("'{}'", kMicroBatchSetting), 1, kMost);
   if (place.samples_done > place.samples + batch)
     throw_corrupt(fmt::format("has done {} samples of an epoch of {}", place.samples_done, place.samples));
 }
@@ -88,7 +79,7 @@ RunState run_state_of(const json& document) {
     constexpr std::int64_t kMostDraws = std::int64_t{1} << 32;
     state.power_sgd->draws = count_at(*hook, "draws", 0, kMostDraws);
     for (const json& count : hook->at("iterations"))
-      state.power_sgd->iterations.push_back(count_of(count, "iterations"));
+      state.power_sgd->iterations.push_back(count_of(count, "'iterations'", 0, kMost));
   }
   return state;
 }

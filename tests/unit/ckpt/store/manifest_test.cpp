@@ -1,5 +1,6 @@
 #include "ckpt/store/manifest.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "helpers.hpp"
@@ -53,6 +54,41 @@ TEST(ManifestTest, WhatIsNotAManifestIsCorrupt) {
   EXPECT_THAT(
       rejection(R"({"version": 1, "files": [{"name": "../x", "bytes": 1, "crc32": 1}], "tensors": {}})"),
       HasSubstr("lists '../x', which is not in the directory"));
+}
+
+TEST(ManifestTest, NumbersAreWholeAndInTheirRange) {
+  const TempDir dir;
+  const auto rejection = [&](const std::string& text) {
+    write_file(dir / kManifestName, text);
+    return error_of(ErrorKind::kCorrupt, [&] { (void)parse_manifest(dir / kManifestName); });
+  };
+  const auto with_file = [&](const char* numbers) {
+    return rejection(
+        fmt::format(R"({{"version": 1, "files": [{{"name": "a/b", {}}}], "tensors": {{}}}})", numbers));
+  };
+  EXPECT_THAT(with_file(R"("bytes": 1.5, "crc32": 1)"),
+              HasSubstr("'bytes' of 'a/b' is 1.5, not a whole number"));
+  EXPECT_THAT(with_file(R"("bytes": -1, "crc32": 1)"), HasSubstr("'bytes' of 'a/b' is -1, not"));
+  EXPECT_THAT(with_file(R"("bytes": 18446744073709551615, "crc32": 1)"),
+              HasSubstr("'bytes' of 'a/b' is 184"));
+  EXPECT_THAT(with_file(R"("bytes": true, "crc32": 1)"), HasSubstr("'bytes' of 'a/b' is true"));
+  EXPECT_THAT(with_file(R"("bytes": 1, "crc32": 4294967296)"),
+              HasSubstr("'crc32' of 'a/b' is 4294967296, not a whole number of 0 to 4294967295"));
+  EXPECT_THAT(with_file(R"("bytes": 1, "crc32": 0.5)"), HasSubstr("'crc32' of 'a/b' is 0.5"));
+  const auto with = [&](const char* key_and_value) {
+    return rejection(fmt::format(R"({{"version": 1, {}, "files": [], "tensors": {{}}}})", key_and_value));
+  };
+  EXPECT_THAT(with(R"("step": 2.5)"), HasSubstr("'step' is 2.5"));
+  EXPECT_THAT(with(R"("step": -3)"), HasSubstr("'step' is -3"));
+  EXPECT_THAT(with(R"("world_size": 4294967297)"), HasSubstr("'world_size' is 4294967297"));
+  EXPECT_THAT(with(R"("world_size": 1e3)"), HasSubstr("'world_size' is 1000.0"));
+  const auto with_shape = [&](const char* shape) {
+    return rejection(fmt::format(
+        R"({{"version": 1, "files": [], "tensors": {{"w": {{"dtype": "float32", "shape": {}}}}}}})", shape));
+  };
+  EXPECT_THAT(with_shape("[2, 1.5]"), HasSubstr("'shape' of 'w' is 1.5"));
+  EXPECT_THAT(with_shape("[-2]"), HasSubstr("'shape' of 'w' is -2"));
+  EXPECT_THAT(with_shape("2"), HasSubstr("'shape' of 'w' is 2, not a list"));
 }
 
 TEST(ManifestTest, ANewerVersionIsNotDamage) {
