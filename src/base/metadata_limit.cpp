@@ -12,6 +12,11 @@ namespace {
 
 constexpr std::uint64_t kDefaultBytes = 1'000'000'000;
 
+std::string how_to_raise_it() {
+  return fmt::format("the file may be damaged; if it is not, set {} to a larger size, such as 8GB",
+                     kMetadataLimitVariable);
+}
+
 }  // namespace
 
 std::uint64_t metadata_limit() {
@@ -28,9 +33,10 @@ Error beyond_metadata_limit(std::string_view what, std::uint64_t bytes) {
   return Error(ErrorKind::kCorrupt,
                fmt::format("{} would take at least {} of memory, and metadata may take {} ({})", what,
                            format_bytes(bytes), format_bytes(metadata_limit()), kMetadataLimitVariable))
-      .hint(fmt::format("the file may be damaged; if it is not, set {} to a larger size, such as 8GB",
-                        kMetadataLimitVariable));
+      .hint(how_to_raise_it());
 }
+
+bool is_beyond_metadata_limit(const Error& error) { return error.advice() == how_to_raise_it(); }
 
 void check_metadata_bytes(std::string_view what, std::uint64_t bytes) {
   if (bytes > metadata_limit()) throw beyond_metadata_limit(what, bytes);

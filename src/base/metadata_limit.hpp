@@ -22,6 +22,9 @@ inline constexpr const char* kMetadataLimitVariable = "ACCEL_MAX_METADATA";
 /// raise it.
 [[nodiscard]] Error beyond_metadata_limit(std::string_view what, std::uint64_t bytes);
 
+/// Whether `error` is that of beyond_metadata_limit(), which says nothing about a sound file.
+[[nodiscard]] bool is_beyond_metadata_limit(const Error& error);
+
 /// Throws beyond_metadata_limit() if `bytes` are more than the limit.
 void check_metadata_bytes(std::string_view what, std::uint64_t bytes);
 

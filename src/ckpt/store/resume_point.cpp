@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "base/metadata_limit.hpp"
 #include "ckpt/io/summed_file.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/manifest.hpp"
@@ -47,6 +48,16 @@ std::optional<std::string> wrong_contents(const fs::path& path, const ManifestFi
                      found, kManifestName, listed.crc32);
 }
 
+/// Throws the Error (kUsage) for a file that is not read within metadata_limit(). It may be sound, and a
+/// larger limit decides.
+void require_within_limit(const Error& error, const fs::path& file) {
+  if (!is_beyond_metadata_limit(error)) return;
+  const std::string name = fmt::format("'{}'", file.string());
+  const bool names_it = error.message().starts_with(name);
+  throw Error(ErrorKind::kUsage, names_it ? error.message() : fmt::format("{}: {}", name, error.message()))
+      .hint(error.advice());
+}
+
 /// What is wrong with the state of the run.
 std::optional<std::string> wrong_state(const fs::path& file, const Manifest& manifest) {
   try {
@@ -57,6 +68,7 @@ std::optional<std::string> wrong_state(const fs::path& file, const Manifest& man
                          kManifestName, manifest.world_size);
     return std::nullopt;
   } catch (const Error& error) {
+    require_within_limit(error, file);
     if (error.kind() != ErrorKind::kCorrupt) throw;
     return error.message();
   }
@@ -70,6 +82,7 @@ std::optional<std::string> why_not_whole(const fs::path& directory, std::int64_t
   try {
     manifest = parse_manifest(file);
   } catch (const Error& error) {
+    require_within_limit(error, file);
     if (error.kind() == ErrorKind::kCorrupt) return fmt::format("'{}' {}", kManifestName, error.message());
     if (fs::exists(file)) throw;
     return fmt::format("it has no {}", kManifestName);

@@ -15,7 +15,8 @@ namespace accel::ckpt {
 /// Why a run cannot go on from the checkpoint `directory` of `step`, or nullopt if it is whole: its manifest
 /// is there and of that step, as is the state of the run, and each file that it lists is there with its size.
 /// Files without the values of tensors, such as `.metadata`, have the contents that were saved. Of the others
-/// nothing is read. An error of the system is thrown, because it says nothing about the checkpoint.
+/// nothing is read. An error of the system is thrown, because it says nothing about the checkpoint, and so is
+/// an Error (kUsage) for a file that is not read within metadata_limit().
 [[nodiscard]] std::optional<std::string> why_not_whole(const std::filesystem::path& directory,
                                                        std::int64_t step);
 

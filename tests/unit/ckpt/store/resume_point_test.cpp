@@ -3,13 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <span>
 
 #include "base/error.hpp"
+#include "base/metadata_limit.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_state.hpp"
-#include "temp_dir.hpp"
+#include "helpers.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -138,6 +140,17 @@ TEST_F(ResumePointTest, AChangedByteOfAnyFileIsDamage) {
   }
   fs::remove(directory / "model/data");
   EXPECT_EQ(why_damaged(directory), "'model/data' is missing");
+}
+
+TEST_F(ResumePointTest, WhatDoesNotFitIntoTheLimitOfMetadataIsNotDamage) {
+  make(10);
+  make(20);
+  ::setenv(kMetadataLimitVariable, "200", 1);
+  const std::string said = testing::error_of(ErrorKind::kUsage, [&] { (void)newest_whole(checkpoints_); });
+  ::unsetenv(kMetadataLimitVariable);
+  EXPECT_THAT(said, HasSubstr("checkpoint_20/accel_manifest.json': "));
+  EXPECT_THAT(said, HasSubstr("metadata may take 200 B (ACCEL_MAX_METADATA)"));
+  EXPECT_EQ(newest_whole(checkpoints_).step, 20);
 }
 
 TEST_F(ResumePointTest, WhatIsSetAsideIsKept) {
