@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
@@ -169,22 +170,36 @@ class ConvertedCheckpoint final : public Checkpoint {
         .hint("write both in the same dtype");
   }
 
-  /// Weights of other sizes than the model's may hold more than the parts take.
+  /// Each element of a tensor of which parts are taken belongs to one part. Weights of other sizes than the
+  /// model's may hold more, and notes of another hand may take a half twice and the other one not at all.
   void check_all_is_used() const {
-    std::map<std::size_t, std::int64_t> taken;  // Elements of each inner tensor.
+    std::map<std::size_t, std::vector<Box>> taken;  // The parts of each inner tensor.
     for (std::size_t c = 0; c < conversions_.size(); ++c) {
-      for (std::size_t p = 0; p < conversions_[c].parts.size(); ++p) {
-        std::int64_t& count = taken[sources_[c][p]];
-        count = checked_add(count, checked_numel(conversions_[c].parts[p].box.sizes));
-      }
+      for (std::size_t p = 0; p < conversions_[c].parts.size(); ++p)
+        taken[sources_[c][p]].push_back(conversions_[c].parts[p].box);
     }
-    for (const auto& [source, count] : taken) {
+    for (const auto& [source, boxes] : taken) {
+      check_interrupted();
       const TensorEntry& entry = inner_->tensors()[source];
-      if (count >= checked_numel(entry.shape)) continue;
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("'{}': '{}' is {}, of which the model takes {} elements alone", path().string(),
-                              entry.name, to_string(entry.shape), count))
-          .hint("the notes of the model file describe weights of other sizes; export the model again");
+      const auto where = [&] {
+        return fmt::format("'{}': '{}' is {}", path().string(), entry.name, to_string(entry.shape));
+      };
+      constexpr const char* kHint =
+          "the notes of the model file describe weights of other sizes; export the model again";
+      std::int64_t count = 0;
+      for (const Box& box : boxes) count = checked_add(count, checked_numel(box.sizes));
+      if (count < checked_numel(entry.shape)) {
+        throw Error(ErrorKind::kUsage,
+                    fmt::format("{}, of which the model takes {} elements alone", where(), count))
+            .hint(kHint);
+      }
+      try {
+        check_disjoint(std::span<const Box>(boxes));
+      } catch (const Error& error) {
+        throw Error(ErrorKind::kUsage, fmt::format("{}, and the model takes an element of it twice: {}",
+                                                   where(), error.message()))
+            .hint(kHint);
+      }
     }
   }
 

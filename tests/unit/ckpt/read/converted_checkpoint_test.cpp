@@ -104,6 +104,23 @@ TEST(ConvertedCheckpointTest, WhatDoesNotFitIsNamed) {
               HasSubstr("has a tensor 'norm' beside"));
 }
 
+TEST(ConvertedCheckpointTest, PartsThatShareElementsOfASourceAreAnError) {
+  const auto half = [](std::int64_t of, std::int64_t at) { return TensorPart{"w", {{of}, {2}}, {at}, {0}}; };
+  const auto error = [](std::vector<TensorConversion> conversions) {
+    return error_of(ErrorKind::kUsage, [&] {
+      (void)convert_tensors(checkpoint_of({tensor_at({"w"}, 0, {4})}), std::move(conversions));
+    });
+  };
+  // As many elements are taken as there are, and the second half is lost.
+  EXPECT_THAT(error({{"twice", {}, {half(0, 0), half(0, 2)}}}), HasSubstr("'w' is [4]"));
+  EXPECT_THAT(error({{"a", {}, {half(0, 0)}}, {"b", {}, {half(0, 0)}}}), HasSubstr("'w' is [4]"));
+  EXPECT_THAT(error({{"a", {}, {half(0, 0)}}, {"b", {}, {half(1, 0)}}}), HasSubstr("'w' is [4]"));
+  EXPECT_THAT(error({{"a", {}, {half(0, 0), half(1, 2)}}, {"b", {}, {half(2, 0)}}}), HasSubstr("'w' is [4]"));
+  const std::unique_ptr<Checkpoint> both = convert_tensors(
+      checkpoint_of({tensor_at({"w"}, 0, {4})}), {{"a", {}, {half(2, 0)}}, {"b", {}, {half(0, 0)}}});
+  EXPECT_EQ(both->tensors().size(), 2U);
+}
+
 std::vector<PatternRename> rules(std::vector<std::pair<std::string, std::string>> pairs) {
   std::vector<PatternRename> result;
   for (const auto& [pattern, replacement] : pairs) result.emplace_back(NamePattern(pattern), replacement);
