@@ -20,13 +20,31 @@ std::optional<std::uint64_t> number_in(const fs::path& file, const std::string& 
   return std::nullopt;
 }
 
+/// The names of the files of a control group, in one version of them.
+struct GroupFiles {
+  const char* limit;
+  const char* usage;
+  const char* cached;  ///< The key in memory.stat, of the group with those below it.
+};
+constexpr GroupFiles kVersions[] = {
+    {"memory.max", "memory.current", "inactive_file"},
+    {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}};
+
+/// The limit of a control group; nothing if it has none.
+std::optional<std::uint64_t> limit_of(const fs::path& group, const GroupFiles& files) {
+  // Version 1 writes "no limit" as the greatest number of whole pages.
+  constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
+  const auto limit = number_in(group / files.limit);
+  return limit && *limit < kNoLimit ? limit : std::nullopt;
+}
+
 /// The bytes that a control group has left; nothing if it has no limit. The page cache counts as free
 /// as far as it is not in use.
-std::optional<std::uint64_t> left_in(const fs::path& group) {
-  const auto most = number_in(group / "memory.max");
-  const auto used = number_in(group / "memory.current");
+std::optional<std::uint64_t> left_in(const fs::path& group, const GroupFiles& files) {
+  const auto most = limit_of(group, files);
+  const auto used = number_in(group / files.usage);
   if (!most || !used) return std::nullopt;
-  const std::uint64_t cached = std::min(*used, number_in(group / "memory.stat", "inactive_file").value_or(0));
+  const std::uint64_t cached = std::min(*used, number_in(group / "memory.stat", files.cached).value_or(0));
   return *most - std::min(*most, *used - cached);
 }
 
@@ -56,7 +74,9 @@ void for_each_group(const fs::path& root, const Look& look) {
 std::uint64_t available_memory_bytes(const fs::path& root) {
   std::uint64_t available = number_in(root / "proc/meminfo", "MemAvailable:").value_or(0) * 1024;
   for_each_group(root, [&](const fs::path& group) {
-    if (const auto left = left_in(group)) available = std::min(available, *left);
+    for (const GroupFiles& files : kVersions) {
+      if (const auto left = left_in(group, files)) available = std::min(available, *left);
+    }
   });
   return available;
 }
@@ -66,13 +86,10 @@ std::uint64_t total_memory_bytes(const fs::path& root) {
 }
 
 std::optional<std::uint64_t> memory_limit_bytes(const fs::path& root) {
-  // Version 1 writes "no limit" as the greatest number of whole pages.
-  constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
   std::optional<std::uint64_t> least;
   for_each_group(root, [&](const fs::path& group) {
-    for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
-      const auto limit = number_in(group / name);
-      if (limit && *limit < kNoLimit) least = std::min(least.value_or(*limit), *limit);
+    for (const GroupFiles& files : kVersions) {
+      if (const auto limit = limit_of(group, files)) least = std::min(least.value_or(*limit), *limit);
     }
   });
   return least;

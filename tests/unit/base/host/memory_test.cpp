@@ -45,6 +45,24 @@ TEST_F(MemoryTest, IsNoMoreThanTheControlGroupsHaveLeft) {
   EXPECT_EQ(available(), 500U);
 }
 
+TEST_F(MemoryTest, IsNoMoreThanTheControlGroupsOfVersion1HaveLeft) {
+  add("proc/meminfo", "MemAvailable:    9000 kB\n");
+  add("proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job/step\n");
+  add("sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "9223372036854771712\n");
+  add("sys/fs/cgroup/memory/job/step/memory.usage_in_bytes", "5000\n");
+  EXPECT_EQ(available(), 9000U * 1024);
+  add("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "8000\n");
+  add("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "6000\n");
+  EXPECT_EQ(available(), 2000U);
+  add("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 100\ntotal_inactive_file 1500\n");
+  EXPECT_EQ(available(), 3500U);
+  // A container sees its own group as the root of the hierarchy, under another path.
+  add("proc/self/cgroup", "4:memory:/docker/0123\n");
+  add("sys/fs/cgroup/memory/memory.limit_in_bytes", "7000\n");
+  add("sys/fs/cgroup/memory/memory.usage_in_bytes", "6500\n");
+  EXPECT_EQ(available(), 500U);
+}
+
 TEST_F(MemoryTest, IsWhatTheMachineHasInTotal) {
   EXPECT_EQ(total_memory_bytes(root_.path()), 0U);
   add("proc/meminfo", "MemTotal:       16000 kB\nMemAvailable:    9000 kB\n");
