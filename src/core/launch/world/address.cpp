@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <future>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -68,10 +70,23 @@ in_port_t& port_of(Address& address) {
 
 std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Lookup& lookup,
                                     const std::string& host) {
-  std::packaged_task<std::vector<Address>()> task([lookup, host] { return lookup(host); });
-  std::future<std::vector<Address>> result = task.get_future();
-  std::thread(std::move(task)).detach();
-  if (result.wait_for(limit) != std::future_status::ready) {
+  // Nothing can end a thread that waits for a name server. The next call waits for the same one.
+  static std::mutex mutex;
+  static std::map<std::string, std::shared_future<std::vector<Address>>> pending;
+  std::unique_lock lock(mutex);
+  std::shared_future<std::vector<Address>>& known = pending[host];
+  if (!known.valid()) {
+    std::packaged_task<std::vector<Address>()> task([lookup, host] { return lookup(host); });
+    known = task.get_future().share();
+    std::thread(std::move(task)).detach();
+  }
+  const std::shared_future<std::vector<Address>> result = known;
+  lock.unlock();
+  const bool is_ready = result.wait_for(limit) == std::future_status::ready;
+  lock.lock();
+  if (is_ready) pending.erase(host);
+  lock.unlock();
+  if (!is_ready) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("'{}' is not resolved within {} s", host,
                             std::chrono::duration_cast<std::chrono::duration<double>>(limit).count()));

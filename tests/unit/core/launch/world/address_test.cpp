@@ -76,5 +76,24 @@ TEST(AddressTest, ANameServerThatDoesNotAnswerIsWaitedForUntilALimit) {
   *released = true;
 }
 
+TEST(AddressTest, OneThreadAloneWaitsForAName) {
+  const auto released = std::make_shared<std::atomic<bool>>(false);
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  const auto slow = [released, calls](const std::string&) {
+    ++*calls;
+    while (!*released) std::this_thread::sleep_for(1ms);
+    return std::vector<Address>{address_of("127.0.0.1")};
+  };
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(error_of("slower", 5ms, slow), "'slower' is not resolved within 0.005 s");
+  EXPECT_EQ(*calls, 1);
+  *released = true;
+  // What it has found by now is taken, and afterwards the name is looked up again.
+  EXPECT_EQ(error_of("slower", 10s, slow), "no error");
+  EXPECT_EQ(*calls, 1);
+  EXPECT_EQ(error_of("slower", 10s, slow), "no error");
+  EXPECT_EQ(*calls, 2);
+}
+
 }  // namespace
 }  // namespace accel::launch
