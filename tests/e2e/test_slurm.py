@@ -68,6 +68,12 @@ def test_srun_needs_nothing_else(two_nodes, accel_path):
         "0 4 0 m0", "1 4 0 m0", "2 4 1 m0", "3 4 1 m0"]
     several = two_nodes("srun", "--nodes=2", "--ntasks-per-node=2", accel_path, "launch", "--cpu", "--", "true", check=False)
     assert several.returncode == 2 and "srun starts 4 tasks on 2 nodes" in several.stderr
+    on_one = ["srun", "--nodes=1", "--ntasks=2", accel_path, "launch", "--cpu"]
+    several = two_nodes(*on_one, "--", "echo", "started", check=False)
+    assert several.returncode == 2 and "srun starts 2 tasks on 1 node " in several.stderr
+    assert "--ntasks-per-node=1" in several.stderr and "started" not in several.stdout
+    each = two_nodes(*on_one, "--num-machines", "1", "--", "sh", "-c", "echo started >&2")
+    assert each.stderr.count("started") == 2
 
 
 SBATCH = pathlib.Path(__file__).parents[2] / "configs/slurm/train.sbatch"

@@ -28,6 +28,9 @@ BatchSystem find_batch_system(const Environment& environment) {
   };
   add("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   add("PMI", "PMI_RANK", "PMI_SIZE");
+  add("Kubeflow", "PET_NODE_RANK", "PET_NNODES");
+  if (const auto index = number("JOB_COMPLETION_INDEX"))
+    system.found.push_back(fmt::format("Kubernetes, completion index {}", *index));
   try {
     const config::SchedulerSettings settings = config::settings_from_scheduler(environment);
     system.num_machines = settings.machines.get<std::int64_t>("num_machines");

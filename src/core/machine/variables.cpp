@@ -15,12 +15,12 @@ namespace {
 
 /// Variables that begin so are named, whether their values are shown or not.
 constexpr auto kFamilies =
-    std::to_array<std::string_view>({"ACCEL_",  "ACCELERATE_", "FSDP_",         "PARALLELISM_CONFIG_",
-                                     "NCCL_",   "TORCH_NCCL_", "TORCHELASTIC_", "GLOO_",
-                                     "OMP_",    "KMP_",        "GOMP_",         "MKL_",
-                                     "ONEDNN_", "DNNL_",       "SLURM_",        "OMPI_COMM_",
-                                     "PMI_",    "CUDA_",       "CUBLAS_",       "PYTORCH_",
-                                     "MASTER_"});
+    std::to_array<std::string_view>({"ACCEL_",  "ACCELERATE_", "FSDP_",          "PARALLELISM_CONFIG_",
+                                     "NCCL_",   "TORCH_NCCL_", "TORCHELASTIC_",  "GLOO_",
+                                     "OMP_",    "KMP_",        "GOMP_",          "MKL_",
+                                     "ONEDNN_", "DNNL_",       "SLURM_",         "OMPI_COMM_",
+                                     "PMI_",    "CUDA_",       "CUBLAS_",        "PYTORCH_",
+                                     "MASTER_", "PET_",        "JOB_COMPLETION_"});
 
 // Names that begin with a family of names are written once with the names behind it.
 struct Group {
@@ -35,6 +35,8 @@ constexpr auto kPlainNames = std::to_array<Group>({
      "NODE_RANK MASTER_PORT MPI_LOCALNRANKS MPI_LOCALRANKID PMI_RANK PMI_SIZE NO_COLOR GLIBC_TUNABLES "
      "ATEN_CPU_CAPABILITY NVIDIA_TF32_OVERRIDE NVIDIA_DRIVER_CAPABILITIES OPENBLAS_NUM_THREADS"},
     {"ACCEL_", "MAX_METADATA"},
+    {"JOB_COMPLETION_", "INDEX"},
+    {"PET_", "NNODES NODE_RANK NPROC_PER_NODE MASTER_PORT MAX_RESTARTS"},
     {"ACCELERATE_",
      "USE_FSDP USE_DEEPSPEED USE_MEGATRON_LM USE_PARALLELISM_CONFIG DYNAMO_BACKEND DOWNCAST_BF16 USE_XPU "
      "LOG_LEVEL FP8_OVERRIDE_FPROP FP8_OVERRIDE_DGRAD FP8_OVERRIDE_WGRAD"},
@@ -124,6 +126,7 @@ constexpr auto kKnown = std::to_array<Known>({
     {"TP_SOCKET_IFNAME", Shape::kInterfaces},
     {"NCCL_COMM_ID", Shape::kHost},
     {"MASTER_ADDR", Shape::kHost},
+    {"PET_MASTER_ADDR", Shape::kHost},
     {"SLURM_LAUNCH_NODE_IPADDR", Shape::kHost},
     {"SLURM_SRUN_COMM_HOST", Shape::kHost},
     {"SLURMD_NODENAME", Shape::kHost},

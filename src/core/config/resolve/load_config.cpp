@@ -43,6 +43,12 @@ Settings settings_of_file(const ConfigRequest& request, const Settings& above) {
   return settings;
 }
 
+bool has_several_machines(Settings flags, const Settings& file, const Environment& environment) {
+  flags.add_below(file);
+  flags.add_below(settings_from_environment(environment));
+  return flags.get<std::int64_t>("num_machines").value_or(1) > 1;
+}
+
 [[noreturn]] void fail_without_training(const ConfigRequest& request) {
   Error error(ErrorKind::kUsage, fmt::format("{}: there is no 'training' section, so there is nothing to {}",
                                              request.file.string(), request.only_plans ? "plan" : "train"));
@@ -73,7 +79,10 @@ LoadedConfig load_config(const ConfigRequest& request) {
   const auto machines = settings.get<std::int64_t>("num_machines");
   if (!request.only_plans && machines != 1) scheduler = settings_from_scheduler(request.environment);
   if (!machines) settings.add_below(scheduler.machines);
-  if (!request.file.empty()) settings.add_below(settings_of_file(request, settings));
+  Settings file;
+  if (!request.file.empty()) file = settings_of_file(request, settings);
+  if (has_several_machines(settings, file, request.environment)) settings.add_below(scheduler.index);
+  settings.add_below(file);
   settings.add_below(scheduler.address);
   const bool has_training = settings.has("training");
   settings.add_below(settings_from_environment(request.environment));

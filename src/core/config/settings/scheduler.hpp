@@ -8,13 +8,15 @@
 
 namespace accel::config {
 
-/// What a scheduler that started one launcher on each of several machines says about them: `machines` has
-/// num_machines and machine_rank, `address` has main_process_ip and main_process_port. Both are empty if
-/// there is no such scheduler. Slurm (srun) says all of it, Open MPI and PMI only the former. Several
-/// launchers of a step on one machine are an Error of kind kUsage under Slurm.
+/// What a scheduler that started one launcher on each of several machines says about them. Slurm (srun) and
+/// Kubeflow say all of it, Open MPI and PMI `machines` alone. Several launchers of one run on a machine, as
+/// Slurm and MPI show them, are an Error of kind kUsage.
 struct SchedulerSettings {
-  Settings machines;
-  Settings address;
+  Settings machines;  ///< num_machines and machine_rank; empty on one machine and without a scheduler.
+  Settings address;   ///< main_process_ip, main_process_port and, from Kubeflow, num_processes.
+  /// machine_rank, from the completion index of a Job of Kubernetes. It counts if something else says that
+  /// the run has several machines: the pods of such a Job may as well have a run each.
+  Settings index;
 };
 
 [[nodiscard]] SchedulerSettings settings_from_scheduler(const Environment& environment);
