@@ -13,6 +13,8 @@
 namespace accel::config {
 namespace {
 
+constexpr int kMostProcesses = 65536;
+
 /// 0 if log files may have any size.
 std::uint64_t log_max_bytes(const Settings& settings) {
   static constexpr std::string_view kKey = "launch.log_max_size";
@@ -55,9 +57,19 @@ std::vector<int> named_gpus(const Settings& settings, int visible_gpus) {
   return gpus;
 }
 
-/// torchrun's value of --tee: one number for all local ranks, or LOCAL_RANK:NUMBER,...
-std::vector<int> shown_streams(const std::string& tee, const Settings& settings, int local_ranks) {
+/// The most ranks that a machine of the run may have. All machines have the same `launch.tee`, whatever
+/// launch.local_processes says on each, and it stays the same if the largest of them are lost.
+int most_local_ranks(const Settings& settings, const LaunchConfig& launch) {
+  if (settings.has("launch.min_machines")) return kMostProcesses;
+  return launch.num_processes - (launch.num_machines - 1);
+}
+
+/// torchrun's value of --tee: one number for all local ranks, or LOCAL_RANK:NUMBER,... A local rank that this
+/// machine does not have, but another one may have, is left out.
+std::vector<int> shown_streams(const std::string& tee, const Settings& settings, const LaunchConfig& launch) {
   constexpr int kMost = 3;
+  const int local_ranks = launch.local_processes;
+  const int most_ranks = most_local_ranks(settings, launch);
   const auto number = [&](std::string_view text, int most) {
     int value = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -66,7 +78,7 @@ std::vector<int> shown_streams(const std::string& tee, const Settings& settings,
           .hint(
               fmt::format("0, 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:NUMBER,... with local ranks "
                           "up to {}",
-                          local_ranks - 1));
+                          most_ranks - 1));
     }
     return value;
   };
@@ -75,8 +87,9 @@ std::vector<int> shown_streams(const std::string& tee, const Settings& settings,
   for (const std::string& part : split(tee, ',')) {
     const std::string_view text = part;
     const std::size_t colon = std::min(text.find(':'), text.size());
-    const int rank = number(text.substr(0, colon), local_ranks - 1);
-    streams[rank] = number(text.substr(std::min(colon + 1, text.size())), kMost);
+    const int rank = number(text.substr(0, colon), most_ranks - 1);
+    const int shown = number(text.substr(std::min(colon + 1, text.size())), kMost);
+    if (rank < local_ranks) streams[rank] = shown;
   }
   return streams;
 }
@@ -94,11 +107,10 @@ int processes(const Settings& settings, const ConfigRequest& request, bool use_c
               int machines) {
   const auto wanted = settings.get<std::int64_t>("num_processes");
   if (wanted && *wanted != -1) {
-    constexpr int kMost = 65536;
-    if (*wanted < 1 || *wanted > kMost) {
+    if (*wanted < 1 || *wanted > kMostProcesses) {
       throw Error(ErrorKind::kUsage,
                   fmt::format("{}'num_processes' must be from 1 to {}, or -1 for one per GPU, found {}",
-                              settings.where("num_processes"), kMost, *wanted));
+                              settings.where("num_processes"), kMostProcesses, *wanted));
     }
     return runs_one_process(settings, request, machines) ? 1 : static_cast<int>(*wanted);
   }
@@ -236,7 +248,7 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   launch.binds_cpus = settings.get<bool>("enable_cpu_affinity").value_or(false);
   launch.hang_timeout_s = settings.get<double>("launch.hang_timeout").value_or(0);
   if (const auto tee = settings.get<std::string>("launch.tee"); tee && *tee != "0")
-    launch.tee = shown_streams(*tee, settings, launch.local_processes);
+    launch.tee = shown_streams(*tee, settings, launch);
   launch.lock_timeout_s = settings.get<double>("launch.lock_timeout").value_or(launch.lock_timeout_s);
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
   check_last_call(settings, launch);

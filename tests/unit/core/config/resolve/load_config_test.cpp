@@ -341,6 +341,38 @@ TEST_F(ConfigFileTest, TeeIsThatOfTorchrun) {
   }
 }
 
+TEST_F(ConfigFileTest, TheIndexOfAJobIsTheMachineOfARunOnSeveral) {
+  variables_["JOB_COMPLETION_INDEX"] = "1";
+  // Accelerate writes machine_rank: 0 into every file.
+  const std::string yaml = "num_machines: 2\nmachine_rank: 0\nmain_process_ip: m0\nnum_processes: 2\n";
+  const LoadedConfig loaded = load(yaml, {}, true);
+  EXPECT_EQ(loaded.config.launch.machine_rank, 1);
+  EXPECT_EQ(loaded.settings.where("machine_rank"), "environment variable JOB_COMPLETION_INDEX: ");
+  EXPECT_EQ(load(yaml, {"machine_rank=0"}, true).config.launch.machine_rank, 0);
+  const std::string one = "num_machines: 1\nmachine_rank: 0\nmain_process_ip: m0\nnum_processes: 2\n";
+  EXPECT_EQ(load(one, {"num_machines=2"}, true).config.launch.machine_rank, 1);
+  // Each pod of the job has a run of its own.
+  EXPECT_EQ(load(one, {}, true).config.launch.machine_rank, 0);
+  EXPECT_EQ(load("", {}, true).config.launch.num_machines, 1);
+}
+
+TEST_F(ConfigFileTest, TeeMayNameLocalRanksThatThisMachineDoesNotHave) {
+  const std::string yaml = "num_machines: 2\nmain_process_ip: m0\nnum_processes: 3\n";
+  const auto tee = [&](int ranks, std::vector<std::string> more) {
+    more.push_back(fmt::format("launch.local_processes={}", ranks));
+    return load(yaml, more, true).config.launch.tee;
+  };
+  EXPECT_THAT(tee(1, {"launch.tee=0:3,1:1"}), ElementsAre(3));
+  EXPECT_THAT(tee(2, {"launch.tee=0:3,1:1"}), ElementsAre(3, 1));
+  // The second machine has one rank, so that no machine has three.
+  EXPECT_THAT(error_of(yaml, {"launch.local_processes=2", "launch.tee=2:1"}, true),
+              HasSubstr("'launch.tee' is '2:1'"));
+  // The machine with two ranks may have been lost.
+  EXPECT_THAT(load("num_machines: 1\nnum_processes: 1\n", {"launch.tee=1:1", "launch.min_machines=1"}, true)
+                  .config.launch.tee,
+              ElementsAre(-1));
+}
+
 TEST_F(ConfigFileTest, AMissingFileIsAUsageError) {
   ConfigRequest request;
   request.file = dir_ / "none.yaml";
