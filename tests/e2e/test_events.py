@@ -1,6 +1,9 @@
 """accel launch --json says what happens to a run, a JSON object a line on stdout, for whatever watches it."""
 
+import fcntl
 import json
+import os
+import subprocess
 import time
 
 import pytest
@@ -59,3 +62,23 @@ def test_a_rendezvous_of_machines(machines):
         assert [event["type"] for event in events] == ["rendezvous", "started", "finished"]
         assert (events[0]["num_machines"], events[0]["machine_rank"], events[0]["world_size"]) == (2, machine, 2)
         assert 0 <= events[0]["seconds"] < 60
+
+
+def test_a_pipe_that_takes_a_part_of_a_line_gets_all_of_it(accel_path):
+    """A pipe that does not block takes what it has room for."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    process = subprocess.Popen([accel_path, "launch", "--json", "--cpu", "--", "true", "x" * 50_000], stdout=writer)
+    os.close(writer)
+    with open(reader) as file:
+        events = [json.loads(line) for line in file]
+    assert process.wait(30) == 0
+    assert [event["type"] for event in events] == ["started", "finished"] and len(events[0]["command"][1]) == 50_000
+
+
+def test_a_flag_of_the_program_is_none_of_accel(accel):
+    said = accel("launch", "--cpu", "--", "./missing", "--json", code=2).stderr
+    assert said.startswith("accel: error: ") and "missing" in said
+    said = accel("launch", "--cpu", "--json", "--", "./missing", code=2).stderr
+    assert json.loads(said)["type"] == "error"

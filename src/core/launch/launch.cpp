@@ -1,13 +1,16 @@
 #include "core/launch/launch.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -100,11 +103,30 @@ class Events {
   }
 
  private:
-  /// A reader that goes away is no error.
+  /// A reader that goes away is no error, and one that does not read is not waited for after a signal.
   void write(const char* type, const nlohmann::ordered_json& fields) const {
     if (!writes_) return;
     const std::string line = event_line(type, fields);
-    [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, line.data(), line.size());
+    for (std::string_view rest = line; !rest.empty();) {
+      const ssize_t written = ::write(STDOUT_FILENO, rest.data(), rest.size());
+      if (written >= 0) {
+        rest.remove_prefix(static_cast<std::size_t>(written));
+        continue;
+      }
+      if (errno != EINTR && errno != EAGAIN) return;
+      constexpr int kPatienceMs = 1000;
+      pollfd ready{STDOUT_FILENO, POLLOUT, 0};
+      if (::poll(&ready, 1, is_interrupted() ? kPatienceMs : -1) == 0) return;
+    }
+  }
+
+  static bool is_interrupted() {
+    try {
+      check_interrupted();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
   }
 
   bool writes_;
