@@ -67,7 +67,8 @@ std::string get(const char (&from)[N]) {
 
 /// A file in memory; null if it cannot be had.
 FlightFile* map(const char* path, int flags, int protection) {
-  const Fd fd(::open(path, flags | O_CLOEXEC));
+  // O_NONBLOCK: somebody may have put a FIFO there, which has no size.
+  const Fd fd(::open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd || ::lseek(fd.get(), 0, SEEK_END) < static_cast<off_t>(sizeof(FlightFile))) return nullptr;
   void* memory = ::mmap(nullptr, sizeof(FlightFile), protection, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return nullptr;

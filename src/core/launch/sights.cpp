@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +17,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/files/file.hpp"
 #include "base/host/host_name.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -28,14 +31,32 @@ namespace fs = std::filesystem;
 
 constexpr auto kPatience = std::chrono::seconds(20);
 
-std::string contents_of(const fs::path& path) {
+constexpr std::uint64_t kMostStackBytes = 64 << 20;
+
+/// The contents of a file of /proc; nothing if it may not be read.
+std::optional<std::string> kernels_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+/// The contents of a file of a run, which may be anything; empty if it is not a regular file.
+std::string text_of_run(const fs::path& path) {
+  try {
+    return read_text_file(path, kMostStackBytes);
+  } catch (const Error& error) {
+    if (is_by_signal(error.kind())) throw;
+    return "";
+  }
+}
+
+std::optional<std::string> environment_of(pid_t pid) {
+  return kernels_text(fmt::format("/proc/{}/environ", pid));
 }
 
 /// A variable of a process; nothing if it does not have it, or may not be read.
 std::optional<std::string> variable_of(pid_t pid, const std::string& name) {
-  for (const std::string& variable : split(contents_of(fmt::format("/proc/{}/environ", pid)), '\0')) {
+  for (const std::string& variable : split(environment_of(pid).value_or(""), '\0')) {
     if (variable.starts_with(name + "=")) return variable.substr(name.size() + 1);
   }
   return std::nullopt;
@@ -99,7 +120,7 @@ void leave_out_those_elsewhere(std::vector<fs::path>& records) {
 
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> children;
-  const std::string text = contents_of(fmt::format("/proc/{}/task/{}/children", pid, pid));
+  const std::string text = kernels_text(fmt::format("/proc/{}/task/{}/children", pid, pid)).value_or("");
   for (const std::string& word : split(text, ' ')) {
     if (!word.empty()) children.push_back(std::atoi(word.c_str()));
   }
@@ -118,9 +139,18 @@ std::vector<fs::path> records_of(pid_t pid) {
   return records;
 }
 
-/// Whether the process is still the one that the record is of.
+/// Whether the process is still the one that the record is of. The environment of another user's process
+/// cannot be read: there the process and the record must belong to the same user.
 bool runs(const FlightRecord& record, const fs::path& path) {
   if (record.pid <= 0 || record.host != host_name()) return false;
+  if (::kill(record.pid, 0) != 0 && errno != EPERM) return false;
+  if (!environment_of(record.pid)) {
+    struct stat process {};
+    struct stat file {};
+    // A /proc that hides the processes of others (hidepid) says no more than kill().
+    if (::stat(fmt::format("/proc/{}", record.pid).c_str(), &process) != 0) return true;
+    return ::stat(path.c_str(), &file) == 0 && process.st_uid == file.st_uid;
+  }
   const auto own = variable_of(record.pid, kFlightVariable);
   std::error_code error;
   return own && fs::equivalent(from_its_place(record.pid, *own), path, error) && !error;
@@ -141,6 +171,7 @@ RankSight sight_of(const fs::path& path) {
   sight.seen_ns = nanoseconds_since_1970();
   if (runs(sight.record, path)) {
     sight.state = state_of_process(sight.record.pid);
+    if (sight.state.empty()) sight.state = "alive, and another user's";
     if (last > 0) sight.silent_s = static_cast<double>(sight.seen_ns - last) / 1e9;
     return sight;
   }
@@ -150,7 +181,7 @@ RankSight sight_of(const fs::path& path) {
     last = std::max({last, event.begun_ns, event.waited_ns, event.ended_ns});
   if (const std::int64_t looked = write_time_of(folder / "stacks.txt"); looked > 0) {
     last = std::max(last, looked);
-    sight.stacks = contents_of(folder / "stacks.txt");
+    sight.stacks = text_of_run(folder / "stacks.txt");
     sight.stacks_file = (folder / "stacks.txt").string();
   }
   if (sight.state.empty()) sight.seen_ns = last;
