@@ -275,3 +275,18 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_without_a_word(accel, stoppe
         seal(checkpoint, f"random_states_{rank}.json")
     said = launch(accel, stopped)
     assert f"resuming from '{checkpoint}'" in said and "resuming: " not in said
+
+
+@pytest.mark.parametrize("below", ["", "pytorch_model_fsdp_0"])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_weights_of_a_damaged_checkpoint_are_refused(accel, stopped, below, processes):
+    """A run that begins with the weights of a checkpoint compares what it reads of them with their sums."""
+    begins = {"checkpoint.resume": "none", "model.weights": str(newer(stopped) / below), "processes": processes, "steps": 1,
+              "output_dir": str(stopped / "new"), "checkpoint.every": 0}
+    launch(accel, stopped, **begins)
+    flip(newer(stopped) / SHARDS[0], 100_000)
+    (stopped / "new/metrics.jsonl").unlink()
+    said = launch(accel, stopped, 6, **begins)
+    assert f"{NEWER}/{SHARDS[0]}' is not the file that was saved" in said and "accel verify" in said
+    assert NEWER in checkpoints(stopped) and not (stopped / "new/metrics.jsonl").exists()
+    launch(accel, stopped, **{**begins, "checkpoint.verify_on_resume": "none"})

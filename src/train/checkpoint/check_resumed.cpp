@@ -73,12 +73,22 @@ std::optional<std::uint32_t> crc_of(const fs::path& path, std::vector<ckpt::Summ
   });
 }
 
+ckpt::Manifest manifest_in(const fs::path& directory) {
+  const fs::path path = directory / ckpt::kManifestName;
+  try {
+    return ckpt::parse_manifest(path);
+  } catch (Error& error) {
+    error.add_context(fmt::format("'{}'", path.string()));
+    throw;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> check_resumed(const fs::path& directory, ckpt::ReadSums& sums,
                                        config::VerifyOnResume mode, Group& group) {
   if (mode == config::VerifyOnResume::kNone) return {};
-  const ckpt::Manifest manifest = ckpt::parse_manifest(directory / ckpt::kManifestName);
+  const ckpt::Manifest manifest = manifest_in(directory);
   const auto ranges = gathered(encoded(directory, manifest, sums), manifest.files.size(), group);
   // The files of which a part was left out, and those that are damaged; each rank looks at its share.
   const std::size_t files = manifest.files.size();

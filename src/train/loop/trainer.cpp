@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "base/files/flight_record.hpp"
 #include "base/log.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_lock.hpp"
 #include "plan/schedule/grad_scaler.hpp"
@@ -50,8 +52,18 @@ using Clock = std::chrono::steady_clock;
 /// The seeds of two steps differ by more than any number of ranks.
 constexpr std::uint64_t kSeedStride = 0x9e37'79b9'7f4a'7c15U;
 
+/// The directory whose manifest has the sums of the files in `weights`: that of a checkpoint or one above its
+/// parts. Empty if there is none.
+std::filesystem::path directory_with_sums(std::filesystem::path weights) {
+  if (!weights.empty() && !weights.has_filename()) weights = weights.parent_path();
+  for (const std::filesystem::path& directory : {weights, weights.parent_path()}) {
+    if (!directory.empty() && std::filesystem::exists(directory / ckpt::kManifestName)) return directory;
+  }
+  return {};
+}
+
 /// `weights` is where the model's weights are, if they are not in the model file. `sums` gets the sums of
-/// what is read of a checkpoint to go on from, unless it is null.
+/// what is read of them, or of a checkpoint to go on from, unless it is null.
 ShardingOptions sharding_options(const config::Config& config, std::filesystem::path weights,
                                  ckpt::ReadSums* sums) {
   const config::TrainingConfig& training = *config.training;
@@ -59,6 +71,8 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   options.fsdp = config.fsdp;
   options.no_decay = training.optimizer.no_decay;
   options.weights.path = std::move(weights);
+  if (training.checkpoint.resume_from.empty() && !directory_with_sums(options.weights.path).empty())
+    options.weights.path_sums = sums;
   for (const config::Rename& rule : training.model.rename)
     options.weights.names.rename.emplace_back(rule.pattern, rule.replacement);
   options.weights.init_std = training.model.init_std;
@@ -127,6 +141,7 @@ class Trainer {
         report_(config, group.rank(), group.size(), device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     forget_peak_of_large_tensors();  // The model is sharded.
+    if (config_.checkpoint.resume_from.empty()) check_sums_of_weights();
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
       eval_data_ = Samples::open(*config_.data.eval, config_.model);
@@ -242,6 +257,21 @@ class Trainer {
   /// Where to note what is read of the checkpoint; null if it is not to be checked.
   [[nodiscard]] ckpt::ReadSums* read_sums() {
     return config_.checkpoint.verify_on_resume == config::VerifyOnResume::kNone ? nullptr : &read_sums_;
+  }
+
+  /// Compares what was read of the weights that the run begins with, if they have a manifest that all ranks
+  /// see. A rank need not see them if rank 0 reads them for all.
+  void check_sums_of_weights() {
+    if (read_sums() == nullptr || opened_.weights.empty() || config_.model.broadcast_from_rank0) return;
+    const std::filesystem::path directory = directory_with_sums(opened_.weights);
+    std::array<double, 1> seen = {directory.empty() ? 0.0 : 1.0};
+    group_.all_reduce_sum(seen);
+    if (seen[0] < group_.size()) return;
+    for (const std::string& name :
+         check_resumed(directory, read_sums_, config::VerifyOnResume::kAuto, group_)) {
+      report_.say(
+          fmt::format("'{}' is read in part and not compared with its sum", (directory / name).string()));
+    }
   }
 
   /// Compares what was read of `checkpoint` with the sums in its manifest.

@@ -113,8 +113,10 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
                                             options.resumes_adapter);
   }
   if (!options.path.empty()) {
-    return std::make_unique<CheckpointWeights>(structure, options.path, CheckpointWeights::Use::kBegin,
-                                               options.names);
+    auto weights = std::make_unique<CheckpointWeights>(structure, options.path,
+                                                       CheckpointWeights::Use::kBegin, options.names);
+    weights->note_in(options.path_sums);
+    return weights;
   }
   if (options.init_std) return std::make_unique<InitialWeights>(structure, *options.init_std, options.seed);
   if (const auto empty = file.parameter_without_values()) {

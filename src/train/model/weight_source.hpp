@@ -31,10 +31,11 @@ struct WeightNames {
 struct WeightOptions {
   /// A model or checkpoint of any kind that ckpt reads, or a directory with one.
   std::filesystem::path path;
-  WeightNames names;               ///< How the tensors of `path` get the names of the model.
-  std::optional<double> init_std;  ///< Draw random values with this standard deviation.
-  std::uint64_t seed = 0;          ///< Seed of the random values.
-  bool from_rank_0 = false;        ///< Only rank 0 reads, and scatters the shards.
+  ckpt::ReadSums* path_sums = nullptr;  ///< Gets the sums of what is read of `path`, unless it is null.
+  WeightNames names;                    ///< How the tensors of `path` get the names of the model.
+  std::optional<double> init_std;       ///< Draw random values with this standard deviation.
+  std::uint64_t seed = 0;               ///< Seed of the random values.
+  bool from_rank_0 = false;             ///< Only rank 0 reads, and scatters the shards.
   /// The model of a checkpoint to go on from, which precedes all others. Frozen parameters that it does not
   /// have come from where they would come from without it, and then so do buffers. Otherwise a buffer that it
   /// does not have is an Error.
