@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <span>
 
 #include "base/error.hpp"
@@ -216,6 +217,14 @@ TEST_F(BeginningTest, APathThatCannotBeTakenDiscardsNothing) {
   for (const auto& from : {path(10), dir_ / "gone"})
     EXPECT_THROW((void)begin_from(from, {.discards_later = true}), Error);
   EXPECT_TRUE(std::filesystem::exists(path(20)));
+}
+
+TEST_F(BeginningTest, ALimitOfMetadataThatIsTooSmallRenamesNothing) {
+  for (const int step : {10, 20}) make(step);
+  ::setenv("ACCEL_MAX_METADATA", "100", 1);
+  EXPECT_THROW((void)begin_from("auto"), Error);
+  ::unsetenv("ACCEL_MAX_METADATA");
+  EXPECT_EQ(begin_from("auto"), 20);
 }
 
 TEST_F(BeginningTest, ARunThatBeginsAnewForgetsWhereAnEarlierOneBegan) {
