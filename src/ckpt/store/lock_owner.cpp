@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kTextBytes = 2048;
-constexpr std::size_t kMostBytes = 64 << 10;
+constexpr std::size_t kPaddedLock = 2048;
+constexpr std::size_t kLongestLock = 64 << 10;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ std::string lock_text(const LockOwner& owner) {
                           {"since", owner.since},   {"stale_after_s", owner.stale_after_s},
                           {"beats", owner.beats}}
                          .dump(-1, ' ', false, json::error_handler_t::replace);
-  text.resize(std::max(text.size() + 1, kTextBytes), ' ');
+  text.resize(std::max(text.size() + 1, kPaddedLock), ' ');
   text.back() = '\n';
   return text;
 }
@@ -63,7 +63,7 @@ std::optional<LockOwner> parse_lock(const std::string& text) {
 std::optional<LockOwner> read_lock(const std::filesystem::path& file) {
   const Fd fd(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return std::nullopt;
-  std::string text(kMostBytes, '\0');
+  std::string text(kLongestLock, '\0');
   const ssize_t count = ::pread(fd.get(), text.data(), text.size(), 0);
   if (count <= 0) return std::nullopt;
   text.resize(static_cast<std::size_t>(count));
