@@ -32,6 +32,8 @@ constexpr std::array kFlags = {
     ValueFlag{"--gpu-ids", "gpu_ids", "LIST", "GPUs to use: all, or numbers separated by commas"},
     ValueFlag{"--num-machines", "num_machines", "N", "Number of machines (1)"},
     ValueFlag{"--machine-rank", "machine_rank", "N", "Rank of this machine (0)"},
+    ValueFlag{"--run-id", "launch.run_id", "ID",
+              "What the launchers of one run have in common (the job's id)"},
     ValueFlag{"--log-dir", "launch.log_dir", "DIR", "Directory for the output of the ranks"},
     ValueFlag{"--tee", "launch.tee", "WHICH",
               "Output to show: 1 stdout, 2 stderr, 3 both of all ranks, or RANK:N,..."},

@@ -26,7 +26,7 @@ class LaunchFlags {
   [[nodiscard]] config::ConfigRequest request(const std::string& file) const;
 
  private:
-  static constexpr std::size_t kValueFlags = 12;
+  static constexpr std::size_t kValueFlags = 13;
 
   std::array<std::optional<std::string>, kValueFlags> values_;
   std::vector<std::string> assignments_;

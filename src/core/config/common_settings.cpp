@@ -29,6 +29,17 @@ bool may_differ(std::string_view name) {
   });
 }
 
+/// The settings that differ, each with the value of both sides.
+std::map<std::string, std::pair<std::string, std::string>> compared(
+    const std::map<std::string, std::string>& own, const std::map<std::string, std::string>& others) {
+  std::map<std::string, std::pair<std::string, std::string>> found;
+  for (const auto& [name, value] : own) found[name] = {value, "not set"};
+  for (const auto& [name, value] : others)
+    found.try_emplace(name, "not set", "").first->second.second = value;
+  std::erase_if(found, [](const auto& entry) { return entry.second.first == entry.second.second; });
+  return found;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> common_settings(const Config& config) {
@@ -45,11 +56,7 @@ std::map<std::string, std::string> common_settings(const Config& config) {
 std::string differences(const std::map<std::string, std::string>& own,
                         const std::map<std::string, std::string>& others, const std::string& other) {
   constexpr std::size_t kShown = 5;
-  std::map<std::string, std::pair<std::string, std::string>> found;
-  for (const auto& [name, value] : own) found[name] = {value, "not set"};
-  for (const auto& [name, value] : others)
-    found.try_emplace(name, "not set", "").first->second.second = value;
-  std::erase_if(found, [](const auto& entry) { return entry.second.first == entry.second.second; });
+  const auto found = compared(own, others);
   std::string text;
   std::size_t count = 0;
   for (const auto& [name, values] : found) {
@@ -58,6 +65,13 @@ std::string differences(const std::map<std::string, std::string>& own,
         fmt::format("{}{} is {}, {} {}", count == 1 ? "" : "; ", name, values.first, other, values.second);
   }
   return text;
+}
+
+std::vector<std::string> different_names(const std::map<std::string, std::string>& own,
+                                         const std::map<std::string, std::string>& others) {
+  std::vector<std::string> names;
+  for (const auto& [name, values] : compared(own, others)) names.push_back(name);
+  return names;
 }
 
 }  // namespace accel::config

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/config/config.hpp"
 
@@ -14,5 +15,9 @@ std::map<std::string, std::string> common_settings(const Config& config);
 /// where `other` is "on machine 0". Empty if there is none.
 std::string differences(const std::map<std::string, std::string>& own,
                         const std::map<std::string, std::string>& others, const std::string& other);
+
+/// The names of all settings that differ.
+std::vector<std::string> different_names(const std::map<std::string, std::string>& own,
+                                         const std::map<std::string, std::string>& others);
 
 }  // namespace accel::config

@@ -202,6 +202,8 @@ void visit_fields(Visitor& v, T& c) {
     v("local_processes", c.local_processes);
     v("main_process_ip", c.main_process_ip);
     v("main_process_port", c.main_process_port);
+    v("run_id", c.run_id);
+    v("store_port", c.store_port);
     v("rendezvous_timeout_s", c.rendezvous_timeout_s);
     v("min_machines", c.min_machines);
     v("last_call_timeout_s", c.last_call_timeout_s);

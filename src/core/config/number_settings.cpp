@@ -19,6 +19,8 @@ constexpr auto kWithoutNumbers = std::to_array<std::string_view>({
     "launch.local_processes",
     "launch.main_process_ip",
     "launch.main_process_port",
+    "launch.run_id",
+    "launch.store_port",
     "launch.rendezvous_timeout_s",
     "launch.min_machines",
     "launch.last_call_timeout_s",

@@ -118,6 +118,15 @@ int processes(const Settings& settings, const ConfigRequest& request, bool use_c
   return static_cast<int>(usable_gpus) * machines;
 }
 
+/// The id is compared with those of other launchers, and shown in messages.
+std::string run_id(const Settings& settings) {
+  constexpr std::size_t kMost = 256;
+  std::string id = settings.get<std::string>("launch.run_id").value_or("");
+  if (id.size() <= kMost) return id;
+  throw Error(ErrorKind::kUsage, fmt::format("{}'launch.run_id' has {} bytes, and at most {} are allowed",
+                                             settings.where("launch.run_id"), id.size(), kMost));
+}
+
 void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& launch) {
   launch.num_machines = static_cast<int>(settings.get<std::int64_t>("num_machines").value_or(1));
   launch.machine_rank = static_cast<int>(settings.get<std::int64_t>("machine_rank").value_or(0));
@@ -132,6 +141,8 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
   launch.main_process_ip = address.value_or(launch.main_process_ip);
   launch.main_process_port = static_cast<int>(
       settings.get<std::int64_t>("main_process_port").value_or(launch.num_machines == 1 ? 0 : 29500));
+  launch.run_id = run_id(settings);
+  launch.store_port = static_cast<int>(settings.get<std::int64_t>("launch.store_port").value_or(0));
   launch.rendezvous_timeout_s =
       settings.get<double>("launch.rendezvous_timeout").value_or(launch.rendezvous_timeout_s);
   launch.min_machines =
@@ -153,6 +164,12 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
         ErrorKind::kUsage,
         fmt::format("{}'main_process_port: 0' takes a free port, which the other machines do not know",
                     settings.where("main_process_port")));
+  }
+  if (launch.store_port == launch.main_process_port) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}'launch.store_port' is {}, which is main_process_port, where the launchers meet",
+                    settings.where("launch.store_port"), launch.store_port));
   }
 }
 

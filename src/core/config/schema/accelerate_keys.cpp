@@ -93,6 +93,8 @@ constexpr Field kAccelerateFields[] = {
      .reader = Reader::kLauncher,
      .min = 1,
      .max = 1e6},
+    {.path = "launch.run_id", .reader = Reader::kLauncher},
+    {.path = "launch.store_port", .type = Type::kInt, .reader = Reader::kLauncher, .min = 1, .max = 65535},
     {.path = "launch.min_machines", .type = Type::kInt, .reader = Reader::kLauncher, .min = 1, .max = 1e6},
     {.path = "launch.last_call_timeout",
      .type = Type::kNumber,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 
 #include "base/error.hpp"
@@ -41,6 +42,16 @@ void add_machines(SchedulerSettings& result, std::int64_t count, std::int64_t ra
                         advice));
 }
 
+/// The first of these variables that is set and says which run this is.
+void take_run_id(const Environment& environment, SchedulerSettings& result,
+                 std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const std::string id = environment(name).value_or("");
+    // torchrun has "none" by default.
+    if (!id.empty() && id != "none") return put(result.address, "launch.run_id", id, name);
+  }
+}
+
 /// Whether `srun` started this process on one of several nodes. In a batch script the variables of a step are
 /// not set.
 bool take_slurm(const Environment& environment, SchedulerSettings& result) {
@@ -65,6 +76,10 @@ bool take_slurm(const Environment& environment, SchedulerSettings& result) {
   const std::int64_t job = number(environment, "SLURM_JOB_ID").value_or(0);
   const std::int64_t step = number(environment, "SLURM_STEP_ID").value_or(0);
   put(result.address, "main_process_port", kFirst + (job * 10 + step) % kCount, "SLURM_JOB_ID");
+  // A job that is put back into the queue keeps its number.
+  put(result.address, "launch.run_id",
+      fmt::format("slurm-{}.{}.{}", job, number(environment, "SLURM_RESTART_COUNT").value_or(0), step),
+      "SLURM_JOB_ID");
   return true;
 }
 
@@ -155,12 +170,18 @@ std::string first_host(std::string_view list) {
 SchedulerSettings settings_from_scheduler(const Environment& environment) {
   SchedulerSettings result;
   // Open MPI comes first, because it may start its daemons with srun.
-  if (take_mpi(environment, result, kOpenMpi) || take_slurm(environment, result) ||
-      take_mpi(environment, result, kPmi) || take_kubeflow(environment, result) ||
-      take_pytorch_job(environment, result))
-    return result;
-  if (const auto index = number(environment, "JOB_COMPLETION_INDEX"); index && *index >= 0)
-    put(result.index, "machine_rank", *index, "JOB_COMPLETION_INDEX");
+  if (take_mpi(environment, result, kOpenMpi)) {
+    take_run_id(environment, result, {"PMIX_NAMESPACE"});
+  } else if (take_slurm(environment, result)) {
+    // It says which run this is, too.
+  } else if (take_mpi(environment, result, kPmi)) {
+    take_run_id(environment, result, {"PMI_JOBID", "PALS_APID", "PMIX_NAMESPACE"});
+  } else if (!take_kubeflow(environment, result) && !take_pytorch_job(environment, result)) {
+    if (const auto index = number(environment, "JOB_COMPLETION_INDEX"); index && *index >= 0)
+      put(result.index, "machine_rank", *index, "JOB_COMPLETION_INDEX");
+  }
+  if (!result.address.has("launch.run_id"))
+    take_run_id(environment, result, {"PET_RDZV_ID", "TORCHELASTIC_RUN_ID"});
   return result;
 }
 

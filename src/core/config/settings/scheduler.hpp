@@ -9,11 +9,13 @@
 namespace accel::config {
 
 /// What a scheduler that started one launcher on each of several machines says about them. Slurm (srun) and
-/// Kubeflow say all of it, Open MPI and PMI `machines` alone. Several launchers of one run on a machine, as
-/// Slurm and MPI show them, are an Error of kind kUsage.
+/// Kubeflow say all of it, Open MPI and PMI `machines` and launch.run_id. The run_id of torchrun is taken in
+/// any case. Several launchers of one run on a machine, as Slurm and MPI show them, are an Error of kind
+/// kUsage.
 struct SchedulerSettings {
   Settings machines;  ///< num_machines and machine_rank; empty on one machine and without a scheduler.
-  Settings address;   ///< main_process_ip, main_process_port and, from Kubeflow, num_processes.
+  /// main_process_ip, main_process_port, launch.run_id and, from Kubeflow, num_processes.
+  Settings address;
   /// machine_rank, from the completion index of a Job of Kubernetes. It counts if something else says that
   /// the run has several machines: the pods of such a Job may as well have a run each.
   Settings index;

@@ -39,6 +39,8 @@ Config unusual_config() {
   config.launch.local_processes = 4;
   config.launch.main_process_ip = "10.0.0.1";
   config.launch.main_process_port = 0;
+  config.launch.run_id = "job-17";
+  config.launch.store_port = 29501;
   config.launch.rendezvous_timeout_s = 12;
   config.launch.min_machines = 2;
   config.launch.last_call_timeout_s = 40;

@@ -42,6 +42,17 @@ TEST(SchedulerTest, SlurmSaysEverything) {
   EXPECT_EQ(found.machines.get<std::int64_t>("machine_rank"), 2);
   EXPECT_EQ(found.address.get<std::string>("main_process_ip"), "n4");
   EXPECT_EQ(found.address.get<std::int64_t>("main_process_port"), 15'121);
+  EXPECT_EQ(found.address.get<std::string>("launch.run_id"), "slurm-12.0.1");
+}
+
+TEST(SchedulerTest, ARequeuedSlurmJobIsAnotherRun) {
+  const SchedulerSettings found = settings_from_scheduler(variables({{"SLURM_STEP_NUM_NODES", "2"},
+                                                                     {"SLURM_NODEID", "0"},
+                                                                     {"SLURM_JOB_ID", "12"},
+                                                                     {"SLURM_RESTART_COUNT", "3"},
+                                                                     {"SLURM_STEP_ID", "0"},
+                                                                     {"TORCHELASTIC_RUN_ID", "other"}}));
+  EXPECT_EQ(found.address.get<std::string>("launch.run_id"), "slurm-12.3.0");
 }
 
 TEST(SchedulerTest, SeveralSlurmTasksOnANodeAreAnError) {
@@ -101,6 +112,7 @@ TEST(SchedulerTest, MpiSaysWhichMachineThisIs) {
     EXPECT_EQ(found.machines.get<std::int64_t>("num_machines"), 4);
     EXPECT_EQ(found.machines.get<std::int64_t>("machine_rank"), 3);
     EXPECT_FALSE(found.address.has("main_process_ip"));
+    EXPECT_FALSE(found.address.has("launch.run_id"));
   }
 }
 
@@ -150,6 +162,22 @@ TEST(SchedulerTest, AnIndexedJobSaysWhichMachineThisIs) {
   const SchedulerSettings found = settings_from_scheduler(variables({{"JOB_COMPLETION_INDEX", "3"}}));
   EXPECT_FALSE(found.machines.has("num_machines"));
   EXPECT_EQ(found.index.get<std::int64_t>("machine_rank"), 3);
+}
+
+TEST(SchedulerTest, TheRunIsThatOfMpiOrTorchrun) {
+  const auto run_id = [](std::map<std::string, std::string> values) {
+    return settings_from_scheduler(variables(std::move(values))).address.get<std::string>("launch.run_id");
+  };
+  EXPECT_EQ(run_id({{"OMPI_COMM_WORLD_SIZE", "2"},
+                    {"OMPI_COMM_WORLD_RANK", "1"},
+                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+                    {"PMIX_NAMESPACE", "prterun-a-1@1"}}),
+            "prterun-a-1@1");
+  EXPECT_EQ(run_id({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}, {"MPI_LOCALNRANKS", "1"}, {"PMI_JOBID", "7.0"}}),
+            "7.0");
+  EXPECT_EQ(run_id({{"PET_RDZV_ID", "job-a"}, {"TORCHELASTIC_RUN_ID", "job-b"}}), "job-a");
+  EXPECT_EQ(run_id({{"PET_RDZV_ID", "none"}, {"TORCHELASTIC_RUN_ID", "job-b"}}), "job-b");
+  EXPECT_EQ(run_id({{"TORCHELASTIC_RUN_ID", ""}}), std::nullopt);
 }
 
 TEST(SchedulerTest, OneMachineOrNoSchedulerSaysNothing) {
