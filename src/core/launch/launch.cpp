@@ -139,7 +139,7 @@ class Events {
 Error last_failure(const LaunchRequest& request, const Place& place, const Verdict& verdict) {
   if (!may_be_damaged(request, place, verdict)) return Error(ErrorKind::kWorker, verdict.report);
   log::error(verdict.report);
-  Guests nobody_waits;
+  Members nobody_waits;
   const Damage damage = check_damage(request, nobody_waits);
   Error failure(ErrorKind::kWorker, "the run has failed");
   return damage.text.empty() ? failure : std::move(failure).hint(damage.text);
@@ -157,7 +157,7 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
   Restarts restarts(request.loaded.config.launch.max_restarts);
   std::optional<InterruptGuard> guard(std::in_place);
   auto waits_since = std::chrono::steady_clock::now();
-  Place place = begin(request);
+  Place place = begin(request, environment);
   while (!place.is_finished) {
     try {
       check_interrupted();

@@ -9,12 +9,15 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/files/directory.hpp"
 #include "base/host/host_name.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "core/launch/beginning.hpp"
-#include "core/launch/cluster/party.hpp"
-#include "core/launch/cluster/rendezvous.hpp"
+#include "core/launch/cluster/rendezvous_client.hpp"
+#include "core/launch/cluster/rendezvous_parameters.hpp"
+#include "core/launch/cluster/rendezvous_server.hpp"
+#include "core/launch/cluster/run_secret.hpp"
 #include "core/launch/run_directory.hpp"
 #include "core/launch/world/address.hpp"
 
@@ -44,8 +47,14 @@ void hold_asked_port(const LaunchRequest& request, Place& place) {
 /// one for each attempt: a rank of an earlier one, on a machine that was cut off, may still look for its
 /// store.
 void choose_port(LaunchRequest& request, Place& place) {
-  if (place.asked_port && place.party.num_machines == 1) {
+  const int store_port = request.loaded.config.launch.store_port;
+  if (place.asked_port && place.rendezvous.num_machines == 1) {
     place.world.master_port = place.asked_port->port();
+  } else if (store_port != 0 && place.rendezvous.num_machines > 1) {
+    if (!place.free_port || place.free_port->port() != store_port)
+      config::blamed_on("launch.store_port", request.loaded.settings,
+                        [&] { place.free_port = PortHold::of(store_port); });
+    place.world.master_port = store_port;
   } else {
     place.world.master_port = place.free_port.emplace(PortHold::any()).port();
     log::debug(fmt::format("using port {}", place.world.master_port));
@@ -136,7 +145,7 @@ void fit(const Remainder& remainder, LaunchRequest& request, Place& place) {
   }
   std::string change =
       fmt::format("going on with {} of {} machines, of which {} are enough (launch.min_machines)",
-                  remainder.num_machines, place.party.num_machines, place.party.min_machines);
+                  remainder.num_machines, place.rendezvous.num_machines, place.rendezvous.min_machines);
   if (remainder.num_processes != world.num_processes)
     change += fmt::format(": {} ranks, not {}", remainder.num_processes, world.num_processes);
   if (trains(request) && remainder.num_processes != world.num_processes)
@@ -150,14 +159,15 @@ void fit(const Remainder& remainder, LaunchRequest& request, Place& place) {
 }
 
 /// What those that have come are for machine 0.
-Remainder remainder_of(const Place& place, const Guests& guests) {
-  return {ranks_of(place.party, guests), static_cast<int>(guests.size()) + 1, 0, place.world.local_ranks};
+Remainder remainder_of(const Place& place, const Members& members) {
+  return {ranks_of(place.rendezvous, members), static_cast<int>(members.size()) + 1, 0,
+          place.world.local_ranks};
 }
 
-/// What machine 0 does once all guests are there: it finds the beginning and tells it.
-void begin_with(Guests guests, LaunchRequest& request, Place& place) {
+/// What machine 0 does once all members are there: it finds the beginning and tells it.
+void begin_with(Members members, LaunchRequest& request, Place& place) {
   try {
-    fit(remainder_of(place, guests), request, place);
+    fit(remainder_of(place, members), request, place);
     if (place.world.restarts > 0) {
       find_checkpoint(request, place);
     } else {
@@ -169,16 +179,17 @@ void begin_with(Guests guests, LaunchRequest& request, Place& place) {
     choose_port(request, place);
   } catch (const std::exception& failure) {
     const Error error = error_of(failure);
-    refuse(guests, error.kind(), error.message());
+    refuse(members, error.kind(), error.message());
     throw;
   }
-  for (const auto& [machine, guest] : guests) place.party.ranks_of_machines[machine] = guest.local_processes;
-  welcome(guests, place.party,
-          {0, place.world.num_machines, place.world.num_processes, 0, place.world.master_port, place.attempt,
-           place.world.restarts, place.world.run_id,
-           trains(request) ? request.loaded.config.training->checkpoint.resume_from.string() : "",
-           place.is_finished});
-  place.cluster = lead(std::move(guests), host_name());
+  for (const auto& [machine, member] : members)
+    place.rendezvous.ranks_of_machines[machine] = member.local_processes;
+  send_welcome(members, place.rendezvous,
+               {0, place.world.num_machines, place.world.num_processes, 0, place.world.master_port,
+                place.attempt, place.world.restarts, place.world.run_id,
+                trains(request) ? request.loaded.config.training->checkpoint.resume_from.string() : "",
+                place.is_finished});
+  place.cluster = lead(std::move(members), host_name());
 }
 
 /// What any other machine does once machine 0 has welcomed it.
@@ -211,18 +222,41 @@ void report_ranks(const Place& place) {
                         world.first_rank, world.first_rank + world.local_ranks - 1, world.num_processes));
 }
 
-Place begin_together(LaunchRequest& request) {
+/// Decides what the launchers prove to each other: the secret in the environment, or else the one in the
+/// output_dir of a training, which machine 0 makes. A program has no directory that all machines share.
+void find_secret(const LaunchRequest& request, const Environment& environment,
+                 RendezvousParameters& rendezvous) {
+  rendezvous.secret = run_secret_in(environment);
+  if (!rendezvous.secret.empty()) return;
+  if (!trains(request)) {
+    log::debug(
+        fmt::format("{} is not set: the launchers do not authenticate each other", kRunSecretVariable));
+    return;
+  }
+  rendezvous.secret_file = request.loaded.config.training->output_dir / "run_secret";
+  if (rendezvous.machine_rank > 0) return;
+  blamed_on("training.output_dir", request.loaded.settings, [&] {
+    make_directories(rendezvous.secret_file.parent_path());
+    rendezvous.secret = make_run_secret(rendezvous.secret_file);
+  });
+}
+
+Place begin_together(LaunchRequest& request, const Environment& environment) {
   const config::LaunchConfig& config = request.loaded.config.launch;
   Place place;
-  place.party = party_of(request.loaded.config, request.program, request.version, host_name());
+  place.rendezvous =
+      rendezvous_parameters(request.loaded.config, request.program, request.version, host_name());
   place.world = {config.num_processes, config.local_processes, 0, config.machine_rank,
                  config.num_machines,  config.main_process_ip, 0, ""};
   if (config.machine_rank == 0) {
     check_main_process_ip(request.loaded);
     hold_asked_port(request, place);
-    begin_with(await_guests(place.party), request, place);
+  }
+  find_secret(request, environment, place.rendezvous);
+  if (config.machine_rank == 0) {
+    begin_with(await_members(place.rendezvous), request, place);
   } else {
-    take_part(join(place.party), request, place);
+    take_part(join(place.rendezvous), request, place);
   }
   report_ranks(place);
   return place;
@@ -250,23 +284,23 @@ void report_restart(const Place& place, std::chrono::milliseconds pause) {
 }
 
 /// Why those that are left cannot go on without the others; empty if they can.
-std::string why_not_without(LaunchRequest& request, Place& place, const Guests& guests) {
-  const Remainder remainder = remainder_of(place, guests);
-  if (remainder.num_machines == place.party.num_machines) return "";
+std::string why_not_without(LaunchRequest& request, Place& place, const Members& members) {
+  const Remainder remainder = remainder_of(place, members);
+  if (remainder.num_machines == place.rendezvous.num_machines) return "";
   try {
     static_cast<void>(request.resolve(remainder));
     return "";
   } catch (const Error& error) {
     return fmt::format("{} of {} machines cannot go on without the others: {}", remainder.num_machines,
-                       place.party.num_machines, error.message());
+                       place.rendezvous.num_machines, error.message());
   }
 }
 
 /// The part of another machine than 0 in begin_again(), where machine 0 decides.
 std::variant<Place, std::string> follow_again(LaunchRequest& request, Place place) {
-  Guests leader = place.cluster->release();
+  Members leader = place.cluster->release();
   if (leader.empty()) return "";
-  auto answer = rejoin(std::move(leader.begin()->second.connection), place.party);
+  auto answer = rejoin(std::move(leader.begin()->second.connection), place.rendezvous);
   if (auto* why_not = std::get_if<std::string>(&answer)) return std::move(*why_not);
   take_part(std::get<Membership>(std::move(answer)), request, place);
   report_restart(place, {});
@@ -276,9 +310,9 @@ std::variant<Place, std::string> follow_again(LaunchRequest& request, Place plac
 
 }  // namespace
 
-Place begin(LaunchRequest& request) {
+Place begin(LaunchRequest& request, const Environment& environment) {
   const config::LaunchConfig& config = request.loaded.config.launch;
-  Place place = config.num_machines == 1 ? begin_alone(request) : begin_together(request);
+  Place place = config.num_machines == 1 ? begin_alone(request) : begin_together(request, environment);
   place.world.max_restarts = config.max_restarts;
   return place;
 }
@@ -287,34 +321,34 @@ bool may_be_damaged(const LaunchRequest& request, const Place& place, const Verd
   return place.world.machine_rank == 0 && trains(request) && failure.found_corrupt;
 }
 
-Damage check_damage(const LaunchRequest& request, Guests& guests) {
+Damage check_damage(const LaunchRequest& request, Members& members) {
   return set_damaged_aside(*request.loaded.config.training,
-                           [&guests](const std::string& text) { tell_waiting(guests, text); });
+                           [&members](const std::string& text) { send_waiting(members, text); });
 }
 
 std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place, const Verdict& failure,
                                              Restarts& restarts) {
   if (place.world.machine_rank > 0) return follow_again(request, std::move(place));
-  Guests guests;
-  if (place.cluster != nullptr) guests = place.cluster->release();
-  const auto or_refuse = [&guests](const auto& work) {
+  Members members;
+  if (place.cluster != nullptr) members = place.cluster->release();
+  const auto or_refuse = [&members](const auto& work) {
     try {
       return work();
     } catch (const Error& error) {
-      refuse(guests, error.kind(), fmt::format("{} there", error.message()));
+      refuse(members, error.kind(), fmt::format("{} there", error.message()));
       throw;
     }
   };
   int futile_restarts = failure.futile_restarts;
   if (may_be_damaged(request, place, failure)) {
-    const Damage damage = or_refuse([&] { return check_damage(request, guests); });
+    const Damage damage = or_refuse([&] { return check_damage(request, members); });
     if (!damage.text.empty()) log::warn(damage.text);
     // A restart begins with an older checkpoint then.
     if (damage.is_renamed) futile_restarts = 1;
   }
   const NextStep next = next_step(request, place, futile_restarts, restarts);
   if (!next.is_restart) {
-    tell_end(guests, next.why_not);
+    send_end(members, next.why_not);
     return next.why_not;
   }
   ++place.attempt;
@@ -322,12 +356,12 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
   report_restart(place, next.pause);
   or_refuse([&] { wait(next.pause); });
   if (place.cluster != nullptr) {
-    guests = await_guests_again(place.party, std::move(guests));
-    if (std::string why_not = why_not_without(request, place, guests); !why_not.empty()) {
-      tell_end(guests, why_not);
+    members = await_members_again(place.rendezvous, std::move(members));
+    if (std::string why_not = why_not_without(request, place, members); !why_not.empty()) {
+      send_end(members, why_not);
       return why_not;
     }
-    begin_with(std::move(guests), request, place);
+    begin_with(std::move(members), request, place);
     report_ranks(place);
   } else {
     find_checkpoint(request, place);

@@ -21,10 +21,9 @@ struct Place {
   int attempt = 0;
   bool is_finished = false;             ///< There is nothing to do.
   std::unique_ptr<ckpt::RunLock> lock;  ///< The claim on the output_dir, which machine 0 has.
-  std::unique_ptr<ckpt::RunLock>
-      log_lock;                   ///< The claim on launch.log_dir, which machine 0 has if it is set.
-  std::int64_t begins_after = 0;  ///< The step of the newest checkpoint when the attempt began.
-  Party party;                    ///< What this machine brings, if there are several.
+  std::unique_ptr<ckpt::RunLock> log_lock;  ///< That on launch.log_dir, which it has if that is set.
+  std::int64_t begins_after = 0;    ///< The step of the newest checkpoint when the attempt began.
+  RendezvousParameters rendezvous;  ///< What this machine brings, if there are several.
   /// The port that the configuration asks for, which machine 0 holds until the run ends. On several machines
   /// their launchers meet there, and on one machine rank 0 has its store there.
   std::optional<PortHold> asked_port;
@@ -34,13 +33,14 @@ struct Place {
 
 /// Begins a run, on several machines together with their launchers. It sets the port of rank 0's store and
 /// the checkpoint to go on from in the request's configuration.
-[[nodiscard]] Place begin(LaunchRequest& request);
+[[nodiscard]] Place begin(LaunchRequest& request, const Environment& environment);
 
 /// Whether check_damage() has something to read after this failure.
 [[nodiscard]] bool may_be_damaged(const LaunchRequest& request, const Place& place, const Verdict& failure);
 
-/// Looks for damage of the checkpoint that the failed attempt began with. The guests hear what they wait for.
-[[nodiscard]] Damage check_damage(const LaunchRequest& request, Guests& guests);
+/// Looks for damage of the checkpoint that the failed attempt began with. The members are told what they wait
+/// for.
+[[nodiscard]] Damage check_damage(const LaunchRequest& request, Members& members);
 
 /// Begins again after a failed attempt, on all machines. Returns why not, which may be empty, if the run is
 /// not to be begun again. Throws like begin().

@@ -19,7 +19,7 @@ constexpr auto kBeat = std::chrono::seconds(2);
 /// A connection that has ended is noticed so soon.
 constexpr std::chrono::nanoseconds kSoonNoticed = std::chrono::milliseconds(500);
 /// How long the last messages may take.
-constexpr auto kFarewell = std::chrono::seconds(5);
+constexpr auto kLastMessagesTime = std::chrono::seconds(5);
 
 std::int64_t now_ns() {
   struct timespec now {};
@@ -66,7 +66,7 @@ int signal_in(const json& message) {
 /// Why a machine counts as lost; empty as long as it does not.
 std::string loss_of(const Connection& connection) {
   if (!connection.is_open()) return "its launcher has ended or its connection is broken";
-  if (Clock::now() - connection.last_word() < kSilence) return "";
+  if (Clock::now() - connection.last_received() < kSilence) return "";
   return fmt::format("no word from its launcher for {} s", kSilence.count());
 }
 
@@ -96,7 +96,7 @@ class Base : public Cluster {
   /// machines may have failed since for want of its ranks.
   [[nodiscard]] MachineEnd loss(const std::string& who, const std::string& why,
                                 const Connection& connection) const {
-    std::chrono::nanoseconds silence = Clock::now() - connection.last_word();
+    std::chrono::nanoseconds silence = Clock::now() - connection.last_received();
     if (!connection.is_open()) silence = std::min(silence, kSoonNoticed);
     return {ExitCode::kWorkerFailed, fmt::format("{} is lost: {}", who, why),
             std::max<std::int64_t>(0, now_ns() - silence.count() - began_at_ns_), kUsualFutileRestarts};
@@ -111,121 +111,123 @@ class Base : public Cluster {
 /// Machine 0.
 class Leader final : public Base {
  public:
-  Leader(Guests guests, std::string host) : Base(std::move(host)) {
-    for (auto& [machine, guest] : guests) {
-      std::string name = fmt::format("machine {} ({} at {})", machine, guest.host, guest.address);
-      members_.push_back({machine, std::move(name), std::move(guest), std::nullopt});
-      members_.back().guest.connection.begin_to_listen();
+  Leader(Members members, std::string host) : Base(std::move(host)) {
+    for (auto& [machine, member] : members) {
+      std::string name = fmt::format("machine {} ({} at {})", machine, member.host, member.address);
+      remotes_.push_back({machine, std::move(name), std::move(member), std::nullopt});
+      remotes_.back().member.connection.reset_silence();
     }
   }
 
   void add_polls(std::vector<pollfd>& polls) const override {
-    for (const Member& member : members_) add_poll(member.guest.connection, polls);
+    for (const RemoteMachine& remote : remotes_) add_poll(remote.member.connection, polls);
   }
 
   PeerRequest serve() override {
     PeerRequest request;
     const bool beat = beats();
-    for (Member& member : members_) {
-      if (beat) member.guest.connection.send({{"beat", true}});
-      member.guest.connection.pump();
+    for (RemoteMachine& remote : remotes_) {
+      if (beat) remote.member.connection.send({{"beat", true}});
+      remote.member.connection.pump();
       try {
-        while (const auto message = member.guest.connection.next()) take(*message, member, request);
+        while (const auto message = remote.member.connection.next()) take(*message, remote, request);
       } catch (const json::exception&) {
-        member.guest.connection.close();
+        remote.member.connection.close();
       }
-      if (member.end) continue;
-      if (const std::string why = loss_of(member.guest.connection); !why.empty()) {
-        member.end = loss(member.name, why, member.guest.connection);
-        member.guest.connection.close();
+      if (remote.end) continue;
+      if (const std::string why = loss_of(remote.member.connection); !why.empty()) {
+        remote.end = loss(remote.name, why, remote.member.connection);
+        remote.member.connection.close();
         request.ends_now = true;
       }
     }
-    if (request.looks) tell_all({{"hangs", true}});
-    if (request.ends_now) tell_all({{"failed", true}});
+    if (request.looks) send_to_all({{"hangs", true}});
+    if (request.ends_now) send_to_all({{"failed", true}});
     was_interrupted_ |= request.signal != 0;
-    if (request.signal != 0) tell_all({{"signal", request.signal}});
+    if (request.signal != 0) send_to_all({{"signal", request.signal}});
     conclude();
     return request;
   }
 
   [[nodiscard]] std::string own_address() const override {
-    return members_.empty() ? "" : accel::launch::own_address(members_.front().guest.connection.fd());
+    return remotes_.empty() ? "" : accel::launch::own_address(remotes_.front().member.connection.fd());
   }
   void abandon(const std::string& why) override {
     const std::string report = fmt::format("machine 0 ({}) cannot begin: {}", host_, why);
-    tell_all({{"failed", true}});
-    tell_all(to_json(Verdict{ExitCode::kWorkerFailed, report}));
-    for (Member& member : members_) member.guest.connection.flush();
+    send_to_all({{"failed", true}});
+    send_to_all(to_json(Verdict{ExitCode::kWorkerFailed, report}));
+    for (RemoteMachine& remote : remotes_) remote.member.connection.flush();
   }
   void leave() override {
-    for (Member& member : members_) {
-      member.guest.connection.send({{"refused", "it was asked to end"}, {"for_failure", true}});
-      member.guest.connection.flush();
+    for (RemoteMachine& remote : remotes_) {
+      remote.member.connection.send({{"refused", "it was asked to end"}, {"for_failure", true}});
+      remote.member.connection.flush();
     }
   }
-  [[nodiscard]] Guests release() override {
-    Guests open;
-    for (Member& member : members_) {
-      if (member.guest.connection.is_open()) open.emplace(member.machine, std::move(member.guest));
+  [[nodiscard]] Members release() override {
+    Members open;
+    for (RemoteMachine& remote : remotes_) {
+      if (remote.member.connection.is_open()) open.emplace(remote.machine, std::move(remote.member));
     }
     return open;
   }
-  void on_hang() override { tell_all({{"hangs", true}}); }
-  void on_failure() override { tell_all({{"failed", true}}); }
+  void on_hang() override { send_to_all({{"hangs", true}}); }
+  void on_failure() override { send_to_all({{"failed", true}}); }
   void on_signal(int signal) override {
     was_interrupted_ = true;
-    tell_all({{"signal", signal}});
+    send_to_all({{"signal", signal}});
   }
   void on_end(const GroupOutcome& outcome) override {
     own_end_ = end_of(outcome, host_, began_at_ns_);
     conclude();
   }
   [[nodiscard]] bool is_over() const override {
-    return verdict_ && (Clock::now() > farewell_ ||
-                        std::none_of(members_.begin(), members_.end(),
-                                     [](const Member& m) { return m.guest.connection.wants_to_write(); }));
+    return verdict_ && (Clock::now() > last_messages_until_ ||
+                        std::none_of(remotes_.begin(), remotes_.end(), [](const RemoteMachine& m) {
+                          return m.member.connection.wants_to_write();
+                        }));
   }
 
  private:
-  struct Member {
+  struct RemoteMachine {
     int machine = 0;
     std::string name;
-    Guest guest;
+    Member member;
     std::optional<MachineEnd> end;
   };
 
-  static void take(const json& message, Member& member, PeerRequest& request) {
+  static void take(const json& message, RemoteMachine& remote, PeerRequest& request) {
     if (message.contains("hangs")) request.looks = true;
     if (message.contains("failed")) request.ends_now = true;
     if (message.contains("signal")) request.signal = signal_in(message);
     if (message.contains("leaves")) request.signal = SIGTERM;
-    if (message.contains("end")) member.end = end_in(message.at("end"));
+    if (message.contains("end")) remote.end = end_in(message.at("end"));
   }
 
-  void tell_all(const json& message) {
-    for (Member& member : members_) {
-      member.guest.connection.send(message);
-      member.guest.connection.pump();
+  void send_to_all(const json& message) {
+    for (RemoteMachine& remote : remotes_) {
+      remote.member.connection.send(message);
+      remote.member.connection.pump();
     }
   }
 
   void conclude() {
-    if (verdict_ || !own_end_ ||
-        !std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.end.has_value(); }))
+    if (verdict_ || !own_end_ || !std::all_of(remotes_.begin(), remotes_.end(), [](const RemoteMachine& m) {
+          return m.end.has_value();
+        }))
       return;
     std::vector<MachineEnd> ends = {*own_end_};
-    for (const Member& member : members_) ends.push_back(*member.end);
+    for (const RemoteMachine& remote : remotes_) ends.push_back(*remote.end);
     verdict_ = verdict_of(ends);
     verdict_->was_interrupted |= was_interrupted_;
-    farewell_ = Clock::now() + kFarewell;
-    tell_all(to_json(*verdict_));
+    last_messages_until_ = Clock::now() + kLastMessagesTime;
+    send_to_all(to_json(*verdict_));
   }
 
-  std::vector<Member> members_;
+  std::vector<RemoteMachine> remotes_;
   std::optional<MachineEnd> own_end_;
   bool was_interrupted_ = false;
-  Clock::time_point farewell_;
+  Clock::time_point last_messages_until_;
 };
 
 /// Any other machine.
@@ -233,7 +235,7 @@ class Follower final : public Base {
  public:
   Follower(Connection connection, std::string host, std::string leader)
       : Base(std::move(host)), connection_(std::move(connection)), leader_(std::move(leader)) {
-    connection_.begin_to_listen();
+    connection_.reset_silence();
   }
 
   // A verdict may come before the workers of this machine have ended, and nothing is read after it.
@@ -287,10 +289,10 @@ class Follower final : public Base {
     connection_.send({{"leaves", true}});
     connection_.flush();
   }
-  [[nodiscard]] Guests release() override {
-    Guests open;
+  [[nodiscard]] Members release() override {
+    Members open;
     if (connection_.is_open() || connection_.has_message())
-      open.emplace(0, Guest{std::move(connection_), leader_, "", 0, 0});
+      open.emplace(0, Member{std::move(connection_), leader_, "", 0, 0});
     return open;
   }
   void on_hang() override {
@@ -391,8 +393,8 @@ MachineEnd end_of(const GroupOutcome& outcome, const std::string& host, std::int
   return end;
 }
 
-std::unique_ptr<Cluster> lead(Guests guests, std::string host) {
-  return std::make_unique<Leader>(std::move(guests), std::move(host));
+std::unique_ptr<Cluster> lead(Members members, std::string host) {
+  return std::make_unique<Leader>(std::move(members), std::move(host));
 }
 
 std::unique_ptr<Cluster> follow(Connection connection, std::string host, std::string leader) {

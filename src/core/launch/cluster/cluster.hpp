@@ -54,7 +54,7 @@ class Cluster : public Peers {
   virtual void leave() = 0;
   /// The open connections to other machines, by machine, once the run has ended: machine 0 has all of them,
   /// and others that to machine 0. This object is of no use afterwards.
-  [[nodiscard]] virtual Guests release() = 0;
+  [[nodiscard]] virtual Members release() = 0;
   /// The numeric address by which another machine reaches this one; empty if this machine is the only one
   /// left.
   [[nodiscard]] virtual std::string own_address() const = 0;
@@ -62,7 +62,7 @@ class Cluster : public Peers {
 
 inline constexpr std::chrono::seconds kSilence{20};
 
-[[nodiscard]] std::unique_ptr<Cluster> lead(Guests guests, std::string host);
+[[nodiscard]] std::unique_ptr<Cluster> lead(Members members, std::string host);
 [[nodiscard]] std::unique_ptr<Cluster> follow(Connection connection, std::string host, std::string leader);
 
 }  // namespace accel::launch

@@ -17,9 +17,6 @@
 namespace accel::launch {
 namespace {
 
-// A message holds a configuration or a report.
-constexpr std::size_t kLongestMessage = 4 << 20;
-
 std::string numeric(const sockaddr_storage& address, socklen_t size) {
   std::array<char, NI_MAXHOST> host{};
   if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(), host.size(), nullptr, 0,
@@ -33,7 +30,7 @@ std::string numeric(const sockaddr_storage& address, socklen_t size) {
 
 }  // namespace
 
-Connection::Connection(Fd socket) : socket_(std::move(socket)) {
+Connection::Connection(Fd socket, std::size_t longest) : socket_(std::move(socket)), longest_(longest) {
   ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -57,12 +54,12 @@ void Connection::pump() {
     out_.erase(0, static_cast<std::size_t>(count));
   }
   std::array<char, 65536> buffer{};
-  while (is_open() && in_.size() <= kLongestMessage) {
+  while (is_open() && in_.size() <= longest_) {
     const ssize_t count = ::recv(fd(), buffer.data(), buffer.size(), 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (count <= 0) return close();
-    last_word_ = Clock::now();
+    last_received_ = Clock::now();
     in_.append(buffer.data(), static_cast<std::size_t>(count));
   }
 }
@@ -79,18 +76,19 @@ void Connection::flush() {
 
 std::optional<nlohmann::json> Connection::next() {
   const std::size_t end = in_.find('\n');
-  if (end == std::string::npos) {
-    if (in_.size() > kLongestMessage) close();
-    return std::nullopt;
+  if (end == std::string::npos && in_.size() <= longest_) return std::nullopt;
+  if (end <= longest_) {
+    try {
+      nlohmann::json message = parse_json_or_discard(std::string_view(in_).substr(0, end));
+      in_.erase(0, end + 1);
+      if (message.is_object()) return message;
+    } catch (const Error& error) {
+      if (is_by_signal(error.kind())) throw;
+      // It nests too deeply.
+    }
   }
-  try {
-    nlohmann::json message = parse_json_or_discard(std::string_view(in_).substr(0, end));
-    in_.erase(0, end + 1);
-    if (message.is_object()) return message;
-  } catch (const Error&) {
-    // It is too large, or nests too deeply.
-  }
-  in_.clear();
+  is_garbled_ = true;
+  in_ = {};
   close();
   return std::nullopt;
 }

@@ -1,10 +1,13 @@
 #include "core/launch/world/address.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <future>
@@ -66,6 +69,38 @@ Address any_address(sa_family_t family) {
 in_port_t& port_of(Address& address) {
   return address.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port
                                                : reinterpret_cast<sockaddr_in&>(address.storage).sin_port;
+}
+
+bool is_loopback(const Address& address) {
+  if (address.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    return (ntohl(v4.sin_addr.s_addr) >> IN_CLASSA_NSHIFT) == IN_LOOPBACKNET;
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
+  return address.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
+bool is_numeric(const std::string& host) {
+  in6_addr address{};
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+std::string interface_of(const std::string& address) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> freed(first, &::freeifaddrs);
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    std::array<char, NI_MAXHOST> text{};
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (::getnameinfo(entry->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0 &&
+        address == text.data())
+      return entry->ifa_name;
+  }
+  return "";
 }
 
 std::vector<Address> look_up_within(std::chrono::milliseconds limit, const Lookup& lookup,

@@ -22,6 +22,15 @@ struct Address {
 /// The port of an address of IPv4 or IPv6, in network byte order.
 [[nodiscard]] in_port_t& port_of(Address& address);
 
+/// Whether the address leads to this machine alone, on every machine.
+[[nodiscard]] bool is_loopback(const Address& address);
+
+/// Whether `host` is a numeric address, not a name.
+[[nodiscard]] bool is_numeric(const std::string& host);
+
+/// The name of the network interface with this numeric address; empty if there is none.
+[[nodiscard]] std::string interface_of(const std::string& address);
+
 /// The addresses of a name or of a numeric address; an Error of kind kUsage says why there are none.
 using Lookup = std::function<std::vector<Address>(const std::string& host)>;
 

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "core/launch/world/address.hpp"
 
 namespace accel::launch {
@@ -112,11 +114,57 @@ PortHold PortHold::of(int port) {
   return {std::move(name), std::move(socket), port};
 }
 
-Fd listening_socket(int port) {
-  Fd fd = bound_socket(port);
-  if (!fd || ::listen(fd.get(), SOMAXCONN) != 0) return Fd();
-  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
+namespace {
+
+/// Makes a bound socket listen without blocking; none with errno if that fails.
+std::vector<Fd> listening(Fd socket) {
+  std::vector<Fd> sockets;
+  if (!socket || ::listen(socket.get(), SOMAXCONN) != 0) return sockets;
+  ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
+  sockets.push_back(std::move(socket));
+  return sockets;
+}
+
+/// A socket that is bound to `port` of one address. Without a socket, errno says why.
+Fd bound_socket(Address address, int port) {
+  const sa_family_t family = address.storage.ss_family;
+  if (family != AF_INET && family != AF_INET6) return Fd();
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (!fd) return fd;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  port_of(address) = htons(static_cast<std::uint16_t>(port));
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0) return Fd();
   return fd;
+}
+
+}  // namespace
+
+std::vector<Fd> listening_sockets(const std::string& host, int port, const Lookup& lookup) {
+  std::vector<Fd> sockets;
+  try {
+    std::vector<Address> addresses;
+    for (const Address& address : look_up_within(kLookupTime, lookup, host)) {
+      // A name may have an address twice in /etc/hosts.
+      if (std::any_of(addresses.begin(), addresses.end(), [&](const Address& other) {
+            return std::memcmp(&other.storage, &address.storage, sizeof address.storage) == 0;
+          }))
+        continue;
+      addresses.push_back(address);
+      // A name may lead to the loopback here and to another address on other machines, as in Debian's
+      // /etc/hosts.
+      if (is_loopback(address) && !is_numeric(host))
+        throw Error(ErrorKind::kUsage, "it is a loopback address");
+      std::vector<Fd> made = listening(bound_socket(address, port));
+      if (made.empty() && errno == EADDRINUSE) return {};
+      if (made.empty()) throw Error(ErrorKind::kUsage, std::strerror(errno));
+      sockets.push_back(std::move(made.front()));
+    }
+  } catch (const Error& error) {
+    sockets.clear();
+    log::debug(fmt::format("listening on all interfaces, not only on '{}': {}", host, error.message()));
+  }
+  return sockets.empty() ? listening(bound_socket(port)) : std::move(sockets);
 }
 
 }  // namespace accel::launch

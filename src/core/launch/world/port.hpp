@@ -1,6 +1,10 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/files/fd.hpp"
+#include "core/launch/world/address.hpp"
 
 namespace accel::launch {
 
@@ -28,8 +32,10 @@ class PortHold {
   int port_;
 };
 
-/// A socket that listens on `port` of every address of this machine and does not block; none if another one
-/// listens there.
-Fd listening_socket(int port);
+/// Sockets that listen on `port` of the addresses of `host` and do not block; none if another one listens
+/// there. If an address is not one of this machine, or a name leads to the loopback, the socket listens on
+/// every address of this machine.
+[[nodiscard]] std::vector<Fd> listening_sockets(const std::string& host, int port,
+                                                const Lookup& lookup = look_up);
 
 }  // namespace accel::launch

@@ -10,10 +10,8 @@ namespace accel::launch {
 
 /// What this machine brings to the rendezvous. The settings are those of the resolved configuration that all
 /// machines must share, by key, and the name of `program`, if it is not empty.
-[[nodiscard]] Party party_of(const config::Config& config, const std::vector<std::string>& program,
-                             const std::string& version, const std::string& host);
-
-/// The name of the network interface with this numeric address; empty if there is none.
-[[nodiscard]] std::string interface_of(const std::string& address);
+[[nodiscard]] RendezvousParameters rendezvous_parameters(const config::Config& config,
+                                                         const std::vector<std::string>& program,
+                                                         const std::string& version, const std::string& host);
 
 }  // namespace accel::launch

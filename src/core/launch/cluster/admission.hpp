@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "core/launch/cluster/rendezvous.hpp"
+
+namespace accel::launch {
+
+/// Why a launcher cannot become a member.
+struct Problem {
+  std::string text;  ///< With the settings of machine 0, for its own log; empty if there is no problem.
+  std::string told;  ///< The same for other machines, whose launchers may not have proved who they are.
+
+  [[nodiscard]] explicit operator bool() const { return !text.empty(); }
+};
+
+/// Compares what a launcher brings, `theirs`, with what machine 0 has. At a restart it must have as many
+/// ranks as before. Without a secret `told` has the names of settings that differ, and no values of
+/// machine 0.
+[[nodiscard]] Problem admission_problem(const RendezvousParameters& own, const Members& members,
+                                        const RendezvousParameters& theirs, bool is_restart);
+
+/// "machine 1 (node02)".
+[[nodiscard]] std::string name_of_machine(int machine, const std::string& host);
+
+}  // namespace accel::launch

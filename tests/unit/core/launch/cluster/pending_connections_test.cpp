@@ -1,0 +1,111 @@
+#include "core/launch/cluster/pending_connections.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/launch/world/port.hpp"
+#include "stub_peer.hpp"
+
+namespace accel::launch {
+namespace {
+
+class PendingConnectionsTest : public ::testing::Test {
+ protected:
+  void connect(int count) {
+    for (int i = 0; i < count; ++i) peers_.push_back(StubPeer::connected_to(port_.port()));
+  }
+
+  /// Waits for what may happen next and serves it.
+  void serve_once() {
+    std::vector<pollfd> polls;
+    pending_.add_polls(polls);
+    ::poll(polls.data(), polls.size(), 20);
+    pending_.serve([](PendingConnection& pending) {
+      pending.connection.pump();
+      static_cast<void>(pending.connection.next());
+    });
+  }
+
+  [[nodiscard]] std::size_t polled() const {
+    std::vector<pollfd> polls;
+    pending_.add_polls(polls);
+    return polls.size();
+  }
+
+  PortHold port_ = PortHold::any();
+  int accepted_ = 0;
+  std::vector<std::string> dropped_;
+  std::chrono::milliseconds most_time_ = PendingConnections::kMostTime;
+  PendingConnections pending_{
+      listening_sockets("127.0.0.1", port_.port()), [this](PendingConnection&) { ++accepted_; },
+      [this](const PendingConnection&, const std::string& why) { dropped_.push_back(why); }};
+  std::vector<StubPeer> peers_;
+};
+
+TEST_F(PendingConnectionsTest, OthersWaitUntilTheOldestHasHadItsTime) {
+  connect(20);
+  serve_once();
+  EXPECT_EQ(accepted_, 16);
+  EXPECT_THAT(dropped_, ::testing::IsEmpty());
+  EXPECT_EQ(polled(), 16U);  // The listener is not asked, although connections wait there.
+  while (accepted_ < 20) serve_once();
+  EXPECT_EQ(dropped_, std::vector<std::string>(4, "others connect meanwhile"));
+  EXPECT_EQ(polled(), 16U + 1U);
+}
+
+TEST_F(PendingConnectionsTest, AnEndedConnectionMakesRoomAtOnce) {
+  connect(17);
+  serve_once();
+  peers_.front().close();
+  while (accepted_ < 17) serve_once();
+  EXPECT_THAT(dropped_, ::testing::IsEmpty());
+}
+
+TEST_F(PendingConnectionsTest, AConnectionEndsAfterItsTime) {
+  std::vector<std::string> dropped;
+  const PortHold port = PortHold::any();
+  PendingConnections pending(
+      listening_sockets("127.0.0.1", port.port()), [](PendingConnection&) {},
+      [&](const PendingConnection&, const std::string& why) { dropped.push_back(why); },
+      std::chrono::milliseconds(1));
+  StubPeer peer = StubPeer::connected_to(port.port());
+  while (dropped.empty()) pending.serve([](PendingConnection&) {});
+  EXPECT_EQ(dropped.front(), "it has not joined within 0.001 s");
+  EXPECT_EQ(peer.receive(), nullptr);
+}
+
+TEST_F(PendingConnectionsTest, ALongLineEndsTheConnection) {
+  connect(1);
+  while (accepted_ < 1) serve_once();
+  peers_[0].send_text(std::string(PendingConnections::kMostBytes + 1, 'x'));
+  while (polled() > 1) serve_once();
+  EXPECT_EQ(peers_[0].receive(), nullptr);
+}
+
+TEST_F(PendingConnectionsTest, WithoutDescriptorsTheOldestMakesRoom) {
+  connect(5);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int next = ::dup(0);
+  ::close(next);
+  const rlimit two_more{static_cast<rlim_t>(next + 2), limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &two_more), 0);
+  serve_once();
+  const int first_accepted = accepted_;
+  const std::size_t polled_then = polled();
+  for (int i = 0; i < 1000 && accepted_ < 5; ++i) serve_once();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(first_accepted, 2);
+  // The oldest of two is gone, and the listener rests, so that a waiting connection does not wake poll().
+  EXPECT_EQ(polled_then, 1U);
+  EXPECT_EQ(accepted_, 5);
+  EXPECT_EQ(dropped_.front(), "its descriptor is needed");
+}
+
+}  // namespace
+}  // namespace accel::launch
