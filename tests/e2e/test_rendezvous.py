@@ -235,3 +235,40 @@ def test_a_follower_believes_no_leader_without_the_secret(machines, accel):
     code, _, said = begin(machines, hosts, 1, env={"ACCEL_RUN_SECRET": SECRET}).finish()
     leader.communicate(timeout=60)
     assert code == 2 and f"machine 0 at {hosts[0].address}:29500 has not proved that it knows the secret of this run" in said, said
+
+
+def listens_on(host, address):
+    """Whether somebody on a machine listens on port 29500 of an address."""
+    code = "sys.exit(socket.socket().connect_ex((sys.argv[1], 29500)))"
+    return subprocess.run([*host.prefix, sys.executable, "-c", "import socket, sys\n" + code, address]).returncode == 0
+
+
+def test_machine_0_listens_on_its_address_alone(machines):
+    hosts = machines(2)
+    first = begin(machines, hosts, 0)
+    wait_for(lambda: listens_on(hosts[0], hosts[0].address), 20)
+    assert not listens_on(hosts[0], "127.0.0.1")
+    ended = finish([first, begin(machines, hosts, 1)])
+    assert codes(ended) == [0, 0], said_by(ended)
+
+
+def test_a_name_may_lead_to_the_loopback_on_machine_0(machines):
+    hosts = machines(2)
+    common = ["--num-machines", 2, "--main-process-ip", "first", "--num-processes", 2, "--cpu", "--machine-rank"]
+    for host, address in zip(hosts, ("127.0.1.1", hosts[0].address)):
+        host.hosts.write_text(f"{host.hosts.read_text()}{address} first\n")
+    ended = finish([machines.begin(host, "/tmp", *common, rank, "--", "true") for rank, host in enumerate(hosts)])
+    assert codes(ended) == [0, 0], said_by(ended)
+
+
+def test_the_port_of_the_store_may_be_fixed(machines, tmp_path):
+    hosts = machines(2)
+    options = ["--set", "launch.store_port=29655", "--max-restarts", 1]
+    program = ["sh", "-c", f"echo $MASTER_PORT >> {tmp_path}/ports; [ $TORCHELASTIC_RESTART_COUNT = 1 ]"]
+    ended = finish([begin(machines, hosts, rank, *options, program=program) for rank in range(2)])
+    assert codes(ended) == [0, 0], said_by(ended)
+    assert (tmp_path / "ports").read_text().split() == ["29655"] * 4
+    with connections(hosts[0], "server = socket.create_server(('', 29655))"):
+        ended = finish([begin(machines, hosts, rank, *options, program=program) for rank in range(2)])
+    assert codes(ended) == [2, 2]
+    assert all("'launch.store_port': port 29655 is in use" in said for said in said_by(ended)), said_by(ended)

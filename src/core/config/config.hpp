@@ -212,7 +212,7 @@ struct LaunchConfig {
   std::string main_process_ip = "127.0.0.1";
   int main_process_port = 29500;      ///< The port; 0 for a free one.
   std::string run_id;                 ///< What the launchers of one run have in common; it may be empty.
-  int store_port = 0;                 ///< The port of rank 0's store on several machines; 0 for a free one.
+  int store_port = 0;                 ///< The port of rank 0's store; 0 for a free one.
   double rendezvous_timeout_s = 300;  ///< How long the launchers of several machines wait for each other.
   int min_machines = 1;               ///< The run goes on with at least so many of its machines.
   double last_call_timeout_s = 30;    ///< How long a restart waits for machines beyond min_machines.

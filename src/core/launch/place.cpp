@@ -43,15 +43,16 @@ void hold_asked_port(const LaunchRequest& request, Place& place) {
   }
 }
 
-/// Decides on which port rank 0 has its store in the next attempt. A port that nobody asked for is another
+/// Decides on which port rank 0 has its store in the next attempt: main_process_port on one machine, else
+/// launch.store_port, else a free one. A port that nobody asked for is another
 /// one for each attempt: a rank of an earlier one, on a machine that was cut off, may still look for its
 /// store.
 void choose_port(LaunchRequest& request, Place& place) {
   const int store_port = request.loaded.config.launch.store_port;
   if (place.asked_port && place.rendezvous.num_machines == 1) {
     place.world.master_port = place.asked_port->port();
-  } else if (store_port != 0 && place.rendezvous.num_machines > 1) {
-    if (!place.free_port || place.free_port->port() != store_port)
+  } else if (store_port != 0) {
+    if (!place.free_port)
       config::blamed_on("launch.store_port", request.loaded.settings,
                         [&] { place.free_port = PortHold::of(store_port); });
     place.world.master_port = store_port;

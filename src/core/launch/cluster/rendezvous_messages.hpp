@@ -7,19 +7,21 @@
 
 namespace accel::launch {
 
-/// The messages of the rendezvous. Each is a JSON object with one of these members:
-///
-///     server   {"challenge": NONCE, "version": V}          the first message on a connection
-///     member   {"hello": {version, run_id, host, nonce, proof}}
-///     server   {"accepted": PROOF}
-///     member   {"join": {machine_rank, num_machines, local_processes, settings, argument_hashes}}
-///     server   {"waiting": TEXT}, any number of times
-///     server   {"welcome": {...}} | {"refused": TEXT, "for_failure": BOOL} | {"over": TEXT}
-///
-/// "challenge", "version" and "refused" stay as they are in all versions of accel, so that two versions can
-/// tell each other that they differ.
-///
-/// The functions that read throw Error (kFailure) for what the others do not write.
+// The messages of the rendezvous. Each is a JSON object with one of these members:
+//
+//     server   {"challenge": NONCE, "version": V}          the first message on a connection
+//     member   {"hello": {version, run_id, host, nonce, proof}}
+//     server   {"accepted": PROOF}
+//     member   {"join": {machine_rank, num_machines, local_processes, settings, argument_hashes}}
+//     server   {"waiting": TEXT}, any number of times
+//     server   {"welcome": {...}} | {"refused": TEXT, "for_failure": BOOL} | {"over": TEXT}
+//
+// "challenge", "version" and "refused" stay as they are in all versions of accel, so that two versions can
+// tell each other that they differ.
+//
+// The functions that read throw Error (kFailure) for what the others do not write.
+
+/// What a launcher says of itself before it is accepted.
 struct Hello {
   std::string version;
   std::string run_id;

@@ -126,7 +126,6 @@ class RendezvousServer {
   void serve(PendingConnection& pending) {
     pending.connection.pump();
     while (const std::optional<json> message = pending.connection.next()) {
-      if (!pending.connection.is_open()) return;  // It has left already.
       RendezvousParameters theirs;
       try {
         if (!pending.is_accepted) {
@@ -137,7 +136,8 @@ class RendezvousServer {
       } catch (const Error& error) {
         return turn_away(pending, fmt::format("it is not a launcher of accel: {}", error.message()));
       }
-      return take_join(pending, std::move(theirs));
+      if (pending.connection.is_open()) take_join(pending, std::move(theirs));
+      return;
     }
     if (pending.connection.is_garbled())
       log_turned_away(pending, "it is not a launcher of accel: it sent what is not a message");
