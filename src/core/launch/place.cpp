@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -228,6 +229,7 @@ void report_ranks(const Place& place) {
 void find_secret(const LaunchRequest& request, const Environment& environment,
                  RendezvousParameters& rendezvous) {
   rendezvous.secret = run_secret_in(environment);
+  ::unsetenv(kRunSecretVariable);  // The ranks need no secret, and a program may log its environment.
   if (!rendezvous.secret.empty()) return;
   if (!trains(request)) {
     log::debug(

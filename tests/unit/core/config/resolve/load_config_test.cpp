@@ -111,6 +111,11 @@ TEST_F(ConfigFileTest, SeveralMachines) {
             "run.yaml:2:15: 2 machines need main_process_ip, the address of machine 0");
   EXPECT_THAT(error_of(all + training(), {"main_process_port=0"}),
               HasSubstr("which the other machines do not know"));
+  EXPECT_THAT(error_of(all + training(), {"launch.store_port=29500"}),
+              HasSubstr("'launch.store_port' is 29500, which is main_process_port"));
+  EXPECT_EQ(load(all + training(), {"launch.run_id=17"}).config.launch.run_id, "17");
+  EXPECT_THAT(error_of(all + training(), {"launch.run_id=" + std::string(300, 'x')}),
+              HasSubstr("'launch.run_id' has 300 bytes, and at most 256 are allowed"));
   EXPECT_THAT(error_of(all + training(), {"machine_rank=2"}),
               HasSubstr("'machine_rank' is 2, and there are 2"));
   EXPECT_THAT(error_of(all + training(), {"num_processes=5"}),

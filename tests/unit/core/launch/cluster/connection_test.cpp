@@ -47,6 +47,19 @@ TEST(ConnectionTest, WhatIsNoMessageClosesIt) {
   }
 }
 
+TEST(ConnectionTest, ALongMessageClosesItWithAndWithoutItsEnd) {
+  for (const bool has_end : {false, true}) {
+    auto [a, b] = ends();
+    Connection connection(std::move(a), 1000);
+    const std::string text = "{\"a\": \"" + std::string(1000, 'x') + (has_end ? "\"}\n" : "");
+    ASSERT_EQ(::write(b.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    connection.pump();
+    EXPECT_FALSE(connection.next().has_value());
+    EXPECT_TRUE(connection.is_garbled());
+    EXPECT_FALSE(connection.is_open());
+  }
+}
+
 TEST(ConnectionTest, TheOtherSidesEndClosesItAfterItsLastMessage) {
   auto [a, b] = ends();
   Connection connection(std::move(a));
