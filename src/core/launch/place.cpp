@@ -45,9 +45,8 @@ void hold_asked_port(const LaunchRequest& request, Place& place) {
 }
 
 /// Decides on which port rank 0 has its store in the next attempt: main_process_port on one machine, else
-/// launch.store_port, else a free one. A port that nobody asked for is another
-/// one for each attempt: a rank of an earlier one, on a machine that was cut off, may still look for its
-/// store.
+/// launch.store_port, else a free one. A free port is another one for each attempt: a rank of an earlier
+/// attempt, on a machine that was cut off, may still look for its store.
 void choose_port(LaunchRequest& request, Place& place) {
   const int store_port = request.loaded.config.launch.store_port;
   if (place.asked_port && place.rendezvous.num_machines == 1) {
