@@ -1,6 +1,7 @@
 #include "ckpt/torchscript/fingerprint.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/pickle/document.hpp"
 #include "ckpt/torch/file.hpp"
@@ -34,6 +36,22 @@ std::string without_mangling(std::string_view text) {
     if (text.starts_with('.') || text.starts_with('/')) text.remove_prefix(1);
   }
   return plain += text;
+}
+
+/// `code` with the constants of each class sorted. torch keeps them in a set, whose order is another one in
+/// each process.
+std::string with_sorted_constants(const std::string& code) {
+  std::vector<std::string> lines = split(code, '\n');
+  const auto is_constant = [](const std::string& line) {
+    return line.starts_with("  ") && line.find(" : Final[") != std::string::npos;
+  };
+  for (auto begin = lines.begin(); begin != lines.end();) {
+    begin = std::find_if(begin, lines.end(), is_constant);
+    const auto end = std::find_if_not(begin, lines.end(), is_constant);
+    std::sort(begin, end);
+    begin = end;
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 /// Writes the plain values of a pickle as text: numbers, texts and containers of them, by the names of the
@@ -104,7 +122,8 @@ std::uint32_t graph_fingerprint(ByteSource& archive) {
     const std::string name = entry.name.substr(std::min(entry.name.size(), folder.size()));
     if (name.starts_with("code/") && name.ends_with(".py")) {
       const std::vector<std::byte> text = read_record(window, entry, kCodeLimitBytes);
-      parts.push_back(without_mangling({reinterpret_cast<const char*>(text.data()), text.size()}));
+      parts.push_back(
+          with_sorted_constants(without_mangling({reinterpret_cast<const char*>(text.data()), text.size()})));
     } else if (name.starts_with("constants/")) {
       parts.push_back(fmt::format("{} {:08x}", name, entry.crc32));
     }

@@ -64,5 +64,21 @@ TEST(FingerprintTest, TheNumberOfAnExportInAProcessDoesNotCount) {
   EXPECT_EQ(with_mangle("1"), with_mangle("27"));
 }
 
+TEST(FingerprintTest, TheOrderOfConstantsInAClassDoesNotCount) {
+  const std::string first = "  in_features : Final[int] = 4\n";
+  const std::string second = "  out_features : Final[int] = 8\n";
+  const auto with = [](const std::string& constants) {
+    Archive archive;
+    archive.code =
+        "class Net(Module):\n  bias : Tensor\n" + constants + "  def forward(self, x):\n    return x\n";
+    return fingerprint(archive);
+  };
+  EXPECT_EQ(with(first + second), with(second + first));
+  EXPECT_NE(with(first + second), with(first + "  out_features : Final[int] = 9\n"));
+  // Constants of one class are not those of another.
+  const std::string other = "class Other(Module):\n";
+  EXPECT_NE(with(first + other + second), with(second + other + first));
+}
+
 }  // namespace
 }  // namespace accel::ckpt
