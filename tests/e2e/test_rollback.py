@@ -7,6 +7,7 @@ import pytest
 
 import resume_cases
 import train_runs
+from machines import machines  # noqa: F401
 from resume_cases import N
 from test_resume import launch, require_equal
 
@@ -90,6 +91,17 @@ def test_a_run_that_began_elsewhere_is_begun_there_again(accel_path, finished):
     shutil.rmtree(base)
     assert "the run is finished" in launch(accel_path, config, 0, "--discard-later")
     assert "the run is finished" in launch(accel_path, config)
+
+
+def test_several_machines_roll_back_once(machines, finished):
+    hosts = machines(2)
+    for step in (N, 2 * N):
+        config = roll_back_config(finished, steps=2 * N if step == N else 3 * N)
+        ended = [run.finish(120) for run in machines.launch(hosts, config, "--discard-later")]
+        assert [code for code, *_ in ended] == [0, 0], ended
+        assert f"resuming from '{finished}/out/checkpoints/checkpoint_{step}'" in ended[0][2]
+    assert names(finished) == {f"checkpoint_{N}", f"checkpoint_{2 * N}", f"checkpoint_{3 * N}",
+                               f"checkpoint_{2 * N}.discarded", f"checkpoint_{3 * N}.discarded"}
 
 
 def test_discarding_needs_a_path_and_a_training(accel, finished):
