@@ -19,11 +19,12 @@ POWER_OFF = 0x4321FEDC
 
 def set_up():
     """The root is that of the host, read-only. Only what lies in memory can be written."""
-    for kind, place in [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/tmp"), ("tmpfs", "/run"), ("tmpfs", "/var/lib")]:
-        subprocess.run(["mount", "-t", kind, kind, place], check=True)
-    for kind, place in [("devpts", "/dev/pts"), ("tmpfs", "/dev/shm")]:
-        os.makedirs(place, exist_ok=True)
-        subprocess.run(["mount", "-t", kind, kind, place], check=True)
+    # /sys/fs/cgroup/systemd is what slurmd takes for control groups of version 1. It uses none.
+    for kind, place in [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/sys/fs/cgroup"), ("cgroup", "/sys/fs/cgroup/systemd"),
+                        ("tmpfs", "/tmp"), ("tmpfs", "/run"), ("tmpfs", "/var/lib"), ("devpts", "/dev/pts"), ("tmpfs", "/dev/shm")]:
+        if place.startswith(("/dev/", "/sys/fs/cgroup/")):
+            os.makedirs(place, exist_ok=True)
+        subprocess.run(["mount", "-t", kind, *(["-o", "none,name=systemd"] if kind == "cgroup" else []), kind, place], check=True)
     for link, target in [("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "fd/0"), ("/dev/stdout", "fd/1"), ("/dev/stderr", "fd/2")]:
         if not os.path.lexists(link):
             os.symlink(target, link)

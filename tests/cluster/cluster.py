@@ -10,9 +10,11 @@ import pathlib
 import re
 import signal
 import sys
+import time
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
+import batch  # noqa: E402
 import nfs  # noqa: E402
 import train_runs  # noqa: E402
 import uml  # noqa: E402
@@ -54,13 +56,18 @@ class Cluster:
             if not machine.is_up():
                 self.join(machine)
 
-    def launch(self, machines, name, steps=STEPS):
-        """Begins a run in the folder `name` of the file server. Returns its launchers."""
+    def config(self, name, ranks=2, steps=STEPS):
+        """The configuration of a run in the folder `name` of the file server."""
         folder = self.directory / name
         folder.mkdir(exist_ok=True)
-        config = train_runs.config(folder, len(machines), output_dir=f"{nfs.SHARED}/{name}", max_steps=steps, **{
-            "model.path": str(self.directory / "gpt.pt"), "checkpoint": {"every": EVERY, "resume": "auto"}})
-        cluster = ["--num-machines", len(machines), "--main-process-ip", machines[0].name, "--main-process-port", 29500]
+        return train_runs.config(folder, ranks, output_dir=f"{nfs.SHARED}/{name}", max_steps=steps, **{
+            "main_process_port": 29500, "model.path": str(self.directory / "gpt.pt"),
+            "checkpoint": {"every": EVERY, "resume": "auto"}})
+
+    def launch(self, machines, name, steps=STEPS):
+        """Begins that run. Returns its launchers."""
+        config = self.config(name, len(machines), steps)
+        cluster = ["--num-machines", len(machines), "--main-process-ip", machines[0].name]
         return [machine.start(self.accel, "launch", *(cluster if len(machines) > 1 else []), "--machine-rank", number, config,
                               env={"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}) for number, machine in enumerate(machines)]
 
@@ -94,7 +101,8 @@ def last_line(launcher):
 
 
 def wait_for_step(launcher, step):
-    uml.wait_for(lambda: re.search(rf"step +{step}/", launcher.said) or launcher.code is not None, 120, lambda: launcher.said[-3000:])
+    uml.wait_for(lambda: re.search(rf"step +{step}/", launcher.said) or launcher.code is not None, 120,
+                 lambda: launcher.said[-3000:])
     require(launcher.code is None, f"the run ended early: {last_line(launcher)}")
 
 
@@ -184,15 +192,16 @@ def requeue(cluster):
     return "saved, and resumed there"
 
 
-def restarted_server(cluster):
+def restarted_server(cluster, name, away_s):
     """The power of the file server is cut while a checkpoint is written, and it comes back."""
-    launchers = cluster.launch(cluster.machines[:2], "server")
-    # A save takes longer than the steps until the next one.
-    wait_for_step(launchers[0], 2 * EVERY + 1)
+    launchers = cluster.launch(cluster.machines[:2], name)
+    saving = f"/srv/shared/{name}/checkpoints/checkpoint_{2 * EVERY}.incomplete"
+    cluster.server.run("sh", "-c", f"until test -e {saving}; do sleep 0.01; done", timeout=120)
     cluster.server.kill()
+    time.sleep(away_s)
     cluster.serve()
     cluster.finish(launchers)
-    cluster.compare("server")
+    cluster.compare(name)
     return "the run waits, and goes on"
 
 
@@ -212,6 +221,27 @@ def clocks_apart(cluster):
     return "nothing is different"
 
 
+def dead_node(cluster):
+    """The power of a node is cut while Slurm runs a job there. Slurm requeues the job on the nodes that are left."""
+    batch.begin(cluster.server, cluster.machines, cluster.directory)
+    log = f"{nfs.SHARED}/slurm.out"
+    job = batch.submit(cluster.server, "--requeue", "--nodes=2", "--ntasks-per-node=1", "--open-mode=append", f"--output={log}",
+                       "--export=ALL,OMP_NUM_THREADS=1,NO_COLOR=1", f"--wrap=srun {cluster.accel} launch {cluster.config('slurm')}")
+    # Not by a node's view, which is seconds old, nor by the log, which a node writes back later.
+    checkpoint = f"/srv/shared/slurm/checkpoints/checkpoint_{2 * EVERY}"
+    uml.wait_for(lambda: cluster.server.start("test", "-e", checkpoint).wait() == 0, 120,
+                 lambda: cluster.server.run("cat", "/srv/shared/slurm.out"))
+    before = batch.state(cluster.server, job)
+    require(before == "RUNNING node[0-1]", f"the job is {before}")
+    cluster.machines[1].kill()
+    uml.wait_for(lambda: batch.state(cluster.server, job).split()[0] in ("COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED"), 240,
+                 lambda: f"the job is {batch.state(cluster.server, job)}")
+    after = batch.state(cluster.server, job)
+    require(after == "COMPLETED node[0,2]", f"the job is {after}")
+    cluster.compare("slurm")
+    return f"{before}, then {after}"
+
+
 SCENARIOS = {
     "undisturbed": undisturbed,
     "two jobs": two_jobs,
@@ -221,8 +251,10 @@ SCENARIOS = {
     "pause, second machine": lambda cluster: paused_machine(cluster, 1),
     "pause, whole run": paused_alone,
     "requeue": requeue,
-    "NFS server restarts": restarted_server,
+    "NFS server restarts": lambda cluster: restarted_server(cluster, "server", 0),
+    "NFS server away for a minute": lambda cluster: restarted_server(cluster, "server-away", 60),
     "clocks apart": clocks_apart,
+    "kill -9 under Slurm": dead_node,
 }
 
 

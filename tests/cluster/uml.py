@@ -55,7 +55,8 @@ class Process:
         self.machine, self.number, self.said, self.code = machine, number, "", None
 
     def wait(self, timeout=120):
-        wait_for(lambda: self.code is not None or not self.machine.is_up(), timeout, lambda: f"{self.machine.name}: {self.said[-3000:]}")
+        wait_for(lambda: self.code is not None or not self.machine.is_up(), timeout,
+                 lambda: f"{self.machine.name}: {self.said[-3000:]}")
         return self.code
 
     def signal(self, number):
@@ -73,16 +74,18 @@ class Machine:
         to_machine, write_end = os.pipe()
         read_end, from_machine = os.pipe()
         console = os.open(self.console, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        options = [f"mem={self.memory}M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={self.network.init}", "con=null", "con0=null,fd:2",
-                   f"ssl0=fd:{to_machine},fd:{from_machine}", f"vec0:transport=tap,ifname={self.tap},depth=64,gro=1", f"machine={self.name}",
-                   "machines=" + ",".join(f"{one.name}={one.address}" for one in self.network.machines), "quiet"]
+        names = ",".join(f"{one.name}={one.address}" for one in self.network.machines)
+        options = [f"mem={self.memory}M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", f"init={self.network.init}",
+                   "con=null", "con0=null,fd:2", f"ssl0=fd:{to_machine},fd:{from_machine}",
+                   f"vec0:transport=tap,ifname={self.tap},depth=64,gro=1", f"machine={self.name}", f"machines={names}"]
         if self.disk:
             options.append(f"ubda={self.disk}")
         # In a process group of its own, with the processes in which the machine's programs run. A paused machine has to go on to
         # see that its serial line has ended.
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "CONT", self.network.programs / "usr/bin/linux.uml", *options], stdin=subprocess.DEVNULL, stdout=console, stderr=console,
-            pass_fds=(to_machine, from_machine), env={**os.environ, "TMPDIR": "/dev/shm"}, start_new_session=True)
+            ["setpriv", "--pdeathsig", "CONT", self.network.programs / "usr/bin/linux.uml", *options], stdin=subprocess.DEVNULL,
+            stdout=console, stderr=console, pass_fds=(to_machine, from_machine), env={**os.environ, "TMPDIR": "/dev/shm"},
+            start_new_session=True)
         for file in (console, to_machine, from_machine):
             os.close(file)
         self.requests, self.answers = os.fdopen(write_end, "wb", buffering=0), os.fdopen(read_end, "rb")
