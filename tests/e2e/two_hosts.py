@@ -52,9 +52,13 @@ class Host:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(timeout=30)
-        if self.process.returncode:  # After die() the mount is still there.
-            subprocess.run(["umount", "--lazy", self.path], check=False)
+        try:
+            self.process.wait(timeout=30)
+        finally:
+            if self.process.poll() is None:
+                self.die()
+            if self.process.returncode:  # After die() the mount is still there.
+                subprocess.run(["umount", "--lazy", self.path], check=False)
 
     def _command(self, line):
         self.process.stdin.write(line.encode() + b"\n")
