@@ -184,6 +184,7 @@ void remove(ckpt::RunCheckpoints& checkpoints, const RunPlace& place, const Chec
   const std::vector<std::int64_t> steps = steps_to_remove(all, checkpoints, options);
   if (!options.force) check_that_one_stays(all, steps);
   for (const std::int64_t step : steps) {
+    if (lock != nullptr) lock->require();
     checkpoints.remove(step);
     log::info(fmt::format("removed '{}'", checkpoints.path_of(step).string()));
   }

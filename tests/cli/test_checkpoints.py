@@ -106,7 +106,7 @@ def test_a_wrong_step_or_place_is_named(accel, run, tmp_path):
 @pytest.mark.parametrize("inner", ["", "checkpoints"])
 def test_nothing_is_deleted_while_a_run_writes(accel, run, inner):
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    owner = {"token": "1", "what": "a run", "run_id": "r", "host": "node07", "boot": boot, "pid": 4211,
+    owner = {"token": "1", "what": "a run", "run_id": "r", "host": "node07", "boot": boot, "device": os.stat(run).st_dev, "locked": True, "pid": 4211,
              "since": 1_700_000_000, "stale_after_s": 60, "beats": 3}
     with open(run / ".lock", "w") as lock:
         json.dump(owner, lock)

@@ -9,11 +9,11 @@ from launching import Run
 
 
 class NamedHost:
-    def __init__(self, name, host, directory):
+    def __init__(self, name, host, directory, kernel):
         """All hosts see the folder as `directory`/seen."""
         self.name, self.host, self.directory = name, host, directory
         boot = directory / f"boot id of {name}"
-        boot.write_text(f"{name}\n")
+        boot.write_text(f"{kernel}\n")
         (directory / "seen").mkdir(exist_ok=True)
         enter = 'hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id && shift 2 && exec "$@"'
         self.prefix = [*host.shown_at(directory / "seen"), "unshare", "--uts", "sh", "-c", enter, "sh", name, boot]
@@ -23,8 +23,10 @@ class NamedHost:
         return Run([*self.prefix, accel_path], self.directory, *arguments)
 
 
-def named(two_hosts, directory, *options):
-    return [NamedHost(name, host, directory) for name, host in zip(("node07", "node08"), two_hosts("cache=1", *options))]
+def named(two_hosts, directory, *options, kernel=None):
+    """Two hosts; with `kernel` they are containers of one machine, whose kernel that is."""
+    return [NamedHost(name, host, directory, kernel or name)
+            for name, host in zip(("node07", "node08"), two_hosts("cache=1", *options))]
 
 
 def signal_all(run, number):

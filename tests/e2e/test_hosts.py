@@ -12,7 +12,7 @@ from hosts import named, signal_all
 from launching import Run, wait_for
 from two_hosts import two_hosts  # noqa: F401
 
-LOCK_TIMEOUT = 2
+LOCK_TIMEOUT = 6
 
 
 def config(directory, output):
@@ -46,11 +46,13 @@ def end(run):
     return said
 
 
-@pytest.mark.parametrize("locks", [[], ["local_locks"]], ids=["shared", "local"])
-def test_one_of_two_runs_that_begin_together_is_refused(accel_path, two_hosts, tmp_path, locks):
-    hosts = named(two_hosts, tmp_path, *locks)
+@pytest.mark.parametrize(("locks", "kernel"), [([], None), (["local_locks"], None), (["local_locks"], "one")],
+                         ids=["shared", "local", "containers"])
+def test_one_of_two_runs_that_begin_together_is_refused(accel_path, two_hosts, tmp_path, locks, kernel):
+    hosts = named(two_hosts, tmp_path, *locks, kernel=kernel)
     logs = tmp_path / "seen/logs"
-    runs = [host.launch(accel_path, "--cpu", "--num-processes", 1, "--log-dir", logs, "--", "sleep", 3) for host in hosts]
+    runs = [host.launch(accel_path, "--cpu", "--num-processes", 1, "--log-dir", logs, "--set", f"launch.lock_timeout={LOCK_TIMEOUT}",
+                        "--", "sleep", 10) for host in hosts]
     ends = sorted((run.finish() for run in runs), key=lambda end: end[0])
     assert [code for code, _, _ in ends] == [0, 2], ends
     assert re.search(rf"another run is writing into '{logs}': its lock is held by node0[78], pid \d+, since 20", ends[1][2])
@@ -102,7 +104,7 @@ def test_a_log_that_cannot_be_written_for_a_while_holds_up_nothing_else(accel_pa
     program = f"trap 'touch {tmp_path}/told; exit 3' TERM; echo hello; touch {tmp_path}/began; while :; do sleep 0.05; done"
     host.host.stall("write", name="stdout.log")
     run = host.launch(accel_path, "--cpu", "--num-processes", 1, "--log-dir", tmp_path / "seen/logs", "--", "sh", "-c", program)
-    host.host.wait_until_stalled()
+    host.host.wait_until_stalled("stdout.log")
     wait_for(lambda: (tmp_path / "began").exists())
     os.kill(run.pid, signal.SIGTERM)
     wait_for(lambda: (tmp_path / "told").exists())

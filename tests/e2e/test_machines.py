@@ -298,7 +298,7 @@ def test_an_output_dir_that_is_not_shared_is_an_error_before_the_start(machines,
     for name in "ab":
         (tmp_path / name).mkdir()
     # Without the file of machine 0 a launcher cannot prove that it is of the run.
-    first, second = (machines.begin(host, tmp_path / name, *common, rank, "--set", "launch.rendezvous_timeout=20")
+    first, second = (machines.begin(host, tmp_path / name, *common, rank, "--set", "launch.rendezvous_timeout=120")
                      for rank, (host, name) in enumerate(zip(hosts, "ab")))
     code, _, said = second.finish()
     assert code == 2 and "'out' is not the directory that machine 0 has there: it has no file 'run_secret'" in said

@@ -20,7 +20,7 @@ SECRET, OTHER_SECRET = "0123456789abcdef0123456789abcdef", "another-secret-of-an
 CONNECT = """
 import json, socket, sys, time
 def connect(address):
-    for _ in range(100):
+    for _ in range(600):
         try:
             return socket.create_connection((address, 29500), timeout=20)
         except OSError:

@@ -29,7 +29,8 @@ std::string to_string(const LockOwner& owner) {
 std::string lock_text(const LockOwner& owner) {
   std::string text = json{{"token", owner.token},   {"what", owner.what},
                           {"run_id", owner.run_id}, {"host", owner.host},
-                          {"boot", owner.boot},     {"pid", owner.pid},
+                          {"boot", owner.boot},     {"device", owner.device},
+                          {"locked", owner.locked}, {"pid", owner.pid},
                           {"since", owner.since},   {"stale_after_s", owner.stale_after_s},
                           {"beats", owner.beats}}
                          .dump(-1, ' ', false, json::error_handler_t::replace);
@@ -48,6 +49,8 @@ std::optional<LockOwner> parse_lock(const std::string& text) {
     owner.run_id = document.at("run_id").get<std::string>();
     owner.host = document.at("host").get<std::string>();
     owner.boot = document.at("boot").get<std::string>();
+    owner.device = document.at("device").get<std::uint64_t>();
+    owner.locked = document.at("locked").get<bool>();
     owner.pid = document.at("pid").get<std::int64_t>();
     owner.since = document.at("since").get<std::int64_t>();
     owner.stale_after_s = document.at("stale_after_s").get<double>();

@@ -33,6 +33,8 @@ constexpr std::chrono::seconds kRecordTime{2};
 /// After this time a record that was written here and is still there is seen by all that write theirs.
 constexpr std::chrono::seconds kSettleTime{1};
 constexpr std::chrono::milliseconds kLook{100};
+/// A look that takes longer says nothing of the owner.
+constexpr std::chrono::seconds kStall{2};
 
 enum class State { kHeld, kTaken, kNotSupported };
 
@@ -84,10 +86,20 @@ bool write_record(int fd, const LockOwner& owner) {
          ::ftruncate(fd, static_cast<off_t>(text.size())) == 0 && ::fsync(fd) == 0;
 }
 
+/// `by` has no token if nobody is there any more.
 Error taken_over(const fs::path& folder, const LockOwner& by) {
   return Error(ErrorKind::kFailure,
-               fmt::format("another run has taken '{}' over: {}", folder.string(), to_string(by)))
+               by.token.empty()
+                   ? fmt::format("the lock of '{}' has gone", folder.string())
+                   : fmt::format("another run has taken '{}' over: {}", folder.string(), to_string(by)))
       .hint("this one had shown no sign of life for longer than launch.lock_timeout");
+}
+
+/// A clock that runs on while the machine sleeps or stands still.
+Clock::duration time_with_suspension() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
 void pause() {
@@ -107,9 +119,11 @@ class Taker {
     owner_.pid = ::getpid();
     owner_.since = std::time(nullptr);
     owner_.stale_after_s = request.stale_after_s;
+    struct stat status {};
+    if (::stat(folder_.c_str(), &status) == 0) owner_.device = status.st_dev;
     const FileSystem system = file_system_of(folder_);
-    is_local_ = system.reach == LockReach::kOneHost;
-    if (system.reach != LockReach::kUnknown) return;
+    reach_ = system.reach;
+    if (reach_ != LockReach::kUnknown) return;
     log::warn(
         fmt::format("'{}' is on {}, whose locks may not reach other hosts: there only the record in {} keeps "
                     "another run away",
@@ -123,19 +137,23 @@ class Taker {
     if (!fd) throw cannot_open(file_, errno);
     struct stat status {};
     if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) throw cannot_open(file_, errno);
-    const State state = lock_of(fd.get());
+    State state = lock_of(fd.get());
     const std::optional<LockOwner> other = read_lock(file_);
-    if (state == State::kHeld && !is_at(file_, fd.get())) return std::nullopt;
-    // No other kernel has a local file system, so one of another boot_id() is that before a reboot.
-    const bool is_here = is_local_ || (other && !owner_.boot.empty() && other->boot == owner_.boot);
-    if (state == State::kTaken && (!other || is_here)) {
+    if (state == State::kHeld && !is_at(file_, fd.get())) {
+      pause();
+      return std::nullopt;
+    }
+    const bool decides = !other || lock_decides(*other);
+    if (state == State::kTaken && decides) {
       refuse_if_patience_ends(other);
       return std::nullopt;
     }
-    const bool watches = other && (!is_here || state == State::kNotSupported);
+    const bool watches = other && (!decides || state == State::kNotSupported);
     if (watches) {
       if (!is_stale(*other)) {
-        refuse_if_patience_ends(other);
+        // If it has gone, or another one has come, all is looked at again.
+        const std::optional<LockOwner> now = read_lock(file_);
+        if (now && now->token == other->token) refuse_if_patience_ends(now);
         return std::nullopt;
       }
       log::warn(fmt::format("taking '{}' over from {}, which has shown no sign of life for {:g} s",
@@ -143,17 +161,44 @@ class Taker {
     }
     if (state == State::kTaken) {
       // The kernel that has the lock may be gone, and its server keeps it: the new owner has a new file.
-      if (read_lock(file_) != other || ::unlink(file_.c_str()) != 0) return std::nullopt;
+      if (read_lock(file_) != other) return std::nullopt;
+      if (::unlink(file_.c_str()) != 0 && errno != ENOENT)
+        throw system_error("remove", file_.string(), errno);
       fd = open_lock(file_, O_CREAT | O_EXCL);
       if (!fd) return std::nullopt;
-      lock_of(fd.get());
+      state = lock_of(fd.get());
     }
+    owner_.locked = state == State::kHeld;
+    replaced_ = watches ? other->token : "";
     if (!write_record(fd.get(), owner_)) throw system_error("write", file_.string(), errno);
-    const bool settles = !is_local_ || watches || state == State::kNotSupported;
+    const bool settles = reach_ != LockReach::kOneHost || watches || state == State::kNotSupported;
     return settles && !is_settled() ? std::nullopt : std::optional(std::pair(std::move(fd), owner_));
   }
 
+  /// Removes the record of an attempt that was interrupted.
+  void give_up() noexcept {
+    try {
+      const std::optional<LockOwner> now = read_lock(file_);
+      if (now && now->token == owner_.token) ::unlink(file_.c_str());
+    } catch (const std::exception&) {
+      // The next owner finds it stale.
+    }
+  }
+
+  /// The token of the owner from which the lock was taken over; empty if there was none.
+  [[nodiscard]] const std::string& replaced() const { return replaced_; }
+
  private:
+  /// Whether the lock alone tells if that owner lives: it has the lock, and its lock is seen here. No other
+  /// kernel has a local file system, so an owner of another boot_id() there is that before a reboot. Two
+  /// mounts on one kernel may keep their locks to themselves, unless all hosts share them.
+  [[nodiscard]] bool lock_decides(const LockOwner& other) const {
+    if (!other.locked) return false;
+    if (reach_ == LockReach::kOneHost) return true;
+    return !owner_.boot.empty() && other.boot == owner_.boot &&
+           (reach_ == LockReach::kAllHosts || other.device == owner_.device);
+  }
+
   [[nodiscard]] double stale_after(const LockOwner& other) const {
     return std::max(other.stale_after_s, request_.stale_after_s);
   }
@@ -161,12 +206,15 @@ class Taker {
   /// Watches an owner until its record changes, or has not for too long. Clocks of two hosts are not
   /// compared.
   [[nodiscard]] bool is_stale(const LockOwner& other) const {
-    const Clock::time_point begun = Clock::now();
+    Clock::time_point begun = Clock::now();
     bool has_said = false;
     while (Clock::now() - begun < Seconds(stale_after(other))) {
+      const Clock::time_point before = Clock::now();
       pause();
       // A record that cannot be read is being written, or its file has gone.
       if (read_lock(file_) != other) return false;
+      // While the server does not answer, the owner cannot write either.
+      if (Clock::now() - before > kStall) begun = Clock::now();
       if (has_said || Clock::now() - begun < kSettleTime) continue;
       log::info(fmt::format("'{}' is held by {}: waiting for up to {:g} s to see whether it lives",
                             folder_.string(), to_string(other), stale_after(other)));
@@ -191,8 +239,13 @@ class Taker {
                             to_string(*other)));
       has_said_ = true;
     }
+    const std::string holder = other ? other->token : "";
+    if (holder != waits_for_) {
+      waits_for_ = holder;
+      waits_since_ = Clock::now();
+    }
     const Seconds patience = is_command ? Seconds(request_.stale_after_s) : other ? Seconds(0) : kRecordTime;
-    if (Clock::now() - began_ < patience) return pause();
+    if (Clock::now() - waits_since_ < patience) return pause();
     throw Error(
         ErrorKind::kUsage,
         fmt::format("{} is writing into '{}': {}", is_command ? other->what : "another run", folder_.string(),
@@ -205,9 +258,11 @@ class Taker {
   fs::path file_;
   const RunLock::Request& request_;
   LockOwner owner_;
-  bool is_local_ = false;
+  LockReach reach_ = LockReach::kUnknown;
+  std::string replaced_;
   bool has_said_ = false;
-  Clock::time_point began_ = Clock::now();
+  std::string waits_for_ = "nobody yet";
+  Clock::time_point waits_since_;
 };
 
 }  // namespace
@@ -215,16 +270,26 @@ class Taker {
 std::unique_ptr<RunLock> RunLock::take(const fs::path& folder, const Request& request) {
   const fs::path file = fs::canonical(folder) / kLockName;
   Taker taker(folder, file, request);
-  while (true) {
-    if (auto taken = taker.try_once())
-      return std::unique_ptr<RunLock>(
-          new RunLock(folder, file, std::move(taken->first), std::move(taken->second)));
+  try {
+    while (true) {
+      if (auto taken = taker.try_once())
+        return std::unique_ptr<RunLock>(
+            new RunLock(folder, file, std::move(taken->first), std::move(taken->second), taker.replaced()));
+    }
+  } catch (...) {
+    taker.give_up();
+    throw;
   }
 }
 
-RunLock::RunLock(fs::path folder, fs::path file, Fd fd, LockOwner owner)
-    : folder_(std::move(folder)), file_(std::move(file)), fd_(std::move(fd)), owner_(std::move(owner)) {
-  beats_ = thread_without_signals([this] { beat(); });
+RunLock::RunLock(fs::path folder, fs::path file, Fd fd, LockOwner owner, std::string replaced)
+    : folder_(std::move(folder)),
+      file_(std::move(file)),
+      fd_(std::move(fd)),
+      owner_(std::move(owner)),
+      replaced_(std::move(replaced)),
+      seen_at_(time_with_suspension()) {
+  beats_ = thread_without_signals([this] { count_beats(); });
 }
 
 RunLock::~RunLock() {
@@ -239,36 +304,56 @@ RunLock::~RunLock() {
 }
 
 /// Six beats fit into the time after which an owner is stale.
-void RunLock::beat() {
+void RunLock::count_beats() {
   const Seconds pause(owner_.stale_after_s / 6);
   std::unique_lock lock(mutex_);
   while (!wakes_.wait_for(lock, pause, [this] { return ends_; })) {
     lock.unlock();
-    std::optional<LockOwner> now = read_lock(file_);
-    const bool is_ours = !now || now->token == owner_.token;
-    if (is_ours && !now && !is_at(file_, fd_.get())) {
-      // Somebody has removed the file. Whoever makes it anew is the owner.
-      if (Fd fd = open_lock(file_, O_CREAT | O_EXCL)) {
-        lock_of(fd.get());
-        fd_ = std::move(fd);
-      }
-    }
-    if (is_ours) {
-      ++owner_.beats;
-      // What cannot be written now can be the next time; until then other hosts see no beat.
-      static_cast<void>(write_record(fd_.get(), owner_));
+    std::optional<LockOwner> other;
+    try {
+      other = beat();
+    } catch (const std::exception&) {
+      // There is no memory for it now.
     }
     lock.lock();
-    if (is_ours) continue;
-    taken_by_ = std::move(now);
+    if (!other) continue;
+    taken_by_ = std::move(other);
     if (terminates_) ::kill(::getpid(), SIGTERM);
     return;
   }
 }
 
+/// Returns who has taken the lock; nothing if it is still this owner's.
+std::optional<LockOwner> RunLock::beat() {
+  std::optional<LockOwner> now = read_lock(file_);
+  // The owner before may have written its last beat late.
+  if (now && now->token != owner_.token && now->token != replaced_) return now;
+  if (!now && !is_at(file_, fd_.get())) {
+    // Somebody has removed the file. An owner in between may have done so when it was done.
+    if (time_with_suspension() - seen_at_ > Seconds(owner_.stale_after_s)) return LockOwner();
+    if (Fd fd = open_lock(file_, O_CREAT | O_EXCL)) {
+      owner_.locked = lock_of(fd.get()) == State::kHeld;
+      fd_ = std::move(fd);
+    }
+  }
+  ++owner_.beats;
+  if (write_record(fd_.get(), owner_)) {
+    seen_at_ = time_with_suspension();
+  } else if (errno == EIO || errno == ESTALE || errno == EBADF) {
+    // A server that has given up the lock refuses all writes by its descriptor. The next beat has a new one.
+    fd_.reset();
+    fd_ = open_lock(file_, 0);
+    owner_.locked = fd_ && lock_of(fd_.get()) == State::kHeld;
+  }
+  return std::nullopt;
+}
+
 void RunLock::require() const {
-  const std::lock_guard lock(mutex_);
-  if (taken_by_) throw taken_over(folder_, *taken_by_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (taken_by_) throw taken_over(folder_, *taken_by_);
+  }
+  require_lock(file_.parent_path(), owner_.token);
 }
 
 void require_lock(const fs::path& folder, const std::string& token) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <memory>
@@ -47,13 +48,17 @@ class RunLock {
   void terminate_when_taken() { terminates_ = true; }
 
  private:
-  RunLock(std::filesystem::path folder, std::filesystem::path file, Fd fd, LockOwner owner);
-  void beat();
+  RunLock(std::filesystem::path folder, std::filesystem::path file, Fd fd, LockOwner owner,
+          std::string replaced);
+  void count_beats();
+  [[nodiscard]] std::optional<LockOwner> beat();
 
   std::filesystem::path folder_;  ///< As it was given.
   std::filesystem::path file_;
   Fd fd_;
   LockOwner owner_;
+  std::string replaced_;                         ///< The token of the owner before, if that was stale.
+  std::chrono::steady_clock::duration seen_at_;  ///< When other hosts could last see a beat.
   std::atomic<bool> terminates_ = false;
   mutable std::mutex mutex_;  ///< Guards the two members below.
   std::condition_variable wakes_;

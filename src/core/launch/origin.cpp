@@ -21,6 +21,21 @@ std::string name_of(const fs::path& checkpoint) {
   return path.string();
 }
 
+/// The name as it was given: a link may lead elsewhere by now, and a mount has another name on another host.
+std::string given_name_of(const fs::path& checkpoint) {
+  fs::path path = fs::absolute(checkpoint).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.string();
+}
+
+/// Whether the names have that of a checkpoint, as it is given or where it leads.
+bool is_in(const std::vector<std::string>& names, const fs::path& checkpoint) {
+  const auto has = [&names](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return has(given_name_of(checkpoint)) || has(name_of(checkpoint));
+}
+
 }  // namespace
 
 Origin Origin::of(const fs::path& output_dir) {
@@ -29,27 +44,28 @@ Origin Origin::of(const fs::path& output_dir) {
   if (!is_there(origin.file_)) return origin;
   use_json_file(origin.file_, kMostBytes, [&origin](const nlohmann::json& document) {
     origin.checkpoints_ = document.at("checkpoints").get<std::vector<std::string>>();
-    origin.rolled_back_to_ = document.value("rolled_back_to", "");
+    origin.rolled_back_to_ = document.value("rolled_back_to", std::vector<std::string>());
   });
   return origin;
 }
 
-bool Origin::is_from(const fs::path& checkpoint) const {
-  return std::find(checkpoints_.begin(), checkpoints_.end(), name_of(checkpoint)) != checkpoints_.end();
-}
+bool Origin::is_from(const fs::path& checkpoint) const { return is_in(checkpoints_, checkpoint); }
 
 bool Origin::is_rolled_back_to(const fs::path& checkpoint) const {
-  return !rolled_back_to_.empty() && rolled_back_to_ == name_of(checkpoint);
+  return is_in(rolled_back_to_, checkpoint);
 }
 
 void Origin::begin_from(const fs::path& checkpoint, bool is_new_run, bool is_rollback) {
-  const std::string name = name_of(checkpoint);
+  std::vector<std::string> names = {given_name_of(checkpoint)};
+  if (const std::string name = name_of(checkpoint); name != names[0]) names.push_back(name);
   if (is_new_run) checkpoints_.clear();
-  std::erase(checkpoints_, name);
-  checkpoints_.push_back(name);
-  rolled_back_to_ = is_rollback ? name : "";
+  for (const std::string& name : names) {
+    std::erase(checkpoints_, name);
+    checkpoints_.push_back(name);
+  }
+  rolled_back_to_ = is_rollback ? names : std::vector<std::string>();
   nlohmann::ordered_json document = {{"checkpoints", checkpoints_}};
-  if (is_rollback) document["rolled_back_to"] = name;
+  if (is_rollback) document["rolled_back_to"] = rolled_back_to_;
   // A name that is not UTF-8 matches no path, and write_resolved() refuses it anyway.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   write_file_atomically(file_, document.dump(2, ' ', false, kReplace) + "\n");

@@ -29,7 +29,8 @@ class Origin {
  private:
   std::filesystem::path file_;
   std::vector<std::string> checkpoints_;  ///< The oldest beginning comes first.
-  std::string rolled_back_to_;            ///< Empty if the run was not rolled back.
+  std::vector<std::string>
+      rolled_back_to_;  ///< Names of one checkpoint; none if the run was not rolled back.
 };
 
 }  // namespace accel::launch

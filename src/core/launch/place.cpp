@@ -314,6 +314,8 @@ std::variant<Place, std::string> follow_again(LaunchRequest& request, Place plac
 
 Place begin(LaunchRequest& request, const Environment& environment) {
   const config::LaunchConfig& config = request.loaded.config.launch;
+  // The secret of other runs may be in the environment. The ranks do not get it.
+  if (config.num_machines == 1) ::unsetenv(kRunSecretVariable);
   Place place = config.num_machines == 1 ? begin_alone(request) : begin_together(request, environment);
   place.world.max_restarts = config.max_restarts;
   return place;

@@ -32,9 +32,11 @@ void keep_flight_records(const fs::path& scratch) noexcept {
       if (entry->path().extension() != kHome) continue;
       std::error_code failed;
       const fs::path home = fs::read_symlink(entry->path(), failed);
+      const fs::path record = fs::path(entry->path()).replace_extension(".flight");
+      // A later run may have taken its place.
+      if (failed || fs::read_symlink(home, failed) != record || failed) continue;
       const fs::path copy = home.string() + ".copy";
-      fs::copy_file(fs::path(entry->path()).replace_extension(".flight"), copy,
-                    fs::copy_options::overwrite_existing, failed);
+      fs::copy_file(record, copy, fs::copy_options::overwrite_existing, failed);
       if (!failed) fs::rename(copy, home, failed);
       if (failed) fs::remove(copy, failed);
     }

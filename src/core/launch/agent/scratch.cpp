@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/host/host_name.hpp"
+#include "core/launch/agent/flight_home.hpp"
 
 namespace accel::launch {
 namespace {
@@ -28,7 +29,9 @@ void sweep(const fs::path& folder, const std::string& prefix) {
     const fs::path& path = entry.path();
     if (!path.filename().string().starts_with(prefix) || !is_own_directory(path)) continue;
     const LeftoverLock lock(path);
-    if (lock.state() == LeftoverLock::State::kHeld) fs::remove_all(path, ignored);
+    if (lock.state() != LeftoverLock::State::kHeld) continue;
+    keep_flight_records(path);
+    fs::remove_all(path, ignored);
   }
 }
 

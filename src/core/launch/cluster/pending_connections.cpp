@@ -12,8 +12,6 @@
 namespace accel::launch {
 namespace {
 
-/// The age from which a connection gives its place to another one.
-constexpr std::chrono::seconds kSafeAge{1};
 /// How long nothing is accepted after descriptors or memory ran out.
 constexpr std::chrono::milliseconds kShortagePause{200};
 
@@ -26,16 +24,17 @@ bool is_shortage(int error) {
 PendingConnections::PendingConnections(
     std::vector<Fd> listeners, std::function<void(PendingConnection&)> on_accept,
     std::function<void(const PendingConnection&, const std::string& why)> on_drop,
-    std::chrono::milliseconds most_time)
+    std::chrono::milliseconds most_time, std::chrono::milliseconds safe_age)
     : listeners_(std::move(listeners)),
       on_accept_(std::move(on_accept)),
       on_drop_(std::move(on_drop)),
-      most_time_(most_time) {}
+      most_time_(most_time),
+      safe_age_(safe_age) {}
 
 bool PendingConnections::has_room() const {
   const Clock::time_point now = Clock::now();
   if (now < accepts_after_) return false;
-  return connections_.size() < kMost || now - connections_.front().since >= kSafeAge;
+  return connections_.size() < kMost || now - connections_.front().since >= safe_age_;
 }
 
 void PendingConnections::add_polls(std::vector<pollfd>& polls) const {

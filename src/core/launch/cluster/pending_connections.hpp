@@ -36,6 +36,8 @@ class PendingConnections {
   static constexpr std::size_t kMost = 16;
   /// How long a connection may be pending.
   static constexpr std::chrono::seconds kMostTime{10};
+  /// The age from which a connection gives its place to another one.
+  static constexpr std::chrono::seconds kSafeAge{1};
   /// The size of a message before the hello is accepted.
   static constexpr std::size_t kMostBytes = 64 << 10;
 
@@ -43,7 +45,8 @@ class PendingConnections {
   /// with one that is closed for its time or its place, and with the reason.
   PendingConnections(std::vector<Fd> listeners, std::function<void(PendingConnection&)> on_accept,
                      std::function<void(const PendingConnection&, const std::string& why)> on_drop,
-                     std::chrono::milliseconds most_time = kMostTime);
+                     std::chrono::milliseconds most_time = kMostTime,
+                     std::chrono::milliseconds safe_age = kSafeAge);
 
   /// Adds what to wait for: connections and, unless there is no room, new ones.
   void add_polls(std::vector<pollfd>& polls) const;
@@ -60,6 +63,7 @@ class PendingConnections {
   std::function<void(const PendingConnection&, const std::string&)> on_drop_;
   std::list<PendingConnection> connections_;  ///< The oldest first.
   std::chrono::milliseconds most_time_;
+  std::chrono::milliseconds safe_age_;
   Clock::time_point accepts_after_ = Clock::now();
 };
 

@@ -26,6 +26,7 @@ struct RendezvousParameters {
   double timeout_s = 300;                       ///< How long to wait for the others.
   int min_machines = 1;                         ///< The run goes on with at least so many of its machines.
   double last_call_s = 30;                      ///< How long a restart waits for more than min_machines.
+  double answer_s = 60;                         ///< How long machine 0 may take to find where to begin.
   /// The ranks of machines that have been there, at machine 0. A machine that comes back has as many.
   std::map<int, int> ranks_of_machines = {};
   double first_report_s = 10;  ///< When to log for the first time who is missing.

@@ -30,8 +30,6 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-/// How long machine 0 may take to find the checkpoint to go on from.
-constexpr auto kAnswerTime = std::chrono::seconds(60);
 /// How long a step of the handshake may take. Machine 0 may have others to accept first.
 constexpr auto kHandshakeTime = std::chrono::seconds(30);
 
@@ -126,7 +124,8 @@ class Client {
   /// as it has the beginning.
   std::variant<Welcome, std::string> await_answer(Connection& connection) {
     connection.reset_silence();
-    while (Clock::now() < connection.last_received() + Seconds(parameters_.timeout_s) + kAnswerTime) {
+    while (Clock::now() <
+           connection.last_received() + Seconds(parameters_.timeout_s + parameters_.answer_s)) {
       check_interrupted();
       try {
         if (auto answer = answer_in(connection)) return *std::move(answer);

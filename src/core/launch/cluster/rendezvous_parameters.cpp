@@ -35,6 +35,8 @@ RendezvousParameters rendezvous_parameters(const config::Config& config,
                                   launch.rendezvous_timeout_s,
                                   launch.min_machines,
                                   launch.last_call_timeout_s};
+  // It may have to watch the locks of two directories.
+  parameters.answer_s += 2 * launch.lock_timeout_s;
   parameters.run_id = launch.run_id;
   if (program.empty()) return parameters;
   parameters.settings["the program"] =

@@ -130,6 +130,7 @@ class RendezvousServer {
       try {
         if (!pending.is_accepted) {
           take_hello(pending, *message);
+          if (!pending.connection.is_open()) return;
           continue;
         }
         theirs = join_from_json(message->value("join", json()));

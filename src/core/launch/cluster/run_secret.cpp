@@ -13,6 +13,7 @@
 #include "base/files/directory.hpp"
 #include "base/files/fd.hpp"
 #include "base/files/file.hpp"
+#include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "core/launch/cluster/authentication.hpp"
 
@@ -49,6 +50,7 @@ std::string run_secret_in(const Environment& environment) {
 std::string make_run_secret(const fs::path& file) {
   // Another launcher may make or remove the file meanwhile.
   while (true) {
+    check_interrupted();
     if (std::optional<std::string> found = read_run_secret(file)) return *std::move(found);
     std::string secret = new_nonce();
     const fs::path made = write_private(file, secret + "\n");
@@ -61,8 +63,7 @@ std::string make_run_secret(const fs::path& file) {
 }
 
 std::optional<std::string> read_run_secret(const fs::path& file) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return std::nullopt;
+  if (!is_there(file)) return std::nullopt;
   std::string text = read_text_file(file);
   struct stat status {};
   constexpr mode_t kOthers = S_IRWXG | S_IRWXO;

@@ -41,10 +41,11 @@ class PendingConnectionsTest : public ::testing::Test {
   PortHold port_ = PortHold::any();
   int accepted_ = 0;
   std::vector<std::string> dropped_;
-  std::chrono::milliseconds most_time_ = PendingConnections::kMostTime;
+  // What is not about time must not depend on it.
   PendingConnections pending_{
       listening_sockets("127.0.0.1", port_.port()), [this](PendingConnection&) { ++accepted_; },
-      [this](const PendingConnection&, const std::string& why) { dropped_.push_back(why); }};
+      [this](const PendingConnection&, const std::string& why) { dropped_.push_back(why); },
+      std::chrono::hours(1), std::chrono::hours(1)};
   std::vector<StubPeer> peers_;
 };
 
@@ -54,9 +55,20 @@ TEST_F(PendingConnectionsTest, OthersWaitUntilTheOldestHasHadItsTime) {
   EXPECT_EQ(accepted_, 16);
   EXPECT_THAT(dropped_, ::testing::IsEmpty());
   EXPECT_EQ(polled(), 16U);  // The listener is not asked, although connections wait there.
-  while (accepted_ < 20) serve_once();
-  EXPECT_EQ(dropped_, std::vector<std::string>(4, "others connect meanwhile"));
-  EXPECT_EQ(polled(), 16U + 1U);
+}
+
+TEST_F(PendingConnectionsTest, TheOldestGivesItsPlace) {
+  std::vector<std::string> dropped;
+  int accepted = 0;
+  const PortHold port = PortHold::any();
+  PendingConnections pending(
+      listening_sockets("127.0.0.1", port.port()), [&](PendingConnection&) { ++accepted; },
+      [&](const PendingConnection&, const std::string& why) { dropped.push_back(why); },
+      std::chrono::hours(1), std::chrono::milliseconds(1));
+  std::vector<StubPeer> peers;
+  for (int i = 0; i < 20; ++i) peers.push_back(StubPeer::connected_to(port.port()));
+  while (accepted < 20) pending.serve([](PendingConnection&) {});
+  EXPECT_EQ(dropped, std::vector<std::string>(4, "others connect meanwhile"));
 }
 
 TEST_F(PendingConnectionsTest, AnEndedConnectionMakesRoomAtOnce) {

@@ -86,6 +86,7 @@ TEST(AddressTest, OneThreadAloneWaitsForAName) {
   };
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(error_of("slower", 5ms, slow), "'slower' is not resolved within 0.005 s");
+  while (*calls == 0) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(*calls, 1);
   *released = true;
   // What it has found by now is taken, and afterwards the name is looked up again.
