@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kPaddedLock = 2048;
+constexpr std::size_t kPaddedLock = 1024;
 constexpr std::size_t kLongestLock = 64 << 10;
 
 }  // namespace

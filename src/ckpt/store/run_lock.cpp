@@ -82,8 +82,12 @@ std::string new_token() {
 /// Writes the record; returns whether that was possible. fsync sends it to the server of a network.
 bool write_record(int fd, const LockOwner& owner) {
   const std::string text = lock_text(owner);
-  return ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
-         ::ftruncate(fd, static_cast<off_t>(text.size())) == 0 && ::fsync(fd) == 0;
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = ::pwrite(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (count <= 0) return false;
+    done += static_cast<std::size_t>(count);
+  }
+  return ::ftruncate(fd, static_cast<off_t>(text.size())) == 0 && ::fsync(fd) == 0;
 }
 
 /// `by` has no token if nobody is there any more.

@@ -44,6 +44,8 @@ Scratch::Scratch(const fs::path& folder) {
     std::string name = (folder / (prefix + "XXXXXX")).string();
     if (::mkdtemp(name.data()) == nullptr) throw system_error("create", name, errno);
     path_ = name;
+    // Whoever may read the log directory follows the link there to a flight record (agent/flight_home).
+    ::chmod(path_.c_str(), 0711);
     lock_.emplace(path_);
   } while (lock_->state() == LeftoverLock::State::kGone || lock_->state() == LeftoverLock::State::kTaken);
 }

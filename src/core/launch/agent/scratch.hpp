@@ -8,9 +8,10 @@
 
 namespace accel::launch {
 
-/// A private temporary directory `accel-HOST-UID-XXXXXX` below `folder`. The destructor removes it with all
-/// it holds. A flock on it shows that its owner lives. The constructor first removes those of this user and
-/// host whose owners are dead, that is, were killed together with their guardians.
+/// A temporary directory `accel-HOST-UID-XXXXXX` below `folder`, which its owner alone may list. The
+/// destructor removes it with all it holds. A flock on it shows that its owner lives. The constructor first
+/// removes those of this user and host whose owners are dead, that is, were killed together with their
+/// guardians.
 class Scratch {
  public:
   explicit Scratch(const std::filesystem::path& folder);

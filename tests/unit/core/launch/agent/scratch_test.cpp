@@ -36,7 +36,7 @@ TEST(ScratchTest, IsPrivateAndRemoved) {
     const Scratch scratch(dir.path());
     struct stat status {};
     ASSERT_EQ(::stat(scratch.path().c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 07777, 0700U);
+    EXPECT_EQ(status.st_mode & 07777, 0711U);
     std::ofstream(scratch.path() / "file") << "x";
   }
   EXPECT_THAT(names_in(dir.path()), IsEmpty());
