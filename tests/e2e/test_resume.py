@@ -130,10 +130,15 @@ def test_goes_on_with_another_number_of_ranks(accel_path, uninterrupted, tmp_pat
 
 def test_a_finished_run_has_nothing_to_do(accel_path, uninterrupted):
     directory = uninterrupted("plain")
-    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+    def times():
+        """Those of all that is there. The lock comes and goes in the output_dir, whose own time it changes."""
+        return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path != directory / "out"}
+
+    before = times()
     said = launch(accel_path, directory / "config.yaml")
     assert "the run is finished" in said and "nothing to do" in said
-    assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    assert before == times()
 
 
 @pytest.fixture
