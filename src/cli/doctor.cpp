@@ -9,7 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
 #include "core/launch/agent/hang_findings.hpp"
-#include "core/launch/sights.hpp"
+#include "core/launch/rank_statuses.hpp"
 
 namespace accel::cli {
 namespace {
@@ -20,18 +20,18 @@ struct DoctorOptions {
 };
 
 ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
-  const std::vector<launch::RankSight> sights = launch::look_at(options.target, !options.without_stacks);
-  const std::vector<std::string> findings = launch::findings(sights);
+  const std::vector<launch::RankStatus> statuses = launch::look_at(options.target, !options.without_stacks);
+  const std::vector<std::string> findings = launch::findings(statuses);
   if (globals.json) {
     auto ranks = nlohmann::ordered_json::array();
-    for (const launch::RankSight& sight : sights) ranks.push_back(launch::document_of(sight));
+    for (const launch::RankStatus& status : statuses) ranks.push_back(launch::document_of(status));
     globals.out->json({{"findings", findings}, {"ranks", std::move(ranks)}});
     return ExitCode::kSuccess;
   }
   constexpr std::size_t kStackLines = 12;
   globals.out->lines(findings);
   if (!findings.empty()) globals.out->line();
-  std::vector<std::string> table = split(launch::table_of_ranks(sights, kStackLines), '\n');
+  std::vector<std::string> table = split(launch::table_of_ranks(statuses, kStackLines), '\n');
   table.pop_back();
   globals.out->lines(table);
   return ExitCode::kSuccess;

@@ -23,16 +23,16 @@ struct LaunchOptions {
 };
 
 /// The configuration of a run that goes on with some of its machines.
-config::LoadedConfig for_machines(config::ConfigRequest request, const launch::Remainder& remainder) {
-  const std::pair<const char*, int> sizes[] = {{"num_processes", remainder.num_processes},
-                                               {"num_machines", remainder.num_machines},
-                                               {"machine_rank", remainder.machine_rank},
-                                               {"launch.local_processes", remainder.local_processes},
+config::LoadedConfig for_machines(config::ConfigRequest request, const launch::ReducedWorld& reduced) {
+  const std::pair<const char*, int> sizes[] = {{"num_processes", reduced.num_processes},
+                                               {"num_machines", reduced.num_machines},
+                                               {"machine_rank", reduced.machine_rank},
+                                               {"launch.local_processes", reduced.local_processes},
                                                {"launch.min_machines", 1}};
   for (const auto& [path, number] : sizes) {
     const std::string value = std::to_string(number);
     request.flags.push_back(config::settings_from_flag(
-        path, value, fmt::format("going on with {} machines", remainder.num_machines)));
+        path, value, fmt::format("going on with {} machines", reduced.num_machines)));
   }
   return config::load_config(request);
 }
@@ -62,7 +62,7 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   if (!request.file.empty()) request.text = config::read_config_file(request.file);
   launch::LaunchRequest launch;
   launch.loaded = config::load_config(request);
-  launch.resolve = [request](const launch::Remainder& remainder) { return for_machines(request, remainder); };
+  launch.resolve = [request](const launch::ReducedWorld& reduced) { return for_machines(request, reduced); };
   if (options.discards_later) require_path_to_resume(launch.loaded, request.runs_program);
   launch.discards_later = options.discards_later;
   launch.program = globals.program;

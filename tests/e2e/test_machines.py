@@ -93,7 +93,7 @@ def test_a_failure_ends_all_machines_with_one_report(machines):
 def sleepers(machines):
     """A run on two machines whose ranks sleep, once it has begun."""
     hosts = machines(2)
-    runs = machines.launch(hosts, "--num-processes", 4, "--cpu", "--", "sleep", "300")
+    runs = machines.launch(hosts, "--num-processes", 4, "--cpu", "--set", "launch.heartbeat_timeout=6", "--", "sleep", "300")
     for run in runs:
         wait_for(lambda: sum("sleep 300" in line and "launch" not in line for line in run.survivors()) == 2, 20)
     return hosts, runs
@@ -116,8 +116,8 @@ def test_a_machine_that_is_cut_off_ends_the_run_on_both_sides(sleepers):
     hosts[1].cut_off()
     ended = finish(runs, 60)
     assert codes(ended) == [6, 6]
-    assert f"at {hosts[1].address}) is lost: no word from its launcher for 20 s" in said_by(ended)[0]
-    assert f"machine 0 ({hosts[0].address}) is lost: no word" in said_by(ended)[1]
+    assert f"at {hosts[1].address}) is lost: no heartbeat from its launcher for 6 s" in said_by(ended)[0]
+    assert f"machine 0 ({hosts[0].address}) is lost: no heartbeat" in said_by(ended)[1]
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
@@ -218,9 +218,10 @@ def test_who_is_missing_is_said(machines):
 
 def test_a_machine_may_wait_longer_than_a_silence_that_counts_as_a_loss(machines):
     hosts = machines(3)
-    common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--num-processes", 3, "--cpu", "--machine-rank"]
+    common = ["--num-machines", 3, "--main-process-ip", hosts[0].address, "--num-processes", 3, "--cpu", "--set", "launch.heartbeat_timeout=2",
+              "--machine-rank"]
     runs = [machines.begin(host, "/tmp", *common, rank, "--", "sleep", 3) for rank, host in enumerate(hosts[:2])]
-    time.sleep(23)
+    time.sleep(4)
     runs.append(machines.begin(hosts[2], "/tmp", *common, 2, "--", "sleep", 3))
     ended = finish(runs)
     assert codes(ended) == [0, 0, 0], said_by(ended)
@@ -329,6 +330,27 @@ def test_a_hang_is_explained_over_all_machines(machines, accel_path, tmp_path):
         assert "\n  rank 3 is stopped, by a signal or a debugger\n" in report
         assert [int(rank) for rank in re.findall(r"^  rank (\d), step \d+", report, re.MULTILINE)] == [0, 1, 2, 3]
         assert f"process {stopped}: stopped" in report
+
+
+@pytest.mark.parametrize("writer", [0, 3])
+def test_a_program_that_writes_on_one_rank_does_not_hang(machines, writer):
+    """The other machine is silent for longer than launch.hang_timeout."""
+    script = f"if [ $RANK = {writer} ]; then for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i; sleep 0.5; done; else sleep 6; fi"
+    runs = machines.launch(machines(2), "--num-processes", 4, "--cpu", "--hang-timeout", 3, "--", "sh", "-c", script)
+    ended = finish(runs)
+    assert codes(ended) == [0, 0], said_by(ended)
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_program_that_is_silent_everywhere_hangs(machines, left):
+    """Also where all ranks of machine 0, which decides, have ended."""
+    runs = machines.launch(machines(2), "--num-processes", 4, "--cpu", "--hang-timeout", 2, "--", "sh", "-c",
+                           f"test $RANK -lt {left} || exec sleep 300")
+    ended = finish(runs)
+    assert codes(ended) == [6, 6], said_by(ended)
+    for said in said_by(ended):
+        report = said.split("the run hangs: no rank has written anything for 2 s")[1]
+        assert [int(rank) for rank in re.findall(r"^  rank (\d)", report, re.MULTILINE)] == list(range(left, 4)), report
 
 
 @pytest.fixture

@@ -122,12 +122,13 @@ def test_a_lost_machine_may_come_back(machines, accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     expected = undisturbed(accel, tmp_path)
     hosts = machines(2)
-    runs = machines.launch(hosts, training(tmp_path))
+    config = training(tmp_path, **{"launch.heartbeat_timeout": 4})
+    runs = machines.launch(hosts, config)
     wait_for(lambda: (tmp_path / "out/checkpoints/checkpoint_100").exists(), 60)
     os.kill(runs[1].pid, signal.SIGKILL)
-    time.sleep(22)  # Longer than a silence that counts as a loss.
+    time.sleep(6)  # Longer than a silence that counts as a loss.
     again = machines.begin(hosts[1], tmp_path, "--num-machines", 2, "--machine-rank", 1, "--main-process-ip", hosts[0].address,
-                           "--main-process-port", 29500, training(tmp_path))
+                           "--main-process-port", 29500, config)
     ended = [run.finish(120) for run in (runs[0], again)]
     assert [code for code, _, _ in ended] == [0, 0], ended
     assert train_runs.metrics(tmp_path) == expected

@@ -216,6 +216,7 @@ struct LaunchConfig {
   double rendezvous_timeout_s = 300;  ///< How long the launchers of several machines wait for each other.
   int min_machines = 1;               ///< The run goes on with at least so many of its machines.
   double last_call_timeout_s = 30;    ///< How long a restart waits for machines beyond min_machines.
+  double heartbeat_timeout_s = 20;    ///< A machine whose launcher is silent for so long is lost.
   double lock_timeout_s = 60;  ///< A run on another host that shows no sign of life for so long is over.
   bool use_cpu = false;
   bool binds_cpus = false;   ///< Each rank runs on CPUs of its own (enable_cpu_affinity).

@@ -207,6 +207,7 @@ void visit_fields(Visitor& v, T& c) {
     v("rendezvous_timeout_s", c.rendezvous_timeout_s);
     v("min_machines", c.min_machines);
     v("last_call_timeout_s", c.last_call_timeout_s);
+    v("heartbeat_timeout_s", c.heartbeat_timeout_s);
     v("lock_timeout_s", c.lock_timeout_s);
     v("use_cpu", c.use_cpu);
     v("binds_cpus", c.binds_cpus);

@@ -24,6 +24,7 @@ constexpr auto kWithoutNumbers = std::to_array<std::string_view>({
     "launch.rendezvous_timeout_s",
     "launch.min_machines",
     "launch.last_call_timeout_s",
+    "launch.heartbeat_timeout_s",
     "launch.lock_timeout_s",
     "launch.use_cpu",
     "launch.binds_cpus",

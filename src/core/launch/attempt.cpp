@@ -100,20 +100,6 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
   return plan;
 }
 
-/// How the run ended.
-Verdict verdict_on(const GroupOutcome& group) {
-  const ExitCode code = exit_code_of_group(group);
-  if (code != ExitCode::kWorkerFailed) return {code, ""};
-  if (group.hang) return {code, report_of(*group.hang), kUsualFutileRestarts};
-  const WorkerOutcome* cause = root_cause(group);
-  // Without a worker that failed by itself, the group was stopped because some ranks were preempted and
-  // others did not follow.
-  if (cause == nullptr)
-    return {code, "some ranks stopped for preemption and others did not", kUsualFutileRestarts};
-  return {code, failure_report(group, *cause, host_name()), futile_restarts(group, *cause), false,
-          found_corrupt(group, *cause)};
-}
-
 AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
                        const std::vector<std::string>& command, const Environment& environment) {
   const Variables shared = shared_variables(request, place, environment);
@@ -125,19 +111,12 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   plan.command = command;
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
   keep_flight_records(scratch.path());
-  if (place.cluster == nullptr) {
-    Verdict verdict = verdict_on(group);
-    verdict.was_interrupted = is_asked_to_end(group);
-    return {verdict, group.interrupted_by};
-  }
-  if (place.cluster->verdict()) {
-    Verdict verdict = *place.cluster->verdict();
-    if (is_asked_to_end(group) && !verdict.was_interrupted) place.cluster->leave();
-    verdict.was_interrupted |= is_asked_to_end(group);
-    return {verdict, group.interrupted_by};
-  }
-  // The user did not wait for the other machines.
-  return {{exit_code_of_signal(group.interrupted_by), "", 0, true}, group.interrupted_by};
+  if (place.cluster == nullptr) return end_of_all({end_of_machine(group, host_name(), 0)});
+  // Without an end of all machines the user did not wait for the others.
+  AttemptEnd end = place.cluster->end().value_or(AttemptEnd{exit_code_of_signal(group.interrupted_by), ""});
+  if (place.cluster->end() && is_asked_to_end(group) && !end.was_interrupted) place.cluster->leave();
+  end.was_interrupted |= is_asked_to_end(group);
+  return end;
 }
 
 }  // namespace

@@ -8,11 +8,6 @@
 
 namespace accel::launch {
 
-struct AttemptEnd {
-  Verdict verdict;
-  int interrupted_by = 0;  ///< The signal that ended it; 0 for none.
-};
-
 /// Runs `command` on the ranks of this machine until the attempt has ended on all machines. If they cannot be
 /// started, it tells the other machines why, and throws.
 [[nodiscard]] AttemptEnd run_attempt(const LaunchRequest& request, const Place& place,

@@ -41,10 +41,10 @@ std::vector<std::string> command_of(const LaunchRequest& request, const Environm
 }
 
 /// The failure of the run; absent if it succeeded or was preempted.
-std::optional<Error> failure_of(const Verdict& verdict) {
-  if (verdict.code == ExitCode::kSuccess || verdict.code == ExitCode::kPreempted) return std::nullopt;
-  const int signal = to_int(verdict.code) - kSignalBase;
-  return signal > 0 ? error_of_signal(signal) : Error(ErrorKind::kWorker, verdict.report);
+std::optional<Error> failure_of(const AttemptEnd& end) {
+  if (end.code == ExitCode::kSuccess || end.code == ExitCode::kPreempted) return std::nullopt;
+  const int signal = to_int(end.code) - kSignalBase;
+  return signal > 0 ? error_of_signal(signal) : Error(ErrorKind::kWorker, end.report);
 }
 
 /// Ends this process with `code` after a second. After an interrupt it must not wait for a reader of its last
@@ -94,8 +94,8 @@ class Events {
                       {"first_rank", world.first_rank},
                       {"local_ranks", world.local_ranks}});
   }
-  void failed(const Place& place, const Verdict& verdict) const {
-    write("failed", {{"attempt", place.attempt}, {"report", verdict.report}});
+  void failed(const Place& place, const AttemptEnd& end) const {
+    write("failed", {{"attempt", place.attempt}, {"report", end.report}});
   }
   void finished(ExitCode code) const {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began_;
@@ -136,9 +136,9 @@ class Events {
 
 /// The failure of a run that is not to be restarted. If a rank has found its checkpoint corrupt, the report
 /// comes first, because reading a checkpoint again may take long.
-Error last_failure(const LaunchRequest& request, const Place& place, const Verdict& verdict) {
-  if (!may_be_damaged(request, place, verdict)) return Error(ErrorKind::kWorker, verdict.report);
-  log::error(verdict.report);
+Error last_failure(const LaunchRequest& request, const Place& place, const AttemptEnd& end) {
+  if (!may_be_damaged(request, place, end)) return Error(ErrorKind::kWorker, end.report);
+  log::error(end.report);
   Members nobody_waits;
   const Damage damage = check_damage(request, nobody_waits);
   Error failure(ErrorKind::kWorker, "the run has failed");
@@ -170,20 +170,19 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
     require_locks(place);
-    const bool is_final = end.verdict.was_interrupted || end.interrupted_by != 0;
-    if (is_final) leave_soon(end.verdict.code);
-    if (end.verdict.code == ExitCode::kWorkerFailed) events.failed(place, end.verdict);
-    if (end.verdict.code != ExitCode::kWorkerFailed || is_final) {
-      if (std::optional<Error> failure = failure_of(end.verdict)) throw *std::move(failure);
-      if (end.verdict.code == ExitCode::kPreempted) log::info("stopped for preemption, after saving");
-      return end.verdict.code;
+    if (end.was_interrupted) leave_soon(end.code);
+    if (end.code == ExitCode::kWorkerFailed) events.failed(place, end);
+    if (end.code != ExitCode::kWorkerFailed || end.was_interrupted) {
+      if (std::optional<Error> failure = failure_of(end)) throw *std::move(failure);
+      if (end.code == ExitCode::kPreempted) log::info("stopped for preemption, after saving");
+      return end.code;
     }
     // Without a guard a signal ends this process even while it waits for a reader of the report.
-    if (restarts.most() == 0) throw last_failure(request, place, end.verdict);
+    if (restarts.most() == 0) throw last_failure(request, place, end);
     guard.emplace();
     waits_since = std::chrono::steady_clock::now();
-    log::error(end.verdict.report);
-    auto next = begin_again(request, std::move(place), end.verdict, restarts);
+    log::error(end.report);
+    auto next = begin_again(request, std::move(place), end, restarts);
     if (const auto* why_not = std::get_if<std::string>(&next)) {
       throw Error(ErrorKind::kWorker,
                   why_not->empty() ? "the run has failed"

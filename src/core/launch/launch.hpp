@@ -11,7 +11,7 @@
 namespace accel::launch {
 
 /// How large the part of a run is that goes on without some of its machines.
-struct Remainder {
+struct ReducedWorld {
   int num_processes = 1;
   int num_machines = 1;
   int machine_rank = 0;     ///< The number of this machine among those that are left.
@@ -23,7 +23,7 @@ struct LaunchRequest {
   config::LoadedConfig loaded;
   /// Resolves the same configuration for fewer machines. Errors are those of load_config(). It must be set if
   /// launch.min_machines is less than num_machines.
-  std::function<config::LoadedConfig(const Remainder&)> resolve;
+  std::function<config::LoadedConfig(const ReducedWorld&)> resolve;
   std::vector<std::string> program;  ///< If it is empty, accel-worker trains.
   std::string version;               ///< That of accel, which is the same on all machines.
   bool discards_later = false;       ///< As BeginningOptions says.

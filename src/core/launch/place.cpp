@@ -131,36 +131,36 @@ std::int64_t samples_of(const config::Config& config) {
 
 /// Resolves the configuration for the machines that take part, if they are not those of the attempt before,
 /// and says what that changes.
-void fit(const Remainder& remainder, LaunchRequest& request, Place& place) {
+void fit(const ReducedWorld& reduced, LaunchRequest& request, Place& place) {
   World& world = place.world;
-  if (std::pair(remainder.num_processes, remainder.num_machines) ==
+  if (std::pair(reduced.num_processes, reduced.num_machines) ==
       std::pair(world.num_processes, world.num_machines)) {
     // Another machine of the same size may have taken the place of one before this one.
-    world.machine_rank = request.loaded.config.launch.machine_rank = remainder.machine_rank;
+    world.machine_rank = request.loaded.config.launch.machine_rank = reduced.machine_rank;
     return;
   }
-  config::LoadedConfig fitted = request.resolve(remainder);
+  config::LoadedConfig fitted = request.resolve(reduced);
   for (const std::string& warning : fitted.warnings) {
     const std::vector<std::string>& known = request.loaded.warnings;
     if (std::find(known.begin(), known.end(), warning) == known.end()) log::warn(warning);
   }
   std::string change =
       fmt::format("going on with {} of {} machines, of which {} are enough (launch.min_machines)",
-                  remainder.num_machines, place.rendezvous.num_machines, place.rendezvous.min_machines);
-  if (remainder.num_processes != world.num_processes)
-    change += fmt::format(": {} ranks, not {}", remainder.num_processes, world.num_processes);
-  if (trains(request) && remainder.num_processes != world.num_processes)
+                  reduced.num_machines, place.rendezvous.num_machines, place.rendezvous.min_machines);
+  if (reduced.num_processes != world.num_processes)
+    change += fmt::format(": {} ranks, not {}", reduced.num_processes, world.num_processes);
+  if (trains(request) && reduced.num_processes != world.num_processes)
     change += fmt::format("; a step takes {} samples, not {}, at the same learning rate",
                           samples_of(fitted.config), samples_of(request.loaded.config));
   log::warn(change);
   request.loaded = std::move(fitted);
-  world.num_processes = remainder.num_processes;
-  world.num_machines = remainder.num_machines;
-  world.machine_rank = remainder.machine_rank;
+  world.num_processes = reduced.num_processes;
+  world.num_machines = reduced.num_machines;
+  world.machine_rank = reduced.machine_rank;
 }
 
 /// What those that have come are for machine 0.
-Remainder remainder_of(const Place& place, const Members& members) {
+ReducedWorld reduced_world_of(const Place& place, const Members& members) {
   return {ranks_of(place.rendezvous, members), static_cast<int>(members.size()) + 1, 0,
           place.world.local_ranks};
 }
@@ -168,7 +168,7 @@ Remainder remainder_of(const Place& place, const Members& members) {
 /// What machine 0 does once all members are there: it finds the beginning and tells it.
 void begin_with(Members members, LaunchRequest& request, Place& place) {
   try {
-    fit(remainder_of(place, members), request, place);
+    fit(reduced_world_of(place, members), request, place);
     if (place.world.restarts > 0) {
       find_checkpoint(request, place);
     } else {
@@ -190,14 +190,14 @@ void begin_with(Members members, LaunchRequest& request, Place& place) {
                 place.attempt, place.world.restarts, place.world.run_id,
                 trains(request) ? request.loaded.config.training->checkpoint.resume_from.string() : "",
                 place.is_finished});
-  place.cluster = lead(std::move(members), host_name());
+  place.cluster = lead(std::move(members), host_name(), place.rendezvous.heartbeats);
 }
 
 /// What any other machine does once machine 0 has welcomed it.
 void take_part(Membership membership, LaunchRequest& request, Place& place) {
   const Welcome& welcome = membership.welcome;
   const std::string leader = fmt::format("machine 0 ({})", request.loaded.config.launch.main_process_ip);
-  place.cluster = follow(std::move(membership.connection), host_name(), leader);
+  place.cluster = follow(std::move(membership.connection), host_name(), leader, place.rendezvous.heartbeats);
   try {
     fit({welcome.num_processes, welcome.num_machines, welcome.machine_rank, place.world.local_ranks}, request,
         place);
@@ -272,11 +272,11 @@ void wait(std::chrono::milliseconds pause) {
   }
 }
 
-NextStep next_step(const LaunchRequest& request, const Place& place, int futile_restarts,
+NextStep next_step(const LaunchRequest& request, const Place& place, int restarts_without_progress,
                    Restarts& restarts) {
   const bool made_progress =
       trains(request) && newest_step(*request.loaded.config.training) > place.begins_after;
-  return restarts.after(futile_restarts, made_progress, trains(request));
+  return restarts.after(restarts_without_progress, made_progress, trains(request));
 }
 
 void report_restart(const Place& place, std::chrono::milliseconds pause) {
@@ -287,13 +287,13 @@ void report_restart(const Place& place, std::chrono::milliseconds pause) {
 
 /// Why those that are left cannot go on without the others; empty if they can.
 std::string why_not_without(LaunchRequest& request, Place& place, const Members& members) {
-  const Remainder remainder = remainder_of(place, members);
-  if (remainder.num_machines == place.rendezvous.num_machines) return "";
+  const ReducedWorld reduced = reduced_world_of(place, members);
+  if (reduced.num_machines == place.rendezvous.num_machines) return "";
   try {
-    static_cast<void>(request.resolve(remainder));
+    static_cast<void>(request.resolve(reduced));
     return "";
   } catch (const Error& error) {
-    return fmt::format("{} of {} machines cannot go on without the others: {}", remainder.num_machines,
+    return fmt::format("{} of {} machines cannot go on without the others: {}", reduced.num_machines,
                        place.rendezvous.num_machines, error.message());
   }
 }
@@ -321,7 +321,7 @@ Place begin(LaunchRequest& request, const Environment& environment) {
   return place;
 }
 
-bool may_be_damaged(const LaunchRequest& request, const Place& place, const Verdict& failure) {
+bool may_be_damaged(const LaunchRequest& request, const Place& place, const AttemptEnd& failure) {
   return place.world.machine_rank == 0 && trains(request) && failure.found_corrupt;
 }
 
@@ -330,7 +330,7 @@ Damage check_damage(const LaunchRequest& request, Members& members) {
                            [&members](const std::string& text) { send_waiting(members, text); });
 }
 
-std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place, const Verdict& failure,
+std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place, const AttemptEnd& failure,
                                              Restarts& restarts) {
   if (place.world.machine_rank > 0) return follow_again(request, std::move(place));
   Members members;
@@ -343,14 +343,14 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
       throw;
     }
   };
-  int futile_restarts = failure.futile_restarts;
+  int restarts_without_progress = failure.restarts_without_progress;
   if (may_be_damaged(request, place, failure)) {
     const Damage damage = or_refuse([&] { return check_damage(request, members); });
     if (!damage.text.empty()) log::warn(damage.text);
     // A restart begins with an older checkpoint then.
-    if (damage.is_renamed) futile_restarts = 1;
+    if (damage.is_renamed) restarts_without_progress = 1;
   }
-  const NextStep next = next_step(request, place, futile_restarts, restarts);
+  const NextStep next = next_step(request, place, restarts_without_progress, restarts);
   if (!next.is_restart) {
     send_end(members, next.why_not);
     return next.why_not;

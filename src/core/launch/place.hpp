@@ -36,7 +36,8 @@ struct Place {
 [[nodiscard]] Place begin(LaunchRequest& request, const Environment& environment);
 
 /// Whether check_damage() has something to read after this failure.
-[[nodiscard]] bool may_be_damaged(const LaunchRequest& request, const Place& place, const Verdict& failure);
+[[nodiscard]] bool may_be_damaged(const LaunchRequest& request, const Place& place,
+                                  const AttemptEnd& failure);
 
 /// Looks for damage of the checkpoint that the failed attempt began with. The members are told what they wait
 /// for.
@@ -45,6 +46,6 @@ struct Place {
 /// Begins again after a failed attempt, on all machines. Returns why not, which may be empty, if the run is
 /// not to be begun again. Throws like begin().
 [[nodiscard]] std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place,
-                                                           const Verdict& failure, Restarts& restarts);
+                                                           const AttemptEnd& failure, Restarts& restarts);
 
 }  // namespace accel::launch

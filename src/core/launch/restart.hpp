@@ -17,10 +17,11 @@ class Restarts {
  public:
   explicit Restarts(int most) : most_(most) {}
 
-  /// Decides after a failure. `futile_allowed` is what futile_restarts() says of it; `made_progress` is
-  /// whether the failed attempt left something that the next one can begin with. `counts_progress` is false
-  /// for a program of which nobody knows what its progress is: then only the number of restarts limits them.
-  NextStep after(int futile_allowed, bool made_progress, bool counts_progress);
+  /// Decides after a failure. `most_without_progress` is what restarts_without_progress() says of it;
+  /// `made_progress` is whether the failed attempt left something that the next one can begin with.
+  /// `counts_progress` is false for a program of which nobody knows what its progress is: then only the
+  /// number of restarts limits them.
+  NextStep after(int most_without_progress, bool made_progress, bool counts_progress);
 
   [[nodiscard]] int count() const { return count_; }
   [[nodiscard]] int most() const { return most_; }
@@ -28,7 +29,7 @@ class Restarts {
  private:
   int most_;
   int count_ = 0;
-  int futile_ = 0;  ///< Attempts in a row without progress.
+  int without_progress_ = 0;  ///< Attempts in a row without progress.
 };
 
 }  // namespace accel::launch

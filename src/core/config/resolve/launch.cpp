@@ -266,6 +266,8 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   launch.hang_timeout_s = settings.get<double>("launch.hang_timeout").value_or(0);
   if (const auto tee = settings.get<std::string>("launch.tee"); tee && *tee != "0")
     launch.tee = shown_streams(*tee, settings, launch);
+  launch.heartbeat_timeout_s =
+      settings.get<double>("launch.heartbeat_timeout").value_or(launch.heartbeat_timeout_s);
   launch.lock_timeout_s = settings.get<double>("launch.lock_timeout").value_or(launch.lock_timeout_s);
   launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
   check_last_call(settings, launch);

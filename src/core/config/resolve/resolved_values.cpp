@@ -37,6 +37,7 @@ constexpr auto kRenamed = std::to_array<Renamed>({
     {"parallelism_config.dp_replicate_size", "/fsdp/replicate_size"},
     {"launch.rendezvous_timeout", "/launch/rendezvous_timeout_s"},
     {"launch.last_call_timeout", "/launch/last_call_timeout_s"},
+    {"launch.heartbeat_timeout", "/launch/heartbeat_timeout_s"},
     {"launch.lock_timeout", "/launch/lock_timeout_s"},
     {"launch.log_max_size", "/launch/log_max_bytes"},
     {"launch.grace_period", "/launch/grace_period_s"},

@@ -21,20 +21,20 @@ bool is_member(int rank, const FlightGroup& group) {
 }
 
 /// The first collective of a group that two ranks have called differently; empty if there is none.
-std::string first_difference(const std::string& group, const std::vector<RankSight>& ranks) {
+std::string first_difference(const std::string& group, const std::vector<RankStatus>& ranks) {
   // Maps the number of a collective to the first rank that has called it, and to what that rank has called.
   std::map<std::uint64_t, std::pair<int, const FlightEvent*>> first;
   std::map<std::uint64_t, std::string> differences;
-  for (const RankSight& sight : ranks) {
-    for (const FlightEvent& event : sight.record.events) {
+  for (const RankStatus& status : ranks) {
+    for (const FlightEvent& event : status.record.events) {
       if (event.in_group == 0 || event.group.name != group) continue;
-      const auto [found, is_first] = first.try_emplace(event.in_group, sight.record.rank, &event);
+      const auto [found, is_first] = first.try_emplace(event.in_group, status.record.rank, &event);
       const auto& [rank, other] = found->second;
       if (is_first || (event.op == other->op && event.bytes == other->bytes && event.unit == other->unit))
         continue;
       differences.try_emplace(event.in_group,
                               fmt::format("rank {} called {}, and rank {} {}", rank, text_of(*other),
-                                          sight.record.rank, text_of(event)));
+                                          status.record.rank, text_of(event)));
     }
   }
   return differences.empty() ? "" : differences.begin()->second;
@@ -46,21 +46,21 @@ std::string name_of_ranks(const std::vector<int>& ranks) {
 }
 
 /// What is to be said of a collective in which ranks wait.
-std::string finding_of(const FlightEvent& event, const std::vector<RankSight>& ranks) {
+std::string finding_of(const FlightEvent& event, const std::vector<RankStatus>& ranks) {
   if (std::string difference = first_difference(event.group.name, ranks); !difference.empty())
     return "the ranks disagree: " + difference;
   std::vector<int> waiting;
   std::vector<int> missing;
   std::int64_t longest_ns = 0;
-  for (const RankSight& sight : ranks) {
-    const FlightRecord& record = sight.record;
+  for (const RankStatus& status : ranks) {
+    const FlightRecord& record = status.record;
     if (!is_member(record.rank, event.group)) continue;
     const FlightEvent* own = find(record, event.group.name, event.in_group);
     if (own == nullptr && newest(record, event.group.name) < event.in_group) {
       missing.push_back(record.rank);
     } else if (own != nullptr && awaited(record) == own) {
       waiting.push_back(record.rank);
-      longest_ns = std::max(longest_ns, sight.seen_ns - own->waited_ns);
+      longest_ns = std::max(longest_ns, status.seen_ns - own->waited_ns);
     }
   }
   const std::string who = fmt::format("{} wait{} in {} for {}", name_of_ranks(waiting),
@@ -70,33 +70,33 @@ std::string finding_of(const FlightEvent& event, const std::vector<RankSight>& r
 }
 
 /// The ranks of a group whose records tell how many of its collectives they have begun.
-std::vector<const RankSight*> members_of(const FlightGroup& group, const std::vector<RankSight>& ranks) {
-  std::vector<const RankSight*> members;
-  for (const RankSight& sight : ranks) {
-    const FlightRecord& record = sight.record;
+std::vector<const RankStatus*> members_of(const FlightGroup& group, const std::vector<RankStatus>& ranks) {
+  std::vector<const RankStatus*> members;
+  for (const RankStatus& status : ranks) {
+    const FlightRecord& record = status.record;
     const bool is_whole = record.events.empty() || record.events.front().number == 1;
     if (is_member(record.rank, group) && (is_whole || newest(record, group.name) > 0))
-      members.push_back(&sight);
+      members.push_back(&status);
   }
   return members;
 }
 
 /// The first collective of the group behind number `behind` that the rank has enqueued and does not know to
 /// have ended; null if there is none.
-const FlightEvent* first_enqueued(const RankSight& sight, const std::string& group, std::uint64_t behind) {
-  for (const FlightEvent& event : sight.record.events) {
+const FlightEvent* first_enqueued(const RankStatus& status, const std::string& group, std::uint64_t behind) {
+  for (const FlightEvent& event : status.record.events) {
     if (event.group.name == group && event.in_group > behind && is_enqueued(event)) return &event;
   }
   return nullptr;
 }
 
 /// What is to be said of a collective that a member has enqueued and another has not; empty if there is none.
-std::string finding_of_missing(const FlightGroup& group, const std::vector<const RankSight*>& members) {
+std::string finding_of_missing(const FlightGroup& group, const std::vector<const RankStatus*>& members) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  for (const RankSight* sight : members) least = std::min(least, newest(sight->record, group.name));
+  for (const RankStatus* status : members) least = std::min(least, newest(status->record, group.name));
   const FlightEvent* first = nullptr;
-  for (const RankSight* sight : members) {
-    const FlightEvent* event = first_enqueued(*sight, group.name, least);
+  for (const RankStatus* status : members) {
+    const FlightEvent* event = first_enqueued(*status, group.name, least);
     if (event != nullptr && (first == nullptr || event->in_group < first->in_group)) first = event;
   }
   if (first == nullptr) return "";
@@ -104,15 +104,15 @@ std::string finding_of_missing(const FlightGroup& group, const std::vector<const
   std::vector<int> missing;
   std::vector<int> enqueued;
   std::int64_t longest_ns = 0;
-  for (const RankSight* sight : members) {
-    const FlightRecord& record = sight->record;
+  for (const RankStatus* status : members) {
+    const FlightRecord& record = status->record;
     is_known |= find(record, group.name, first->in_group - 1) != nullptr;
     const FlightEvent* own = find(record, group.name, first->in_group);
     if (newest(record, group.name) < first->in_group) {
       missing.push_back(record.rank);
     } else if (own != nullptr && is_enqueued(*own)) {
       enqueued.push_back(record.rank);
-      longest_ns = std::max(longest_ns, sight->seen_ns - own->begun_ns);
+      longest_ns = std::max(longest_ns, status->seen_ns - own->begun_ns);
     }
   }
   return fmt::format("{} did not join: {} enqueued {} {} ago{}", name_of_ranks(missing),
@@ -122,13 +122,13 @@ std::string finding_of_missing(const FlightGroup& group, const std::vector<const
 
 /// What is to be said of the collectives that all members have enqueued, if some of them wait for their GPUs;
 /// empty if nothing.
-std::string finding_of_joined(const FlightGroup& group, const std::vector<const RankSight*>& members) {
+std::string finding_of_joined(const FlightGroup& group, const std::vector<const RankStatus*>& members) {
   const FlightEvent* first = nullptr;
   bool is_known = false;
   std::vector<int> waiting;
   std::int64_t longest_ns = 0;
-  for (const RankSight* sight : members) {
-    const FlightEvent* event = first_enqueued(*sight, group.name, 0);
+  for (const RankStatus* status : members) {
+    const FlightEvent* event = first_enqueued(*status, group.name, 0);
     // What has ended on one rank, all have joined and left.
     if (event == nullptr) return "";
     if (first == nullptr || event->in_group > first->in_group) {
@@ -136,10 +136,10 @@ std::string finding_of_joined(const FlightGroup& group, const std::vector<const 
       is_known = false;
     }
     if (event->in_group == first->in_group)
-      is_known |= first->in_group == 1 || find(sight->record, group.name, first->in_group - 1) != nullptr;
-    if (const FlightEvent* sync = host_sync(sight->record)) {
-      waiting.push_back(sight->record.rank);
-      longest_ns = std::max(longest_ns, sight->seen_ns - sync->begun_ns);
+      is_known |= first->in_group == 1 || find(status->record, group.name, first->in_group - 1) != nullptr;
+    if (const FlightEvent* sync = host_sync(status->record)) {
+      waiting.push_back(status->record.rank);
+      longest_ns = std::max(longest_ns, status->seen_ns - sync->begun_ns);
     }
   }
   if (waiting.empty()) return "";
@@ -151,17 +151,17 @@ std::string finding_of_joined(const FlightGroup& group, const std::vector<const 
 }
 
 /// What is to be said of the collectives that are enqueued, by group.
-std::vector<std::string> findings_of_enqueued(const std::vector<RankSight>& ranks) {
+std::vector<std::string> findings_of_enqueued(const std::vector<RankStatus>& ranks) {
   std::map<std::string, FlightGroup> groups;
-  for (const RankSight& sight : ranks) {
-    for (const FlightEvent& event : sight.record.events) {
+  for (const RankStatus& status : ranks) {
+    for (const FlightEvent& event : status.record.events) {
       if (is_enqueued(event)) groups.try_emplace(event.group.name, event.group);
     }
   }
   std::vector<std::string> missing;
   std::vector<std::string> joined;
   for (const auto& [name, group] : groups) {
-    const std::vector<const RankSight*> members = members_of(group, ranks);
+    const std::vector<const RankStatus*> members = members_of(group, ranks);
     std::string line = first_difference(name, ranks);
     line = line.empty() ? finding_of_missing(group, members) : "the ranks disagree: " + line;
     if (!line.empty()) {
@@ -176,15 +176,15 @@ std::vector<std::string> findings_of_enqueued(const std::vector<RankSight>& rank
 
 }  // namespace
 
-std::vector<std::string> findings(const std::vector<RankSight>& ranks) {
+std::vector<std::string> findings(const std::vector<RankStatus>& ranks) {
   std::vector<std::string> lines;
-  for (const RankSight& sight : ranks) {
-    if (sight.state.starts_with("stopped"))
-      lines.push_back(fmt::format("rank {} is stopped, by a signal or a debugger", sight.record.rank));
+  for (const RankStatus& status : ranks) {
+    if (status.state.starts_with("stopped"))
+      lines.push_back(fmt::format("rank {} is stopped, by a signal or a debugger", status.record.rank));
   }
   std::set<std::tuple<std::string, std::uint64_t>> told;
-  for (const RankSight& sight : ranks) {
-    const FlightEvent* event = awaited(sight.record);
+  for (const RankStatus& status : ranks) {
+    const FlightEvent* event = awaited(status.record);
     if (event == nullptr || !told.emplace(event->group.name, event->in_group).second) continue;
     std::string line = finding_of(*event, ranks);
     if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));

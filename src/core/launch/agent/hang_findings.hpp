@@ -14,7 +14,7 @@ namespace accel::launch {
 /// host waits for the GPU. If one rank has enqueued a collective and another has not, the line names the
 /// first such collective. If all ranks have enqueued the same, it names the first one that no rank knows to
 /// have ended. A later collective, or a kernel between the two, may be the one that does not end.
-std::vector<std::string> findings(const std::vector<RankSight>& ranks);
+std::vector<std::string> findings(const std::vector<RankStatus>& ranks);
 
 /// "0, 2-5".
 std::string text_of_ranks(std::vector<int> ranks);

@@ -65,72 +65,72 @@ std::string shortened(const std::string& line) {
   return line.size() <= kMost ? line : line.substr(0, kMost - 3) + "...";
 }
 
-json to_json(const RankSight& sight) {
+json to_json(const RankStatus& status) {
   json events = json::array();
-  const auto& all = sight.record.events;
+  const auto& all = status.record.events;
   const bool enqueues =
       std::any_of(all.begin(), all.end(), [](const FlightEvent& event) { return event.group.enqueues; });
   const std::size_t most = enqueues ? all.size() : kSentEvents;
   for (std::size_t i = all.size() - std::min(all.size(), most); i < all.size(); ++i)
     events.push_back(to_json(all[i]));
-  return {{"rank", sight.record.rank},
-          {"pid", sight.record.pid},
-          {"host", sight.record.host},
-          {"step", sight.record.step},
+  return {{"rank", status.record.rank},
+          {"pid", status.record.pid},
+          {"host", status.record.host},
+          {"step", status.record.step},
           {"events", std::move(events)},
-          {"state", sight.state},
-          {"seen_ns", sight.seen_ns},
-          {"silent_s", sight.silent_s},
-          {"stack", fmt::format("{}", fmt::join(first_stack(sight.stacks, 16), "\n"))},
-          {"stacks_file", sight.stacks_file}};
+          {"state", status.state},
+          {"seen_ns", status.seen_ns},
+          {"silent_s", status.silent_s},
+          {"stack", fmt::format("{}", fmt::join(first_stack(status.stacks, 16), "\n"))},
+          {"stacks_file", status.stacks_file}};
 }
 
-RankSight sight_from_json(const json& document) {
-  RankSight sight;
-  sight.record.rank = document.at("rank");
-  sight.record.pid = document.at("pid");
-  sight.record.host = document.at("host");
-  sight.record.step = document.at("step");
-  for (const json& event : document.at("events")) sight.record.events.push_back(event_from_json(event));
-  sight.state = document.at("state");
-  sight.seen_ns = document.at("seen_ns");
-  sight.silent_s = document.at("silent_s");
+RankStatus rank_status_from_json(const json& document) {
+  RankStatus status;
+  status.record.rank = document.at("rank");
+  status.record.pid = document.at("pid");
+  status.record.host = document.at("host");
+  status.record.step = document.at("step");
+  for (const json& event : document.at("events")) status.record.events.push_back(event_from_json(event));
+  status.state = document.at("state");
+  status.seen_ns = document.at("seen_ns");
+  status.silent_s = document.at("silent_s");
   for (const std::string& line : split(document.at("stack").get<std::string>(), '\n')) {
-    if (!line.empty()) sight.stacks += "    " + line + '\n';
+    if (!line.empty()) status.stacks += "    " + line + '\n';
   }
-  sight.stacks_file = document.at("stacks_file");
-  return sight;
+  status.stacks_file = document.at("stacks_file");
+  return status;
 }
 
 }  // namespace
 
 json to_json(const Hang& hang) {
   json ranks = json::array();
-  for (const RankSight& sight : hang.ranks) ranks.push_back(to_json(sight));
+  for (const RankStatus& status : hang.ranks) ranks.push_back(to_json(status));
   return {{"timeout_s", hang.timeout_s}, {"is_ours", hang.is_ours}, {"ranks", std::move(ranks)}};
 }
 
 Hang hang_from_json(const json& document) {
   Hang hang{document.at("timeout_s"), document.at("is_ours"), {}};
-  for (const json& sight : document.at("ranks")) hang.ranks.push_back(sight_from_json(sight));
+  for (const json& status : document.at("ranks")) hang.ranks.push_back(rank_status_from_json(status));
   return hang;
 }
 
-std::string table_of_ranks(const std::vector<RankSight>& ranks, std::size_t stack_lines) {
+std::string table_of_ranks(const std::vector<RankStatus>& ranks, std::size_t stack_lines) {
   std::string text;
-  for (const RankSight& sight : ranks) {
-    const FlightRecord& record = sight.record;
+  for (const RankStatus& status : ranks) {
+    const FlightRecord& record = status.record;
     text += fmt::format("rank {}", record.rank);
     if (record.step > 0) text += fmt::format(", step {}", record.step);
-    if (const std::string what = doing_text(record, sight.seen_ns); !what.empty()) text += ": " + what;
+    if (const std::string what = doing_text(record, status.seen_ns); !what.empty()) text += ": " + what;
     text += '\n';
     text += fmt::format("  {}, process {}: {}", visible(record.host), record.pid,
-                        sight.state.empty() ? "has ended" : visible(sight.state));
-    if (sight.silent_s >= 0) text += fmt::format("; last output {:.0f} s ago", sight.silent_s);
+                        status.state.empty() ? "has ended" : visible(status.state));
+    if (status.silent_s >= 0) text += fmt::format("; last output {:.0f} s ago", status.silent_s);
     text += '\n';
-    for (const std::string& line : first_stack(sight.stacks, stack_lines))
+    for (const std::string& line : first_stack(status.stacks, stack_lines))
       text += fmt::format("    {}\n", shortened(visible(line)));
-    if (!sight.stacks_file.empty()) text += fmt::format("    all threads: {}\n", sight.stacks_file);
+    if (!status.stacks_file.empty()) text += fmt::format("    all threads: {}\n", status.stacks_file);
   }
   return text;
 }
@@ -142,8 +142,9 @@ std::string report_of(const Hang& hang) {
       fmt::format("the run hangs: {} for {:g} s (launch.hang_timeout)\n",
                   hang.is_ours ? "no progress" : "no rank has written anything", hang.timeout_s);
   for (const std::string& finding : findings(hang.ranks)) text += fmt::format("  {}\n", finding);
-  std::vector<RankSight> shown(hang.ranks.begin(), hang.ranks.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                                            hang.ranks.size(), kShownRanks)));
+  std::vector<RankStatus> shown(
+      hang.ranks.begin(),
+      hang.ranks.begin() + static_cast<std::ptrdiff_t>(std::min(hang.ranks.size(), kShownRanks)));
   for (const std::string& line : split(table_of_ranks(shown, kStackLines), '\n')) {
     if (!line.empty()) text += fmt::format("  {}\n", line);
   }

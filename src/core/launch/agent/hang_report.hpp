@@ -12,7 +12,7 @@
 namespace accel::launch {
 
 /// Where a rank stands, as seen from outside.
-struct RankSight {
+struct RankStatus {
   FlightRecord record;       ///< Without events for a program that is not our worker.
   std::string state;         ///< Of the process, as state_of_process() says it; empty if it has ended.
   std::int64_t seen_ns = 0;  ///< When, in nanoseconds since 1970, by the clock of its machine.
@@ -22,13 +22,13 @@ struct RankSight {
 };
 
 /// A line for each rank, with `stack_lines` lines of its first thread's stack below it.
-std::string table_of_ranks(const std::vector<RankSight>& ranks, std::size_t stack_lines);
+std::string table_of_ranks(const std::vector<RankStatus>& ranks, std::size_t stack_lines);
 
 /// Ranks that made no progress.
 struct Hang {
   double timeout_s = 0;
   bool is_ours = false;  ///< The program is our worker.
-  std::vector<RankSight> ranks;
+  std::vector<RankStatus> ranks;
 };
 
 /// For another machine: events and stacks are shortened.

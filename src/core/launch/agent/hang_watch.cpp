@@ -21,8 +21,9 @@ double seconds(Clock::duration time) { return std::chrono::duration<double>(time
 
 }  // namespace
 
-HangWatch::HangWatch(const LaunchPlan& plan)
+HangWatch::HangWatch(const LaunchPlan& plan, Peers* peers)
     : plan_(plan),
+      peers_(peers),
       limit_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(plan.hang_timeout_s))),
       next_(Clock::now() + kInterval) {}
 
@@ -56,20 +57,35 @@ bool HangWatch::is_stuck(Rank& rank, Clock::time_point now) const {
   return record && !is_in_host_work(*record);
 }
 
+/// For how long no rank of this machine has written anything; absent if none of them runs.
+std::optional<std::chrono::milliseconds> HangWatch::silence(const std::vector<Life>& lives) const {
+  bool any_runs = false;
+  Clock::time_point last = began_;
+  for (const Life& life : lives) {
+    any_runs |= life.is_running;
+    last = std::max(last, life.last_output);
+  }
+  if (!any_runs) return std::nullopt;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last);
+}
+
 bool HangWatch::hangs(const std::vector<Life>& lives) {
   const Clock::time_point now = Clock::now();
   if (limit_.count() <= 0 || is_looking() || now < next_) return false;
   next_ = now + kInterval;
-  bool any_runs = false;
-  bool any_stuck = false;
-  Clock::time_point last = began_;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    last = std::max(last, lives[i].last_output);
-    if (!lives[i].is_running) continue;
-    any_runs = true;
-    if (plan_.catches_stop_signals) any_stuck |= is_stuck(ranks_[i], now);
+  if (plan_.catches_stop_signals) {
+    bool any_stuck = false;
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+      any_stuck |= lives[i].is_running && is_stuck(ranks_[i], now);
+    return any_stuck;
   }
-  return plan_.catches_stop_signals ? any_stuck : any_runs && now - last >= limit_;
+  const auto here = silence(lives);
+  if (peers_ != nullptr) peers_->report_silence(here);
+  if (peers_ != nullptr && !peers_->decides()) return false;
+  const auto elsewhere = peers_ == nullptr ? std::nullopt : peers_->silence_elsewhere();
+  if (!here && !elsewhere) return false;
+  constexpr auto kForever = std::chrono::milliseconds::max();
+  return std::min(here.value_or(kForever), elsewhere.value_or(kForever)) >= limit_;
 }
 
 void HangWatch::look(const std::vector<Life>& lives) {
@@ -79,31 +95,32 @@ void HangWatch::look(const std::vector<Life>& lives) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!lives[i].is_running) continue;
     running.push_back(ranks_[i]);
-    RankSight sight;
-    sight.silent_s = seconds(Clock::now() - lives[i].last_output);
-    hang_.ranks.push_back(std::move(sight));
+    RankStatus status;
+    status.silent_s = seconds(Clock::now() - lives[i].last_output);
+    hang_.ranks.push_back(std::move(status));
   }
   done_ = false;
   thread_ = std::thread([this, running = std::move(running)] {
     const Clock::time_point until = Clock::now() + kPatience;
     for (std::size_t i = 0; i < running.size(); ++i) {
-      RankSight& sight = hang_.ranks[i];
-      if (auto record = read_flight_record(running[i].plan->flight_record)) sight.record = std::move(*record);
-      sight.record.rank = running[i].plan->rank;
-      sight.record.pid = running[i].pid;
-      sight.record.host = host_name();
-      sight.seen_ns = nanoseconds_since_1970();
-      sight.state = state_of_process(running[i].pid);
+      RankStatus& status = hang_.ranks[i];
+      if (auto record = read_flight_record(running[i].plan->flight_record))
+        status.record = std::move(*record);
+      status.record.rank = running[i].plan->rank;
+      status.record.pid = running[i].pid;
+      status.record.host = host_name();
+      status.seen_ns = nanoseconds_since_1970();
+      status.state = state_of_process(running[i].pid);
     }
     // The stacks come last, because taking one stops its process.
     for (std::size_t i = 0; i < running.size(); ++i) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-      RankSight& sight = hang_.ranks[i];
-      sight.stacks = stacks_of_process(running[i].pid, left, cancelled_);
-      if (running[i].plan->log_dir.empty() || sight.stacks.empty()) continue;
+      RankStatus& status = hang_.ranks[i];
+      status.stacks = stacks_of_process(running[i].pid, left, cancelled_);
+      if (running[i].plan->log_dir.empty() || status.stacks.empty()) continue;
       const std::filesystem::path file = running[i].plan->log_dir / "stacks.txt";
-      std::ofstream(file) << sight.stacks;
-      sight.stacks_file = file.string();
+      std::ofstream(file) << status.stacks;
+      status.stacks_file = file.string();
     }
     done_ = true;
   });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/launch/agent/hang_report.hpp"
+#include "core/launch/agent/peers.hpp"
 #include "core/launch/agent/plan.hpp"
 
 namespace accel::launch {
@@ -20,7 +21,7 @@ namespace accel::launch {
 ///
 /// Our worker makes progress when an operation of its flight record begins or ends, from its first step on
 /// and unless it says that it is in long work of another kind. Of another program only the output is known:
-/// it makes progress when any of its ranks writes something.
+/// it makes progress when any of its ranks writes something, on any machine of the run.
 class HangWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,8 +32,8 @@ class HangWatch {
     Clock::time_point last_output;
   };
 
-  /// Without a time limit it only looks when look() is called.
-  explicit HangWatch(const LaunchPlan& plan);
+  /// Without a time limit it only looks when look() is called. `peers` is null on a single machine.
+  HangWatch(const LaunchPlan& plan, Peers* peers);
   HangWatch(const HangWatch&) = delete;
   HangWatch& operator=(const HangWatch&) = delete;
   ~HangWatch();
@@ -62,8 +63,10 @@ class HangWatch {
   };
 
   [[nodiscard]] bool is_stuck(Rank& rank, Clock::time_point now) const;
+  [[nodiscard]] std::optional<std::chrono::milliseconds> silence(const std::vector<Life>& lives) const;
 
   const LaunchPlan& plan_;
+  Peers* peers_;
   Clock::duration limit_;
   std::vector<Rank> ranks_;
   Clock::time_point next_;

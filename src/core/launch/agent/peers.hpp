@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <optional>
 #include <vector>
 
 namespace accel::launch {
@@ -30,6 +31,15 @@ class Peers {
   [[nodiscard]] virtual std::chrono::steady_clock::time_point deadline() const = 0;
   /// Reads and writes what is ready.
   virtual PeerRequest serve() = 0;
+
+  /// Tells the others for how long the ranks of this machine have written nothing. `silence` is absent if
+  /// none of them runs.
+  virtual void report_silence(std::optional<std::chrono::milliseconds> silence) = 0;
+  /// Whether this machine decides when a program whose progress only its output shows hangs.
+  [[nodiscard]] virtual bool decides() const = 0;
+  /// For how long the ranks of all other machines have written nothing; absent if none of them runs.
+  /// Only the machine that decides() knows it.
+  [[nodiscard]] virtual std::optional<std::chrono::milliseconds> silence_elsewhere() const = 0;
 
   /// The workers of this machine make no progress.
   virtual void on_hang() = 0;

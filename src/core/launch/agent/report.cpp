@@ -135,21 +135,21 @@ std::int64_t time_of_failure(const WorkerOutcome& cause) {
   return std::min(cause.ended_at_ns, write_time(cause.error_file));
 }
 
-int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause) {
-  if (!group.catches_stop_signals) return kUsualFutileRestarts;
+int restarts_without_progress(const GroupOutcome& group, const WorkerOutcome& cause) {
+  if (!group.catches_stop_signals) return kUsualRestartsWithoutProgress;
   const std::optional<WorkerError> error = read_worker_error(cause.error_file);
   if (!error) {
     const ExitStatus& status = cause.status;
     const bool is_final = status.signal == 0 && (status.code == to_int(ExitCode::kUsage) ||
                                                  status.code == to_int(ExitCode::kCheckpointMissing) ||
                                                  status.code == to_int(ExitCode::kCheckpointCorrupt));
-    return is_final ? 0 : kUsualFutileRestarts;
+    return is_final ? 0 : kUsualRestartsWithoutProgress;
   }
   for (const ErrorKind kind :
        {ErrorKind::kUsage, ErrorKind::kMissing, ErrorKind::kCorrupt, ErrorKind::kDiverged}) {
     if (error->kind == name_of(kind)) return 0;
   }
-  return error->kind == name_of(ErrorKind::kMemory) ? 1 : kUsualFutileRestarts;
+  return error->kind == name_of(ErrorKind::kMemory) ? 1 : kUsualRestartsWithoutProgress;
 }
 
 bool found_corrupt(const GroupOutcome& group, const WorkerOutcome& cause) {

@@ -26,13 +26,13 @@ const WorkerOutcome* root_cause(const GroupOutcome& group);
 /// When the worker failed, in nanoseconds since 1970: when it wrote its error file, or ended.
 std::int64_t time_of_failure(const WorkerOutcome& cause);
 
-/// What futile_restarts() says of most failures.
-inline constexpr int kUsualFutileRestarts = 2;
+/// What restarts_without_progress() says of most failures.
+inline constexpr int kUsualRestartsWithoutProgress = 2;
 
 /// How many restarts in a row may make no progress before this failure counts as one that comes again: none
 /// for an error of the configuration, of a checkpoint or of numbers that are not finite, of our own worker;
 /// one if memory was missing; two for anything else.
-int futile_restarts(const GroupOutcome& group, const WorkerOutcome& cause);
+int restarts_without_progress(const GroupOutcome& group, const WorkerOutcome& cause);
 
 /// Whether the failure of our own worker is that a file is corrupt.
 bool found_corrupt(const GroupOutcome& group, const WorkerOutcome& cause);

@@ -50,7 +50,7 @@ class Supervisor {
         peers_(peers),
         signals_(late),
         guardian_(plan.run_id, plan.scratch),
-        hang_watch_(plan),
+        hang_watch_(plan, peers),
         checkpoint_watch_(plan),
         terminal_(out_fd, err_fd) {}
   Supervisor(const Supervisor&) = delete;
@@ -75,7 +75,7 @@ class Supervisor {
     while (!finished()) {
       wait();
       // Collect them before the signals are read: then the first SIGCHLD tells which of them ended first.
-      const std::vector<Worker*> ended = ended_workers();
+      const std::vector<Worker*> ended = ended_workers(workers_);
       const bool was_stopping = stopping_;
       serve_signals();
       terminal_.pump();
@@ -114,6 +114,7 @@ class Supervisor {
   /// Waits until the run is over on all machines. A second interrupt ends the wait.
   void await_peers(const GroupOutcome& result) {
     peers_->on_end(result);
+    bool said_hang = false;
     while (!peers_->is_over() && !ended_by_user_) {
       polls_.assign(1, {signals_.fd(), POLLIN, 0});
       peers_->add_polls(polls_);
@@ -123,6 +124,11 @@ class Supervisor {
       if (outcome_.interrupted_by == 0 && request.signal != 0) {
         outcome_.interrupted_by = request.signal;
         interrupted_at_ = Clock::now();
+      }
+      // The ranks of the other machines are looked at there.
+      if (!stopping_ && !said_hang && hang_watch_.hangs(lives_of(workers_))) {
+        said_hang = true;
+        peers_->on_hang();
       }
       terminal_.pump();
     }
@@ -136,24 +142,17 @@ class Supervisor {
           fmt::format("SIG{} on another machine: passed on to the workers", signal_name(request.signal)));
       begin_interrupt(request.signal);
     }
-    if (request.looks && !ended_now_) hang_watch_.look(lives());
+    if (request.looks && !ended_now_) hang_watch_.look(lives_of(workers_));
     // What is being looked at ends when it has been seen.
     if (request.ends_now && !ended_now_ && !hang_watch_.is_looking()) end_now();
   }
 
-  [[nodiscard]] std::vector<HangWatch::Life> lives() const {
-    std::vector<HangWatch::Life> lives;
-    for (const Worker& worker : workers_)
-      lives.push_back({!worker.outcome, std::max(worker.out.last_output(), worker.err.last_output())});
-    return lives;
-  }
-
   void serve_hang() {
-    if (!stopping_ && hang_watch_.hangs(lives())) {
+    if (!stopping_ && hang_watch_.hangs(lives_of(workers_))) {
       log::warn("no progress: looking where the ranks stand");
       outcome_.hung_at_ns = nanoseconds_since_1970();
       if (peers_ != nullptr) peers_->on_hang();
-      hang_watch_.look(lives());
+      hang_watch_.look(lives_of(workers_));
     }
     if (auto hang = hang_watch_.seen()) {
       if (outcome_.hung_at_ns == 0) outcome_.hung_at_ns = nanoseconds_since_1970();
@@ -350,16 +349,6 @@ class Supervisor {
       worker.err.serve_prompt();
     }
     terminal_.pump();
-  }
-
-  /// The workers that have ended and are not collected yet.
-  std::vector<Worker*> ended_workers() {
-    std::vector<Worker*> ended;
-    for (Worker& worker : workers_) {
-      pollfd end{worker.pidfd.get(), POLLIN, 0};
-      if (!worker.outcome && ::poll(&end, 1, 0) == 1) ended.push_back(&worker);
-    }
-    return ended;
   }
 
   /// Collects the workers that have ended. All of one round count as ended on their own, or none.

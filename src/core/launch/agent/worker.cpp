@@ -1,10 +1,29 @@
 #include "core/launch/agent/worker.hpp"
 
+#include <poll.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "core/launch/agent/streams.hpp"
 
 namespace accel::launch {
+
+std::vector<Worker*> ended_workers(std::vector<Worker>& workers) {
+  std::vector<Worker*> ended;
+  for (Worker& worker : workers) {
+    pollfd end{worker.pidfd.get(), POLLIN, 0};
+    if (!worker.outcome && ::poll(&end, 1, 0) == 1) ended.push_back(&worker);
+  }
+  return ended;
+}
+
+std::vector<HangWatch::Life> lives_of(const std::vector<Worker>& workers) {
+  std::vector<HangWatch::Life> lives;
+  for (const Worker& worker : workers)
+    lives.push_back({!worker.outcome, std::max(worker.out.last_output(), worker.err.last_output())});
+  return lives;
+}
 
 WorkerOutcome outcome_with_lines(Worker& worker) {
   WorkerOutcome outcome = std::move(*worker.outcome);

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <optional>
+#include <vector>
 
 #include "base/files/fd.hpp"
+#include "core/launch/agent/hang_watch.hpp"
 #include "core/launch/agent/plan.hpp"
 #include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/supervisor.hpp"
@@ -22,6 +24,12 @@ struct Worker {
   std::optional<WorkerOutcome> outcome;  ///< Set once it has ended.
   std::chrono::steady_clock::time_point drain_until;
 };
+
+/// The workers that have ended and have no outcome yet.
+[[nodiscard]] std::vector<Worker*> ended_workers(std::vector<Worker>& workers);
+
+/// Whether the workers run, and when each has last written something.
+[[nodiscard]] std::vector<HangWatch::Life> lives_of(const std::vector<Worker>& workers);
 
 /// Takes the outcome of a worker that has ended, and adds the last lines that it wrote.
 WorkerOutcome outcome_with_lines(Worker& worker);

@@ -30,29 +30,68 @@ std::string numeric(const sockaddr_storage& address, socklen_t size) {
 
 }  // namespace
 
-Connection::Connection(Fd socket, std::size_t longest) : socket_(std::move(socket)), longest_(longest) {
-  ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
+void Outgoing::close() {
+  const std::lock_guard lock(mutex_);
+  socket_.reset();
+}
+
+void Outgoing::queue(const nlohmann::json& message) {
+  const std::lock_guard lock(mutex_);
+  append(message);
+}
+
+void Outgoing::pump() {
+  const std::lock_guard lock(mutex_);
+  write();
+}
+
+bool Outgoing::is_empty() const {
+  const std::lock_guard lock(mutex_);
+  return text_.empty();
+}
+
+void Outgoing::beat(const nlohmann::json& message) {
+  const std::lock_guard lock(mutex_);
+  if (!socket_) return;
+  if (text_.empty()) append(message);
+  write();
+}
+
+void Outgoing::append(const nlohmann::json& message) {
+  // Text that is not UTF-8 may come from a worker's output.
+  text_ += message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void Outgoing::write() {
+  while (socket_ && !text_.empty()) {
+    const ssize_t count = ::send(socket_.get(), text_.data(), text_.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (count <= 0) {
+      text_.clear();  // What the other side has sent before it ended is still to be read.
+      return;
+    }
+    text_.erase(0, static_cast<std::size_t>(count));
+  }
+}
+
+Connection::Connection(Fd socket, std::size_t longest) : longest_(longest) {
+  ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
   const int on = 1;
-  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  out_ = std::make_shared<Outgoing>(std::move(socket));
+}
+
+void Connection::close() {
+  if (out_ != nullptr) out_->close();
 }
 
 void Connection::send(const nlohmann::json& message) {
-  if (!is_open()) return;
-  // Text that is not UTF-8 may come from a worker's output.
-  out_ += message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (is_open()) out_->queue(message);
 }
 
 void Connection::pump() {
-  while (wants_to_write()) {
-    const ssize_t count = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (count <= 0) {
-      out_.clear();  // What the other side has sent before it ended is still to be read.
-      break;
-    }
-    out_.erase(0, static_cast<std::size_t>(count));
-  }
+  if (is_open()) out_->pump();
   std::array<char, 65536> buffer{};
   while (is_open() && in_.size() <= longest_) {
     const ssize_t count = ::recv(fd(), buffer.data(), buffer.size(), 0);

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -9,6 +11,33 @@
 #include "base/files/fd.hpp"
 
 namespace accel::launch {
+
+/// The socket of a connection and what is to be sent on it. A thread may send heartbeats while another one
+/// uses the connection.
+class Outgoing {
+ public:
+  explicit Outgoing(Fd socket) : socket_(std::move(socket)) {}
+
+  /// For the owner of the connection, who alone closes it.
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  void close();
+  void queue(const nlohmann::json& message);
+  /// Writes what the socket takes.
+  void pump();
+  [[nodiscard]] bool is_empty() const;
+
+  /// For any thread: sends the message. If other messages wait, it tries to write those instead, which show
+  /// as well that this side is there.
+  void beat(const nlohmann::json& message);
+
+ private:
+  void append(const nlohmann::json& message);
+  void write();
+
+  mutable std::mutex mutex_;  ///< Guards the text, and the socket against its end.
+  Fd socket_;
+  std::string text_;
+};
 
 /// Messages to and from another launcher: JSON documents, one a line, over a socket that does not block.
 class Connection {
@@ -31,23 +60,24 @@ class Connection {
   void flush();
   /// The next message that has arrived.
   std::optional<nlohmann::json> next();
-  void close() { socket_.reset(); }
+  void close();
   /// Counts the silence of the other side from now on.
   void reset_silence() { last_received_ = Clock::now(); }
 
-  [[nodiscard]] bool is_open() const { return static_cast<bool>(socket_); }
-  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] bool is_open() const { return fd() >= 0; }
+  [[nodiscard]] int fd() const { return out_ == nullptr ? -1 : out_->fd(); }
+  /// What a thread may send heartbeats on.
+  [[nodiscard]] const std::shared_ptr<Outgoing>& outgoing() const { return out_; }
   /// Whether it was closed because the other side sent what is not a message.
   [[nodiscard]] bool is_garbled() const { return is_garbled_; }
   [[nodiscard]] bool has_message() const { return in_.find('\n') != std::string::npos; }
-  [[nodiscard]] bool wants_to_write() const { return is_open() && !out_.empty(); }
+  [[nodiscard]] bool wants_to_write() const { return is_open() && !out_->is_empty(); }
   /// When something last arrived.
   [[nodiscard]] Clock::time_point last_received() const { return last_received_; }
 
  private:
-  Fd socket_;
+  std::shared_ptr<Outgoing> out_;
   std::string in_;
-  std::string out_;
   std::size_t longest_;
   bool is_garbled_ = false;
   Clock::time_point last_received_ = Clock::now();

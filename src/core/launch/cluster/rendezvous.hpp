@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/launch/cluster/connection.hpp"
+#include "core/launch/cluster/heartbeats.hpp"
 
 namespace accel::launch {
 
@@ -26,6 +27,7 @@ struct RendezvousParameters {
   double timeout_s = 300;                       ///< How long to wait for the others.
   int min_machines = 1;                         ///< The run goes on with at least so many of its machines.
   double last_call_s = 30;                      ///< How long a restart waits for more than min_machines.
+  HeartbeatTimes heartbeats = {};               ///< What launch.heartbeat_timeout sets.
   double answer_s = 60;                         ///< How long machine 0 may take to find where to begin.
   /// The ranks of machines that have been there, at machine 0. A machine that comes back has as many.
   std::map<int, int> ranks_of_machines = {};
@@ -51,9 +53,6 @@ struct Member {
 
 /// The members by the rank of their machine.
 using Members = std::map<int, Member>;
-
-/// Two machines see that the other one is lost at times that differ by no more than this.
-inline constexpr std::chrono::seconds kLossMargin{4};
 
 /// What machine 0 sends to a member at the beginning.
 struct Welcome {

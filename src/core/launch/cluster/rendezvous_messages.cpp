@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "core/launch/agent/message_fields.hpp"
 
 namespace accel::launch {
 namespace {
@@ -16,36 +17,6 @@ using nlohmann::json;
 /// The largest machine and rank numbers, and attempts and restarts, that a configuration can ask for.
 constexpr int kMostMachines = 65536;
 constexpr int kMostAttempts = 1'000'000'000;
-
-const json& field(const json& object, const char* name) {
-  const auto found = object.find(name);
-  if (found == object.end()) throw Error(ErrorKind::kFailure, fmt::format("'{}' is not there", name));
-  return *found;
-}
-
-std::string text_in(const json& object, const char* name, std::size_t most_bytes) {
-  const json& value = field(object, name);
-  if (!value.is_string()) throw Error(ErrorKind::kFailure, fmt::format("'{}' is not a text", name));
-  const auto& text = value.get_ref<const std::string&>();
-  if (text.size() > most_bytes)
-    throw Error(ErrorKind::kFailure,
-                fmt::format("'{}' has {} bytes, and at most {} are expected", name, text.size(), most_bytes));
-  return text;
-}
-
-/// An integer from `least` to `most`. A number that does not fit into an int must not wrap around.
-int int_in(const json& object, const char* name, int least, int most) {
-  const json& value = field(object, name);
-  const bool is_int = value.is_number_integer();
-  const bool fits = is_int && (value.is_number_unsigned()
-                                   ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT32_MAX)
-                                   : value.get<std::int64_t>() >= INT32_MIN);
-  const std::int64_t number = fits ? value.get<std::int64_t>() : 0;
-  if (fits && number >= least && number <= most) return static_cast<int>(number);
-  throw Error(ErrorKind::kFailure,
-              fmt::format("'{}' is {}, and {} is expected", name, value.dump(),
-                          least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most)));
-}
 
 }  // namespace
 
@@ -119,9 +90,7 @@ Welcome welcome_from_json(const json& welcome, const RendezvousParameters& param
   part.restarts = int_in(welcome, "restarts", 0, kMostAttempts);
   part.run_id = text_in(welcome, "run_id", kMostText);
   part.resume_from = text_in(welcome, "resume_from", kMostText);
-  const json& is_finished = field(welcome, "is_finished");
-  if (!is_finished.is_boolean()) throw Error(ErrorKind::kFailure, "'is_finished' is neither true nor false");
-  part.is_finished = is_finished.get<bool>();
+  part.is_finished = bool_in(welcome, "is_finished");
   return part;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -35,6 +37,7 @@ RendezvousParameters rendezvous_parameters(const config::Config& config,
                                   launch.rendezvous_timeout_s,
                                   launch.min_machines,
                                   launch.last_call_timeout_s};
+  parameters.heartbeats.timeout = std::chrono::milliseconds(std::llround(launch.heartbeat_timeout_s * 1000));
   // It may have to watch the locks of two directories.
   parameters.answer_s += 2 * launch.lock_timeout_s;
   parameters.run_id = launch.run_id;

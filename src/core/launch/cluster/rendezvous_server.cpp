@@ -80,7 +80,7 @@ class RendezvousServer {
   /// How long the others are awaited: at a restart not as long, if those that are there are enough.
   [[nodiscard]] double limit() const {
     return is_restart_ && is_enough() && parameters_.min_machines < parameters_.num_machines
-               ? parameters_.last_call_s + Seconds(kLossMargin).count()
+               ? parameters_.last_call_s + Seconds(parameters_.heartbeats.loss_margin()).count()
                : parameters_.timeout_s;
   }
 

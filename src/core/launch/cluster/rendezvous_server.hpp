@@ -15,8 +15,8 @@ namespace accel::launch {
 [[nodiscard]] Members await_members(const RendezvousParameters& parameters);
 
 /// The same when a run begins again: `there` are still connected, and the others may come back. If `there`
-/// are enough, it waits for the others for RendezvousParameters::last_call_s and kLossMargin. What differs
-/// only turns that machine away.
+/// are enough, it waits for the others for RendezvousParameters::last_call_s and
+/// HeartbeatTimes::loss_margin(). What differs only turns that machine away.
 [[nodiscard]] Members await_members_again(const RendezvousParameters& parameters, Members there);
 
 /// Tells the members that the run does not begin, and why: they throw an Error of this kind.

@@ -44,6 +44,7 @@ Config unusual_config() {
   config.launch.rendezvous_timeout_s = 12;
   config.launch.min_machines = 2;
   config.launch.last_call_timeout_s = 40;
+  config.launch.heartbeat_timeout_s = 25;
   config.launch.lock_timeout_s = 90;
   config.launch.use_cpu = true;
   config.launch.binds_cpus = true;

@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 using namespace made;
 
 TEST(HangFindingsTest, NamesWhoDidNotJoin) {
-  const std::vector<RankSight> ranks = {
+  const std::vector<RankStatus> ranks = {
       rank(0, {collective(1, "a", 50, true, true), collective(2, "b", 40, true, false)}),
       rank(1, {collective(1, "a", 50, true, true), forward("a", 45)}),
       rank(2, {collective(1, "a", 50, true, true), collective(2, "b", 42, true, false)}),
@@ -29,16 +29,16 @@ TEST(HangFindingsTest, NamesWhoDidNotJoin) {
 }
 
 TEST(HangFindingsTest, ARankThatHasIssuedACollectiveHasJoined) {
-  const std::vector<RankSight> ranks = {rank(0, {collective(2, "b", 40, true, false)}),
-                                        rank(1, {collective(2, "b", 40, false, false), forward("a", 39)}),
-                                        rank(2, {collective(2, "b", 40, true, false)}),
-                                        rank(3, {collective(2, "b", 40, true, false)})};
+  const std::vector<RankStatus> ranks = {rank(0, {collective(2, "b", 40, true, false)}),
+                                         rank(1, {collective(2, "b", 40, false, false), forward("a", 39)}),
+                                         rank(2, {collective(2, "b", 40, true, false)}),
+                                         rank(3, {collective(2, "b", 40, true, false)})};
   EXPECT_THAT(findings(ranks),
               ElementsAre(HasSubstr("all ranks joined, and it does not end: ranks 0, 2-3 wait")));
 }
 
 TEST(HangFindingsTest, NamesTheFirstDifference) {
-  const std::vector<RankSight> ranks = {
+  const std::vector<RankStatus> ranks = {
       rank(0, {collective(1, "a", 50, true, true), collective(2, "b", 40, false, false),
                collective(3, "c", 40, true, false)}),
       rank(1, {collective(1, "a", 50, true, true),
@@ -56,9 +56,9 @@ TEST(HangFindingsTest, RanksOfOtherGroupsAreNotMissing) {
 }
 
 TEST(HangFindingsTest, AStoppedRankIsNamedAndARankThatHasEndedShown) {
-  RankSight stopped = rank(0, {});
+  RankStatus stopped = rank(0, {});
   stopped.state = "stopped, 3 threads";
-  RankSight ended = rank(1, {});
+  RankStatus ended = rank(1, {});
   ended.state = "";
   EXPECT_THAT(findings({stopped, ended}), ElementsAre("rank 0 is stopped, by a signal or a debugger"));
   EXPECT_THAT(table_of_ranks({ended}, 3), HasSubstr("process 101: has ended"));
@@ -75,7 +75,7 @@ TEST(HangFindingsTest, NamesWhoDidNotEnqueueWhatOthersDid) {
                 {enqueued(1, "a", 50, /*ended=*/true), host_sync(49, /*ended=*/true), enqueued(2, "b", 48),
                  enqueued(3, "c", 47 - number), enqueued(4, "d", 40), host_sync(39)});
   };
-  const std::vector<RankSight> ranks = {
+  const std::vector<RankStatus> ranks = {
       others(0),
       rank(1, {enqueued(1, "a", 50, true), host_sync(49, true), enqueued(2, "b", 48), forward("b", 47)}),
       others(2), others(3)};
@@ -116,7 +116,7 @@ TEST(HangFindingsTest, RanksThatComputeAndHaveEnqueuedTheSameDoNotHang) {
 }
 
 TEST(HangFindingsTest, ARankThatHasEndedDidNotJoin) {
-  RankSight ended = rank(3, {enqueued(1, "a", 50)});
+  RankStatus ended = rank(3, {enqueued(1, "a", 50)});
   ended.state = "";
   const std::vector<FlightEvent> events = {enqueued(1, "a", 50), enqueued(2, "b", 48), host_sync(42)};
   EXPECT_THAT(findings({rank(0, events), rank(1, events), rank(2, events), ended}),

@@ -17,11 +17,11 @@ using ::testing::IsEmpty;
 using namespace made;
 
 TEST(HangReportTest, WhatAnotherMachineGetsSaysTheSame) {
-  RankSight sight = rank(1, {collective(2, "b", 40, true, false)});
-  sight.stacks =
+  RankStatus status = rank(1, {collective(2, "b", 40, true, false)});
+  status.stacks =
       "PID 1 - process\nTID 1:\n#0  0x00007f2 wait_here\n#1  0x00007f3 main\nTID 2:\n#0  0x0f other\n";
-  sight.silent_s = 12;
-  const Hang hang{30, true, {sight}};
+  status.silent_s = 12;
+  const Hang hang{30, true, {status}};
   const std::string report = report_of(hang);
   EXPECT_THAT(report, HasSubstr("the run hangs: no progress for 30 s (launch.hang_timeout)\n"));
   EXPECT_THAT(report, HasSubstr("\n      wait_here\n      main"));

@@ -52,16 +52,16 @@ inline FlightEvent forward(const char* unit, int ago) {
   return event;
 }
 
-inline RankSight rank(int number, std::vector<FlightEvent> events) {
-  RankSight sight;
-  sight.record.rank = number;
-  sight.record.pid = 100 + number;
-  sight.record.host = "a";
-  sight.record.step = 7;
-  sight.record.events = std::move(events);
-  sight.seen_ns = kNow;
-  sight.state = "sleeping in futex, 3 threads";
-  return sight;
+inline RankStatus rank(int number, std::vector<FlightEvent> events) {
+  RankStatus status;
+  status.record.rank = number;
+  status.record.pid = 100 + number;
+  status.record.host = "a";
+  status.record.step = 7;
+  status.record.events = std::move(events);
+  status.seen_ns = kNow;
+  status.state = "sleeping in futex, 3 threads";
+  return status;
 }
 
 }  // namespace accel::launch::made

@@ -1,26 +1,125 @@
 #include "core/launch/cluster/cluster.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "core/launch/cluster/heartbeats.hpp"
+#include "stub_peer.hpp"
 
 namespace accel::launch {
 namespace {
 
-TEST(ClusterTest, TheEarliestFailureIsTheRuns) {
-  const Verdict verdict = verdict_of({{ExitCode::kWorkerFailed, "second", 20},
-                                      {ExitCode::kSuccess, "", 0},
-                                      {ExitCode::kWorkerFailed, "first", 10}});
-  EXPECT_EQ(verdict.code, ExitCode::kWorkerFailed);
-  EXPECT_EQ(verdict.report, "first");
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+std::pair<Fd, Fd> ends() {
+  int fds[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  return {Fd(fds[0]), Fd(fds[1])};
 }
 
-TEST(ClusterTest, WithoutAReportTheCodesMustAgree) {
-  EXPECT_EQ(verdict_of({{}, {}}).code, ExitCode::kSuccess);
-  EXPECT_EQ(verdict_of({{ExitCode::kPreempted, "", 0}, {ExitCode::kPreempted, "", 0}}).code,
-            ExitCode::kPreempted);
-  EXPECT_EQ(verdict_of({{}, {ExitCode::kTerminated, "", 0}}).code, ExitCode::kTerminated);
-  const Verdict mixed = verdict_of({{}, {ExitCode::kPreempted, "", 0}});
-  EXPECT_EQ(mixed.code, ExitCode::kWorkerFailed);
-  EXPECT_EQ(mixed.report, "some machines stopped for preemption and others did not");
+Members member_at(Fd socket) {
+  Members members;
+  members.emplace(1, Member{Connection(std::move(socket)), "node02", "10.0.0.2", 1, 0});
+  return members;
+}
+
+/// Reads as a launcher does until `done` or the end of the run, and returns what was asked for.
+template <class Done>
+PeerRequest serve_until(Cluster& cluster, const Done& done) {
+  PeerRequest request;
+  const auto until = std::chrono::steady_clock::now() + 30s;
+  while (!done(request) && std::chrono::steady_clock::now() < until) {
+    const PeerRequest news = cluster.serve();
+    request.looks |= news.looks;
+    request.ends_now |= news.ends_now;
+    if (news.signal != 0) request.signal = news.signal;
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_TRUE(done(request));
+  return request;
+}
+
+// The other side would have lost this machine if serve() sent the heartbeats.
+TEST(ClusterTest, HeartbeatsAreSentWhileTheLauncherIsBusy) {
+  auto [a, b] = ends();
+  const auto leader = lead(member_at(std::move(a)), "node01", {1s});
+  StubPeer there(std::move(b));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(there.receive().value("beat", false), true);
+}
+
+TEST(ClusterTest, AFollowerSendsHeartbeatsUntilItsConnectionIsReleased) {
+  auto [a, b] = ends();
+  const auto follower = follow(Connection(std::move(a)), "node02", "machine 0", {1s});
+  StubPeer there(std::move(b));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(there.receive().value("beat", false), true);
+  Members leader = follower->release();
+  ASSERT_EQ(leader.size(), 1U);
+  leader.begin()->second.connection.send({{"last", true}});
+  leader.begin()->second.connection.flush();
+  leader.clear();
+  nlohmann::json last;
+  for (nlohmann::json message = there.receive(); !message.is_null(); message = there.receive())
+    last = message;
+  EXPECT_EQ(last, nlohmann::json({{"last", true}}));
+}
+
+TEST(ClusterTest, AMachineWithoutHeartbeatsIsLost) {
+  auto [a, b] = ends();
+  const auto leader = lead(member_at(std::move(a)), "node01", {300ms});
+  serve_until(*leader, [](const PeerRequest& request) { return request.ends_now; });
+  leader->on_end({});
+  ASSERT_TRUE(leader->end());
+  EXPECT_EQ(leader->end()->report,
+            "machine 1 (node02 at 10.0.0.2) is lost: no heartbeat from its launcher for 0.3 s "
+            "(launch.heartbeat_timeout)");
+}
+
+// What has arrived while this launcher was busy shows that the other one lives.
+TEST(ClusterTest, ALauncherThatWasBusyReadsBeforeItJudges) {
+  auto [a, b] = ends();
+  const auto leader = lead(member_at(std::move(a)), "node01", {1s});
+  StubPeer there(std::move(b));
+  std::this_thread::sleep_for(1200ms);
+  there.send({{"beat", true}, {"silent_ms", 0}});
+  EXPECT_FALSE(leader->serve().ends_now);
+}
+
+TEST(ClusterTest, Machine0KnowsForHowLongTheOthersWroteNothing) {
+  auto [a, b] = ends();
+  const auto leader = lead(member_at(std::move(a)), "node01", {10s});
+  const auto follower = follow(Connection(std::move(b)), "node02", "machine 0", {1s});
+  EXPECT_TRUE(leader->decides());
+  EXPECT_FALSE(follower->decides());
+  EXPECT_EQ(leader->silence_elsewhere(), 0ms);  // Nobody counts as silent before it has said so.
+  follower->report_silence(5s);
+  serve_until(*leader, [&](const PeerRequest&) { return leader->silence_elsewhere() == 5s; });
+  follower->report_silence(std::nullopt);
+  serve_until(*leader, [&](const PeerRequest&) { return !leader->silence_elsewhere(); });
+  follower->report_silence(1s);
+  serve_until(*leader, [&](const PeerRequest&) { return leader->silence_elsewhere() == 1s; });
+  follower->on_end({});
+  serve_until(*leader, [&](const PeerRequest&) { return !leader->silence_elsewhere(); });
+}
+
+TEST(ClusterTest, AHeartbeatWithAnotherNumberClosesTheConnection) {
+  for (const char* number : {"-1", "0.5", "1e300", "4294967296", "true"}) {
+    auto [a, b] = ends();
+    const auto leader = lead(member_at(std::move(a)), "node01", {60s});
+    StubPeer there(std::move(b));
+    there.send_text(std::string(R"({"beat": true, "silent_ms": )") + number + "}\n");
+    serve_until(*leader, [](const PeerRequest& request) { return request.ends_now; });
+    leader->on_end({});
+    ASSERT_TRUE(leader->end());
+    EXPECT_THAT(leader->end()->report, HasSubstr("machine 1 (node02 at 10.0.0.2) is lost")) << number;
+  }
 }
 
 }  // namespace

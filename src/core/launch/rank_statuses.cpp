@@ -1,4 +1,4 @@
-#include "core/launch/sights.hpp"
+#include "core/launch/rank_statuses.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -164,34 +164,34 @@ std::int64_t write_time_of(const fs::path& path) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-RankSight sight_of(const fs::path& path) {
-  RankSight sight;
-  if (auto record = read_flight_record(path)) sight.record = std::move(*record);
+RankStatus status_of_rank(const fs::path& path) {
+  RankStatus status;
+  if (auto record = read_flight_record(path)) status.record = std::move(*record);
   const fs::path folder = path.parent_path();
   std::int64_t last = std::max(write_time_of(folder / "stdout.log"), write_time_of(folder / "stderr.log"));
-  sight.seen_ns = nanoseconds_since_1970();
-  if (runs(sight.record, path)) {
-    sight.state = state_of_process(sight.record.pid);
-    if (sight.state.empty()) sight.state = "alive, and another user's";
-    if (last > 0) sight.silent_s = static_cast<double>(sight.seen_ns - last) / 1e9;
-    return sight;
+  status.seen_ns = nanoseconds_since_1970();
+  if (runs(status.record, path)) {
+    status.state = state_of_process(status.record.pid);
+    if (status.state.empty()) status.state = "alive, and another user's";
+    if (last > 0) status.silent_s = static_cast<double>(status.seen_ns - last) / 1e9;
+    return status;
   }
-  if (sight.record.host != host_name()) sight.state = "on another machine, which is not seen from here";
+  if (status.record.host != host_name()) status.state = "on another machine, which is not seen from here";
   // Times count to the last that is known of it.
-  for (const FlightEvent& event : sight.record.events)
+  for (const FlightEvent& event : status.record.events)
     last = std::max({last, event.begun_ns, event.waited_ns, event.ended_ns});
   if (const std::int64_t looked = write_time_of(folder / "stacks.txt"); looked > 0) {
     last = std::max(last, looked);
-    sight.stacks = text_of_run(folder / "stacks.txt");
-    sight.stacks_file = (folder / "stacks.txt").string();
+    status.stacks = text_of_run(folder / "stacks.txt");
+    status.stacks_file = (folder / "stacks.txt").string();
   }
-  if (sight.state.empty()) sight.seen_ns = last;
-  return sight;
+  if (status.state.empty()) status.seen_ns = last;
+  return status;
 }
 
 }  // namespace
 
-std::vector<RankSight> look_at(const std::string& target, bool stacks) {
+std::vector<RankStatus> look_at(const std::string& target, bool stacks) {
   pid_t pid = -1;
   const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
   const bool is_process = error == std::errc() && end == target.data() + target.size() && pid > 0;
@@ -213,23 +213,23 @@ std::vector<RankSight> look_at(const std::string& target, bool stacks) {
   } else {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' is neither a directory nor a process", target));
   }
-  std::vector<RankSight> sights;
-  for (const fs::path& record : records) sights.push_back(sight_of(record));
-  std::sort(sights.begin(), sights.end(),
-            [](const RankSight& a, const RankSight& b) { return a.record.rank < b.record.rank; });
-  if (!stacks) return sights;
+  std::vector<RankStatus> statuses;
+  for (const fs::path& record : records) statuses.push_back(status_of_rank(record));
+  std::sort(statuses.begin(), statuses.end(),
+            [](const RankStatus& a, const RankStatus& b) { return a.record.rank < b.record.rank; });
+  if (!stacks) return statuses;
   const std::atomic<bool> never = false;
   const auto until = std::chrono::steady_clock::now() + kPatience;
-  for (RankSight& sight : sights) {
-    const bool is_here = sight.record.host == host_name() && !sight.state.empty();
+  for (RankStatus& status : statuses) {
+    const bool is_here = status.record.host == host_name() && !status.state.empty();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (is_here) sight.stacks = stacks_of_process(sight.record.pid, left, never);
+    if (is_here) status.stacks = stacks_of_process(status.record.pid, left, never);
   }
-  return sights;
+  return statuses;
 }
 
-nlohmann::ordered_json document_of(const RankSight& sight) {
-  const FlightRecord& record = sight.record;
+nlohmann::ordered_json document_of(const RankStatus& status) {
+  const FlightRecord& record = status.record;
   auto events = nlohmann::ordered_json::array();
   for (const FlightEvent& event : record.events) {
     events.push_back({{"number", event.number},
@@ -246,10 +246,10 @@ nlohmann::ordered_json document_of(const RankSight& sight) {
           {"host", as_utf8(record.host)},
           {"pid", record.pid},
           {"step", record.step},
-          {"state", as_utf8(sight.state)},
-          {"runs", sight.silent_s >= 0 || !sight.state.empty()},
+          {"state", as_utf8(status.state)},
+          {"runs", status.silent_s >= 0 || !status.state.empty()},
           {"events", std::move(events)},
-          {"stacks", as_utf8(sight.stacks)}};
+          {"stacks", as_utf8(status.stacks)}};
 }
 
 }  // namespace accel::launch

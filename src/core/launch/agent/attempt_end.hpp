@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/exit_code.hpp"
+#include "core/launch/agent/hang_report.hpp"
+#include "core/launch/agent/supervisor.hpp"
+
+namespace accel::launch {
+
+/// How an attempt of a run ended: on one machine, or on all of them.
+struct AttemptEnd {
+  ExitCode code = ExitCode::kSuccess;
+  std::string report;                 ///< The report of the first failure; empty if none came from there.
+  int restarts_without_progress = 0;  ///< What agent/report says of that failure.
+  bool was_interrupted = false;       ///< Somebody asked a machine to end, so that no restart follows.
+  bool found_corrupt = false;         ///< What agent/report says of that failure.
+  /// When that failure happened, in nanoseconds after the attempt began on its machine.
+  std::int64_t failed_at_ns = 0;
+  /// The ranks of the machine, if that failure is that they made no progress. The end of all machines has
+  /// only the report.
+  std::optional<Hang> hang = std::nullopt;
+};
+
+/// How the part of this machine ended. `began_at_ns` is when the attempt began, in nanoseconds since 1970.
+[[nodiscard]] AttemptEnd end_of_machine(const GroupOutcome& outcome, const std::string& host,
+                                        std::int64_t began_at_ns);
+
+/// The end of the attempt from those of its machines, of which there is at least one.
+[[nodiscard]] AttemptEnd end_of_all(const std::vector<AttemptEnd>& ends);
+
+/// For another machine.
+[[nodiscard]] nlohmann::json to_json(const AttemptEnd& end);
+/// Throws Error (kFailure) or nlohmann::json::exception for what to_json() does not write.
+[[nodiscard]] AttemptEnd attempt_end_from_json(const nlohmann::json& document);
+
+}  // namespace accel::launch
