@@ -4,12 +4,14 @@ import json
 import os
 import re
 import signal
+import time
 
 import pytest
 import torch
 import train_runs
 from hosts import named, signal_all
 from launching import Run, wait_for
+from machines import machines  # noqa: F401
 from two_hosts import two_hosts  # noqa: F401
 
 LOCK_TIMEOUT = 6
@@ -114,3 +116,21 @@ def test_a_log_that_cannot_be_written_for_a_while_holds_up_nothing_else(accel_pa
     assert code == 143 and out == "hello\n"
     assert (tmp_path / "shared/logs/attempt_0/rank_0/stdout.log").read_text() == "hello\n"
     run.assert_nobody_is_left()
+
+
+def test_a_machine_whose_file_server_stalls_is_not_lost(machines, two_hosts):
+    """Its launcher waits for longer than launch.heartbeat_timeout while it makes the directories of its logs."""
+    server, _ = two_hosts()
+    hosts = machines(2)
+    server.stall("mkdir", name="rank_1")
+    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--num-processes", 2, "--cpu", "--set", "launch.heartbeat_timeout=2",
+              "--machine-rank"]
+    runs = [machines.begin(host, "/tmp", *common, number, "--log-dir", folder, "--", "sleep", 1)
+            for number, (host, folder) in enumerate(zip(hosts, (two_hosts.folder / "logs0", server.path / "logs1")))]
+    server.wait_until_stalled("rank_1")
+    time.sleep(5)
+    server.clear("rank_1")
+    ends = [run.finish() for run in runs]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert all("is lost" not in said for _, _, said in ends)
+    assert (two_hosts.folder / "logs1/attempt_0/rank_1/stderr.log").exists()
