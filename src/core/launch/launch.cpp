@@ -69,8 +69,8 @@ class Events {
   Events(const LaunchRequest& request, const std::vector<std::string>& command)
       : writes_(request.writes_events), command_(command) {}
 
-  /// All machines are there; said if there are several.
-  void met(const Place& place, std::chrono::duration<double> waited) const {
+  /// All machines are there. A run on one machine has no such event.
+  void rendezvous(const Place& place, std::chrono::duration<double> waited) const {
     if (place.cluster == nullptr) return;
     write("rendezvous", {{"num_machines", place.world.num_machines},
                          {"machine_rank", place.world.machine_rank},
@@ -165,7 +165,7 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
       if (place.cluster != nullptr) place.cluster->leave();
       throw;
     }
-    events.met(place, std::chrono::steady_clock::now() - waits_since);
+    events.rendezvous(place, std::chrono::steady_clock::now() - waits_since);
     events.started(place);
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);

@@ -35,7 +35,7 @@ class QueuedLog {
 };
 
 /// Writes log files on a thread of its own. The file system of a cluster may stall for minutes, and meanwhile
-/// the launcher must hear the other machines, and be heard. All calls are for one thread.
+/// the launcher must serve signals, the other machines and the terminal. All calls are for one thread.
 class LogQueue {
  public:
   LogQueue();

@@ -74,7 +74,7 @@ std::vector<std::string> news(const std::vector<std::string>& last_lines,
   std::copy_if(
       last_lines.begin(), last_lines.end(), std::back_inserter(result), [&](const std::string& line) {
         return std::none_of(message.begin(), message.end(),
-                            [&](const std::string& said) { return !said.empty() && line.ends_with(said); });
+                            [&](const std::string& part) { return !part.empty() && line.ends_with(part); });
       });
   return result;
 }
@@ -123,10 +123,10 @@ const WorkerOutcome* root_cause(const GroupOutcome& group) {
   if (cause == nullptr || write_time(cause->error_file) == kNever) return cause;
   // A worker that wrote its error file first may end after those that failed because of it.
   for (const WorkerOutcome& worker : group.workers) {
-    const std::int64_t said = write_time(worker.error_file);
+    const std::int64_t written = write_time(worker.error_file);
     // An error that was written after the request to stop may only report that request.
-    if (!failed(worker) || (was_stopped(worker) && said >= group.stopped_at_ns.value_or(0))) continue;
-    if (said < write_time(cause->error_file)) cause = &worker;
+    if (!failed(worker) || (was_stopped(worker) && written >= group.stopped_at_ns.value_or(0))) continue;
+    if (written < write_time(cause->error_file)) cause = &worker;
   }
   return cause;
 }
