@@ -123,12 +123,12 @@ def test_a_machine_whose_file_server_stalls_is_not_lost(machines, two_hosts):
     server, _ = two_hosts()
     hosts = machines(2)
     server.stall("mkdir", name="rank_1")
-    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--num-processes", 2, "--cpu", "--set", "launch.heartbeat_timeout=2",
+    common = ["--num-machines", 2, "--main-process-ip", hosts[0].address, "--num-processes", 2, "--cpu", "--set", "launch.heartbeat_timeout=4",
               "--machine-rank"]
     runs = [machines.begin(host, "/tmp", *common, number, "--log-dir", folder, "--", "sleep", 1)
             for number, (host, folder) in enumerate(zip(hosts, (two_hosts.folder / "logs0", server.path / "logs1")))]
     server.wait_until_stalled("rank_1")
-    time.sleep(5)
+    time.sleep(8)
     server.clear("rank_1")
     ends = [run.finish() for run in runs]
     assert [code for code, _, _ in ends] == [0, 0], ends

@@ -112,7 +112,7 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
   keep_flight_records(scratch.path());
   if (place.cluster == nullptr) return end_of_all({end_of_machine(group, host_name(), 0)});
-  // Without an end of all machines the user did not wait for the others.
+  // If there is no end of all machines, the user did not wait for the others.
   AttemptEnd end = place.cluster->end().value_or(AttemptEnd{exit_code_of_signal(group.interrupted_by), ""});
   if (place.cluster->end() && is_asked_to_end(group) && !end.was_interrupted) place.cluster->leave();
   end.was_interrupted |= is_asked_to_end(group);

@@ -15,14 +15,15 @@ namespace accel::launch {
 /// How an attempt of a run ended: on one machine, or on all of them.
 struct AttemptEnd {
   ExitCode code = ExitCode::kSuccess;
-  std::string report;                 ///< The report of the first failure; empty if none came from there.
-  int restarts_without_progress = 0;  ///< What agent/report says of that failure.
-  bool was_interrupted = false;       ///< Somebody asked a machine to end, so that no restart follows.
-  bool found_corrupt = false;         ///< What agent/report says of that failure.
-  /// When that failure happened, in nanoseconds after the attempt began on its machine.
+  std::string report;  ///< The report of the first failure; empty if no failure is known.
+  int restarts_without_progress =
+      0;                         ///< What restarts_without_progress() in agent/report says of the failure.
+  bool was_interrupted = false;  ///< Somebody asked a machine to end, so that no restart follows.
+  bool found_corrupt = false;    ///< What found_corrupt() in agent/report says of the failure.
+  /// When the failure happened, in nanoseconds after the attempt began on its machine.
   std::int64_t failed_at_ns = 0;
-  /// The ranks of the machine, if that failure is that they made no progress. The end of all machines has
-  /// only the report.
+  /// The ranks of the machine, if the failure is that they made no progress. The end of all machines has only
+  /// the report.
   std::optional<Hang> hang = std::nullopt;
 };
 

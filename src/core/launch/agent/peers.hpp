@@ -35,7 +35,7 @@ class Peers {
   /// Tells the others for how long the ranks of this machine have written nothing. `silence` is absent if
   /// none of them runs.
   virtual void report_silence(std::optional<std::chrono::milliseconds> silence) = 0;
-  /// Whether this machine decides when a program whose progress only its output shows hangs.
+  /// Whether this machine decides that a program hangs, of which only the output shows progress.
   [[nodiscard]] virtual bool decides() const = 0;
   /// For how long the ranks of all other machines have written nothing; absent if none of them runs.
   /// Only the machine that decides() knows it.

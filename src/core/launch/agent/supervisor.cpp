@@ -125,7 +125,7 @@ class Supervisor {
         outcome_.interrupted_by = request.signal;
         interrupted_at_ = Clock::now();
       }
-      // The ranks of the other machines are looked at there.
+      // Each other machine looks at its own ranks.
       if (!stopping_ && !said_hang && hang_watch_.hangs(lives_of(workers_))) {
         said_hang = true;
         peers_->on_hang();
@@ -399,7 +399,10 @@ class Supervisor {
 
   void serve_deadlines() {
     const Clock::time_point now = Clock::now();
-    if (deadlines_.follow && now >= *deadlines_.follow) end_now();
+    if (deadlines_.follow && now >= *deadlines_.follow) {
+      if (peers_ != nullptr) peers_->on_failure();
+      end_now();
+    }
     if (deadlines_.kill && now >= *deadlines_.kill) {
       if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return !w.outcome; })) {
         log::warn(fmt::format("workers still run {} s after being asked to stop: killing them",

@@ -68,16 +68,30 @@ class Base : public Cluster {
     polls.push_back({connection.fd(), static_cast<short>(POLLIN | writes), 0});
   }
 
+  void show_work() {
+    if (heartbeats_) heartbeats_->show_work();
+  }
+  static std::chrono::milliseconds idle_in(const json& beat) {
+    return std::chrono::milliseconds(int_in(beat, "beat", 0, INT32_MAX));
+  }
+
   void send_heartbeats(std::vector<std::shared_ptr<Outgoing>> connections) {
     heartbeats_.emplace(std::move(connections), times_.interval());
   }
 
-  /// Why a machine counts as lost; empty as long as it does not. What has arrived must have been read.
-  [[nodiscard]] std::string loss_of(const Connection& connection) const {
+  /// Why a machine counts as lost; empty as long as it does not. What has arrived must have been read. `idle`
+  /// is what its last heartbeat says.
+  [[nodiscard]] std::string loss_of(const Connection& connection, std::chrono::milliseconds idle) const {
     if (!connection.is_open()) return "its launcher has ended or its connection is broken";
-    if (Clock::now() - connection.last_received() < times_.timeout) return "";
-    return fmt::format("no heartbeat from its launcher for {:g} s (launch.heartbeat_timeout)",
-                       std::chrono::duration<double>(times_.timeout).count());
+    if (Clock::now() - connection.last_received() >= times_.timeout)
+      return fmt::format("no heartbeat from its launcher for {:g} s (launch.heartbeat_timeout)",
+                         std::chrono::duration<double>(times_.timeout).count());
+    if (idle < times_.work_timeout()) return "";
+    return fmt::format(
+        "its launcher has done nothing for {:g} s (ten times launch.heartbeat_timeout); a file server may "
+        "hold "
+        "it up",
+        std::chrono::duration<double>(times_.work_timeout()).count());
   }
 
   /// The end of a machine that is lost. It may have been lost as soon as it was silent, and ranks of other
@@ -95,7 +109,7 @@ class Base : public Cluster {
   std::string host_;
   HeartbeatTimes times_;
   std::int64_t began_at_ns_ = now_ns();
-  std::optional<AttemptEnd> end_;  ///< Of all machines.
+  std::optional<AttemptEnd> end_;  ///< The end of the attempt on all machines.
   std::optional<Heartbeats> heartbeats_;
 };
 
@@ -119,6 +133,7 @@ class Leader final : public Base {
 
   PeerRequest serve() override {
     PeerRequest request;
+    show_work();
     for (RemoteMachine& remote : remotes_) {
       remote.member.connection.pump();
       take_messages(remote.member.connection, [&](const json& message) {
@@ -126,7 +141,7 @@ class Leader final : public Base {
         return true;
       });
       if (remote.end) continue;
-      if (const std::string why = loss_of(remote.member.connection); !why.empty()) {
+      if (const std::string why = loss_of(remote.member.connection, remote.idle); !why.empty()) {
         remote.end = loss(remote.name, why, remote.member.connection);
         remote.member.connection.close();
         request.ends_now = true;
@@ -168,7 +183,10 @@ class Leader final : public Base {
     std::optional<std::chrono::milliseconds> shortest;
     for (const RemoteMachine& remote : remotes_) {
       if (remote.end || !remote.silence) continue;
-      shortest = shortest ? std::min(*shortest, *remote.silence) : *remote.silence;
+      // The ranks of a machine may have written since its last heartbeat, if that came long ago.
+      const bool is_current = Clock::now() - remote.member.connection.last_received() < times_.loss_margin();
+      const auto silence = is_current ? *remote.silence : std::chrono::milliseconds(0);
+      shortest = shortest ? std::min(*shortest, silence) : silence;
     }
     return shortest;
   }
@@ -195,13 +213,15 @@ class Leader final : public Base {
     std::string name;
     Member member;
     std::optional<AttemptEnd> end = std::nullopt;
-    /// What its last heartbeat says: for how long its ranks have written nothing; absent if none of them
-    /// runs.
+    /// For how long its launcher has done nothing, as its last heartbeat says.
+    std::chrono::milliseconds idle{0};
+    /// For how long its ranks have written nothing, as its last heartbeat says; absent if none of them runs.
     std::optional<std::chrono::milliseconds> silence = std::chrono::milliseconds(0);
   };
 
   static void take(const json& message, RemoteMachine& remote, PeerRequest& request) {
     if (message.contains("beat")) {
+      remote.idle = idle_in(message);
       remote.silence.reset();
       if (message.contains("silent_ms"))
         remote.silence = std::chrono::milliseconds(int_in(message, "silent_ms", 0, INT32_MAX));
@@ -255,9 +275,11 @@ class Follower final : public Base {
   }
   PeerRequest serve() override {
     PeerRequest request;
+    show_work();
     if (end_) return request;
     connection_.pump();
     take_messages(connection_, [&](const json& message) {
+      if (message.contains("beat")) idle_ = idle_in(message);
       if (message.contains("hangs")) request.looks = true;
       if (message.contains("failed")) request.ends_now = true;
       if (message.contains("signal")) request.signal = signal_in(message);
@@ -265,9 +287,9 @@ class Follower final : public Base {
       return !end_;  // What follows is about the next attempt.
     });
     if (end_ || loss_) return request;
-    if (const std::string why = loss_of(connection_); !why.empty()) {
-      connection_.close();
+    if (const std::string why = loss_of(connection_, idle_); !why.empty()) {
       loss_ = loss(leader_, why, connection_);
+      connection_.close();
       request.ends_now = true;
       conclude_alone();
     }
@@ -325,6 +347,7 @@ class Follower final : public Base {
 
   Connection connection_;
   std::string leader_;
+  std::chrono::milliseconds idle_{0};  ///< For how long machine 0's launcher has done nothing.
   std::optional<AttemptEnd> own_end_;
   std::optional<AttemptEnd> loss_;
 };

@@ -18,7 +18,7 @@ class Outgoing {
  public:
   explicit Outgoing(Fd socket) : socket_(std::move(socket)) {}
 
-  /// For the owner of the connection, who alone closes it.
+  /// The socket; -1 once it is closed. Only the thread that closes it may call this.
   [[nodiscard]] int fd() const { return socket_.get(); }
   void close();
   void queue(const nlohmann::json& message);
@@ -34,7 +34,7 @@ class Outgoing {
   void append(const nlohmann::json& message);
   void write();
 
-  mutable std::mutex mutex_;  ///< Guards the text, and the socket against its end.
+  mutable std::mutex mutex_;  ///< Guards text_, and keeps socket_ open while it is in use.
   Fd socket_;
   std::string text_;
 };
@@ -72,6 +72,9 @@ class Connection {
   [[nodiscard]] bool is_garbled() const { return is_garbled_; }
   [[nodiscard]] bool has_message() const { return in_.find('\n') != std::string::npos; }
   [[nodiscard]] bool wants_to_write() const { return is_open() && !out_->is_empty(); }
+  /// Whether the other side's kernel does not have all messages yet. Before that a close of this side may
+  /// lose the rest of them.
+  [[nodiscard]] bool has_undelivered() const;
   /// When something last arrived.
   [[nodiscard]] Clock::time_point last_received() const { return last_received_; }
 

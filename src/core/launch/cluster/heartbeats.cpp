@@ -27,11 +27,20 @@ void Heartbeats::set_silence(std::optional<std::chrono::milliseconds> silence) {
   silence_ = silence;
 }
 
+void Heartbeats::show_work() {
+  const std::lock_guard lock(mutex_);
+  worked_at_ = std::chrono::steady_clock::now();
+}
+
 void Heartbeats::send() {
+  const auto in_message = [](std::chrono::milliseconds time) {
+    return std::min<std::int64_t>(time.count(), INT32_MAX);
+  };
   std::unique_lock lock(mutex_);
   while (!ends_) {
-    nlohmann::json beat = {{"beat", true}};
-    if (silence_) beat["silent_ms"] = std::min<std::int64_t>(silence_->count(), INT32_MAX);
+    const auto idle = std::chrono::steady_clock::now() - worked_at_;
+    nlohmann::json beat = {{"beat", in_message(std::chrono::duration_cast<std::chrono::milliseconds>(idle))}};
+    if (silence_) beat["silent_ms"] = in_message(*silence_);
     lock.unlock();
     for (const auto& connection : connections_) connection->beat(beat);
     lock.lock();

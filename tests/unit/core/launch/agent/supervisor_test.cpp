@@ -20,10 +20,33 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
+/// Other machines that run until this one has ended, and want nothing of it.
+class QuietPeers final : public Peers {
+ public:
+  void add_polls(std::vector<pollfd>& /*polls*/) const override {}
+  [[nodiscard]] std::chrono::steady_clock::time_point deadline() const override {
+    return std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  }
+  PeerRequest serve() override { return {}; }
+  void report_silence(std::optional<std::chrono::milliseconds> /*silence*/) override {}
+  [[nodiscard]] bool decides() const override { return true; }
+  [[nodiscard]] std::optional<std::chrono::milliseconds> silence_elsewhere() const override {
+    return std::nullopt;
+  }
+  void on_hang() override {}
+  void on_failure() override { ++failures; }
+  void on_signal(int /*signal*/) override {}
+  void on_end(const GroupOutcome& /*outcome*/) override { has_ended = true; }
+  [[nodiscard]] bool is_over() const override { return has_ended; }
+
+  int failures = 0;
+  bool has_ended = false;
+};
+
 /// Runs shell scripts as workers. The streams of the launcher are files.
 class SupervisorTest : public ::testing::Test {
  protected:
-  GroupOutcome run(const std::string& script, int ranks, double grace_period_s = 5) {
+  GroupOutcome run(const std::string& script, int ranks, double grace_period_s = 5, Peers* peers = nullptr) {
     LaunchPlan plan;
     plan.run_id = "test-" + std::to_string(::getpid());
     plan.command = {"/bin/bash", "-c", "cd '" + dir_.path().string() + "'; " + script};
@@ -41,7 +64,7 @@ class SupervisorTest : public ::testing::Test {
     const Fd out(::open((dir_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
     const Fd err(::open((dir_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
     const auto begin = std::chrono::steady_clock::now();
-    GroupOutcome group = supervise(plan, out.get(), err.get());
+    GroupOutcome group = supervise(plan, out.get(), err.get(), peers);
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return group;
   }
@@ -57,6 +80,12 @@ TEST_F(SupervisorTest, ShowsRank0AndTheErrorsOfOthers) {
   EXPECT_THAT(split(read_file(dir_ / "err"), '\n'), UnorderedElementsAre("err 0", "[rank1] err 1", ""));
   EXPECT_EQ(read_file(dir_ / "rank_1/stdout.log"), "out 1\n");
   EXPECT_EQ(read_file(dir_ / "rank_1/stderr.log"), "err 1\n");
+}
+
+TEST_F(SupervisorTest, OtherMachinesHearThatARankDoesNotFollowAPreemptedOne) {
+  QuietPeers peers;
+  run("test $RANK = 0 && exit 7; exec sleep 100", 2, 0.3, &peers);
+  EXPECT_EQ(peers.failures, 1);
 }
 
 TEST_F(SupervisorTest, OneFailureEndsTheGroup) {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/files/flight_record.hpp"
 #include "core/launch/cluster/heartbeats.hpp"
 #include "stub_peer.hpp"
 
@@ -52,14 +53,14 @@ TEST(ClusterTest, HeartbeatsAreSentWhileTheLauncherIsBusy) {
   auto [a, b] = ends();
   const auto leader = lead(member_at(std::move(a)), "node01", {1s});
   StubPeer there(std::move(b));
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(there.receive().value("beat", false), true);
+  for (int i = 0; i < 10; ++i) EXPECT_GE(there.receive().value("beat", -1), 0);
 }
 
 TEST(ClusterTest, AFollowerSendsHeartbeatsUntilItsConnectionIsReleased) {
   auto [a, b] = ends();
   const auto follower = follow(Connection(std::move(a)), "node02", "machine 0", {1s});
   StubPeer there(std::move(b));
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(there.receive().value("beat", false), true);
+  for (int i = 0; i < 10; ++i) EXPECT_GE(there.receive().value("beat", -1), 0);
   Members leader = follower->release();
   ASSERT_EQ(leader.size(), 1U);
   leader.begin()->second.connection.send({{"last", true}});
@@ -88,8 +89,50 @@ TEST(ClusterTest, ALauncherThatWasBusyReadsBeforeItJudges) {
   const auto leader = lead(member_at(std::move(a)), "node01", {1s});
   StubPeer there(std::move(b));
   std::this_thread::sleep_for(1200ms);
-  there.send({{"beat", true}, {"silent_ms", 0}});
+  there.send({{"beat", 0}, {"silent_ms", 0}});
   EXPECT_FALSE(leader->serve().ends_now);
+}
+
+TEST(ClusterTest, AHeartbeatSaysForHowLongTheLauncherHasDoneNothing) {
+  auto [a, b] = ends();
+  const auto follower = follow(Connection(std::move(a)), "node02", "machine 0", {1s});
+  StubPeer there(std::move(b));
+  while (there.receive().value("beat", -1) < 300) {
+  }
+  follower->serve();
+  while (there.receive().value("beat", -1) >= 300) {
+  }
+}
+
+TEST(ClusterTest, ALauncherThatDoesNothingIsLostInTheEnd) {
+  for (const bool is_machine_0 : {true, false}) {
+    auto [a, b] = ends();
+    const auto cluster = is_machine_0 ? lead(member_at(std::move(a)), "node01", {60s})
+                                      : follow(Connection(std::move(a)), "node02", "machine 0", {60s});
+    StubPeer there(std::move(b));
+    there.send({{"beat", 599'999}, {"silent_ms", 0}});
+    for (int i = 0; i < 10; ++i) EXPECT_FALSE(cluster->serve().ends_now);
+    there.send({{"beat", 600'000}, {"silent_ms", 0}});
+    serve_until(*cluster, [](const PeerRequest& request) { return request.ends_now; });
+    cluster->on_end({});
+    ASSERT_TRUE(cluster->end());
+    EXPECT_THAT(cluster->end()->report, HasSubstr(" is lost: its launcher has done nothing for 600 s"));
+  }
+}
+
+// Ranks of this machine fail for want of those of the lost one, which was lost as soon as it was silent.
+TEST(ClusterTest, TheLossOfMachine0IsDatedBeforeWhatItCaused) {
+  auto [a, b] = ends();
+  const auto follower = follow(Connection(std::move(a)), "node02", "machine 0", {2s});
+  GroupOutcome outcome;
+  outcome.workers.resize(1);
+  outcome.workers[0].on_its_own = true;
+  outcome.workers[0].status.code = 1;
+  outcome.workers[0].ended_at_ns = nanoseconds_since_1970() + 100'000'000;
+  follower->on_end(outcome);
+  serve_until(*follower, [&](const PeerRequest&) { return follower->is_over(); });
+  ASSERT_TRUE(follower->end());
+  EXPECT_THAT(follower->end()->report, HasSubstr("machine 0 is lost: no heartbeat"));
 }
 
 TEST(ClusterTest, Machine0KnowsForHowLongTheOthersWroteNothing) {
@@ -109,12 +152,21 @@ TEST(ClusterTest, Machine0KnowsForHowLongTheOthersWroteNothing) {
   serve_until(*leader, [&](const PeerRequest&) { return !leader->silence_elsewhere(); });
 }
 
+TEST(ClusterTest, AMachineThatMayHaveWrittenSinceIsNotSilent) {
+  auto [a, b] = ends();
+  const auto leader = lead(member_at(std::move(a)), "node01", {5s});
+  StubPeer there(std::move(b));
+  there.send({{"beat", 0}, {"silent_ms", 7000}});
+  serve_until(*leader, [&](const PeerRequest&) { return leader->silence_elsewhere() == 7s; });
+  serve_until(*leader, [&](const PeerRequest&) { return leader->silence_elsewhere() == 0s; });
+}
+
 TEST(ClusterTest, AHeartbeatWithAnotherNumberClosesTheConnection) {
   for (const char* number : {"-1", "0.5", "1e300", "4294967296", "true"}) {
     auto [a, b] = ends();
     const auto leader = lead(member_at(std::move(a)), "node01", {60s});
     StubPeer there(std::move(b));
-    there.send_text(std::string(R"({"beat": true, "silent_ms": )") + number + "}\n");
+    there.send_text(std::string(R"({"beat": 0, "silent_ms": )") + number + "}\n");
     serve_until(*leader, [](const PeerRequest& request) { return request.ends_now; });
     leader->on_end({});
     ASSERT_TRUE(leader->end());
