@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import time
@@ -134,3 +135,33 @@ def test_a_machine_whose_file_server_stalls_is_not_lost(machines, two_hosts):
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert all("is lost" not in said for _, _, said in ends)
     assert (two_hosts.folder / "logs1/attempt_0/rank_1/stderr.log").exists()
+
+
+def is_ending(run):
+    """Whether the launcher has left, as far as the kernel lets it: a thread may still wait for the file system."""
+    status = pathlib.Path(f"/proc/{run.pid}/status").read_text()
+    pending = int(re.search(r"^SigPnd:\t(\w+)", status, re.MULTILINE)[1], 16)
+    return "State:\tZ" in status or pending >> (signal.SIGKILL - 1) & 1 == 1
+
+
+@pytest.mark.parametrize("also", [[], [".lock"]], ids=["the log", "all"])
+def test_a_second_signal_ends_a_launcher_that_waits_for_the_file_system(accel_path, two_hosts, tmp_path, also):
+    host = named(two_hosts, tmp_path)[0]
+    program = f"trap 'touch {tmp_path}/told; exit 3' TERM; echo hello; touch {tmp_path}/began; while :; do sleep 0.05; done"
+    host.host.stall("write", name="stdout.log")
+    run = host.launch(accel_path, "--cpu", "--num-processes", 1, "--log-dir", tmp_path / "seen/logs", "--", "sh", "-c", program)
+    host.host.wait_until_stalled("stdout.log")
+    wait_for(lambda: (tmp_path / "began").exists())
+    for name in also:
+        host.host.stall("all", name=name)
+    os.kill(run.pid, signal.SIGTERM)
+    wait_for(lambda: (tmp_path / "told").exists())
+    assert not is_ending(run)
+    time.sleep(0.2)  # What comes within 0.1 s is the same request.
+    os.kill(run.pid, signal.SIGTERM)
+    wait_for(lambda: is_ending(run))
+    host.host.clear()
+    code, out, said = run.finish()
+    assert code == 143 and out == "hello\n"
+    assert f"'{tmp_path}/seen/logs/attempt_0/rank_0/stdout.log' is incomplete" in said
+    run.assert_nobody_is_left()

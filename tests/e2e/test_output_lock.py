@@ -4,6 +4,7 @@ import json
 import signal
 
 import train_runs
+from launching import Run
 
 
 def test_a_second_run_into_the_same_directory_is_refused(accel, accel_path, tmp_path):
@@ -48,3 +49,21 @@ def test_metrics_of_an_earlier_run_are_not_overwritten(accel, tmp_path):
     (tmp_path / "out/metrics.jsonl").write_bytes(b"")
     accel("launch", config)
     assert [json.loads(line)["step"] for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()] == [1, 2]
+
+
+def test_a_lock_that_is_lost_between_two_attempts_ends_the_run_for_that_reason(accel_path, tmp_path):
+    run = Run(accel_path, tmp_path, "--cpu", "--num-processes", 1, "--log-dir", tmp_path / "logs", "--set",
+              "launch.lock_timeout=1", "--set", "launch.max_restarts=20", "--", "false")
+    lock = tmp_path / "logs/.lock"
+    try:
+        # The pauses between attempts become longer.
+        assert any("in 4 s" in line for line in run.process.stderr)
+        other = json.loads(lock.read_text()) | {"token": "another", "host": "node09"}
+        (tmp_path / "other").write_text(json.dumps(other))
+        (tmp_path / "other").rename(lock)
+        code, _, said = run.finish(60)
+    finally:
+        run.kill_all()
+    assert code == 1, said
+    assert f"another run has taken '{tmp_path}/logs' over: node09, pid " in said
+    assert json.loads(lock.read_text())["token"] == "another"

@@ -96,7 +96,7 @@ Error taken_over(const fs::path& folder, const LockOwner& by) {
                by.token.empty()
                    ? fmt::format("the lock of '{}' has gone", folder.string())
                    : fmt::format("another run has taken '{}' over: {}", folder.string(), to_string(by)))
-      .hint("this one had shown no sign of life for longer than launch.lock_timeout");
+      .hint("this run had shown no sign of life for longer than launch.lock_timeout");
 }
 
 /// A clock that runs on while the machine sleeps or stands still.
@@ -132,6 +132,13 @@ class Taker {
         fmt::format("'{}' is on {}, whose locks may not reach other hosts: there only the record in {} keeps "
                     "another run away",
                     folder_.string(), system.type, kLockName));
+  }
+
+  /// Whether this user can make no lock and nobody else has one.
+  [[nodiscard]] bool is_out_of_reach() const {
+    if (open_lock(file_, O_CREAT)) return false;
+    const bool is_forbidden = errno == EACCES || errno == EPERM || errno == EROFS;
+    return is_forbidden && !fs::exists(fs::symlink_status(file_));
   }
 
   /// Nothing if the file has changed meanwhile, and must be looked at again.
@@ -258,7 +265,7 @@ class Taker {
         .hint(request_.hint);
   }
 
-  fs::path folder_;  ///< As it was given, for messages.
+  fs::path folder_;  ///< The path as the caller gave it, for messages.
   fs::path file_;
   const RunLock::Request& request_;
   LockOwner owner_;
@@ -274,6 +281,7 @@ class Taker {
 std::unique_ptr<RunLock> RunLock::take(const fs::path& folder, const Request& request) {
   const fs::path file = fs::canonical(folder) / kLockName;
   Taker taker(folder, file, request);
+  if (request.is_optional && taker.is_out_of_reach()) return nullptr;
   try {
     while (true) {
       if (auto taken = taker.try_once())
@@ -353,11 +361,13 @@ std::optional<LockOwner> RunLock::beat() {
 }
 
 void RunLock::require() const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (taken_by_) throw taken_over(folder_, *taken_by_);
-  }
+  require_as_known();
   require_lock(file_.parent_path(), owner_.token);
+}
+
+void RunLock::require_as_known() const {
+  const std::lock_guard lock(mutex_);
+  if (taken_by_) throw taken_over(folder_, *taken_by_);
 }
 
 void require_lock(const fs::path& folder, const std::string& token) {

@@ -29,6 +29,8 @@ class RunLock {
     std::string run_id = {};
     double stale_after_s = 60;  ///< LockOwner::stale_after_s. That of the other owner counts too.
     std::string hint = {};      ///< What to do if another owner lives.
+    /// Without a lock file in a directory where this user can make none, take() returns null.
+    bool is_optional = false;
   };
 
   /// Takes the lock of `folder`, which exists. It waits for a command that has it for a moment, and watches
@@ -44,6 +46,8 @@ class RunLock {
   [[nodiscard]] const std::string& token() const { return owner_.token; }
   /// Throws Error (kFailure) if another owner has taken the lock, for which this one was stale.
   void require() const;
+  /// Throws like require() if the beats have found that already. It reads no file.
+  void require_as_known() const;
   /// Sends this process SIGTERM as soon as another owner has taken the lock.
   void terminate_when_taken() { terminates_ = true; }
 
@@ -53,7 +57,7 @@ class RunLock {
   void count_beats();
   [[nodiscard]] std::optional<LockOwner> beat();
 
-  std::filesystem::path folder_;  ///< As it was given.
+  std::filesystem::path folder_;  ///< The path as the caller gave it, for messages.
   std::filesystem::path file_;
   Fd fd_;
   LockOwner owner_;

@@ -111,11 +111,16 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   plan.command = command;
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
   keep_flight_records(scratch.path());
-  if (place.cluster == nullptr) return end_of_all({end_of_machine(group, host_name(), 0)});
+  if (place.cluster == nullptr) {
+    AttemptEnd end = end_of_all({end_of_machine(group, host_name(), 0)});
+    end.incomplete_logs = group.incomplete_logs;
+    return end;
+  }
   // If there is no end of all machines, the user did not wait for the others.
   AttemptEnd end = place.cluster->end().value_or(AttemptEnd{exit_code_of_signal(group.interrupted_by), ""});
   if (place.cluster->end() && is_asked_to_end(group) && !end.was_interrupted) place.cluster->leave();
   end.was_interrupted |= is_asked_to_end(group);
+  end.incomplete_logs = group.incomplete_logs;
   return end;
 }
 
@@ -126,8 +131,8 @@ AttemptEnd run_attempt(const LaunchRequest& request, const Place& place,
   if (place.cluster == nullptr) return run_workers(request, place, command, environment);
   try {
     return run_workers(request, place, command, environment);
-  } catch (const Error& error) {
-    place.cluster->abandon(error.message());
+  } catch (const std::exception& failure) {
+    place.cluster->abandon(error_of(failure).message());
     throw;
   }
 }

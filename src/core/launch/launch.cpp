@@ -7,14 +7,17 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <ctime>
+#include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <variant>
 
 #include "base/error.hpp"
+#include "base/host/threads.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "core/launch/agent/events.hpp"
@@ -48,19 +51,17 @@ std::optional<Error> failure_of(const AttemptEnd& end) {
 }
 
 /// Ends this process with `code` after a second. After an interrupt it must not wait for a reader of its last
-/// message.
+/// message, or for a file server. A thread does it: the handler of a signal does not run on a thread that
+/// waits for a file server.
 void leave_soon(ExitCode code) {
-  struct sigaction action {};
-  action.sa_flags = SA_SIGINFO;
-  action.sa_sigaction = [](int, siginfo_t* info, void*) { ::_exit(info->si_value.sival_int); };
-  ::sigaction(SIGALRM, &action, nullptr);
-  sigevent event{};
-  event.sigev_notify = SIGEV_SIGNAL;
-  event.sigev_signo = SIGALRM;
-  event.sigev_value.sival_int = to_int(code);
-  timer_t timer{};
-  const itimerspec in_a_second{{}, {1, 0}};
-  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) ::timer_settime(timer, 0, &in_a_second, nullptr);
+  try {
+    thread_without_signals([code] {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      ::_exit(to_int(code));
+    }).detach();
+  } catch (const std::exception&) {
+    // Without another thread it ends when all has answered.
+  }
 }
 
 /// Writes the events of a run, if they are asked for.
@@ -145,8 +146,11 @@ Error last_failure(const LaunchRequest& request, const Place& place, const Attem
   return damage.text.empty() ? failure : std::move(failure).hint(damage.text);
 }
 
-/// Throws if another run has taken over a directory of this one, which was ended for that reason.
-void require_locks(const Place& place) {
+/// Throws if another run has taken over a directory of this one, which was ended for that reason. After an
+/// interrupt it does not ask a file server that may not answer.
+void require_locks(const Place& place, bool is_interrupted) {
+  require_locks_as_known(place);
+  if (is_interrupted) return;
   for (const ckpt::RunLock* lock : {place.lock.get(), place.log_lock.get()}) {
     if (lock != nullptr) lock->require();
   }
@@ -163,14 +167,17 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
       check_interrupted();
     } catch (const Error&) {
       if (place.cluster != nullptr) place.cluster->leave();
+      require_locks_as_known(place);
       throw;
     }
     events.rendezvous(place, std::chrono::steady_clock::now() - waits_since);
     events.started(place);
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
-    require_locks(place);
+    require_locks(place, end.was_interrupted);
     if (end.was_interrupted) leave_soon(end.code);
+    for (const std::filesystem::path& log : end.incomplete_logs)
+      log::warn(fmt::format("'{}' is incomplete: its file system has not taken all of it", log.string()));
     if (end.code == ExitCode::kWorkerFailed) events.failed(place, end);
     if (end.code != ExitCode::kWorkerFailed || end.was_interrupted) {
       if (std::optional<Error> failure = failure_of(end)) throw *std::move(failure);

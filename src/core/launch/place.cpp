@@ -88,11 +88,23 @@ int next_attempt(const LaunchRequest& request) {
 
 bool trains(const LaunchRequest& request) { return request.program.empty(); }
 
+/// Does `work`. If the loss of a lock interrupts it, that is thrown.
+template <typename Work>
+auto naming_a_lost_lock(const Place& place, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (is_by_signal(error.kind())) require_locks_as_known(place);
+    throw;
+  }
+}
+
 /// Finds the checkpoint to go on from.
 void find_checkpoint(LaunchRequest& request, Place& place) {
   if (!trains(request)) return;
-  const Beginning beginning =
-      find_beginning(request.loaded, {place.world.restarts > 0, request.discards_later});
+  const Beginning beginning = naming_a_lost_lock(place, [&] {
+    return find_beginning(request.loaded, {place.world.restarts > 0, request.discards_later});
+  });
   config::TrainingConfig& training = *request.loaded.config.training;
   place.is_finished = beginning.is_finished;
   place.begins_after = newest_step(training);
@@ -310,34 +322,14 @@ std::variant<Place, std::string> follow_again(LaunchRequest& request, Place plac
   return place;
 }
 
-}  // namespace
-
-Place begin(LaunchRequest& request, const Environment& environment) {
-  const config::LaunchConfig& config = request.loaded.config.launch;
-  // The secret of other runs may be in the environment. The ranks do not get it.
-  if (config.num_machines == 1) ::unsetenv(kRunSecretVariable);
-  Place place = config.num_machines == 1 ? begin_alone(request) : begin_together(request, environment);
-  place.world.max_restarts = config.max_restarts;
-  return place;
-}
-
-bool may_be_damaged(const LaunchRequest& request, const Place& place, const AttemptEnd& failure) {
-  return place.world.machine_rank == 0 && trains(request) && failure.found_corrupt;
-}
-
-Damage check_damage(const LaunchRequest& request, Members& members) {
-  return set_damaged_aside(*request.loaded.config.training,
-                           [&members](const std::string& text) { send_waiting(members, text); });
-}
-
-std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place, const AttemptEnd& failure,
-                                             Restarts& restarts) {
-  if (place.world.machine_rank > 0) return follow_again(request, std::move(place));
+/// The part of machine 0 in begin_again(). Returns why the run is not begun again; nothing if it is.
+std::optional<std::string> lead_again(LaunchRequest& request, Place& place, const AttemptEnd& failure,
+                                      Restarts& restarts) {
   Members members;
   if (place.cluster != nullptr) members = place.cluster->release();
-  const auto or_refuse = [&members](const auto& work) {
+  const auto or_refuse = [&members, &place](const auto& work) {
     try {
-      return work();
+      return naming_a_lost_lock(place, work);
     } catch (const Error& error) {
       refuse(members, error.kind(), fmt::format("{} there", error.message()));
       throw;
@@ -360,7 +352,8 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
   report_restart(place, next.pause);
   or_refuse([&] { wait(next.pause); });
   if (place.cluster != nullptr) {
-    members = await_members_again(place.rendezvous, std::move(members));
+    members =
+        naming_a_lost_lock(place, [&] { return await_members_again(place.rendezvous, std::move(members)); });
     if (std::string why_not = why_not_without(request, place, members); !why_not.empty()) {
       send_end(members, why_not);
       return why_not;
@@ -371,6 +364,40 @@ std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place
     find_checkpoint(request, place);
     choose_port(request, place);
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void require_locks_as_known(const Place& place) {
+  for (const ckpt::RunLock* lock : {place.lock.get(), place.log_lock.get()}) {
+    if (lock != nullptr) lock->require_as_known();
+  }
+}
+
+Place begin(LaunchRequest& request, const Environment& environment) {
+  const config::LaunchConfig& config = request.loaded.config.launch;
+  // The secret of other runs may be in the environment. The ranks do not get it.
+  if (config.num_machines == 1) ::unsetenv(kRunSecretVariable);
+  Place place = config.num_machines == 1 ? begin_alone(request) : begin_together(request, environment);
+  place.world.max_restarts = config.max_restarts;
+  return place;
+}
+
+bool may_be_damaged(const LaunchRequest& request, const Place& place, const AttemptEnd& failure) {
+  return place.world.machine_rank == 0 && trains(request) && failure.found_corrupt;
+}
+
+Damage check_damage(const LaunchRequest& request, Members& members) {
+  return set_damaged_aside(*request.loaded.config.training,
+                           [&members](const std::string& text) { send_waiting(members, text); });
+}
+
+std::variant<Place, std::string> begin_again(LaunchRequest& request, Place place, const AttemptEnd& failure,
+                                             Restarts& restarts) {
+  if (place.world.machine_rank > 0) return follow_again(request, std::move(place));
+  if (std::optional<std::string> why_not = lead_again(request, place, failure, restarts))
+    return *std::move(why_not);
   return place;
 }
 

@@ -31,6 +31,10 @@ struct Place {
   std::unique_ptr<Cluster> cluster;   ///< Absent on one machine.
 };
 
+/// Throws if another run is known to have taken over a directory of this one. RunLock ends this run by
+/// SIGTERM then, which is not to be reported as a request to end. It reads no file.
+void require_locks_as_known(const Place& place);
+
 /// Begins a run, on several machines together with their launchers. It sets the port of rank 0's store and
 /// the checkpoint to go on from in the request's configuration.
 [[nodiscard]] Place begin(LaunchRequest& request, const Environment& environment);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct AttemptEnd {
   /// The ranks of the machine, if the failure is that they made no progress. The end of all machines has only
   /// the report.
   std::optional<Hang> hang = std::nullopt;
+  /// GroupOutcome::incomplete_logs of this machine.
+  std::vector<std::filesystem::path> incomplete_logs = {};
 };
 
 /// How the part of this machine ended. `began_at_ns` is when the attempt began, in nanoseconds since 1970.

@@ -31,6 +31,7 @@ class LogFile {
   /// that cannot be rotated grows instead.
   void write(std::string_view chunk);
   void close() { fd_.reset(); }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
   void append(std::string_view bytes);

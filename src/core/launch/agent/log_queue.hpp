@@ -1,11 +1,8 @@
 #pragma once
 
-#include <condition_variable>
-#include <cstddef>
-#include <deque>
+#include <chrono>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -41,15 +38,17 @@ class LogQueue {
   LogQueue();
   LogQueue(const LogQueue&) = delete;
   LogQueue& operator=(const LogQueue&) = delete;
-  /// Writes what waits.
+  /// Writes what waits, unless abandon() was called.
   ~LogQueue();
 
   /// Opens an empty file; see LogFile. An empty path gives no file.
   [[nodiscard]] QueuedLog open(const std::filesystem::path& path, const LogRotation& rotation);
   /// Whether so much waits that no more should be read from the workers.
   [[nodiscard]] bool full() const;
-  /// Returns when all is written.
-  void drain();
+  /// Waits for up to `patience` until all is written, and returns whether it is.
+  [[nodiscard]] bool drain(std::chrono::milliseconds patience);
+  /// Gives up what waits, and returns the files that lack it. The thread ends when the file system lets it.
+  [[nodiscard]] std::vector<std::filesystem::path> abandon();
   /// What the files have to say, such as that the disk is full: once.
   [[nodiscard]] std::vector<std::string> warnings();
 
@@ -60,17 +59,11 @@ class LogQueue {
     std::string text;
     bool closes = false;
   };
-  static constexpr std::size_t kHighWater = 64 << 20;
+  struct State;
 
   void push(Item item);
-  void write_items();
 
-  mutable std::mutex mutex_;  ///< Guards what follows, up to the thread.
-  std::condition_variable changed_;
-  std::deque<Item> items_;  ///< The first one is being written.
-  std::size_t bytes_ = 0;
-  std::vector<std::string> warnings_;
-  bool ends_ = false;
+  std::shared_ptr<State> state_;  ///< The thread has it too, and may outlive this object after abandon().
   std::thread thread_;
 };
 

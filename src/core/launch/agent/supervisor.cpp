@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 /// How long to read from a pipe whose worker has ended, because another process may hold its other end.
 constexpr auto kDrainTime = std::chrono::seconds(1);
 
-/// How often to look at other machines while nothing arrives.
+/// How often to look at other machines, or for signals, while nothing arrives.
 constexpr int kPeerMs = 200;
 
 /// A second interrupt within this time counts as the same one: GNU timeout signals its child, and then the
@@ -91,7 +91,9 @@ class Supervisor {
     terminal_.drain(kDrainTime);
     GroupOutcome result = outcome();
     if (peers_ != nullptr) await_peers(result);
-    logs_.drain();
+    // A second interrupt ends the wait for a file server.
+    while (!logs_.drain(std::chrono::milliseconds(kPeerMs)) && !ended_by_user_) serve_signals();
+    if (ended_by_user_) result.incomplete_logs = logs_.abandon();
     for (const std::string& warning : logs_.warnings()) log::warn(warning);
     result.interrupted_by = outcome_.interrupted_by;
     result.was_asked_to_save = outcome_.was_asked_to_save;

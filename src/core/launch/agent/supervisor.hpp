@@ -44,6 +44,8 @@ struct GroupOutcome {
   OomKills oom_kills = {};
   std::vector<std::string> gpu_errors = {};  ///< What the kernel's log has said meanwhile of errors of GPUs.
   bool was_asked_to_save = false;            ///< SIGUSR1 or SIGUSR2 was passed on to our worker.
+  /// The logs that a file server had not taken when a second signal came.
+  std::vector<std::filesystem::path> incomplete_logs = {};
 };
 
 /// Starts the workers, shows and logs what they print, passes signals on, and returns when all of them and

@@ -49,7 +49,7 @@ TEST(LogQueueTest, TellsWhatIsWrongOnce) {
   small.rlim_cur = 10;
   ::setrlimit(RLIMIT_FSIZE, &small);
   log.write("0123456789 and more");
-  queue.drain();
+  EXPECT_TRUE(queue.drain(std::chrono::minutes(10)));
   ::setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_THAT(queue.warnings(), ElementsAre(HasSubstr("File too large; this log ends here")));
   EXPECT_THAT(queue.warnings(), IsEmpty());
