@@ -176,10 +176,14 @@ void check_that_one_stays(const std::vector<Listed>& all, const std::vector<std:
 }
 
 void remove(ckpt::RunCheckpoints& checkpoints, const RunPlace& place, const CheckpointsOptions& options) {
+  // The directory of the checkpoints may be a mount in a directory that this user may not write.
   const auto lock = ckpt::RunLock::take(
       place.output,
       {"accel checkpoints", "", ckpt::RunLock::Request().stale_after_s,
-       "wait until it ends; training.checkpoint.total_limit removes old checkpoints during a run"});
+       "wait until it ends; training.checkpoint.total_limit removes old checkpoints during a run",
+       /*is_optional=*/true});
+  if (lock == nullptr)
+    log::warn(fmt::format("'{}' cannot be written, so no run is kept away meanwhile", place.output.string()));
   const std::vector<Listed> all = list(checkpoints);
   const std::vector<std::int64_t> steps = steps_to_remove(all, checkpoints, options);
   if (!options.force) check_that_one_stays(all, steps);

@@ -1,5 +1,6 @@
 """Runs on two hosts that use the same output_dir."""
 
+import errno
 import json
 import os
 import pathlib
@@ -165,3 +166,13 @@ def test_a_second_signal_ends_a_launcher_that_waits_for_the_file_system(accel_pa
     assert code == 143 and out == "hello\n"
     assert f"'{tmp_path}/seen/logs/attempt_0/rank_0/stdout.log' is incomplete" in said
     run.assert_nobody_is_left()
+
+
+def test_checkpoints_are_removed_where_the_directory_above_cannot_be_written(accel, two_hosts, tmp_path):
+    host = named(two_hosts, tmp_path)[0].host
+    for step in (5, 6):
+        (tmp_path / f"shared/out/checkpoints/checkpoint_{step}").mkdir(parents=True)
+    host.fail(errno.EROFS, "create", name=".lock")
+    said = accel("checkpoints", host.path / "out/checkpoints", "--delete", 5).stderr
+    assert f"'{host.path}/out' cannot be written, so no run is kept away" in said
+    assert os.listdir(tmp_path / "shared/out/checkpoints") == ["checkpoint_6"]
