@@ -172,6 +172,23 @@ std::optional<std::int64_t> own_step(const ckpt::RunCheckpoints& checkpoints, co
   return std::nullopt;
 }
 
+/// Throws if the newest checkpoint of the run, which training.checkpoint.resume names, is not whole. Whoever
+/// names a checkpoint does not get another one instead.
+void require_whole(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& checkpoints,
+                   std::int64_t newest) {
+  const auto why = ckpt::why_not_whole(checkpoints.path_of(newest), newest);
+  if (!why) return;
+  const auto older = ckpt::newest_whole(checkpoints, newest).step;
+  config::blamed_on(kResume, loaded.settings, [&] {
+    throw Error(ErrorKind::kMissing,
+                fmt::format("'{}' is not whole: {}", checkpoints.path_of(newest).string(), *why))
+        .hint(older ? fmt::format("the newest whole one is '{}': training.checkpoint.resume: auto goes on "
+                                  "from it",
+                                  checkpoints.path_of(*older).string())
+                    : "`accel verify` says what is damaged; no older one is whole");
+  });
+}
+
 /// Whether a run whose training.checkpoint.resume is a path goes on as that of auto does; false if it is to
 /// be rolled back. Throws if it did not begin from the path.
 bool goes_on(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& checkpoints, Origin& origin,
@@ -181,6 +198,8 @@ bool goes_on(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& che
   const std::vector<std::int64_t> steps = checkpoints.steps();
   if (steps.empty()) return true;
   if (discards_later && !origin.is_rolled_back_to(path)) return false;
+  const auto own = own_step(checkpoints, path);
+  if (own == steps.back()) require_whole(loaded, checkpoints, *own);
   if (origin.is_from(path)) {
     log::info(fmt::format("the run {} '{}' before, and goes on",
                           discards_later ? "was rolled back to" : "began from", path.string()));
@@ -188,7 +207,6 @@ bool goes_on(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& che
       log::info(fmt::format("to roll it back once more, remove '{}'", origin.file().string()));
     return true;
   }
-  const auto own = own_step(checkpoints, path);
   if (own == steps.back()) {
     origin.begin_from(path, /*is_new_run=*/false, /*is_rollback=*/false);
     return true;
@@ -254,6 +272,9 @@ Damage set_damaged_aside(const config::TrainingConfig& training,
     ckpt::RunCheckpoints checkpoints(folder);
     const ckpt::ResumePoint own = ckpt::newest_whole(checkpoints);
     if (!own.step || fs::canonical(checkpoints.path_of(*own.step)) != path) return {damaged, false};
+    std::error_code not_a_path;
+    if (fs::equivalent(training.checkpoint.resume, path, not_a_path))
+      return {damaged + "; it keeps its name, since training.checkpoint.resume names it", false};
     const auto older = ckpt::newest_whole(checkpoints, *own.step).step;
     if (!older) return {damaged + "; there is no older one to go on from, so it keeps its name", false};
     return {fmt::format("{}; it is renamed to '{}', and the run goes on from '{}' when it starts again",
@@ -292,7 +313,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions op
     return {};
   }
   const std::string resume = is_new && options.is_restart ? "auto" : training.checkpoint.resume;
-  Origin origin = Origin::of(training.output_dir);
+  Origin origin(training.output_dir);
   if (resume == "none") {
     config::blamed_on("training.output_dir", loaded.settings, [&] {
       refuse_earlier_checkpoints(training);
@@ -307,6 +328,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions op
   }
   ckpt::RunCheckpoints checkpoints(folder);
   const bool is_path = resume != "auto";
+  if (is_path && !options.is_restart) origin.read();
   if (is_path && !options.is_restart && !goes_on(loaded, checkpoints, origin, options.discards_later))
     return roll_back(loaded, checkpoints, origin);
   const auto newest = config::blamed_on("training.output_dir", loaded.settings,

@@ -28,7 +28,8 @@ struct BeginningOptions {
 /// - auto: the newest whole checkpoint of output_dir (ckpt::why_not_whole). Newer ones that are not whole are
 ///   renamed, with a warning. If there is none but metrics of an earlier run, these are renamed.
 /// - a path: that checkpoint. If output_dir has checkpoints, then the run goes on from the newest one like
-///   that of auto if it began from this path (Origin), and otherwise they are an Error of kind kUsage.
+///   that of auto if it began from this path (Origin), and otherwise they are an Error of kind kUsage. If the
+///   path is the newest one and not whole, that is an Error of kind kMissing.
 ///   With `discards_later` those behind the path are renamed to `checkpoint_N.discarded`: all of them if the
 ///   path is not one of them. This is done once for a path.
 /// - none: step 1. Checkpoints or metrics of an earlier run are an Error of kind kUsage.

@@ -38,15 +38,12 @@ bool is_in(const std::vector<std::string>& names, const fs::path& checkpoint) {
 
 }  // namespace
 
-Origin Origin::of(const fs::path& output_dir) {
-  Origin origin;
-  origin.file_ = output_dir / "began_from.json";
-  if (!is_there(origin.file_)) return origin;
-  use_json_file(origin.file_, kMostBytes, [&origin](const nlohmann::json& document) {
-    origin.checkpoints_ = document.at("checkpoints").get<std::vector<std::string>>();
-    origin.rolled_back_to_ = document.value("rolled_back_to", std::vector<std::string>());
+void Origin::read() {
+  if (!is_there(file_)) return;
+  use_json_file(file_, kMostBytes, [this](const nlohmann::json& document) {
+    checkpoints_ = document.at("checkpoints").get<std::vector<std::string>>();
+    rolled_back_to_ = document.value("rolled_back_to", std::vector<std::string>());
   });
-  return origin;
 }
 
 bool Origin::is_from(const fs::path& checkpoint) const { return is_in(checkpoints_, checkpoint); }

@@ -11,15 +11,17 @@ namespace accel::launch {
 /// run and begins nowhere else. Machine 0 alone reads and writes the file, with the lock of claim_output().
 class Origin {
  public:
-  /// What the file of `output_dir` says; nothing if there is none. Throws Error (kCorrupt).
-  [[nodiscard]] static Origin of(const std::filesystem::path& output_dir);
+  /// Reads nothing: only a run whose training.checkpoint.resume is a path asks what the file says.
+  explicit Origin(const std::filesystem::path& output_dir) : file_(output_dir / "began_from.json") {}
 
+  /// Reads the file; a missing one says nothing. Throws Error (kCorrupt).
+  void read();
   /// Whether the run began from `checkpoint`, which need not be there any more.
   [[nodiscard]] bool is_from(const std::filesystem::path& checkpoint) const;
   /// Whether `checkpoint` is what the run was last rolled back to.
   [[nodiscard]] bool is_rolled_back_to(const std::filesystem::path& checkpoint) const;
 
-  /// Notes durably that the run begins from `checkpoint`: anew, or a second time.
+  /// Notes durably that the run begins from `checkpoint`: anew, or, after read(), a second time.
   void begin_from(const std::filesystem::path& checkpoint, bool is_new_run, bool is_rollback);
   /// Notes durably that a new run begins from no checkpoint.
   void begin_from_nothing();
@@ -29,8 +31,8 @@ class Origin {
  private:
   std::filesystem::path file_;
   std::vector<std::string> checkpoints_;  ///< The oldest beginning comes first.
-  std::vector<std::string>
-      rolled_back_to_;  ///< Names of one checkpoint; none if the run was not rolled back.
+  /// Names of one checkpoint; none if the run was not rolled back.
+  std::vector<std::string> rolled_back_to_;
 };
 
 }  // namespace accel::launch

@@ -144,7 +144,15 @@ TEST_F(BeginningTest, ADamagedCheckpointIsRenamedIfThereIsAnOlderOne) {
   }
   EXPECT_TRUE(std::filesystem::exists(path(20)));
 
+  // Nor is one renamed that was named: the next launch would begin with another one.
+  training.checkpoint.resume = path(20);
   Damage damage = check(training);
+  EXPECT_FALSE(damage.is_renamed);
+  EXPECT_THAT(damage.text, HasSubstr("it keeps its name, since training.checkpoint.resume names it"));
+  EXPECT_TRUE(std::filesystem::exists(path(20)));
+  training.checkpoint.resume = "auto";
+
+  damage = check(training);
   EXPECT_TRUE(damage.is_renamed);
   EXPECT_THAT(damage.text,
               AllOf(HasSubstr("checkpoint_20' is damaged: 'a.distcp' is not the file that was saved"),
@@ -184,6 +192,46 @@ TEST_F(BeginningTest, APathIsTakenOnceAndThenTheNewestCheckpoint) {
   EXPECT_EQ(begin_from(dir_ / "base"), 30);
   std::filesystem::remove_all(path(20));
   EXPECT_EQ(begin_from(path(20)), 30);
+}
+
+TEST_F(BeginningTest, APathThatIsDamagedIsNotReplacedByAnOlderCheckpoint) {
+  for (const int step : {10, 20}) make(step);
+  const auto refused = [&] {
+    try {
+      (void)begin_from(path(20));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kMissing);
+      return error.message() + "; " + error.advice();
+    }
+    return std::string("no error");
+  };
+  const std::string state = accel::testing::read_file(path(20) / ckpt::kRunStateName);
+  const auto names_both = AllOf(
+      HasSubstr(fmt::format("'{}' is not whole: '{}' has 3 bytes", path(20).string(), ckpt::kRunStateName)),
+      HasSubstr(fmt::format("'{}': training.checkpoint.resume: auto goes on from it", path(10).string())));
+  write_file(path(20) / ckpt::kRunStateName, "bad");
+  EXPECT_THAT(refused(), names_both);
+  // The same holds for a run that began from it before.
+  write_file(path(20) / ckpt::kRunStateName, state);
+  EXPECT_EQ(begin_from(path(20)), 20);
+  write_file(path(20) / ckpt::kRunStateName, "bad");
+  EXPECT_THAT(refused(), names_both);
+  EXPECT_TRUE(std::filesystem::exists(path(20)));
+  std::filesystem::remove_all(path(10));
+  EXPECT_THAT(refused(), HasSubstr("no older one is whole"));
+  make(10);
+  EXPECT_EQ(begin_from("auto"), 10);
+}
+
+TEST_F(BeginningTest, WhereARunBeganIsReadForAPathAlone) {
+  write_file(out_ / "began_from.json", "{");
+  make(20);
+  EXPECT_EQ(begin_from("auto"), 20);
+  EXPECT_EQ(begin_from(path(20), {.is_restart = true}), 20);
+  EXPECT_THROW((void)begin_from(path(20)), Error);
+  std::filesystem::remove_all(out_ / "checkpoints");
+  EXPECT_EQ(begin_from("none"), 0);
+  EXPECT_FALSE(std::filesystem::exists(out_ / "began_from.json"));
 }
 
 TEST_F(BeginningTest, ARunIsRolledBackToAPathOnce) {
