@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include "base/files/fd.hpp"
@@ -65,12 +67,23 @@ std::string get(const char (&from)[N]) {
   return {from, ::strnlen(from, N)};
 }
 
-/// A file in memory; null if it cannot be had.
-FlightFile* map(const char* path, int flags, int protection) {
+Fd opened(const char* path, int flags) {
   // O_NONBLOCK: somebody may have put a FIFO there, which has no size.
-  const Fd fd(::open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  return Fd(::open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+}
+
+/// Copies the first `bytes` of a record; false if the file is not one. A map of a file that becomes shorter
+/// would end the reader with SIGBUS.
+bool copy(const Fd& fd, FlightFile& to, std::size_t bytes) {
+  return fd && ::pread(fd.get(), static_cast<void*>(&to), bytes, 0) == static_cast<ssize_t>(bytes) &&
+         to.magic == kFlightMagic;
+}
+
+/// A file in memory, to be written; null if it cannot be had.
+FlightFile* map(const char* path) {
+  const Fd fd = opened(path, O_RDWR);
   if (!fd || ::lseek(fd.get(), 0, SEEK_END) < static_cast<off_t>(sizeof(FlightFile))) return nullptr;
-  void* memory = ::mmap(nullptr, sizeof(FlightFile), protection, MAP_SHARED, fd.get(), 0);
+  void* memory = ::mmap(nullptr, sizeof(FlightFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return nullptr;
   auto* file = static_cast<FlightFile*>(memory);
   if (file->magic == kFlightMagic) return file;
@@ -78,26 +91,11 @@ FlightFile* map(const char* path, int flags, int protection) {
   return nullptr;
 }
 
-/// A record that is read.
-class Mapped {
- public:
-  explicit Mapped(const std::filesystem::path& path) : file_(map(path.c_str(), O_RDONLY, PROT_READ)) {}
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
-  ~Mapped() {
-    if (file_ != nullptr) ::munmap(file_, sizeof(FlightFile));
-  }
-  [[nodiscard]] const FlightFile* get() const { return file_; }
-
- private:
-  FlightFile* file_;
-};
-
-/// An entry, unless it is overwritten meanwhile.
-std::optional<FlightEvent> event_of(const Entry& entry) {
+/// An entry, unless it was overwritten between its copy and a `later` copy.
+std::optional<FlightEvent> event_of(const Entry& entry, const Entry& later) {
   FlightEvent event;
-  event.number = entry.number.load(std::memory_order_acquire);
-  if (event.number == 0) return std::nullopt;
+  event.number = entry.number;
+  if (event.number == 0 || later.number != event.number) return std::nullopt;
   event.op =
       static_cast<FlightOp>(std::min<std::uint8_t>(entry.op, static_cast<std::uint8_t>(FlightOp::kHostSync)));
   event.begun_ns = entry.begun_ns;
@@ -107,8 +105,6 @@ std::optional<FlightEvent> event_of(const Entry& entry) {
   event.bytes = entry.bytes;
   event.group = {get(entry.group), entry.first, entry.stride, entry.count, entry.in_group, entry.is_enqueued};
   event.unit = get(entry.unit);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (entry.number.load(std::memory_order_relaxed) != event.number) return std::nullopt;
   return event;
 }
 
@@ -172,24 +168,26 @@ bool create_flight_record(const std::filesystem::path& path, int rank) {
 }
 
 void set_flight_pid(const std::filesystem::path& path, pid_t pid) {
-  if (FlightFile* file = map(path.c_str(), O_RDWR, PROT_READ | PROT_WRITE)) {
+  if (FlightFile* file = map(path.c_str())) {
     file->pid = pid;
     ::munmap(file, sizeof(FlightFile));
   }
 }
 
 std::optional<FlightRecord> read_flight_record(const std::filesystem::path& path) {
-  const Mapped mapped(path);
-  const FlightFile* file = mapped.get();
-  if (file == nullptr) return std::nullopt;
+  const Fd fd = opened(path.c_str(), O_RDONLY);
+  const auto file = std::make_unique<FlightFile>();
+  const auto later = std::make_unique<FlightFile>();
+  if (!copy(fd, *file, sizeof(FlightFile)) || !copy(fd, *later, sizeof(FlightFile))) return std::nullopt;
   FlightRecord record;
   record.rank = file->rank;
   record.pid = file->pid;
   record.host = get(file->host);
   record.step = file->step;
   record.progress = file->progress;
-  for (const Entry& entry : file->entries) {
-    if (auto event = event_of(entry)) record.events.push_back(std::move(*event));
+  for (std::size_t i = 0; i < kEntries; ++i) {
+    if (auto event = event_of(file->entries[i], later->entries[i]))
+      record.events.push_back(std::move(*event));
   }
   std::sort(record.events.begin(), record.events.end(),
             [](const FlightEvent& a, const FlightEvent& b) { return a.number < b.number; });
@@ -197,9 +195,8 @@ std::optional<FlightRecord> read_flight_record(const std::filesystem::path& path
 }
 
 std::optional<FlightProgress> read_flight_progress(const std::filesystem::path& path) {
-  const Mapped mapped(path);
-  const FlightFile* file = mapped.get();
-  if (file == nullptr) return std::nullopt;
+  const auto file = std::make_unique<FlightFile>();
+  if (!copy(opened(path.c_str(), O_RDONLY), *file, offsetof(FlightFile, entries))) return std::nullopt;
   return FlightProgress{file->step, file->progress, file->checkpoint};
 }
 
@@ -226,7 +223,7 @@ Entry* entry_of(std::uint64_t number) {
 
 void open() {
   const char* path = std::getenv(kFlightVariable);
-  if (own == nullptr && path != nullptr) own = map(path, O_RDWR, PROT_READ | PROT_WRITE);
+  if (own == nullptr && path != nullptr) own = map(path);
 }
 
 void set_step(std::int64_t step) {

@@ -75,7 +75,7 @@ void set_flight_pid(const std::filesystem::path& path, pid_t pid);
 /// Reads a record, which its rank may be writing. Nothing if the file is missing or none of this version.
 std::optional<FlightRecord> read_flight_record(const std::filesystem::path& path);
 struct FlightProgress {
-  std::int64_t step = 0;        ///< As in FlightRecord.
+  std::int64_t step = 0;        ///< FlightRecord's `step`.
   std::uint64_t events = 0;     ///< FlightRecord's `progress`.
   std::int64_t checkpoint = 0;  ///< The step of the newest checkpoint that is whole; 0 for none.
 };

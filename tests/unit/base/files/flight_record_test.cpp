@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
 #include "temp_dir.hpp"
 
@@ -184,6 +186,29 @@ TEST(FlightRecordTest, IsNotReadFromAnotherFile) {
   EXPECT_FALSE(read_flight_record(directory / "short"));
   std::ofstream(directory / "long") << std::string(1 << 20, 'x');
   EXPECT_FALSE(read_flight_record(directory / "long"));
+}
+
+TEST(FlightRecordTest, MayBecomeShorterWhileItIsRead) {
+  const testing::TempDir directory;
+  const auto path = directory / "record";
+  ASSERT_TRUE(create_flight_record(path, 5));
+  const auto size = std::filesystem::file_size(path);
+  const std::string bytes = testing::read_file(path);
+  std::atomic<bool> ends = false;
+  std::thread changes([&] {
+    while (!ends) {
+      std::filesystem::resize_file(path, 0);
+      std::filesystem::resize_file(path, size);
+      std::ofstream(path, std::ios::in | std::ios::out) << bytes;
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const auto record = read_flight_record(path);
+    EXPECT_TRUE(!record || record->events.empty());
+    (void)read_flight_progress(path);
+  }
+  ends = true;
+  changes.join();
 }
 
 TEST(FlightRecordTest, CannotBeMadeWithoutSpace) {
