@@ -8,6 +8,7 @@ import re
 import signal
 import time
 
+import ports
 import pytest
 import torch
 import train_runs
@@ -166,6 +167,40 @@ def test_a_second_signal_ends_a_launcher_that_waits_for_the_file_system(accel_pa
     assert code == 143 and out == "hello\n"
     assert f"'{tmp_path}/seen/logs/attempt_0/rank_0/stdout.log' is incomplete" in said
     run.assert_nobody_is_left()
+
+
+def test_two_launchers_that_make_the_secret_of_a_run_at_once_have_the_same(accel_path, two_hosts, tmp_path):
+    hosts = named(two_hosts, tmp_path)
+    train_runs.export(tmp_path / "gpt.pt")
+    runs = []
+
+    def begin(host, port):
+        directory = tmp_path / host.name
+        directory.mkdir()
+        file = train_runs.config(directory, 2, output_dir=str(tmp_path / "seen/out"), **{"model.path": str(tmp_path / "gpt.pt")})
+        machines = {"num_machines": 2, "machine_rank": 0, "main_process_ip": "127.0.0.1", "main_process_port": port}
+        file.write_text(json.dumps(json.loads(file.read_text()) | machines))
+        runs.append(host.launch(accel_path, file))
+
+    def found():
+        return sorted(path.name for path in (tmp_path / "shared/out").glob("run_secret*"))
+
+    with ports.two_held_ports() as port:
+        try:
+            hosts[0].host.stall("rename", "link", name="run_secret*")
+            begin(hosts[0], port)
+            hosts[0].host.wait_until_stalled("run_secret*")
+            begin(hosts[1], port + 1)
+            secret = tmp_path / "shared/out/run_secret"
+            wait_for(secret.exists)
+            made = secret.read_text()
+            hosts[0].host.clear()
+            wait_for(lambda: found() == ["run_secret"], what=lambda: str(found()))
+            assert secret.read_text() == made
+        finally:
+            hosts[0].host.clear()
+            for run in runs:
+                run.kill_all()
 
 
 def test_checkpoints_are_removed_where_the_directory_above_cannot_be_written(accel, two_hosts, tmp_path):

@@ -36,6 +36,14 @@ fs::path write_private(const fs::path& file, const std::string& text) {
   return name;
 }
 
+/// Gives `made` the name `file`, unless that is taken by now. NFS has no rename that replaces nothing, but
+/// its server makes a link only where no other host has made one.
+void name_if_free(const fs::path& made, const fs::path& file) {
+  const LinkResult result = link_entry(made, file);
+  if (result == LinkResult::kNotSupported && rename_to_free(made, file)) return;
+  ::unlink(made.c_str());
+}
+
 }  // namespace
 
 std::string run_secret_in(const Environment& environment) {
@@ -48,17 +56,12 @@ std::string run_secret_in(const Environment& environment) {
 }
 
 std::string make_run_secret(const fs::path& file) {
-  // Another launcher may make or remove the file meanwhile.
+  // Another launcher may make or remove the file meanwhile, and what is there counts.
   while (true) {
     check_interrupted();
     if (std::optional<std::string> found = read_run_secret(file)) return *std::move(found);
-    std::string secret = new_nonce();
-    const fs::path made = write_private(file, secret + "\n");
-    if (rename_to_free(made, file)) {
-      sync_directory(file.parent_path());
-      return secret;
-    }
-    ::unlink(made.c_str());
+    name_if_free(write_private(file, new_nonce() + "\n"), file);
+    sync_directory(file.parent_path());
   }
 }
 
