@@ -77,8 +77,8 @@ void print_error(const Error& error, bool json, std::ostream& err) {
 }  // namespace
 
 ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
-  // Parsing itself may fail, so the arguments as they were given decide how an error is printed. Those behind
-  // "--" are no flags of this program.
+  // Parsing itself may fail. Therefore the raw arguments decide how an error is printed. What stands behind
+  // "--" is not a flag of this program.
   const auto flags_end = std::find(arguments.begin(), arguments.end(), "--");
   const bool json = std::find(arguments.begin(), flags_end, "--json") != flags_end;
   try {

@@ -11,8 +11,8 @@ namespace accel {
 namespace {
 
 constexpr std::int64_t kPlaces = 64;
-constexpr std::int64_t kTokens = 64;         // At each place.
-constexpr std::size_t kMostRowBytes = 4096;  // Of a tensor of a sample.
+constexpr std::int64_t kTokens = 64;         // How many are read at each place.
+constexpr std::size_t kMostRowBytes = 4096;  // The most bytes that are read of a sample's tensor.
 
 /// Place number `place` of those from 0 to `last`, without an overflow.
 std::int64_t place_before(std::int64_t last, std::int64_t place) {

@@ -11,7 +11,7 @@ namespace accel {
 /// each file. It tells data apart, but does not see every change.
 [[nodiscard]] std::uint32_t fingerprint_of(const TokenStream& stream);
 /// The CRC-32 of 64 samples, evenly spaced from the first to the last, and of the last sample of each file.
-/// Of a large tensor of a sample it is that of its first and its last bytes.
+/// The first and the last bytes stand for a sample's tensor that is large.
 [[nodiscard]] std::uint32_t fingerprint_of(const TensorTable& table);
 
 /// The fingerprint that older checkpoints have. Its places do not reach the end of the data.

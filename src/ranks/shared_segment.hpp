@@ -24,7 +24,7 @@ class SharedSegment {
   /// Error of kind kFailure.
   static SharedSegment open(const std::string& address);
 
-  /// The same mapping once more, for a rank that is another thread of this process.
+  /// Returns this mapping once more, for a rank that is another thread of this process.
   [[nodiscard]] SharedSegment same_mapping() const;
 
   /// Returns what open() takes. Only the creator has an address, until close_address().

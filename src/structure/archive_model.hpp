@@ -20,7 +20,7 @@ class ArchiveModel {
  public:
   /// Throws Error (kUsage) if the file is missing or is not a TorchScript archive.
   static ArchiveModel open(const std::filesystem::path& path);
-  /// The same for the bytes of a file, which messages call `path`.
+  /// Reads the bytes of a file like open(). Messages call them `path`.
   static ArchiveModel from_bytes(std::vector<std::byte> file, const std::filesystem::path& path);
 
   /// Exactly what ModelFile::structure() gives with cross_unit_reads() over `units`, which are paths of

@@ -391,7 +391,7 @@ void on_flock(fuse_req_t request, fuse_ino_t ino, fuse_file_info* info, int oper
 /// Answers the commands of the test until it ends. What waits for a stalled operation ends with this process.
 void obey() {
   for (std::string line; std::getline(std::cin, line);) {
-    // In a thread, since the end of the test has to be seen while a command waits.
+    // A command may wait, and the end of the test has to be seen meanwhile. So each command has a thread.
     std::thread([line] { std::cout << conditions.command(line) << std::endl; }).detach();
   }
 }

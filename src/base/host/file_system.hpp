@@ -13,15 +13,16 @@ enum class LockReach {
 };
 
 struct FileSystem {
-  std::string type;  ///< As in /proc/self/mountinfo, such as "nfs4" or "fuse.sshfs"; else its magic number.
+  std::string
+      type;  ///< Its type in /proc/self/mountinfo, such as "nfs4" or "fuse.sshfs", or its magic number.
   LockReach reach = LockReach::kUnknown;
 };
 
 /// The file system that holds `path`. One that cannot be asked is of type "unknown".
 [[nodiscard]] FileSystem file_system_of(const std::filesystem::path& path);
 
-/// The same of a file system with the magic number `magic` of statfs(2), the type `type` and the options
-/// `options` of its superblock, such as "rw,vers=4.2,local_lock=none".
+/// Which hosts share the locks of a file system with the magic number `magic` of statfs(2), the type `type`
+/// and the options `options` of its superblock, such as "rw,vers=4.2,local_lock=none".
 [[nodiscard]] LockReach lock_reach(unsigned long magic, const std::string& options);
 
 }  // namespace accel

@@ -19,10 +19,10 @@ namespace accel {
 
 /// How many processes the kernel has killed for want of memory. Nothing where it does not say.
 struct OomKills {
-  std::optional<std::uint64_t> group;    ///< In this process's control group (version 1 or 2).
-  std::optional<std::uint64_t> machine;  ///< On the whole machine.
+  std::optional<std::uint64_t> group;    ///< The count of this process's control group (version 1 or 2).
+  std::optional<std::uint64_t> machine;  ///< The count of the whole machine.
 };
-/// Those since an earlier count.
+/// The difference from an earlier count.
 [[nodiscard]] OomKills oom_kills_since(const OomKills& before);
 [[nodiscard]] OomKills oom_kills(const std::filesystem::path& root = "/");
 

@@ -31,7 +31,7 @@ struct MergePlan {
   WeightFiles names;
   bool optimizer = false;                  ///< Whether this is the state of an optimizer, not of a model.
   std::vector<std::string> left_out;       ///< Entries of the checkpoint that the output has no place for.
-  std::vector<LayoutPart> parts_left_out;  ///< The same entries, counted.
+  std::vector<LayoutPart> parts_left_out;  ///< The entries of `left_out`, counted.
 };
 
 /// Plans the merge of all tensors that the options select into files that transformers or PEFT read:

@@ -34,7 +34,7 @@ struct SavePlan {
   bool optimizer = false;
   std::string folder;                 ///< Folder of a sharded checkpoint in the output directory; else empty.
   std::vector<std::string> left_out;  ///< Names of entries that are left out.
-  std::vector<LayoutPart> parts_left_out;  ///< The same entries, counted.
+  std::vector<LayoutPart> parts_left_out;  ///< The entries of `left_out`, counted.
   OutputState state;
   /// Whether a name in the directory of the output is a file of an earlier output of this form.
   std::function<bool(std::string_view name)> belongs;

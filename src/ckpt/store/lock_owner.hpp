@@ -17,7 +17,7 @@ struct LockOwner {
   std::uint64_t device = 0;  ///< The mount through which it sees the directory, as st_dev has it.
   bool locked = false;       ///< It has the lock, and not the record alone.
   std::int64_t pid = 0;
-  std::int64_t since = 0;    ///< In seconds since 1970, by the clock of its host.
+  std::int64_t since = 0;    ///< When it took the lock: seconds since 1970 by the clock of its host.
   double stale_after_s = 0;  ///< An owner that has not counted `beats` on for so long is gone.
   std::uint64_t beats = 0;
 

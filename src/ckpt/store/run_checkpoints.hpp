@@ -27,7 +27,7 @@ class RunCheckpoints {
  public:
   /// Who writes checkpoints, as begin(), commit() and incomplete_path_of() need to know.
   struct Writer {
-    std::string attempt;  ///< The same text for all ranks of an attempt, and for no other of any run.
+    std::string attempt;  ///< A text that the ranks of one attempt share, and no other attempt of any run.
     /// The directory and the token of the RunLock under which rank 0 writes; empty for none.
     std::filesystem::path locked = {};
     std::string lock_token = {};

@@ -109,7 +109,7 @@ void check_tellable(std::span<const TensorConversion> conversions, const std::se
       "which of the two a checkpoint has");
 }
 
-/// The same elements, seen from the other tensor.
+/// Returns the same elements as seen from the other tensor.
 TensorPart inverse_of(const std::string& name, const TensorPart& part) {
   TensorPart result{name, {part.at, {}}, part.box.offsets, {}};
   for (std::size_t dim = 0; dim < part.dims.size(); ++dim)
@@ -152,7 +152,7 @@ std::vector<TensorConversion> parse_conversions(std::string_view text) {
 
 std::vector<TensorConversion> inverse(std::span<const TensorConversion> conversions) {
   std::vector<TensorConversion> result;
-  std::map<std::string, std::size_t> index;  // Of the conversion of each name in `result`.
+  std::map<std::string, std::size_t> index;  // The place of each name in `result`.
   for (const TensorConversion& conversion : conversions) {
     if (!conversion.from.empty()) result.push_back({conversion.from, conversion.name, {}});
     for (const TensorPart& part : conversion.parts) {

@@ -26,7 +26,7 @@ struct TensorPart {
   friend bool operator==(const TensorPart&, const TensorPart&) = default;
 };
 
-/// Of what a tensor consists that has another name, or another shape, than the tensors that are stored.
+/// What a tensor consists of that has another name, or another shape, than the tensors that are stored.
 struct TensorConversion {
   std::string name;
   std::string from;               ///< The tensor that is the same but for its name, or empty.

@@ -26,7 +26,7 @@ struct LaunchRequest {
   std::function<config::LoadedConfig(const ReducedWorld&)> resolve;
   std::vector<std::string> program;  ///< If it is empty, accel-worker trains.
   std::string version;               ///< That of accel, which is the same on all machines.
-  bool discards_later = false;       ///< As BeginningOptions says.
+  bool discards_later = false;       ///< BeginningOptions::discards_later.
   bool writes_events = false;        ///< stdout gets a JSON object a line for each event of the run.
 };
 

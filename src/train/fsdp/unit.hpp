@@ -116,7 +116,7 @@ class Unit final : public UnitHooks, public PrefetchUnit {
 
   std::int64_t calls_ = 0;
   int depth_ = 0;                            ///< Calls of this unit on the stack.
-  const std::string flight_name_ = name();   ///< In the flight record.
+  const std::string flight_name_ = name();   ///< The name in the flight record.
   std::vector<std::uint64_t> flight_calls_;  ///< The numbers of these calls there.
   CallOutputs outputs_;
   BackwardTracker backward_;

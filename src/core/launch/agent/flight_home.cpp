@@ -41,7 +41,7 @@ void keep_flight_records(const fs::path& scratch) noexcept {
       if (failed) fs::remove(copy, failed);
     }
   } catch (const std::exception&) {
-    // As above.
+    // There is no memory for the names.
   }
 }
 

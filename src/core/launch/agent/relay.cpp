@@ -108,7 +108,7 @@ void Relay::serve_prompt() {
 void Relay::deliver(std::string_view lines) {
   if (show_) show_(lines.substr(std::min(shown_bytes_, lines.size())));
   shown_bytes_ = 0;
-  // Of a large block only the last lines are kept.
+  // Only the last lines of a large block are kept.
   std::size_t begin = lines.size();
   for (std::size_t i = 0; i <= kTailLines && begin != std::string_view::npos && begin > 0; ++i) {
     begin = lines.find_last_of(kLineEnds, begin - 1);

@@ -8,8 +8,10 @@ namespace accel::launch {
 
 /// Why a launcher cannot become a member.
 struct Problem {
-  std::string text;  ///< With the settings of machine 0, for its own log; empty if there is no problem.
-  std::string told;  ///< The same for other machines, whose launchers may not have proved who they are.
+  /// The problem for the log of machine 0, with the settings of machine 0; empty if there is no problem.
+  std::string text;
+  /// The problem for other machines, whose launchers may not have proved who they are.
+  std::string told;
 
   [[nodiscard]] explicit operator bool() const { return !text.empty(); }
 };

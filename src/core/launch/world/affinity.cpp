@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 /// The cores, each with its CPUs among `allowed`, in the order of nodes.
 std::vector<std::vector<int>> cores_of(const std::vector<int>& allowed, const fs::path& root) {
   const std::map<int, int> nodes = nodes_of_cpus(root);
-  std::map<std::tuple<int, int>, std::vector<int>> cores;  // By node and first CPU.
+  std::map<std::tuple<int, int>, std::vector<int>> cores;  // The keys are the node and the first CPU.
   for (const int cpu : allowed) {
     const std::vector<int> siblings =
         listed_cpus(root / fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
