@@ -5,6 +5,7 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
 #include <csignal>
 
 #include "temp_dir.hpp"

@@ -110,7 +110,7 @@ class RelayTest : public ::testing::Test {
   }
 
   std::string text_of_log() {
-    logs_.drain();
+    EXPECT_TRUE(logs_.drain(std::chrono::minutes(10)));
     return read_file(dir_ / "log");
   }
 
