@@ -290,3 +290,12 @@ def test_weights_of_a_damaged_checkpoint_are_refused(accel, stopped, below, proc
     assert f"{NEWER}/{SHARDS[0]}' is not the file that was saved" in said and "accel verify" in said
     assert NEWER in checkpoints(stopped) and not (stopped / "new/metrics.jsonl").exists()
     launch(accel, stopped, **{**begins, "checkpoint.verify_on_resume": "none"})
+
+
+@pytest.mark.parametrize(("cwd", "weights"), [("", "pytorch_model_fsdp_0"), ("pytorch_model_fsdp_0", "."), ("..", NEWER)])
+def test_damaged_weights_at_a_relative_path_are_refused(accel, stopped, cwd, weights):
+    flip(newer(stopped) / SHARDS[0], 100_000)
+    config = resume_cases.config(stopped, {}, **{"checkpoint.resume": "none", "model.weights": weights, "steps": 1,
+                                                 "output_dir": str(stopped / "new"), "checkpoint.every": 0})
+    said = accel("launch", config, code=6, cwd=newer(stopped) / cwd).stderr
+    assert f"{NEWER}/{SHARDS[0]}' is not the file that was saved" in said

@@ -55,9 +55,12 @@ constexpr std::uint64_t kSeedStride = 0x9e37'79b9'7f4a'7c15U;
 /// The directory whose manifest has the sums of the files in `weights`: that of a checkpoint or one above its
 /// parts. Empty if there is none.
 std::filesystem::path directory_with_sums(std::filesystem::path weights) {
-  if (!weights.empty() && !weights.has_filename()) weights = weights.parent_path();
+  if (weights.empty()) return {};
+  // A path such as "." does not name the directory above.
+  weights = std::filesystem::absolute(weights).lexically_normal();
+  if (!weights.has_filename()) weights = weights.parent_path();
   for (const std::filesystem::path& directory : {weights, weights.parent_path()}) {
-    if (!directory.empty() && std::filesystem::exists(directory / ckpt::kManifestName)) return directory;
+    if (std::filesystem::exists(directory / ckpt::kManifestName)) return directory;
   }
   return {};
 }
@@ -71,8 +74,11 @@ ShardingOptions sharding_options(const config::Config& config, std::filesystem::
   options.fsdp = config.fsdp;
   options.no_decay = training.optimizer.no_decay;
   options.weights.path = std::move(weights);
-  if (training.checkpoint.resume_from.empty() && !directory_with_sums(options.weights.path).empty())
+  if (training.checkpoint.resume_from.empty() && !directory_with_sums(options.weights.path).empty()) {
+    // What is read is noted by path, as the directory of the sums has it.
+    options.weights.path = std::filesystem::absolute(options.weights.path);
     options.weights.path_sums = sums;
+  }
   for (const config::Rename& rule : training.model.rename)
     options.weights.names.rename.emplace_back(rule.pattern, rule.replacement);
   options.weights.init_std = training.model.init_std;
