@@ -23,7 +23,7 @@ struct LogQueue::State {
   std::mutex mutex;  ///< Guards all members.
   std::condition_variable changed;
   std::deque<Item> items;  ///< The first one is being written.
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;   ///< The memory of the items.
   std::vector<std::string> warnings;
   bool lacks_memory = false;  ///< A log ended for want of memory, and warnings() has not said so yet.
   bool ends = false;          ///< The thread ends when all is written.
@@ -97,7 +97,7 @@ std::vector<std::string> LogQueue::warnings() {
 void LogQueue::push(Item item) {
   {
     const std::lock_guard lock(state_->mutex);
-    const std::size_t bytes = item.text.size();
+    const std::size_t bytes = item.bytes();
     state_->items.push_back(std::move(item));
     state_->bytes += bytes;
   }
@@ -121,7 +121,7 @@ void LogQueue::State::write_items() {
     }
     lock.lock();
     lacks_memory |= lacks;
-    bytes -= item.text.size();
+    bytes -= item.bytes();
     items.pop_front();
     changed.notify_all();
   }

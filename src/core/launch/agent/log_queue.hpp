@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -58,6 +59,9 @@ class LogQueue {
     std::shared_ptr<LogFile> file;
     std::string text;
     bool closes = false;
+
+    /// The memory that it takes. A worker that writes single bytes fills the queue with items.
+    [[nodiscard]] std::size_t bytes() const { return sizeof(Item) + text.size(); }
   };
   struct State;
 
