@@ -46,7 +46,7 @@ class RunLock {
   [[nodiscard]] const std::string& token() const { return owner_.token; }
   /// Throws Error (kFailure) if another owner has taken the lock, for which this one was stale.
   void require() const;
-  /// Throws like require() if the beats have found that already. It reads no file.
+  /// Throws like require(), but only if a beat has found the other owner already. It reads no file.
   void require_as_known() const;
   /// Sends this process SIGTERM as soon as another owner has taken the lock.
   void terminate_when_taken() { terminates_ = true; }
