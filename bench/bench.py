@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures accel and its peers in one run on this machine, and prints tables with ratios.
 
-    tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata|collectives] [--gigabytes 1] [--repeat 5]
+    tools/dev bench [--only start|launch|merge|memory|small|verify|diff|metadata|collectives|strings] [--gigabytes 1] [--repeat 5]
     tools/dev bench step    (step.py: a training step compared with fully_shard)
     tools/dev bench checkpoint   (checkpoint.py: saves and resumes compared with DCP)
     tools/dev bench save-plan [RANKS]   (save_plan_bench.cpp: planning a checkpoint of 70 billion parameters)
@@ -247,11 +247,27 @@ def bench_collectives(accel, repeat):
             print(f"| {name} | {' | '.join(cells)} | {ratio:.1f} |", flush=True)
 
 
+def bench_strings(accel, repeat):
+    """Measures how ranks get each other's strings through the store, as at the end of a save."""
+    tool = accel.parent.parent.parent / "bench/collectives-bench"
+    size = 240  # About as long as what a rank says of the three files that it has saved.
+    print(f"\n## Strings of {size} bytes through the store, until all ranks go on\n\n"
+          "| ranks | what | median | range | bytes through the store | keys that stay |\n| --- | --- | --- | --- | --- | --- |")
+    for ranks in (2, 8, 64):
+        with ports.held_port() as port:
+            command = [tool, "strings", ranks, size, repeat, port]
+            result = json.loads(subprocess.run([str(part) for part in command], check=True, capture_output=True).stdout)
+        sent = {"nothing": 0, "all_gather_object": (ranks + ranks * ranks) * size, "gather_object": 2 * (ranks - 1) * size}
+        for name, runs in result["seconds"].items():
+            print(f"| {ranks} | {name} | {statistics.median(runs) * 1e3:.2f} ms | {min(runs) * 1e3:.2f} to "
+                  f"{max(runs) * 1e3:.2f} ms | {sent[name]} | {result['keys'][name]} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accel", required=True, type=pathlib.Path)
     parser.add_argument("--only", choices=["start", "launch", "merge", "memory", "small", "verify", "diff", "metadata",
-                                           "collectives"])
+                                           "collectives", "strings"])
     parser.add_argument("--chunks", type=int, default=1_000_000, help="for --only metadata")
     parser.add_argument("--gigabytes", type=float, default=1)
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.25, 1], help="gigabytes, for --only memory")
@@ -276,6 +292,8 @@ def main():
         bench_diff(arguments.accel, arguments.repeat, arguments.gigabytes)
     if wanted("collectives"):
         bench_collectives(arguments.accel, arguments.repeat * 3)
+    if wanted("strings"):
+        bench_strings(arguments.accel, arguments.repeat * 3)
 
 
 if __name__ == "__main__":

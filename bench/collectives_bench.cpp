@@ -5,6 +5,11 @@
 //
 // Each rank is a process with one thread, and Gloo's or the backend's own beside it. Prints one JSON object:
 // for each collective and backend the seconds of each run, and whether the results were right.
+//
+//   collectives-bench strings RANKS BYTES REPEAT PORT
+//
+// Times how all ranks, or rank 0 alone, get a string of BYTES bytes of every rank through the store. Prints
+// for both, and for no string at all, the seconds until all ranks go on and the keys that stay in the store.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -17,10 +22,13 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "train/c10d/gather_object.hpp"
 #include "train/c10d/group.hpp"
+#include "train/c10d/run_store.hpp"
 
 namespace {
 
@@ -75,13 +83,64 @@ bool run_rank(int number, int ranks, std::int64_t bytes, int repeat, int port) {
   return right;
 }
 
+/// Returns whether this rank got the right number of strings.
+bool run_strings(int number, int ranks, std::int64_t bytes, int repeat, int port) {
+  constexpr std::chrono::minutes kTimeout(5);
+  accel::train::Rank rank;
+  rank.rank = number;
+  rank.world_size = ranks;
+  rank.master_port = port;
+  const auto store = accel::train::join_store(rank, "collectives-bench");
+  store->setTimeout(kTimeout);
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  const accel::train::StoreGather gathers(*store, number, members, kTimeout);
+  const std::string text(static_cast<std::size_t>(bytes), 'x');
+  nlohmann::json seconds;
+  nlohmann::json keys;
+  std::int64_t gather = 0;
+  std::int64_t before = 0;
+  std::string last;
+  bool right = true;
+  for (int round = -1; round < repeat; ++round) {
+    for (const std::string name : {"nothing", "all_gather_object", "gather_object"}) {
+      (void)gathers.gather(gather++, "");
+      const std::string go = "go/" + std::to_string(gather);
+      if (number == 0) {
+        // The other ranks are waiting here, so the store has what the last turn left, and its `go`.
+        const std::int64_t found = store->getNumKeys();
+        if (!last.empty()) keys[last] = found - before - 1;
+        before = found;
+        last = name;
+        store->set(go, "");
+      }
+      (void)store->get(go);
+      const auto start = std::chrono::steady_clock::now();
+      if (name == "all_gather_object")
+        right = right && gathers.all_gather(gather, text).size() == members.size();
+      if (name == "gather_object")
+        right = right && (gathers.gather(gather, text).size() == members.size()) == (number == 0);
+      ++gather;
+      (void)gathers.gather(gather++, "");  // Rank 0 is behind it when all ranks are.
+      if (round < 0 || number != 0) continue;
+      seconds[name].push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+  }
+  if (number == 0)
+    fmt::print("{}\n", nlohmann::json{{"ranks", ranks}, {"seconds", seconds}, {"keys", keys}}.dump());
+  return right;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    fmt::print(stderr, "usage: collectives-bench RANKS BYTES REPEAT PORT\n");
+  const bool is_of_strings = argc == 6 && std::string(argv[1]) == "strings";
+  if (argc != 5 && !is_of_strings) {
+    fmt::print(stderr, "usage: collectives-bench [strings] RANKS BYTES REPEAT PORT\n");
     return kUsage;
   }
+  if (is_of_strings) ++argv;
   const int ranks = std::atoi(argv[1]);
   // Forked before libtorch starts any thread.
   std::vector<pid_t> others;
@@ -91,7 +150,8 @@ int main(int argc, char** argv) {
     if (child == 0) number = other;
     if (child > 0) others.push_back(child);
   }
-  bool right = run_rank(number, ranks, std::atoll(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
+  const auto run = is_of_strings ? run_strings : run_rank;
+  bool right = run(number, ranks, std::atoll(argv[2]), std::atoi(argv[3]), std::atoi(argv[4]));
   std::fflush(nullptr);
   if (number != 0) ::_exit(right ? 0 : 1);
   for (const pid_t child : others) {

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "train/c10d/gather_object.hpp"
 #include "train/c10d/host_staged_backend.hpp"
 #include "train/c10d/nccl.hpp"
 #include "train/c10d/numeric_names.hpp"
@@ -40,8 +41,6 @@ int integer_variable(const char* name) {
   }
   return static_cast<int>(value);
 }
-
-double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 bool is_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127."); }
 
@@ -375,29 +374,14 @@ void Group::shut_down() {
 
 std::vector<std::string> Group::all_gather_object(const std::string& text) {
   if (size_ == 1) return {text};
-  const std::int64_t round = object_gathers_++;
   const flight::Scope scope(FlightOp::kExchange, text.size(), &flight_);
-  const auto key = [&](int rank) { return fmt::format("accel/all_gather_object/{}/{}", round, rank); };
-  store_->set(key(rank_), std::vector<std::uint8_t>(text.begin(), text.end()));
-  std::vector<std::string> all;
-  for (int rank = 0; rank < size_; ++rank) {
-    const auto begin = std::chrono::steady_clock::now();
-    try {
-      const std::vector<std::uint8_t> bytes = store_->get(key(rank));
-      all.emplace_back(bytes.begin(), bytes.end());
-    } catch (const std::exception& error) {
-      const bool is_late = std::chrono::steady_clock::now() - begin >= timeout_;
-      const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
-      throw Error(ErrorKind::kFailure,
-                  fmt::format("rank {} received nothing from rank {}{}: {}",
-                              members_.at(static_cast<std::size_t>(rank_)),
-                              members_.at(static_cast<std::size_t>(rank)),
-                              is_late ? fmt::format(" within {:g} s", seconds(timeout_)) : "", reason))
-          .hint(is_late ? "if the rank is slow and does not hang, raise launch.timeout"
-                        : "rank 0, which has the store, has probably ended");
-    }
-  }
-  return all;
+  return StoreGather(*store_, rank_, members_, timeout_).all_gather(object_gathers_++, text);
+}
+
+std::vector<std::string> Group::gather_object(const std::string& text) {
+  if (size_ == 1) return {text};
+  const flight::Scope scope(FlightOp::kExchange, text.size(), &flight_);
+  return StoreGather(*store_, rank_, members_, timeout_).gather(object_gathers_++, text);
 }
 
 }  // namespace accel::train

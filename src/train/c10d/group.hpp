@@ -70,12 +70,12 @@ class Group {
   /// Connects this rank with the others. Rank 0 hosts the store for the rendezvous on the master port. A
   /// backend that does not suit the device or the machines is an Error of kind kUsage. The rendezvous waits 5
   /// minutes for the other ranks. Afterwards a rank waits up to `timeout` for them, in a collective of any
-  /// backend and in all_gather_object().
+  /// backend and in the gathers of strings.
   static Group connect(const Rank& rank, config::Backend backend, at::Device device,
                        std::chrono::milliseconds timeout = kCollectiveTimeout);
 
   /// Returns a group over an existing backend, with that backend's rank and size. The group has no store, so
-  /// all_gather_object() must not be called.
+  /// strings must not be gathered.
   static Group over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device);
 
   Group(Group&&) noexcept;
@@ -122,9 +122,14 @@ class Group {
   /// all work is done. Collective. No other function may follow.
   void shut_down();
   /// Every rank gets every rank's `text`, in rank order: torch's all_gather_object, whose objects are strings
-  /// here. The strings go through the store, so they should be small and few. A rank whose string does not
-  /// arrive within the time-out is an Error that names it. Collective.
+  /// here. The strings go through the store, which keeps them, and each rank asks for each, so they should be
+  /// small and few. A rank whose string does not arrive within the time-out is an Error that names it.
+  /// Collective.
   std::vector<std::string> all_gather_object(const std::string& text);
+  /// Rank 0 gets every rank's `text`, in rank order, and the other ranks get nothing: torch's gather_object.
+  /// Each rank sends one message through the store, which keeps nothing, and does not wait for rank 0. A rank
+  /// whose string does not arrive within the time-out is an Error of rank 0 that names it. Collective.
+  std::vector<std::string> gather_object(const std::string& text);
 
  private:
   Group();

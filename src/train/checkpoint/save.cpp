@@ -252,12 +252,14 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     if (snapshot_ != nullptr) snapshot_->abandon();
     collect_result();
     const std::string why = failure_ ? failure_->message() : "";
-    const std::vector<std::string> of_ranks = group_.all_gather_object(text_of(why));
-    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-      const std::string said = json::parse(of_ranks[rank]).get<std::string>();
-      if (!said.empty()) fail(rank, said);
+    json first = {{"rank", 0}, {"error", "no rank says why"}};
+    const std::vector<std::string> of_ranks = group_.gather_object(text_of(why));
+    for (std::size_t rank = of_ranks.size(); rank-- > 0;) {
+      if (const json said = json::parse(of_ranks[rank]); said != "")
+        first = {{"rank", rank}, {"error", said}};
     }
-    fail(0, "no rank says why");
+    const json heard = heard_from_first_rank(first);
+    fail(heard.at("rank"), heard.at("error"));
   }
   if (sums.done < group_.size()) return std::nullopt;
   if (phase_ == Phase::kWriting) {
@@ -265,7 +267,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     snapshot_.reset();
     files_.clear();
     bytes_ = 0;
-    for (const std::string& text : group_.all_gather_object(text_of(result_))) {
+    for (const std::string& text : group_.gather_object(text_of(result_))) {
       files_.push_back(json::parse(text));
       for (const json& file : files_.back()) bytes_ += file.at("bytes").get<std::uint64_t>();
     }
@@ -313,22 +315,25 @@ std::optional<SavedCheckpoint> CheckpointSaver::finish() {
   return std::nullopt;
 }
 
+json CheckpointSaver::heard_from_first_rank(const json& document) {
+  const std::string said = group_.rank() == 0 ? text_of(document) : "";
+  const auto bytes = std::as_bytes(std::span(said));
+  const std::vector<std::byte> heard = group_.broadcast_bytes({bytes.begin(), bytes.end()});
+  return json::parse(std::string_view(reinterpret_cast<const char*>(heard.data()), heard.size()));
+}
+
 void CheckpointSaver::on_first_rank(const std::function<void()>& work) {
-  std::string said;
+  json said = json::object();
   if (group_.rank() == 0) {
     try {
       work();
-      said = text_of({{"done", true}});
     } catch (const std::exception& error) {
       failure_ = as_error(error);
-      said = text_of({{"error", failure_->message()}});
+      said["error"] = failure_->message();
     }
   }
-  const auto bytes = std::as_bytes(std::span(said));
-  const std::vector<std::byte> heard = group_.broadcast_bytes({bytes.begin(), bytes.end()});
-  const json document =
-      json::parse(std::string_view(reinterpret_cast<const char*>(heard.data()), heard.size()));
-  if (document.contains("error")) fail(0, document.at("error"));
+  const json heard = heard_from_first_rank(said);
+  if (heard.contains("error")) fail(0, heard.at("error"));
 }
 
 void CheckpointSaver::fail(std::size_t rank, const std::string& why) {

@@ -35,7 +35,7 @@ struct SaveVotes {
 struct SavedCheckpoint {
   std::int64_t step = 0;
   std::filesystem::path path;
-  std::uint64_t bytes = 0;   ///< The bytes of all ranks' files.
+  std::uint64_t bytes = 0;   ///< The bytes of all ranks' files on rank 0, and 0 on the other ranks.
   double seconds = 0;        ///< From begin() to the commit.
   double stall_seconds = 0;  ///< How long this rank's training waited for the save.
 };
@@ -87,6 +87,8 @@ class CheckpointSaver {
   using Clock = std::chrono::steady_clock;
   enum class Phase { kIdle, kWriting, kCommitting };
 
+  /// Returns rank 0's `document` on every rank.
+  nlohmann::json heard_from_first_rank(const nlohmann::json& document);
   /// Runs `work` on rank 0 alone, while the others wait.
   void on_first_rank(const std::function<void()>& work);
   void take_snapshot(TrainerState state, bool waits);
@@ -116,7 +118,7 @@ class CheckpointSaver {
   std::uint64_t bytes_ = 0;
   std::unique_ptr<Snapshot> snapshot_;
   std::unique_ptr<SaveJob> job_;
-  std::vector<nlohmann::json> files_;  ///< Entries of the manifest, by rank.
+  std::vector<nlohmann::json> files_;  ///< Entries of the manifest on rank 0, by rank.
   nlohmann::json result_;              ///< What this rank's thread has returned.
   std::optional<Error> failure_;       ///< This rank's error.
   std::atomic<bool> cancelled_ = false;

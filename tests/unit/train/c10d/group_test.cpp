@@ -83,6 +83,8 @@ void expect_collectives(Group& group) {
 
   EXPECT_EQ(group.all_gather_object(rank == 0 ? "a" : "b"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(group.all_gather_object(""), (std::vector<std::string>{"", ""}));
+  const std::vector<std::string> both = {"a", "b"};
+  EXPECT_EQ(group.gather_object(rank == 0 ? "a" : "b"), rank == 0 ? both : std::vector<std::string>());
 }
 
 TEST(GroupTest, CollectivesOverGloo) {
@@ -225,6 +227,7 @@ TEST(GroupTest, OneRankNeedsNoBackend) {
   group.all_gather(out, at::ones({2})).wait();
   EXPECT_TRUE(at::equal(out, at::ones({2})));
   EXPECT_EQ(group.all_gather_object("x"), std::vector<std::string>{"x"});
+  EXPECT_EQ(group.gather_object("x"), std::vector<std::string>{"x"});
 }
 
 TEST(RankTest, ComesFromTorchrunsVariables) {
@@ -286,6 +289,9 @@ TEST(GroupTest, OneTimeoutIsForStringsAndForCollectivesOfEveryBackend) {
   const std::string strings =
       error_of_waiting(config::Backend::kShm, [](Group& group) { (void)group.all_gather_object("x"); });
   EXPECT_TRUE(strings.starts_with("rank 0 received nothing from rank 1 within 2 s: ")) << strings;
+  const std::string gathered =
+      error_of_waiting(config::Backend::kShm, [](Group& group) { (void)group.gather_object("x"); });
+  EXPECT_TRUE(gathered.starts_with("rank 0 received nothing from rank 1 within 2 s: ")) << gathered;
   const std::string shm = error_of_waiting(config::Backend::kShm, [](Group& group) { group.barrier(); });
   EXPECT_NE(shm.find("rank 1 did not come within 2 s"), std::string::npos) << shm;
   EXPECT_NE(error_of_waiting(config::Backend::kGloo, [](Group& group) { group.barrier(); }), "");

@@ -1,0 +1,103 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <torch/csrc/jit/api/module.h>
+#include <cstdio>
+#include <functional>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
+
+#include "temp_dir.hpp"
+#include "test_port.hpp"
+#include "train/checkpoint/save.hpp"
+
+namespace accel::train {
+namespace {
+
+using accel::testing::TempDir;
+using torch::jit::Module;
+
+/// Runs `body` as `size` ranks, each in a process of its own, because a process has one sharded model. `port`
+/// is free; rank 0 listens on it.
+void on_forked_ranks(int size, int port, const std::function<void(Group&)>& body) {
+  std::vector<pid_t> children;
+  for (int number = 0; number < size; ++number) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child > 0) {
+      children.push_back(child);
+      continue;
+    }
+    try {
+      Rank rank;
+      rank.rank = rank.local_rank = number;
+      rank.world_size = rank.local_world_size = size;
+      rank.master_port = port;
+      Group group = Group::connect(rank, config::Backend::kAuto, at::kCPU);
+      body(group);
+      group.barrier();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "rank " << number << ": " << error.what();
+    }
+    std::fflush(nullptr);
+    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+std::int64_t keys_of_store(int port) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.waitWorkers = false;
+  return c10d::TCPStore("127.0.0.1", options).getNumKeys();
+}
+
+TEST(SavesOfRanksTest, LeaveNoKeyInTheStore) {
+  const TempDir dir;
+  Module root("Net");
+  root.register_parameter("weight", at::ones({64, 64}).set_requires_grad(true), false);
+  root.define("def forward(self, x):\n  return (x @ self.weight).sum()\n");
+  root.save((dir / "net.pt").string());
+  const int port = testing::test_port();
+  on_forked_ranks(3, port, [&](Group& group) {
+    const config::TrainingConfig config;
+    const ShardedModel model(ModelFile::open(dir / "net.pt"), ShardingOptions{}, at::kCPU, group);
+    AdamW optimizer({}, model.trainable_buffers(), model.groups().place().shard);
+    const auto keys = [&] { return group.rank() == 0 ? keys_of_store(port) : 0; };
+    const auto save = [&](const char* directory, std::int64_t step) {
+      ckpt::RunCheckpoints store(dir / directory);
+      CheckpointSaver saver(store, model, optimizer, config, group, 3);
+      TrainerState state;
+      state.run.step = step;
+      saver.begin(state, true, true);
+      return saver.finish();
+    };
+    const std::int64_t before = keys();
+    for (std::int64_t step = 1; step <= 5; ++step) {
+      const auto saved = save("checkpoints", step);
+      ASSERT_TRUE(saved);
+      EXPECT_EQ(saved->bytes > 0, group.rank() == 0);
+      EXPECT_EQ(keys(), before) << step;
+    }
+    try {
+      // Rank 0 makes its directory alone.
+      save(group.rank() == 1 ? "elsewhere" : "checkpoints", 6);
+      ADD_FAILURE() << "rank 1 has no directory to write into";
+    } catch (const SaveFailed& error) {
+      const std::string& said = error.message();
+      EXPECT_EQ(said.starts_with("rank 1 could not save the checkpoint of step 6: "), group.rank() != 1)
+          << said;
+      EXPECT_NE(said.find("elsewhere"), std::string::npos) << said;
+    }
+    EXPECT_EQ(keys(), before);
+  });
+}
+
+}  // namespace
+}  // namespace accel::train
