@@ -110,7 +110,8 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   LaunchPlan plan = make_plan(request, place, shared, scratch.path(), environment);
   plan.command = command;
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
-  keep_flight_records(scratch.path());
+  // The file system that has not taken the logs would not take the records.
+  if (group.incomplete_logs.empty()) keep_flight_records(scratch.path());
   if (place.cluster == nullptr) {
     AttemptEnd end = end_of_all({end_of_machine(group, host_name(), 0)});
     end.incomplete_logs = group.incomplete_logs;

@@ -172,19 +172,21 @@ std::optional<std::int64_t> own_step(const ckpt::RunCheckpoints& checkpoints, co
   return std::nullopt;
 }
 
-/// Throws if the newest checkpoint of the run, which training.checkpoint.resume names, is not whole. Whoever
-/// names a checkpoint does not get another one instead.
-void require_whole(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& checkpoints,
-                   std::int64_t newest) {
-  const auto why = ckpt::why_not_whole(checkpoints.path_of(newest), newest);
-  if (!why) return;
-  const auto older = ckpt::newest_whole(checkpoints, newest).step;
+/// Throws if the run would go on from an older checkpoint than the one of its own that `path`, which is
+/// training.checkpoint.resume, names. Whoever names a checkpoint does not get another one instead.
+void require_named(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& checkpoints,
+                   const fs::path& path) {
+  const auto own = own_step(checkpoints, path);
+  if (!own) return;
+  const auto whole = ckpt::newest_whole(checkpoints).step;
+  if (whole && *whole >= *own) return;
+  const std::string why = ckpt::why_not_whole(checkpoints.path_of(*own), *own).value_or("it changes");
   config::blamed_on(kResume, loaded.settings, [&] {
     throw Error(ErrorKind::kMissing,
-                fmt::format("'{}' is not whole: {}", checkpoints.path_of(newest).string(), *why))
-        .hint(older ? fmt::format("the newest whole one is '{}': training.checkpoint.resume: auto goes on "
+                fmt::format("'{}' is not whole: {}", checkpoints.path_of(*own).string(), why))
+        .hint(whole ? fmt::format("the newest whole one is '{}': training.checkpoint.resume: auto goes on "
                                   "from it",
-                                  checkpoints.path_of(*older).string())
+                                  checkpoints.path_of(*whole).string())
                     : "`accel verify` says what is damaged; no older one is whole");
   });
 }
@@ -198,8 +200,8 @@ bool goes_on(const config::LoadedConfig& loaded, const ckpt::RunCheckpoints& che
   const std::vector<std::int64_t> steps = checkpoints.steps();
   if (steps.empty()) return true;
   if (discards_later && !origin.is_rolled_back_to(path)) return false;
+  require_named(loaded, checkpoints, path);
   const auto own = own_step(checkpoints, path);
-  if (own == steps.back()) require_whole(loaded, checkpoints, *own);
   if (origin.is_from(path)) {
     log::info(fmt::format("the run {} '{}' before, and goes on",
                           discards_later ? "was rolled back to" : "began from", path.string()));
@@ -331,6 +333,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions op
   if (is_path && !options.is_restart) origin.read();
   if (is_path && !options.is_restart && !goes_on(loaded, checkpoints, origin, options.discards_later))
     return roll_back(loaded, checkpoints, origin);
+  if (is_path) require_named(loaded, checkpoints, resume);
   const auto newest = config::blamed_on("training.output_dir", loaded.settings,
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) {

@@ -47,13 +47,21 @@ std::vector<std::string> StoreGather::gather(std::int64_t round, const std::stri
     for (const std::vector<std::uint8_t>& bytes : store_.multiGet(keys))
       all.emplace_back(bytes.begin(), bytes.end());
   } catch (const std::exception& error) {
-    const auto missing =
-        std::find_if(keys.begin(), keys.end(), [&](const std::string& of) { return !store_.check({of}); });
-    // A string may have come since.
-    fail(missing == keys.end() ? 1 : static_cast<int>(missing - keys.begin()) + 1, begin, error);
+    fail(first_missing(keys), begin, error);
   }
   for (const std::string& of : keys) store_.deleteKey(of);
   return all;
+}
+
+int StoreGather::first_missing(const std::vector<std::string>& keys) const {
+  try {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (!store_.check({keys[i]})) return static_cast<int>(i) + 1;
+    }
+  } catch (const std::exception&) {
+    // The store does not answer any more.
+  }
+  return 1;
 }
 
 void StoreGather::fail(int rank, Clock::time_point begin, const std::exception& error) const {

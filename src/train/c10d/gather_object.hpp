@@ -27,6 +27,9 @@ class StoreGather {
   [[nodiscard]] std::vector<std::string> gather(std::int64_t round, const std::string& text) const;
 
  private:
+  /// The first rank whose key, of those of ranks 1 and above, is not there. It is rank 1 if the store does
+  /// not say, or if all have come meanwhile.
+  [[nodiscard]] int first_missing(const std::vector<std::string>& keys) const;
   /// Throws that nothing came from `rank`, for which this one has waited since `begin`.
   [[noreturn]] void fail(int rank, std::chrono::steady_clock::time_point begin,
                          const std::exception& error) const;

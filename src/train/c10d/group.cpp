@@ -374,13 +374,17 @@ void Group::shut_down() {
 
 std::vector<std::string> Group::all_gather_object(const std::string& text) {
   if (size_ == 1) return {text};
-  const flight::Scope scope(FlightOp::kExchange, text.size(), &flight_);
+  // The texts of the ranks differ in length, and what differs between ranks is reported as an error of
+  // theirs.
+  const flight::Scope scope(FlightOp::kExchange, 0, &flight_);
   return StoreGather(*store_, rank_, members_, timeout_).all_gather(object_gathers_++, text);
 }
 
 std::vector<std::string> Group::gather_object(const std::string& text) {
   if (size_ == 1) return {text};
-  const flight::Scope scope(FlightOp::kExchange, text.size(), &flight_);
+  // The texts of the ranks differ in length, and what differs between ranks is reported as an error of
+  // theirs.
+  const flight::Scope scope(FlightOp::kExchange, 0, &flight_);
   return StoreGather(*store_, rank_, members_, timeout_).gather(object_gathers_++, text);
 }
 

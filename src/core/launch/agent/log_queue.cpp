@@ -27,7 +27,7 @@ struct LogQueue::State {
   std::vector<std::string> warnings;
   bool lacks_memory = false;  ///< A log ended for want of memory, and warnings() has not said so yet.
   bool ends = false;          ///< The thread ends when all is written.
-  bool is_abandoned = false;  ///< It ends now.
+  bool is_abandoned = false;  ///< The thread writes nothing more, and keeps the items.
 };
 
 void QueuedLog::write(std::string_view chunk) {
@@ -79,7 +79,6 @@ std::vector<std::filesystem::path> LogQueue::abandon() {
     if (item.closes && &item != &state_->items.front()) continue;
     incomplete.insert(item.file->path());
   }
-  // The items stay: to close their files may take as long as to write them, and the thread does it.
   state_->is_abandoned = true;
   state_->changed.notify_all();
   thread_.detach();
@@ -108,7 +107,9 @@ void LogQueue::State::write_items() {
   std::unique_lock lock(mutex);
   while (true) {
     changed.wait(lock, [this] { return ends || is_abandoned || !items.empty(); });
-    if (items.empty() || is_abandoned) return;
+    // To close the files may take as long as to write them. The end of the process does it.
+    while (is_abandoned) changed.wait(lock);
+    if (items.empty()) return;
     Item& item = items.front();
     bool lacks = false;
     lock.unlock();

@@ -48,7 +48,8 @@ class LogQueue {
   [[nodiscard]] bool full() const;
   /// Waits for up to `patience` until all is written, and returns whether it is.
   [[nodiscard]] bool drain(std::chrono::milliseconds patience);
-  /// Gives up what waits, and returns the files that lack it. The thread ends when the file system lets it.
+  /// Gives up what waits, and returns the files that lack it. The thread and these files stay until the
+  /// process ends.
   [[nodiscard]] std::vector<std::filesystem::path> abandon();
   /// What the files have to say, such as that the disk is full: once.
   [[nodiscard]] std::vector<std::string> warnings();

@@ -91,9 +91,7 @@ class Supervisor {
     terminal_.drain(kDrainTime);
     GroupOutcome result = outcome();
     if (peers_ != nullptr) await_peers(result);
-    // A second interrupt ends the wait for a file server.
-    while (!logs_.drain(std::chrono::milliseconds(kPeerMs)) && !ended_by_user_) serve_signals();
-    if (ended_by_user_) result.incomplete_logs = logs_.abandon();
+    drain_logs(result);
     for (const std::string& warning : logs_.warnings()) log::warn(warning);
     result.interrupted_by = outcome_.interrupted_by;
     result.was_asked_to_save = outcome_.was_asked_to_save;
@@ -134,6 +132,18 @@ class Supervisor {
       }
       terminal_.pump();
     }
+  }
+
+  /// Waits for the file system of the logs. A second interrupt ends the wait. The first one asks for nothing
+  /// that the run has not done.
+  void drain_logs(GroupOutcome& result) {
+    const int before = outcome_.interrupted_by;
+    while (!logs_.drain(std::chrono::milliseconds(kPeerMs)) && !ended_by_user_) {
+      serve_signals();
+      terminal_.pump();
+    }
+    if (ended_by_user_) result.incomplete_logs = logs_.abandon();
+    result.interrupted_late = std::exchange(outcome_.interrupted_by, before) != before;
   }
 
   void serve_peers() {
@@ -243,8 +253,8 @@ class Supervisor {
   void serve_signals() {
     while (const std::optional<Arrival> arrival = signals_.next()) {
       if (arrival->signal == SIGCHLD) {
-        if (is_worker(arrival->pid)) deaths_.push_back(arrival->pid);
-        reap_adopted_children([this](pid_t pid) { return is_worker(pid) || is_not_ours(pid); });
+        if (runs_as(workers_, arrival->pid)) deaths_.push_back(arrival->pid);
+        reap_adopted_children([this](pid_t pid) { return runs_as(workers_, pid) || is_not_ours(pid); });
       } else if (arrival->signal == SIGUSR1 || arrival->signal == SIGUSR2) {
         log::info(fmt::format("SIG{}: passed on to the workers", signal_name(arrival->signal)));
         outcome_.was_asked_to_save = true;
@@ -443,11 +453,6 @@ class Supervisor {
       leave_behind(pid);
   }
 
-  [[nodiscard]] bool is_worker(pid_t pid) const {
-    return std::any_of(workers_.begin(), workers_.end(),
-                       [pid](const Worker& w) { return !w.outcome && w.pid == pid; });
-  }
-
   [[nodiscard]] Clock::duration grace() const {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(plan_.grace_period_s));
   }
@@ -482,7 +487,7 @@ class Supervisor {
 GroupOutcome supervise(const LaunchPlan& plan, int out_fd, int err_fd, Peers* peers) {
   LateSignals late;
   GroupOutcome result = Supervisor(plan, out_fd, err_fd, peers, late).run();
-  result.interrupted_late = late.interrupt;
+  result.interrupted_late |= late.interrupt;
   result.was_asked_to_save |= late.save;
   return result;
 }

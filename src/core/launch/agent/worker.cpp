@@ -18,6 +18,11 @@ std::vector<Worker*> ended_workers(std::vector<Worker>& workers) {
   return ended;
 }
 
+bool runs_as(const std::vector<Worker>& workers, pid_t pid) {
+  return std::any_of(workers.begin(), workers.end(),
+                     [pid](const Worker& w) { return !w.outcome && w.pid == pid; });
+}
+
 std::vector<HangWatch::Life> lives_of(const std::vector<Worker>& workers) {
   std::vector<HangWatch::Life> lives;
   for (const Worker& worker : workers)

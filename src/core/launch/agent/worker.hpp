@@ -28,6 +28,9 @@ struct Worker {
 /// The workers that have ended and have no outcome yet.
 [[nodiscard]] std::vector<Worker*> ended_workers(std::vector<Worker>& workers);
 
+/// Whether the process is a worker that has no outcome yet.
+[[nodiscard]] bool runs_as(const std::vector<Worker>& workers, pid_t pid);
+
 /// Whether the workers run, and when each has last written something.
 [[nodiscard]] std::vector<HangWatch::Life> lives_of(const std::vector<Worker>& workers);
 
