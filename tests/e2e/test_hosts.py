@@ -161,7 +161,7 @@ def test_a_second_signal_ends_a_launcher_that_waits_for_the_file_system(accel_pa
     assert not is_ending(run)
     time.sleep(0.2)  # What comes within 0.1 s is the same request.
     os.kill(run.pid, signal.SIGTERM)
-    wait_for(lambda: is_ending(run))
+    wait_for(lambda: is_ending(run), 60)
     host.host.clear()
     code, out, said = run.finish()
     assert code == 143 and out == "hello\n"
@@ -192,10 +192,10 @@ def test_two_launchers_that_make_the_secret_of_a_run_at_once_have_the_same(accel
             hosts[0].host.wait_until_stalled("run_secret*")
             begin(hosts[1], port + 1)
             secret = tmp_path / "shared/out/run_secret"
-            wait_for(secret.exists)
+            wait_for(secret.exists, 60)
             made = secret.read_text()
             hosts[0].host.clear()
-            wait_for(lambda: found() == ["run_secret"], what=lambda: str(found()))
+            wait_for(lambda: found() == ["run_secret"], 60, lambda: str(found()))
             assert secret.read_text() == made
         finally:
             hosts[0].host.clear()
