@@ -6,6 +6,7 @@
     tools/dev bench checkpoint   (checkpoint.py: saves and resumes compared with DCP)
     tools/dev bench save-plan [RANKS]   (save_plan_bench.cpp: planning a checkpoint of 70 billion parameters)
     tools/dev bench launch  (launch.py: runs of many ranks beside torchrun and accelerate, and restarts)
+    tools/dev bench one-rank   (one_rank.py: the peak memory of a rank of 1024 beside the plan's)
     tools/dev bench ranks   (ranks.py: the cost of building one rank's shard, by number of ranks)
 
 Each value is the median of several runs. accel and its peers take turns, because machines are shared and noisy. The

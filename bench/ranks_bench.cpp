@@ -16,10 +16,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "base/error.hpp"
 #include "plan/model_plan.hpp"
+#include "train/c10d/fake_backend.hpp"
 #include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 
@@ -28,13 +28,6 @@ namespace {
 using namespace accel;
 
 constexpr int kUsage = 2;
-
-/// Knows its place, and has nobody to talk to: building a model talks to nobody.
-class LonelyBackend final : public c10d::Backend {
- public:
-  LonelyBackend(int rank, int size) : Backend(rank, size) {}
-  const std::string getBackendName() const override { return "lonely"; }
-};
 
 std::uint64_t status_bytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
@@ -90,7 +83,7 @@ int measure(const std::filesystem::path& path, const std::string& weights, int r
   stages.end("plan");
   train::ModelFile file = train::ModelFile::open(path);
   stages.end("open");
-  train::Group group = train::Group::over(c10::make_intrusive<LonelyBackend>(rank, ranks), at::kCPU);
+  train::Group group = train::Group::over(c10::make_intrusive<train::FakeBackend>(rank, ranks), at::kCPU);
   train::ShardingOptions options;
   options.fsdp = config.fsdp;
   if (weights != "-") options.weights.path = weights;

@@ -96,6 +96,25 @@ void report_device(const config::Config& config, const Rank& rank, at::Device de
                         where, group.backend_name()));
 }
 
+/// Says that a run with the backend fake is a measurement, and refuses what would outlive it or would need
+/// what only other ranks have.
+void announce_fake(const config::Config& config) {
+  if (config.launch.backend != config::Backend::kFake || !config.training) return;
+  log::warn(
+      "backend fake: THE OTHER RANKS DO NOT EXIST. This run measures one rank; its losses and weights are "
+      "not "
+      "real");
+  const config::CheckpointConfig& checkpoint = config.training->checkpoint;
+  if (checkpoint.enabled() || !checkpoint.resume_from.empty()) {
+    throw Error(ErrorKind::kUsage, "with the backend fake no checkpoint is written or read")
+        .hint("set training.checkpoint.every to 0, and training.checkpoint.resume to none");
+  }
+  if (config.training->model.broadcast_from_rank0) {
+    throw Error(ErrorKind::kUsage, "with the backend fake there is no rank 0 that reads the weights")
+        .hint("set training.model.broadcast_from_rank0 to false");
+  }
+}
+
 /// Ends the process without destructors: libtorch's threads do not all end, and nothing is left to flush.
 [[noreturn]] void leave(ExitCode code) {
   std::fflush(nullptr);
@@ -119,6 +138,7 @@ ExitCode run() {
   const Rank rank = Rank::from_environment();
   log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
   const config::Config config = read_config();
+  announce_fake(config);
   flight::open();
   // Without checkpoints nothing is to be saved.
   if (!config.training || !config.training->checkpoint.enabled()) release_stop_signals();

@@ -17,8 +17,9 @@ namespace accel::config {
 enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp };
 enum class WrapPolicy { kTransformer, kSize, kNone };
 /// kAuto is NCCL on GPUs. On CPUs it is kShm, memory that the ranks share, if all are on one machine, else
-/// Gloo.
-enum class Backend { kAuto, kNccl, kGloo, kShm };
+/// Gloo. kFake is for measurements of one rank (train/c10d/fake_backend.hpp): no setting gives it, but
+/// config.resolved.json may have it.
+enum class Backend { kAuto, kNccl, kGloo, kShm, kFake };
 /// The communication hook of DistributedDataParallel, which may compress gradients for the all-reduce.
 enum class CommHookType { kNo, kFp16, kBf16, kPowerSgd };
 

@@ -52,11 +52,12 @@ struct EnumNames<VerifyOnResume> {
 
 template <>
 struct EnumNames<Backend> {
-  static constexpr std::array<std::pair<Backend, std::string_view>, 4> kTable = {{
+  static constexpr std::array<std::pair<Backend, std::string_view>, 5> kTable = {{
       {Backend::kAuto, "auto"},
       {Backend::kNccl, "nccl"},
       {Backend::kGloo, "gloo"},
       {Backend::kShm, "shm"},
+      {Backend::kFake, "fake"},
   }};
 };
 

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "train/c10d/fake_backend.hpp"
 #include "train/c10d/gather_object.hpp"
 #include "train/c10d/host_staged_backend.hpp"
 #include "train/c10d/nccl.hpp"
@@ -126,6 +127,8 @@ c10::intrusive_ptr<c10d::Backend> make_backend(config::Backend backend, const Ba
       return c10::make_intrusive<HostStagedBackend>(make_gloo(request));
     case config::Backend::kShm:
       return make_shm(request);
+    case config::Backend::kFake:
+      return c10::make_intrusive<FakeBackend>(request.rank.rank, request.rank.world_size);
     case config::Backend::kAuto:
       break;
   }
@@ -187,8 +190,10 @@ Group Group::connect(const Rank& rank, config::Backend backend, at::Device devic
   // Checked before the rendezvous, where the others would wait for a rank that is refused.
   if (backend == config::Backend::kShm) require_shm_fits(rank, device);
   const NumericNames numeric_names;
-  group.store_ = join_store(rank, run_from_environment());
-  group.store_->setTimeout(timeout);
+  if (backend != config::Backend::kFake) {
+    group.store_ = join_store(rank, run_from_environment());
+    group.store_->setTimeout(timeout);
+  }
   group.use(make_backend(backend, {group.store_, rank, group.members_, "world", device, timeout}));
   return group;
 }
@@ -209,7 +214,7 @@ Group Group::split(std::span<const int> ranks, const std::string& name) {
   const std::string own_name = fmt::format("{}/{}", name, group.members_.front());
   group.flight_.name = own_name;
   group.flight_.set_members(group.members_);
-  group.store_ = c10::make_intrusive<c10d::PrefixStore>("accel/" + own_name, store_);
+  if (store_ != nullptr) group.store_ = c10::make_intrusive<c10d::PrefixStore>("accel/" + own_name, store_);
   // Ranks of one machine have consecutive numbers, so the first of them identifies the machine.
   const std::string machine =
       place_.local_world_size == 0 ? "" : std::to_string(place_.rank - place_.local_rank);
@@ -374,6 +379,8 @@ void Group::shut_down() {
 
 std::vector<std::string> Group::all_gather_object(const std::string& text) {
   if (size_ == 1) return {text};
+  // Without a store the other ranks do not exist.
+  if (store_ == nullptr) return std::vector<std::string>(static_cast<std::size_t>(size_), text);
   // The texts of the ranks differ in length, and what differs between ranks is reported as an error of
   // theirs.
   const flight::Scope scope(FlightOp::kExchange, 0, &flight_);
@@ -381,7 +388,8 @@ std::vector<std::string> Group::all_gather_object(const std::string& text) {
 }
 
 std::vector<std::string> Group::gather_object(const std::string& text) {
-  if (size_ == 1) return {text};
+  if (size_ == 1 || store_ == nullptr)
+    return rank_ == 0 ? all_gather_object(text) : std::vector<std::string>();
   // The texts of the ranks differ in length, and what differs between ranks is reported as an error of
   // theirs.
   const flight::Scope scope(FlightOp::kExchange, 0, &flight_);

@@ -62,9 +62,9 @@ class Pending {
 };
 
 /// Ranks that work together through c10d: with NCCL on GPUs, through shared memory on the CPUs of one
-/// machine, with Gloo on the CPUs of several machines. Every operation is collective: all ranks call it in
-/// the same order with tensors of the same shape and dtype. A group of one rank has no backend, unless NCCL
-/// is asked for by name.
+/// machine, with Gloo on the CPUs of several machines; for measurements with a fake, which needs no other
+/// ranks. Every operation is collective: all ranks call it in the same order with tensors of the same shape
+/// and dtype. A group of one rank has no backend, unless NCCL is asked for by name.
 class Group {
  public:
   /// Connects this rank with the others. Rank 0 hosts the store for the rendezvous on the master port. A
@@ -90,7 +90,7 @@ class Group {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  /// Returns "nccl", "shm" or "gloo", or "none" for one rank without a backend.
+  /// Returns "nccl", "shm", "gloo" or "fake", or "none" for one rank without a backend.
   [[nodiscard]] std::string backend_name() const;
 
   /// out [size * n] gets in [n] of every rank, in rank order.

@@ -1,38 +1,32 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
 
+#include "train/c10d/fake_backend.hpp"
 #include "train/c10d/mesh_groups.hpp"
 
 namespace accel::train {
 
-/// One rank of a group whose other ranks do not exist: they seem to send what this rank has. Counts the bytes
-/// that this rank would send in a ring. sent_bytes_test.cpp compares it with real rings.
-class LonelyBackend : public c10d::Backend {
+/// A fake whose other ranks have zeros in an all-reduce. Counts the bytes that this rank would send in a
+/// ring. sent_bytes_test.cpp compares it with real rings.
+class LonelyBackend : public FakeBackend {
  public:
-  LonelyBackend(int rank, int size) : Backend(rank, size) {}
-  const std::string getBackendName() const override { return "lonely"; }
+  using FakeBackend::FakeBackend;
 
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& out, at::Tensor& in,
-                                                 const c10d::AllgatherOptions& /*options*/) override {
-    for (const at::Tensor& part : out.chunk(getSize())) part.copy_(in);
+                                                 const c10d::AllgatherOptions& options) override {
     gathered += others() * in.nbytes();
-    return {};
+    return FakeBackend::_allgather_base(out, in, options);
   }
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
-      at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& /*options*/) override {
-    out.copy_(in.chunk(getSize())[static_cast<std::size_t>(getRank())]);
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
+                                                      const c10d::ReduceScatterOptions& options) override {
     reduced += others() * out.nbytes();
-    return {};
+    return FakeBackend::_reduce_scatter_base(out, in, options);
   }
-
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& /*options*/) override {
     averaged += 2 * others() * tensors.front().nbytes() / static_cast<std::size_t>(getSize());

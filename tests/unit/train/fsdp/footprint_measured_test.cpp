@@ -85,6 +85,7 @@ struct Case {
   bool offload = false;
   bool trained = false;  ///< Whether the ignored module is trained.
   config::DdpConfig ddp = {};
+  int rank = -1;  ///< The rank that is measured; -1 for the last one.
 };
 
 class FootprintMeasuredTest : public ::testing::TestWithParam<Case> {};
@@ -118,11 +119,12 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
 
   const bool ignores = *tested.ignored != '\0';
   const Mesh mesh{tested.replicas, tested.world_size / tested.replicas};
-  const MeshPlace last = mesh.place_of(mesh.size() - 1);
-  const auto all = c10::make_intrusive<LonelyBackend>(mesh.size() - 1, mesh.size());
+  const int rank = tested.rank < 0 ? mesh.size() - 1 : tested.rank;
+  const MeshPlace place = mesh.place_of(rank);
+  const auto all = c10::make_intrusive<LonelyBackend>(rank, mesh.size());
   Group world = Group::over(all, at::kCPU);
-  const auto shard = c10::make_intrusive<LonelyBackend>(last.shard, mesh.shards);
-  const auto replicate = c10::make_intrusive<LonelyBackend>(last.replica, mesh.replicas);
+  const auto shard = c10::make_intrusive<LonelyBackend>(place.shard, mesh.shards);
+  const auto replicate = c10::make_intrusive<LonelyBackend>(place.replica, mesh.replicas);
   const int reshard_group = std::max(tested.reshard_size, 1);
   const auto reshard = c10::make_intrusive<LonelyBackend>(reshard_group - 1, reshard_group);
   const auto over = [](const c10::intrusive_ptr<LonelyBackend>& backend) {
@@ -134,7 +136,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   options.ddp = tested.ddp;
   if (tested.offload) options.storage = std::make_shared<testing::LateStorage>();
   ShardedModel model(ModelFile::open(dir / "net.pt"), options, at::kCPU, std::move(groups));
-  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), last.shard);
+  AdamW optimizer(config.training->optimizer, model.trainable_buffers(), place.shard);
   // Two steps, because units are gathered ahead only when their order is known.
   for (int step = 0; step < 2; ++step) {
     model.clear_gradients();
@@ -198,10 +200,12 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, FootprintMeasuredTest,
     ::testing::Values(
         Case{"alone", 1}, Case{"two"}, Case{"not_ahead", 2, true, 1, false, false, false}, Case{"three", 3},
-        Case{"many", 64}, Case{"kept", 2, false}, Case{"accumulated", 2, true, 3},
-        Case{"kept_and_accumulated", 3, false, 2}, Case{"recomputed", 2, true, 1, true},
-        Case{"nested", 2, true, 1, false, true}, Case{"nested_kept", 2, false, 1, false, true},
-        Case{"nested_recomputed", 2, true, 1, true, true},
+        Case{"many", 64}, Case{.name = "first_of_1024", .world_size = 1024, .rank = 0},
+        Case{.name = "middle_of_1024", .world_size = 1024, .rank = 511},
+        Case{.name = "last_of_1024", .world_size = 1024, .rank = 1023}, Case{"kept", 2, false},
+        Case{"accumulated", 2, true, 3}, Case{"kept_and_accumulated", 3, false, 2},
+        Case{"recomputed", 2, true, 1, true}, Case{"nested", 2, true, 1, false, true},
+        Case{"nested_kept", 2, false, 1, false, true}, Case{"nested_recomputed", 2, true, 1, true, true},
         Case{"nested_recomputed_kept", 2, false, 2, true, true},
         Case{"alone_accumulated", 1, true, 3, false, true},
         Case{"ends", 2, true, 1, false, false, true, true},
