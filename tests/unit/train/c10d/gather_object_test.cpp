@@ -15,6 +15,7 @@ namespace accel::train {
 namespace {
 
 constexpr int kRounds = 20;
+constexpr std::chrono::minutes kLong(5);
 
 /// A client of a TCPStore that counts its requests.
 class CountingStore final : public c10d::Store {
@@ -22,6 +23,7 @@ class CountingStore final : public c10d::Store {
   explicit CountingStore(c10::intrusive_ptr<c10d::Store> inner) : inner_(std::move(inner)) {}
 
   using Store::set;
+  void setTimeout(const std::chrono::milliseconds& timeout) override { inner_->setTimeout(timeout); }
   c10::intrusive_ptr<Store> clone() override { return inner_->clone(); }
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
     ++sets;
@@ -56,12 +58,12 @@ class CountingStore final : public c10d::Store {
   c10::intrusive_ptr<Store> inner_;
 };
 
-c10::intrusive_ptr<CountingStore> client_of(int port, bool is_server, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<CountingStore> client_of(int port, bool is_server) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
   options.isServer = is_server;
   options.waitWorkers = false;
-  options.timeout = timeout;
+  options.timeout = kLong;
   return c10::make_intrusive<CountingStore>(c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options));
 }
 
@@ -72,9 +74,8 @@ TEST_P(GatherObjectTest, IsOneMessageARankAndLeavesNoKey) {
   const int port = testing::test_port();
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  const std::chrono::minutes timeout(5);
   std::vector<c10::intrusive_ptr<CountingStore>> stores;
-  for (int rank = 0; rank < size; ++rank) stores.push_back(client_of(port, rank == 0, timeout));
+  for (int rank = 0; rank < size; ++rank) stores.push_back(client_of(port, rank == 0));
   stores.front()->set("other", "value");
   const std::int64_t before = stores.front()->getNumKeys();
   stores.front()->sets = 0;
@@ -85,12 +86,12 @@ TEST_P(GatherObjectTest, IsOneMessageARankAndLeavesNoKey) {
   std::vector<std::thread> threads;
   for (int rank = 1; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      const StoreGather ranks(*stores[static_cast<std::size_t>(rank)], rank, members, timeout);
+      const StoreGather ranks(*stores[static_cast<std::size_t>(rank)], rank, members, kLong);
       for (int round = 0; round < kRounds; ++round)
         EXPECT_TRUE(ranks.gather(round, text(round, rank)).empty());
     });
   }
-  const StoreGather first(*stores.front(), 0, members, timeout);
+  const StoreGather first(*stores.front(), 0, members, kLong);
   for (int round = 0; round < kRounds; ++round) {
     std::vector<std::string> expected;
     for (int rank = 0; rank < size; ++rank) expected.push_back(text(round, rank));
@@ -115,9 +116,12 @@ TEST(GatherObjectTest, NamesTheRankThatDoesNotCome) {
   const int port = testing::test_port();
   const std::vector<int> members = {4, 5, 7};  // Numbers of the job.
   const std::chrono::seconds timeout(1);
-  const auto own = client_of(port, true, timeout);
-  const auto other = client_of(port, false, timeout);
-  EXPECT_TRUE(StoreGather(*other, 1, members, timeout).gather(0, "come").empty());
+  const auto own = client_of(port, true);
+  const auto other = client_of(port, false);
+  const std::int64_t before = own->getNumKeys();
+  EXPECT_TRUE(StoreGather(*other, 1, members, kLong).gather(0, "come").empty());
+  while (own->getNumKeys() == before) std::this_thread::yield();
+  own->setTimeout(timeout);
   try {
     (void)StoreGather(*own, 0, members, timeout).gather(0, "");
     ADD_FAILURE() << "the third rank has not come";
