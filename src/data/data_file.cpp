@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 #include <glob.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <iterator>
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/host/descriptors.hpp"
 #include "base/text.hpp"
 
 namespace accel {
@@ -25,22 +24,6 @@ std::string time_text(std::int64_t ns) {
 
 /// So many descriptors are left for everything else: sockets, libraries, checkpoints.
 constexpr std::size_t kOtherDescriptors = 512;
-
-std::size_t open_descriptors() {
-  std::error_code error;
-  const std::filesystem::directory_iterator found("/proc/self/fd", error);
-  return error ? 0 : static_cast<std::size_t>(std::distance(begin(found), end(found)));
-}
-
-void allow_open_files(std::size_t count) {
-  struct rlimit limit {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = std::min<rlim_t>(open_descriptors() + count + kOtherDescriptors, limit.rlim_max);
-  if (limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = wanted;
-  // If it fails, the file that cannot be opened is an Error.
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 }  // namespace
 
@@ -81,7 +64,8 @@ std::vector<std::string> data_files(const std::string& pattern) {
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
   if (paths.empty()) throw Error(ErrorKind::kUsage, fmt::format("no file matches '{}'", pattern));
-  allow_open_files(paths.size());
+  // If there are too few, the file that cannot be opened is an Error.
+  allow_descriptors(paths.size() + kOtherDescriptors);
   return paths;
 }
 

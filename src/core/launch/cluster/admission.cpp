@@ -16,8 +16,8 @@ Problem same_for_all(std::string text) { return {text, text}; }
 
 Problem problem_of_settings(const RendezvousParameters& own, const RendezvousParameters& theirs,
                             const std::string& who) {
+  if (theirs.settings == own.settings) return {};
   const std::string different = config::differences(theirs.settings, own.settings, "on machine 0");
-  if (different.empty()) return {};
   const std::vector<std::string> names = config::different_names(theirs.settings, own.settings);
   return {fmt::format("{} has another configuration: {}", who, different),
           fmt::format("{} has another configuration than machine 0: {}", who, fmt::join(names, ", "))};

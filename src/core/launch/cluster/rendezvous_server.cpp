@@ -2,18 +2,25 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/host/descriptors.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "core/launch/cluster/admission.hpp"
+#include "core/launch/cluster/arrival_table.hpp"
 #include "core/launch/cluster/pending_connections.hpp"
 #include "core/launch/cluster/rendezvous_messages.hpp"
 #include "core/launch/cluster/wait_progress.hpp"
@@ -25,6 +32,13 @@ namespace {
 using nlohmann::json;
 using Seconds = std::chrono::duration<double>;
 
+/// The size of a join. Without a secret anybody may send one, and it has about the size of this machine's
+/// own.
+std::size_t longest_join(const RendezvousParameters& own) {
+  constexpr std::size_t kMore = 32 << 10;
+  return own.secret.empty() ? 2 * join_to_json(own).dump().size() + kMore : Connection::kLongestMessage;
+}
+
 /// Machine 0 while it waits for the others.
 class RendezvousServer {
  public:
@@ -32,7 +46,8 @@ class RendezvousServer {
       : parameters_(parameters),
         progress_(parameters.timeout_s, parameters.first_report_s),
         members_(std::move(there)),
-        is_restart_(is_restart) {}
+        is_restart_(is_restart),
+        longest_join_(longest_join(parameters)) {}
 
   Members wait() {
     serve_members();
@@ -52,7 +67,8 @@ class RendezvousServer {
         give_up();
       }
       if (progress_.is_due())
-        report(fmt::format("waiting for machines ({}):\n{}", progress_.text_of(limit()), table()));
+        report(fmt::format("waiting for machines ({}):\n{}", progress_.text_of(limit()),
+                           arrival_table(parameters_, members_)));
     }
     check_sum();
     return std::move(members_);
@@ -61,16 +77,40 @@ class RendezvousServer {
  private:
   void poll_once() {
     std::vector<pollfd> polls;
+    pending_->set_most(missing() + spare_);
     pending_->add_polls(polls);
-    for (const auto& [machine, member] : members_) polls.push_back({member.connection.fd(), POLLIN, 0});
+    polls.push_back({watched_.get(), POLLIN, 0});
     ::poll(polls.data(), polls.size(), static_cast<int>(kTick.count()));
-    serve_members();
-    pending_->serve([this](PendingConnection& pending) { serve(pending); });
+    serve_ready_members();
+    pending_->serve(std::span(polls).first(polls.size() - 1),
+                    [this](PendingConnection& pending) { serve(pending); });
   }
 
-  [[nodiscard]] bool is_complete() const {
-    return static_cast<int>(members_.size()) == parameters_.num_machines - 1;
+  /// Lets epoll tell when something can be read from a member or written to it. poll(2) would look at
+  /// thousands of members each time one launcher sends a line.
+  void watch(const Members::value_type& entry) {
+    epoll_event event{};
+    // pump() reads and writes until the socket would block.
+    event.events = EPOLLIN | EPOLLOUT | EPOLLET;
+    event.data.u64 = static_cast<std::uint64_t>(entry.first);
+    if (::epoll_ctl(watched_.get(), EPOLL_CTL_ADD, entry.second.connection.fd(), &event) != 0)
+      throw system_error("watch", "the connection of a machine", errno);
   }
+
+  void serve_ready_members() {
+    std::array<epoll_event, 256> events{};
+    const int count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const auto member = members_.find(static_cast<int>(events.at(static_cast<std::size_t>(i)).data.u64));
+      if (member != members_.end() && !serve_member(*member)) members_.erase(member);
+    }
+  }
+
+  /// How many machines have not arrived.
+  [[nodiscard]] std::size_t missing() const {
+    return static_cast<std::size_t>(parameters_.num_machines - 1) - members_.size();
+  }
+  [[nodiscard]] bool is_complete() const { return missing() == 0; }
 
   /// Whether the run may begin with those that are there.
   [[nodiscard]] bool is_enough() const {
@@ -85,6 +125,8 @@ class RendezvousServer {
   }
 
   void listen() {
+    make_room();
+    for (const auto& entry : members_) watch(entry);
     std::vector<Fd> listeners = listening_sockets(parameters_.address, parameters_.port);
     if (listeners.empty()) {
       const std::string problem = fmt::format(
@@ -100,49 +142,78 @@ class RendezvousServer {
           pending.connection.send(
               {{"challenge", pending.handshake.challenge}, {"version", parameters_.version}});
         },
-        [this](const PendingConnection& pending, const std::string& why) { log_turned_away(pending, why); });
+        [this](const PendingConnection& pending, const std::string& why) { log_turned_away(pending, why); },
+        PendingConnections::Limits());
   }
 
-  /// Forgets members that have left. One that was asked to end says so, and ends the run.
+  /// Makes room for the connections of the machines that are missing, for others, and for what else the
+  /// launcher opens.
+  void make_room() {
+    // A launcher that comes behind 4096 silent connections, which is what the queue of the kernel usually
+    // holds, is accepted within eight seconds.
+    constexpr std::size_t kMostSpare = 512;
+    constexpr std::size_t kLeastSpare = 16;
+    constexpr std::size_t kOthers = 64;
+    constexpr std::size_t kOthersOfARank = 8;
+    const std::size_t needed =
+        missing() + kOthers + kOthersOfARank * static_cast<std::size_t>(parameters_.local_processes);
+    const std::size_t room = allow_descriptors(needed + kMostSpare);
+    spare_ = std::min(kMostSpare, room - std::min(room, needed));
+    if (spare_ >= kLeastSpare) return;
+    const std::size_t open = open_descriptors();
+    const std::string problem = fmt::format(
+        "machine 0 ({}) has a connection to each of {} machines and needs {} file descriptors, and its "
+        "launcher may have {}",
+        parameters_.host, parameters_.num_machines, open + needed + kLeastSpare, open + room);
+    refuse(members_, ErrorKind::kUsage, problem);
+    throw Error(ErrorKind::kUsage, problem)
+        .hint(
+            "raise the hard limit there: `ulimit -Hn`, LimitNOFILE= of a systemd service, or --ulimit "
+            "nofile= of a container");
+  }
+
+  /// Forgets members that have left.
   void serve_members() {
-    for (auto member = members_.begin(); member != members_.end();) {
-      const std::string name = name_of_machine(member->first, member->second.host);
-      member->second.connection.pump();
-      while (const auto message = member->second.connection.next()) {
-        if (!message->contains("leaves") && !message->contains("signal")) continue;
-        const std::string problem = fmt::format("{} was asked to end", name);
-        refuse(members_, ErrorKind::kFailure, problem);
-        throw Error(ErrorKind::kTerminated, problem);
-      }
-      if (member->second.connection.is_open()) {
-        ++member;
-        continue;
-      }
-      log::warn(fmt::format("{} has left before all machines were there", name));
-      member = members_.erase(member);
+    for (auto member = members_.begin(); member != members_.end();)
+      member = serve_member(*member) ? std::next(member) : members_.erase(member);
+  }
+
+  /// Whether a member is still there. One that was asked to end says so, and ends the run.
+  bool serve_member(Members::value_type& entry) {
+    auto& [machine, member] = entry;
+    member.connection.pump();
+    while (const auto message = member.connection.next()) {
+      if (!message->contains("leaves") && !message->contains("signal")) continue;
+      const std::string problem = fmt::format("{} was asked to end", name_of_machine(machine, member.host));
+      refuse(members_, ErrorKind::kFailure, problem);
+      throw Error(ErrorKind::kTerminated, problem);
     }
+    if (member.connection.is_open()) return true;
+    log::warn(
+        fmt::format("{} has left before all machines were there", name_of_machine(machine, member.host)));
+    return false;
   }
 
   void serve(PendingConnection& pending) {
-    pending.connection.pump();
-    while (const std::optional<json> message = pending.connection.next()) {
-      RendezvousParameters theirs;
-      try {
-        if (!pending.is_accepted) {
-          take_hello(pending, *message);
-          if (!pending.connection.is_open()) return;
-          continue;
-        }
-        theirs = join_from_json(message->value("join", json()));
-      } catch (const Error& error) {
-        return turn_away(pending, fmt::format("it is not a launcher of accel: {}", error.message()));
-      }
-      if (pending.connection.is_open()) take_join(pending, std::move(theirs));
-      return;
-    }
+    // A pump() that writes an answer reads, too, and poll() does not wait for what is read.
+    do {
+      pending.connection.pump();
+      if (const std::optional<json> message = pending.connection.next()) take(pending, *message);
+      pending.connection.pump();
+    } while (pending.connection.is_open() && pending.connection.has_message());
     if (pending.connection.is_garbled())
       log_turned_away(pending, "it is not a launcher of accel: it sent what is not a message");
-    pending.connection.pump();
+  }
+
+  void take(PendingConnection& pending, const json& message) {
+    RendezvousParameters theirs;
+    try {
+      if (!pending.is_accepted) return take_hello(pending, message);
+      theirs = join_from_json(message.value("join", json()));
+    } catch (const Error& error) {
+      return turn_away(pending, fmt::format("it is not a launcher of accel: {}", error.message()));
+    }
+    if (pending.connection.is_open()) take_join(pending, std::move(theirs));
   }
 
   void take_hello(PendingConnection& pending, const json& message) {
@@ -163,7 +234,7 @@ class RendezvousServer {
                        theirs + "to another one (launch.run_id)");
     }
     pending.is_accepted = true;
-    pending.connection.set_longest_message(Connection::kLongestMessage);
+    pending.connection.set_longest_message(longest_join_);
     pending.connection.send({{"accepted", proof_of(parameters_.secret, Role::kServer, pending.handshake)}});
   }
 
@@ -173,9 +244,10 @@ class RendezvousServer {
                   progress_.seconds()};
     if (const Problem problem = admission_problem(parameters_, members_, theirs, is_restart_))
       return reject(std::move(member), problem);
+    member.connection.set_longest_message(Connection::kLongestMessage);
     log::debug(fmt::format("{} has arrived from {}", name_of_machine(theirs.machine_rank, member.host),
                            member.address));
-    members_.emplace(theirs.machine_rank, std::move(member));
+    watch(*members_.emplace(theirs.machine_rank, std::move(member)).first);
   }
 
   void turn_away_version(PendingConnection& pending, const std::string& version) {
@@ -219,16 +291,17 @@ class RendezvousServer {
   void check_sum() {
     const int sum = ranks_of(parameters_, members_);
     if (!is_complete() || sum == parameters_.num_processes) return;
-    const std::string problem = fmt::format("num_processes is {}, and the machines have {} ranks in all:\n{}",
-                                            parameters_.num_processes, sum, table());
+    const std::string problem =
+        fmt::format("num_processes is {}, and the machines have {} ranks in all:\n{}",
+                    parameters_.num_processes, sum, arrival_table(parameters_, members_));
     refuse(members_, ErrorKind::kUsage, problem);
     throw Error(ErrorKind::kUsage, problem).hint("num_processes counts the ranks of all machines");
   }
 
   [[noreturn]] void give_up() {
-    const std::string problem = fmt::format("{} of {} machines have not arrived within {:.0f} s:\n{}",
-                                            parameters_.num_machines - 1 - static_cast<int>(members_.size()),
-                                            parameters_.num_machines, parameters_.timeout_s, table());
+    const std::string problem =
+        fmt::format("{} of {} machines have not arrived within {:.0f} s:\n{}", missing(),
+                    parameters_.num_machines, parameters_.timeout_s, arrival_table(parameters_, members_));
     refuse(members_, ErrorKind::kFailure, problem);
     throw Error(ErrorKind::kFailure, problem)
         .hint(
@@ -236,30 +309,20 @@ class RendezvousServer {
                         parameters_.address, parameters_.port));
   }
 
-  [[nodiscard]] std::string table() const {
-    std::string text =
-        fmt::format("  machine 0: {}, {} ranks, this one", parameters_.host, parameters_.local_processes);
-    for (int machine = 1; machine < parameters_.num_machines; ++machine) {
-      const auto there = members_.find(machine);
-      text += there == members_.end()
-                  ? fmt::format("\n  machine {}: has not arrived", machine)
-                  : fmt::format("\n  machine {}: {} at {}, {} ranks, arrived after {:.1f} s", machine,
-                                there->second.host, there->second.address, there->second.local_processes,
-                                there->second.after_s);
-    }
-    return text;
-  }
-
   void report(const std::string& text) {
     for (const std::string& line : split(text, '\n')) log::info(line);
     send_waiting(members_, text);
+    serve_members();
   }
 
   const RendezvousParameters& parameters_;
   WaitProgress progress_;
+  Fd watched_{::epoll_create1(EPOLL_CLOEXEC)};  ///< The members, by the rank of their machine.
   std::optional<PendingConnections> pending_;
   Members members_;
   bool is_restart_;
+  std::size_t longest_join_;
+  std::size_t spare_ = 0;  ///< How many connections may be pending beside those of missing machines.
   std::set<std::string> logged_;
 };
 

@@ -22,20 +22,22 @@ class PendingConnectionsTest : public ::testing::Test {
   }
 
   /// Waits for what may happen next and serves it.
-  void serve_once() {
+  static void serve_once(PendingConnections& connections, int wait_ms = 20) {
     std::vector<pollfd> polls;
-    pending_.add_polls(polls);
-    ::poll(polls.data(), polls.size(), 20);
-    pending_.serve([](PendingConnection& pending) {
+    connections.add_polls(polls);
+    ::poll(polls.data(), polls.size(), wait_ms);
+    connections.serve(polls, [](PendingConnection& pending) {
       pending.connection.pump();
       static_cast<void>(pending.connection.next());
     });
   }
+  void serve_once() { serve_once(pending_); }
 
-  [[nodiscard]] std::size_t polled() const {
+  /// How many descriptors are asked.
+  [[nodiscard]] std::ptrdiff_t polled() const {
     std::vector<pollfd> polls;
     pending_.add_polls(polls);
-    return polls.size();
+    return std::count_if(polls.begin(), polls.end(), [](const pollfd& poll) { return poll.fd >= 0; });
   }
 
   PortHold port_ = PortHold::any();
@@ -43,9 +45,10 @@ class PendingConnectionsTest : public ::testing::Test {
   std::vector<std::string> dropped_;
   // What is not about time must not depend on it.
   PendingConnections pending_{
-      listening_sockets("127.0.0.1", port_.port()), [this](PendingConnection&) { ++accepted_; },
+      listening_sockets("127.0.0.1", port_.port()),
+      [this](PendingConnection&) { ++accepted_; },
       [this](const PendingConnection&, const std::string& why) { dropped_.push_back(why); },
-      std::chrono::hours(1), std::chrono::hours(1)};
+      {16, std::chrono::hours(1), std::chrono::hours(1)}};
   std::vector<StubPeer> peers_;
 };
 
@@ -54,7 +57,19 @@ TEST_F(PendingConnectionsTest, OthersWaitUntilTheOldestHasHadItsTime) {
   serve_once();
   EXPECT_EQ(accepted_, 16);
   EXPECT_THAT(dropped_, ::testing::IsEmpty());
-  EXPECT_EQ(polled(), 16U);  // The listener is not asked, although connections wait there.
+  EXPECT_EQ(polled(), 16);  // The listener is not asked, although connections wait there.
+}
+
+TEST_F(PendingConnectionsTest, TheirNumberMayChange) {
+  connect(20);
+  serve_once();
+  pending_.set_most(18);
+  serve_once();
+  EXPECT_EQ(accepted_, 18);
+  pending_.set_most(10);
+  serve_once();
+  EXPECT_EQ(accepted_, 18);
+  EXPECT_THAT(dropped_, ::testing::IsEmpty());
 }
 
 TEST_F(PendingConnectionsTest, TheOldestGivesItsPlace) {
@@ -64,11 +79,42 @@ TEST_F(PendingConnectionsTest, TheOldestGivesItsPlace) {
   PendingConnections pending(
       listening_sockets("127.0.0.1", port.port()), [&](PendingConnection&) { ++accepted; },
       [&](const PendingConnection&, const std::string& why) { dropped.push_back(why); },
-      std::chrono::hours(1), std::chrono::milliseconds(1));
+      {16, std::chrono::hours(1), std::chrono::milliseconds(1)});
   std::vector<StubPeer> peers;
   for (int i = 0; i < 20; ++i) peers.push_back(StubPeer::connected_to(port.port()));
-  while (accepted < 20) pending.serve([](PendingConnection&) {});
+  while (accepted < 20) serve_once(pending, 1);
   EXPECT_EQ(dropped, std::vector<std::string>(4, "others connect meanwhile"));
+}
+
+TEST_F(PendingConnectionsTest, OnlyWhatIsReadyIsServed) {
+  connect(3);
+  while (accepted_ < 3) serve_once();
+  peers_[1].send_text("{}\n");
+  std::vector<std::string> said;
+  while (said.empty()) {
+    std::vector<pollfd> polls;
+    pending_.add_polls(polls);
+    ::poll(polls.data(), polls.size(), 20);
+    pending_.serve(polls, [&](PendingConnection& pending) {
+      pending.connection.pump();
+      while (const auto message = pending.connection.next()) said.push_back(message->dump());
+      said.emplace_back("served");
+    });
+  }
+  EXPECT_EQ(said, (std::vector<std::string>{"{}", "served"}));
+}
+
+TEST_F(PendingConnectionsTest, ANewConnectionIsServedAtOnce) {
+  const PortHold port = PortHold::any();
+  PendingConnections pending(
+      listening_sockets("127.0.0.1", port.port()),
+      [](PendingConnection& accepted) {
+        accepted.connection.send({{"challenge", "x"}});
+      },
+      [](const PendingConnection&, const std::string&) {}, {});
+  StubPeer peer = StubPeer::connected_to(port.port());
+  serve_once(pending);
+  EXPECT_EQ(peer.receive().at("challenge"), "x");
 }
 
 TEST_F(PendingConnectionsTest, AnEndedConnectionMakesRoomAtOnce) {
@@ -85,9 +131,9 @@ TEST_F(PendingConnectionsTest, AConnectionEndsAfterItsTime) {
   PendingConnections pending(
       listening_sockets("127.0.0.1", port.port()), [](PendingConnection&) {},
       [&](const PendingConnection&, const std::string& why) { dropped.push_back(why); },
-      std::chrono::milliseconds(1));
+      {16, std::chrono::milliseconds(1), std::chrono::hours(1)});
   StubPeer peer = StubPeer::connected_to(port.port());
-  while (dropped.empty()) pending.serve([](PendingConnection&) {});
+  while (dropped.empty()) serve_once(pending, 1);
   EXPECT_EQ(dropped.front(), "it has not joined within 0.001 s");
   EXPECT_EQ(peer.receive(), nullptr);
 }
@@ -114,12 +160,12 @@ TEST_F(PendingConnectionsTest, WithoutDescriptorsTheOldestMakesRoom) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &two_more), 0);
   serve_once();
   const int first_accepted = accepted_;
-  const std::size_t polled_then = polled();
+  const std::ptrdiff_t polled_then = polled();
   for (int i = 0; i < 1000 && accepted_ < 5; ++i) serve_once();
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_EQ(first_accepted, 2);
   // The oldest of two is gone, and the listener rests, so that a waiting connection does not wake poll().
-  EXPECT_EQ(polled_then, 1U);
+  EXPECT_EQ(polled_then, 1);
   EXPECT_EQ(accepted_, 5);
   EXPECT_EQ(dropped_.front(), "its descriptor is needed");
   EXPECT_THAT(lines, ::testing::HasSubstr("a connection cannot be accepted: Too many open files"));

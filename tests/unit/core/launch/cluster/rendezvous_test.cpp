@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <future>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -225,6 +227,134 @@ TEST_F(RendezvousTest, AtARestartAnotherNumberOfRanksIsTurnedAwayAlone) {
   EXPECT_TRUE(right.receive().contains("accepted"));
   right.send({{"join", join_to_json(parameters(1))}});
   EXPECT_EQ(server_.get(), "node01");
+}
+
+/// Machine 0 of three.
+class ThreeMachinesTest : public RendezvousTest {
+ protected:
+  [[nodiscard]] RendezvousParameters of_three(int machine, int ranks) const {
+    RendezvousParameters own = parameters(machine);
+    own.num_machines = own.min_machines = 3;
+    own.num_processes = 9;
+    own.local_processes = ranks;
+    return own;
+  }
+
+  void start_three() {
+    const RendezvousParameters own = of_three(0, 2);
+    server_ = std::async(std::launch::async, [own]() -> std::string {
+      try {
+        Members members = await_members(own);
+        Welcome common;
+        common.num_machines = 3;
+        common.num_processes = 9;
+        common.master_port = 29501;
+        send_welcome(members, own, common);
+        return "began";
+      } catch (const Error& error) {
+        return error.message();
+      }
+    });
+  }
+
+  /// Becomes a member, which nothing tells, except that nothing refuses it.
+  StubPeer member(const RendezvousParameters& theirs) {
+    StubPeer peer = hello(theirs);
+    EXPECT_TRUE(peer.receive().contains("accepted"));
+    peer.send({{"join", join_to_json(theirs)}});
+    return peer;
+  }
+
+  /// Waits until a text is in the log.
+  void await_log(const std::string& text) {
+    while (logged().find(text) == std::string::npos)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+};
+
+TEST_F(ThreeMachinesTest, EachMemberLearnsItsPlace) {
+  start_three();
+  StubPeer second = member(of_three(2, 4));
+  StubPeer first = member(of_three(1, 3));
+  const json welcome = first.receive().at("welcome");
+  EXPECT_EQ(welcome.at("machine_rank"), 1);
+  EXPECT_EQ(welcome.at("first_rank"), 2);
+  EXPECT_EQ(second.receive().at("welcome").at("first_rank"), 5);
+  EXPECT_EQ(server_.get(), "began");
+}
+
+TEST_F(ThreeMachinesTest, AMemberThatLeavesMayComeAgain) {
+  start_three();
+  member(of_three(1, 3)).close();
+  await_log("machine 1 (node01) has left before all machines were there");
+  StubPeer second = member(of_three(2, 4));
+  StubPeer first = member(of_three(1, 3));
+  EXPECT_TRUE(first.receive().contains("welcome"));
+  EXPECT_TRUE(second.receive().contains("welcome"));
+  EXPECT_EQ(server_.get(), "began");
+}
+
+TEST_F(ThreeMachinesTest, AMemberThatIsAskedToEndEndsTheStart) {
+  start_three();
+  StubPeer second = member(of_three(2, 4));
+  second.send({{"leaves", true}});
+  EXPECT_EQ(second.receive().at("refused"), "machine 2 (node02) was asked to end");
+  EXPECT_EQ(server_.get(), "machine 2 (node02) was asked to end");
+}
+
+TEST_F(ThreeMachinesTest, AllMessagesOfOnePacketAreRead) {
+  start_three();
+  const RendezvousParameters theirs = of_three(2, 4);
+  StubPeer peer = StubPeer::connected_to(port_.port());
+  const json hello = to_json(Hello{theirs.version, theirs.run_id, theirs.host, new_nonce(), ""});
+  peer.send_text(json{{"hello", hello}}.dump() + "\n" + json{{"join", join_to_json(theirs)}}.dump() +
+                 "\n{\"leaves\": true}\n");
+  EXPECT_EQ(server_.get(), "machine 2 (node02) was asked to end");
+}
+
+TEST_F(ThreeMachinesTest, TwoLaunchersOfOneMachineEndTheStart) {
+  start_three();
+  StubPeer first = member(of_three(1, 3));
+  StubPeer again = member(of_three(1, 3));
+  EXPECT_EQ(again.receive().at("refused"), "node01 and node01 both have machine_rank: 1");
+  EXPECT_TRUE(first.receive().contains("refused"));
+  EXPECT_EQ(server_.get(), "node01 and node01 both have machine_rank: 1");
+}
+
+TEST_F(ThreeMachinesTest, RanksThatAreMissingEndTheStart) {
+  start_three();
+  StubPeer first = member(of_three(1, 3));
+  StubPeer second = member(of_three(2, 3));
+  EXPECT_THAT(first.receive().at("refused").get<std::string>(),
+              HasSubstr("num_processes is 9, and the machines have 8 ranks in all"));
+  EXPECT_THAT(server_.get(), HasSubstr("num_processes is 9, and the machines have 8 ranks in all"));
+}
+
+TEST_F(RendezvousTest, AJoinWithoutASecretIsShort) {
+  start(parameters(0));
+  StubPeer peer = hello(parameters(1));
+  EXPECT_TRUE(peer.receive().contains("accepted"));
+  peer.send_text(std::string(100'000, 'x'));
+  EXPECT_EQ(peer.receive(), nullptr);
+  expect_start(parameters(1));
+}
+
+TEST_F(RendezvousTest, TooFewDescriptorsEndTheStart) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  RendezvousParameters own = parameters(0);
+  own.num_machines = std::numeric_limits<int>::max();
+  try {
+    static_cast<void>(await_members(own));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_THAT(
+        error.message(),
+        ::testing::MatchesRegex("machine 0 \\(node00\\) has a connection to each of 2147483647 machines and "
+                                "needs 21474[0-9]+ file descriptors, and its launcher may have [0-9]+"));
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 /// A stub in the place of machine 0.

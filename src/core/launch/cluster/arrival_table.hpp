@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "core/launch/cluster/rendezvous.hpp"
+
+namespace accel::launch {
+
+/// Which machines are there, a line each. If there are many machines, neighbours with as many ranks share a
+/// line, and so do neighbours that have not arrived. The text stays short, since it is sent to all members.
+[[nodiscard]] std::string arrival_table(const RendezvousParameters& own, const Members& members);
+
+}  // namespace accel::launch
