@@ -8,7 +8,7 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
-#include "core/launch/agent/hang_findings.hpp"
+#include "core/launch/hang/hang_findings.hpp"
 #include "core/launch/rank_statuses.hpp"
 
 namespace accel::cli {

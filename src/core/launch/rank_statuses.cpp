@@ -22,7 +22,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
-#include "core/launch/agent/outside.hpp"
+#include "core/launch/hang/outside.hpp"
 
 namespace accel::launch {
 namespace {

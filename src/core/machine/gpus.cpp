@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "core/launch/agent/program_output.hpp"
+#include "core/launch/output/program_output.hpp"
 
 namespace accel::machine {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "core/launch/agent/program_output.hpp"
 #include "core/launch/find_program.hpp"
+#include "core/launch/output/program_output.hpp"
 
 namespace accel::machine {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/exit_code.hpp"
-#include "core/launch/agent/hang_report.hpp"
 #include "core/launch/agent/supervisor.hpp"
+#include "core/launch/hang/hang_report.hpp"
 
 namespace accel::launch {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/launch/agent/pipe.hpp"
+#include "core/launch/output/pipe.hpp"
 
 namespace accel::launch {
 

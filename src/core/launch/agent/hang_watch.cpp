@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "base/host/host_name.hpp"
-#include "core/launch/agent/outside.hpp"
+#include "core/launch/hang/outside.hpp"
 
 namespace accel::launch {
 namespace {

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/launch/agent/hang_report.hpp"
 #include "core/launch/agent/peers.hpp"
 #include "core/launch/agent/plan.hpp"
+#include "core/launch/hang/hang_report.hpp"
 
 namespace accel::launch {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
-#include "core/launch/agent/terminal.hpp"
 #include "core/launch/agent/worker.hpp"
+#include "core/launch/output/terminal.hpp"
 
 namespace accel::launch {
 

@@ -6,16 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "core/launch/output/log_file.hpp"
+
 namespace accel::launch {
 
 /// Environment variables by name.
 using Variables = std::map<std::string, std::string>;
-
-/// When a log file gives way to a new one.
-struct LogRotation {
-  std::uint64_t max_bytes = 0;  ///< A file does not become larger; 0 for any size.
-  int old_files = 4;            ///< How many earlier files stay: NAME.1, the newest of them, to NAME.N.
-};
 
 struct WorkerPlan {
   int rank = 0;

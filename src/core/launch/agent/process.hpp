@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/agent/pipe.hpp"
 #include "core/launch/agent/plan.hpp"
+#include "core/launch/output/pipe.hpp"
 
 namespace accel::launch {
 

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <optional>
 
-#include "core/launch/agent/pipe.hpp"
+#include "core/launch/output/pipe.hpp"
 
 namespace accel::launch {
 

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "core/launch/agent/plan.hpp"
-#include "core/launch/agent/relay.hpp"
-#include "core/launch/agent/terminal.hpp"
+#include "core/launch/output/relay.hpp"
+#include "core/launch/output/terminal.hpp"
 
 namespace accel::launch {
 

@@ -21,12 +21,12 @@
 #include "core/launch/agent/guardian.hpp"
 #include "core/launch/agent/hang_watch.hpp"
 #include "core/launch/agent/job_control.hpp"
-#include "core/launch/agent/log_queue.hpp"
-#include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/signals.hpp"
 #include "core/launch/agent/streams.hpp"
-#include "core/launch/agent/terminal.hpp"
 #include "core/launch/agent/worker.hpp"
+#include "core/launch/output/log_queue.hpp"
+#include "core/launch/output/relay.hpp"
+#include "core/launch/output/terminal.hpp"
 
 namespace accel::launch {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/host/memory.hpp"
-#include "core/launch/agent/hang_report.hpp"
 #include "core/launch/agent/peers.hpp"
 #include "core/launch/agent/plan.hpp"
 #include "core/launch/agent/process.hpp"
+#include "core/launch/hang/hang_report.hpp"
 
 namespace accel::launch {
 

@@ -9,8 +9,8 @@
 #include "base/files/fd.hpp"
 #include "core/launch/agent/hang_watch.hpp"
 #include "core/launch/agent/plan.hpp"
-#include "core/launch/agent/relay.hpp"
 #include "core/launch/agent/supervisor.hpp"
+#include "core/launch/output/relay.hpp"
 
 namespace accel::launch {
 

@@ -1,11 +1,11 @@
-#include "core/launch/agent/hang_report.hpp"
+#include "core/launch/hang/hang_report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "core/launch/agent/outside.hpp"
+#include "core/launch/hang/outside.hpp"
 #include "made_records.hpp"
 
 namespace accel::launch {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch/agent/hang_report.hpp"
+#include "core/launch/hang/hang_report.hpp"
 
 /// Flight records as tests need them.
 namespace accel::launch::made {

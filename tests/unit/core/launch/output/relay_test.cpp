@@ -1,4 +1,4 @@
-#include "core/launch/agent/relay.hpp"
+#include "core/launch/output/relay.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "core/launch/agent/hang_report.hpp"
+#include "core/launch/hang/hang_report.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,9 +8,9 @@
 
 #include "base/text.hpp"
 #include "base/visible.hpp"
-#include "core/launch/agent/hang_events.hpp"
-#include "core/launch/agent/hang_findings.hpp"
-#include "core/launch/agent/outside.hpp"
+#include "core/launch/hang/hang_events.hpp"
+#include "core/launch/hang/hang_findings.hpp"
+#include "core/launch/hang/outside.hpp"
 
 namespace accel::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/launch/agent/terminal.hpp"
+#include "core/launch/output/terminal.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <csignal>
 #include <string>
 
-#include "core/launch/agent/pipe.hpp"
+#include "core/launch/output/pipe.hpp"
 
 namespace accel::launch {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/launch/agent/log_queue.hpp"
-#include "core/launch/agent/pipe.hpp"
+#include "core/launch/output/log_queue.hpp"
+#include "core/launch/output/pipe.hpp"
 
 namespace accel::launch {
 

@@ -1,4 +1,4 @@
-#include "core/launch/agent/log_queue.hpp"
+#include "core/launch/output/log_queue.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,9 +7,14 @@
 #include <string_view>
 
 #include "base/files/fd.hpp"
-#include "core/launch/agent/plan.hpp"
 
 namespace accel::launch {
+
+/// When a log file gives way to a new one.
+struct LogRotation {
+  std::uint64_t max_bytes = 0;  ///< A file does not become larger; 0 for any size.
+  int old_files = 4;            ///< How many earlier files stay: NAME.1, the newest of them, to NAME.N.
+};
 
 /// A log file of one stream of a worker. It gets every byte as it comes.
 ///

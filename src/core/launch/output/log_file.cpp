@@ -1,4 +1,4 @@
-#include "core/launch/agent/log_file.hpp"
+#include "core/launch/output/log_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

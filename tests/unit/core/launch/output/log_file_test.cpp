@@ -1,4 +1,4 @@
-#include "core/launch/agent/log_file.hpp"
+#include "core/launch/output/log_file.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

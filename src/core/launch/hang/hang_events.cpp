@@ -1,4 +1,4 @@
-#include "core/launch/agent/hang_events.hpp"
+#include "core/launch/hang/hang_events.hpp"
 
 #include <fmt/format.h>
 

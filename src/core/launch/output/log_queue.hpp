@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/launch/agent/log_file.hpp"
+#include "core/launch/output/log_file.hpp"
 
 namespace accel::launch {
 

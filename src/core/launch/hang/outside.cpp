@@ -1,4 +1,4 @@
-#include "core/launch/agent/outside.hpp"
+#include "core/launch/hang/outside.hpp"
 
 #include <cxxabi.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/text.hpp"
-#include "core/launch/agent/program_output.hpp"
+#include "core/launch/output/program_output.hpp"
 
 namespace accel::launch {
 namespace {

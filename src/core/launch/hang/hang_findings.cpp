@@ -1,4 +1,4 @@
-#include "core/launch/agent/hang_findings.hpp"
+#include "core/launch/hang/hang_findings.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-#include "core/launch/agent/hang_events.hpp"
+#include "core/launch/hang/hang_events.hpp"
 
 namespace accel::launch {
 namespace {

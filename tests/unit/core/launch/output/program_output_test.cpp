@@ -1,4 +1,4 @@
-#include "core/launch/agent/program_output.hpp"
+#include "core/launch/output/program_output.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/launch/agent/hang_findings.hpp"
+#include "core/launch/hang/hang_findings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

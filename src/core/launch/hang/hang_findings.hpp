@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/agent/hang_report.hpp"
+#include "core/launch/hang/hang_report.hpp"
 
 namespace accel::launch {
 

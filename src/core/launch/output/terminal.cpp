@@ -1,4 +1,4 @@
-#include "core/launch/agent/terminal.hpp"
+#include "core/launch/output/terminal.hpp"
 
 #include <fcntl.h>
 #include <limits.h>
