@@ -318,7 +318,7 @@ def test_an_output_dir_that_is_not_shared_is_an_error_before_the_start(machines,
 def test_a_hang_is_explained_over_all_machines(machines, accel_path, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     hosts = machines(2)
-    config = train_runs.config(tmp_path, 4, **{"max_steps": 100000, "launch.hang_timeout": 3, "launch.grace_period": 3})
+    config = train_runs.config(tmp_path, 4, **{"max_steps": 100000, "launch.hang_timeout": 6, "launch.grace_period": 3})
     runs = machines.launch(hosts, config)
     wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists(), 60)
     stopped = train_runs.worker_of(3, runs[1].pid)
@@ -326,7 +326,7 @@ def test_a_hang_is_explained_over_all_machines(machines, accel_path, tmp_path):
     ended = finish(runs, 60)
     assert codes(ended) == [6, 6], said_by(ended)
     for said in said_by(ended):
-        report = said.split("the run hangs: no progress for 3 s")[1]
+        report = said.split("the run hangs: no progress for 6 s")[1]
         assert "\n  rank 3 is stopped, by a signal or a debugger\n" in report
         assert [int(rank) for rank in re.findall(r"^  rank (\d), step \d+", report, re.MULTILINE)] == [0, 1, 2, 3]
         assert f"process {stopped}: stopped" in report
