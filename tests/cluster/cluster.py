@@ -122,7 +122,7 @@ def two_jobs(cluster):
         if launcher.code is None:
             launcher.signal(signal.SIGINT)
             launcher.wait()
-    require(second.code == 2, "both run")
+    require(second.code == 2, f"both run: {last_line(second)}")
     require("another run is writing into" in second.said, last_line(second))
     return "the second one is refused"
 

@@ -196,6 +196,7 @@ class Launcher:
         )
         self.log = open(directory / f"log.{machine}", "w+", encoding="utf-8")
         self.begin = time.monotonic()
+        self.peak = 0
         self.process = subprocess.Popen(
             [
                 accel,
@@ -232,14 +233,11 @@ class Launcher:
         return self.process.poll() is not None
 
     def peak_bytes(self):
-        return (
-            int(
-                re.search(
-                    r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-                )[1]
-            )
-            * 1024
-        )
+        """The peak so far. A process that has just ended does not say it any more."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        if found := re.search(r"VmHWM:\s+(\d+)", status):
+            self.peak = int(found[1]) * 1024
+        return self.peak
 
     def cpu_s(self):
         fields = (

@@ -79,4 +79,9 @@ FileSystem file_system_of(const std::filesystem::path& path) {
   return {mount.type.empty() ? fmt::format("{:#x}", magic) : mount.type, lock_reach(magic, mount.options)};
 }
 
+bool is_on_nfs(int fd) {
+  struct statfs system {};
+  return ::fstatfs(fd, &system) == 0 && static_cast<unsigned long>(system.f_type) == kNfs;
+}
+
 }  // namespace accel

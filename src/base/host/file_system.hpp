@@ -25,4 +25,7 @@ struct FileSystem {
 /// and the options `options` of its superblock, such as "rw,vers=4.2,local_lock=none".
 [[nodiscard]] LockReach lock_reach(unsigned long magic, const std::string& options);
 
+/// Whether the descriptor is of a file on NFS.
+[[nodiscard]] bool is_on_nfs(int fd);
+
 }  // namespace accel

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/files/fd.hpp"
 #include "base/files/json_text.hpp"
+#include "base/host/file_system.hpp"
 #include "base/text.hpp"
 
 namespace accel::ckpt {
@@ -66,6 +67,9 @@ std::optional<LockOwner> parse_lock(const std::string& text) {
 std::optional<LockOwner> read_lock(const std::filesystem::path& file) {
   const Fd fd(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd) return std::nullopt;
+  // A client of NFS that has a file open for writing, as the owner and whoever wants its place do, keeps what
+  // it has read of it, whatever other hosts write. A direct read asks the server.
+  if (is_on_nfs(fd.get())) ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_DIRECT);
   std::string text(kLongestLock, '\0');
   const ssize_t count = ::pread(fd.get(), text.data(), text.size(), 0);
   if (count <= 0) return std::nullopt;

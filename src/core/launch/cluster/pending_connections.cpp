@@ -51,7 +51,9 @@ void PendingConnections::drop_oldest(const std::string& why) {
 
 void PendingConnections::accept_from(const Fd& listener,
                                      const std::function<void(PendingConnection&)>& serve) {
-  while (has_room()) {
+  // Those that are pending are served in between, however many come.
+  constexpr int kMostAtOnce = 256;
+  for (int count = 0; count < kMostAtOnce && has_room(); ++count) {
     pollfd ready{listener.get(), POLLIN, 0};
     if (::poll(&ready, 1, 0) != 1) return;
     if (connections_.size() >= limits_.most) drop_oldest("others connect meanwhile");

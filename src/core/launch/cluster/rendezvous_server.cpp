@@ -32,11 +32,13 @@ namespace {
 using nlohmann::json;
 using Seconds = std::chrono::duration<double>;
 
-/// The size of a join. Without a secret anybody may send one, and it has about the size of this machine's
-/// own.
+/// The size of a join. Without a secret anybody may send one. That of a launcher of the run is about as large
+/// as this machine's own, and one whose program has other arguments is still to be told so.
 std::size_t longest_join(const RendezvousParameters& own) {
-  constexpr std::size_t kMore = 32 << 10;
-  return own.secret.empty() ? 2 * join_to_json(own).dump().size() + kMore : Connection::kLongestMessage;
+  constexpr std::size_t kMore = 256 << 10;
+  if (!own.secret.empty()) return Connection::kLongestMessage;
+  // A path may not be UTF-8.
+  return 2 * join_to_json(own).dump(-1, ' ', false, json::error_handler_t::replace).size() + kMore;
 }
 
 /// Machine 0 while it waits for the others.
@@ -99,11 +101,14 @@ class RendezvousServer {
 
   void serve_ready_members() {
     std::array<epoll_event, 256> events{};
-    const int count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
-    for (int i = 0; i < count; ++i) {
-      const auto member = members_.find(static_cast<int>(events.at(static_cast<std::size_t>(i)).data.u64));
-      if (member != members_.end() && !serve_member(*member)) members_.erase(member);
-    }
+    int count = 0;
+    do {
+      count = ::epoll_wait(watched_.get(), events.data(), static_cast<int>(events.size()), 0);
+      for (int i = 0; i < count; ++i) {
+        const auto member = members_.find(static_cast<int>(events.at(static_cast<std::size_t>(i)).data.u64));
+        if (member != members_.end() && !serve_member(*member)) members_.erase(member);
+      }
+    } while (count == static_cast<int>(events.size()));
   }
 
   /// How many machines have not arrived.
@@ -155,10 +160,12 @@ class RendezvousServer {
     constexpr std::size_t kLeastSpare = 16;
     constexpr std::size_t kOthers = 64;
     constexpr std::size_t kOthersOfARank = 8;
-    const std::size_t needed =
-        missing() + kOthers + kOthersOfARank * static_cast<std::size_t>(parameters_.local_processes);
-    const std::size_t room = allow_descriptors(needed + kMostSpare);
-    spare_ = std::min(kMostSpare, room - std::min(room, needed));
+    const std::size_t needed = missing() + kOthers;
+    const std::size_t for_ranks = kOthersOfARank * static_cast<std::size_t>(parameters_.local_processes);
+    const std::size_t room = allow_descriptors(needed + for_ranks + kMostSpare);
+    const auto left = [room](std::size_t taken) { return room - std::min(room, taken); };
+    // What the ranks need is an estimate, for which no run is refused.
+    spare_ = std::max(std::min(kMostSpare, left(needed + for_ranks)), std::min(kLeastSpare, left(needed)));
     if (spare_ >= kLeastSpare) return;
     const std::size_t open = open_descriptors();
     const std::string problem = fmt::format(
@@ -181,12 +188,18 @@ class RendezvousServer {
   /// Whether a member is still there. One that was asked to end says so, and ends the run.
   bool serve_member(Members::value_type& entry) {
     auto& [machine, member] = entry;
-    member.connection.pump();
-    while (const auto message = member.connection.next()) {
-      if (!message->contains("leaves") && !message->contains("signal")) continue;
-      const std::string problem = fmt::format("{} was asked to end", name_of_machine(machine, member.host));
-      refuse(members_, ErrorKind::kFailure, problem);
-      throw Error(ErrorKind::kTerminated, problem);
+    // pump() does not read on behind long messages, and epoll does not tell of the rest again.
+    bool has_read = true;
+    while (has_read) {
+      has_read = false;
+      member.connection.pump();
+      while (const auto message = member.connection.next()) {
+        has_read = true;
+        if (!message->contains("leaves") && !message->contains("signal")) continue;
+        const std::string problem = fmt::format("{} was asked to end", name_of_machine(machine, member.host));
+        refuse(members_, ErrorKind::kFailure, problem);
+        throw Error(ErrorKind::kTerminated, problem);
+      }
     }
     if (member.connection.is_open()) return true;
     log::warn(

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 
+#include <cstdint>
 #include <future>
 #include <limits>
 #include <mutex>
@@ -323,13 +324,29 @@ TEST_F(ThreeMachinesTest, RanksThatAreMissingEndTheStart) {
   EXPECT_THAT(server_.get(), HasSubstr("num_processes is 9, and the machines have 8 ranks in all"));
 }
 
+// A glob may give one machine thousands of arguments more. It is told what differs.
+TEST_F(RendezvousTest, AJoinWithoutASecretMayHaveManyArguments) {
+  RendezvousParameters own = parameters(0);
+  own.settings["the program"] = "./caf\xe9 with 0 arguments";
+  start(own);
+  RendezvousParameters theirs = parameters(1);
+  theirs.settings["the program"] = "./cafe with 5000 arguments";
+  theirs.argument_hashes.assign(5000, ~std::uint64_t{0});
+  StubPeer peer = hello(theirs);
+  EXPECT_TRUE(peer.receive().contains("accepted"));
+  peer.send({{"join", join_to_json(theirs)}});
+  EXPECT_THAT(peer.receive().at("refused").get<std::string>(), HasSubstr("has another configuration"));
+  EXPECT_THROW(server_.get(), Error);
+}
+
 TEST_F(RendezvousTest, AJoinWithoutASecretIsShort) {
   start(parameters(0));
   StubPeer peer = hello(parameters(1));
   EXPECT_TRUE(peer.receive().contains("accepted"));
-  peer.send_text(std::string(100'000, 'x'));
+  peer.send_text(std::string(600'000, 'x'));
   EXPECT_EQ(peer.receive(), nullptr);
   expect_start(parameters(1));
+  EXPECT_THAT(logged(), HasSubstr("it sent what is not a message"));
 }
 
 TEST_F(RendezvousTest, TooFewDescriptorsEndTheStart) {
