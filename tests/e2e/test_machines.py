@@ -320,7 +320,9 @@ def test_a_hang_is_explained_over_all_machines(machines, accel_path, tmp_path):
     hosts = machines(2)
     config = train_runs.config(tmp_path, 4, **{"max_steps": 100000, "launch.hang_timeout": 6, "launch.grace_period": 3})
     runs = machines.launch(hosts, config)
-    wait_for(lambda: (tmp_path / "out/metrics.jsonl").exists(), 60)
+    # The file is there before the first step ends, and a rank may not have begun its first step then.
+    metrics = tmp_path / "out/metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 2, 60)
     stopped = train_runs.worker_of(3, runs[1].pid)
     os.kill(stopped, signal.SIGSTOP)
     ended = finish(runs, 60)
