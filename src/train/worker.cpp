@@ -101,9 +101,8 @@ void report_device(const config::Config& config, const Rank& rank, at::Device de
 void announce_fake(const config::Config& config) {
   if (config.launch.backend != config::Backend::kFake || !config.training) return;
   log::warn(
-      "backend fake: THE OTHER RANKS DO NOT EXIST. This run measures one rank; its losses and weights are "
-      "not "
-      "real");
+      "backend fake: THE OTHER RANKS DO NOT EXIST. This run measures one rank; "
+      "its losses and weights are not real");
   const config::CheckpointConfig& checkpoint = config.training->checkpoint;
   if (checkpoint.enabled() || !checkpoint.resume_from.empty()) {
     throw Error(ErrorKind::kUsage, "with the backend fake no checkpoint is written or read")

@@ -21,8 +21,8 @@ struct FileSystem {
 /// The file system that holds `path`. One that cannot be asked is of type "unknown".
 [[nodiscard]] FileSystem file_system_of(const std::filesystem::path& path);
 
-/// Which hosts share the locks of a file system with the magic number `magic` of statfs(2), the type `type`
-/// and the options `options` of its superblock, such as "rw,vers=4.2,local_lock=none".
+/// Says which hosts share the locks of a file system. `magic` is its number in statfs(2), and `options` are
+/// those of its superblock, such as "rw,vers=4.2,local_lock=none".
 [[nodiscard]] LockReach lock_reach(unsigned long magic, const std::string& options);
 
 /// Whether the descriptor is of a file on NFS.

@@ -37,7 +37,7 @@ struct AttemptEnd {
 /// The end of the attempt from those of its machines, of which there is at least one.
 [[nodiscard]] AttemptEnd end_of_all(const std::vector<AttemptEnd>& ends);
 
-/// For another machine.
+/// Returns the end as a message to another machine.
 [[nodiscard]] nlohmann::json to_json(const AttemptEnd& end);
 /// Throws Error (kFailure) or nlohmann::json::exception for what to_json() does not write.
 [[nodiscard]] AttemptEnd attempt_end_from_json(const nlohmann::json& document);

@@ -57,7 +57,7 @@ bool HangWatch::is_stuck(Rank& rank, Clock::time_point now) const {
   return record && !is_in_host_work(*record);
 }
 
-/// For how long no rank of this machine has written anything; absent if none of them runs.
+/// Returns for how long no rank of this machine has written anything; nothing if none of them runs.
 std::optional<std::chrono::milliseconds> HangWatch::silence(const std::vector<Life>& lives) const {
   bool any_runs = false;
   Clock::time_point last = began_;

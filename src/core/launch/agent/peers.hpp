@@ -37,7 +37,7 @@ class Peers {
   virtual void report_silence(std::optional<std::chrono::milliseconds> silence) = 0;
   /// Whether this machine decides that a program hangs, of which only the output shows progress.
   [[nodiscard]] virtual bool decides() const = 0;
-  /// For how long the ranks of all other machines have written nothing; absent if none of them runs.
+  /// Returns for how long the ranks of all other machines have written nothing; nothing if none of them runs.
   /// Only the machine that decides() knows it.
   [[nodiscard]] virtual std::optional<std::chrono::milliseconds> silence_elsewhere() const = 0;
 

@@ -88,9 +88,8 @@ class Base : public Cluster {
                          std::chrono::duration<double>(times_.timeout).count());
     if (idle < times_.work_timeout()) return "";
     return fmt::format(
-        "its launcher has done nothing for {:g} s (ten times launch.heartbeat_timeout); a file server may "
-        "hold "
-        "it up",
+        "its launcher has done nothing for {:g} s (ten times launch.heartbeat_timeout); "
+        "a file server may hold it up",
         std::chrono::duration<double>(times_.work_timeout()).count());
   }
 
@@ -213,9 +212,9 @@ class Leader final : public Base {
     std::string name;
     Member member;
     std::optional<AttemptEnd> end = std::nullopt;
-    /// For how long its launcher has done nothing, as its last heartbeat says.
+    /// Its last heartbeat says that its launcher has done nothing for so long.
     std::chrono::milliseconds idle{0};
-    /// For how long its ranks have written nothing, as its last heartbeat says; absent if none of them runs.
+    /// Its last heartbeat says that its ranks have written nothing for so long; absent if none of them runs.
     std::optional<std::chrono::milliseconds> silence = std::chrono::milliseconds(0);
   };
 

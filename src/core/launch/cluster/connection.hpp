@@ -26,7 +26,7 @@ class Outgoing {
   void pump();
   [[nodiscard]] bool is_empty() const;
 
-  /// For any thread: sends the message. If other messages wait, it tries to write those instead, which show
+  /// Sends the message, from any thread. If other messages wait, it tries to write those instead, which show
   /// as well that this side is there.
   void beat(const nlohmann::json& message);
 
@@ -72,9 +72,6 @@ class Connection {
   [[nodiscard]] bool is_garbled() const { return is_garbled_; }
   [[nodiscard]] bool has_message() const { return in_.find('\n') != std::string::npos; }
   [[nodiscard]] bool wants_to_write() const { return is_open() && !out_->is_empty(); }
-  /// Whether the other side's kernel does not have all messages yet. Before that a close of this side may
-  /// lose the rest of them.
-  [[nodiscard]] bool has_undelivered() const;
   /// When something last arrived.
   [[nodiscard]] Clock::time_point last_received() const { return last_received_; }
 
