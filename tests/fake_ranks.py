@@ -12,7 +12,8 @@ def resolve(accel_path, config, world):
     subprocess.run([accel_path, "launch", "--set", f"launch.worker={shutil.which('true')}", config], check=True,
                    capture_output=True, cwd=config.parent)
     document = json.loads((config.parent / "out/config.resolved.json").read_text())
-    document["launch"].update(backend="fake", num_processes=world)
+    document["launch"]["backend"] = "fake"
+    document["num_processes"] = world
     path = config.parent / "fake.json"
     path.write_text(json.dumps(document))
     return path

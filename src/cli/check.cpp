@@ -9,7 +9,7 @@
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/resolve/no_effect.hpp"
 #include "core/config/resolve/resolved_values.hpp"
-#include "core/config/schema/json_schema.hpp"
+#include "core/config/keys/json_schema.hpp"
 #include "core/launch/find_program.hpp"
 
 namespace accel::cli {

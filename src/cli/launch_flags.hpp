@@ -1,12 +1,12 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/command_line.hpp"
+#include "core/config/keys/keys.hpp"
 #include "core/config/resolve/request.hpp"
 #include "core/config/value.hpp"
 
@@ -26,11 +26,16 @@ class LaunchFlags {
   [[nodiscard]] config::ConfigRequest request(const std::string& file) const;
 
  private:
-  static constexpr std::size_t kValueFlags = 13;
+  /// A flag of a key. One without a metavariable sets true.
+  struct Flag {
+    const config::Key* key;
+    std::string names;
+    std::optional<std::string> value;
+    bool is_given = false;
+  };
 
-  std::array<std::optional<std::string>, kValueFlags> values_;
+  std::deque<Flag> flags_;  // Elements stay where they are.
   std::vector<std::string> assignments_;
-  bool cpu_ = false;
 };
 
 /// Looks up a variable of this process's environment, as accel::Environment.

@@ -22,7 +22,7 @@
 #include "base/stop_request.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
-#include "core/config/config.hpp"
+#include "core/config/keys/document.hpp"
 #include "train/c10d/group.hpp"
 #include "train/crash_report.hpp"
 #include "train/device/cuda.hpp"

@@ -53,7 +53,7 @@ def test_a_gpu_rank_without_a_gpu_says_so(accel, accel_path, module, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
     accel("launch", train_runs.config(tmp_path, 1, max_steps=1))
     document = json.loads((tmp_path / "out/config.resolved.json").read_text())
-    document["launch"].update(use_cpu=False, gpu_ids=[0])
+    document.update(use_cpu=False, gpu_ids=[0])
     (tmp_path / "gpu.json").write_text(json.dumps(document))
     worker = accel_path.parent.parent / "train/accel-worker"
     environment = {**os.environ, "ACCEL_CONFIG_FILE": str(tmp_path / "gpu.json"), "RANK": "0", "WORLD_SIZE": "1",

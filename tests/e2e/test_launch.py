@@ -139,7 +139,7 @@ def test_training_hands_the_worker_its_configuration(accel, tmp_path):
     assert result.stdout == f"0 {resolved}\n"
     document = json.loads(resolved.read_text())
     assert document["training"]["optimizer"]["lr"] == 1e-4
-    assert document["launch"]["num_processes"] == 2
+    assert document["num_processes"] == 2
     for rank in (0, 1):
         assert (tmp_path / f"runs/gpt/logs/attempt_0/rank_{rank}/stdout.log").read_text() == f"{rank} {resolved}\n"
 

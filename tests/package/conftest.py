@@ -133,4 +133,4 @@ def completion_scripts() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def manual_pages() -> list[str]:
-    return sorted(page.name for page in (ROOT / "man").glob("*.1"))
+    return sorted(page.name for page in (ROOT / "man").glob("*.[15]"))

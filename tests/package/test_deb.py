@@ -41,7 +41,7 @@ def test_program_runs(installed, inside):
 
 
 def test_manual_pages_configs_and_examples_are_there(installed, manual_pages, root):
-    pages = sorted(page.name.removesuffix(".gz") for page in (installed / "usr/share/man/man1").glob("accel*"))
+    pages = sorted(page.name.removesuffix(".gz") for page in (installed / "usr/share/man").glob("man?/accel*"))
     assert pages == manual_pages
     assert (installed / "usr/share/accel/configs/quickstart.yaml").read_text() == (
         root / "configs/quickstart.yaml").read_text()

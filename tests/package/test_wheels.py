@@ -80,7 +80,7 @@ def test_toolkit_says_that_it_has_no_libtorch(toolkit, run_clean, tmp_path):
 
 
 def test_toolkit_has_its_manual_pages(toolkit, manual_pages):
-    assert sorted(page.name for page in (toolkit / "share/man/man1").iterdir()) == manual_pages
+    assert sorted(page.name for page in (toolkit / "share/man").glob("man?/*")) == manual_pages
 
 
 def test_toolkit_has_its_completion_scripts(toolkit, run_clean, completion_scripts, tmp_path):

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 namespace accel::config {
 
 /// The resolved configuration: every value is set, and none contradicts another. The launcher makes it from
@@ -246,10 +244,5 @@ struct Config {
 
 /// The directory of the logs of the ranks; empty: no log files.
 std::filesystem::path log_root(const Config& config);
-
-/// The resolved configuration as JSON and back: config_from_json(config_to_json(c)) equals c.
-/// config_from_json throws an Error of kind kUsage for a document that config_to_json did not write.
-nlohmann::json config_to_json(const Config& config);
-Config config_from_json(const nlohmann::json& document);
 
 }  // namespace accel::config

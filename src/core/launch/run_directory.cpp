@@ -12,6 +12,7 @@
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
+#include "core/config/keys/document.hpp"
 
 namespace accel::launch {
 namespace {

@@ -4,10 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <string_view>
 
-#include "core/config/accelerate_variables.hpp"
+#include "core/config/keys/keys.hpp"
 #include "core/machine/value_shape.hpp"
 
 namespace accel::machine {
@@ -152,12 +151,12 @@ bool has_word(std::string_view list, std::string_view word) {
 }
 
 bool is_passed_by_accelerate(std::string_view name) {
-  const auto has = [&](std::span<const config::AccelerateVariable> table) {
-    return std::any_of(table.begin(), table.end(),
-                       [&](const auto& variable) { return name == variable.name; });
-  };
-  return has(config::kGeneralVariables) || has(config::kFsdpVariables) || has(config::kFp8Variables) ||
-         has(config::kDynamoVariables) || has(config::kParallelismVariables);
+  if (name.empty()) return false;
+  for (const auto table : config::key_tables()) {
+    if (std::any_of(table.begin(), table.end(), [&](const config::Key& key) { return key.variable == name; }))
+      return true;
+  }
+  return false;
 }
 
 /// The shape that values of the variable have; absent if the variable is not known.

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "core/config/common_settings.hpp"
+#include "core/config/keys/common_settings.hpp"
 
 namespace accel::train {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "ckpt/store/run_state.hpp"
-#include "core/config/number_settings.hpp"
+#include "core/config/keys/number_settings.hpp"
 
 namespace accel::train {
 namespace {

@@ -9,10 +9,10 @@
 #include "base/error.hpp"
 #include "base/name_pattern.hpp"
 #include "base/text.hpp"
+#include "core/config/keys/keys.hpp"
 #include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
-#include "core/config/schema/schema.hpp"
 
 namespace accel::config {
 namespace {
@@ -106,7 +106,7 @@ void warn_of_fsdp(const Settings& settings, std::vector<std::string>& warnings) 
   for (const std::string_view key : kAlwaysOn) {
     if (settings.get<bool>(key).value_or(true)) continue;
     warnings.push_back(
-        fmt::format("{}'{}: false' has no effect: {}", settings.where(key), key, find_field(key)->no_effect));
+        fmt::format("{}'{}: false' has no effect: {}", settings.where(key), key, find_key(key)->no_effect));
   }
   static constexpr std::string_view kBackward = "fsdp_config.backward_prefetch";
   if (settings.get<std::string>(kBackward) == "BACKWARD_POST") {
@@ -122,9 +122,7 @@ StrategyName strategy_name(const Settings& settings) {
   return {strategy.name, strategy.spread};
 }
 
-FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings) {
-  FsdpConfig fsdp;
-  fsdp.version = static_cast<int>(settings.get<std::int64_t>("fsdp_config.version").value_or(1));
+void resolve_fsdp(FsdpConfig& fsdp, const Settings& settings, std::vector<std::string>& warnings) {
   if (fsdp.version == 1) {
     fsdp.reshard_after_forward = strategy_of_version_1(settings).reshard;
   } else {
@@ -134,32 +132,24 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
   fsdp.forward_prefetch = settings.get<bool>("fsdp_config.forward_prefetch").value_or(fsdp.version == 2);
   const auto backward = settings.get<std::string>("fsdp_config.backward_prefetch");
   fsdp.backward_prefetch = backward ? *backward != "NO_PREFETCH" : fsdp.version == 2;
-  fsdp.activation_checkpointing = settings.get<bool>("fsdp_config.activation_checkpointing").value_or(false);
   static constexpr std::string_view kKeptOnHost = "fsdp_config.activation_checkpointing_offload";
-  fsdp.activation_offload = settings.get<bool>(kKeptOnHost).value_or(false);
   if (fsdp.activation_offload && !fsdp.activation_checkpointing) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("{}'{}: true' needs 'fsdp_config.activation_checkpointing: true'",
                             settings.where(kKeptOnHost), kKeptOnHost));
   }
-  fsdp.offload_params = settings.get<bool>("fsdp_config.offload_params").value_or(false);
   static constexpr std::string_view kPolicy = "fsdp_config.auto_wrap_policy";
-  if (const auto policy = settings.get<std::string>(kPolicy)) {
-    fsdp.auto_wrap_policy = *enum_named<WrapPolicy>(*policy);
-    fsdp.wrap_origin = fmt::format("{}'{}: {}'", settings.where(kPolicy), kPolicy, *policy);
+  if (settings.has(kPolicy)) {
+    fsdp.wrap_origin =
+        fmt::format("{}'{}: {}'", settings.where(kPolicy), kPolicy, name_of(fsdp.auto_wrap_policy));
   }
-  if (const auto least = settings.get<std::int64_t>("fsdp_config.min_num_params"))
-    fsdp.min_num_params = *least;
   static constexpr std::string_view kClasses = "fsdp_config.transformer_layer_cls_to_wrap";
-  if (const auto classes = settings.get<std::vector<std::string>>(kClasses); classes && !classes->empty()) {
-    fsdp.transformer_layer_cls_to_wrap = *classes;
+  if (!fsdp.transformer_layer_cls_to_wrap.empty())
     fsdp.wrap_origin = fmt::format("{}'{}'", settings.where(kClasses), kClasses);
-  }
   static constexpr std::string_view kIgnored = "fsdp_config.ignored_modules";
-  if (const auto ignored = settings.get<std::string>(kIgnored)) {
+  if (settings.has(kIgnored)) {
     fsdp.ignored_origin = fmt::format("{}'{}'", settings.where(kIgnored), kIgnored);
-    blamed_on(kIgnored, settings, [&] { (void)NamePattern(*ignored); });
-    fsdp.ignored_modules = *ignored;
+    blamed_on(kIgnored, settings, [&] { (void)NamePattern(fsdp.ignored_modules); });
   }
   warn_of_fsdp(settings, warnings);
   static constexpr std::string_view kStateDict = "fsdp_config.state_dict_type";
@@ -174,7 +164,6 @@ FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warn
     warnings.push_back(fmt::format("{}'fsdp_config.sharding_strategy' has no effect in FSDP version 2",
                                    settings.where("fsdp_config.sharding_strategy")));
   }
-  return fsdp;
 }
 
 }  // namespace accel::config

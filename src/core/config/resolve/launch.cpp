@@ -119,17 +119,14 @@ int processes(const Settings& settings, const ConfigRequest& request, bool use_c
 }
 
 /// The id is compared with those of other launchers, and shown in messages.
-std::string run_id(const Settings& settings) {
+void check_run_id(const Settings& settings, const LaunchConfig& launch) {
   constexpr std::size_t kMost = 256;
-  std::string id = settings.get<std::string>("launch.run_id").value_or("");
-  if (id.size() <= kMost) return id;
+  if (launch.run_id.size() <= kMost) return;
   throw Error(ErrorKind::kUsage, fmt::format("{}'launch.run_id' has {} bytes, and at most {} are allowed",
-                                             settings.where("launch.run_id"), id.size(), kMost));
+                                             settings.where("launch.run_id"), launch.run_id.size(), kMost));
 }
 
 void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& launch) {
-  launch.num_machines = static_cast<int>(settings.get<std::int64_t>("num_machines").value_or(1));
-  launch.machine_rank = static_cast<int>(settings.get<std::int64_t>("machine_rank").value_or(0));
   if (launch.machine_rank >= launch.num_machines) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("{}'machine_rank' is {}, and there are {} machines, from 0",
@@ -141,14 +138,9 @@ void resolve_machines(const Settings& settings, bool only_plans, LaunchConfig& l
   launch.main_process_ip = address.value_or(launch.main_process_ip);
   launch.main_process_port = static_cast<int>(
       settings.get<std::int64_t>("main_process_port").value_or(launch.num_machines == 1 ? 0 : 29500));
-  launch.run_id = run_id(settings);
-  launch.store_port = static_cast<int>(settings.get<std::int64_t>("launch.store_port").value_or(0));
-  launch.rendezvous_timeout_s =
-      settings.get<double>("launch.rendezvous_timeout").value_or(launch.rendezvous_timeout_s);
+  check_run_id(settings, launch);
   launch.min_machines =
       static_cast<int>(settings.get<std::int64_t>("launch.min_machines").value_or(launch.num_machines));
-  launch.last_call_timeout_s =
-      settings.get<double>("launch.last_call_timeout").value_or(launch.last_call_timeout_s);
   if (launch.num_machines == 1 || only_plans) return;
   if (launch.min_machines > launch.num_machines) {
     throw Error(ErrorKind::kUsage,
@@ -211,8 +203,7 @@ int local_processes(const Settings& settings, const LaunchConfig& launch) {
 
 }  // namespace
 
-LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& request) {
-  LaunchConfig launch;
+void resolve_launch(LaunchConfig& launch, const Settings& settings, const ConfigRequest& request) {
   const bool cpu_only = settings.get<std::string>("distributed_type") == "MULTI_CPU";
   // A plan for a machine with GPUs is often made on another machine.
   const bool must_run = !request.runs_program && !request.only_plans;
@@ -231,8 +222,6 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
   launch.num_processes = processes(settings, request, launch.use_cpu, gpus.size(), launch.num_machines);
   launch.local_processes = local_processes(settings, launch);
   const auto local_ranks = static_cast<std::size_t>(launch.local_processes);
-  if (const auto backend = settings.get<std::string>("launch.backend"))
-    launch.backend = *enum_named<Backend>(*backend);
   // Ranks with Gloo can share a GPU.
   const bool too_many = local_ranks > gpus.size() && launch.backend != Backend::kGloo;
   if (!launch.use_cpu && too_many && must_run) {
@@ -261,23 +250,10 @@ LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& reque
                             settings.where("launch.backend")))
         .hint("use launch.backend: nccl, or run on the CPU with use_cpu: true or --cpu");
   }
-  launch.max_restarts = static_cast<int>(settings.get<std::int64_t>("launch.max_restarts").value_or(0));
-  launch.binds_cpus = settings.get<bool>("enable_cpu_affinity").value_or(false);
-  launch.hang_timeout_s = settings.get<double>("launch.hang_timeout").value_or(0);
   if (const auto tee = settings.get<std::string>("launch.tee"); tee && *tee != "0")
     launch.tee = shown_streams(*tee, settings, launch);
-  launch.heartbeat_timeout_s =
-      settings.get<double>("launch.heartbeat_timeout").value_or(launch.heartbeat_timeout_s);
-  launch.lock_timeout_s = settings.get<double>("launch.lock_timeout").value_or(launch.lock_timeout_s);
-  launch.grace_period_s = settings.get<double>("launch.grace_period").value_or(launch.grace_period_s);
   check_last_call(settings, launch);
-  launch.collective_timeout_s = settings.get<double>("launch.timeout").value_or(launch.collective_timeout_s);
-  launch.log_dir = settings.get<std::string>("launch.log_dir").value_or("");
   launch.log_max_bytes = log_max_bytes(settings);
-  launch.log_files =
-      static_cast<int>(settings.get<std::int64_t>("launch.log_files").value_or(launch.log_files));
-  launch.worker = settings.get<std::string>("launch.worker").value_or("");
-  return launch;
 }
 
 DistributedType resolve_distributed_type(const Settings& settings, const ConfigRequest& request,

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/files/stream.hpp"
+#include "core/config/resolve/members.hpp"
 #include "core/config/resolve/resolve.hpp"
 #include "core/config/settings/scheduler.hpp"
 #include "core/config/settings/settings.hpp"
@@ -37,7 +38,7 @@ Settings settings_of_file(const ConfigRequest& request, const Settings& above) {
   // That accel does not have a system says more than that a key of it is unknown.
   Settings systems = above;
   systems.add_below(systems_from_yaml(root));
-  check_built(systems, Reader::kLauncher);
+  check_built(systems, true);
   Settings settings = settings_from_yaml(root);
   translate_fp16(settings);
   return settings;
@@ -88,22 +89,27 @@ LoadedConfig load_config(const ConfigRequest& request) {
   settings.add_below(settings_from_environment(request.environment));
 
   if (!request.runs_program && !has_training) fail_without_training(request);
-  check_built(settings, request.runs_program ? Reader::kLauncher : Reader::kEngine);
+  check_built(settings, request.runs_program);
 
   Config& config = loaded.config;
-  config.mixed_precision = settings.get<std::string>("mixed_precision").value_or("no");
-  config.launch = resolve_launch(settings, request);
+  if (!request.runs_program) {
+    config.training.emplace();
+    if (settings.has("training.data.eval")) config.training->data.eval.emplace();
+  }
+  set_members(run_keys(), settings, request.file, config);
+  if (request.runs_program) config.fsdp = {};  // The engine alone reads it.
+  resolve_launch(config.launch, settings, request);
   config.distributed_type = resolve_distributed_type(settings, request, config.launch);
   warn_of_launch(config, settings, request, loaded.warnings);
   if (!request.runs_program) {
-    config.fsdp = resolve_fsdp(settings, loaded.warnings);
+    resolve_fsdp(config.fsdp, settings, loaded.warnings);
     // On a GPU a gather that begins with its unit starts only when all previous work is done. torch gathers
     // ahead without being asked: its gathers have a stream of their own, and the host runs ahead of it.
     config.fsdp.forward_prefetch |= !config.launch.use_cpu;
     resolve_mesh(config, settings, loaded.warnings);
     config.fsdp.precision = resolve_precision(config, settings);
-    config.training = resolve_training(settings, request);
-    config.training->ddp = resolve_ddp(config, settings, request, loaded.warnings);
+    resolve_training(config, settings, request);
+    resolve_ddp(config, settings, request, loaded.warnings);
     validate_training(config, settings, request);
   }
   return loaded;

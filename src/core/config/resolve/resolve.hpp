@@ -13,8 +13,10 @@ namespace accel::config {
 
 // The steps of load_config after merging. Each throws Error of kind kUsage that points at the value.
 
+// set_members() has set the members that are a setting by themselves; these steps compute the others.
+
 /// Processes, devices and addresses.
-LaunchConfig resolve_launch(const Settings& settings, const ConfigRequest& request);
+void resolve_launch(LaunchConfig& launch, const Settings& settings, const ConfigRequest& request);
 
 /// The distributed type, inferred where nobody set it.
 DistributedType resolve_distributed_type(const Settings& settings, const ConfigRequest& request,
@@ -31,7 +33,7 @@ inline constexpr std::array<std::string_view, 3> kAlwaysOn = {
 
 /// fsdp_config, with the strategies of version 1 in terms of version 2. Appends what has no effect to
 /// `warnings`. resolve_mesh() fills in the number of replicas.
-FsdpConfig resolve_fsdp(const Settings& settings, std::vector<std::string>& warnings);
+void resolve_fsdp(FsdpConfig& fsdp, const Settings& settings, std::vector<std::string>& warnings);
 
 /// The ranks over which a strategy of version 1 shards the model.
 enum class Spread { kAll, kMachine, kNone };
@@ -54,15 +56,15 @@ void resolve_mesh(Config& config, const Settings& settings, std::vector<std::str
 /// Accelerate does not have, sets the dtype of the reduction.
 PrecisionConfig resolve_precision(const Config& config, const Settings& settings);
 
-/// The training section. A required key that is missing is an Error.
-TrainingConfig resolve_training(const Settings& settings, const ConfigRequest& request);
+/// The training section, whose members it sets, too. A required key that is missing is an Error.
+void resolve_training(Config& config, const Settings& settings, const ConfigRequest& request);
 
 /// training.ddp. As in Accelerate, a wrapper without a hook and options of PowerSGD for another hook have no
 /// effect; they are appended to `warnings`. A hook with FSDP or with one process is an Error. A plan for one
 /// process drops it instead, because the same plan may ask for other numbers of processes. Needs all of
-/// `config` but the training section.
-DdpConfig resolve_ddp(const Config& config, const Settings& settings, const ConfigRequest& request,
-                      std::vector<std::string>& warnings);
+/// `config` but the rest of the training section.
+void resolve_ddp(Config& config, const Settings& settings, const ConfigRequest& request,
+                 std::vector<std::string>& warnings);
 
 /// Throws for contradictions between the parts, and for missing files.
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);

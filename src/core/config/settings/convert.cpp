@@ -21,9 +21,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-[[noreturn]] void fail(const Field& field, const YamlNode& node, std::string_view expected) {
-  throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' must be {}, found {}", text_of(node.origin),
-                                             field.path, expected, describe(node)));
+[[noreturn]] void fail(const Key& key, const YamlNode& node, std::string_view expected) {
+  throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' must be {}, found {}", text_of(node.origin), key.path,
+                                             expected, describe(node)));
 }
 
 std::optional<bool> parse_bool(const YamlNode& node) {
@@ -60,37 +60,37 @@ std::optional<std::int64_t> parse_integer(const YamlNode& node) {
   return static_cast<std::int64_t>(*number);
 }
 
-void check_range(const Field& field, const YamlNode& node, double value) {
-  if (value < field.min) fail(field, node, fmt::format("at least {}", field.min));
-  if (value > field.max) fail(field, node, fmt::format("at most {:.10g}", field.max));
-  if (value <= field.above) fail(field, node, fmt::format("greater than {}", field.above));
-  if (value >= field.below) fail(field, node, fmt::format("less than {}", field.below));
+void check_range(const Key& key, const YamlNode& node, double value) {
+  if (value < key.min) fail(key, node, fmt::format("at least {}", key.min));
+  if (value > key.max) fail(key, node, fmt::format("at most {:.10g}", key.max));
+  if (value <= key.above) fail(key, node, fmt::format("greater than {}", key.above));
+  if (value >= key.below) fail(key, node, fmt::format("less than {}", key.below));
 }
 
-const std::string& scalar(const Field& field, const YamlNode& node, std::string_view expected) {
-  if (node.kind != YamlNode::Kind::kScalar) fail(field, node, expected);
+const std::string& scalar(const Key& key, const YamlNode& node, std::string_view expected) {
+  if (node.kind != YamlNode::Kind::kScalar) fail(key, node, expected);
   return node.text;
 }
 
-std::string choice(const Field& field, const YamlNode& node, const std::string& text) {
-  if (field.choices.empty()) return text;
-  const std::vector<std::string> choices = split(field.choices, '|');
+std::string choice(const Key& key, const YamlNode& node, const std::string& text) {
+  if (key.choices.empty()) return text;
+  const std::vector<std::string> choices = split(key.choices, '|');
   for (const std::string& candidate : choices) {
     if (lower(candidate) == lower(text)) return candidate;
   }
   Error error(ErrorKind::kUsage, fmt::format("{}: '{}' must be one of {}; found '{}'", text_of(node.origin),
-                                             field.path, fmt::join(choices, ", "), text));
-  const auto near = field.type == Type::kInt ? std::nullopt : nearest(text, choices);
+                                             key.path, fmt::join(choices, ", "), text));
+  const auto near = key.type == Type::kInt ? std::nullopt : nearest(text, choices);
   if (near) throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
   throw std::move(error);
 }
 
-std::vector<std::string> strings(const Field& field, const YamlNode& node) {
+std::vector<std::string> strings(const Key& key, const YamlNode& node) {
   std::vector<std::string> list;
   if (node.kind == YamlNode::Kind::kSequence) {
-    for (const YamlNode& item : node.items) list.push_back(scalar(field, item, "a list of strings"));
+    for (const YamlNode& item : node.items) list.push_back(scalar(key, item, "a list of strings"));
   } else {
-    for (const std::string& part : split(scalar(field, node, "a list of strings"), ',')) {
+    for (const std::string& part : split(scalar(key, node, "a list of strings"), ',')) {
       const std::string_view word = trim(part);
       if (!word.empty()) list.emplace_back(word);
     }
@@ -98,30 +98,30 @@ std::vector<std::string> strings(const Field& field, const YamlNode& node) {
   return list;
 }
 
-Texts texts(const Field& field, const YamlNode& node) {
-  if (node.kind != YamlNode::Kind::kMap) fail(field, node, "a section of texts");
+Texts texts(const Key& key, const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::kMap) fail(key, node, "a section of texts");
   Texts list;
   for (const YamlNode::Entry& entry : node.entries) {
     if (std::any_of(list.begin(), list.end(), [&](const auto& pair) { return pair.first == entry.key; })) {
       throw Error(ErrorKind::kUsage,
-                  fmt::format("{}: '{}' is set twice in '{}'", text_of(entry.origin), entry.key, field.path));
+                  fmt::format("{}: '{}' is set twice in '{}'", text_of(entry.origin), entry.key, key.path));
     }
     // An empty text takes a match away, and YAML's null is the easiest way to write one.
     list.emplace_back(entry.key, entry.value.kind == YamlNode::Kind::kNull
                                      ? std::string()
-                                     : scalar(field, entry.value, "a section of texts"));
+                                     : scalar(key, entry.value, "a section of texts"));
   }
   return list;
 }
 
-std::vector<double> numbers(const Field& field, const YamlNode& node) {
-  if (node.kind != YamlNode::Kind::kSequence) fail(field, node, "a list of numbers");
+std::vector<double> numbers(const Key& key, const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::kSequence) fail(key, node, "a list of numbers");
   std::vector<double> list;
   for (const YamlNode& item : node.items) {
-    if (item.kind != YamlNode::Kind::kScalar) fail(field, item, "a list of numbers");
+    if (item.kind != YamlNode::Kind::kScalar) fail(key, item, "a list of numbers");
     const std::optional<double> number = parse_number(item);
-    if (!number) fail(field, item, "a list of numbers");
-    check_range(field, item, *number);
+    if (!number) fail(key, item, "a list of numbers");
+    check_range(key, item, *number);
     list.push_back(*number);
   }
   return list;
@@ -143,39 +143,39 @@ std::string describe(const YamlNode& node) {
   return "a section";
 }
 
-Value convert_value(const Field& field, const YamlNode& node) {
-  switch (field.type) {
+Value convert_value(const Key& key, const YamlNode& node) {
+  switch (key.type) {
     case Type::kBool: {
-      scalar(field, node, "true or false");
+      scalar(key, node, "true or false");
       const std::optional<bool> value = parse_bool(node);
-      if (!value) fail(field, node, "true or false");
+      if (!value) fail(key, node, "true or false");
       return *value;
     }
     case Type::kInt: {
-      scalar(field, node, "an integer");
+      scalar(key, node, "an integer");
       const std::optional<std::int64_t> value = parse_integer(node);
-      if (!value) fail(field, node, "an integer");
-      check_range(field, node, static_cast<double>(*value));
-      choice(field, node, node.text);
+      if (!value) fail(key, node, "an integer");
+      check_range(key, node, static_cast<double>(*value));
+      choice(key, node, node.text);
       return *value;
     }
     case Type::kNumber: {
-      scalar(field, node, "a number");
+      scalar(key, node, "a number");
       const std::optional<double> value = parse_number(node);
-      if (!value) fail(field, node, "a number");
-      check_range(field, node, *value);
+      if (!value) fail(key, node, "a number");
+      check_range(key, node, *value);
       return *value;
     }
     case Type::kString:
-      return choice(field, node, scalar(field, node, "a string"));
+      return choice(key, node, scalar(key, node, "a string"));
     case Type::kScalar:
-      return scalar(field, node, "a single value");
+      return scalar(key, node, "a single value");
     case Type::kStrings:
-      return strings(field, node);
+      return strings(key, node);
     case Type::kNumbers:
-      return numbers(field, node);
+      return numbers(key, node);
     case Type::kTexts:
-      return texts(field, node);
+      return texts(key, node);
     case Type::kAny:
       break;
   }

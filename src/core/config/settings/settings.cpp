@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <span>
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "core/config/accelerate_variables.hpp"
 #include "core/config/settings/convert.hpp"
 
 namespace accel::config {
@@ -40,7 +41,7 @@ void flatten_section(const YamlNode& node, const std::string& section, Settings&
   for (const YamlNode::Entry& entry : node.entries) {
     const std::string_view name = canonical_key(section, entry.key);
     const std::string path = joined(section, name);
-    if (find_field(path) == nullptr && (name.empty() || !is_section(path)))
+    if (find_key(path) == nullptr && (name.empty() || !is_section(path)))
       fail_unknown(section, entry.key, entry.origin);
     const auto [first, is_new] = seen.try_emplace(path, entry.origin);
     if (!is_new) {
@@ -52,13 +53,12 @@ void flatten_section(const YamlNode& node, const std::string& section, Settings&
 }
 
 void flatten(const YamlNode& node, const std::string& path, Settings& out) {
-  const Field* field = path.empty() ? nullptr : find_field(path);
+  const Key* key = path.empty() ? nullptr : find_key(path);
   const bool is_empty_section = node.kind == YamlNode::Kind::kMap && node.entries.empty();
-  if (node.kind == YamlNode::Kind::kNull ||
-      (field != nullptr && field->type == Type::kAny && is_empty_section)) {
+  if (node.kind == YamlNode::Kind::kNull || (key != nullptr && key->type == Type::kAny && is_empty_section)) {
     if (!path.empty()) out.set(path, {std::monostate{}, node.origin});
-  } else if (field != nullptr) {
-    out.set(path, {convert_value(*field, node), node.origin});
+  } else if (key != nullptr) {
+    out.set(path, {convert_value(*key, node), node.origin});
   } else if (node.kind == YamlNode::Kind::kMap) {
     flatten_section(node, path, out);
   } else {
@@ -80,8 +80,8 @@ std::string canonical_path(std::string_view path) {
 /// `path`.
 std::string checked_path(const std::string& path) {
   for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
-    const Field* field = find_field(path.substr(0, dot));
-    if (field != nullptr && field->type == Type::kAny) return path.substr(0, dot);
+    const Key* key = find_key(path.substr(0, dot));
+    if (key != nullptr && key->type == Type::kAny) return path.substr(0, dot);
   }
   return path;
 }
@@ -90,7 +90,7 @@ void check_path(const std::string& path, const Origin& origin) {
   std::string section;
   for (const std::string& name : split(path, '.')) {
     const std::string longer = joined(section, name);
-    if (name.empty() || (find_field(longer) == nullptr && !is_section(longer)))
+    if (name.empty() || (find_key(longer) == nullptr && !is_section(longer)))
       fail_unknown(section, name, origin);
     section = longer;
   }
@@ -115,8 +115,8 @@ Settings settings_from_yaml(const YamlNode& root) {
 Settings systems_from_yaml(const YamlNode& root) {
   Settings settings;
   for (const YamlNode::Entry& entry : root.entries) {
-    const Field* field = find_field(entry.key);
-    if (field != nullptr && !field->system.empty()) flatten(entry.value, entry.key, settings);
+    const Key* key = find_key(entry.key);
+    if (key != nullptr && !key->system.empty()) flatten(entry.value, entry.key, settings);
   }
   return settings;
 }
@@ -143,17 +143,16 @@ Settings settings_from_flag(std::string_view path, std::string_view value, std::
 
 Settings settings_from_environment(const Environment& environment) {
   Settings settings;
-  const auto take = [&](std::span<const AccelerateVariable> variables) {
-    for (const AccelerateVariable& variable : variables) {
-      if (!variable.is_read) continue;
-      const std::optional<std::string> value = environment(variable.name);
-      if (!value || value->empty() || *value == "None") continue;
-      flatten(scalar_node(*value, {Origin::Layer::kEnvironment, variable.name}), variable.path, settings);
-    }
+  const bool has_parallelism = environment(kUseParallelism).value_or("false") == "true";
+  const auto take = [&](const Key& key) {
+    if (key.variable.empty() || key.has(kOnlyPassed)) return;
+    if (is_below(key.path, "parallelism_config") && !has_parallelism) return;
+    const std::string name(key.variable);
+    const std::optional<std::string> value = environment(name);
+    if (!value || value->empty() || *value == "None") return;
+    flatten(scalar_node(*value, {Origin::Layer::kEnvironment, name}), std::string(key.path), settings);
   };
-  take(kGeneralVariables);
-  take(kFsdpVariables);
-  if (environment(kUseParallelism).value_or("false") == "true") take(kParallelismVariables);
+  for (const auto table : key_tables()) std::for_each(table.begin(), table.end(), take);
   if (environment("ACCELERATE_USE_FSDP").value_or("false") == "true") {
     settings.set("distributed_type",
                  {std::string("FSDP"), {Origin::Layer::kEnvironment, "ACCELERATE_USE_FSDP"}});

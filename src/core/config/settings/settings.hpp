@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/environment.hpp"
-#include "core/config/schema/schema.hpp"
+#include "core/config/keys/keys.hpp"
 #include "core/config/settings/yaml.hpp"
 #include "core/config/value.hpp"
 
@@ -25,12 +25,12 @@ Settings settings_from_assignment(std::string_view assignment);
 /// messages.
 Settings settings_from_flag(std::string_view path, std::string_view value, std::string_view shown);
 
-/// The settings of the environment variables that Accelerate reads (core/config/accelerate_variables.hpp).
+/// The settings of the environment variables that Accelerate reads (Key::variable).
 Settings settings_from_environment(const Environment& environment);
 
-/// Checks that accel supports what the merged settings ask for; with `reader` kLauncher the keys of the
-/// engine are not checked. The first value that is not supported, in the order flags, file, environment, is
-/// an Error of kind kUsage.
-void check_built(const Settings& settings, Reader reader);
+/// Checks that accel supports what the merged settings ask for; with `only_launcher` the keys that only the
+/// engine reads are not checked. The first value that is not supported, in the order flags, file,
+/// environment, is an Error of kind kUsage.
+void check_built(const Settings& settings, bool only_launcher);
 
 }  // namespace accel::config

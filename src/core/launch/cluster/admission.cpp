@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/config/common_settings.hpp"
+#include "core/config/keys/common_settings.hpp"
 #include "core/launch/cluster/rendezvous_server.hpp"
 
 namespace accel::launch {

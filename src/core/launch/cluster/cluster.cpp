@@ -202,7 +202,7 @@ class Leader final : public Base {
   [[nodiscard]] bool is_over() const override {
     return end_ && (Clock::now() > last_messages_until_ ||
                     std::none_of(remotes_.begin(), remotes_.end(), [](const RemoteMachine& m) {
-                      return m.member.connection.wants_to_write();
+                      return m.member.connection.has_undelivered();
                     }));
   }
 

@@ -1,10 +1,12 @@
 #include "core/launch/cluster/connection.hpp"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -101,6 +103,12 @@ void Connection::pump() {
     last_received_ = Clock::now();
     in_.append(buffer.data(), static_cast<std::size_t>(count));
   }
+}
+
+bool Connection::has_undelivered() const {
+  if (!is_open()) return false;
+  int bytes = 0;
+  return wants_to_write() || (::ioctl(fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
 void Connection::flush() {

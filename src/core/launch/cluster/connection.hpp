@@ -72,6 +72,9 @@ class Connection {
   [[nodiscard]] bool is_garbled() const { return is_garbled_; }
   [[nodiscard]] bool has_message() const { return in_.find('\n') != std::string::npos; }
   [[nodiscard]] bool wants_to_write() const { return is_open() && !out_->is_empty(); }
+  /// Whether the other side's kernel does not have all messages yet. If this side closes before that, heartbeats
+  /// that it has not read may make its kernel drop the rest of them.
+  [[nodiscard]] bool has_undelivered() const;
   /// When something last arrived.
   [[nodiscard]] Clock::time_point last_received() const { return last_received_; }
 

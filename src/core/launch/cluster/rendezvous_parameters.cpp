@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/config/common_settings.hpp"
+#include "core/config/keys/common_settings.hpp"
 
 namespace accel::launch {
 namespace {

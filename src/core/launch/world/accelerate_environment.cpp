@@ -2,15 +2,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
-#include "core/config/accelerate_variables.hpp"
+#include "core/config/keys/keys.hpp"
 #include "core/launch/world/environment.hpp"
 
 namespace accel::launch {
@@ -22,23 +22,31 @@ std::string value_for_script(const config::Value& value) {
   return list != nullptr ? fmt::format("{}", fmt::join(*list, ",")) : config::text_of(value);
 }
 
-void pass(const config::Settings& settings, std::span<const config::AccelerateVariable> table,
-          Variables& variables) {
-  for (const config::AccelerateVariable& row : table) {
-    if (settings.has(row.path)) {
-      variables[row.name] = value_for_script(settings.find(row.path)->value);
-    } else if (row.otherwise != nullptr) {
-      variables[row.name] = row.otherwise;
+/// Passes the keys below a section that have a variable.
+void pass(const config::Settings& settings, std::string_view section, Variables& variables) {
+  for (const auto table : config::key_tables()) {
+    for (const config::Key& key : table) {
+      if (key.variable.empty() || !config::is_below(key.path, section)) continue;
+      const std::string name(key.variable);
+      if (settings.has(key.path)) {
+        variables[name] = value_for_script(settings.find(key.path)->value);
+      } else if (key.passed != nullptr) {
+        variables[name] = key.passed;
+      }
     }
   }
 }
 
+/// The variables of fp8_config.override_linear_precision, a list of three.
+constexpr auto kFp8Overrides = std::to_array<const char*>(
+    {"ACCELERATE_FP8_OVERRIDE_FPROP", "ACCELERATE_FP8_OVERRIDE_DGRAD", "ACCELERATE_FP8_OVERRIDE_WGRAD"});
+
 void pass_fp8(const config::Settings& settings, Variables& variables) {
-  pass(settings, config::kFp8Variables, variables);
+  pass(settings, "fp8_config", variables);
   static constexpr std::string_view kKey = "fp8_config.override_linear_precision";
   using Words = std::vector<std::string>;
-  const Words words = settings.get<Words>(kKey).value_or(Words(config::kFp8Overrides.size(), "False"));
-  if (words.size() != config::kFp8Overrides.size()) {
+  const Words words = settings.get<Words>(kKey).value_or(Words(kFp8Overrides.size(), "False"));
+  if (words.size() != kFp8Overrides.size()) {
     throw Error(ErrorKind::kUsage, fmt::format("{}'{}' must be three truth values, found {}",
                                                settings.where(kKey), kKey, words.size()));
   }
@@ -46,7 +54,7 @@ void pass_fp8(const config::Settings& settings, Variables& variables) {
     // A list that is written as a text has the brackets of Python.
     const std::size_t begin = std::min(words[i].find_first_not_of("([ "), words[i].size());
     const std::size_t end = words[i].find_last_not_of(")] ") + 1;
-    variables[config::kFp8Overrides[i]] = words[i].substr(begin, std::max(begin, end) - begin);
+    variables[kFp8Overrides[i]] = words[i].substr(begin, std::max(begin, end) - begin);
   }
 }
 
@@ -66,7 +74,7 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
       {"ACCELERATE_MIXED_PRECISION", loaded.config.mixed_precision},
       {"ACCELERATE_DYNAMO_BACKEND", dynamo_backend(settings)},
   };
-  pass(settings, config::kDynamoVariables, variables);
+  pass(settings, "dynamo_config", variables);
   const bool cpu_by_choice = settings.get<bool>("use_cpu").value_or(false) ||
                              loaded.config.distributed_type == config::DistributedType::kMultiCpu;
   if (cpu_by_choice) variables["ACCELERATE_USE_CPU"] = "True";
@@ -75,13 +83,13 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
     variables.emplace("ACCELERATE_CPU_AFFINITY", "1");
   if (loaded.config.distributed_type == config::DistributedType::kFsdp) {
     variables["ACCELERATE_USE_FSDP"] = "true";
-    pass(settings, config::kFsdpVariables, variables);
+    pass(settings, "fsdp_config", variables);
     std::string& reshard = variables["FSDP_RESHARD_AFTER_FORWARD"];
     for (char& c : reshard) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   }
   if (settings.has("parallelism_config")) {
     variables[config::kUseParallelism] = "true";
-    pass(settings, config::kParallelismVariables, variables);
+    pass(settings, "parallelism_config", variables);
     // The defaults of what only more than one process along an axis needs.
     if (settings.get<std::int64_t>("parallelism_config.cp_size").value_or(1) > 1)
       variables.try_emplace("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather");

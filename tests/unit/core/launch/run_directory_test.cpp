@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "core/config/keys/document.hpp"
 #include "temp_dir.hpp"
 
 namespace accel::launch {

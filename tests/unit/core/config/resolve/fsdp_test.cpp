@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.hpp"
+#include "core/config/resolve/members.hpp"
 #include "core/config/resolve/resolve.hpp"
 #include "core/config/settings/settings.hpp"
 
@@ -17,9 +18,16 @@ Settings fsdp(std::string_view keys) {
       parse_yaml("fsdp_config: {" + std::string(keys) + "}\n", {Origin::Layer::kFile, "a.yaml"}));
 }
 
+FsdpConfig resolve(const Settings& settings, std::vector<std::string>& warnings) {
+  Config config;
+  set_members(run_keys(), settings, "a.yaml", config);
+  resolve_fsdp(config.fsdp, settings, warnings);
+  return config.fsdp;
+}
+
 FsdpConfig resolve(std::string_view keys) {
   std::vector<std::string> warnings;
-  FsdpConfig config = resolve_fsdp(fsdp(keys), warnings);
+  FsdpConfig config = resolve(fsdp(keys), warnings);
   EXPECT_THAT(warnings, IsEmpty());
   return config;
 }
@@ -51,7 +59,7 @@ TEST(ConfigFsdpTest, WarnsOfWhatHasOneWayAlone) {
       {"fsdp_backward_prefetch: BACKWARD_POST", "BACKWARD_POST' acts as BACKWARD_PRE"}};
   for (const auto& [keys, expected] : rows) {
     std::vector<std::string> warnings;
-    (void)resolve_fsdp(fsdp(keys), warnings);
+    (void)resolve(fsdp(keys), warnings);
     ASSERT_THAT(warnings, SizeIs(1)) << keys;
     EXPECT_THAT(warnings.front(), HasSubstr(expected));
   }
@@ -137,8 +145,7 @@ TEST(ConfigFsdpTest, TwoSpellingsOfAStrategyMustAgree) {
 
 TEST(ConfigFsdpTest, AStrategyUnderVersion2IsAWarning) {
   std::vector<std::string> warnings;
-  EXPECT_TRUE(
-      resolve_fsdp(fsdp("version: 2, sharding_strategy: SHARD_GRAD_OP"), warnings).reshard_after_forward);
+  EXPECT_TRUE(resolve(fsdp("version: 2, sharding_strategy: SHARD_GRAD_OP"), warnings).reshard_after_forward);
   EXPECT_THAT(warnings, SizeIs(1));
 }
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "config_file_fixture.hpp"
-#include "core/config/schema/schema.hpp"
+#include "core/config/keys/keys.hpp"
 
 namespace accel::config {
 namespace {
@@ -44,17 +44,17 @@ TEST_F(NoEffectTest, NamesThePlaceAndTheReason) {
 
 // A key of the table that has no effect is said to have none, whatever else is set.
 TEST_F(NoEffectTest, FindsEveryKeyThatIsIgnored) {
-  const auto value_for = [](const Field& field) -> std::string {
-    if (!field.choices.empty()) return std::string(field.choices.substr(0, field.choices.find('|')));
-    return field.type == Type::kBool ? "true" : "1";
+  const auto value_for = [](const Key& key) -> std::string {
+    if (!key.choices.empty()) return std::string(key.choices.substr(0, key.choices.find('|')));
+    return key.type == Type::kBool ? "true" : "1";
   };
   int ignored = 0;
-  for (const Field& field : accelerate_fields()) {
-    if (field.no_effect.empty()) continue;
+  for (const Key& key : run_keys()) {
+    if (key.no_effect.empty()) continue;
     ++ignored;
     EXPECT_THAT(found("use_cpu: true\ndistributed_type: FSDP\n" + training(),
-                      {fmt::format("{}={}", field.path, value_for(field))}),
-                ElementsAre(HasSubstr(fmt::format("'{}' has no effect: {}", field.path, field.no_effect))));
+                      {fmt::format("{}={}", key.path, value_for(key))}),
+                ElementsAre(HasSubstr(fmt::format("'{}' has no effect: {}", key.path, key.no_effect))));
   }
   EXPECT_GE(ignored, 10);
 }

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "config_file_fixture.hpp"
-#include "core/config/schema/schema.hpp"
+#include "core/config/keys/keys.hpp"
 
 namespace accel::config {
 namespace {
@@ -128,7 +128,7 @@ TEST_F(ResolvedValuesTest, AProgramHasTheKeysOfTheLauncher) {
     EXPECT_EQ(row(key), "not listed") << key;
 }
 
-// A field that is added to the schema needs a value here.
+// A key that is added to the tables needs a value here.
 TEST_F(ResolvedValuesTest, EveryKeyWithAnEffectHasAValue) {
   const std::string eval = fmt::format(
       "training.data.eval={{format: text, path: {}/*.txt, sequence_length: 8}}", dir_.path().string());
@@ -138,13 +138,13 @@ TEST_F(ResolvedValuesTest, EveryKeyWithAnEffectHasAValue) {
   std::set<std::string> seen = keys();
   check("distributed_type: MULTI_CPU\n" + rest, {hook});
   seen.merge(keys());
-  for (const auto table : {accelerate_fields(), training_fields()}) {
-    for (const Field& field : table) {
-      const bool is_exception = field.path == "fp16" || field.path == "launch.monitor_interval";
-      if (field.no_effect.empty() && !is_exception)
-        EXPECT_THAT(seen, Contains(std::string(field.path)));
+  for (const auto table : {run_keys(), training_keys()}) {
+    for (const Key& key : table) {
+      const bool is_exception = key.path == "fp16" || key.path == "launch.monitor_interval";
+      if (key.no_effect.empty() && !is_exception)
+        EXPECT_THAT(seen, Contains(std::string(key.path)));
       else
-        EXPECT_THAT(seen, Not(Contains(std::string(field.path))));
+        EXPECT_THAT(seen, Not(Contains(std::string(key.path))));
     }
   }
 }

@@ -36,6 +36,21 @@ TEST(ConnectionTest, MessagesArriveWholeAndInOrder) {
   EXPECT_FALSE(here.wants_to_write());
 }
 
+TEST(ConnectionTest, AMessageIsDeliveredWhenTheOtherSideHasIt) {
+  auto [a, b] = ends();
+  Connection here(std::move(a));
+  Connection there(std::move(b));
+  EXPECT_FALSE(here.has_undelivered());
+  here.send({{"end", 1}});
+  EXPECT_TRUE(here.has_undelivered());
+  here.pump();
+  // A local socket counts what the other side has not read; TCP counts what its kernel does not have.
+  EXPECT_FALSE(here.wants_to_write());
+  EXPECT_TRUE(here.has_undelivered());
+  there.pump();
+  EXPECT_FALSE(here.has_undelivered());
+}
+
 TEST(ConnectionTest, WhatIsNoMessageClosesIt) {
   for (const std::string text : {"GET / HTTP/1.1\r\n", "[\n", "{\"a\": \xff}\n"}) {
     auto [a, b] = ends();

@@ -1,4 +1,4 @@
-#include "core/config/number_settings.hpp"
+#include "core/config/keys/number_settings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ std::vector<std::string> keys_of(const std::map<std::string, std::string>& setti
 }
 
 // A new setting of the configuration makes this test fail. If the numbers of a training do not depend on it,
-// it belongs into the list of number_settings.cpp, otherwise into this one.
+// it gets the trait kNoNumbers in the tables of keys, otherwise it belongs into this list.
 TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
   Config config;
   config.training.emplace().profile.emplace();
@@ -31,15 +31,17 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
           "fsdp_config.offload_params", "fsdp_config.param_dtype", "fsdp_config.reduce_dtype",
           "fsdp_config.transformer_layer_cls_to_wrap", "fsdp_config.version", "launch.backend",
           "mixed_precision", "training.data.drop_last", "training.data.shuffle", "training.ddp.comm_hook",
-          "training.ddp.comm_wrapper", "training.ddp.power_sgd.matrix_approximation_rank",
-          "training.ddp.power_sgd.min_compression_rate", "training.ddp.power_sgd.orthogonalization_epsilon",
-          "training.ddp.power_sgd.random_seed", "training.ddp.power_sgd.start_iter",
-          "training.ddp.power_sgd.use_error_feedback", "training.ddp.power_sgd.warm_start",
-          "training.grad_scaler.backoff_factor", "training.grad_scaler.growth_factor",
-          "training.grad_scaler.growth_interval", "training.grad_scaler.init_scale",
-          "training.gradient_accumulation_steps", "training.lr_scheduler.min_lr_ratio",
-          "training.lr_scheduler.type", "training.lr_scheduler.warmup_steps", "training.max_grad_norm",
-          "training.model.inputs", "training.model.loss", "training.model.output", "training.model.targets",
+          "training.ddp.comm_state_option.matrix_approximation_rank",
+          "training.ddp.comm_state_option.min_compression_rate",
+          "training.ddp.comm_state_option.orthogonalization_epsilon",
+          "training.ddp.comm_state_option.random_seed", "training.ddp.comm_state_option.start_powerSGD_iter",
+          "training.ddp.comm_state_option.use_error_feedback", "training.ddp.comm_state_option.warm_start",
+          "training.ddp.comm_wrapper", "training.grad_scaler.backoff_factor",
+          "training.grad_scaler.growth_factor", "training.grad_scaler.growth_interval",
+          "training.grad_scaler.init_scale", "training.gradient_accumulation_steps",
+          "training.lr_scheduler.min_lr_ratio", "training.lr_scheduler.type",
+          "training.lr_scheduler.warmup_steps", "training.max_grad_norm", "training.model.inputs",
+          "training.model.loss", "training.model.output", "training.model.targets",
           "training.optimizer.betas", "training.optimizer.eps", "training.optimizer.lr",
           "training.optimizer.no_decay", "training.optimizer.type", "training.optimizer.weight_decay",
           "training.seed", "training.skip_nonfinite"));

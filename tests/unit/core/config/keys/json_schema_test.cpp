@@ -1,4 +1,4 @@
-#include "core/config/schema/json_schema.hpp"
+#include "core/config/keys/json_schema.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "core/config/schema/schema.hpp"
+#include "core/config/keys/keys.hpp"
 #include "core/config/settings/settings.hpp"
 
 namespace accel::config {
@@ -45,12 +45,12 @@ TEST(JsonSchemaTest, SaysWhatItIs) {
   EXPECT_EQ(schema["type"], Json({"object", "null"}));
 }
 
-TEST(JsonSchemaTest, HasEveryFieldAndClosesEverySection) {
+TEST(JsonSchemaTest, HasEveryKeyAndClosesEverySection) {
   const Json schema = json_schema();
   EXPECT_EQ(schema["additionalProperties"], false);
-  for (const auto table : field_tables()) {
-    for (const Field& field : table) {
-      const std::string path(field.path);
+  for (const auto table : key_tables()) {
+    for (const Key& key : table) {
+      const std::string path(key.path);
       EXPECT_TRUE(at(schema, path).is_object()) << path;
       for (std::size_t dot = path.rfind('.'); dot != std::string::npos && dot > 0;
            dot = path.rfind('.', dot - 1))
@@ -59,14 +59,14 @@ TEST(JsonSchemaTest, HasEveryFieldAndClosesEverySection) {
   }
 }
 
-TEST(JsonSchemaTest, HasNoKeyThatIsNotAField) {
+TEST(JsonSchemaTest, HasNoKeyThatIsNotInTheTables) {
   const auto check = [](const auto& self, const Json& section, const std::string& path) -> void {
     const std::string_view prefix = section_prefix(path);
     for (const auto& [key, value] : section["properties"].items()) {
       const bool is_alias = value.contains("$ref");
       const std::string name = is_alias ? key.substr(prefix.size()) : key;
       const std::string longer = path.empty() ? name : path + "." + name;
-      EXPECT_TRUE(find_field(longer) != nullptr || is_section(longer)) << longer;
+      EXPECT_TRUE(find_key(longer) != nullptr || is_section(longer)) << longer;
       if (value.contains("properties")) self(self, value, longer);
     }
   };
@@ -100,45 +100,71 @@ TEST(JsonSchemaTest, TypesAreThoseThatTheParserTakes) {
 
 TEST(JsonSchemaTest, RangesAreThoseOfTheTable) {
   const Json schema = json_schema();
-  EXPECT_EQ(at(schema, "main_process_port").dump(),
-            R"({"type":["integer","null"],"minimum":0,"exclusiveMaximum":65536})");
-  EXPECT_EQ(at(schema, "training.max_grad_norm").dump(),
-            R"({"type":["number","null"],"exclusiveMinimum":0})");
-  EXPECT_EQ(at(schema, "launch.timeout").dump(),
-            R"({"type":["number","null"],"minimum":1,"maximum":1000000})");
+  EXPECT_EQ(at(schema, "main_process_port")["exclusiveMaximum"], 65536);
+  EXPECT_EQ(
+      at(schema, "training.max_grad_norm").dump(),
+      R"({"type":["number","null"],"exclusiveMinimum":0,"description":"Clips the gradient at this norm."})");
+  EXPECT_EQ(at(schema, "launch.timeout")["minimum"], 1);
+  EXPECT_EQ(at(schema, "launch.timeout")["maximum"], 1000000);
   EXPECT_EQ(at(schema, "training.optimizer.betas")["items"].dump(),
             R"({"type":["number"],"minimum":0,"exclusiveMaximum":1})");
   EXPECT_EQ(at(schema, "training.grad_scaler.backoff_factor")["minimum"], 0x1p-14);
 }
 
-TEST(JsonSchemaTest, DescriptionsSayWhatIsSupported) {
+TEST(JsonSchemaTest, DescriptionsSayWhatAKeyIsAndWhatIsSupported) {
   const Json schema = json_schema();
-  const auto text = [&](const char* path) { return at(schema, path)["description"]; };
-  EXPECT_EQ(text("mixed_precision"), "accel supports: no, fp16, bf16.");
-  EXPECT_EQ(text("training.epochs"), "It is not supported yet.");
-  EXPECT_EQ(text("same_network"), "It has no effect: machines find each other by main_process_ip.");
+  const auto text = [&](const char* path) { return at(schema, path)["description"].get<std::string>(); };
+  EXPECT_EQ(text("training.optimizer.lr"), "The learning rate.");
+  EXPECT_EQ(text("training.max_steps"), "Steps of the optimizer. Required.");
+  EXPECT_THAT(text("mixed_precision"), HasSubstr("float32. accel supports: no, fp16, bf16."));
+  EXPECT_EQ(text("training.epochs"), "A limit in epochs. It is not supported yet.");
+  EXPECT_THAT(text("same_network"),
+              HasSubstr("It has no effect: machines find each other by main_process_ip."));
   EXPECT_EQ(text("deepspeed_config"), "It is for a system that accel does not have.");
-  EXPECT_FALSE(at(schema, "training.seed").contains("description"));
+  EXPECT_THAT(text("launch.min_machines"), HasSubstr("Default: num_machines."));
+}
+
+TEST(JsonSchemaTest, DefaultsAreThoseOfTheConfig) {
+  const Json schema = json_schema();
+  const auto value = [&](const char* path) { return at(schema, path).value("default", Json("none")).dump(); };
+  EXPECT_EQ(value("training.optimizer.betas"), "[0.9,0.999]");
+  EXPECT_EQ(value("training.checkpoint.on_failure"), R"("stop")");
+  EXPECT_EQ(value("launch.timeout"), "1800");
+  EXPECT_EQ(value("training.model.inputs"), R"(["input_ids"])");
+  EXPECT_EQ(value("training.max_grad_norm"), R"("none")");
+  EXPECT_EQ(value("training.max_steps"), R"("none")");
+  EXPECT_EQ(value("launch.log_dir"), R"("none")");
+}
+
+/// Every key that accel acts on says what it is.
+TEST(JsonSchemaTest, KeysThatWorkHaveHelp) {
+  for (const auto table : {run_keys(), training_keys()}) {
+    for (const Key& key : table) {
+      EXPECT_TRUE(key.member.reach == nullptr || !key.help.empty()) << key.path;
+      EXPECT_FALSE(key.help.ends_with('.')) << key.path;
+      EXPECT_FALSE(key.standard.ends_with('.')) << key.path;
+    }
+  }
 }
 
 TEST(JsonSchemaTest, TheParserAndTheSchemaHaveTheSameChoices) {
   const Json schema = json_schema();
   int fields = 0;
-  for (const auto table : field_tables()) {
-    for (const Field& field : table) {
-      if (field.choices.empty()) {
-        EXPECT_FALSE(at(schema, std::string(field.path)).contains("enum")) << field.path;
+  for (const auto table : key_tables()) {
+    for (const Key& key : table) {
+      if (key.choices.empty()) {
+        EXPECT_FALSE(at(schema, std::string(key.path)).contains("enum")) << key.path;
         continue;
       }
       ++fields;
       std::vector<std::string> listed;
-      const Json choices = at(schema, std::string(field.path))["enum"];
+      const Json choices = at(schema, std::string(key.path))["enum"];
       for (const Json& value : choices)
         if (!value.is_null()) listed.push_back(value.is_string() ? value.get<std::string>() : value.dump());
-      EXPECT_EQ(listed, split(field.choices, '|')) << field.path;
+      EXPECT_EQ(listed, split(key.choices, '|')) << key.path;
       for (const std::string& choice : listed)
-        EXPECT_EQ(error_of(fmt::format("{}={}", field.path, choice)), "no error");
-      EXPECT_THAT(error_of(fmt::format("{}={}", field.path, field.type == Type::kInt ? "77" : "zzz")),
+        EXPECT_EQ(error_of(fmt::format("{}={}", key.path, choice)), "no error");
+      EXPECT_THAT(error_of(fmt::format("{}={}", key.path, key.type == Type::kInt ? "77" : "zzz")),
                   HasSubstr("must be one of"));
     }
   }

@@ -1,4 +1,4 @@
-#include "core/config/common_settings.hpp"
+#include "core/config/keys/common_settings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@ TEST(CommonSettingsTest, WhatIsOfOneMachineIsLeftOut) {
   config.launch.gpu_ids = {0, 1};
   config.training.emplace().model.path = "gpt.pt";
   const auto settings = common_settings(config);
-  for (const char* own : {"launch.machine_rank", "launch.gpu_ids.0", "launch.local_processes"})
+  for (const char* own : {"machine_rank", "gpu_ids", "launch.local_processes"})
     EXPECT_THAT(settings, Not(Contains(Key(own))));
-  EXPECT_THAT(settings, Contains(Pair("launch.num_processes", "1")));
+  EXPECT_THAT(settings, Contains(Pair("num_processes", "1")));
   EXPECT_THAT(settings, Contains(Pair("training.model.path", "gpt.pt")));
 }
 

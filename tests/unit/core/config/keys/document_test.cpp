@@ -1,10 +1,11 @@
+#include "core/config/keys/document.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "core/config/config.hpp"
 
 namespace accel::config {
 namespace {
@@ -110,7 +111,7 @@ std::string error_of(const json& document) {
   return "no error";
 }
 
-TEST(ConfigJsonTest, RoundTripsEveryFieldThroughText) {
+TEST(ConfigDocumentTest, RoundTripsEveryFieldThroughText) {
   const json document = config_to_json(unusual_config());
   const Config back = config_from_json(json::parse(document.dump()));
   EXPECT_EQ(config_to_json(back), document);
@@ -122,7 +123,7 @@ TEST(ConfigJsonTest, RoundTripsEveryFieldThroughText) {
   EXPECT_EQ(back.launch.gpu_ids, (std::vector<int>{3, 1}));
 }
 
-TEST(ConfigJsonTest, EveryFieldDiffersFromItsDefaultInTheTestAbove) {
+TEST(ConfigDocumentTest, EveryFieldDiffersFromItsDefaultInTheTestAbove) {
   Config plain;
   plain.training = TrainingConfig{};
   plain.training->data.eval = DataSource{};
@@ -135,24 +136,24 @@ TEST(ConfigJsonTest, EveryFieldDiffersFromItsDefaultInTheTestAbove) {
   }
 }
 
-TEST(ConfigJsonTest, AbsentTrainingStaysAbsent) {
+TEST(ConfigDocumentTest, AbsentTrainingStaysAbsent) {
   const Config back = config_from_json(config_to_json(Config{}));
   EXPECT_FALSE(back.training.has_value());
 }
 
-TEST(ConfigJsonTest, RejectsAMissingField) {
+TEST(ConfigDocumentTest, RejectsAMissingField) {
   json document = config_to_json(unusual_config());
   document["training"]["optimizer"].erase("lr");
   EXPECT_THAT(error_of(document), HasSubstr("'training.optimizer.lr': is missing"));
 }
 
-TEST(ConfigJsonTest, RejectsAnUnknownField) {
+TEST(ConfigDocumentTest, RejectsAnUnknownField) {
   json document = config_to_json(unusual_config());
-  document["fsdp"]["extra"] = 1;
-  EXPECT_THAT(error_of(document), HasSubstr("'fsdp.extra': is not known"));
+  document["fsdp_config"]["extra"] = 1;
+  EXPECT_THAT(error_of(document), HasSubstr("'fsdp_config.extra': is not known"));
 }
 
-TEST(ConfigJsonTest, RejectsWrongTypesAndRanges) {
+TEST(ConfigDocumentTest, RejectsWrongTypesAndRanges) {
   struct Case {
     json::json_pointer at;
     json value;
@@ -161,10 +162,11 @@ TEST(ConfigJsonTest, RejectsWrongTypesAndRanges) {
   const Case cases[] = {
       {json::json_pointer("/training/max_steps"), "many", "'training.max_steps': expected an integer"},
       {json::json_pointer("/training/max_steps"), 1.5, "'training.max_steps': expected an integer"},
-      {json::json_pointer("/launch/num_processes"), 5'000'000'000LL, "5000000000 is out of range"},
+      {json::json_pointer("/num_processes"), 5'000'000'000LL, "5000000000 is out of range"},
       {json::json_pointer("/training/seed"), -1, "-1 is out of range"},
-      {json::json_pointer("/launch/use_cpu"), 1, "'launch.use_cpu': expected true or false"},
-      {json::json_pointer("/fsdp/auto_wrap_policy"), "WRAP", "'fsdp.auto_wrap_policy': 'WRAP' is not known"},
+      {json::json_pointer("/use_cpu"), 1, "'use_cpu': expected true or false"},
+      {json::json_pointer("/fsdp_config/auto_wrap_policy"), "WRAP",
+       "'fsdp_config.auto_wrap_policy': 'WRAP' is not known"},
       {json::json_pointer("/training/optimizer/betas"), json::array({0.9}), "expected 2 items, found 1"},
       {json::json_pointer("/training/model/inputs"), "ids", "expected an array, found string"},
       {json::json_pointer("/training/model"), nullptr, "expected an object, found null"},

@@ -1,4 +1,4 @@
-#include "core/config/schema/json_schema.hpp"
+#include "core/config/keys/json_schema.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "core/config/schema/schema.hpp"
+#include "core/config/keys/document.hpp"
+#include "core/config/keys/keys.hpp"
 
 namespace accel::config {
 namespace {
@@ -38,18 +39,18 @@ Json number_of(double value) {
   return value;
 }
 
-void add_range(const Field& field, Json& schema) {
+void add_range(const Key& key, Json& schema) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (field.min != -kInfinity) schema["minimum"] = number_of(field.min);
-  if (field.max != kInfinity) schema["maximum"] = number_of(field.max);
-  if (field.above != -kInfinity) schema["exclusiveMinimum"] = number_of(field.above);
-  if (field.below != kInfinity) schema["exclusiveMaximum"] = number_of(field.below);
+  if (key.min != -kInfinity) schema["minimum"] = number_of(key.min);
+  if (key.max != kInfinity) schema["maximum"] = number_of(key.max);
+  if (key.above != -kInfinity) schema["exclusiveMinimum"] = number_of(key.above);
+  if (key.below != kInfinity) schema["exclusiveMaximum"] = number_of(key.below);
 }
 
-Json choices_of(const Field& field) {
+Json choices_of(const Key& key) {
   auto values = Json::array();
-  for (const std::string& choice : split(field.choices, '|')) {
-    if (field.type == Type::kInt) {
+  for (const std::string& choice : split(key.choices, '|')) {
+    if (key.type == Type::kInt) {
       values.push_back(std::stoll(choice));
     } else {
       values.push_back(choice);
@@ -59,21 +60,21 @@ Json choices_of(const Field& field) {
   return {{"enum", std::move(values)}};
 }
 
-Json type_of(const Field& field) {
-  if (!field.choices.empty()) return choices_of(field);
+Json type_of(const Key& key) {
+  if (!key.choices.empty()) return choices_of(key);
   Json schema = Json::object();
-  switch (field.type) {
+  switch (key.type) {
     case Type::kBool:
       schema = types({"boolean", "string", "null"});
       schema["pattern"] = kBoolWords;
       break;
     case Type::kInt:
       schema = types({"integer", "null"});
-      add_range(field, schema);
+      add_range(key, schema);
       break;
     case Type::kNumber:
       schema = types({"number", "null"});
-      add_range(field, schema);
+      add_range(key, schema);
       break;
     case Type::kString:
     case Type::kScalar:
@@ -86,7 +87,7 @@ Json type_of(const Field& field) {
     case Type::kNumbers:
       schema = types({"array", "null"});
       schema["items"] = types({"number"});
-      add_range(field, schema["items"]);
+      add_range(key, schema["items"]);
       break;
     case Type::kTexts:
       schema = types({"object", "null"});
@@ -98,18 +99,28 @@ Json type_of(const Field& field) {
   return schema;
 }
 
-/// What accel does with the key, as far as the tables say it; empty if it supports all values.
-std::string description_of(const Field& field) {
-  if (!field.no_effect.empty()) return fmt::format("It has no effect: {}.", field.no_effect);
-  if (field.type == Type::kAny) return "It is for a system that accel does not have.";
-  if (field.built == kEverything) return {};
-  if (field.built.empty()) return "It is not supported yet.";
-  return fmt::format("accel supports: {}.", fmt::join(split(field.built, '|'), ", "));
+/// What of the key's values accel supports; empty if it supports all.
+std::string support_of(const Key& key) {
+  if (!key.no_effect.empty()) return fmt::format("It has no effect: {}.", key.no_effect);
+  if (key.type == Type::kAny) return "It is for a system that accel does not have.";
+  if (key.built == kEverything) return {};
+  if (key.built.empty()) return "It is not supported yet.";
+  return fmt::format("accel supports: {}.", fmt::join(split(key.built, '|'), ", "));
 }
 
-Json schema_of(const Field& field) {
-  Json schema = type_of(field);
-  if (const std::string text = description_of(field); !text.empty()) schema["description"] = text;
+std::string description_of(const Key& key) {
+  std::vector<std::string> sentences;
+  if (!key.help.empty()) sentences.push_back(fmt::format("{}.", key.help));
+  if (!key.standard.empty()) sentences.push_back(fmt::format("Default: {}.", key.standard));
+  if (key.has(kRequired)) sentences.emplace_back("Required.");
+  if (const std::string support = support_of(key); !support.empty()) sentences.push_back(support);
+  return fmt::format("{}", fmt::join(sentences, " "));
+}
+
+Json schema_of(const Key& key) {
+  Json schema = type_of(key);
+  if (const std::string text = description_of(key); !text.empty()) schema["description"] = text;
+  if (const nlohmann::json value = default_of(key); !value.is_null()) schema["default"] = value;
   return schema;
 }
 
@@ -120,11 +131,11 @@ Json empty_section() {
   return section;
 }
 
-/// Adds a field to `root`, and the sections above it.
-void add_field(const Field& field, Json& root) {
+/// Adds a key to `root`, and the sections above it.
+void add_key(const Key& key, Json& root) {
   Json* properties = &root["properties"];
   std::string pointer = "#/properties";
-  std::string_view name = field.path;
+  std::string_view name = key.path;
   std::string_view section;
   for (std::size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.')) {
     const std::string part(name.substr(0, dot));
@@ -132,9 +143,9 @@ void add_field(const Field& field, Json& root) {
     properties = &(*properties)[part]["properties"];
     pointer += fmt::format("/{}/properties", part);
     name.remove_prefix(dot + 1);
-    section = field.path.substr(0, field.path.size() - name.size() - 1);
+    section = key.path.substr(0, key.path.size() - name.size() - 1);
   }
-  (*properties)[std::string(name)] = schema_of(field);
+  (*properties)[std::string(name)] = schema_of(key);
   if (const std::string_view prefix = section_prefix(section); !prefix.empty())
     (*properties)[fmt::format("{}{}", prefix, name)] = {{"$ref", fmt::format("{}/{}", pointer, name)}};
 }
@@ -145,8 +156,8 @@ Json json_schema() {
   Json root = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                {"title", "A configuration of accel"}};
   root.update(empty_section());
-  for (const auto table : field_tables()) {
-    for (const Field& field : table) add_field(field, root);
+  for (const auto table : key_tables()) {
+    for (const Key& key : table) add_key(key, root);
   }
   return root;
 }

@@ -1,33 +1,14 @@
-#include "core/config/common_settings.hpp"
+#include "core/config/keys/common_settings.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
+
+#include "core/config/keys/document.hpp"
 
 namespace accel::config {
 namespace {
-
-/// Whether machines may differ in the setting: what is of one machine, and where in a file a value is set.
-bool may_differ(std::string_view name) {
-  constexpr std::array<std::string_view, 11> kOwn = {"launch.machine_rank",
-                                                     "launch.local_processes",
-                                                     "launch.main_process_ip",
-                                                     "launch.gpu_ids",
-                                                     "launch.log_dir",
-                                                     "launch.worker",
-                                                     "launch.rendezvous_timeout_s",
-                                                     "fsdp.wrap_origin",
-                                                     "fsdp.ignored_origin",
-                                                     "launch.log_max_bytes",
-                                                     "launch.log_files"};
-  return std::any_of(kOwn.begin(), kOwn.end(), [&](std::string_view own) {
-    return name == own || (name.starts_with(own) && name[own.size()] == '.');
-  });
-}
 
 /// The settings that differ, each with the value of both sides.
 std::map<std::string, std::pair<std::string, std::string>> compared(
@@ -44,12 +25,10 @@ std::map<std::string, std::pair<std::string, std::string>> compared(
 
 std::map<std::string, std::string> common_settings(const Config& config) {
   std::map<std::string, std::string> settings;
-  const nlohmann::json flat = config_to_json(config).flatten();
-  for (const auto& [pointer, value] : flat.items()) {
-    std::string name = pointer.substr(1);
-    std::replace(name.begin(), name.end(), '/', '.');
-    if (!may_differ(name)) settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
-  }
+  visit_resolved(config, [&](const Key& key, const nlohmann::json& value) {
+    if (key.has(kOneMachine)) return;
+    settings[std::string(key.path)] = value.is_string() ? value.get<std::string>() : value.dump();
+  });
   return settings;
 }
 

@@ -1,4 +1,4 @@
-#include "core/config/schema/schema.hpp"
+#include "core/config/keys/keys.hpp"
 
 #include <algorithm>
 #include <set>
@@ -15,14 +15,11 @@ std::string_view below(std::string_view path, std::string_view section) {
 
 }  // namespace
 
-std::array<std::span<const Field>, 3> field_tables() {
-  return {accelerate_fields(), training_fields(), foreign_fields()};
-}
+std::array<std::span<const Key>, 3> key_tables() { return {run_keys(), training_keys(), foreign_keys()}; }
 
-const Field* find_field(std::string_view path) {
-  for (const auto table : field_tables()) {
-    const auto found =
-        std::find_if(table.begin(), table.end(), [&](const Field& f) { return f.path == path; });
+const Key* find_key(std::string_view path) {
+  for (const auto table : key_tables()) {
+    const auto found = std::find_if(table.begin(), table.end(), [&](const Key& k) { return k.path == path; });
     if (found != table.end()) return &*found;
   }
   return nullptr;
@@ -31,8 +28,8 @@ const Field* find_field(std::string_view path) {
 bool is_below(std::string_view path, std::string_view section) { return !below(path, section).empty(); }
 
 bool is_section(std::string_view path) {
-  for (const auto table : field_tables()) {
-    if (std::any_of(table.begin(), table.end(), [&](const Field& f) { return is_below(f.path, path); }))
+  for (const auto table : key_tables()) {
+    if (std::any_of(table.begin(), table.end(), [&](const Key& k) { return is_below(k.path, path); }))
       return true;
   }
   return false;
@@ -40,9 +37,9 @@ bool is_section(std::string_view path) {
 
 std::vector<std::string> names_in_section(std::string_view section) {
   std::set<std::string> names;
-  for (const auto table : field_tables()) {
-    for (const Field& field : table) {
-      const std::string_view rest = below(field.path, section);
+  for (const auto table : key_tables()) {
+    for (const Key& key : table) {
+      const std::string_view rest = below(key.path, section);
       if (!rest.empty()) names.emplace(rest.substr(0, rest.find('.')));
     }
   }

@@ -1,0 +1,407 @@
+#include <limits>
+
+#include "core/config/keys/keys.hpp"
+
+namespace accel::config {
+namespace {
+
+template <auto... Members>
+constexpr config::Member training = member<&Config::training, Members...>;
+template <auto... Members>
+constexpr config::Member model = training<&TrainingConfig::model, Members...>;
+template <auto... Members>
+constexpr config::Member data = training<&TrainingConfig::data, Members...>;
+template <auto Member>
+constexpr config::Member optimizer = training<&TrainingConfig::optimizer, Member>;
+template <auto Member>
+constexpr config::Member schedule = training<&TrainingConfig::lr_scheduler, Member>;
+template <auto Member>
+constexpr config::Member scaler = training<&TrainingConfig::grad_scaler, Member>;
+template <auto... Members>
+constexpr config::Member ddp = training<&TrainingConfig::ddp, Members...>;
+template <auto Member>
+constexpr config::Member power_sgd = ddp<&DdpConfig::power_sgd, Member>;
+template <auto Member>
+constexpr config::Member checkpoint = training<&TrainingConfig::checkpoint, Member>;
+
+constexpr Idle kNoCheckpoints = {
+    "there are no checkpoints without 'training.checkpoint.every' or 'every_minutes'",
+    [](const Config& config) { return !config.training->checkpoint.enabled(); }};
+constexpr Idle kConstant = {"'training.lr_scheduler.type' is constant", [](const Config& config) {
+                              return config.training->lr_scheduler.type == "constant";
+                            }};
+
+constexpr double kLargestFloat = std::numeric_limits<float>::max();
+
+/// The keys of a source of data. What the samples are is compared by their contents.
+template <auto... Source>
+constexpr auto source_keys(std::string_view format, std::string_view path, std::string_view length,
+                           std::string_view dtype, Idle idle) {
+  return std::to_array<Key>({
+      {.path = format,
+       .help = "Format of the files: bytes of text, tokens, or safetensors whose rows are samples",
+       .member = data<Source..., &DataSource::format>,
+       .choices = "text|tokens|tensors|synthetic",
+       .built = "text|tokens|tensors",
+       .traits = kNoNumbers | kRequired},
+      {.path = path,
+       .help = "A file, or a glob whose matches are taken in sorted order",
+       .member = data<Source..., &DataSource::path>,
+       .idle = idle,
+       .traits = kNoNumbers | kRequired},
+      {.path = length,
+       .type = Type::kInt,
+       .help = "Number of tokens of a sample. Required, but not for tensors",
+       .member = data<Source..., &DataSource::sequence_length>,
+       .min = 1,
+       .standard = "none",
+       .traits = kNoNumbers | kComputed},
+      {.path = dtype,
+       .help = "Dtype of files of tokens that have no header",
+       .member = data<Source..., &DataSource::dtype>,
+       .choices = "uint16|uint32",
+       .standard = "that of the header",
+       .traits = kNoNumbers | kComputed},
+  });
+}
+
+constexpr auto kModelKeys = std::to_array<Key>({
+    {.path = "training.model.path",
+     .help = "The model: a TorchScript file, or a .pt2 file of torch.export",
+     .member = model<&ModelConfig::path>,
+     .traits = kNoNumbers | kRequired},
+    {.path = "training.model.weights",
+     .help = "Where the weights come from: safetensors or a checkpoint of any kind",
+     .member = model<&ModelConfig::weights>,
+     .standard = "the model's own",
+     .traits = kNoNumbers},
+    {.path = "training.model.rename",
+     .help = "Map from regular expressions to replacements, which give tensors of training.model.weights the "
+             "names "
+             "of the model",
+     .member = model<&ModelConfig::rename>,
+     .traits = kNoNumbers},
+    {.path = "training.model.broadcast_from_rank0",
+     .help = "Only rank 0 sees the files of the model. It reads a unit at a time and hands out the shards",
+     .member = model<&ModelConfig::broadcast_from_rank0>,
+     .traits = kNoNumbers},
+    {.path = "training.model.init.std",
+     .help = "Draws random weights of this standard deviation, the same at any number of ranks",
+     .member = model<&ModelConfig::init_std>,
+     .min = 0,
+     .traits = kNoNumbers},
+    {.path = "training.model.inputs",
+     .help = "The fields of a batch that forward gets, in order",
+     .member = model<&ModelConfig::inputs>},
+    {.path = "training.model.loss",
+     .help = "cross_entropy of logits and targets, or model if forward returns the loss",
+     .member = model<&ModelConfig::loss>,
+     .choices = "cross_entropy|model|mse|l1|smooth_l1|bce_with_logits|nll",
+     .built = "cross_entropy|model"},
+    {.path = "training.model.targets",
+     .help = "The field of a batch that the loss compares the output with",
+     .member = model<&ModelConfig::targets>},
+    {.path = "training.model.output",
+     .help = "Which output is meant if forward returns several: its number, or its name in a dict",
+     .member = model<&ModelConfig::output>},
+});
+
+constexpr auto kTrainData =
+    source_keys<&DataConfig::train>("training.data.train.format", "training.data.train.path",
+                                    "training.data.train.sequence_length", "training.data.train.dtype", {});
+constexpr auto kEvalData =
+    source_keys<&DataConfig::eval>("training.data.eval.format", "training.data.eval.path",
+                                   "training.data.eval.sequence_length", "training.data.eval.dtype",
+                                   {"there is no evaluation without 'training.eval_every'",
+                                    [](const Config& config) { return config.training->eval_every == 0; }});
+
+constexpr auto kOtherKeys = std::to_array<Key>({
+    {.path = "training.data.batch_size",
+     .help = "Samples of a rank in a micro-batch",
+     .member = data<&DataConfig::batch_size>,
+     .min = 1,
+     .max = 1e9,
+     .traits = kNoNumbers},
+    {.path = "training.data.shuffle",
+     .help = "Draws a new order of the samples for each epoch, from training.seed",
+     .member = data<&DataConfig::shuffle>},
+    {.path = "training.data.drop_last",
+     .help =
+         "Leaves out samples that fill no batch. With false, samples from the start complete the last batch",
+     .member = data<&DataConfig::drop_last>},
+    {.path = "training.data.check_labels",
+     .help =
+         "Refuses labels of tensors that look wrong for the model: those that are the inputs themselves, and "
+         "those that the model would shift a second time",
+     .member = data<&DataConfig::check_labels>,
+     .idle = {"only data of the format 'tensors' bring labels of their own",
+              [](const Config& config) { return config.training->data.train.format != "tensors"; }},
+     .traits = kNoNumbers},
+    {.path = "training.data.workers",
+     .type = Type::kInt,
+     .help = "Threads that read data",
+     .built = "1",
+     .min = 0},
+
+    {.path = "training.optimizer.type",
+     .help = "The optimizer",
+     .member = optimizer<&OptimizerConfig::type>,
+     .choices = "adamw|adam|sgd|adagrad",
+     .built = "adamw"},
+    {.path = "training.optimizer.lr",
+     .help = "The learning rate",
+     .member = optimizer<&OptimizerConfig::lr>,
+     .min = 0},
+    {.path = "training.optimizer.betas",
+     .help = "Two numbers, as in torch.optim.AdamW",
+     .member = optimizer<&OptimizerConfig::betas>,
+     .min = 0,
+     .below = 1},
+    {.path = "training.optimizer.eps",
+     .help = "As in torch.optim.AdamW",
+     .member = optimizer<&OptimizerConfig::eps>,
+     .min = 0},
+    {.path = "training.optimizer.weight_decay",
+     .help = "As in torch.optim.AdamW",
+     .member = optimizer<&OptimizerConfig::weight_decay>,
+     .min = 0},
+    {.path = "training.optimizer.no_decay",
+     .help = "Parameters whose name contains one of these texts get no weight decay",
+     .member = optimizer<&OptimizerConfig::no_decay>},
+    {.path = "training.optimizer.momentum", .type = Type::kNumber, .built = kNothing, .min = 0},
+    {.path = "training.optimizer.nesterov", .type = Type::kBool, .built = "false"},
+
+    {.path = "training.lr_scheduler.type",
+     .help = "How the learning rate follows the step, under the names of transformers",
+     .member = schedule<&SchedulerConfig::type>,
+     .choices = "constant|constant_with_warmup|linear|cosine|cosine_with_restarts|polynomial|inverse_sqrt",
+     .built = "constant|constant_with_warmup|linear|cosine"},
+    {.path = "training.lr_scheduler.warmup_steps",
+     .help = "Steps in which the learning rate rises to training.optimizer.lr",
+     .member = schedule<&SchedulerConfig::warmup_steps>,
+     .min = 0,
+     .idle = kConstant},
+    {.path = "training.lr_scheduler.min_lr_ratio",
+     .help = "With cosine: the last learning rate as a part of training.optimizer.lr",
+     .member = schedule<&SchedulerConfig::min_lr_ratio>,
+     .min = 0,
+     .below = 1},
+    // The length of the schedule is compared.
+    {.path = "training.lr_scheduler.total_steps",
+     .help = "The step at which the schedule ends",
+     .member = schedule<&SchedulerConfig::total_steps>,
+     .min = 0,
+     .idle = kConstant,
+     .standard = "training.max_steps",
+     .traits = kNoNumbers},
+
+    {.path = "training.max_steps",
+     .help = "Steps of the optimizer",
+     .member = training<&TrainingConfig::max_steps>,
+     .min = 1,
+     .traits = kNoNumbers | kRequired},
+    {.path = "training.epochs", .type = Type::kInt, .help = "A limit in epochs", .built = kNothing, .min = 1},
+    {.path = "training.gradient_accumulation_steps",
+     .help = "Micro-batches per step",
+     .member = training<&TrainingConfig::gradient_accumulation_steps>,
+     .min = 1,
+     .variable = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"},
+    {.path = "training.sync_each_batch", .type = Type::kBool, .built = "false"},
+    {.path = "training.max_grad_norm",
+     .help = "Clips the gradient at this norm",
+     .member = training<&TrainingConfig::max_grad_norm>,
+     .above = 0},
+    {.path = "training.grad_scaler.init_scale",
+     .help = "With mixed_precision fp16: the scale by which the loss is multiplied before backward",
+     .member = scaler<&GradScalerConfig::init_scale>,
+     .min = kLeastScale,
+     .max = kLargestFloat},
+    {.path = "training.grad_scaler.growth_factor",
+     .help = "By how much the scale grows",
+     .member = scaler<&GradScalerConfig::growth_factor>,
+     .max = kLargestFloat,
+     .above = 1},
+    {.path = "training.grad_scaler.backoff_factor",
+     .help = "By how much the scale falls when a gradient overflows",
+     .member = scaler<&GradScalerConfig::backoff_factor>,
+     .min = kLeastScale,
+     .below = 1},
+    {.path = "training.grad_scaler.growth_interval",
+     .help = "Steps without overflow after which the scale grows",
+     .member = scaler<&GradScalerConfig::growth_interval>,
+     .min = 1},
+
+    // Under the names of Accelerate's DistributedDataParallelKwargs and torch's PowerSGDState.
+    {.path = "training.ddp.comm_hook",
+     .help = "How gradients are compressed before the ranks average them, with MULTI_CPU and MULTI_GPU",
+     .member = ddp<&DdpConfig::comm_hook>,
+     .choices = "no|fp16|bf16|power_sgd|batched_power_sgd",
+     .built = "no|fp16|bf16|power_sgd"},
+    {.path = "training.ddp.comm_wrapper",
+     .help = "Dtype in which the hook gets gradients",
+     .member = ddp<&DdpConfig::comm_wrapper>,
+     .choices = "no|fp16|bf16"},
+    {.path = "training.ddp.comm_state_option.matrix_approximation_rank",
+     .help = "With power_sgd: the rank of the two factors of a gradient",
+     .member = power_sgd<&PowerSgdConfig::matrix_approximation_rank>,
+     .min = 1},
+    {.path = "training.ddp.comm_state_option.start_powerSGD_iter",
+     .help = "With power_sgd: the gradients of so many first steps are not compressed. At least 2 unless "
+             "use_error_feedback and warm_start are false",
+     .member = power_sgd<&PowerSgdConfig::start_iter>,
+     .min = 0},
+    {.path = "training.ddp.comm_state_option.min_compression_rate",
+     .help = "With power_sgd: a gradient is compressed if its factors are smaller than it by more than this",
+     .member = power_sgd<&PowerSgdConfig::min_compression_rate>,
+     .min = 0},
+    {.path = "training.ddp.comm_state_option.use_error_feedback",
+     .help = "With power_sgd: the error of a step is added to the gradient of the next",
+     .member = power_sgd<&PowerSgdConfig::use_error_feedback>},
+    {.path = "training.ddp.comm_state_option.warm_start",
+     .help = "With power_sgd: a step starts from the factors of the step before",
+     .member = power_sgd<&PowerSgdConfig::warm_start>},
+    {.path = "training.ddp.comm_state_option.orthogonalization_epsilon",
+     .help = "With power_sgd: a parameter whose gradient is all zero becomes NaN unless this is above 0, for "
+             "example 1e-8",
+     .member = power_sgd<&PowerSgdConfig::orthogonalization_epsilon>,
+     .min = 0},
+    {.path = "training.ddp.comm_state_option.random_seed",
+     .help = "With power_sgd: the seed of the first factors",
+     .member = power_sgd<&PowerSgdConfig::random_seed>,
+     .min = 0,
+     .below = 4'294'967'296},
+    {.path = "training.ddp.comm_state_option.compression_stats_logging_frequency",
+     .type = Type::kInt,
+     .built = kNothing},
+    {.path = "training.ddp.comm_state_option.batch_tensors_with_same_shape",
+     .type = Type::kBool,
+     .built = "false"},
+
+    {.path = "training.skip_nonfinite",
+     .help = "Skips a step whose loss or gradient is infinite or NaN, instead of ending the run. A hundred "
+             "in a row "
+             "end it",
+     .member = training<&TrainingConfig::skip_nonfinite>},
+    {.path = "training.eval_every",
+     .help = "Evaluates every so many steps and after the last. 0: never",
+     .member = training<&TrainingConfig::eval_every>,
+     .min = 0,
+     .traits = kNoNumbers},
+    {.path = "training.log_every",
+     .help = "Steps per line of the log and of metrics.jsonl",
+     .member = training<&TrainingConfig::log_every>,
+     .min = 1,
+     .traits = kNoNumbers},
+    {.path = "training.seed",
+     .help = "Seed of the order of samples and of what the model draws",
+     .member = training<&TrainingConfig::seed>,
+     .min = 0},
+    {.path = "training.output_dir",
+     .help = "Directory of the run: checkpoints, metrics, logs",
+     .member = training<&TrainingConfig::output_dir>,
+     .standard = "runs/ and the name of the YAML file",
+     .traits = kNoNumbers},
+
+    {.path = "training.checkpoint.every",
+     .type = Type::kScalar,
+     .help = "Saves every so many steps and after the last, or with continuous when the last save has ended. "
+             "0: no "
+             "checkpoints",
+     .member = checkpoint<&CheckpointConfig::every>,
+     .standard = "0",
+     .traits = kNoNumbers | kComputed},
+    {.path = "training.checkpoint.every_minutes",
+     .help = "Saves when so many minutes have passed on rank 0, beside or instead of every",
+     .member = checkpoint<&CheckpointConfig::every_minutes>,
+     .min = 0,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.total_limit",
+     .help = "How many checkpoints are kept. 0: all",
+     .member = checkpoint<&CheckpointConfig::total_limit>,
+     .min = 0,
+     .idle = kNoCheckpoints,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.resume",
+     .help = "What the run goes on from: auto is the newest whole checkpoint of output_dir, none begins with "
+             "step "
+             "1, a path names a checkpoint",
+     .member = checkpoint<&CheckpointConfig::resume>,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.verify_on_resume",
+     .help = "How much of a checkpoint to go on from is compared with the CRC-32s in its manifest: what the "
+             "ranks "
+             "read of it, all of it, or its small files alone. What ranks read of training.model.weights is "
+             "compared too, unless this is none, if they have such a manifest",
+     .member = checkpoint<&CheckpointConfig::verify_on_resume>,
+     .choices = "auto|full|none",
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.verify",
+     .help = "Reads each file of a checkpoint again from the disk, and compares its CRC-32 with that of the "
+             "memory, "
+             "before the checkpoint gets its name",
+     .member = checkpoint<&CheckpointConfig::verify>,
+     .idle = kNoCheckpoints,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.on_failure",
+     .help = "With continue a save that fails is a warning and the run goes on; the last save must succeed",
+     .member = checkpoint<&CheckpointConfig::continues_on_failure>,
+     .choices = "stop|continue",
+     .idle = kNoCheckpoints,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.async",
+     .help = "Files are written while the training goes on",
+     .member = checkpoint<&CheckpointConfig::asynchronous>,
+     .idle = kNoCheckpoints,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.host_memory",
+     .type = Type::kScalar,
+     .help =
+         "The most memory, such as 4GB, that a rank's copies of tensors take while they are written. auto is "
+         "half of its share of what the machine has available",
+     .member = checkpoint<&CheckpointConfig::host_memory>,
+     .idle = kNoCheckpoints,
+     .standard = "auto",
+     .traits = kNoNumbers | kComputed},
+    {.path = "training.checkpoint.adapter_only",
+     .help = "Checkpoints without the frozen parameters, with PEFT's names",
+     .member = checkpoint<&CheckpointConfig::adapter_only>,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.adapter_names",
+     .help = "With adapter_only: what the name of each trained parameter must contain one of",
+     .member = checkpoint<&CheckpointConfig::adapter_names>,
+     .traits = kNoNumbers},
+    {.path = "training.checkpoint.export",
+     .help = "safetensors writes the weights of the last step into export in output_dir, with the "
+             "config.json and "
+             "the tokenizer beside training.model.weights",
+     .member = checkpoint<&CheckpointConfig::exports_safetensors>,
+     .choices = "none|safetensors",
+     .traits = kNoNumbers},
+
+    {.path = "training.profile.steps",
+     .type = Type::kNumbers,
+     .help = "Records a trace from the first to the last of these two steps, for example [5, 8]",
+     .member = training<&TrainingConfig::profile>,
+     .min = 1,
+     .traits = kNoNumbers | kComputed},
+
+    {.path = "training.metrics.jsonl", .type = Type::kBool, .help = "Writes metrics.jsonl", .built = "true"},
+    {.path = "training.metrics.tensorboard", .type = Type::kBool, .built = "false"},
+});
+
+template <class... Tables>
+constexpr auto concatenated(const Tables&... tables) {
+  std::array<Key, (std::tuple_size_v<Tables> + ...)> all;
+  auto at = all.begin();
+  ((at = std::copy(tables.begin(), tables.end(), at)), ...);
+  return all;
+}
+
+constexpr auto kTrainingKeys =
+    with_types_of_members(concatenated(kModelKeys, kTrainData, kEvalData, kOtherKeys));
+
+}  // namespace
+
+std::span<const Key> training_keys() { return kTrainingKeys; }
+
+}  // namespace accel::config

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Writes the reference of keys: docs/guide/keys.md, and the list in man/accel.yaml.5.
+
+    tools/key_reference.py ACCEL
+
+Both are made from `ACCEL check --schema`, which is made from the tables in src/core/config/keys. A test compares the files
+with what this program would write.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GUIDE = ROOT / "docs/guide/keys.md"
+MAN = ROOT / "man/accel.yaml.5"
+BEGIN, END = '.\\" The list of keys begins here. tools/key_reference.py writes it.\n', '.\\" The list of keys ends here.\n'
+
+SECTIONS = {
+    "": "The run",
+    "fsdp_config": "The prefix `fsdp_` is optional: `fsdp_version` is `version`.",
+    "parallelism_config": "The prefix `parallelism_config_` is optional.",
+    "launch": "Keys of accel alone, for the launcher.",
+    "training": "Keys of accel alone: what stands in a Python script in Accelerate.",
+}
+INTRODUCTION = """# Keys
+
+Every key of a configuration on which accel acts, as `accel check --schema` has them. A value is
+taken from the first of these that has it: flags, the file, the environment, the default. `--set`
+takes a key as its path with dots: `training.optimizer.lr`. `null` asks for the default.
+
+Keys of systems that accel does not have, such as `deepspeed_config`, are in
+[accelerate-configs](../accelerate-configs.md).
+"""
+
+
+def schema_of(program: str) -> dict:
+    return json.loads(subprocess.run([program, "check", "--schema"], capture_output=True, text=True, check=True).stdout)
+
+
+def keys_of(schema: dict, path: str = "") -> list[tuple[str, dict]]:
+    """The keys below a section, with their schemas; other names of a key are left out."""
+    found = []
+    for name, value in schema.get("properties", {}).items():
+        below = f"{path}.{name}" if path else name
+        if "properties" in value:
+            found += keys_of(value, below)
+        elif "$ref" not in value:
+            found.append((below, value))
+    return found
+
+
+def sections_of(schema: dict) -> dict[str, list[tuple[str, dict]]]:
+    """The keys that do something, by section."""
+    sections: dict[str, list[tuple[str, dict]]] = {section: [] for section in SECTIONS}
+    for path, key in keys_of(schema):
+        section = path.split(".")[0] if "." in path else ""
+        description = key.get("description", "")
+        works = description and "It has no effect" not in description and "does not have" not in description
+        only_support = description.startswith(("accel supports", "It is not supported"))
+        if section in sections and works and not only_support:
+            sections[section].append((path, key))
+    return sections
+
+
+def default_of(key: dict) -> str:
+    if "default" in key:
+        value = key["default"]
+        return value if isinstance(value, str) else json.dumps(value).replace('"', "")
+    stated = re.search(r"Default: (.*?)\.(?: accel supports|$)", key["description"])
+    if stated:
+        return stated[1]
+    return "required" if "Required." in key["description"] else "none"
+
+
+def text_of(key: dict) -> str:
+    """The description without the default, which has a column of its own."""
+    text = re.sub(r" ?Default: .*?\.(?= accel supports|$)", "", key["description"])
+    text = re.sub(r" ?Required\.(?= accel supports|$)", "", text)
+    choices = [str(choice) for choice in key.get("enum", ()) if choice is not None]
+    if choices and "accel supports" not in text:
+        text += f" One of {', '.join(choices)}."
+    return text.strip()
+
+
+def markdown(schema: dict) -> str:
+    parts = [INTRODUCTION]
+    for section, keys in sections_of(schema).items():
+        title = f"`{section}`" if section else SECTIONS[section]
+        parts.append(f"## {title}\n")
+        if section:
+            parts.append(f"{SECTIONS[section]}\n")
+        rows = ["| key | default | meaning |", "| --- | --- | --- |"]
+        for path, key in keys:
+            name = path.removeprefix(f"{section}.") if section else path
+            rows.append(f"| `{name}` | {default_of(key)} | {text_of(key)} |")
+        parts.append("\n".join(rows).replace("<", "&lt;") + "\n")
+    return "\n".join(parts)
+
+
+def roff(text: str) -> str:
+    """Text with one sentence a line, in which no line is taken for a request."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    lines = re.sub(r"(?<=[.]) (?=[A-Z0-9a-z])", "\n", text).split("\n")
+    return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
+
+
+def manual(schema: dict) -> str:
+    lines = []
+    for section, keys in sections_of(schema).items():
+        lines.append(f".Ss {f'Section {section}' if section else SECTIONS[section]}")
+        if section:
+            lines.append(roff(SECTIONS[section].replace("`", "")))
+        lines.append(".Bl -tag -width indent")
+        for path, key in keys:
+            lines.append(f".It Li {path}")
+            lines.append(roff(text_of(key)))
+            default = default_of(key)
+            lines.append("Required." if default == "required" else f"Default: {roff(default)}.")
+        lines.append(".El")
+    return "\n".join(lines) + "\n"
+
+
+def texts(program: str) -> dict[pathlib.Path, str]:
+    """The files, and what they are to contain."""
+    schema = schema_of(program)
+    page = MAN.read_text()
+    before, rest = page.split(BEGIN)
+    return {GUIDE: markdown(schema), MAN: before + BEGIN + manual(schema) + END + rest.split(END)[1]}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    for file, text in texts(sys.argv[1]).items():
+        file.write_text(text)
