@@ -83,6 +83,18 @@ def test_a_place_in_a_file_is_that_of_the_value(accel, work):
         assert text[int(column) - 1:].startswith(expected), row
 
 
+def test_the_form_of_a_value_as_json(accel, work):
+    document = json.loads(accel("check", "--json", "by_accelerate.yaml", cwd=work, env=NO_GPU).stdout)
+    assert {"type", "values", "warnings", "without_effect"} <= document.keys()
+    rows = {row["key"]: row for row in document["values"]}
+    assert rows["training.seed"] == {"key": "training.seed", "value": 42, "source": {"kind": "default", "where": None}}
+    assert rows["fsdp_config.backward_prefetch"] == {
+        "key": "fsdp_config.backward_prefetch", "value": "BACKWARD_PRE", "written": "BACKWARD_POST",
+        "source": {"kind": "file", "where": "by_accelerate.yaml:8:27"}}
+    assert any(warning.startswith("by_accelerate.yaml:8:27: ") for warning in document["warnings"])
+    assert any("'debug' has no effect" in line for line in document["without_effect"])
+
+
 def test_nothing_is_written(accel, work):
     before = sorted(work.rglob("*"))
     accel("check", "good.yaml", cwd=work, env=NO_GPU)

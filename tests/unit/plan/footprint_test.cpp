@@ -174,7 +174,7 @@ TEST(FootprintTest, ACheckpointHasTiedParametersTwiceAndTheirStateOnce) {
   const Footprint one = footprint(gpt(), {.persistent_bytes = 9});
   EXPECT_EQ(one.checkpoint_bytes, kModel + kMoments + kSteps + 9);
   EXPECT_EQ(one.checkpoint_rank_bytes, one.checkpoint_bytes);
-  const Footprint none = footprint(gpt(), {.optimizer_moments = 0});
+  const Footprint none = footprint(gpt(), {.optimizer_tensors = 0});
   EXPECT_EQ(none.checkpoint_bytes, kModel);
   EXPECT_EQ(none.memory.optimizer_bytes, 0U);
 }
@@ -184,7 +184,7 @@ RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
   for (ParameterInfo& parameter : model.parameters) parameter.shape = {*rc::gen::inRange(0, 200)};
   const Mesh mesh{*rc::gen::inRange(1, 4), *rc::gen::inRange(1, 9)};
   const Footprint result =
-      footprint(model, {.world_size = mesh.size(), .replicas = mesh.replicas, .optimizer_moments = 0});
+      footprint(model, {.world_size = mesh.size(), .replicas = mesh.replicas, .optimizer_tensors = 0});
   std::uint64_t total = 0;
   std::uint64_t most = 0;
   for (int rank = 0; rank < mesh.size(); ++rank) {

@@ -169,8 +169,9 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
     EXPECT_EQ(own, planned.units[i].shard_bytes) << planned.units[i].module;
     shards += own;
   }
-  for (const AdamW::State& state : optimizer.states())
-    states += state.exp_avg.nbytes() + state.exp_avg_sq.nbytes();
+  for (const AdamW::State& state : optimizer.states()) {
+    for (const at::Tensor& tensor : state.tensors) states += tensor.nbytes();
+  }
   EXPECT_EQ(shards, planned.memory.shard_bytes);
   gradients += replicated_gradients;
   EXPECT_EQ(gradients, planned.memory.gradient_bytes);

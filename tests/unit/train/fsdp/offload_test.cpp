@@ -107,8 +107,7 @@ Outcome train(const Case& tested, const std::shared_ptr<LateStorage>& storage) {
     for (const auto& buffer : unit->buffers()) outcome.state.push_back(buffer->shard().clone());
   }
   for (const AdamW::State& state : optimizer.states()) {
-    outcome.state.push_back(state.exp_avg);
-    outcome.state.push_back(state.exp_avg_sq);
+    outcome.state.insert(outcome.state.end(), state.tensors.begin(), state.tensors.end());
   }
   for (const auto& [name, buffer] : model.persistent_buffers()) outcome.state.push_back(buffer.clone());
   return outcome;
