@@ -57,14 +57,14 @@ class CheckpointBytes {
 
 /// A parameter is written under each of its names. Its optimizer state is written under one name, with the
 /// number of steps.
-void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, int moments) {
+void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, std::int64_t tensors) {
   constexpr std::int64_t kStepBytes = 4;
-  constexpr std::int64_t kMomentBytes = 4;
+  constexpr std::int64_t kElementBytes = 4;
   for (const FlatParameter& parameter : buffer.layout.parameters) {
     std::int64_t cost = checked_mul(static_cast<std::int64_t>(parameter.spec.fqns.size()), buffer.item_bytes);
     if (buffer.trainable) {
-      add(cost, moments * kMomentBytes);
-      if (moments > 0) checkpoint.add_to(0, 0, kStepBytes);
+      add(cost, tensors * kElementBytes);
+      if (tensors > 0) checkpoint.add_to(0, 0, kStepBytes);
     }
     checkpoint.add_range(parameter.offset, parameter.numel, buffer.layout.portion_numel(), cost);
   }
@@ -92,7 +92,7 @@ Bytes ring(Bytes bytes, int ranks) {
 
 /// Adds the cost of trained replicated parameters.
 void add_replicated_training(UnitFootprint& unit, const BufferPlan& buffer, const FootprintOptions& options) {
-  const Bytes state = checked_mul(buffer.shard_bytes(), static_cast<Bytes>(options.optimizer_moments));
+  const Bytes state = checked_mul(buffer.shard_bytes(), Bytes{options.optimizer_tensors});
   add(unit.gradient_bytes, buffer.shard_bytes());
   add(unit.optimizer_bytes, state);
   add(unit.replicated_training_bytes, checked_add(buffer.shard_bytes(), state));
@@ -126,7 +126,7 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
       add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.from_group));
     if (!buffer.trainable) continue;
     add(result.gradient_bytes, shard);
-    add(result.optimizer_bytes, checked_mul(shard, static_cast<Bytes>(options.optimizer_moments)));
+    add(result.optimizer_bytes, checked_mul(shard, Bytes{options.optimizer_tensors}));
     add(result.reduce_bytes, ring(buffer.gradient_bytes(), mesh.shards));
     const Bytes part = has_hook(options) ? plan_comm_hook(buffer.layout, options.ddp).sent_bytes
                                          : buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards);
@@ -313,7 +313,7 @@ Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>&
     add(result.average_bytes, result.units.back().average_bytes);
     for (const BufferPlan& buffer : buffers.back()) {
       if (buffer.trainable || !options.adapter_only)
-        add_checkpoint(checkpoint, buffer, options.optimizer_moments);
+        add_checkpoint(checkpoint, buffer, static_cast<std::int64_t>(options.optimizer_tensors));
     }
   }
   result.memory = memory_of(units, buffers, result.units, options);

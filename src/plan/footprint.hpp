@@ -25,7 +25,7 @@ struct FootprintOptions {
   bool stored_on_host = false;
   /// Memory of gathered parameters and of flat gradients is kept from step to step, as on CPU ranks.
   bool keeps_blocks = false;
-  int optimizer_moments = 2;  ///< State tensors of a parameter's size: 2 for AdamW.
+  std::size_t optimizer_tensors = 2;  ///< How many tensors of its size the optimizer keeps for a parameter.
   std::vector<std::string> no_decay;
   config::PrecisionConfig precision;
   /// Names of parameters that autocast does not copy (autocast_copies.hpp).

@@ -10,17 +10,10 @@
 #include "base/error.hpp"
 #include "plan/autocast_copies.hpp"
 #include "plan/ignored_modules.hpp"
+#include "plan/optimizer_plan.hpp"
 
 namespace accel {
-
 namespace {
-
-/// The number of state tensors of a parameter's size.
-int moments_of(const config::OptimizerConfig& optimizer) {
-  if (optimizer.type == "sgd") return 0;
-  if (optimizer.type == "adagrad") return 1;
-  return 2;
-}
 
 /// A graph of a 16-bit model casts its values itself, and its operators refuse weights of another dtype.
 void check_dtype(const ModelNotes& notes, const config::PrecisionConfig& precision) {
@@ -96,7 +89,7 @@ Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const c
   options.activation_checkpointing = config.fsdp.activation_checkpointing;
   options.stored_on_host = config.fsdp.offload_params && !config.launch.use_cpu;
   options.keeps_blocks = config.launch.use_cpu;
-  options.optimizer_moments = moments_of(config.training->optimizer);
+  options.optimizer_tensors = optimizer_plan(config.training->optimizer.type).tensors.size();
   options.micro_batches = config.training->gradient_accumulation_steps;
   options.no_decay = config.training->optimizer.no_decay;
   options.precision = config.fsdp.precision;

@@ -100,7 +100,7 @@ fs::path part_to_resume(const fs::path& checkpoint, std::string_view stem) {
               fmt::format("'{}' has no '{}'", checkpoint.string(), ckpt::sharded_directory(stem, 0)));
 }
 
-LoadedRun load_run(const fs::path& directory, ShardedModel& model, AdamW& optimizer,
+LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& optimizer,
                    std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums) {
   LoadedRun run;
   run.state = ckpt::read_run_state(directory / ckpt::kRunStateName);

@@ -11,7 +11,7 @@
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/graph/random_state.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 
@@ -36,7 +36,7 @@ std::filesystem::path part_to_resume(const std::filesystem::path& checkpoint, st
 /// already: it was made with this checkpoint as WeightOptions::resumed. Each rank reads the bytes of its
 /// shard alone, and notes them in `sums` unless that is null. Throws Error: kMissing, kCorrupt, also if two
 /// files are of different steps or ranks, or kUsage if the checkpoint is of another model.
-LoadedRun load_run(const std::filesystem::path& directory, ShardedModel& model, AdamW& optimizer,
+LoadedRun load_run(const std::filesystem::path& directory, ShardedModel& model, Optimizer& optimizer,
                    std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums);
 
 }  // namespace accel::train

@@ -66,7 +66,7 @@ fs::path foreign_part(const fs::path& checkpoint, std::string_view stem) {
   return ckpt::saved_part(checkpoint, stem).value_or(checkpoint);
 }
 
-LoadedRun load_foreign_run(const fs::path& checkpoint, ShardedModel& model, AdamW& optimizer,
+LoadedRun load_foreign_run(const fs::path& checkpoint, ShardedModel& model, Optimizer& optimizer,
                            std::optional<GradScaler>& scaler) {
   LoadedRun run;
   const LoadedOptimizer loaded = load_optimizer(foreign_part(checkpoint, ckpt::kOptimizerStem), std::nullopt,

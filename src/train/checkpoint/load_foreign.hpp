@@ -6,7 +6,7 @@
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/checkpoint/load.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 
@@ -23,7 +23,7 @@ namespace accel::train {
 /// Restores the state of the optimizer and the loss scale from a checkpoint that another program wrote. The
 /// model has its weights already. The step is that of the optimizer; of the state of the run nothing else is
 /// known. `differences` names what is not read. Throws what load_run() throws.
-LoadedRun load_foreign_run(const std::filesystem::path& checkpoint, ShardedModel& model, AdamW& optimizer,
+LoadedRun load_foreign_run(const std::filesystem::path& checkpoint, ShardedModel& model, Optimizer& optimizer,
                            std::optional<GradScaler>& scaler);
 
 }  // namespace accel::train

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "base/error.hpp"
@@ -24,13 +24,13 @@ namespace fs = std::filesystem;
 /// Reads the state of an optimizer, parameter by parameter.
 class OptimizerReader {
  public:
-  OptimizerReader(const fs::path& path, ckpt::ReadSums* sums)
-      : tensors_(path, CheckpointTensors::Part::kOptimizer) {
+  OptimizerReader(const fs::path& path, const OptimizerPlan& plan, ckpt::ReadSums* sums)
+      : plan_(plan), tensors_(path, CheckpointTensors::Part::kOptimizer) {
     tensors_.note_in(sums);
   }
 
-  /// Fills the moments of `state` and returns the steps of its parameters.
-  std::vector<std::int64_t> read(const AdamW::State& state, int shard) {
+  /// Fills the tensors of `state` and returns the steps of its parameters.
+  std::vector<std::int64_t> read(const Optimizer::State& state, int shard) {
     const at::NoGradGuard no_grad;
     const FlatLayout& layout = state.buffer->layout();
     std::vector<std::int64_t> steps;
@@ -43,8 +43,8 @@ class OptimizerReader {
     for (const ShardPiece& piece : pieces_of(layout, layout.is_replicated() ? 0 : shard)) {
       const Found& parameter = found[piece.parameter];
       if (parameter.step == nullptr) continue;
-      read(*parameter.exp_avg, piece, state.exp_avg);
-      read(*parameter.exp_avg_sq, piece, state.exp_avg_sq);
+      for (std::size_t i = 0; i < state.tensors.size(); ++i)
+        read(*parameter.tensors[i], piece, state.tensors[i]);
     }
     return steps;
   }
@@ -57,32 +57,38 @@ class OptimizerReader {
   using Tensor = CheckpointTensors::Tensor;
   struct Found {
     const Tensor* step = nullptr;
-    const Tensor* exp_avg = nullptr;
-    const Tensor* exp_avg_sq = nullptr;
+    std::vector<const Tensor*> tensors;  ///< Those of the plan.
   };
 
-  /// All null if the optimizer has no state of the parameter, which never had a gradient then.
+  /// Empty if the optimizer has no state of the parameter, which never had a gradient then.
   Found find(const ParameterSpec& spec) {
     for (const std::string& fqn : spec.fqns) {
       const std::string prefix = "state." + fqn + ".";
-      const Found found{tensors_.find(prefix + "step"), tensors_.find(prefix + "exp_avg"),
-                        tensors_.find(prefix + "exp_avg_sq")};
-      if (found.step == nullptr && found.exp_avg == nullptr && found.exp_avg_sq == nullptr) continue;
-      for (const auto& [tensor, name] : {std::pair(found.step, "step"), std::pair(found.exp_avg, "exp_avg"),
-                                         std::pair(found.exp_avg_sq, "exp_avg_sq")}) {
-        if (tensor == nullptr) {
-          throw Error(ErrorKind::kMissing,
-                      fmt::format("'{}' has no '{}{}'", tensors_.path().string(), prefix, name));
-        }
-        if (name != std::string_view("step") && tensor->shape != spec.shape) {
+      Found found{tensors_.find(prefix + "step"), {}};
+      bool has_any = found.step != nullptr;
+      for (const OptimizerTensor& tensor : plan_.tensors) {
+        found.tensors.push_back(tensors_.find(prefix + std::string(tensor.name)));
+        has_any |= found.tensors.back() != nullptr;
+      }
+      if (!has_any) continue;
+      if (found.step == nullptr) fail_missing(prefix + "step");
+      for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+        const std::string name = prefix + std::string(plan_.tensors[i].name);
+        const Tensor* const tensor = found.tensors[i];
+        if (tensor == nullptr) fail_missing(name);
+        if (tensor->shape != spec.shape) {
           throw Error(ErrorKind::kUsage,
-                      fmt::format("'{}': '{}{}' is {}, the model's parameter is {}", tensors_.path().string(),
-                                  prefix, name, ckpt::to_string(tensor->shape), ckpt::to_string(spec.shape)));
+                      fmt::format("'{}': '{}' is {}, the model's parameter is {}", tensors_.path().string(),
+                                  name, ckpt::to_string(tensor->shape), ckpt::to_string(spec.shape)));
         }
       }
       return found;
     }
     return {};
+  }
+
+  [[noreturn]] void fail_missing(const std::string& name) const {
+    throw Error(ErrorKind::kMissing, fmt::format("'{}' has no '{}'", tensors_.path().string(), name));
   }
 
   std::int64_t steps_of(const Tensor& tensor, const ParameterSpec& spec) {
@@ -110,24 +116,25 @@ class OptimizerReader {
     if (!out.is_cpu()) out.copy_(host);
   }
 
+  const OptimizerPlan& plan_;
   CheckpointTensors tensors_;
   std::vector<std::string> without_;
 };
 
 }  // namespace
 
-LoadedOptimizer load_optimizer(const fs::path& path, std::optional<std::int64_t> steps, AdamW& optimizer,
+LoadedOptimizer load_optimizer(const fs::path& path, std::optional<std::int64_t> steps, Optimizer& optimizer,
                                int shard, ckpt::ReadSums* sums) {
-  OptimizerReader reader(path, sums);
+  OptimizerReader reader(path, optimizer.plan(), sums);
   LoadedOptimizer loaded;
   std::vector<std::vector<std::int64_t>> parameter_steps;
-  for (const AdamW::State& state : optimizer.states()) {
+  for (const Optimizer::State& state : optimizer.states()) {
     parameter_steps.push_back(reader.read(state, shard));
     for (const std::int64_t of_parameter : parameter_steps.back())
       loaded.parameter_steps = std::max(loaded.parameter_steps, of_parameter);
   }
   loaded.steps = steps.value_or(loaded.parameter_steps);
-  optimizer.go_on_from(loaded.steps, std::move(parameter_steps));
+  optimizer.restore_steps(loaded.steps, std::move(parameter_steps));
   loaded.without = reader.without();
   const std::vector<std::string> unused = reader.unused();
   if (unused.empty()) return loaded;

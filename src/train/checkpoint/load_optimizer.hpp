@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ckpt/io/read_sums.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 
@@ -24,6 +24,6 @@ struct LoadedOptimizer {
 /// number of steps of the optimizer; without it, it is that of the parameter that has the most. Throws Error:
 /// kMissing, kCorrupt, or kUsage if the checkpoint is of another model.
 LoadedOptimizer load_optimizer(const std::filesystem::path& path, std::optional<std::int64_t> steps,
-                               AdamW& optimizer, int shard, ckpt::ReadSums* sums = nullptr);
+                               Optimizer& optimizer, int shard, ckpt::ReadSums* sums = nullptr);
 
 }  // namespace accel::train

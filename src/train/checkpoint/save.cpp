@@ -50,7 +50,7 @@ SavedPart part_of(std::string directory, int rank, RankState own,
 }
 
 /// Returns the bytes that a checkpoint takes at least, while it is converted to another form.
-std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer,
+std::uint64_t tensor_bytes(const ShardedModel& model, const Optimizer& optimizer,
                            const config::CheckpointConfig& config) {
   const auto bytes_of = [&](const FlatLayout& layout, std::size_t item_bytes) {
     std::uint64_t bytes = 0;
@@ -66,9 +66,10 @@ std::uint64_t tensor_bytes(const ShardedModel& model, const AdamW& optimizer,
     }
   }
   std::uint64_t of_optimizer = 0;
-  for (const AdamW::State& state : optimizer.states())
-    of_optimizer +=
-        bytes_of(state.buffer->layout(), state.exp_avg.element_size() + state.exp_avg_sq.element_size());
+  for (const Optimizer::State& state : optimizer.states()) {
+    for (const at::Tensor& tensor : state.tensors)
+      of_optimizer += bytes_of(state.buffer->layout(), tensor.element_size());
+  }
   // A converted part stands beside the sharded one for a while.
   const std::uint64_t twice = config.type == config::StateDictType::kFull ? std::max(of_model, of_optimizer)
                               : config.type == config::StateDictType::kLocal ? of_model
@@ -91,7 +92,7 @@ bool has_rank_state(const ShardedModel& model, bool adapter_only) {
 
 }  // namespace
 
-CheckpointSaver::CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel& model, AdamW& optimizer,
+CheckpointSaver::CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel& model, Optimizer& optimizer,
                                  const config::TrainingConfig& config, Group& group, int local_ranks)
     : store_(store),
       model_(model),
@@ -100,7 +101,7 @@ CheckpointSaver::CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel
       group_(group),
       local_ranks_(std::max(local_ranks, 1)) {
   if (config_.checkpoint.adapter_only) require_adapter(model_, config_.checkpoint.adapter_names);
-  optimizer_.call_before_change([this](const AdamW::State& state) { keep(state); });
+  optimizer_.call_before_change([this](const Optimizer::State& state) { keep(state); });
 }
 
 CheckpointSaver::~CheckpointSaver() {
@@ -152,9 +153,9 @@ std::vector<SavedPart> CheckpointSaver::parts_of(double lr) const {
   const int rank = group_.rank();
   const Mesh& mesh = model_.groups().mesh();
   // The states refer to the tensors; the numbers of steps are copied.
-  const std::vector<AdamW::State> states = optimizer_.states();
+  const std::vector<Optimizer::State> states = optimizer_.states();
   const auto optimizer_of = [this, &mesh, states, lr](int of) {
-    return optimizer_state(states, mesh, config_.optimizer, lr, of);
+    return optimizer_state(optimizer_, states, mesh, {.next = lr, .base = config_.optimizer.lr}, of);
   };
   std::vector<SavedPart> parts;
   // The first model and the first optimizer.
@@ -191,10 +192,8 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
       if (buffer->is_alias()) kept_now.push_back(buffer->shard());
     }
   }
-  for (const AdamW::State& of : optimizer_.states()) {
-    changing.push_back(of.exp_avg);
-    changing.push_back(of.exp_avg_sq);
-  }
+  for (const Optimizer::State& of : optimizer_.states())
+    changing.insert(changing.end(), of.tensors.begin(), of.tensors.end());
   for (const at::Tensor& tensor : changing) {
     // A copy from a device would wait for the work of the next step.
     if (!tensor.is_cpu()) kept_now.push_back(tensor);
@@ -216,12 +215,12 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
   for (const at::Tensor& tensor : kept_now) snapshot_->keep(tensor);
 }
 
-void CheckpointSaver::keep(const AdamW::State& state) {
+void CheckpointSaver::keep(const Optimizer::State& state) {
   if (phase_ != Phase::kWriting || snapshot_ == nullptr) return;
   const Clock::time_point start = Clock::now();
   try {
-    for (const at::Tensor& tensor : {state.buffer->shard(), state.exp_avg, state.exp_avg_sq})
-      snapshot_->keep(tensor);
+    snapshot_->keep(state.buffer->shard());
+    for (const at::Tensor& tensor : state.tensors) snapshot_->keep(tensor);
   } catch (const std::exception& error) {
     give_up(error);  // Out of memory: the save fails, and the step goes on.
   }

@@ -21,7 +21,7 @@
 #include "train/checkpoint/save_files.hpp"
 #include "train/checkpoint/snapshot.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 
@@ -61,7 +61,7 @@ class CheckpointSaver {
  public:
   /// Refers to its arguments. The optimizer announces its changes to the saver as long as that lives.
   /// `local_ranks` is the number of ranks of this machine, which share its memory; 0 if unknown.
-  CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel& model, AdamW& optimizer,
+  CheckpointSaver(ckpt::RunCheckpoints& store, const ShardedModel& model, Optimizer& optimizer,
                   const config::TrainingConfig& config, Group& group, int local_ranks);
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
@@ -93,7 +93,7 @@ class CheckpointSaver {
   void on_first_rank(const std::function<void()>& work);
   void take_snapshot(TrainerState state, bool waits);
   [[nodiscard]] std::vector<SavedPart> parts_of(double lr) const;
-  void keep(const AdamW::State& state);
+  void keep(const Optimizer::State& state);
   /// Writes the weights of the last checkpoint into output_dir/export, for transformers.
   void export_model(std::int64_t step) const;
   /// Makes the save fail with `error`, and waits until its thread has ended.
@@ -106,7 +106,7 @@ class CheckpointSaver {
 
   ckpt::RunCheckpoints& store_;
   const ShardedModel& model_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   const config::TrainingConfig& config_;
   Group& group_;
   int local_ranks_;

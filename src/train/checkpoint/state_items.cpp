@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -37,44 +40,33 @@ void add_object(RankState& state, ckpt::StatePath path, ckpt::pickle::Value valu
   state.sources.emplace_back();
 }
 
-/// Adds the param_groups of torch's AdamW: one for the parameters with weight decay, one for those without.
-void add_param_groups(RankState& state, const std::vector<AdamW::State>& states,
-                      const config::OptimizerConfig& config, double lr) {
+/// Adds torch's param_groups: one for the parameters with weight decay, one for those without.
+void add_param_groups(RankState& state, const Optimizer& optimizer, const LearningRates& lr) {
   std::int64_t group = 0;
   for (const bool decay : {true, false}) {
     ckpt::pickle::List names;
-    for (const AdamW::State& entry : states) {
+    for (const Optimizer::State& entry : optimizer.states()) {
       for (const FlatParameter& parameter : entry.buffer->layout().parameters) {
         if (parameter.spec.decay == decay) names.items.emplace_back(parameter.spec.fqns.front());
       }
     }
     if (names.items.empty()) continue;
-    const std::vector<std::pair<const char*, ckpt::pickle::Value>> values = {
-        {"params", names},
-        {"lr", lr},
-        {"initial_lr", config.lr},
-        {"betas", ckpt::pickle::Tuple{{config.betas[0], config.betas[1]}}},
-        {"eps", config.eps},
-        {"weight_decay", decay ? config.weight_decay : 0.0},
-        {"amsgrad", false},
-        {"maximize", false},
-        {"foreach", ckpt::pickle::None{}},
-        {"capturable", false},
-        {"differentiable", false},
-        {"fused", ckpt::pickle::None{}},
-        {"decoupled_weight_decay", true},
-    };
-    for (const auto& [key, value] : values)
+    const auto add = [&](const char* key, const ckpt::pickle::Value& value) {
       add_object(state, {"optimizer", "param_groups", group, key}, value);
+    };
+    add("params", names);
+    add("lr", lr.next);
+    add("initial_lr", lr.base);
+    for (const auto& [key, value] : optimizer.param_group(decay)) add(key, value);
     ++group;
   }
 }
 
 }  // namespace
 
-std::size_t count_param_groups(const std::vector<AdamW::State>& states) {
+std::size_t count_param_groups(const std::vector<Optimizer::State>& states) {
   std::array<bool, 2> found = {};
-  for (const AdamW::State& state : states) {
+  for (const Optimizer::State& state : states) {
     for (const FlatParameter& parameter : state.buffer->layout().parameters)
       found[parameter.spec.decay ? 1 : 0] = true;
   }
@@ -137,21 +129,22 @@ std::map<std::string, std::string> tied_names(const ShardedModel& model) {
   return names;
 }
 
-RankState optimizer_state(const std::vector<AdamW::State>& states, const Mesh& mesh,
-                          const config::OptimizerConfig& config, double lr, int rank) {
+RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimizer::State>& states,
+                          const Mesh& mesh, const LearningRates& lr, int rank) {
   RankState state;
-  for (const AdamW::State& entry : states) {
+  const std::span<const OptimizerTensor> tensors = optimizer.plan().tensors;
+  const auto path = [](const ParameterSpec& spec, std::string_view name) {
+    return ckpt::StatePath{"optimizer", "state", spec.fqns.front(), std::string(name)};
+  };
+  for (const Optimizer::State& entry : states) {
     const FlatLayout& layout = entry.buffer->layout();
-    const ckpt::DType dtype = dtype_of(entry.exp_avg.scalar_type());
-    const auto path = [](const ParameterSpec& spec, const char* name) {
-      return ckpt::StatePath{"optimizer", "state", spec.fqns.front(), name};
-    };
     for (const ShardPiece& piece : portion_pieces(layout, mesh.place_of(rank))) {
       const ParameterSpec& spec = layout.parameters[piece.parameter].spec;
-      add_range(state, path(spec, "exp_avg"), dtype, spec.shape, piece.in_parameter, entry.exp_avg,
-                piece.shard_offset);
-      add_range(state, path(spec, "exp_avg_sq"), dtype, spec.shape, piece.in_parameter, entry.exp_avg_sq,
-                piece.shard_offset);
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const at::Tensor& flat = entry.tensors[i];
+        add_range(state, path(spec, tensors[i].name), dtype_of(flat.scalar_type()), spec.shape,
+                  piece.in_parameter, flat, piece.shard_offset);
+      }
     }
     if (rank != 0) continue;
     for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
@@ -159,12 +152,11 @@ RankState optimizer_state(const std::vector<AdamW::State>& states, const Mesh& m
       add_whole(state, path(parameter.spec, "step"),
                 at::full({}, static_cast<double>(entry.steps[i]), at::kFloat));
       if (parameter.numel > 0) continue;
-      for (const char* name : {"exp_avg", "exp_avg_sq"}) {
-        add_whole(state, path(parameter.spec, name), at::empty(parameter.spec.shape, at::kFloat));
-      }
+      for (const OptimizerTensor& tensor : tensors)
+        add_whole(state, path(parameter.spec, tensor.name), at::empty(parameter.spec.shape, at::kFloat));
     }
   }
-  if (rank == 0) add_param_groups(state, states, config, lr);
+  if (rank == 0) add_param_groups(state, optimizer, lr);
   return state;
 }
 

@@ -8,7 +8,7 @@
 
 #include "ckpt/dcp/rank_plan.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 
@@ -41,12 +41,18 @@ RankState model_state(const ShardedModel& model, bool adapter_only, int rank);
 std::map<std::string, std::string> tied_names(const ShardedModel& model);
 
 /// The number of param_groups in what optimizer_state() returns: 2 if only some parameters have weight decay.
-std::size_t count_param_groups(const std::vector<AdamW::State>& states);
+std::size_t count_param_groups(const std::vector<Optimizer::State>& states);
+
+struct LearningRates {
+  double next = 0;  ///< That of the next step.
+  double base = 0;  ///< training.optimizer.lr.
+};
 
 /// Returns the part of the optimizer's state dict, under the root key `optimizer`, that `rank` of the mesh
-/// writes. It has the form of torch's get_optimizer_state_dict: state.<fqn>.{step,exp_avg,exp_avg_sq} and, on
-/// rank 0, param_groups.
-RankState optimizer_state(const std::vector<AdamW::State>& states, const Mesh& mesh,
-                          const config::OptimizerConfig& config, double lr, int rank);
+/// writes. It has the form of torch's get_optimizer_state_dict: state.<fqn>.step, the tensors of the plan
+/// beside it, such as state.<fqn>.exp_avg, and, on rank 0, param_groups. `states` are those of the optimizer,
+/// or a copy: another thread may call this while the optimizer counts steps.
+RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimizer::State>& states,
+                          const Mesh& mesh, const LearningRates& lr, int rank);
 
 }  // namespace accel::train

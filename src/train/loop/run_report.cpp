@@ -11,6 +11,7 @@
 #include "base/checked.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "plan/optimizer_plan.hpp"
 #include "train/device/memory_use.hpp"
 
 namespace accel::train {
@@ -49,14 +50,15 @@ void RunReport::model(const ShardedModel& model) const {
   }
   std::int64_t shard = 0;
   for (const FlatBuffer* buffer : model.trainable_buffers()) shard += buffer->layout().shard_numel;
-  // The parameter, its gradient and the two moments of AdamW are float32.
-  constexpr std::int64_t kBytesPerParameter = 16;
+  // The parameter, its gradient and the tensors of the optimizer are float32.
+  const auto tensors = 2 + static_cast<std::int64_t>(optimizer_plan(config_.optimizer.type).tensors.size());
+  const std::int64_t bytes = tensors * 4;
   say(fmt::format(
       "{} parameters, {} trainable, in {} units over {}; the trainable ones with gradients and optimizer "
       "state take {} in total, {} per rank",
       parameters, trainable, model.units().size(), text_of(model.groups().mesh()),
-      format_bytes(static_cast<std::uint64_t>(trainable * kBytesPerParameter)),
-      format_bytes(static_cast<std::uint64_t>(shard * kBytesPerParameter))));
+      format_bytes(static_cast<std::uint64_t>(trainable * bytes)),
+      format_bytes(static_cast<std::uint64_t>(shard * bytes))));
   offload();
 }
 
@@ -70,7 +72,7 @@ void RunReport::offload() const {
       device_.is_cpu() ? "in the host's memory, where the ranks compute" : "in the host's memory"));
 }
 
-void RunReport::end_of_run(const ShardedModel& model, const AdamW& optimizer) const {
+void RunReport::end_of_run(const ShardedModel& model, const Optimizer& optimizer) const {
   for (const auto& unit : model.units()) {
     if (unit->calls() == 0) say(fmt::format("the wrapped module '{}' never ran", unit->plan().module));
   }
@@ -83,7 +85,7 @@ void RunReport::end_of_run(const ShardedModel& model, const AdamW& optimizer) co
     return;
   }
   std::vector<std::string> unused;
-  for (const AdamW::State& state : optimizer.states()) {
+  for (const Optimizer::State& state : optimizer.states()) {
     for (std::size_t i = 0; i < state.steps.size(); ++i) {
       if (state.steps[i] == 0) unused.push_back(state.buffer->layout().parameters[i].spec.fqns.front());
     }

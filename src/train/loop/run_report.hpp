@@ -14,7 +14,7 @@
 #include "train/checkpoint/save.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/step.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 
@@ -30,7 +30,7 @@ class RunReport {
   void model(const ShardedModel& model) const;
   /// Reports the units that never ran and the trainable parameters that never had a gradient. A run in which
   /// no step changed a weight is a warning.
-  void end_of_run(const ShardedModel& model, const AdamW& optimizer) const;
+  void end_of_run(const ShardedModel& model, const Optimizer& optimizer) const;
 
   /// Reports the checkpoint that the run goes on from, and how long it took to open the model and to read it.
   void resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state, double seconds);

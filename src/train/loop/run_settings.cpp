@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "ckpt/store/run_state.hpp"
 #include "core/config/keys/number_settings.hpp"
 
@@ -11,6 +13,22 @@ namespace {
 constexpr const char* kContents = "contents of training.data.train (CRC-32 of samples)";
 /// Older checkpoints have this fingerprint alone.
 constexpr const char* kOldContents = "contents of training.data.train (CRC-32 of some tokens)";
+
+/// The settings of a checkpoint under the names that they have now.
+std::map<std::string, std::string> with_present_names(const std::map<std::string, std::string>& settings) {
+  constexpr std::string_view kOldOptions = "training.ddp.power_sgd.";
+  std::map<std::string, std::string> renamed;
+  for (const auto& [key, value] : settings) {
+    if (!key.starts_with(kOldOptions)) {
+      renamed[key] = value;
+      continue;
+    }
+    const std::string name = key.substr(kOldOptions.size());
+    renamed["training.ddp.comm_state_option." + (name == "start_iter" ? "start_powerSGD_iter" : name)] =
+        value;
+  }
+  return renamed;
+}
 
 std::string layout_of(const Mesh& mesh) {
   const std::string shards = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "shard" : "shards");
@@ -37,8 +55,9 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
   return settings;
 }
 
-std::vector<std::string> changed_settings(const std::map<std::string, std::string>& before,
+std::vector<std::string> changed_settings(const std::map<std::string, std::string>& in_checkpoint,
                                           const std::map<std::string, std::string>& now) {
+  const std::map<std::string, std::string> before = with_present_names(in_checkpoint);
   const auto has_changed = [&](const std::string& key) {
     const auto old = before.find(key);
     const auto own = now.find(key);

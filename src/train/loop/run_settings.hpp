@@ -19,7 +19,7 @@ namespace accel::train {
                                                              const Mesh& mesh);
 
 /// Says what has changed from the settings in a checkpoint to those of this run, a sentence each.
-[[nodiscard]] std::vector<std::string> changed_settings(const std::map<std::string, std::string>& before,
-                                                        const std::map<std::string, std::string>& now);
+[[nodiscard]] std::vector<std::string> changed_settings(
+    const std::map<std::string, std::string>& in_checkpoint, const std::map<std::string, std::string>& now);
 
 }  // namespace accel::train

@@ -10,7 +10,7 @@
 #include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/batches.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 
@@ -41,7 +41,7 @@ struct StepResult {
 class StepRunner {
  public:
   StepRunner(const config::TrainingConfig& config, TrainingBatches& batches, ShardedModel& model,
-             AdamW& optimizer, std::optional<GradScaler>& scaler, Group& group)
+             Optimizer& optimizer, std::optional<GradScaler>& scaler, Group& group)
       : config_(config),
         batches_(batches),
         model_(model),
@@ -90,7 +90,7 @@ class StepRunner {
   const config::TrainingConfig& config_;
   TrainingBatches& batches_;
   ShardedModel& model_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   std::optional<GradScaler>& scaler_;  ///< Only float16 has a loss scale.
   Group& group_;
   bool compares_labels_;  ///< A model that computes its loss itself weighs its micro-batches alike.

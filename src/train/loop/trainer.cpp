@@ -42,7 +42,7 @@
 #include "train/loop/run_settings.hpp"
 #include "train/loop/save_schedule.hpp"
 #include "train/loop/step.hpp"
-#include "train/optim/adamw.hpp"
+#include "train/optim/optimizer.hpp"
 
 namespace accel::train {
 namespace {
@@ -140,9 +140,10 @@ class Trainer {
         labels_(labels_for(config_.model, opened_.file.accel_json())),
         model_(std::move(opened_.file), sharding_options(config, opened_.weights, read_sums()), device,
                groups),
-        optimizer_(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard),
-        steps_(config_, batches_, model_, optimizer_, scaler_, group),
-        saver_(store_, model_, optimizer_, config_, group, local_ranks),
+        optimizer_(
+            make_optimizer(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard)),
+        steps_(config_, batches_, model_, *optimizer_, scaler_, group),
+        saver_(store_, model_, *optimizer_, config_, group, local_ranks),
         schedule_(config_.checkpoint),
         report_(config, group.rank(), group.size(), device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
@@ -200,7 +201,7 @@ class Trainer {
       break;
     }
     flight::set_step(0);
-    if (end == TrainingEnd::kFinished) report_.end_of_run(model_, optimizer_);
+    if (end == TrainingEnd::kFinished) report_.end_of_run(model_, *optimizer_);
     // The groups are shut down here and not in the destructor, which also runs after an error.
     group_.barrier();
     model_.groups().shut_down();
@@ -221,8 +222,8 @@ class Trainer {
   void resume() {
     const std::filesystem::path& checkpoint = config_.checkpoint.resume_from;
     const bool foreign = is_foreign(checkpoint);
-    LoadedRun loaded = foreign ? load_foreign_run(checkpoint, model_, optimizer_, scaler_)
-                               : load_run(checkpoint, model_, optimizer_, scaler_, device_, read_sums());
+    LoadedRun loaded = foreign ? load_foreign_run(checkpoint, model_, *optimizer_, scaler_)
+                               : load_run(checkpoint, model_, *optimizer_, scaler_, device_, read_sums());
     if (!foreign) check_sums(checkpoint, loaded);
     ckpt::RunState& state = loaded.state;
     if (state.step >= config_.max_steps) {
@@ -294,8 +295,8 @@ class Trainer {
   [[nodiscard]] ckpt::RunState run_state(std::int64_t step, double lr) {
     ckpt::RunState state;
     state.step = step;
-    state.optimizer_steps = optimizer_.steps();
-    state.parameter_steps = optimizer_.parameter_steps();
+    state.optimizer_steps = optimizer_->steps();
+    state.parameter_steps = optimizer_->parameter_steps();
     state.epoch = batches_.epoch();
     state.lr = lr;
     state.seed = config_.seed;
@@ -372,7 +373,7 @@ class Trainer {
   std::map<std::string, std::int64_t> vocabularies_;
   Labels labels_;
   ShardedModel model_;
-  AdamW optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::optional<GradScaler> scaler_;  ///< Only float16 has a loss scale.
   StepRunner steps_;
   CheckpointSaver saver_;

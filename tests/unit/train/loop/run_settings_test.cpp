@@ -51,5 +51,16 @@ TEST(RunSettingsTest, AnOlderCheckpointIsComparedByItsOwnFingerprint) {
   EXPECT_TRUE(changes.front().starts_with(kOldContents)) << changes.front();
 }
 
+TEST(RunSettingsTest, OptionsOfPowerSgdAreComparedUnderTheirFormerNames) {
+  const std::map<std::string, std::string> before = {{"training.ddp.power_sgd.start_iter", "1000"},
+                                                     {"training.ddp.power_sgd.warm_start", "true"}};
+  const std::map<std::string, std::string> now = {
+      {"training.ddp.comm_state_option.start_powerSGD_iter", "500"},
+      {"training.ddp.comm_state_option.warm_start", "true"}};
+  EXPECT_EQ(
+      changed_settings(before, now),
+      std::vector<std::string>{"training.ddp.comm_state_option.start_powerSGD_iter was 1000 and is 500"});
+}
+
 }  // namespace
 }  // namespace accel::train
