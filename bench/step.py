@@ -26,17 +26,17 @@ BATCH = 4
 WARM_UP = 2
 
 
-def prepare(folder, steps, ranks):
+def prepare(folder, steps, ranks, sizes=SIZES, batch=BATCH):
     import numpy
 
     torch.manual_seed(0)
-    model = GPT(**SIZES)
+    model = GPT(**sizes)
     extra = {"accel.json": json.dumps({"layer_classes": ["Block"]})}
     torch.jit.script(model).save(str(folder / "gpt.pt"), _extra_files=extra)
-    ids = torch.zeros(BATCH, SIZES["length"], dtype=torch.long)
+    ids = torch.zeros(batch, sizes["length"], dtype=torch.long)
     torch.export.save(torch.export.export(model.train(), (ids,), strict=False), folder / "gpt.pt2")
-    count = (steps * ranks * BATCH + 1) * SIZES["length"] + 1
-    numpy.random.default_rng(0).integers(SIZES["vocabulary"], size=count, dtype=numpy.uint16).tofile(folder / "tokens.bin")
+    count = (steps * ranks * batch + 1) * sizes["length"] + 1
+    numpy.random.default_rng(0).integers(sizes["vocabulary"], size=count, dtype=numpy.uint16).tofile(folder / "tokens.bin")
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -50,8 +50,8 @@ def launch(accel, *arguments):
                  f"with exit code {result.returncode}")
 
 
-def run_accel(accel, folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, model=None, **changes):
-    """Trains with accel; returns the lines of metrics.jsonl. `changes` are keys of the configuration's top level."""
+def configure(folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, model=None, **changes):
+    """Writes config.yaml of a run into a new folder, and returns that. `changes` are keys of its top level."""
     out = pathlib.Path(tempfile.mkdtemp(dir=folder))
     config = {
         "distributed_type": "FSDP", "use_cpu": True, "num_processes": ranks, "main_process_port": 0,
@@ -66,6 +66,12 @@ def run_accel(accel, folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, mo
             "output_dir": str(out), "checkpoint": {"every": 0, "resume": "none"}},
         **changes}
     (out / "config.yaml").write_text(json.dumps(config))
+    return out
+
+
+def run_accel(accel, folder, *arguments, **options):
+    """Trains with accel as configure() says; returns the lines of metrics.jsonl."""
+    out = configure(folder, *arguments, **options)
     launch(accel, out / "config.yaml")
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
