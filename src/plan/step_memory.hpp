@@ -16,10 +16,6 @@ inline constexpr std::size_t kMaxStoring = 2;
 /// Gradients that a communication hook may have under way at once, each with copies of its own.
 inline constexpr std::size_t kMaxHooked = 2;
 
-/// No unit is gathered ahead while so many units are unsharded: the root, the unit that runs, and another
-/// one.
-inline constexpr int kMostUnsharded = 3;
-
 /// The sizes of one flat buffer.
 struct StepBuffer {
   std::uint64_t bytes = 0;           ///< Bytes of the unsharded parameters.
@@ -79,7 +75,8 @@ struct StepOptions {
 };
 
 /// Simulates a step as train/fsdp/unit.cpp runs it, for the buffers whose parameters are not views of the
-/// shard. Every unit runs once, in the given order.
+/// shard. Every unit runs once, in the given order. The units that are gathered ahead are those of the
+/// engine's PrefetchSchedule.
 ///
 /// Forward: a unit gathers its parameters, runs, and frees them, or keeps the shard of its reshard group. The
 /// root frees its parameters at the end of backward. Backward: a unit is gathered while the unit that runs

@@ -3,9 +3,9 @@
 #include <exception>
 #include <vector>
 
+#include "plan/prefetch_schedule.hpp"
 #include "ranks/collective_order.hpp"
 #include "train/c10d/mesh_groups.hpp"
-#include "train/fsdp/prefetch_schedule.hpp"
 #include "train/fsdp/reduce_queue.hpp"
 
 namespace accel::train {

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "plan/prefetch_schedule.hpp"
 #include "plan/unit_plan.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/device/saved_activations.hpp"
 #include "train/fsdp/backward_tracker.hpp"
 #include "train/fsdp/call_outputs.hpp"
 #include "train/fsdp/flat_buffer.hpp"
-#include "train/fsdp/prefetch_schedule.hpp"
 #include "train/fsdp/step_state.hpp"
 #include "train/fsdp/tensor_hooks.hpp"
 #include "train/graph/autocast.hpp"

@@ -14,6 +14,7 @@ StepUnit unit_of(std::uint64_t bytes, std::vector<StepUnit> inner = {}) {
 
 StepUnit layers(std::size_t count) { return unit_of(kRoot, std::vector<StepUnit>(count, unit_of(kLayer))); }
 
+// FootprintMeasuredTest compares the other layouts with the engine.
 TEST(StepMemoryTest, ThreeUnitsAtOnceHoweverManyThereAre) {
   for (const std::size_t count : {4U, 80U}) {
     const StepMemory memory = memory_of_step(layers(count), {});
@@ -27,60 +28,12 @@ TEST(StepMemoryTest, ThreeUnitsAtOnceHoweverManyThereAre) {
   }
 }
 
-TEST(StepMemoryTest, GatheredAheadStillThreeAtOnce) {
-  const StepOptions ahead{.forward_prefetch = true, .backward_prefetch = true};
-  for (const std::size_t count : {5U, 80U}) {
-    const StepMemory memory = memory_of_step(layers(count), ahead);
-    EXPECT_EQ(memory.units, 3U);
-    EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * kLayer);
-    EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
-    // The next unit is gathered while the gradients of this one come and two are being reduced.
-    EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 5 * kLayer);
-  }
-}
-
 TEST(StepMemoryTest, FewUnitsNeedLess) {
   const StepMemory alone = memory_of_step(layers(0), {});
   EXPECT_EQ(alone.units, 1U);
   EXPECT_EQ(alone.pool_bytes, 2 * kRoot);
   EXPECT_EQ(memory_of_step(layers(1), {}).pool_bytes, 2 * kRoot + 2 * kLayer);
   EXPECT_EQ(memory_of_step(layers(2), {}).pool_bytes, 2 * kRoot + 3 * kLayer);
-}
-
-TEST(StepMemoryTest, WithoutReshardingAllAreThereAtTheEndOfForward) {
-  const StepMemory memory = memory_of_step(layers(8), {.reshard_after_forward = false});
-  EXPECT_EQ(memory.units, 9U);
-  EXPECT_EQ(memory.parameter_bytes, kRoot + 8 * kLayer);
-  EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
-  // The last unit's gradients come while all units are unsharded. From then on one unit is freed for each
-  // gradient.
-  EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 9 * kLayer);
-}
-
-TEST(StepMemoryTest, WhatGroupsKeepIsThereUntilBackward) {
-  for (const bool recompute : {false, true}) {
-    const StepMemory memory = memory_of_step(layers(8), {.reshard_size = 2, .recompute = recompute});
-    EXPECT_EQ(memory.group_shard_bytes, 8 * kLayer / 2);
-    EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * kLayer);
-    EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 4 * kLayer + 8 * kLayer / 2);
-  }
-  EXPECT_EQ(memory_of_step(layers(8), {.reshard_after_forward = false, .reshard_size = 2}).group_shard_bytes,
-            0U);
-}
-
-TEST(StepMemoryTest, AccumulatedGradientsWaitUnsharded) {
-  const StepMemory memory = memory_of_step(layers(8), {.accumulates = true});
-  EXPECT_EQ(memory.gradient_bytes, kRoot + 8 * kLayer);
-  EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 10 * kLayer);
-}
-
-TEST(StepMemoryTest, FrozenBuffersHaveNoGradient) {
-  StepUnit root = layers(4);
-  for (StepUnit& layer : root.inner) layer.buffers.push_back({7, 0});
-  const StepMemory memory = memory_of_step(root, {});
-  EXPECT_EQ(memory.gradient_bytes, kRoot + 3 * kLayer);
-  EXPECT_EQ(memory.parameter_bytes, kRoot + 2 * (kLayer + 7));
-  EXPECT_EQ(memory.pool_bytes, 2 * kRoot + 4 * kLayer + 2 * 7);
 }
 
 TEST(StepMemoryTest, BlocksAreUsedAgainOnlyForBuffersOfTheirSize) {

@@ -1,11 +1,9 @@
-#include "train/fsdp/prefetch_schedule.hpp"
+#include "plan/prefetch_schedule.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "plan/step_memory.hpp"
-
-namespace accel::train {
+namespace accel {
 
 void PrefetchSchedule::begin_call(PrefetchUnit& unit) {
   Entry& entry = entries_[&unit];
@@ -29,8 +27,10 @@ bool PrefetchSchedule::on_unshard(const PrefetchUnit& unit) {
   return true;
 }
 
-void PrefetchSchedule::on_reshard(const PrefetchUnit& unit) {
-  if (std::exchange(entries_[&unit].is_unsharded, false)) --unsharded_;
+bool PrefetchSchedule::on_reshard(const PrefetchUnit& unit) {
+  if (!std::exchange(entries_[&unit].is_unsharded, false)) return false;
+  --unsharded_;
+  return true;
 }
 
 void PrefetchSchedule::gather_candidate() {
@@ -77,4 +77,4 @@ PrefetchUnit* PrefetchSchedule::next_in_backward(const PrefetchUnit& unit, bool 
   return nullptr;
 }
 
-}  // namespace accel::train
+}  // namespace accel

@@ -1,4 +1,4 @@
-#include "train/fsdp/prefetch_schedule.hpp"
+#include "plan/prefetch_schedule.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/step_memory.hpp"
-
-namespace accel::train {
+namespace accel {
 namespace {
 
 using testing::ElementsAre;
@@ -195,4 +193,4 @@ TEST_F(PrefetchScheduleTest, AGatherOfAnUnshardedCandidateIsNotCounted) {
 }
 
 }  // namespace
-}  // namespace accel::train
+}  // namespace accel

@@ -5,7 +5,11 @@
 #include <unordered_map>
 #include <vector>
 
-namespace accel::train {
+namespace accel {
+
+/// No unit is gathered ahead while so many units are unsharded: the root, the unit that runs, and another
+/// one.
+inline constexpr int kMostUnsharded = 3;
 
 /// What the prefetch schedule asks of a unit.
 class PrefetchUnit {
@@ -30,6 +34,9 @@ class PrefetchUnit {
 /// the next unit in the first order, and backward the previous unit in the second order: a unit around others
 /// ends after them, and its backward comes before theirs.
 ///
+/// The engine drives it with the units of a model, and memory_of_step() with the units of a plan, so that
+/// both gather the same units ahead.
+///
 /// At most one unit is the prefetch candidate. It is gathered as soon as fewer than kMostUnsharded units are
 /// unsharded. The schedule refers to the units, which must outlive it.
 class PrefetchSchedule {
@@ -42,8 +49,8 @@ class PrefetchSchedule {
 
   /// The unit gathers its parameters. Returns false if they are gathered already, or being gathered.
   bool on_unshard(const PrefetchUnit& unit);
-  /// The unit frees its gathered parameters. A call for a unit that is not unsharded has no effect.
-  void on_reshard(const PrefetchUnit& unit);
+  /// The unit frees its gathered parameters. Returns false, without effect, if it is not unsharded.
+  bool on_reshard(const PrefetchUnit& unit);
   /// Gathers the candidate, if there is one and room for it.
   void gather_candidate();
   /// Forgets the candidate: at the end of backward, and of a forward that no backward follows.
@@ -83,4 +90,4 @@ class PrefetchSchedule {
   int most_unsharded_ = 0;
 };
 
-}  // namespace accel::train
+}  // namespace accel
