@@ -24,6 +24,13 @@ void gram_schmidt(const at::Tensor& matrices, double epsilon) {
   }
 }
 
+void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b) { at::bmm_out(out, a, b); }
+
+/// A part of a flat tensor as a batch of one matrix.
+at::Tensor matrix_at(const at::Tensor& flat, std::int64_t offset, std::int64_t rows, std::int64_t columns) {
+  return flat.narrow(0, offset, rows * columns).view({1, rows, columns});
+}
+
 }  // namespace
 
 void orthogonalize(const at::Tensor& matrices, double epsilon) {
@@ -38,17 +45,15 @@ PowerSgd::PowerSgd(const FlatLayout& layout, const config::PowerSgdConfig& confi
     : config_(config), plan_(plan_low_rank(layout, config)), seeds_(std::move(seeds)) {}
 
 at::Tensor PowerSgd::m(const LowRankMatrix& matrix) const {
-  return gradient_.narrow(0, matrix.offset, matrix.rows * matrix.columns)
-      .view({1, matrix.rows, matrix.columns});
+  return matrix_at(gradient_, matrix.offset, matrix.rows, matrix.columns);
 }
 
 at::Tensor PowerSgd::p(const LowRankMatrix& matrix) const {
-  return sent_.narrow(0, plan_.uncompressed_numel + matrix.p_offset, matrix.rows * matrix.rank)
-      .view({1, matrix.rows, matrix.rank});
+  return matrix_at(sent_, plan_.uncompressed_numel + matrix.p_offset, matrix.rows, matrix.rank);
 }
 
 at::Tensor PowerSgd::q(const LowRankMatrix& matrix) const {
-  return qs_.narrow(0, matrix.q_offset, matrix.columns * matrix.rank).view({1, matrix.columns, matrix.rank});
+  return matrix_at(qs_, matrix.q_offset, matrix.columns, matrix.rank);
 }
 
 void PowerSgd::start(Group& group, const at::Tensor& gradient) {
@@ -61,8 +66,11 @@ void PowerSgd::start(Group& group, const at::Tensor& gradient) {
     return;
   }
   if (config_.use_error_feedback) add_error();
-  make_qs();
-  compute_ps();
+  prepare_qs();
+  sent_ = at::empty({plan_.uncompressed_numel + plan_.p_numel}, gradient_.options());
+  for_uncompressed([](const at::Tensor& sent, const at::Tensor& own) { sent.copy_(own); });
+  // Multiplied as in torch, for the same rounding.
+  for (const LowRankMatrix& matrix : plan_.matrices) multiply(p(matrix), m(matrix), q(matrix));
   pending_ = group.all_reduce_sum(sent_);
 }
 
@@ -70,11 +78,18 @@ void PowerSgd::finish() {
   const at::NoGradGuard no_grad;
   pending_.wait();
   if (sent_.defined()) {
-    take_uncompressed();
+    for_uncompressed(
+        [this](const at::Tensor& sent, const at::Tensor& own) { own.copy_(sent.div_(group_->size())); });
     if (plan_.q_numel > 0) {
-      compute_qs();
+      // P needs no division, as only its directions count.
+      for (const LowRankMatrix& matrix : plan_.matrices) {
+        orthogonalize(p(matrix), config_.orthogonalization_epsilon);
+        multiply(q(matrix), m(matrix).transpose(1, 2), p(matrix));
+      }
       group_->all_reduce_sum(qs_).wait();
-      decompress();
+      qs_.div_(group_->size());
+      for (const LowRankMatrix& matrix : plan_.matrices)
+        multiply(m(matrix), p(matrix), q(matrix).transpose(1, 2));
     }
     // The error is what was to be sent minus what was sent.
     if (config_.use_error_feedback) error_.sub_(gradient_);
@@ -105,62 +120,28 @@ void PowerSgd::add_error() {
   gradient_.copy_(error_);
 }
 
-void PowerSgd::make_qs() {
-  const bool draws = !qs_.defined();
-  if (!draws) {
-    for (const LowRankMatrix& matrix : plan_.matrices)
-      orthogonalize(q(matrix), config_.orthogonalization_epsilon);
-    return;
-  }
-  qs_ = at::empty({plan_.q_numel}, gradient_.options());
-  // A generator of its own: drawing from the rank's would change what dropout draws. It is on the CPU, as in
-  // torch.
+// The first factors come from a generator of its own: drawing from the rank's would change what dropout
+// draws. It is on the CPU, as in torch.
+void PowerSgd::prepare_qs() {
   constexpr std::uint32_t kSeeds = 1'000'000'000;
-  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seeds_->randint(kSeeds));
-  const auto options = at::TensorOptions(gradient_.scalar_type());
+  at::Generator generator;
+  if (!qs_.defined()) {
+    qs_ = at::empty({plan_.q_numel}, gradient_.options());
+    generator = at::make_generator<at::CPUGeneratorImpl>(seeds_->randint(kSeeds));
+  }
   for (const LowRankMatrix& matrix : plan_.matrices) {
-    q(matrix).copy_(at::randn({1, matrix.columns, matrix.rank}, generator, options));
+    if (generator.defined())
+      q(matrix).copy_(at::randn({1, matrix.columns, matrix.rank}, generator, gradient_.scalar_type()));
     orthogonalize(q(matrix), config_.orthogonalization_epsilon);
   }
 }
 
-void PowerSgd::compute_ps() {
-  sent_ = at::empty({plan_.uncompressed_numel + plan_.p_numel}, gradient_.options());
-  std::int64_t at = 0;
+template <typename Function>
+void PowerSgd::for_uncompressed(Function function) {
+  std::int64_t offset = 0;
   for (const ElementRange& range : plan_.uncompressed) {
-    sent_.narrow(0, at, range.size()).copy_(gradient_.narrow(0, range.begin, range.size()));
-    at += range.size();
-  }
-  // Multiplied as in torch, for the same rounding.
-  for (const LowRankMatrix& matrix : plan_.matrices) {
-    at::Tensor out = p(matrix);
-    at::bmm_out(out, m(matrix), q(matrix));
-  }
-}
-
-void PowerSgd::take_uncompressed() {
-  sent_.narrow(0, 0, plan_.uncompressed_numel).div_(group_->size());
-  std::int64_t at = 0;
-  for (const ElementRange& range : plan_.uncompressed) {
-    gradient_.narrow(0, range.begin, range.size()).copy_(sent_.narrow(0, at, range.size()));
-    at += range.size();
-  }
-}
-
-// P needs no division, as only its directions count.
-void PowerSgd::compute_qs() {
-  for (const LowRankMatrix& matrix : plan_.matrices) {
-    orthogonalize(p(matrix), config_.orthogonalization_epsilon);
-    at::Tensor out = q(matrix);
-    at::bmm_out(out, m(matrix).transpose(1, 2), p(matrix));
-  }
-}
-
-void PowerSgd::decompress() {
-  qs_.div_(group_->size());
-  for (const LowRankMatrix& matrix : plan_.matrices) {
-    at::Tensor out = m(matrix);
-    at::bmm_out(out, p(matrix), q(matrix).transpose(1, 2));
+    function(sent_.narrow(0, offset, range.size()), gradient_.narrow(0, range.begin, range.size()));
+    offset += range.size();
   }
 }
 

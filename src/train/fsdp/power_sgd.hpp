@@ -47,11 +47,10 @@ class PowerSgd {
 
  private:
   void add_error();
-  void make_qs();
-  void compute_ps();
-  void take_uncompressed();
-  void compute_qs();
-  void decompress();
+  void prepare_qs();
+  /// Calls `function` with each uncompressed part of sent_ and of the gradient.
+  template <typename Function>
+  void for_uncompressed(Function function);
   /// One matrix of the gradient, and its factors: [1, rows, columns], [1, rows, rank], [1, columns, rank].
   [[nodiscard]] at::Tensor m(const LowRankMatrix& matrix) const;
   [[nodiscard]] at::Tensor p(const LowRankMatrix& matrix) const;
