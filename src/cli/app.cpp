@@ -13,6 +13,7 @@
 #include "base/log.hpp"
 #include "base/visible.hpp"
 #include "cli/build_info.hpp"
+#include "cli/candidates.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
 
@@ -86,6 +87,13 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
     Results results(out);
     line.globals().out = &results;
     add_commands(line);
+    // The words behind it are a command line that is being typed, which is not parsed.
+    if (!arguments.empty() && arguments.front() == "__complete") {
+      for (const std::string& candidate :
+           candidates(line.outline(), {arguments.begin() + 1, arguments.end()}))
+        out << candidate << '\n';
+      return ExitCode::kSuccess;
+    }
     const ExitCode code = parse_and_run(line, take_apart(arguments), out);
     results.flush();
     return code;

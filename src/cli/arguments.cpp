@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace accel::cli {
-namespace {
 
 std::string with_hyphens(std::string argument) {
   if (!argument.starts_with("--")) return argument;
@@ -13,7 +12,7 @@ std::string with_hyphens(std::string argument) {
   return argument;
 }
 
-}  // namespace
+bool takes_program(std::string_view command) { return command == "launch" || command == "check"; }
 
 Arguments take_apart(const std::vector<std::string>& arguments) {
   Arguments result;
@@ -22,7 +21,7 @@ Arguments take_apart(const std::vector<std::string>& arguments) {
     const std::string& argument = arguments[i];
     if (argument == "--") {
       const auto rest = arguments.begin() + static_cast<std::ptrdiff_t>(i);
-      if (result.command == "launch" || result.command == "check") {
+      if (result.command && takes_program(*result.command)) {
         result.program.assign(rest + 1, arguments.end());
       } else {
         result.own.insert(result.own.end(), rest, arguments.end());

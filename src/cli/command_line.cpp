@@ -56,17 +56,14 @@ std::vector<std::string> long_flags(const CLI::App& app) {
       .hint(near ? fmt::format("did you mean '{}'?", *near) : fmt::format("see {}", help));
 }
 
-/// What the type of an option says of its values: DIR is a directory, and a name such as MODEL.pt a file.
+/// What the type of an option says of its values: DIR is a directory, and FILE or a name such as MODEL.pt a
+/// file. An argument is a path, if it does not have words to choose from.
 Takes takes_of(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return Takes::kNothing;
   const std::string type = option.get_type_name();
   if (type == "DIR") return Takes::kDirectory;
+  if (option.get_positional() || type == "FILE" || type == "PATH") return Takes::kFile;
   return type.find('.') != std::string::npos && !type.ends_with("...") ? Takes::kFile : Takes::kWord;
-}
-
-std::vector<std::string> words_of(const CLI::Option& option, const OfferedWords& offered) {
-  const auto found = offered.find(&option);
-  return found == offered.end() ? std::vector<std::string>() : found->second;
 }
 
 OptionOutline outline_of(const CLI::Option& option, const OfferedWords& offered) {
@@ -74,8 +71,7 @@ OptionOutline outline_of(const CLI::Option& option, const OfferedWords& offered)
   for (const std::string& name : option.get_snames()) outline.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) outline.names.push_back("--" + name);
   outline.takes = takes_of(option);
-  if (outline.takes != Takes::kNothing) outline.type = option.get_type_name();
-  outline.words = words_of(option, offered);
+  if (const auto words = offered.find(&option); words != offered.end()) outline.words = words->second;
   outline.repeats = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   outline.help = option.get_description();
   return outline;
@@ -85,11 +81,7 @@ CommandOutline outline_of(const CLI::App& command, const OfferedWords& offered) 
   CommandOutline outline{command.get_name(), command.get_description(), {}, {}};
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_group().empty()) continue;
-    if (option->nonpositional()) {
-      outline.options.push_back(outline_of(*option, offered));
-    } else {
-      outline.arguments.push_back({option->get_name(true), Takes::kFile, words_of(*option, offered)});
-    }
+    (option->nonpositional() ? outline.options : outline.arguments).push_back(outline_of(*option, offered));
   }
   return outline;
 }
@@ -243,14 +235,7 @@ Outline CommandLine::outline() const {
   const CLI::App& app = *app_;
   outline.globals = outline_of(app, offered_).options;
   for (const CLI::App* command : app.get_subcommands({})) {
-    if (command->get_group().empty()) continue;
-    CommandOutline one = outline_of(*command, offered_);
-    // Every command has its own --help.
-    std::erase_if(one.options, [&](const OptionOutline& option) {
-      return std::any_of(outline.globals.begin(), outline.globals.end(),
-                         [&](const OptionOutline& global) { return global.names == option.names; });
-    });
-    outline.commands.push_back(std::move(one));
+    if (!command->get_group().empty()) outline.commands.push_back(outline_of(*command, offered_));
   }
   return outline;
 }

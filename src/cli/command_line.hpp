@@ -15,7 +15,7 @@
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "cli/arguments.hpp"
-#include "cli/completion/outline.hpp"
+#include "cli/outline.hpp"
 
 namespace CLI {
 class App;

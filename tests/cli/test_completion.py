@@ -46,6 +46,12 @@ def commands(accel_path) -> dict[str, set[str]]:
     return {name: options(help_of(name)) | options(top) for name in names}
 
 
+@pytest.fixture(autouse=True)
+def path(accel_path, monkeypatch):
+    """Shells ask the `accel` of the command line that is typed."""
+    monkeypatch.setenv("PATH", f"{accel_path.parent}:{os.environ['PATH']}")
+
+
 @pytest.fixture
 def bash(scripts, tmp_path):
     """bash(WORDS...) returns what completion offers for the last word."""
@@ -101,6 +107,13 @@ def test_bash_offers_the_options_of_each_command(bash, commands):
         assert sorted(offered) == sorted(set(offered)) == sorted(options), command
 
 
+def test_bash_offers_no_option_that_is_given(bash):
+    assert "--run-id" in bash("accel", "launch", "--set", "a=1", "--use_cpu", "--r")
+    assert bash("accel", "launch", "--run_id=x", "--r") == []
+    assert bash("accel", "launch", "--set", "a=1", "--se") == ["--set"]
+    assert bash("accel", "launch", "--use-cpu", "--cp") == []
+
+
 def test_bash_offers_values(bash):
     assert bash("accel", "save", "a", "b", "--type", "") == ["full", "local", "sharded"]
     assert bash("accel", "save", "a", "b", "--type", "=") == ["full", "local", "sharded"]
@@ -118,6 +131,10 @@ def test_bash_offers_paths(bash):
     assert sorted(bash("accel", "inspect", "a")) == ["a folder", "a.yaml"]
     assert sorted(bash("accel", "load", "ckpt", "--into", "a")) == ["a folder", "a.yaml"]
     assert bash("accel", "launch", "--log-dir", "a") == ["a folder"]
+    assert bash("accel", "launch", "--log-dir", "=", "a") == ["a folder"]
+    assert bash("accel", "launch", "--log-dir=a") == ["--log-dir=a folder"]
+    assert sorted(bash("accel", "config", "m.pt", "--data", "a")) == ["a folder", "a.yaml"]
+    assert sorted(bash("accel", "launch", "--num_processes", "2", "a")) == ["a folder", "a.yaml"]
     assert bash("accel", "env", "") == []
 
 
@@ -163,6 +180,9 @@ def test_fish_offers_values_and_paths(fish):
     assert list(fish("accel completion f")) == ["fish"]
     assert "a.yaml" in fish("accel launch a")
     assert list(fish("accel launch --log-dir f")) == ["folder/"]
+    assert list(fish("accel launch --log-dir=f")) == ["--log-dir=folder/"]
+    assert list(fish("accel launch --set training.optimizer.l")) == ["training.optimizer.lr="]
+    assert list(fish("accel save a b --type=s")) == ["--type=sharded"]
     assert fish("accel launch --num-processes ") == {}
     assert "a.yaml" in fish("accel check a.yaml -- cat a") and "a.yaml" in fish("accel launch a.yaml -- cat a")
     assert fish("accel env a") == {}
@@ -236,6 +256,7 @@ def test_zsh_completes_commands_options_and_values(zsh):
 def test_zsh_completes_paths_and_the_program_behind_launch(zsh):
     zsh.completes("accel launch conf", ["ig.yaml"])
     zsh.completes("accel launch --log-dir fol", ["der/"])
+    zsh.completes("accel launch --log-dir=fol", ["der/"])
     zsh.completes("accel launch config.yaml -- cat fol", ["der/"])
     zsh.completes("accel check config.yaml -- cat fol", ["der/"])
 
