@@ -15,39 +15,31 @@ namespace {
 
 /// Whether YAML reads the text as the string that it is, without quotes.
 bool is_plain(std::string_view text) {
-  constexpr std::array<std::string_view, 9> kOtherTypes = {"true", "false", "yes", "no",  "on",
-                                                           "off",  "null",  "nan", "none"};
-  const auto is_word = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '/';
-  };
-  if (text.empty() || !(is_word(text.front()) || text.front() == '.')) return false;
-  if (!std::any_of(text.begin(), text.end(), is_word)) return false;
+  constexpr std::array<std::string_view, 11> kOtherTypes = {"true", "false", "yes",  "no",   "on",  "off",
+                                                            "null", "nan",   "none", ".nan", ".inf"};
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto is_word = [&](char c) { return is_letter(c) || c == '_' || c == '/'; };
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (std::find(kOtherTypes.begin(), kOtherTypes.end(), lower) != kOtherTypes.end()) return false;
-  if (lower == ".nan" || lower == ".inf") return false;
-  return std::all_of(text.begin(), text.end(), [&](char c) {
-    return is_word(c) || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '*';
-  });
+  for (char& c : lower) {
+    if (is_letter(c)) c = static_cast<char>(c | 0x20);
+  }
+  return !text.empty() && (is_word(text.front()) || text.front() == '.') &&
+         std::any_of(text.begin(), text.end(), is_word) &&
+         std::find(kOtherTypes.begin(), kOtherTypes.end(), lower) == kOtherTypes.end() &&
+         std::all_of(text.begin(), text.end(), [&](char c) {
+           return is_word(c) || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '*';
+         });
 }
 
-/// `text` as a YAML scalar of one line.
+/// `text` as a YAML scalar of one line. YAML-cpp's emitter writes "true", "1e5" and "1.5" without quotes.
 std::string scalar(std::string_view text) {
   if (is_plain(text)) return std::string(text);
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  const bool escapes = std::any_of(text.begin(), text.end(), is_control);
-  std::string quoted(1, escapes ? '"' : '\'');
-  for (const char c : text) {
-    if (is_control(c)) {
-      quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-      continue;
-    }
-    if (escapes && (c == '"' || c == '\\')) quoted += '\\';
-    if (!escapes && c == '\'') quoted += '\'';
-    quoted += c;
-  }
-  return quoted + quoted.front();
+  // YAML has all escapes that fmt writes.
+  if (std::any_of(text.begin(), text.end(), is_control)) return fmt::format("{:?}", text);
+  std::string quoted = "'";
+  for (const char c : text) quoted.append(c == '\'' ? 2 : 1, c);
+  return quoted + '\'';
 }
 
 std::string grouped(std::int64_t number) {
