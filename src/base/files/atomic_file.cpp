@@ -20,7 +20,7 @@ AtomicFile::AtomicFile(std::filesystem::path target, Existing existing, Parents 
     temporary_ = leftover_name(target_, LeftoverKind::kFile);
     file_.emplace(File::create_new(temporary_));
     lock_.emplace(temporary_);
-  } while (lock_->state() == LeftoverLock::State::kGone || lock_->state() == LeftoverLock::State::kTaken);
+  } while (lock_->is_lost());
 }
 
 AtomicFile::~AtomicFile() {

@@ -199,12 +199,7 @@ void discard_tree(const fs::path& path) {
   const fs::path doomed = leftover_name(path, LeftoverKind::kDeleting);
   const LeftoverLock lock(path);
   rename_entry(path, doomed);
-  try {
-    sync_directory(parent_of(path));
-  } catch (const Error&) {
-    rename_entry(doomed, path);
-    throw;
-  }
+  sync_or_undo(parent_of(path), [&] { rename_entry(doomed, path); });
   remove_tree(doomed);
 }
 

@@ -59,6 +59,17 @@ class NewDirectories {
   std::vector<std::filesystem::path> made_;  ///< The directories, the outermost first.
 };
 
+/// Syncs a directory. After a failure `undo` gives the entries their old names.
+template <class Undo>
+void sync_or_undo(const std::filesystem::path& directory, const Undo& undo) {
+  try {
+    sync_directory(directory);
+  } catch (const Error&) {
+    undo();
+    throw;
+  }
+}
+
 /// Calls fsync on every file and directory at and below `directory`.
 void sync_tree(const std::filesystem::path& directory);
 

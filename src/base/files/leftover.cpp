@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <re2/re2.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +12,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -28,7 +28,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kIncomplete = ".incomplete-";
 constexpr std::string_view kDeleting = ".deleting-";
 constexpr std::string_view kTemporary = ".tmp-";
-constexpr std::size_t kHostDigits = 8;
 constexpr std::size_t kMostNameBytes = 180;  // Most file systems allow 255; the rest is for the token.
 constexpr std::chrono::hours kForeignAge{24};
 
@@ -62,18 +61,9 @@ std::string prefix_of(std::string_view target_name, LeftoverKind kind) {
   return fmt::format("{}{}", shortened(target_name), kDeleting);
 }
 
-bool all_of(std::string_view text, std::string_view allowed) {
-  return !text.empty() && text.find_first_not_of(allowed) == std::string_view::npos;
-}
-
 bool is_token(std::string_view text) {
-  static constexpr std::string_view kDigits = "0123456789";
-  if (text.size() < kHostDigits + 4 || text[kHostDigits] != '-') return false;
-  if (!all_of(text.substr(0, kHostDigits), "0123456789abcdef")) return false;
-  text.remove_prefix(kHostDigits + 1);
-  const std::size_t dash = text.find('-');
-  return dash != std::string_view::npos && all_of(text.substr(0, dash), kDigits) &&
-         all_of(text.substr(dash + 1), kDigits);
+  static const re2::RE2 kToken("[0-9a-f]{8}-[0-9]+-[0-9]+");
+  return re2::RE2::FullMatch(re2::StringPiece(text.data(), text.size()), kToken);
 }
 
 // The time of the newest change at or below `path`.
@@ -86,7 +76,7 @@ fs::file_time_type newest_change(const fs::path& path) {
 }
 
 bool is_abandoned(const fs::path& path, const LeftoverLock& lock, std::string_view token) {
-  if (lock.state() == LeftoverLock::State::kTaken || lock.state() == LeftoverLock::State::kGone) return false;
+  if (lock.is_lost()) return false;
   if (lock.state() == LeftoverLock::State::kHeld && token.starts_with(host())) return true;
   return fs::file_time_type::clock::now() - newest_change(path) > kForeignAge;
 }
@@ -98,23 +88,16 @@ class Sweeper {
   void sweep() {
     const std::string name = target_.filename().string();
     // kDeleting comes first, because finish_exchange() looks for its partner of kind kBeside.
-    for (const LeftoverKind kind : {LeftoverKind::kDeleting, LeftoverKind::kBeside, LeftoverKind::kFile}) {
-      for_each(parent_, prefix_of(name, kind), [&](const fs::path& path, std::string_view token) {
-        const LeftoverLock lock(path);
-        if (!is_abandoned(path, lock, token)) return;
+    for (const LeftoverKind kind :
+         {LeftoverKind::kDeleting, LeftoverKind::kBeside, LeftoverKind::kFile, LeftoverKind::kInside}) {
+      const fs::path& directory = kind == LeftoverKind::kInside ? target_ : parent_;
+      for_each_abandoned(directory, prefix_of(name, kind), [&](const fs::path& path, std::string_view token) {
+        if (kind == LeftoverKind::kInside) undo_links(path, target_, true);
         if (kind == LeftoverKind::kDeleting && !finish_exchange(path, token)) return;
-        sync_directory(parent_);  // The commit that replaced it must be durable first.
+        sync_directory(directory);  // The commit that replaced it must be durable first.
         remove_tree(path);
       });
     }
-    if (!fs::is_directory(fs::symlink_status(target_))) return;
-    for_each(target_, prefix_of(name, LeftoverKind::kInside),
-             [&](const fs::path& path, std::string_view token) {
-               const LeftoverLock lock(path);
-               if (!is_abandoned(path, lock, token)) return;
-               undo_links(path, target_, true);
-               remove_tree(path);
-             });
   }
 
  private:
@@ -132,14 +115,15 @@ class Sweeper {
   }
 
   template <class Handle>
-  static void for_each(const fs::path& directory, const std::string& prefix, const Handle& handle) {
+  static void for_each_abandoned(const fs::path& directory, const std::string& prefix, const Handle& handle) {
     if (!fs::is_directory(directory)) return;
-    for (const std::string& name : accel::names_in(directory)) {
+    for (const std::string& name : names_in(directory)) {
       if (!name.starts_with(prefix)) continue;
       const std::string_view token = std::string_view(name).substr(prefix.size());
       if (!is_token(token)) continue;
       try {
-        handle(directory / name, token);
+        const LeftoverLock lock(directory / name);
+        if (is_abandoned(directory / name, lock, token)) handle(directory / name, token);
       } catch (const Error& error) {
         log::warn(fmt::format("'{}' was left by an interrupted command and cannot be removed: {}",
                               (directory / name).string(), error.message()));
@@ -153,32 +137,17 @@ class Sweeper {
 
 }  // namespace
 
-LeftoverLock::LeftoverLock(const fs::path& path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (fd_ < 0) {
+LeftoverLock::LeftoverLock(const fs::path& path)
+    : fd_(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
+  if (!fd_) {
     state_ = errno == ENOENT ? State::kGone : State::kNotSupported;
-    return;
-  }
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+  } else if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
     state_ = errno == EWOULDBLOCK ? State::kTaken : State::kNotSupported;
-    return;
+  } else {
+    // The previous owner may have removed the file.
+    struct stat status {};
+    state_ = ::fstat(fd_.get(), &status) == 0 && status.st_nlink == 0 ? State::kGone : State::kHeld;
   }
-  // The previous owner may have removed the file.
-  struct stat status {};
-  state_ = ::fstat(fd_, &status) == 0 && status.st_nlink == 0 ? State::kGone : State::kHeld;
-}
-
-LeftoverLock::LeftoverLock(LeftoverLock&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), state_(std::exchange(other.state_, State::kGone)) {}
-
-LeftoverLock& LeftoverLock::operator=(LeftoverLock&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(state_, other.state_);
-  return *this;
-}
-
-LeftoverLock::~LeftoverLock() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 fs::path leftover_name(const fs::path& target, LeftoverKind kind) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/files/fd.hpp"
+
 namespace accel {
 
 /// Temporary names, and the removal of those that dead processes left behind.
@@ -27,14 +29,13 @@ class LeftoverLock {
 
   /// Tries once to take the lock, without waiting.
   explicit LeftoverLock(const std::filesystem::path& path);
-  LeftoverLock(LeftoverLock&& other) noexcept;
-  LeftoverLock& operator=(LeftoverLock&& other) noexcept;
-  ~LeftoverLock();
 
   [[nodiscard]] State state() const { return state_; }
+  /// Whether the file or directory is not there any more, or another process has its lock.
+  [[nodiscard]] bool is_lost() const { return state_ == State::kTaken || state_ == State::kGone; }
 
  private:
-  int fd_ = -1;
+  Fd fd_;
   State state_ = State::kGone;
 };
 

@@ -46,12 +46,7 @@ void take_after(const fs::path& directory, const fs::path& model) {
 fs::path swap_directories(const fs::path& staged, const fs::path& target) {
   const fs::path parent = parent_of(target);
   if (exchange_entries(staged, target)) {
-    try {
-      sync_directory(parent);
-    } catch (const Error&) {
-      (void)exchange_entries(staged, target);
-      throw;
-    }
+    sync_or_undo(parent, [&] { (void)exchange_entries(staged, target); });
     return staged;
   }
   // If this process dies in between, sweep_leftovers() knows these names.
@@ -81,24 +76,22 @@ StagedDirectory::StagedDirectory(const fs::path& target, Options options)
     const std::vector<std::string> taken = taken_names({});
     if (!taken.empty()) throw already_there(target_ / taken.front());
   }
-  try {
-    stage();
-  } catch (const Error&) {
-    discard();
-    throw;
-  }
-}
-
-StagedDirectory::~StagedDirectory() { discard(); }
-
-void StagedDirectory::stage() {
   if (!inside_) parents_ = NewDirectories(parent_of(target_));
   do {  // Another process may sweep between the creation and the lock.
-    const fs::path path = leftover_name(target_, inside_ ? LeftoverKind::kInside : LeftoverKind::kBeside);
-    make_directory(path);
-    staging_ = path;
+    staging_ = leftover_name(target_, inside_ ? LeftoverKind::kInside : LeftoverKind::kBeside);
+    make_directory(staging_);
     lock_.emplace(staging_);
-  } while (lock_->state() == LeftoverLock::State::kGone || lock_->state() == LeftoverLock::State::kTaken);
+  } while (lock_->is_lost());
+}
+
+StagedDirectory::~StagedDirectory() {
+  if (staging_.empty()) return;
+  try {
+    if (inside_) undo_links(staging_, target_, false);
+  } catch (const std::exception& error) {
+    log::warn(error_of(error).message());
+  }
+  remove_quietly(staging_);
 }
 
 void StagedDirectory::check_free(std::string_view name) const {
@@ -155,12 +148,7 @@ std::vector<std::string> StagedDirectory::taken_names(const std::vector<std::str
 // Returns false if the target exists.
 bool StagedDirectory::place_whole() {
   if (!rename_to_free(staging_, target_)) return false;
-  try {
-    sync_directory(parent_of(target_));
-  } catch (const Error&) {
-    rename_entry(target_, staging_);
-    throw;
-  }
+  sync_or_undo(parent_of(target_), [&] { rename_entry(target_, staging_); });
   staging_.clear();
   return true;
 }
@@ -168,7 +156,7 @@ bool StagedDirectory::place_whole() {
 // False if the file system has no hard links.
 bool StagedDirectory::place_in(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    // The other names must be durable before the seal. After a failure discard() removes the links.
+    // The other names must be durable before the seal. After a failure the destructor removes the links.
     if (name == names.back()) sync_directory(target_);
     switch (link_entry(staging_ / name, target_ / name)) {
       case LinkResult::kLinked:
@@ -241,17 +229,6 @@ void StagedDirectory::finish() noexcept {
   staging_.clear();
   parents_.keep();
   lock_.reset();
-}
-
-void StagedDirectory::discard() noexcept {
-  if (!staging_.empty()) {
-    try {
-      if (inside_) undo_links(staging_, target_, false);
-    } catch (const std::exception& error) {
-      log::warn(error_of(error).message());
-    }
-    remove_quietly(staging_);
-  }
 }
 
 }  // namespace accel

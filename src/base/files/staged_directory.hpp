@@ -71,7 +71,6 @@ class StagedDirectory {
   [[nodiscard]] const std::filesystem::path& target() const { return target_; }
 
  private:
-  void stage();
   [[nodiscard]] std::vector<std::string> staged_names() const;
   [[nodiscard]] std::vector<std::string> taken_names(const std::vector<std::string>& names) const;
   [[nodiscard]] bool place_whole();
@@ -79,7 +78,6 @@ class StagedDirectory {
   void place_over(const std::string& name);
   void exchange(const std::vector<std::string>& names);
   void finish() noexcept;
-  void discard() noexcept;
 
   std::filesystem::path target_;
   Options options_;

@@ -47,7 +47,7 @@ Scratch::Scratch(const fs::path& folder) {
     // Whoever may read the log directory follows the link there to a flight record (agent/flight_home).
     ::chmod(path_.c_str(), 0711);
     lock_.emplace(path_);
-  } while (lock_->state() == LeftoverLock::State::kGone || lock_->state() == LeftoverLock::State::kTaken);
+  } while (lock_->is_lost());
 }
 
 Scratch::~Scratch() {
