@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/file.hpp"
 #include "ckpt/read/converted_checkpoint.hpp"
 #include "ckpt/store/adapter_names.hpp"
@@ -21,13 +22,11 @@ std::unique_ptr<Checkpoint> with_names_on_disk(std::unique_ptr<Checkpoint> sourc
   if (!std::filesystem::exists(file)) return source;
   const std::set<std::string> names = tensor_names(*source);
   if (are_adapter({names.begin(), names.end()})) return source;
-  try {
+  const auto context = [&] { return file.string(); };
+  return with_context(context, [&] {
     const std::vector<TensorConversion> forth = parse_conversions(read_text_file(file));
     return convert_tensors(std::move(source), applicable(inverse(forth), names));
-  } catch (Error& failure) {
-    failure.add_context(file.string());
-    throw;
-  }
+  });
 }
 
 }  // namespace accel::ckpt

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -71,14 +72,11 @@ std::string to_json(const std::vector<OutputObject>& objects) {
   for (const auto& [path, value] : objects) sorted.emplace(path, &value);
   Json document = Json::object();
   for (const auto& [path, value] : sorted) {
-    try {
+    with_context("object", fqn_of(path), [&] {
       Json* place = &document;
       for (const PathKey& key : path) place = &child_of(*place, key);
       *place = json_of(*value);
-    } catch (Error& e) {
-      e.add_context(fmt::format("object '{}'", fqn_of(path)));
-      throw;
-    }
+    });
   }
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

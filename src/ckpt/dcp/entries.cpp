@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "ckpt/dcp/parts.hpp"
 
 namespace accel::ckpt {
@@ -45,7 +46,7 @@ class EntriesReader {
   void read_entry(std::size_t id) {
     const DcpNames::Name& name = names_[id];
     const NodeRef value = state_dict_.value(name.entry);
-    try {
+    with_context("", name.fqn, [&] {
       if (const auto fields = tensor_.find(value)) {
         entries_.tensors.push_back(tensor_of(id, *fields));
         entries_.tensor_ids.push_back(static_cast<std::uint32_t>(id));
@@ -55,10 +56,7 @@ class EntriesReader {
       } else {
         reject("neither a tensor nor an object", value);
       }
-    } catch (Error& e) {
-      e.add_context(fmt::format("'{}'", name.fqn));
-      throw;
-    }
+    });
   }
 
   // Makes DcpTensor::position, so far the position among all entries, the position among the tensors.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/file.hpp"
 #include "base/metadata_limit.hpp"
 #include "ckpt/dcp/parse_metadata.hpp"
@@ -51,14 +52,7 @@ RankFiles rank_files_in(const fs::path& directory) {
 }
 
 DcpMetadata read_file(const fs::path& path) {
-  try {
-    return parse_dcp_metadata_file(path);
-  } catch (Error& e) {
-    // The error of a file that cannot be opened names the file.
-    if (e.message().find(path.string()) == std::string::npos)
-      e.add_context(fmt::format("'{}'", path.string()));
-    throw;
-  }
+  return with_path(path, [&] { return parse_dcp_metadata_file(path); });
 }
 
 // Checks that every rank up to the last one with a file has a metadata file.
@@ -198,12 +192,7 @@ DcpMetadata read_dcp_metadata(const fs::path& directory) {
     check_metadata_bytes(fmt::format("'{}' and those of the ranks before", path.string()), bytes);
     ranks.push_back(read_file(path));
   }
-  try {
-    return merge_rank_metadata(std::move(ranks));
-  } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", directory.string()));
-    throw;
-  }
+  return with_context("", directory.string(), [&] { return merge_rank_metadata(std::move(ranks)); });
 }
 
 DcpMetadata merge_rank_metadata(std::vector<DcpMetadata> ranks, const RankDisagreement& on_disagreement) {

@@ -7,6 +7,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/host/threads.hpp"
 #include "ckpt/dcp/entries.hpp"
 #include "ckpt/dcp/names.hpp"
@@ -45,22 +46,14 @@ void place_chunks(DcpTensor& tensor, DcpStorageData& places) {
 }
 
 void place_all(DcpEntries& entries, DcpStorageData& places, const DcpNames& names) {
-  const auto place = [&](std::uint32_t id, auto&& work) {
-    try {
-      work();
-    } catch (Error& e) {
-      e.add_context(fmt::format("'{}'", names[id].fqn));
-      throw;
-    }
-  };
   for (std::size_t i = 0; i < entries.tensors.size(); ++i) {
     const std::uint32_t id = entries.tensor_ids[i];
     places.select(id);
-    place(id, [&] { place_chunks(entries.tensors[i], places); });
+    with_context("", names[id].fqn, [&] { place_chunks(entries.tensors[i], places); });
   }
   for (std::size_t i = 0; i < entries.objects.size(); ++i) {
     const std::uint32_t id = entries.object_ids[i];
-    place(id, [&] {
+    with_context("", names[id].fqn, [&] {
       const std::optional<DcpRange> where = places.find_object(id);
       if (!where) throw Error(ErrorKind::kCorrupt, "storage_data has no place for it");
       entries.objects[i].where = *where;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 
 namespace accel::ckpt {
 
@@ -14,12 +15,8 @@ FileSummary write_dcp_rank(const std::filesystem::path& directory, const DcpRank
     file.append_zeros(planned.record_offset - file.size());
     file.append(dcp_item_record(plan, i));
     file.append_zeros(planned.offset - file.size());
-    try {
-      dcp_archive(planned.item).write(file, [&](std::size_t) { return payload(i); });
-    } catch (Error& e) {
-      e.add_context(fmt::format("'{}' in {}", fqn_of(planned.item.path), plan.file));
-      throw;
-    }
+    with_context([&] { return fmt::format("'{}' in {}", fqn_of(planned.item.path), plan.file); },
+                 [&] { dcp_archive(planned.item).write(file, [&](std::size_t) { return payload(i); }); });
   }
   return file.finish();
 }

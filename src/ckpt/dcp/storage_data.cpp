@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 
 namespace accel::ckpt {
 
@@ -101,7 +102,7 @@ DcpStorageData::DcpStorageData(const NodePairs& storage_data, const DcpNames& na
 // Infos are read in the order of the pickle. Reading each when its chunk asks for it would wait for memory
 // every time.
 std::uint32_t DcpStorageData::info_of(std::string_view fqn, NodeRef info, Reading& reading) {
-  try {
+  return with_context("", fqn, [&] {
     const NodePairs found = reading.storage_info.require(info);
     budget_.spend(sizeof(Info));
     const std::uint32_t transforms = reading.files.transforms_of(reading.transforms.find(found));
@@ -109,10 +110,7 @@ std::uint32_t DcpStorageData::info_of(std::string_view fqn, NodeRef info, Readin
                       pickle::require_size(reading.length.require(found), "length"),
                       reading.files.file_of(reading.relative_path.require(found), transforms)});
     return static_cast<std::uint32_t>(infos_.size() - 1);
-  } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", fqn));
-    throw;
-  }
+  });
 }
 
 std::optional<DcpRange> DcpStorageData::find_object(std::size_t id) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "ckpt/tensor/box.hpp"
 
 namespace accel::ckpt {
@@ -48,12 +49,8 @@ void Checkpoint::check_coverage(std::size_t tensor) {
   std::vector<Box> boxes;
   boxes.reserve(stored.extents.size());
   for (const Extent& extent : stored.extents) boxes.push_back(extent.box);
-  try {
-    check_tiling(boxes, stored.shape);
-  } catch (Error& e) {
-    e.add_context(fmt::format("tensor '{}' of shape {}", stored.name, to_string(stored.shape)));
-    throw;
-  }
+  with_context([&] { return fmt::format("tensor '{}' of shape {}", stored.name, to_string(stored.shape)); },
+               [&] { check_tiling(boxes, stored.shape); });
 }
 
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<TensorEntry>& tensors,

@@ -9,6 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/file.hpp"
 #include "base/interrupt.hpp"
 #include "ckpt/read/checkpoint.hpp"
@@ -117,15 +118,11 @@ Inspection inspect(const fs::path& path) {
   Inspection result;
   result.path = path;
   result.kind = kind_of(path);
-  try {
+  with_path(path, [&] {
     inspect_contents(result);
     if (result.kind == Kind::kTorch || result.kind == Kind::kTorchScript || result.kind == Kind::kPt2)
       list_records(result);
-  } catch (Error& e) {
-    if (e.message().find(path.string()) == std::string::npos)
-      e.add_context(fmt::format("'{}'", path.string()));
-    throw;
-  }
+  });
   sort_by_name(result.tensors);
   sort_by_name(result.objects);
   sort_by_name(result.files);

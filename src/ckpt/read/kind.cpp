@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
+#include "base/error_context.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/read/rank_files.hpp"
@@ -116,13 +117,7 @@ std::string_view name_of(Kind kind) {
 Kind kind_of(const fs::path& path) {
   if (!fs::exists(path)) throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()));
   if (fs::is_directory(path)) return kind_of_directory(path);
-  try {
-    return kind_of_file(path);
-  } catch (Error& e) {
-    if (e.message().find(path.string()) == std::string::npos)
-      e.add_context(fmt::format("'{}'", path.string()));
-    throw;
-  }
+  return with_path(path, [&] { return kind_of_file(path); });
 }
 
 }  // namespace accel::ckpt

@@ -10,6 +10,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/file.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/dcp/transform.hpp"
@@ -53,14 +54,12 @@ Extent locate_chunk(const DcpTensor& tensor, const DcpChunk& chunk, const TorchF
 }
 
 Extent open_chunk(const DcpTensor& tensor, const DcpChunk& chunk, FileCache& files) {
-  try {
-    return with_archive(chunk.where, files,
-                        [&](const TorchFile& archive) { return locate_chunk(tensor, chunk, archive); });
-  } catch (Error& e) {
-    e.add_context(fmt::format("chunk {} at byte {} of {}", to_string(chunk.box), chunk.where.offset,
-                              chunk.where.file()));
-    throw;
-  }
+  const auto which = [&] {
+    return fmt::format("chunk {} at byte {} of {}", to_string(chunk.box), chunk.where.offset,
+                       chunk.where.file());
+  };
+  const auto locate = [&](const TorchFile& archive) { return locate_chunk(tensor, chunk, archive); };
+  return with_context(which, [&] { return with_archive(chunk.where, files, locate); });
 }
 
 void require_known_dtype(const DcpTensor& tensor) {
@@ -98,13 +97,13 @@ class DcpCheckpoint final : public Checkpoint {
   // The metadata alone is read: to open the archive of every chunk costs more than all the rest of a plan.
   void check_coverage(std::size_t tensor) override {
     const DcpTensor& entry = *tensors_.at(tensor);
-    try {
+    const auto which = [&] {
+      return fmt::format("tensor '{}' of shape {}", entry.fqn, to_string(entry.shape));
+    };
+    with_context(which, [&] {
       require_known_dtype(entry);
       check_tiling(entry.chunks.boxes(), entry.shape);
-    } catch (Error& e) {
-      e.add_context(fmt::format("tensor '{}' of shape {}", entry.fqn, to_string(entry.shape)));
-      throw;
-    }
+    });
   }
 
   // The metadata alone is read.
@@ -157,30 +156,24 @@ class DcpCheckpoint final : public Checkpoint {
 
   pickle::Value read_object(std::size_t object) override {
     const DcpObject& entry = metadata_.objects.at(object);
-    try {
+    return with_context("object", entry.fqn, [&] {
       return with_archive(entry.where, object_files_,
                           [](const TorchFile& archive) { return archive.read_pickle(); });
-    } catch (Error& e) {
-      e.add_context(fmt::format("object '{}'", entry.fqn));
-      throw;
-    }
+    });
   }
 
  private:
   StoredTensor locate_in(std::size_t index, FileCache& files) const override {
     const DcpTensor& tensor = *tensors_.at(index);
     StoredTensor stored{tensor.fqn, tensor.dtype, tensor.shape, {}};
-    try {
+    with_context("tensor", tensor.fqn, [&] {
       require_known_dtype(tensor);
       check_overlap(tensor);
       for (const DcpChunk chunk : tensor.chunks) {
         if (chunk.box.numel() != 0) stored.extents.push_back(open_chunk(tensor, chunk, files));
       }
       for (const DcpChunk copy : tensor.copies) stored.copies.push_back(open_chunk(tensor, copy, files));
-    } catch (Error& e) {
-      e.add_context(fmt::format("tensor '{}'", tensor.fqn));
-      throw;
-    }
+    });
     return stored;
   }
 

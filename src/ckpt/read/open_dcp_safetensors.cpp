@@ -9,6 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/json_text.hpp"
 #include "ckpt/io/file_cache.hpp"
@@ -55,12 +56,7 @@ class Gatherer {
   void add(const std::string& file, const SafetensorsHeader& header) {
     const json sharding = sharding_of(header);
     for (const SafetensorsEntry& entry : header.entries) {
-      try {
-        add(file, header, entry, box_of(entry, sharding));
-      } catch (Error& e) {
-        e.add_context(fmt::format("tensor '{}'", entry.name));
-        throw;
-      }
+      with_context("tensor", entry.name, [&] { add(file, header, entry, box_of(entry, sharding)); });
     }
   }
 

@@ -10,6 +10,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/file.hpp"
 #include "ckpt/io/file_cache.hpp"
 #include "ckpt/read/openers.hpp"
@@ -54,26 +55,18 @@ class DTensorReader {
 
   void read(const std::string& name) {
     const File& file = files_.open(name);
-    try {
+    with_context("", file.path().string(), [&] {
       const TorchFile archive(FileWindow(file, 0, file.size()));
       StateVisitor visitor;
       visitor.tensor = [&](const StatePath& path, const TorchTensor& tensor, const pickle::Value& value) {
-        try {
-          add_tensor(name, archive, path, tensor, value);
-        } catch (Error& e) {
-          e.add_context(fmt::format("tensor '{}'", fqn_of(path)));
-          throw;
-        }
+        with_context("tensor", fqn_of(path), [&] { add_tensor(name, archive, path, tensor, value); });
       };
       // The ranks have the same objects. One that a single rank has is kept, too.
       visitor.object = [&](const StatePath& path, const pickle::Value& value) {
         if (object_names_.insert(fqn_of(path)).second) objects_.push_back({path, value});
       };
       walk_state(archive.read_pickle(), visitor);
-    } catch (Error& e) {
-      e.add_context(fmt::format("'{}'", file.path().string()));
-      throw;
-    }
+    });
   }
 
   // Throws Error (kMissing) unless the file of every rank of every mesh was read.

@@ -9,6 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/file.hpp"
 #include "base/files/json_text.hpp"
 #include "ckpt/io/file_cache.hpp"
@@ -79,7 +80,7 @@ Description read_description(const std::filesystem::path& path) {
     throw Error(ErrorKind::kMissing, fmt::format("'{}' is not there", path.string()))
         .hint("it says which elements the .bin beside it has");
   }
-  try {
+  return with_context("", path.string(), [&] {
     const json document = read_json_file(path);
     if (!document.is_object()) throw_corrupt("it is not a JSON object");
     const std::int64_t version = require_int(document, "version");
@@ -93,18 +94,10 @@ Description read_description(const std::filesystem::path& path) {
     const json& tensors = require(document, "tensors");
     if (!tensors.is_object()) throw_corrupt("'tensors' is not a JSON object");
     for (const auto& [name, value] : tensors.items()) {
-      try {
-        description.tensors.emplace(name, share_of(value));
-      } catch (Error& e) {
-        e.add_context(fmt::format("tensor '{}'", name));
-        throw;
-      }
+      with_context("tensor", name, [&] { description.tensors.emplace(name, share_of(value)); });
     }
     return description;
-  } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", path.string()));
-    throw;
-  }
+  });
 }
 
 // Adds the share, whose elements lie one after another in the file, as boxes of the whole tensor.
@@ -126,17 +119,12 @@ class LocalReader {
 
   void read(const std::string& name, const Description& description) {
     const File& file = files_.open(name);
-    try {
+    with_context("", file.path().string(), [&] {
       const TorchFile archive(FileWindow(file, 0, file.size()));
       std::size_t found = 0;
       StateVisitor visitor;
       visitor.tensor = [&](const StatePath& path, const TorchTensor& tensor, const pickle::Value&) {
-        try {
-          add_tensor(name, archive, path, tensor, description);
-        } catch (Error& e) {
-          e.add_context(fmt::format("tensor '{}'", fqn_of(path)));
-          throw;
-        }
+        with_context("tensor", fqn_of(path), [&] { add_tensor(name, archive, path, tensor, description); });
         ++found;
       };
       visitor.object = [&](const StatePath& path, const pickle::Value&) {
@@ -147,10 +135,7 @@ class LocalReader {
         throw_corrupt(fmt::format("it has {} tensors, the .json beside it lists {}", found,
                                   description.tensors.size()));
       }
-    } catch (Error& e) {
-      e.add_context(fmt::format("'{}'", file.path().string()));
-      throw;
-    }
+    });
   }
 
   std::vector<ListedTensor> take() && {

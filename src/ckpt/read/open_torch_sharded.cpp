@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
 #include "ckpt/io/file_cache.hpp"
@@ -30,12 +31,8 @@ std::unique_ptr<Checkpoint> open_sharded_torch(const std::filesystem::path& dire
   for (const std::string& name : index.file_names()) {
     const File& file = files.open(name);
     Listing part;
-    try {
-      add_torch_file(part, name, TorchFile(FileWindow(file, 0, file.size())));
-    } catch (Error& e) {
-      e.add_context(fmt::format("'{}'", file.path().string()));
-      throw;
-    }
+    with_context("", file.path().string(),
+                 [&] { add_torch_file(part, name, TorchFile(FileWindow(file, 0, file.size()))); });
     std::vector<std::string> names;
     for (const ListedTensor& tensor : part.tensors) names.push_back(fqn_of(tensor.path));
     std::sort(names.begin(), names.end());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/file.hpp"
 #include "ckpt/read/listed_checkpoint.hpp"
 #include "ckpt/read/openers.hpp"
@@ -52,13 +53,10 @@ class Lister {
 std::unique_ptr<Checkpoint> open_torchscript(const std::filesystem::path& path) {
   Listing listing{Kind::kTorchScript, path, parent_of(path), {}, {}, {}};
   const File file = File::open_read(path);
-  try {
+  with_context("", path.string(), [&] {
     const TorchFile archive(FileWindow(file, 0, file.size()));
     Lister(listing, path.filename().string(), archive).list(read_script_modules(archive));
-  } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", path.string()));
-    throw;
-  }
+  });
   return std::make_unique<ListedCheckpoint>(std::move(listing));
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "ckpt/torch/state_walk.hpp"
 
 namespace accel::ckpt {
@@ -22,12 +23,8 @@ void add_torch_file(Listing& listing, const std::string& file, const TorchFile& 
     ListedTensor listed{path.empty() ? StatePath{"tensor"} : path, tensor.dtype, tensor.shape, {}};
     listed.obstacle = tensor.obstacle;
     if (tensor.obstacle.empty()) {
-      try {
-        listed.extents = extents_of(file, archive, tensor);
-      } catch (Error& e) {
-        e.add_context(fmt::format("tensor '{}'", fqn_of(listed.path)));
-        throw;
-      }
+      with_context("tensor", fqn_of(listed.path),
+                   [&] { listed.extents = extents_of(file, archive, tensor); });
     }
     listing.tensors.push_back(std::move(listed));
   };

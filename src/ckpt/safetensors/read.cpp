@@ -8,6 +8,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/json_text.hpp"
 #include "base/interrupt.hpp"
 #include "base/text.hpp"
@@ -190,12 +191,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
       header.metadata = metadata_of(value);
       continue;
     }
-    try {
-      header.entries.push_back(entry_of(name, value));
-    } catch (Error& e) {
-      e.add_context(fmt::format("tensor '{}'", name));
-      throw;
-    }
+    with_context("tensor", name, [&] { header.entries.push_back(entry_of(name, value)); });
   }
   std::sort(header.entries.begin(), header.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
@@ -207,7 +203,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
 }
 
 SafetensorsHeader read_safetensors_header(const File& file) {
-  try {
+  return with_context("", file.path().string(), [&] {
     const std::uint64_t file_bytes = file.size();
     std::vector<std::byte> length(kLengthBytes);
     if (file_bytes < kLengthBytes)
@@ -226,10 +222,7 @@ SafetensorsHeader read_safetensors_header(const File& file) {
     std::vector<std::byte> bytes(json_bytes);
     file.read_at(kLengthBytes, bytes);
     return parse_safetensors_header(bytes, file_bytes - kLengthBytes - json_bytes);
-  } catch (Error& e) {
-    e.add_context(fmt::format("'{}'", file.path().string()));
-    throw;
-  }
+  });
 }
 
 }  // namespace accel::ckpt

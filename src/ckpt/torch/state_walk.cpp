@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -138,13 +139,11 @@ class Walker {
 
   void visit(const Value& value) {
     std::optional<TorchTensor> tensor;
-    try {
+    const auto place = [&] { return path_.empty() ? "its tensor" : fmt::format("'{}'", fqn_of(path_)); };
+    with_context(place, [&] {
       tensor = torch_tensor_of(value);
       refuse_flat_shards(value);
-    } catch (Error& e) {
-      e.add_context(path_.empty() ? "its tensor" : fmt::format("'{}'", fqn_of(path_)));
-      throw;
-    }
+    });
     if (tensor) {
       visitor_.tensor(path_, *tensor, value);
     } else if (const Pairs* pairs = pickle::mapping_of(value)) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "ckpt/pickle/document.hpp"
 #include "ckpt/pickle/reader.hpp"
 
@@ -128,12 +129,8 @@ class Reader {
     const auto known = tensors_.find(value.id().index());
     if (known != tensors_.end()) return known->second;
     std::optional<TorchTensor> tensor;
-    try {
-      tensor = torch_tensor_of(pickle::tree_of(value, kTensorLimits));
-    } catch (Error& e) {
-      e.add_context(fmt::format("tensor '{}'", fmt::join(path_, ".")));
-      throw;
-    }
+    with_context([&] { return fmt::format("tensor '{}'", fmt::join(path_, ".")); },
+                 [&] { tensor = torch_tensor_of(pickle::tree_of(value, kTensorLimits)); });
     if (!tensor) return std::nullopt;
     model_.tensors.push_back(std::move(*tensor));
     return tensors_.emplace(value.id().index(), model_.tensors.size() - 1).first->second;

@@ -7,7 +7,10 @@
 #include <filesystem>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <system_error>
+
+#include "base/error_context.hpp"
 
 namespace accel {
 namespace {
@@ -17,6 +20,22 @@ TEST(ErrorTest, ContextGoesInFront) {
   error.add_context("tensor 'w'");
   error.add_context("'f.safetensors'");
   EXPECT_STREQ(error.what(), "'f.safetensors': tensor 'w': needs 8 bytes, has 4");
+}
+
+TEST(ErrorTest, AnErrorGetsTheContextOfWhatWasRun) {
+  const auto message_of = [](auto run) -> std::string {
+    try {
+      run([] { throw Error(ErrorKind::kCorrupt, "'/x' ends early"); });
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "";
+  };
+  EXPECT_EQ(message_of([](auto fail) { with_context("tensor", "w", fail); }), "tensor 'w': '/x' ends early");
+  EXPECT_EQ(message_of([](auto fail) { with_context("", "/y", fail); }), "'/y': '/x' ends early");
+  EXPECT_EQ(message_of([](auto fail) { with_path("/y", fail); }), "'/y': '/x' ends early");
+  EXPECT_EQ(message_of([](auto fail) { with_path("/x", fail); }), "'/x' ends early");
+  EXPECT_EQ(with_context("tensor", "w", [] { return 7; }), 7);
 }
 
 TEST(ErrorTest, HintStaysApart) {
