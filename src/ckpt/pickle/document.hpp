@@ -12,8 +12,10 @@ namespace accel::ckpt::pickle {
 /// there once. It is meant for pickles of millions of values. For others pickle::parse is simpler to use.
 class Document {
  public:
-  /// `bytes` must outlive the document. Throws Error (kCorrupt) as pickle::parse does, but has no limit on
-  /// depth, and values may contain themselves: a walk must limit its own depth.
+  /// Runs the opcodes on a stack of references. Nothing is imported or called, nothing recurses, and memory
+  /// is bounded by a multiple of the size of the input. `bytes` must outlive the document. Throws Error
+  /// (kCorrupt) as pickle::parse does, but has no limit on depth, and values may contain themselves: a walk
+  /// must limit its own depth.
   explicit Document(std::span<const std::byte> bytes);
 
   [[nodiscard]] NodeRef root() const { return {graph_, graph_.root}; }

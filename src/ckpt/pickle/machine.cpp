@@ -1,5 +1,3 @@
-#include "ckpt/pickle/machine.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,8 +8,10 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/interrupt.hpp"
 #include "ckpt/pickle/builder.hpp"
+#include "ckpt/pickle/document.hpp"
 #include "ckpt/pickle/memo.hpp"
 #include "ckpt/pickle/node.hpp"
 #include "ckpt/pickle/opcodes.hpp"
@@ -147,9 +147,7 @@ class Machine {
       case Op::kLongBinPut:
         return put(fixed<std::uint32_t>(next));
       case Op::kMemoize:
-        if (memo_.count() >= memo_.limit()) reject_memo(memo_.count());
-        if (memo_.put_next(stack_.top())) builder_.hold(stack_.top());
-        return;
+        return put(memo_.count());
       case Op::kBinGet:
         return get(fixed<std::uint8_t>(next));
       case Op::kLongBinGet:
@@ -341,19 +339,12 @@ void check_start(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Graph run_machine(std::span<const std::byte> bytes) {
+Document::Document(std::span<const std::byte> bytes) {
   check_start(bytes);
-  Graph graph;
-  graph.bytes = bytes;
-  Machine machine(graph, scan(bytes));
-  try {
-    machine.run();
-  } catch (Error& e) {
-    e.add_context(place_of(bytes, machine.position()));
-    throw;
-  }
+  graph_.bytes = bytes;
+  Machine machine(graph_, scan(bytes));
+  with_context([&] { return place_of(bytes, machine.position()); }, [&] { machine.run(); });
   machine.finish();
-  return graph;
 }
 
 }  // namespace accel::ckpt::pickle
