@@ -114,6 +114,24 @@ const Value* find(const Pairs& pairs, std::string_view key) {
   return nullptr;
 }
 
+bool any_part(const Value& value, const std::function<bool(const Value&)>& test) {
+  const auto in_values = [&](const Values& values) {
+    return std::any_of(values.begin(), values.end(), test);
+  };
+  const auto in_pairs = [&](const Pairs& pairs) {
+    return std::any_of(pairs.begin(), pairs.end(),
+                       [&](const auto& pair) { return test(pair.first) || test(pair.second); });
+  };
+  if (const auto* set = value.get<Set>()) return in_values(set->items);
+  if (const auto* dict = value.get<Dict>()) return in_pairs(dict->items);
+  if (const auto* items = sequence_of(value)) return in_values(*items);
+  const auto* object = value.get<Object>();
+  if (object == nullptr) return false;
+  const ObjectParts& parts = **object;
+  return test(parts.callable) || in_values(parts.args) || in_pairs(parts.kwargs) || in_values(parts.states) ||
+         in_values(parts.items) || in_pairs(parts.pairs);
+}
+
 std::string describe(const Value& value) {
   return std::visit([](const auto& v) { return describe_one(v); }, value.data());
 }

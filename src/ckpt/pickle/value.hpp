@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -155,6 +156,10 @@ struct ObjectParts {
 /// The value of the string key `key`, or nullptr. If the key comes twice, the last value counts, as in
 /// Python.
 [[nodiscard]] const Value* find(const Pairs& pairs, std::string_view key);
+
+/// Whether `test` holds for a part of a container or an object: an item, the key or the value of an entry,
+/// the callable, an argument or a state. The id of a Persistent is not a part. Stops at the first.
+[[nodiscard]] bool any_part(const Value& value, const std::function<bool(const Value&)>& test);
 
 /// A short text for messages: "a dict of 3", "torch.Size(...)".
 [[nodiscard]] std::string describe(const Value& value);

@@ -43,22 +43,7 @@ void split(const OutputItem& item, std::vector<RankItems>& ranks) {
 }
 
 bool has_tensor(const pickle::Value& value) {
-  const auto in_values = [](const pickle::Values& values) {
-    return std::any_of(values.begin(), values.end(), has_tensor);
-  };
-  const auto in_pairs = [](const pickle::Pairs& pairs) {
-    return std::any_of(pairs.begin(), pairs.end(),
-                       [](const auto& pair) { return has_tensor(pair.first) || has_tensor(pair.second); });
-  };
-  if (value.get<pickle::Persistent>() != nullptr) return true;
-  if (const auto* set = value.get<pickle::Set>()) return in_values(set->items);
-  if (const auto* dict = value.get<pickle::Dict>()) return in_pairs(dict->items);
-  if (const auto* items = pickle::sequence_of(value)) return in_values(*items);
-  const auto* object = value.get<pickle::Object>();
-  if (object == nullptr) return false;
-  const pickle::ObjectParts& parts = **object;
-  return has_tensor(parts.callable) || in_values(parts.args) || in_pairs(parts.kwargs) ||
-         in_values(parts.states) || in_values(parts.items) || in_pairs(parts.pairs);
+  return value.get<pickle::Persistent>() != nullptr || pickle::any_part(value, has_tensor);
 }
 
 OutputFile plan_file(const DcpRankPlan& plan, const std::vector<const OutputItem*>& sources) {

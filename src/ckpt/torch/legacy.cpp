@@ -74,33 +74,13 @@ class PickleRow {
 
 using References = std::map<std::string, TorchStorage>;
 
-void add_references(const Value& value, References& references);
-
-void add_references(const pickle::Values& values, References& references) {
-  for (const Value& value : values) add_references(value, references);
-}
-
-void add_references(const pickle::Pairs& pairs, References& references) {
-  for (const auto& [key, value] : pairs) {
-    add_references(key, references);
-    add_references(value, references);
-  }
-}
-
 // Adds the storages that a value refers to. Other references are the sources of classes.
 void add_references(const Value& value, References& references) {
   check_interrupted();
-  if (const pickle::Pairs* pairs = pickle::mapping_of(value)) return add_references(*pairs, references);
-  if (const pickle::Values* items = pickle::sequence_of(value)) return add_references(*items, references);
-  if (const auto* set = value.get<pickle::Set>()) return add_references(set->items, references);
-  if (const auto* object = value.get<pickle::Object>()) {
-    const pickle::ObjectParts& parts = **object;
-    add_references(parts.callable, references);
-    for (const pickle::Values* values : {&parts.args, &parts.states, &parts.items})
-      add_references(*values, references);
-    for (const pickle::Pairs* pairs : {&parts.kwargs, &parts.pairs}) add_references(*pairs, references);
-    return;
-  }
+  (void)pickle::any_part(value, [&](const Value& part) {
+    add_references(part, references);
+    return false;
+  });
   std::optional<TorchStorage> storage = torch_storage_of(value);
   if (!storage) return;
   const auto [known, fresh] = references.emplace(storage->key, *storage);

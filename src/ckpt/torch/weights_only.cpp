@@ -28,36 +28,13 @@ bool is_allowed(const Global& global) {
   return std::find(kAllowed.begin(), kAllowed.end(), global.qualified()) != kAllowed.end();
 }
 
-std::string unsafe_in(const pickle::Values& values) {
-  for (const Value& value : values) {
-    if (std::string part = unsafe_part(value); !part.empty()) return part;
-  }
-  return "";
-}
-
-std::string unsafe_in(const pickle::Pairs& pairs) {
-  for (const auto& [key, value] : pairs) {
-    if (std::string part = unsafe_part(key); !part.empty()) return part;
-    if (std::string part = unsafe_part(value); !part.empty()) return part;
-  }
-  return "";
-}
-
-std::string unsafe_object(const ObjectParts& parts) {
-  const auto* callable = parts.callable.get<Global>();
-  if (callable == nullptr) return pickle::describe(parts.callable);
-  if (!is_allowed(*callable)) return callable->qualified();
-  const bool ordered = callable->qualified() == "collections.OrderedDict";
-  const bool mapping = ordered || callable->qualified() == "collections.Counter";
+// Whether torch refuses an object for itself, whatever its arguments and entries are.
+bool is_unsafe(const ObjectParts& parts, const Global& callable) {
+  const bool ordered = callable.qualified() == "collections.OrderedDict";
+  const bool mapping = ordered || callable.qualified() == "collections.Counter";
   // Only lists may be appended to, and only a few classes may get attributes and pairs.
-  if (!parts.items.empty() || !parts.kwargs.empty() || (!parts.states.empty() && !ordered) ||
-      (!parts.pairs.empty() && !mapping)) {
-    return callable->qualified();
-  }
-  for (const pickle::Values* values : {&parts.args, &parts.states}) {
-    if (std::string part = unsafe_in(*values); !part.empty()) return part;
-  }
-  return unsafe_in(parts.pairs);
+  return !is_allowed(callable) || !parts.items.empty() || !parts.kwargs.empty() ||
+         (!parts.states.empty() && !ordered) || (!parts.pairs.empty() && !mapping);
 }
 
 }  // namespace
@@ -65,11 +42,15 @@ std::string unsafe_object(const ObjectParts& parts) {
 std::string unsafe_part(const Value& value) {
   if (value.get<Persistent>() != nullptr) return "a tensor";
   if (const auto* global = value.get<Global>()) return is_allowed(*global) ? "" : global->qualified();
-  if (const auto* set = value.get<pickle::Set>()) return set->frozen ? "frozenset" : unsafe_in(set->items);
-  if (const auto* dict = value.get<pickle::Dict>()) return unsafe_in(dict->items);
-  if (const auto* items = pickle::sequence_of(value)) return unsafe_in(*items);
-  if (const auto* object = value.get<Object>()) return unsafe_object(**object);
-  return "";
+  if (const auto* set = value.get<pickle::Set>(); set != nullptr && set->frozen) return "frozenset";
+  if (const auto* object = value.get<Object>()) {
+    const auto* callable = (*object)->callable.get<Global>();
+    if (callable == nullptr) return pickle::describe((*object)->callable);
+    if (is_unsafe(**object, *callable)) return callable->qualified();
+  }
+  std::string unsafe;
+  (void)pickle::any_part(value, [&](const Value& part) { return !(unsafe = unsafe_part(part)).empty(); });
+  return unsafe;
 }
 
 }  // namespace accel::ckpt
