@@ -2,34 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cstddef>
-#include <cstdint>
-
 namespace accel {
 namespace {
 
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< The number of bytes; 0 if the text does not begin with UTF-8.
-};
-
 std::uint32_t byte_at(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }
 
-/// The character at the start of `text`, which is not empty.
-Character first_of(std::string_view text) {
-  const std::uint32_t lead = byte_at(text, 0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {};
-  std::uint32_t code = lead & (0x7fU >> bytes);
-  for (std::size_t i = 1; i < bytes; ++i) {
-    const std::uint32_t next = byte_at(text, i);
-    if ((next & 0xc0U) != 0x80) return {};
-    code = code << 6 | (next & 0x3fU);
-  }
-  const bool too_long = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  return too_long || surrogate || code > 0x10ffff ? Character{} : Character{code, bytes};
+/// The character at the start of `text`, which is not empty. A surrogate is not one.
+Utf8Character first_of(std::string_view text) {
+  const Utf8Character character = utf8_character(text);
+  const bool is_surrogate = character.code >= 0xd800 && character.code <= 0xdfff;
+  return is_surrogate ? Utf8Character{} : character;
 }
 
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code <= 0x9f); }
@@ -60,7 +42,7 @@ std::string rewritten(std::string_view text, OnCharacter on_character, OnByte on
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    const Character character = first_of(text);
+    const Utf8Character character = first_of(text);
     const std::string_view bytes = text.substr(0, character.bytes);
     if (character.bytes == 0) {
       result += on_byte(byte_at(text, 0));
@@ -109,6 +91,21 @@ bool is_utf8(std::string_view text) {
 }
 
 }  // namespace
+
+Utf8Character utf8_character(std::string_view text) {
+  const std::uint32_t lead = byte_at(text, 0);
+  if (lead < 0x80) return {lead, 1};
+  const std::size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {};
+  std::uint32_t code = lead & (0x7fU >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    const std::uint32_t next = byte_at(text, i);
+    if ((next & 0xc0U) != 0x80) return {};
+    code = code << 6 | (next & 0x3fU);
+  }
+  const bool too_long = (bytes == 3 && code < 0x800) || (bytes == 4 && code < 0x10000);
+  return too_long || code > 0x10ffff ? Utf8Character{} : Utf8Character{code, bytes};
+}
 
 std::string visible(std::string_view text) { return shown(text, false); }
 

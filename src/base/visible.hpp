@@ -1,9 +1,19 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace accel {
+
+struct Utf8Character {
+  std::uint32_t code = 0;
+  std::size_t bytes = 0;  ///< The number of bytes; 0 if the text does not begin with UTF-8.
+};
+
+/// The character at the start of `text`, which is not empty. Lone surrogates are accepted.
+[[nodiscard]] Utf8Character utf8_character(std::string_view text);
 
 /// `text` as one line that does nothing to a terminal. Control characters (C0 with newline and tab, DEL, C1)
 /// and characters that reorder or break a line (bidirectional controls, U+2028, U+2029) become escapes such

@@ -11,38 +11,18 @@
 #include <type_traits>
 
 #include "base/error.hpp"
+#include "base/visible.hpp"
 #include "ckpt/pickle/opcodes.hpp"
 #include "ckpt/pickle/reader.hpp"
 
 namespace accel::ckpt::pickle {
 namespace {
 
-// The length of the UTF-8 sequence that begins at `at`, or 0 if none does. A lone surrogate is accepted, as
-// in Python's pickle ("surrogatepass").
-std::size_t utf8_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  const std::size_t length = first < 0x80                     ? 1
-                             : first >= 0xc2 && first <= 0xdf ? 2
-                             : (first & 0xf0U) == 0xe0        ? 3
-                             : first >= 0xf0 && first <= 0xf4 ? 4
-                                                              : 0;
-  if (length == 0 || length > text.size() - at) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xc0U) != 0x80) return 0;
-  }
-  // An overlong sequence, or one beyond U+10FFFF.
-  if ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90) ||
-      (first == 0xf4 && byte(at + 1) > 0x8f)) {
-    return 0;
-  }
-  return length;
-}
-
-// Python decodes every string of a pickle, and rejects the whole pickle if one is not UTF-8.
+// Python decodes every string of a pickle, and rejects the whole pickle if one is not UTF-8. It accepts lone
+// surrogates ("surrogatepass").
 void check_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = utf8_length(text, at);
+    const std::size_t length = utf8_character(text.substr(at)).bytes;
     if (length == 0) {
       throw Error(ErrorKind::kFailure,
                   fmt::format("a string has byte {:02x} at {}, where it is not UTF-8, and torch "
