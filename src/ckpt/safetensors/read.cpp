@@ -28,10 +28,10 @@ constexpr int kDeepest = 127;
 
 // Rejects a key that comes twice, as JSON parsers keep one of the two and differ in which: the name of a
 // tensor, and a key of its entry or of the metadata. This is a pass of its own, as a callback of the parser
-// would search all earlier entries at every entry.
-class KeyChecker final : public nlohmann::json_sax<json> {
+// would search all earlier entries at every entry. The parse that follows reports what is not JSON.
+class KeyChecker : public nlohmann::detail::json_sax_acceptor<json> {
  public:
-  bool key(string_t& name) override {
+  bool key(std::string& name) {
     if (depth_ > 2) return true;
     std::set<std::string>& keys = depth_ == 1 ? names_ : keys_;
     if (!keys.insert(name).second)
@@ -39,21 +39,10 @@ class KeyChecker final : public nlohmann::json_sax<json> {
                                 : fmt::format("'{}' comes twice in an entry of the header", name));
     return true;
   }
-  bool start_object(std::size_t) override { return enter(); }
-  bool end_object() override { return --depth_ >= 0; }
-  bool start_array(std::size_t) override { return enter(); }
-  bool end_array() override { return --depth_ >= 0; }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  // The parse that follows reports the error.
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
-    return false;
-  }
+  bool start_object(std::size_t /*size*/) { return enter(); }
+  bool end_object() { return --depth_ >= 0; }
+  bool start_array(std::size_t /*size*/) { return enter(); }
+  bool end_array() { return --depth_ >= 0; }
 
  private:
   bool enter() {
