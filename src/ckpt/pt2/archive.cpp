@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -77,22 +77,7 @@ std::int64_t pt2_integer(const json& value) {
 }
 
 DType pt2_dtype(std::int64_t number) {
-  constexpr std::array<std::pair<int, DType>, 21> kNumbers = {{
-      {1, DType::kUInt8},           {2, DType::kInt8},
-      {3, DType::kInt16},           {4, DType::kInt32},
-      {5, DType::kInt64},           {6, DType::kFloat16},
-      {7, DType::kFloat32},         {8, DType::kFloat64},
-      {9, DType::kComplex32},       {10, DType::kComplex64},
-      {11, DType::kComplex128},     {12, DType::kBool},
-      {13, DType::kBFloat16},       {28, DType::kUInt16},
-      {29, DType::kFloat8E4M3FN},   {30, DType::kFloat8E5M2},
-      {31, DType::kFloat8E4M3FNUZ}, {32, DType::kFloat8E5M2FNUZ},
-      {33, DType::kFloat8E8M0FNU},  {34, DType::kUInt32},
-      {35, DType::kUInt64},
-  }};
-  for (const auto& [known, dtype] : kNumbers) {
-    if (known == number) return dtype;
-  }
+  if (const std::optional<DType> dtype = dtype_of_export_number(number)) return *dtype;
   throw Error(ErrorKind::kFailure,
               fmt::format("dtype {} of the schema of torch.export is not known", number));
 }

@@ -45,10 +45,12 @@ enum class DType : std::uint8_t {
 struct DTypeInfo {
   DType dtype;
   std::uint64_t item_bytes;
-  std::string_view torch_name;     ///< The name, such as "float32" in `torch.float32`.
-  std::string_view torch_storage;  ///< A name like "FloatStorage"; empty if torch pickles an UntypedStorage.
+  std::string_view torch_name;      ///< The name, such as "float32" in `torch.float32`.
+  std::string_view torch_storage;   ///< A name like "FloatStorage"; empty if torch pickles an UntypedStorage.
+  std::string_view script_storage;  ///< The name in TorchScript, if torch_storage is empty and it has one.
   std::string_view safetensors_name;  ///< The name, such as "F32"; empty if safetensors has no such type.
   int safetensors_rank;               ///< Order in safetensors: tensors of higher rank come first.
+  std::int64_t export_number;         ///< The number in the schema of torch.export; 0 for none.
   /// How many elements a shape of safetensors counts where one of torch counts one: those that share bytes.
   std::int64_t safetensors_pack = 1;
   bool in_torch = true;  ///< Whether torch has the type. If not, the torch_name is made up after its names.
@@ -65,7 +67,9 @@ struct DTypeInfo {
 [[nodiscard]] std::span<const DTypeInfo> all_dtypes();
 
 [[nodiscard]] std::optional<DType> dtype_of_torch_name(std::string_view name);
+/// The element type of a storage, as Python or TorchScript names it.
 [[nodiscard]] std::optional<DType> dtype_of_torch_storage(std::string_view name);
 [[nodiscard]] std::optional<DType> dtype_of_safetensors_name(std::string_view name);
+[[nodiscard]] std::optional<DType> dtype_of_export_number(std::int64_t number);
 
 }  // namespace accel::ckpt

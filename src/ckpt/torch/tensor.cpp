@@ -39,31 +39,6 @@ std::int64_t int_of(const Value& value, std::string_view what) {
   return *number;
 }
 
-// TorchScript names a storage after its element type even if Python has no such class.
-std::optional<DType> script_dtype_of(std::string_view storage) {
-  constexpr std::pair<std::string_view, DType> kNames[] = {
-      {"UInt16Storage", DType::kUInt16},
-      {"UInt32Storage", DType::kUInt32},
-      {"UInt64Storage", DType::kUInt64},
-      {"ComplexHalfStorage", DType::kComplex32},
-      {"Float8_e4m3fnStorage", DType::kFloat8E4M3FN},
-      {"Float8_e5m2Storage", DType::kFloat8E5M2},
-      {"Float8_e4m3fnuzStorage", DType::kFloat8E4M3FNUZ},
-      {"Float8_e5m2fnuzStorage", DType::kFloat8E5M2FNUZ},
-      {"Float8_e8m0fnuStorage", DType::kFloat8E8M0FNU},
-      {"Float4_e2m1fn_x2Storage", DType::kFloat4E2M1FNx2},
-      {"Bits1x8Storage", DType::kBits1x8},
-      {"Bits2x4Storage", DType::kBits2x4},
-      {"Bits4x2Storage", DType::kBits4x2},
-      {"Bits8Storage", DType::kBits8},
-      {"Bits16Storage", DType::kBits16},
-  };
-  for (const auto& [name, dtype] : kNames) {
-    if (name == storage) return dtype;
-  }
-  return std::nullopt;
-}
-
 // The dtype of the integers in a storage of quantized elements.
 std::optional<DType> quantized_dtype_of(std::string_view storage) {
   if (storage == "QInt8Storage") return DType::kInt8;
@@ -284,7 +259,6 @@ std::optional<TorchStorage> torch_storage_of(const Value& value) {
     if (!type->module().starts_with("torch") || !type->name().ends_with("Storage"))
       reject("storage type", id->items[1]);
     storage.dtype = dtype_of_torch_storage(type->name());
-    if (!storage.dtype) storage.dtype = script_dtype_of(type->name());
     if (!storage.dtype) storage.dtype = quantized_dtype_of(type->name());
     storage.item_bytes = storage.dtype ? item_bytes(*storage.dtype) : 0;
   }

@@ -14,8 +14,14 @@ TEST(DTypeTest, NamesLeadBackToTheirType) {
     if (!info.torch_storage.empty()) {
       EXPECT_EQ(dtype_of_torch_storage(info.torch_storage), info.dtype);
     }
+    if (!info.script_storage.empty()) {
+      EXPECT_EQ(dtype_of_torch_storage(info.script_storage), info.dtype);
+    }
     if (!info.safetensors_name.empty()) {
       EXPECT_EQ(dtype_of_safetensors_name(info.safetensors_name), info.dtype);
+    }
+    if (info.export_number != 0) {
+      EXPECT_EQ(dtype_of_export_number(info.export_number), info.dtype);
     }
   }
 }
@@ -25,6 +31,8 @@ TEST(DTypeTest, UnknownAndEmptyNamesAreNothing) {
   EXPECT_EQ(dtype_of_torch_name("unknown"), std::nullopt);
   EXPECT_EQ(dtype_of_torch_storage(""), std::nullopt);
   EXPECT_EQ(dtype_of_safetensors_name(""), std::nullopt);
+  EXPECT_EQ(dtype_of_export_number(0), std::nullopt);
+  EXPECT_EQ(dtype_of_export_number(14), std::nullopt);
 }
 
 TEST(DTypeTest, SizesAreThoseOfTorch) {
