@@ -35,7 +35,7 @@ struct KnownFormat {
   std::string_view magic;
   std::array<std::string_view, 4> extensions;
 };
-constexpr std::array<KnownFormat, 13> kKnownFormats = {{
+constexpr std::array<KnownFormat, 14> kKnownFormats = {{
     {"a NumPy array", 0, kNpyMagic, {".npy"}},
     {"a zip archive", 0, "PK\x03\x04"sv, {".zip", ".npz", ".pt", ".pth"}},
     {"a gzip stream", 0, "\x1f\x8b\x08"sv, {".gz", ".tgz"}},
@@ -51,6 +51,7 @@ constexpr std::array<KnownFormat, 13> kKnownFormats = {{
     {"a pickle", 0, {}, {".pkl", ".pickle"}},
 }};
 constexpr std::array kTextExtensions = {".txt"sv, ".json"sv, ".jsonl"sv, ".csv"sv, ".tsv"sv, ".md"sv};
+    {"a safetensors file", 0, {}, {".safetensors"}},
 
 [[noreturn]] void refuse(std::string message, std::string hint) {
   throw Error(ErrorKind::kUsage, std::move(message)).hint(std::move(hint));
@@ -104,7 +105,6 @@ std::optional<std::string_view> claimed_by_name(const std::string& extension) {
       if (!known.empty() && extension == known) return format.title;
     }
   }
-  if (extension == ".safetensors") return "a safetensors file";
   return std::nullopt;
 }
 

@@ -15,11 +15,7 @@ namespace fs = std::filesystem;
 [[noreturn]] void reject_unknown(const fs::path& path) {
   const File file = File::open_read(path);
   if (looks_like_tar(FileWindow(file, 0, file.size()))) {
-    throw Error(
-        ErrorKind::kFailure,
-        fmt::format("'{}' is a tar archive, the form of torch.save before torch 0.1.10, which accel does "
-                    "not read",
-                    path.string()))
+    throw Error(ErrorKind::kFailure, fmt::format("'{}' {}", path.string(), kIsTar))
         .hint("load it with torch.load(weights_only=False) and save it again");
   }
   throw Error(

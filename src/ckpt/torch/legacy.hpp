@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/zip/index.hpp"
@@ -16,6 +17,9 @@ namespace accel::ckpt {
 
 /// Whether the window begins as a tar archive, which torch.save wrote before torch 0.1.10.
 [[nodiscard]] bool looks_like_tar(const FileWindow& window);
+/// What messages say of such a file.
+inline constexpr std::string_view kIsTar =
+    "is a tar archive, the form of torch.save before torch 0.1.10, which accel does not read";
 
 /// A file of torch.save before torch 1.6: a row of pickles and the storages behind them (docs/formats.md,
 /// "torch.save before 1.6").

@@ -197,11 +197,9 @@ class Search {
     } else if (named || path.filename().string().starts_with("pytorch_model")) {
       const File file = File::open_read(path);
       const bool tar = looks_like_tar(FileWindow(file, 0, file.size()));
-      add_finding(path,
-                  {FindingKind::kBroken, path.filename().string(), "", 0, 0,
-                   tar ? "is a tar archive, the form of torch.save before torch 0.1.10, which accel does "
-                         "not read"
-                       : "is neither a file of torch.save nor safetensors; it may be truncated"});
+      add_finding(path, {FindingKind::kBroken, path.filename().string(), "", 0, 0,
+                         tar ? std::string(kIsTar)
+                             : "is neither a file of torch.save nor safetensors; it may be truncated"});
     }
   }
 
