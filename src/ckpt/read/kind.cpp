@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 #include "base/error.hpp"
+#include "base/error_context.hpp"
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
-#include "base/error_context.hpp"
 #include "ckpt/dcp/metadata_files.hpp"
 #include "ckpt/io/endian.hpp"
 #include "ckpt/read/rank_files.hpp"
@@ -85,33 +87,12 @@ Kind kind_of_directory(const fs::path& path) {
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::kDcp:
-      return "dcp";
-    case Kind::kDcpSafetensors:
-      return "dcp-safetensors";
-    case Kind::kSafetensors:
-      return "safetensors";
-    case Kind::kSafetensorsSharded:
-      return "safetensors-sharded";
-    case Kind::kTorch:
-      return "torch";
-    case Kind::kTorchSharded:
-      return "torch-sharded";
-    case Kind::kTorchScript:
-      return "torchscript";
-    case Kind::kPt2:
-      return "pt2";
-    case Kind::kLocal:
-      return "local";
-    case Kind::kDtensor:
-      return "dtensor";
-    case Kind::kDirectory:
-      return "directory";
-    case Kind::kUnknown:
-      break;
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 12> kNames = {
+      "dcp",   "dcp-safetensors", "safetensors", "safetensors-sharded",
+      "torch", "torch-sharded",   "torchscript", "pt2",
+      "local", "dtensor",         "directory",   "unknown"};
+  static_assert(kNames.size() == static_cast<std::size_t>(Kind::kUnknown) + 1);
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 Kind kind_of(const fs::path& path) {

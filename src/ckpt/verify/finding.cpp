@@ -4,32 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <tuple>
 
 namespace accel::ckpt {
 
 std::string_view name_of(FindingKind kind) {
-  switch (kind) {
-    case FindingKind::kMissingFile:
-      return "missing-file";
-    case FindingKind::kTruncated:
-      return "truncated";
-    case FindingKind::kBroken:
-      return "broken";
-    case FindingKind::kChecksum:
-      return "checksum";
-    case FindingKind::kMismatch:
-      return "mismatch";
-    case FindingKind::kOverlap:
-      return "overlap";
-    case FindingKind::kHole:
-      return "hole";
-    case FindingKind::kStale:
-      return "stale";
-    case FindingKind::kTimes:
-      return "times";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 9> kNames = {
+      "missing-file", "truncated", "broken", "checksum", "mismatch", "overlap", "hole", "stale", "times"};
+  static_assert(kNames.size() == static_cast<std::size_t>(FindingKind::kTimes) + 1);
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 void sort_findings(std::vector<Finding>& findings) {
