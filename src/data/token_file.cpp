@@ -10,12 +10,14 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "ckpt/io/endian.hpp"
 #include "data/npy_header.hpp"
 
 namespace accel {
 namespace {
 
 using namespace std::string_view_literals;
+using ckpt::text_of;
 
 constexpr std::size_t kLlmcHeaderBytes = 1024;
 constexpr std::string_view kNpyMagic = "\x93NUMPY"sv;
@@ -49,9 +51,9 @@ constexpr std::array<KnownFormat, 14> kKnownFormats = {{
     {"a GGUF file", 0, "GGUF"sv, {".gguf"}},
     {"a Megatron index", 0, "MMIDIDX\0\0"sv, {".idx"}},
     {"a pickle", 0, {}, {".pkl", ".pickle"}},
+    {"a safetensors file", 0, {}, {".safetensors"}},
 }};
 constexpr std::array kTextExtensions = {".txt"sv, ".json"sv, ".jsonl"sv, ".csv"sv, ".tsv"sv, ".md"sv};
-    {"a safetensors file", 0, {}, {".safetensors"}},
 
 [[noreturn]] void refuse(std::string message, std::string hint) {
   throw Error(ErrorKind::kUsage, std::move(message)).hint(std::move(hint));
@@ -61,10 +63,6 @@ std::uint32_t word_at(std::span<const std::byte> bytes, std::size_t index) {
   std::uint32_t word = 0;
   std::memcpy(&word, bytes.data() + index * sizeof word, sizeof word);
   return word;
-}
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 bool is_safetensors(std::span<const std::byte> bytes) {

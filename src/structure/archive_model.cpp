@@ -27,9 +27,7 @@ constexpr std::uint64_t kNotesLimitBytes = std::uint64_t{64} << 20;
 
 std::string text_of(const ckpt::TorchFile& archive, std::string_view record) {
   const ckpt::ZipEntry* entry = archive.zip().find(record);
-  if (entry == nullptr) return {};
-  const std::vector<std::byte> data = ckpt::read_record(archive.window(), *entry, kNotesLimitBytes);
-  return {reinterpret_cast<const char*>(data.data()), data.size()};
+  return entry == nullptr ? "" : ckpt::read_text_record(archive.window(), *entry, kNotesLimitBytes);
 }
 
 /// The bytes of a file in memory.

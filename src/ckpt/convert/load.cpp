@@ -84,11 +84,6 @@ struct Archive {
   std::map<std::size_t, std::uint64_t> meta_bytes;
 };
 
-std::string text_of(const Archive& archive, const ZipEntry& entry) {
-  const std::vector<std::byte> data = read_record(archive.window, entry);
-  return {reinterpret_cast<const char*>(data.data()), data.size()};
-}
-
 // Collects what does not fit, for one message.
 class Misfits {
  public:
@@ -223,7 +218,7 @@ class Matcher {
 // Unchanged bytes of the model's file. Their CRC is checked, because the output gets a new CRC, which would
 // hide damage.
 OutputContent copy_of(const Archive& model, const ZipEntry& entry) {
-  if (entry.size <= kSmallRecord || entry.method != 0) return text_of(model, entry);
+  if (entry.size <= kSmallRecord || entry.method != 0) return read_text_record(model.window, entry);
   check_crc(model.window, entry);
   return FileContent{model.file.path(), data_offset_of(model.window, entry)};
 }
@@ -266,7 +261,7 @@ class Contents {
                       "written if they take more than {} in total",
                       views->second.front().name, format_bytes(bytes), format_bytes(kMostInMemory)));
     }
-    std::string storage = text_of(model_, entry);
+    std::string storage = read_text_record(model_.window, entry);
     storage.resize(bytes, '\0');  // A storage on the meta device has no bytes in the model.
     fill_storage(storage, views->second, source_);
     return storage;

@@ -48,10 +48,7 @@ class Parser {
 
   std::int64_t integer() { return static_cast<std::int64_t>(number(8)); }
 
-  std::string text(std::size_t length_width) {
-    const std::span<const std::byte> part = take(number(length_width));
-    return {reinterpret_cast<const char*>(part.data()), part.size()};
-  }
+  std::string text(std::size_t length_width) { return std::string(text_of(take(number(length_width)))); }
 
   void expect_end() const {
     if (at_ != bytes_.size()) reject("has bytes behind its end");
@@ -126,10 +123,7 @@ std::string encode_item_record(const ItemRecord& record) {
   return out + body;
 }
 
-bool looks_like_item_record(std::span<const std::byte> bytes) {
-  return bytes.size() >= kMagic.size() &&
-         std::string_view(reinterpret_cast<const char*>(bytes.data()), kMagic.size()) == kMagic;
-}
+bool looks_like_item_record(std::span<const std::byte> bytes) { return text_of(bytes).starts_with(kMagic); }
 
 std::optional<std::uint64_t> item_record_bytes(std::span<const std::byte> head) {
   if (head.size() < kItemRecordHead || !looks_like_item_record(head)) return std::nullopt;

@@ -103,8 +103,7 @@ Pt2Archive::Pt2Archive(const std::filesystem::path& path)
 std::string Pt2Archive::text_of(const std::string& record) const {
   const ZipEntry* entry = zip_.find(record);
   if (entry == nullptr) throw_corrupt(fmt::format("has no record '{}'", record));
-  const std::vector<std::byte> bytes = read_record(window_, *entry);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return read_text_record(window_, *entry);
 }
 
 json Pt2Archive::json_of(const std::string& record) const {

@@ -173,7 +173,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
   SafetensorsHeader header;
   header.buffer_offset = kLengthBytes + bytes.size();
   header.buffer_bytes = buffer_bytes;
-  const json parsed = header_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const json parsed = header_json(text_of(bytes));
   for (const auto& [name, value] : parsed.items()) {
     check_interrupted();
     if (name == kMetadataKey) {

@@ -48,8 +48,7 @@ const ZipIndex& TorchFile::zip() const {
 std::vector<std::byte> TorchFile::read_pickle_bytes() const {
   if (const auto* legacy = std::get_if<LegacyTorch>(&contents_)) return legacy->pickle;
   if (const ZipEntry* order = zip().find("byteorder")) {
-    const std::vector<std::byte> text = read_record(window_, *order, 16);
-    if (std::string_view(reinterpret_cast<const char*>(text.data()), text.size()) != "little") {
+    if (read_text_record(window_, *order, 16) != "little") {
       throw Error(ErrorKind::kFailure, "it was written on a big-endian machine, which accel does not read")
           .hint("load it with torch on this machine and save it again");
     }

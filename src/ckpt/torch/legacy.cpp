@@ -34,10 +34,6 @@ constexpr std::string_view kTarMagic = "ustar";
 constexpr std::uint64_t kFirstPieceBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kCountBytes = 8;
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 bool has_at(const FileWindow& window, std::uint64_t at, std::string_view text) {
   return window.size() >= at + text.size() && text_of(window.read(at, text.size())) == text;
 }

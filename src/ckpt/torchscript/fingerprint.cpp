@@ -121,9 +121,8 @@ std::uint32_t graph_fingerprint(ByteSource& archive) {
   for (const ZipEntry& entry : file.zip().entries()) {
     const std::string name = entry.name.substr(std::min(entry.name.size(), folder.size()));
     if (name.starts_with("code/") && name.ends_with(".py")) {
-      const std::vector<std::byte> text = read_record(window, entry, kCodeLimitBytes);
       parts.push_back(
-          with_sorted_constants(without_mangling({reinterpret_cast<const char*>(text.data()), text.size()})));
+          with_sorted_constants(without_mangling(read_text_record(window, entry, kCodeLimitBytes))));
     } else if (name.starts_with("constants/")) {
       parts.push_back(fmt::format("{} {:08x}", name, entry.crc32));
     }

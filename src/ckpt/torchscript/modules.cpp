@@ -79,10 +79,8 @@ class Reader {
     const std::string record = fmt::format("code/{}.py", path);
     const ZipEntry* entry = archive_.zip().find(record);
     if (entry == nullptr) throw Error(ErrorKind::kCorrupt, fmt::format("it has no record '{}'", record));
-    const std::vector<std::byte> text = read_record(archive_.window(), *entry, kSourceLimitBytes);
-    return model_.code
-        .emplace(module, parse_script_classes({reinterpret_cast<const char*>(text.data()), text.size()}))
-        .first->second;
+    const std::string text = read_text_record(archive_.window(), *entry, kSourceLimitBytes);
+    return model_.code.emplace(module, parse_script_classes(text)).first->second;
   }
 
   std::size_t module_at(pickle::NodeRef object) {

@@ -22,10 +22,6 @@ constexpr std::uint64_t kCompressedLimitBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kDescriptor32 = 16;  // The size with signature, CRC and two sizes.
 constexpr std::uint64_t kDescriptor64 = 24;
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 class ArchiveChecker {
  public:
   /// `path` is the file of an archive that is not packed.

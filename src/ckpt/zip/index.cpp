@@ -290,6 +290,10 @@ std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& ent
   return data;
 }
 
+std::string read_text_record(const FileWindow& window, const ZipEntry& entry, std::uint64_t limit_bytes) {
+  return std::string(text_of(read_record(window, entry, limit_bytes)));
+}
+
 void check_crc(const FileWindow& window, const ZipEntry& entry) {
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
   const std::uint64_t begin = data_offset_of(window, entry);

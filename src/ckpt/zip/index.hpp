@@ -81,5 +81,7 @@ void check_crc(const FileWindow& window, const ZipEntry& entry);
 /// unpacked. Throws Error (kCorrupt) for a record of more than `limit_bytes` or metadata_limit().
 [[nodiscard]] std::vector<std::byte> read_record(const FileWindow& window, const ZipEntry& entry,
                                                  std::uint64_t limit_bytes = UINT64_MAX);
+[[nodiscard]] std::string read_text_record(const FileWindow& window, const ZipEntry& entry,
+                                           std::uint64_t limit_bytes = UINT64_MAX);
 
 }  // namespace accel::ckpt
