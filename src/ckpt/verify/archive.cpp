@@ -52,14 +52,11 @@ class ArchiveChecker {
   // An Error (kCorrupt) of `action` becomes a finding about the record.
   template <class Action>
   void guarded(const ZipEntry& entry, Action action) {
-    try {
-      action();
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kCorrupt) throw;
-      const bool names_record = e.message().starts_with("record '");
-      add(FindingKind::kBroken, entry.header_offset, entry.stored_size,
-          names_record ? e.message() : fmt::format("record '{}': {}", entry.name, e.message()));
-    }
+    const std::optional<Error> broken = corruption_in(action);
+    if (!broken) return;
+    const bool names_record = broken->message().starts_with("record '");
+    add(FindingKind::kBroken, entry.header_offset, entry.stored_size,
+        names_record ? broken->message() : fmt::format("record '{}': {}", entry.name, broken->message()));
   }
 
   // The end records state some numbers twice. Other readers check parts of them that ours does not need.
@@ -216,15 +213,14 @@ Finding finding_at(const ArchivePlace& place, FindingKind kind, std::string text
 template <class MakeWindow>
 ArchiveCheck check_window(MakeWindow make_window, std::optional<std::filesystem::path> path,
                           const ArchivePlace& place) {
-  try {
-    return ArchiveChecker(make_window(), std::move(path), place).run();
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-    ArchiveCheck result;
+  ArchiveCheck result;
+  const auto broken =
+      corruption_in([&] { result = ArchiveChecker(make_window(), std::move(path), place).run(); });
+  if (broken) {
     result.findings.push_back({FindingKind::kBroken, place.file, place.tensor, place.offset,
-                               place.offset + place.length, e.message()});
-    return result;
+                               place.offset + place.length, broken->message()});
   }
+  return result;
 }
 
 }  // namespace
@@ -272,12 +268,8 @@ void check_chunk(DType dtype, std::span<const std::int64_t> sizes, const Archive
 }
 
 void check_storage(const TorchTensor& tensor, const ArchivePlace& place, ArchiveCheck& archive) {
-  try {
-    (void)storage_of(*archive.zip, tensor);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-    archive.findings.push_back(finding_at(place, FindingKind::kMismatch, e.message()));
-  }
+  const auto broken = corruption_in([&] { (void)storage_of(*archive.zip, tensor); });
+  if (broken) archive.findings.push_back(finding_at(place, FindingKind::kMismatch, broken->message()));
 }
 
 }  // namespace accel::ckpt

@@ -168,12 +168,8 @@ class DcpVerifier {
     metadata_modified_s_ = std::max(metadata_modified_s_, state->modified_s);
     ++job_.result.files;
     job_.result.bytes += state->bytes;
-    try {
-      parts.push_back(parse_dcp_metadata_file(directory_ / name));
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kCorrupt) throw;
-      report(FindingKind::kBroken, name, "", 0, 0, e.message());
-    }
+    const auto broken = corruption_in([&] { parts.push_back(parse_dcp_metadata_file(directory_ / name)); });
+    if (broken) report(FindingKind::kBroken, name, "", 0, 0, broken->message());
   }
 
   void check_coverage(const DcpTensor& tensor) {

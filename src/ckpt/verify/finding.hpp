@@ -1,6 +1,8 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +44,18 @@ void sort_findings(std::vector<Finding>& findings);
 
 /// "checksum: __0_0.distcp, bytes 64 to 128, 'model.w': record 'data/0' has ...".
 [[nodiscard]] std::string to_string(const Finding& finding);
+
+/// Runs `action`. Returns its Error if that is of kind kCorrupt, which says of a reader what a finding says.
+/// Any other Error is thrown.
+[[nodiscard]] std::optional<Error> corruption_in(const std::invocable auto& action) {
+  try {
+    action();
+    return std::nullopt;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kCorrupt) throw;
+    return e;
+  }
+}
 
 /// The kind of an Error about findings: kMissing if all of them say that something is not there, otherwise
 /// kCorrupt.

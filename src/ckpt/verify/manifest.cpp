@@ -102,14 +102,11 @@ class ManifestVerifier {
     std::map<std::string, ManifestTensor> found;
     for (const auto& [name, file] : manifest_.files) {
       if (fs::path(name).filename() != ".metadata" || !fs::exists(directory_ / name)) continue;
-      try {
-        for (DcpTensor& tensor : parse_dcp_metadata_file(directory_ / name).tensors) {
-          found[tensor.fqn] = {std::string(torch_name(tensor.dtype)), std::move(tensor.shape)};
-        }
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::kCorrupt) throw;
+      DcpMetadata metadata;
+      if (corruption_in([&] { metadata = parse_dcp_metadata_file(directory_ / name); }))
         return;  // The checkpoint's own verification says so.
-      }
+      for (DcpTensor& tensor : metadata.tensors)
+        found[tensor.fqn] = {std::string(torch_name(tensor.dtype)), std::move(tensor.shape)};
     }
     for (const auto& [name, listed] : manifest_.tensors) {
       const auto at = found.find(name);

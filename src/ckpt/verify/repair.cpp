@@ -39,13 +39,7 @@ std::optional<int> rank_of(const std::string& name) {
 
 bool has_sound_metadata(const fs::path& directory) {
   if (!fs::exists(directory / ".metadata")) return false;
-  try {
-    (void)parse_dcp_metadata_file(directory / ".metadata");
-    return true;
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-    return false;
-  }
+  return !corruption_in([&] { (void)parse_dcp_metadata_file(directory / ".metadata"); });
 }
 
 // Repair writes nothing into an unfinished save, or into what is left over, unless the user names it.

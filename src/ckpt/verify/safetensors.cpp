@@ -28,14 +28,14 @@ VerifyJob verify_safetensors(const std::filesystem::path& path) {
   const File file = File::open_read(path);
   VerifyJob job = job_for(path, "safetensors", file.size());
   job.result.notes.emplace_back("safetensors has no checksums: the numbers themselves cannot be verified");
-  try {
+  const std::optional<Error> broken = corruption_in([&] {
     const SafetensorsHeader header = read_safetensors_header(file);
     job.result.tensors = header.entries.size();
     for (const SafetensorsEntry& entry : header.entries) check_readable(entry, path.filename().string(), job);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-    job.result.findings.push_back({FindingKind::kBroken, path.filename().string(), "", 0, 0, e.message()});
-  }
+  });
+  if (broken)
+    job.result.findings.push_back(
+        {FindingKind::kBroken, path.filename().string(), "", 0, 0, broken->message()});
   return job;
 }
 

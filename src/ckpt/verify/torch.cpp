@@ -103,17 +103,15 @@ class TensorWalk {
 void verify_legacy(const FileWindow& window, const ArchivePlace& place, VerifyJob& job) {
   job.result.notes.emplace_back(
       "files of torch.save before 1.6 have no checksums: the numbers themselves cannot be verified");
-  try {
+  const std::optional<Error> broken = corruption_in([&] {
     const LegacyTorch file = read_legacy_torch(window);
     if (const std::uint64_t rest = window.size() - file.bytes; rest != 0)
       job.result.notes.push_back(
           fmt::format("{} bytes follow the last storage; torch passes over them", rest));
     TensorWalk walk(place, job.result.findings, [](const TorchTensor&) {});
     job.result.tensors = walk.run(pickle::parse(file.pickle), job.result.path);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-    job.result.findings.push_back({FindingKind::kBroken, place.file, "", 0, 0, e.message()});
-  }
+  });
+  if (broken) job.result.findings.push_back({FindingKind::kBroken, place.file, "", 0, 0, broken->message()});
 }
 
 }  // namespace

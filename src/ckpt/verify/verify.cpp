@@ -59,11 +59,9 @@ bool may_be_checkpoint(const fs::path& path) {
 // verification of the set reports that.
 std::set<std::string> names_of_ranks(const fs::path& file) {
   std::set<std::string> names;
-  try {
+  (void)corruption_in([&] {
     for (const auto& [rank, name] : rank_files_of(file).files) names.insert(name);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kCorrupt) throw;
-  }
+  });
   return names;
 }
 
@@ -178,18 +176,12 @@ class Search {
   // `named` is true if the user named this file: then a file that is not a model is a finding.
   void add_file(const fs::path& path, bool named) {
     if (!named && !may_be_checkpoint(path)) return;
-    std::optional<Kind> kind;
-    try {
-      kind = kind_of(path);
-    } catch (const Error& e) {
-      // The file begins like a zip archive, but its directory cannot be read.
-      if (e.kind() != ErrorKind::kCorrupt) throw;
-      kind = Kind::kTorch;
-    }
+    Kind kind = Kind::kTorch;  // The file begins like a zip archive, but its directory cannot be read.
+    (void)corruption_in([&] { kind = kind_of(path); });
     if (kind == Kind::kSafetensors || kind == Kind::kDcpSafetensors) {
       jobs_.push_back(verify_safetensors(path));
     } else if (kind == Kind::kTorch || kind == Kind::kTorchScript) {
-      jobs_.push_back(verify_torch(path, name_of(*kind)));
+      jobs_.push_back(verify_torch(path, name_of(kind)));
     } else if (kind == Kind::kLocal || kind == Kind::kDtensor) {
       jobs_.push_back(verify_torch(path, name_of(Kind::kTorch)));
     } else if (kind == Kind::kPt2) {
