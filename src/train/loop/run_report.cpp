@@ -29,12 +29,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 RunReport::RunReport(const config::Config& config, int rank, int world_size, at::Device device)
-    : config_(*config.training),
-      fsdp_(config.fsdp),
-      rank_(rank),
-      world_size_(world_size),
-      device_(device),
-      metrics_(rank == 0 ? config_.output_dir / "metrics.jsonl" : std::filesystem::path()) {}
+    : config_(*config.training), fsdp_(config.fsdp), rank_(rank), world_size_(world_size), device_(device) {
+  if (rank != 0) return;
+  sinks_.push_back(std::make_unique<JsonLines>(config_.output_dir / "metrics.jsonl"));
+  sinks_.push_back(std::make_unique<LogLines>(config_.max_steps));
+}
+
+void RunReport::write(const Metrics& metrics) const {
+  for (const auto& sink : sinks_) sink->write(metrics);
+}
 
 void RunReport::say(const std::string& text) const {
   if (rank_ == 0) log::info(text);
@@ -107,11 +110,9 @@ void RunReport::resumed(const std::filesystem::path& checkpoint, const ckpt::Run
 }
 
 void RunReport::start(std::int64_t done) {
-  metrics_.open(done);
-  done_before_ = done;
+  for (const auto& sink : sinks_) sink->open(done);
   logged_step_ = done;
-  start_ = Clock::now();
-  since_log_ = start_;
+  since_log_ = Clock::now();
 }
 
 void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
@@ -134,59 +135,36 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   const double seconds = seconds_since(since_log_) - pause_s_;
   const double samples_per_s = static_cast<double>(samples_) * world_size_ / seconds;
   const double tokens_per_s = static_cast<double>(tokens_) * world_size_ / seconds;
-  nlohmann::ordered_json line = {{"step", step},
-                                 {"loss", result.loss},
-                                 {"lr", result.lr},
-                                 {"grad_norm", result.grad_norm},
-                                 {"samples_per_s", samples_per_s},
-                                 {"tokens_per_s", tokens_per_s},
-                                 {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
-                                 {"epoch", epoch},
-                                 {"max_rss_bytes", max_rss_bytes()}};
+  Metrics line = {{"step", step},
+                  {"loss", result.loss},
+                  {"lr", result.lr},
+                  {"grad_norm", result.grad_norm},
+                  {"samples_per_s", samples_per_s},
+                  {"tokens_per_s", tokens_per_s},
+                  {"step_time_s", seconds / static_cast<double>(step - logged_step_)},
+                  {"epoch", epoch},
+                  {"max_rss_bytes", max_rss_bytes()}};
   if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
   if (scaler) line["scale"] = scaler->scale();
   if (scaler || config_.skip_nonfinite || skipped_ > 0) line["skipped"] = skipped_;
-  metrics_.write(line);
-  const double left = seconds_since(start_) / static_cast<double>(step - done_before_) *
-                      static_cast<double>(config_.max_steps - step);
-  const std::string end = step == config_.max_steps ? "done" : format_duration(left) + " left";
-  const std::string speed = tokens_ > 0 ? fmt::format("{:.0f} tokens/s", tokens_per_s)
-                                        : fmt::format("{:.1f} samples/s", samples_per_s);
-  say(fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:.2e}  grad norm {:.3f}  {}{}  {}", step,
-                  fmt::formatted_size("{}", config_.max_steps), config_.max_steps, result.loss, result.lr,
-                  result.grad_norm, scaling(scaler), speed, end));
-}
-
-std::string RunReport::scaling(const std::optional<GradScaler>& scaler) const {
-  if (!scaler) return "";
-  const std::string scale = fmt::format("scale {:g}  ", scaler->scale());
-  if (skipped_ == 0) return scale;
-  return fmt::format("{}{} {} skipped  ", scale, skipped_, skipped_ == 1 ? "step" : "steps");
+  write(line);
 }
 
 void RunReport::evaluation(std::int64_t step, double loss, double seconds) {
-  metrics_.write({{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}});
-  say(fmt::format("step {}  held-out loss {:.6f}  ({})", step, loss, format_duration(seconds)));
+  write({{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}});
   pause_s_ += seconds;
 }
 
 void RunReport::saved(const SavedCheckpoint& checkpoint) {
-  metrics_.write({{"step", checkpoint.step},
-                  {"checkpoint", checkpoint.path.string()},
-                  {"bytes", checkpoint.bytes},
-                  {"save_time_s", checkpoint.seconds},
-                  {"stall_s", checkpoint.stall_seconds}});
-  const double rate = static_cast<double>(checkpoint.bytes) / std::max(checkpoint.seconds, 1e-9);
-  say(fmt::format("saved {}  ({} in {}, {}/s; training waited {})", checkpoint.path.string(),
-                  format_bytes(checkpoint.bytes), format_duration(checkpoint.seconds),
-                  format_bytes(static_cast<std::uint64_t>(rate)), format_duration(checkpoint.stall_seconds)));
+  write({{"step", checkpoint.step},
+         {"checkpoint", checkpoint.path.string()},
+         {"bytes", checkpoint.bytes},
+         {"save_time_s", checkpoint.seconds},
+         {"stall_s", checkpoint.stall_seconds}});
 }
 
 void RunReport::not_saved(std::int64_t step, const Error& error) {
-  metrics_.write({{"step", step}, {"checkpoint_error", error.message()}});
-  if (rank_ == 0)
-    log::warn(fmt::format("the checkpoint of step {} is not saved, and the run goes on: {}", step,
-                          error.message()));
+  write({{"step", step}, {"checkpoint_error", error.message()}});
 }
 
 }  // namespace accel::train

@@ -3,14 +3,16 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
 #include "plan/schedule/grad_scaler.hpp"
-#include "report/metrics_log.hpp"
+#include "report/metric_sink.hpp"
 #include "train/checkpoint/save.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/step.hpp"
@@ -18,13 +20,13 @@
 
 namespace accel::train {
 
-/// Writes what happens in a run to the log and to metrics.jsonl. All ranks call the same functions, but only
-/// rank 0 writes.
+/// Gives what happens in a run to the log and to the metric sinks. All ranks call the same functions, but
+/// only rank 0 writes.
 class RunReport {
  public:
   RunReport(const config::Config& config, int rank, int world_size, at::Device device);
 
-  /// Writes a line to the log.
+  /// Writes a line to the log alone.
   void say(const std::string& text) const;
   /// Reports the size of the model and of each rank's part, and what is offloaded.
   void model(const ShardedModel& model) const;
@@ -52,9 +54,9 @@ class RunReport {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void write(const Metrics& metrics) const;
   void write_step(std::int64_t step, const StepResult& result, double epoch,
                   const std::optional<GradScaler>& scaler);
-  [[nodiscard]] std::string scaling(const std::optional<GradScaler>& scaler) const;
   void offload() const;
 
   const config::TrainingConfig& config_;
@@ -62,16 +64,14 @@ class RunReport {
   int rank_;
   int world_size_;
   at::Device device_;
-  MetricsLog metrics_;
+  std::vector<std::unique_ptr<MetricSink>> sinks_;  ///< Empty on every rank but rank 0.
 
-  Clock::time_point start_;
   Clock::time_point since_log_;  ///< When the last line of a step was written.
   double pause_s_ = 0;           ///< Seconds of evaluations and saves since that line.
   std::int64_t tokens_ = 0;      ///< Tokens of this rank since that line.
   std::int64_t samples_ = 0;     ///< Samples of this rank since that line.
   std::int64_t skipped_ = 0;     ///< Steps that were skipped since that line.
   std::int64_t logged_step_ = 0;
-  std::int64_t done_before_ = 0;  ///< Steps of earlier runs.
 };
 
 /// Returns the seconds since `start`.

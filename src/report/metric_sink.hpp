@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <utility>
+
+namespace accel {
+
+/// What a run reports at one moment: named values in the order in which metrics.jsonl has them. One is
+/// "step". The others are those of a training step ("loss"), an evaluation ("eval_loss"), a saved checkpoint
+/// ("checkpoint") or one that could not be saved ("checkpoint_error").
+using Metrics = nlohmann::ordered_json;
+
+/// A place that a run reports to.
+class MetricSink {
+ public:
+  virtual ~MetricSink() = default;
+  /// Begins after `step`, without what an earlier run has reported of later steps. Call it before write(),
+  /// and when nothing can keep the run from going on any more.
+  virtual void open(std::int64_t step) = 0;
+  virtual void write(const Metrics& metrics) = 0;
+};
+
+/// Writes `metrics.jsonl`: one JSON object per line, flushed line by line. open() removes the lines of later
+/// steps, and a last line that was not finished. It replaces the file atomically; a link to it stays a link.
+class JsonLines final : public MetricSink {
+ public:
+  explicit JsonLines(std::filesystem::path path) : path_(std::move(path)) {}
+  void open(std::int64_t step) override;
+  void write(const Metrics& metrics) override;
+
+ private:
+  void cut(std::int64_t step) const;
+
+  std::filesystem::path path_;
+  std::ofstream out_;
+};
+
+/// Writes a line to the log, with the time that is left until step `max_steps` at the speed since open(). The
+/// log of an earlier run stays as it is.
+class LogLines final : public MetricSink {
+ public:
+  explicit LogLines(std::int64_t max_steps) : max_steps_(max_steps) {}
+  void open(std::int64_t step) override;
+  void write(const Metrics& metrics) override;
+
+ private:
+  void write_step(const Metrics& metrics) const;
+
+  std::int64_t max_steps_;
+  std::int64_t done_before_ = 0;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace accel
