@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/seconds.hpp"
 #include "base/text.hpp"
 
 namespace accel {
@@ -49,7 +50,7 @@ void Progress::add(std::uint64_t bytes) {
   show();
 }
 
-double Progress::seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+double Progress::seconds() const { return seconds_since(begin_); }
 
 void Progress::show() {
   shown_ = true;

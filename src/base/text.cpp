@@ -30,9 +30,7 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc{} || std::signbit(number)) return std::nullopt;
-  std::string unit(trim(text.substr(static_cast<std::size_t>(end - text.data()))));
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::string unit = lower_case(trim(text.substr(static_cast<std::size_t>(end - text.data()))));
   if (unit.ends_with('b')) unit.pop_back();
   const double base = unit.ends_with('i') ? 1024 : 1000;
   if (unit.size() > 1 && unit.ends_with('i')) unit.pop_back();
@@ -44,10 +42,14 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   return static_cast<std::uint64_t>(number);
 }
 
-std::optional<int> parse_int(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+bool is_digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower;
 }
 
 std::string format_duration(double seconds) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <charconv>
+#include <concepts>
 #include <cstdint>
 #include <ctime>
 #include <optional>
@@ -15,8 +17,17 @@ std::string format_bytes(std::uint64_t bytes);
 /// The bytes in "5GB", "1.5 gb", "64MiB" or "100". Units are decimal unless there is an i; a fraction of a
 /// byte is dropped. Absent if the text is not a size, or is 2^63 or more.
 std::optional<std::uint64_t> parse_size(std::string_view text);
-/// The decimal number that is the whole text, such as "12" or "-1"; absent if it is not an int.
-std::optional<int> parse_int(std::string_view text);
+/// The decimal number that is the whole text, such as "12" or "-1"; absent if it is not a T.
+template <std::integral T = int>
+std::optional<T> parse_int(std::string_view text) {
+  T number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+/// Whether the text consists of decimal digits, of which there is at least one.
+bool is_digits(std::string_view text);
+/// `text` with the letters of ASCII in lower case, in every locale.
+std::string lower_case(std::string_view text);
 /// "1m 05s", "12.3 s", "45 ms".
 std::string format_duration(double seconds);
 /// A time as this machine's clock shows it: "2026-11-23 09:17:46".

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
@@ -130,9 +129,7 @@ void print(const std::vector<Listed>& all, const fs::path& directory, const Glob
 }
 
 std::int64_t parse_step(const std::string& text) {
-  std::int64_t step = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  if (error == std::errc() && end == text.data() + text.size() && step >= 0) return step;
+  if (const auto step = parse_int<std::int64_t>(text); step && *step >= 0) return *step;
   throw Error(ErrorKind::kUsage, fmt::format("--delete: '{}' is not the number of a step", text));
 }
 

@@ -17,15 +17,12 @@ namespace {
 bool is_plain(std::string_view text) {
   constexpr std::array<std::string_view, 11> kOtherTypes = {"true", "false", "yes",  "no",   "on",  "off",
                                                             "null", "nan",   "none", ".nan", ".inf"};
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  const auto is_word = [&](char c) { return is_letter(c) || c == '_' || c == '/'; };
-  std::string lower(text);
-  for (char& c : lower) {
-    if (is_letter(c)) c = static_cast<char>(c | 0x20);
-  }
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '/';
+  };
   return !text.empty() && (is_word(text.front()) || text.front() == '.') &&
          std::any_of(text.begin(), text.end(), is_word) &&
-         std::find(kOtherTypes.begin(), kOtherTypes.end(), lower) == kOtherTypes.end() &&
+         std::find(kOtherTypes.begin(), kOtherTypes.end(), lower_case(text)) == kOtherTypes.end() &&
          std::all_of(text.begin(), text.end(), [&](char c) {
            return is_word(c) || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '*';
          });

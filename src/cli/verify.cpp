@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/seconds.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
@@ -80,7 +81,7 @@ ExitCode run_verify(const VerifyOptions& options, const Globals& globals) {
   verify_options.threads = options.threads;
   verify_options.progress = globals.progress();
   const VerifyReport report = ckpt::verify(options.path, verify_options);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   if (globals.json) {
     print_json(options.path, report, seconds, *globals.out);
   } else {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "ckpt/pt2/archive.hpp"
 #include "import/statements.hpp"
 
@@ -70,10 +70,7 @@ struct LinearSize {
 /// A number of at most nine digits.
 std::optional<std::int64_t> small_number(std::string_view text) {
   constexpr std::size_t kMostDigits = 9;
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole = error == std::errc{} && end == text.data() + text.size();
-  return is_whole && text.size() <= kMostDigits ? std::optional(number) : std::nullopt;
+  return text.size() <= kMostDigits ? parse_int<std::int64_t>(text) : std::nullopt;
 }
 
 /// Reads "Add(Mul(Integer(2), Symbol('s72', ...)), Integer(1))", of which each part may be absent. Nothing
@@ -138,10 +135,6 @@ std::optional<std::string> take_until(std::string_view& left, std::string_view e
   return text;
 }
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 /// Takes `L['ids'].size()[1]`, or `L['ids'][0].size()[1]` for an input in a list, and returns it in
 /// TorchScript.
 std::optional<std::string> take_size(std::string_view& left, const json& values) {
@@ -151,12 +144,12 @@ std::optional<std::string> take_size(std::string_view& left, const json& values)
   std::string input = *name;
   if (take(left, "[")) {
     const auto item = take_until(left, "]");
-    if (!item || !is_number(*item)) return std::nullopt;
+    if (!item || !is_digits(*item)) return std::nullopt;
     input += "_" + *item;
   }
   if (!take(left, ".size()[")) return std::nullopt;
   const auto dimension = take_until(left, "]");
-  if (!dimension || !is_number(*dimension) || !values.contains(input)) return std::nullopt;
+  if (!dimension || !is_digits(*dimension) || !values.contains(input)) return std::nullopt;
   return fmt::format("torch.size({}, {})", identifier_of(input), *dimension);
 }
 

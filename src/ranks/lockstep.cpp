@@ -13,6 +13,7 @@
 
 #include "base/checked.hpp"
 #include "base/error.hpp"
+#include "base/seconds.hpp"
 
 namespace accel {
 namespace {
@@ -71,10 +72,6 @@ std::string_view name_of(CollectiveKind kind) {
       return "scatter";
   }
   return "unknown collective";
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace accel {
 namespace {
@@ -48,23 +48,35 @@ std::optional<std::uint64_t> left_in(const fs::path& group, const GroupFiles& fi
   return *most - std::min(*most, *used - cached);
 }
 
-/// Calls `look` for the control groups of this process that may limit its memory, each and those above it, in
-/// version 2 and in the memory controller of version 1.
-template <class Look>
-void for_each_group(const fs::path& root, const Look& look) {
+/// A control group of this process that may limit its memory, in version 2 or in the memory controller of
+/// version 1.
+struct Group {
+  bool is_v1 = false;
+  fs::path mount;
+  fs::path path;
+};
+
+std::vector<Group> groups_of_this_process(const fs::path& root) {
+  std::vector<Group> groups;
   std::ifstream list(root / "proc/self/cgroup");
   for (std::string line; std::getline(list, line);) {
     // NUMBER:CONTROLLERS:/PATH; version 2 has no controllers.
     const std::size_t slash = line.find(":/");
-    if (slash == std::string::npos) continue;
-    fs::path mount = root / "sys/fs/cgroup";
-    if (line.find(":memory:") != std::string::npos)
-      mount /= "memory";
-    else if (!line.starts_with("0::"))
-      continue;
-    for (fs::path group = mount / line.substr(slash + 2);; group = group.parent_path()) {
+    const bool is_v1 = line.find(":memory:") != std::string::npos;
+    if (slash == std::string::npos || (!is_v1 && !line.starts_with("0::"))) continue;
+    const fs::path mount = root / (is_v1 ? "sys/fs/cgroup/memory" : "sys/fs/cgroup");
+    groups.push_back({is_v1, mount, mount / line.substr(slash + 2)});
+  }
+  return groups;
+}
+
+/// Calls `look` for these groups and those above them.
+template <class Look>
+void for_each_group(const fs::path& root, const Look& look) {
+  for (const Group& own : groups_of_this_process(root)) {
+    for (fs::path group = own.path;; group = group.parent_path()) {
       look(group);
-      if (group == mount || group == group.parent_path()) break;
+      if (group == own.mount || group == group.parent_path()) break;
     }
   }
 }
@@ -84,6 +96,8 @@ std::uint64_t available_memory_bytes(const fs::path& root) {
 std::uint64_t total_memory_bytes(const fs::path& root) {
   return number_in(root / "proc/meminfo", "MemTotal:").value_or(0) * 1024;
 }
+
+std::uint64_t max_rss_bytes() { return number_in("/proc/self/status", "VmHWM:").value_or(0) * 1024; }
 
 std::optional<std::uint64_t> memory_limit_bytes(const fs::path& root) {
   std::optional<std::uint64_t> least;
@@ -108,19 +122,9 @@ OomKills oom_kills_since(const OomKills& before) {
 OomKills oom_kills(const fs::path& root) {
   OomKills kills;
   kills.machine = number_in(root / "proc/vmstat", "oom_kill");
-  const fs::path mount = root / "sys/fs/cgroup";
-  std::ifstream list(root / "proc/self/cgroup");
-  for (std::string line; std::getline(list, line);) {
-    // NUMBER:CONTROLLERS:/PATH; version 2 has no controllers.
-    const std::size_t slash = line.find(":/");
-    if (slash == std::string::npos) continue;
-    const std::string path = line.substr(slash + 2);
-    std::optional<std::uint64_t> count;
-    if (line.starts_with("0::"))
-      count = number_in(mount / path / "memory.events", "oom_kill");
-    else if (line.find(":memory:") != std::string::npos)
-      count = number_in(mount / "memory" / path / "memory.oom_control", "oom_kill");
-    if (count) kills.group = count;
+  for (const Group& group : groups_of_this_process(root)) {
+    const char* file = group.is_v1 ? "memory.oom_control" : "memory.events";
+    if (const auto count = number_in(group.path / file, "oom_kill")) kills.group = count;
   }
   return kills;
 }

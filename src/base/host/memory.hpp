@@ -13,6 +13,10 @@ namespace accel {
 /// The bytes of memory that the machine has; 0 if the system does not say.
 [[nodiscard]] std::uint64_t total_memory_bytes(const std::filesystem::path& root = "/");
 
+/// The peak resident memory of this process. getrusage's ru_maxrss survives exec and would count the pages of
+/// the launcher.
+[[nodiscard]] std::uint64_t max_rss_bytes();
+
 /// The least limit of the control groups of this process (`memory.max` of version 2, `memory.limit_in_bytes`
 /// of version 1); absent without a limit.
 [[nodiscard]] std::optional<std::uint64_t> memory_limit_bytes(const std::filesystem::path& root = "/");

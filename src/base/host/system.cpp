@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 
 #include "base/text.hpp"
@@ -26,6 +27,11 @@ std::string kernel_name() {
   utsname name{};
   ::uname(&name);
   return fmt::format("{} {} {}", name.sysname, name.release, name.machine);
+}
+
+std::optional<std::string> kernel_text(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return in ? std::optional<std::string>({std::istreambuf_iterator<char>(in), {}}) : std::nullopt;
 }
 
 std::string distribution_name(const fs::path& root) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,9 @@ namespace accel {
 
 /// The kernel as uname(2) names it: "Linux 6.1.0-18-amd64 x86_64".
 [[nodiscard]] std::string kernel_name();
+
+/// The contents of a file of /proc; nothing if it may not be read.
+[[nodiscard]] std::optional<std::string> kernel_text(const std::filesystem::path& file);
 
 /// The distribution as os-release(5) below `root` names it: "Debian GNU/Linux 12 (bookworm)"; empty if there
 /// is no such file.

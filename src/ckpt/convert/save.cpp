@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "ckpt/convert/select_tensors.hpp"
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/pickle/writer.hpp"
@@ -59,17 +60,13 @@ void add_root(OutputState& state, const std::string& root) {
   for (OutputObject& object : state.objects) object.path.insert(object.path.begin(), root);
 }
 
-bool all_digits(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 // "{base}_rank{R}.bin" and ".json", of any number of ranks.
 bool is_rank_file(std::string_view name, const std::string& base) {
   const std::string start = base + "_rank";
   if (!name.starts_with(start)) return false;
   const std::string_view rest = name.substr(start.size());
   const std::size_t dot = rest.find('.');
-  return dot != std::string_view::npos && all_digits(rest.substr(0, dot)) &&
+  return dot != std::string_view::npos && is_digits(rest.substr(0, dot)) &&
          (rest.substr(dot) == ".bin" || rest.substr(dot) == ".json");
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/files/directory.hpp"
+#include "base/text.hpp"
 #include "ckpt/read/folders.hpp"
 #include "ckpt/read/rank_files.hpp"
 #include "ckpt/store/accelerate_names.hpp"
@@ -61,9 +62,7 @@ bool is_directory_of_a_save(std::string_view name) {
   constexpr std::string_view kStart = "checkpoint";
   if (name.size() < kStart.size() + 2 || !name.starts_with(kStart)) return false;
   const char separator = name[kStart.size()];
-  const std::string_view number = name.substr(kStart.size() + 1);
-  return (separator == '_' || separator == '-') &&
-         number.find_first_not_of("0123456789") == std::string_view::npos;
+  return (separator == '_' || separator == '-') && is_digits(name.substr(kStart.size() + 1));
 }
 
 bool names_a_save(const std::string& name) {

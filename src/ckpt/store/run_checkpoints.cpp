@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "base/files/directory.hpp"
 #include "base/files/file.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_lock.hpp"
@@ -31,12 +31,9 @@ constexpr std::string_view kDeleting = ".deleting";
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  const auto step = parse_int<std::int64_t>(name);
   // Another spelling of the number, such as 08, is not a name that path_of() gives.
-  if (error != std::errc() || end != name.data() + name.size() || name != std::to_string(step))
-    return std::nullopt;
-  return step;
+  return step && name == std::to_string(*step) ? step : std::nullopt;
 }
 
 }  // namespace

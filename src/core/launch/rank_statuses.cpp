@@ -11,17 +11,17 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
 #include "base/host/host_name.hpp"
+#include "base/host/system.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/visible.hpp"
+#include "core/launch/agent/process.hpp"
 #include "core/launch/hang/outside.hpp"
 
 namespace accel::launch {
@@ -32,13 +32,6 @@ namespace fs = std::filesystem;
 constexpr auto kPatience = std::chrono::seconds(20);
 
 constexpr std::uint64_t kMostStackBytes = 64 << 20;
-
-/// The contents of a file of /proc; nothing if it may not be read.
-std::optional<std::string> kernels_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 /// The contents of a file of a run, which may be anything; empty if it is not a regular file.
 std::string text_of_run(const fs::path& path) {
@@ -51,7 +44,7 @@ std::string text_of_run(const fs::path& path) {
 }
 
 std::optional<std::string> environment_of(pid_t pid) {
-  return kernels_text(fmt::format("/proc/{}/environ", pid));
+  return kernel_text(fmt::format("/proc/{}/environ", pid));
 }
 
 /// A variable of a process; nothing if it does not have it, or may not be read.
@@ -119,15 +112,6 @@ void leave_out_those_elsewhere(std::vector<fs::path>& records) {
   log::warn(fmt::format("{} left out: {}; call `accel doctor` there, too", who, where));
 }
 
-std::vector<pid_t> children_of(pid_t pid) {
-  std::vector<pid_t> children;
-  const std::string text = kernels_text(fmt::format("/proc/{}/task/{}/children", pid, pid)).value_or("");
-  for (const std::string& word : split(text, ' ')) {
-    if (!word.empty()) children.push_back(std::atoi(word.c_str()));
-  }
-  return children;
-}
-
 /// The records of a launcher's ranks, or of the rank that `pid` is.
 std::vector<fs::path> records_of(pid_t pid) {
   std::vector<fs::path> records;
@@ -135,7 +119,7 @@ std::vector<fs::path> records_of(pid_t pid) {
     if (const auto path = variable_of(process, kFlightVariable))
       records.push_back(from_its_place(process, *path));
   };
-  for (const pid_t child : children_of(pid)) add(child);
+  for (const pid_t child : child_processes(pid)) add(child);
   if (records.empty()) add(pid);
   return records;
 }
@@ -192,9 +176,7 @@ RankStatus status_of_rank(const fs::path& path) {
 }  // namespace
 
 std::vector<RankStatus> look_at(const std::string& target, bool stacks) {
-  pid_t pid = -1;
-  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
-  const bool is_process = error == std::errc() && end == target.data() + target.size() && pid > 0;
+  const pid_t pid = parse_int<pid_t>(target).value_or(-1);
   std::vector<fs::path> records;
   if (fs::is_directory(target)) {
     records = records_in(target);
@@ -203,7 +185,7 @@ std::vector<RankStatus> look_at(const std::string& target, bool stacks) {
           .hint("give the output_dir of a run, its log directory, or the number of the launcher's process");
     }
     leave_out_those_elsewhere(records);
-  } else if (is_process && fs::exists(fmt::format("/proc/{}", pid))) {
+  } else if (pid > 0 && fs::exists(fmt::format("/proc/{}", pid))) {
     records = records_of(pid);
     if (records.empty())
       throw Error(ErrorKind::kMissing,

@@ -93,10 +93,7 @@ bool is_number(std::string_view text) {
   }
   static constexpr auto kUnits = std::to_array<std::string_view>(
       {"", "b", "k", "m", "g", "t", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "s", "ms", "us"});
-  std::string small(unit);
-  std::transform(small.begin(), small.end(), small.begin(),
-                 [](char c) { return is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c; });
-  return std::find(kUnits.begin(), kUnits.end(), small) != kUnits.end();
+  return std::find(kUnits.begin(), kUnits.end(), lower_case(unit)) != kUnits.end();
 }
 
 bool is_plain(std::string_view value) {

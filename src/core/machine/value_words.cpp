@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.hpp"
+
 namespace accel::machine {
 namespace {
 
@@ -281,15 +283,10 @@ constexpr auto kWords = std::to_array<std::string_view>({
     "flash_attention_2",
 });
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 }  // namespace
 
 bool is_value_word(std::string_view word) {
-  return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view known) {
-    return std::equal(word.begin(), word.end(), known.begin(), known.end(),
-                      [](char a, char b) { return lower(a) == b; });
-  });
+  return std::find(kWords.begin(), kWords.end(), lower_case(word)) != kWords.end();
 }
 
 }  // namespace accel::machine

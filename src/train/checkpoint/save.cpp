@@ -16,6 +16,7 @@
 #include "base/files/directory.hpp"
 #include "base/host/memory.hpp"
 #include "base/log.hpp"
+#include "base/seconds.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/model_assets.hpp"
@@ -33,10 +34,6 @@ using nlohmann::json;
 /// Between two exchanges of votes while all ranks wait.
 constexpr auto kShortestPause = std::chrono::microseconds(200);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
-
-double elapsed_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Paths in messages need not be UTF-8.
 std::string text_of(const json& document) {
@@ -138,7 +135,7 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
   } catch (const std::exception& error) {
     give_up(error);
   }
-  stall_seconds_ += elapsed_since(start_);
+  stall_seconds_ += seconds_since(start_);
 }
 
 void CheckpointSaver::give_up(const std::exception& error) {
@@ -224,7 +221,7 @@ void CheckpointSaver::keep(const Optimizer::State& state) {
   } catch (const std::exception& error) {
     give_up(error);  // Out of memory: the save fails, and the step goes on.
   }
-  stall_seconds_ += elapsed_since(start);
+  stall_seconds_ += seconds_since(start);
 }
 
 void CheckpointSaver::collect_result() {
@@ -281,7 +278,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     });
     return std::nullopt;
   }
-  const SavedCheckpoint saved{step, store_.path_of(step), bytes_, elapsed_since(start_), stall_seconds_};
+  const SavedCheckpoint saved{step, store_.path_of(step), bytes_, seconds_since(start_), stall_seconds_};
   reset();
   return saved;
 }
@@ -306,7 +303,7 @@ std::optional<SavedCheckpoint> CheckpointSaver::finish() {
     const SaveVotes own = votes();
     std::array<double, 2> sums = {own.done, own.failed};
     group_.all_reduce_sum(sums);
-    stall_seconds_ = before + elapsed_since(start);
+    stall_seconds_ = before + seconds_since(start);
     if (auto saved = advance({sums[0], sums[1]})) return saved;
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::microseconds>(pause * 2, kLongestPause);

@@ -7,9 +7,6 @@
 
 namespace accel::train {
 
-/// Returns the peak resident memory of this process, in bytes.
-std::uint64_t max_rss_bytes();
-
 /// Returns the peak of the bytes that tensors on `device` have occupied so far
 /// (torch.cuda.max_memory_allocated), or nullopt for the CPU.
 std::optional<std::uint64_t> max_memory_allocated_bytes(c10::Device device);

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "base/host/memory.hpp"
 #include "base/log.hpp"
+#include "base/seconds.hpp"
 #include "base/text.hpp"
 #include "plan/optimizer_plan.hpp"
 #include "train/device/memory_use.hpp"
@@ -23,10 +25,6 @@ std::string text_of(const Mesh& mesh) {
 }
 
 }  // namespace
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 RunReport::RunReport(const config::Config& config, int rank, int world_size, at::Device device)
     : config_(*config.training), fsdp_(config.fsdp), rank_(rank), world_size_(world_size), device_(device) {

@@ -74,7 +74,4 @@ class RunReport {
   std::int64_t logged_step_ = 0;
 };
 
-/// Returns the seconds since `start`.
-[[nodiscard]] double seconds_since(std::chrono::steady_clock::time_point start);
-
 }  // namespace accel::train

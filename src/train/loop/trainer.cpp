@@ -18,6 +18,7 @@
 #include "base/files/file.hpp"
 #include "base/files/flight_record.hpp"
 #include "base/log.hpp"
+#include "base/seconds.hpp"
 #include "ckpt/store/accelerate_names.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_checkpoints.hpp"

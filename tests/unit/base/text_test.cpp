@@ -71,5 +71,11 @@ TEST(TextTest, AJsonParsersTagIsLeftOut) {
   EXPECT_EQ(without_json_tag("other text] here"), "other text] here");
 }
 
+TEST(TextTest, LettersAndDigitsAreThoseOfAscii) {
+  EXPECT_EQ(lower_case("AbZ[@-\xc3\x84"), "abz[@-\xc3\x84");
+  EXPECT_TRUE(is_digits("007"));
+  for (const char* text : {"", "-1", "1.0", " 1", "1a"}) EXPECT_FALSE(is_digits(text)) << text;
+}
+
 }  // namespace
 }  // namespace accel

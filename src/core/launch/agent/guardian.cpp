@@ -8,12 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -21,7 +18,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/host/system.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "core/launch/agent/flight_home.hpp"
 #include "core/launch/agent/process.hpp"
 
@@ -35,14 +34,10 @@ bool kill_marked(const std::string& mark) {
   bool found = false;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
-    pid_t pid = 0;
-    const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (failure != std::errc() || end != name.data() + name.size() || pid == ::getpid()) continue;
-    std::ifstream file(entry.path() / "environ", std::ios::binary);
-    const std::string environment{std::istreambuf_iterator<char>(file), {}};
-    if (environment.find(mark) == std::string::npos) continue;
-    found = ::kill(pid, SIGKILL) == 0 || found;
+    const auto pid = parse_int<pid_t>(entry.path().filename().string());
+    if (!pid || *pid == ::getpid()) continue;
+    if (kernel_text(entry.path() / "environ").value_or("").find(mark) == std::string::npos) continue;
+    found = ::kill(*pid, SIGKILL) == 0 || found;
   }
   return found;
 }

@@ -219,9 +219,10 @@ std::string text_of_process(pid_t pid) {
   return fmt::format("{} ({})", pid, name);
 }
 
-std::vector<pid_t> child_processes() {
+std::vector<pid_t> child_processes(pid_t parent) {
   std::vector<pid_t> pids;
-  std::ifstream list(fmt::format("/proc/self/task/{}/children", ::getpid()));
+  std::ifstream list(parent == 0 ? fmt::format("/proc/self/task/{}/children", ::getpid())
+                                 : fmt::format("/proc/{0}/task/{0}/children", parent));
   for (pid_t pid = 0; list >> pid;) pids.push_back(pid);
   return pids;
 }

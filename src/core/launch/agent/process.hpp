@@ -70,8 +70,8 @@ bool kill_with_group(pid_t leader, std::chrono::milliseconds patience = kKillTim
 /// Text such as "4711 (sleep)". A process chooses its own name, so control characters in it are replaced.
 std::string text_of_process(pid_t pid);
 
-/// The children of this process, including those that it had before exec.
-std::vector<pid_t> child_processes();
+/// The children of a process, of this one if `parent` is 0, including those that it had before exec.
+std::vector<pid_t> child_processes(pid_t parent = 0);
 
 /// Waits until SIGSTOP, which it has got, has stopped the child, or until it ends; at most a second. A rank
 /// that still ran could take from the terminal what is meant for the shell.

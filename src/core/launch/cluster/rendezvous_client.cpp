@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -33,26 +32,6 @@ using Seconds = std::chrono::duration<double>;
 /// How long a step of the handshake may take. Machine 0 may have others to accept first.
 constexpr auto kHandshakeTime = std::chrono::seconds(30);
 
-/// A socket connected to the address, or an error number.
-std::pair<Fd, int> connect_to(Address address, int port) {
-  const sa_family_t family = address.storage.ss_family;
-  if (family != AF_INET && family != AF_INET6) return {Fd(), EAFNOSUPPORT};
-  port_of(address) = htons(static_cast<std::uint16_t>(port));
-  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return {Fd(), errno};
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0 &&
-      errno != EINPROGRESS)
-    return {Fd(), errno};
-  pollfd connected{socket.get(), POLLOUT, 0};
-  constexpr int kConnectMs = 3000;
-  if (::poll(&connected, 1, kConnectMs) != 1) return {Fd(), ETIMEDOUT};
-  int error = 0;
-  socklen_t size = sizeof error;
-  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return {Fd(), error};
-  return {std::move(socket), 0};
-}
-
 /// Connects to machine 0, or sets `reason` to why that is not possible now.
 std::optional<Connection> reach(const RendezvousParameters& parameters, std::string& reason) {
   std::vector<Address> addresses;
@@ -62,8 +41,9 @@ std::optional<Connection> reach(const RendezvousParameters& parameters, std::str
     reason = error.message();
     return std::nullopt;
   }
-  for (const Address& address : addresses) {
-    auto [socket, error] = connect_to(address, parameters.port);
+  for (Address& address : addresses) {
+    port_of(address) = htons(static_cast<std::uint16_t>(parameters.port));
+    auto [socket, error] = connect_to(address);
     if (socket) return Connection(std::move(socket), PendingConnections::kMostBytes);
     reason = std::strerror(error);
   }

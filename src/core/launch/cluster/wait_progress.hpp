@@ -5,6 +5,8 @@
 #include <chrono>
 #include <string>
 
+#include "base/seconds.hpp"
+
 namespace accel::launch {
 
 /// How long a poll() lasts before the waiting launcher looks at signals and time limits.
@@ -16,9 +18,7 @@ class WaitProgress {
   /// The first report is due after `first_report_s`, later ones every 30 s.
   WaitProgress(double limit_s, double first_report_s) : limit_(limit_s), next_report_(first_report_s) {}
 
-  [[nodiscard]] double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  }
+  [[nodiscard]] double seconds() const { return seconds_since(began_); }
   [[nodiscard]] bool is_over() const { return seconds() >= limit_; }
   /// "10 s of 300 s".
   [[nodiscard]] std::string text() const { return text_of(limit_); }

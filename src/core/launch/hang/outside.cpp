@@ -5,10 +5,9 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
+#include "base/host/system.hpp"
 #include "base/text.hpp"
 #include "core/launch/output/program_output.hpp"
 
@@ -17,24 +16,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string text_of_file(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 /// The value of a line `name:` of /proc/PID/status.
 std::string field_of(const std::string& status, const std::string& name) {
   for (const std::string& line : split(status, '\n')) {
     if (!line.starts_with(name + ":")) continue;
-    return std::string(trimmed(std::string_view(line).substr(name.size() + 1)));
+    return std::string(trim(std::string_view(line).substr(name.size() + 1)));
   }
   return "";
 }
@@ -66,12 +52,12 @@ bool is_python(pid_t pid) {
 }  // namespace
 
 std::string state_of_process(pid_t pid) {
-  const std::string status = text_of_file(fmt::format("/proc/{}/status", pid));
+  const std::string status = kernel_text(fmt::format("/proc/{}/status", pid)).value_or("");
   std::string state = field_of(status, "State");
   if (state.empty()) return "";
   if (const std::size_t open = state.find('('); open != std::string::npos)
     state = state.substr(open + 1, state.find(')') - open - 1);
-  const std::string channel = text_of_file(fmt::format("/proc/{}/wchan", pid));
+  const std::string channel = kernel_text(fmt::format("/proc/{}/wchan", pid)).value_or("");
   if (!channel.empty() && channel != "0") state += " in " + channel;
   if (const std::string threads = field_of(status, "Threads"); !threads.empty())
     state += fmt::format(", {} thread{}", threads, threads == "1" ? "" : "s");
@@ -105,7 +91,7 @@ std::vector<std::string> first_stack(const std::string& stacks, std::size_t most
   std::vector<std::string> lines;
   bool begun = false;
   for (const std::string& line : split(stacks, '\n')) {
-    std::string text(trimmed(line));
+    std::string text(trim(line));
     const bool is_frame = text.starts_with("#") || (line.starts_with("    ") && !text.empty());
     if (begun && !is_frame) break;
     if (!is_frame) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "core/config/keys/keys.hpp"
 #include "core/launch/world/environment.hpp"
 
@@ -85,7 +86,7 @@ Variables accelerate_variables(const config::LoadedConfig& loaded) {
     variables["ACCELERATE_USE_FSDP"] = "true";
     pass(settings, "fsdp_config", variables);
     std::string& reshard = variables["FSDP_RESHARD_AFTER_FORWARD"];
-    for (char& c : reshard) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    reshard = lower_case(reshard);
   }
   if (settings.has("parallelism_config")) {
     variables[config::kUseParallelism] = "true";

@@ -15,15 +15,11 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "base/error.hpp"
-#include "base/files/fd.hpp"
 
 namespace accel::launch {
 namespace {
-
-constexpr auto kConnectTime = std::chrono::seconds(3);
 
 Fd stream_socket(int family) { return Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
@@ -33,24 +29,15 @@ int try_to_reach(Address address) {
   const sa_family_t family = address.storage.ss_family;
   if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
   const Fd listener = stream_socket(family);
-  const Fd caller = stream_socket(family);
-  if (!listener || !caller) return errno;
+  if (!listener) return errno;
   Address any = any_address(family);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&any.storage), any.size) != 0 ||
       ::listen(listener.get(), 1) != 0 ||
       ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&any.storage), &any.size) != 0)
     return errno;
   port_of(address) = port_of(any);
-  if (::connect(caller.get(), reinterpret_cast<sockaddr*>(&address.storage), address.size) != 0 &&
-      errno != EINPROGRESS)
-    return errno;
-  pollfd connected{caller.get(), POLLOUT, 0};
-  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(kConnectTime);
-  if (::poll(&connected, 1, static_cast<int>(limit.count())) != 1) return ETIMEDOUT;
-  int error = 0;
-  socklen_t size = sizeof error;
-  if (::getsockopt(caller.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0)
-    return error != 0 ? error : errno;
+  const auto [caller, error] = connect_to(address);
+  if (!caller) return error;
   // Another machine may answer.
   const Fd arrived(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   return arrived ? 0 : EHOSTUNREACH;
@@ -69,6 +56,21 @@ Address any_address(sa_family_t family) {
 in_port_t& port_of(Address& address) {
   return address.storage.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port
                                                : reinterpret_cast<sockaddr_in&>(address.storage).sin_port;
+}
+
+std::pair<Fd, int> connect_to(const Address& address) {
+  Fd socket = stream_socket(address.storage.ss_family);
+  if (!socket) return {Fd(), errno};
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 &&
+      errno != EINPROGRESS)
+    return {Fd(), errno};
+  pollfd connected{socket.get(), POLLOUT, 0};
+  constexpr int kConnectMs = 3000;
+  if (::poll(&connected, 1, kConnectMs) != 1) return {Fd(), ETIMEDOUT};
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return {error == 0 ? std::move(socket) : Fd(), error};
 }
 
 bool is_loopback(const Address& address) {

@@ -6,7 +6,10 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/files/fd.hpp"
 
 namespace accel::launch {
 
@@ -21,6 +24,9 @@ struct Address {
 
 /// The port of an address of IPv4 or IPv6, in network byte order.
 [[nodiscard]] in_port_t& port_of(Address& address);
+
+/// A socket that is connected to the address within three seconds, or an error number.
+[[nodiscard]] std::pair<Fd, int> connect_to(const Address& address);
 
 /// Whether the address leads to this machine alone, on every machine.
 [[nodiscard]] bool is_loopback(const Address& address);

@@ -25,8 +25,7 @@ int named_devices(const std::string& list) {
 
 bool is_device_file(const std::string& name) {
   static constexpr std::string_view kPrefix = "nvidia";
-  return name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
-         name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
+  return name.starts_with(kPrefix) && is_digits(std::string_view(name).substr(kPrefix.size()));
 }
 
 }  // namespace

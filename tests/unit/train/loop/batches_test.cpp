@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/host/memory.hpp"
 #include "report/metric_sink.hpp"
 #include "temp_dir.hpp"
-#include "train/device/memory_use.hpp"
 
 namespace accel::train {
 namespace {
