@@ -14,13 +14,6 @@
 namespace accel::config {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return result;
-}
-
 [[noreturn]] void fail(const Key& key, const YamlNode& node, std::string_view expected) {
   throw Error(ErrorKind::kUsage, fmt::format("{}: '{}' must be {}, found {}", text_of(node.origin), key.path,
                                              expected, describe(node)));
@@ -29,7 +22,7 @@ std::string lower(std::string_view text) {
 std::optional<bool> parse_bool(const YamlNode& node) {
   static constexpr std::array<std::string_view, 3> kTrue = {"true", "yes", "on"};
   static constexpr std::array<std::string_view, 3> kFalse = {"false", "no", "off"};
-  const std::string text = lower(node.text);
+  const std::string text = lower_case(node.text);
   if (std::find(kTrue.begin(), kTrue.end(), text) != kTrue.end()) return true;
   if (std::find(kFalse.begin(), kFalse.end(), text) != kFalse.end()) return false;
   if (node.origin.layer == Origin::Layer::kEnvironment && (text == "1" || text == "0")) return text == "1";
@@ -76,7 +69,7 @@ std::string choice(const Key& key, const YamlNode& node, const std::string& text
   if (key.choices.empty()) return text;
   const std::vector<std::string> choices = split(key.choices, '|');
   for (const std::string& candidate : choices) {
-    if (lower(candidate) == lower(text)) return candidate;
+    if (lower_case(candidate) == lower_case(text)) return candidate;
   }
   Error error(ErrorKind::kUsage, fmt::format("{}: '{}' must be one of {}; found '{}'", text_of(node.origin),
                                              key.path, fmt::join(choices, ", "), text));
