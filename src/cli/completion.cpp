@@ -75,7 +75,8 @@ function __accel_candidates
     switch "$found[1]"
         case ':program*'
             set -l first (math 1 + (string split ' ' $found[1])[2])
-            complete -C (string join ' ' (string escape -- $words[$first..]) $current)
+            set -l line (string join -- ' ' (string escape -- $words[$first..]) $current)
+            complete -C "$line"
         case :file
             __fish_complete_path $current
         case :directory

@@ -185,6 +185,7 @@ def test_fish_offers_values_and_paths(fish):
     assert list(fish("accel save a b --type=s")) == ["--type=sharded"]
     assert fish("accel launch --num-processes ") == {}
     assert "a.yaml" in fish("accel check a.yaml -- cat a") and "a.yaml" in fish("accel launch a.yaml -- cat a")
+    assert "a.yaml" in fish("accel launch -- cat --number a") and fish("accel launch -- cat --no-such-op") == {}
     assert fish("accel env a") == {}
 
 
