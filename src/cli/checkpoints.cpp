@@ -74,7 +74,7 @@ std::uint64_t bytes_below(const fs::path& directory) {
   return bytes;
 }
 
-Listed look_at(const fs::path& directory, std::int64_t step) {
+Listed listed(const fs::path& directory, std::int64_t step) {
   Listed listed{step, {}, bytes_below(directory), 0, 0};
   try {
     listed.why_not_whole = ckpt::why_not_whole(directory, step);
@@ -98,7 +98,7 @@ std::vector<Listed> list(const ckpt::RunCheckpoints& checkpoints) {
   for (const std::int64_t step : checkpoints.steps()) {
     const fs::path path = checkpoints.path_of(step);
     try {
-      all.push_back(look_at(path, step));
+      all.push_back(listed(path, step));
     } catch (const fs::filesystem_error&) {
       if (fs::exists(path)) throw;
       // A run has removed it meanwhile.

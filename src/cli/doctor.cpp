@@ -20,7 +20,8 @@ struct DoctorOptions {
 };
 
 ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
-  const std::vector<launch::RankStatus> statuses = launch::look_at(options.target, !options.without_stacks);
+  const std::vector<launch::RankStatus> statuses =
+      launch::find_rank_statuses(options.target, !options.without_stacks);
   const std::vector<std::string> findings = launch::findings(statuses);
   if (globals.json) {
     auto ranks = nlohmann::ordered_json::array();

@@ -191,11 +191,11 @@ std::optional<TokenEncoding> llmc_encoding(std::span<const std::byte> bytes) {
                     magic, version, kLlmcKinds[0].magic, kLlmcKinds[0].version, kLlmcKinds[1].magic,
                     kLlmcKinds[1].version));
   }
-  const std::size_t said = word_at(bytes, 2);
+  const std::size_t stated = word_at(bytes, 2);
   const std::size_t payload = bytes.size() - kLlmcHeaderBytes;
-  if (said * kind->token_bytes != payload) {
+  if (stated * kind->token_bytes != payload) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("its header says {} tokens of {} bytes, but {} bytes follow it", said,
+                fmt::format("its header says {} tokens of {} bytes, but {} bytes follow it", stated,
                             kind->token_bytes, payload));
   }
   return TokenEncoding{kLlmcHeaderBytes, kind->token_bytes};

@@ -133,11 +133,11 @@ class ChangeFinder {
   }
 
   void run() {
-    for (GraphNode& node : graph_.nodes) look_at(node, /*is_inner=*/false);
+    for (GraphNode& node : graph_.nodes) visit(node, /*is_inner=*/false);
   }
 
  private:
-  void look_at(GraphNode& node, bool is_inner) {
+  void visit(GraphNode& node, bool is_inner) {
     look_within(node);
     const std::string_view op = operator_in(node.target);
     const bool is_aten = node.target.starts_with("torch.ops.aten.");
@@ -218,7 +218,7 @@ class ChangeFinder {
       roots_.erase(inner.inputs[i]);
       if (found != outer.end()) roots_[inner.inputs[i]] = found->second;
     }
-    for (GraphNode& statement : inner.nodes) look_at(statement, /*is_inner=*/true);
+    for (GraphNode& statement : inner.nodes) visit(statement, /*is_inner=*/true);
     const std::map<std::string, std::string> within = std::exchange(roots_, outer);
     for (std::size_t i = 0; i < inner.outputs.size() && i < node.outputs.size(); ++i) {
       if (const auto found = within.find(inner.outputs[i]); found != within.end())

@@ -159,7 +159,7 @@ void Lockstep::begin(const CollectiveHeader& header, std::chrono::milliseconds t
   }
   state(rank_).collectives.store(collectives_, std::memory_order_relaxed);
   // A collective needs all ranks, so it cannot complete after one has given up.
-  if (const std::optional<std::string> cause = trouble(false, rank_)) fail(*cause);
+  if (const std::optional<std::string> cause = failure_cause(false, rank_)) fail(*cause);
 }
 
 bool Lockstep::can_post() const {
@@ -215,7 +215,7 @@ void Lockstep::await(Counter& counter, std::uint32_t target, int peer) {
     const Clock::time_point now = read_clock();
     const bool look = now >= next_look;
     if (look) next_look = now + kLook;
-    cause = trouble(look, peer);
+    cause = failure_cause(look, peer);
     const std::uint32_t seen = counter.value.load(std::memory_order_seq_cst);
     if (reached(seen, target)) {
       cause.reset();
@@ -235,11 +235,11 @@ Clock::time_point Lockstep::read_clock() {
   return now;
 }
 
-std::optional<std::string> Lockstep::trouble(bool look_at_processes, int peer) const {
+std::optional<std::string> Lockstep::failure_cause(bool checks_processes, int peer) const {
   if (closed_.load(std::memory_order_relaxed)) return fmt::format("{} closed the group", name(rank_));
   if (shared_->failure_state.load(std::memory_order_acquire) == Shared::kWritten)
     return std::string(shared_->failure, ::strnlen(shared_->failure, sizeof shared_->failure));
-  if (look_at_processes) {
+  if (checks_processes) {
     if (const std::optional<int> ended = peers_.ended())
       return fmt::format("{} (process {}) ended", name(*ended), peers_.pid(*ended));
   }

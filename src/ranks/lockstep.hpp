@@ -106,7 +106,7 @@ class Lockstep {
   /// Returns the time. If this rank was stopped since it last read the clock, that time does not count for
   /// the time-out.
   std::chrono::steady_clock::time_point read_clock();
-  [[nodiscard]] std::optional<std::string> trouble(bool look_at_processes, int peer) const;
+  [[nodiscard]] std::optional<std::string> failure_cause(bool checks_processes, int peer) const;
   void check_header(int peer, const std::byte* slot);
   void publish(Counter& counter, std::uint32_t value);
   [[noreturn]] void fail(const std::string& cause);

@@ -101,7 +101,7 @@ void BlockCache::unmap_all() noexcept {
   while (!kept_.empty()) unmap(kept_.begin());
 }
 
-void BlockCache::forget_peak() noexcept {
+void BlockCache::reset_peak() noexcept {
   const std::lock_guard lock(mutex_);
   unmap_all();
   counts_.peak_bytes = counts_.live_bytes;

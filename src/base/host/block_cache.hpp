@@ -13,14 +13,14 @@ namespace accel {
 /// system would fill each of its pages with zeros first (docs/design/015).
 ///
 /// The mapped bytes, in use and kept together, never exceed the most that was in use at once since the last
-/// forget_peak(): if no kept block fits a request, those that were given back longest ago are unmapped to
+/// reset_peak(): if no kept block fits a request, those that were given back longest ago are unmapped to
 /// make room. So the cache does not raise the peak of a process. A kept block serves requests down to 8/9 of
 /// its size. Any thread may call it.
 class BlockCache {
  public:
   struct Counts {
     std::size_t live_bytes = 0;    ///< The bytes of blocks in use.
-    std::size_t peak_bytes = 0;    ///< The most bytes in use at once since forget_peak().
+    std::size_t peak_bytes = 0;    ///< The most bytes in use at once since reset_peak().
     std::size_t mapped_bytes = 0;  ///< The bytes of blocks in use and of kept ones.
     std::uint64_t mapped = 0;      ///< Requests that the system served.
     std::uint64_t reused = 0;      ///< Requests that a kept block served.
@@ -41,7 +41,7 @@ class BlockCache {
 
   /// Unmaps the kept blocks, and counts the peak anew from what is in use. Call it after a phase that needs
   /// more memory than what follows.
-  void forget_peak() noexcept;
+  void reset_peak() noexcept;
 
   [[nodiscard]] Counts counts() const;
 

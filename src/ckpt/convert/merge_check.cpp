@@ -29,7 +29,7 @@ constexpr std::size_t kShownFindings = 5;
 
 // Drops the pages of the file from the page cache, so that the file is read from the disk. It has been
 // synced.
-void forget_pages(const fs::path& path) {
+void drop_pages(const fs::path& path) {
   const File file = File::open_read(path);
   ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
 }
@@ -38,7 +38,7 @@ void forget_pages(const fs::path& path) {
 class Merged {
  public:
   void open(const fs::path& path) {
-    forget_pages(path);
+    drop_pages(path);
     files_.push_back(open_checkpoint(path));
     const std::vector<TensorEntry>& tensors = files_.back()->tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i) places_[tensors[i].name] = {files_.back().get(), i};

@@ -150,16 +150,16 @@ class LocalReader {
     const auto share = description.tensors.find(name);
     if (share == description.tensors.end() || path.size() != 1)
       throw_corrupt("the .json beside it does not list it");
-    const Share& said = share->second;
-    if (tensor.dtype != said.dtype || tensor.shape != Dims{said.end - said.begin}) {
+    const Share& stated = share->second;
+    if (tensor.dtype != stated.dtype || tensor.shape != Dims{stated.end - stated.begin}) {
       throw_corrupt(fmt::format("it is {} {}, the .json beside it says {} elements of {}",
-                                torch_name(tensor.dtype), to_string(tensor.shape), said.end - said.begin,
-                                torch_name(said.dtype)));
+                                torch_name(tensor.dtype), to_string(tensor.shape), stated.end - stated.begin,
+                                torch_name(stated.dtype)));
     }
-    ListedTensor& listed = gatherer_.tensor(path, said.dtype, said.shape);
-    ranges_[name].emplace_back(said.begin, said.end);
-    if (said.begin < said.end)
-      add_pieces(listed, said, file, archive.offset_of(tensor), tensor.strides.at(0));
+    ListedTensor& listed = gatherer_.tensor(path, stated.dtype, stated.shape);
+    ranges_[name].emplace_back(stated.begin, stated.end);
+    if (stated.begin < stated.end)
+      add_pieces(listed, stated, file, archive.offset_of(tensor), tensor.strides.at(0));
   }
 
   // Throws Error (kCorrupt) if the ranges of two ranks overlap without being the same.

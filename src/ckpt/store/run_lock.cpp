@@ -218,7 +218,7 @@ class Taker {
   /// compared.
   [[nodiscard]] bool is_stale(const LockOwner& other) const {
     Clock::time_point begun = Clock::now();
-    bool has_said = false;
+    bool has_logged = false;
     while (Clock::now() - begun < Seconds(stale_after(other))) {
       const Clock::time_point before = Clock::now();
       pause();
@@ -226,10 +226,10 @@ class Taker {
       if (read_lock(file_) != other) return false;
       // While the server does not answer, the owner cannot write either.
       if (Clock::now() - before > kStall) begun = Clock::now();
-      if (has_said || Clock::now() - begun < kSettleTime) continue;
+      if (has_logged || Clock::now() - begun < kSettleTime) continue;
       log::info(fmt::format("'{}' is held by {}: waiting for up to {:g} s to see whether it lives",
                             folder_.string(), to_string(other), stale_after(other)));
-      has_said = true;
+      has_logged = true;
     }
     return true;
   }
@@ -245,10 +245,10 @@ class Taker {
   /// A command has the lock for a moment, a run for long. An owner without a record is about to write it.
   void refuse_if_patience_ends(const std::optional<LockOwner>& other) {
     const bool is_command = other && other->what != RunLock::kRun;
-    if (is_command && !has_said_) {
+    if (is_command && !has_logged_) {
       log::info(fmt::format("waiting for {}, which is at work on '{}' ({})", other->what, folder_.string(),
                             to_string(*other)));
-      has_said_ = true;
+      has_logged_ = true;
     }
     const std::string holder = other ? other->token : "";
     if (holder != waits_for_) {
@@ -271,7 +271,7 @@ class Taker {
   LockOwner owner_;
   LockReach reach_ = LockReach::kUnknown;
   std::string replaced_;
-  bool has_said_ = false;
+  bool has_logged_ = false;
   std::string waits_for_ = "nobody yet";
   Clock::time_point waits_since_;
 };

@@ -92,7 +92,7 @@ void TensorReader::for_each_part(const StoredTensor& tensor, const Box& box, std
 
   std::vector<std::pair<const Extent*, Box>> parts;
   std::int64_t covered = 0;
-  const auto look_at = [&](const Box& part, const Extent& extent) {
+  const auto visit = [&](const Box& part, const Extent& extent) {
     std::optional<Box> shared = intersect(part, extent.box);
     if (!shared) return;
     covered += shared->numel();
@@ -103,9 +103,9 @@ void TensorReader::for_each_part(const StoredTensor& tensor, const Box& box, std
     parts.clear();
     for (const Box& part : wanted) {
       if (index_) {
-        for (const std::size_t i : index_->candidates(part)) look_at(part, tensor.extents[i]);
+        for (const std::size_t i : index_->candidates(part)) visit(part, tensor.extents[i]);
       } else {
-        for (const Extent& extent : tensor.extents) look_at(part, extent);
+        for (const Extent& extent : tensor.extents) visit(part, extent);
       }
     }
   };

@@ -66,7 +66,8 @@ std::int64_t step_of(const fs::path& checkpoint) {
   return ckpt::read_run_state(checkpoint / ckpt::kRunStateName).step;
 }
 
-Beginning go_on_from(const fs::path& checkpoint, std::int64_t step, const config::TrainingConfig& training) {
+Beginning beginning_from(const fs::path& checkpoint, std::int64_t step,
+                         const config::TrainingConfig& training) {
   const std::int64_t max_steps = training.max_steps;
   const fs::path& output = training.output_dir;
   const bool exports = training.checkpoint.exports_safetensors;
@@ -134,7 +135,7 @@ Beginning begin_at(const fs::path& path, const config::LoadedConfig& loaded) {
       throw Error(ErrorKind::kMissing, fmt::format("'{}' is not whole: {}", path.string(), *why))
           .hint("`accel verify` says what is damaged");
     }
-    return go_on_from(path, step, *loaded.config.training);
+    return beginning_from(path, step, *loaded.config.training);
   });
 }
 
@@ -338,7 +339,7 @@ Beginning find_beginning(const config::LoadedConfig& loaded, BeginningOptions op
                                         [&] { return newest_of(checkpoints, folder); });
   if (newest) {
     const fs::path path = checkpoints.path_of(*newest);
-    const Beginning beginning = go_on_from(path, step_of(path), training);
+    const Beginning beginning = beginning_from(path, step_of(path), training);
     // A run that was killed behind its last commit may have left an old checkpoint half removed.
     if (beginning.is_finished) checkpoints.sweep();
     if (!beginning.is_finished) refuse_taken_names(loaded, *newest);

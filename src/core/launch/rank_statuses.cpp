@@ -175,7 +175,7 @@ RankStatus status_of_rank(const fs::path& path) {
 
 }  // namespace
 
-std::vector<RankStatus> look_at(const std::string& target, bool stacks) {
+std::vector<RankStatus> find_rank_statuses(const std::string& target, bool stacks) {
   const pid_t pid = parse_int<pid_t>(target).value_or(-1);
   std::vector<fs::path> records;
   if (fs::is_directory(target)) {

@@ -14,7 +14,7 @@ namespace accel::launch {
 /// With `stacks`, each process is stopped for the time that it takes to read its stacks.
 ///
 /// Throws Error: kMissing if there is neither such a directory nor such a process, or no rank in it.
-std::vector<RankStatus> look_at(const std::string& target, bool stacks);
+std::vector<RankStatus> find_rank_statuses(const std::string& target, bool stacks);
 
 /// All that was seen of a rank, for `--json`.
 nlohmann::ordered_json document_of(const RankStatus& status);

@@ -28,7 +28,7 @@ class GradScaler {
   /// The factor for the gradients of that backward, rounded as in torch.
   [[nodiscard]] double inverse() const;
   [[nodiscard]] State state() const { return {scale_, growth_tracker_}; }
-  void go_on_from(const State& state) {
+  void restore(const State& state) {
     scale_ = static_cast<float>(state.scale);
     growth_tracker_ = state.growth_tracker;
   }

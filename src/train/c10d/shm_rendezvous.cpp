@@ -27,10 +27,10 @@ std::vector<std::string> all_gather_object(c10d::Store& store, const char* round
     all.emplace_back(bytes.begin(), bytes.end());
   }
   for (int other = 0; other < size; ++other) {
-    const std::string& said = all[static_cast<std::size_t>(other)];
-    if (said.starts_with(kRefusal)) {
+    const std::string& message = all[static_cast<std::size_t>(other)];
+    if (message.starts_with(kRefusal)) {
       throw Error(ErrorKind::kFailure, fmt::format("rank {} cannot share memory with the others: {}", other,
-                                                   std::string_view(said).substr(1)))
+                                                   std::string_view(message).substr(1)))
           .hint("use backend: gloo");
     }
   }
@@ -39,7 +39,7 @@ std::vector<std::string> all_gather_object(c10d::Store& store, const char* round
 
 /// Returns what `say` returns, or a refusal with the message of the Error that it throws.
 template <class Say>
-std::string said_by(Say say) {
+std::string message_of(Say say) {
   try {
     return say();
   } catch (const Error& error) {
@@ -53,7 +53,7 @@ ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size,
   std::optional<SharedSegment> segment;
   // First round: the identity of every rank's process, and from rank 0 the address of the memory.
   const std::vector<std::string> identities =
-      all_gather_object(store, "identity", rank, size, said_by([&]() -> std::string {
+      all_gather_object(store, "identity", rank, size, message_of([&]() -> std::string {
                           std::string text = ProcessIdentity::self().text();
                           if (rank == 0)
                             text += '\n' + segment.emplace(SharedSegment::create(bytes)).address();
@@ -61,7 +61,7 @@ ShmRendezvous rendezvous_on_this_machine(c10d::Store& store, int rank, int size,
                         }));
   PeerWatch peers;
   // Second round: whether every rank has found the others. The address stays open until then.
-  all_gather_object(store, "found", rank, size, said_by([&]() -> std::string {
+  all_gather_object(store, "found", rank, size, message_of([&]() -> std::string {
                       std::vector<ProcessIdentity> processes;
                       for (const std::string& identity : identities)
                         processes.push_back(ProcessIdentity::from(identity));

@@ -122,7 +122,7 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& op
   }
   const fs::path scaler_file = directory / "scaler.json";
   if (scaler && fs::exists(scaler_file)) {
-    scaler->go_on_from(read_scaler(scaler_file));
+    scaler->restore(read_scaler(scaler_file));
   } else if (scaler) {
     differs("the checkpoint has no loss scale; it starts again");
   }

@@ -39,7 +39,7 @@ void load_scaler(const fs::path& file, GradScaler& scaler) {
   const GradScaler::State state{number_in(*checkpoint, "scale"),
                                 static_cast<std::int64_t>(number_in(*checkpoint, "_growth_tracker"))};
   require_sound(state, file);
-  scaler.go_on_from(state);
+  scaler.restore(state);
 }
 
 /// The files of Accelerator.save_state that hold state of Python alone.

@@ -85,7 +85,7 @@ void restore_rank_state(CheckpointTensors& tensors, ShardedModel& model, int ran
     PowerSgd::State state = hook->state();
     state.error = read(own + name_of_buffer(i) + ".error", buffers[i]->layout().numel());
     state.qs = read(name_of_rank(0) + "." + name_of_buffer(i) + ".q", hook->q_numel());
-    hook->go_on_from(std::move(state));
+    hook->restore(std::move(state));
   }
 }
 
@@ -105,7 +105,7 @@ void restore_power_sgd(const ckpt::PowerSgdState& state, ShardedModel& model) {
   const std::vector<FlatBuffer*>& buffers = model.trainable_buffers();
   for (std::size_t i = 0; i < buffers.size() && i < state.iterations.size(); ++i) {
     if (PowerSgd* hook = power_sgd_of(*buffers[i]); hook != nullptr)
-      hook->go_on_from({state.iterations[i], {}, {}});
+      hook->restore({state.iterations[i], {}, {}});
   }
   model.hook_seeds().skip(state.draws);
 }

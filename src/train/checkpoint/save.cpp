@@ -251,11 +251,11 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     json first = {{"rank", 0}, {"error", "no rank says why"}};
     const std::vector<std::string> of_ranks = group_.gather_object(text_of(why));
     for (std::size_t rank = of_ranks.size(); rank-- > 0;) {
-      if (const json said = json::parse(of_ranks[rank]); said != "")
-        first = {{"rank", rank}, {"error", said}};
+      if (const json stated = json::parse(of_ranks[rank]); stated != "")
+        first = {{"rank", rank}, {"error", stated}};
     }
-    const json heard = heard_from_first_rank(first);
-    fail(heard.at("rank"), heard.at("error"));
+    const json received = broadcast_from_first_rank(first);
+    fail(received.at("rank"), received.at("error"));
   }
   if (sums.done < group_.size()) return std::nullopt;
   if (phase_ == Phase::kWriting) {
@@ -311,25 +311,25 @@ std::optional<SavedCheckpoint> CheckpointSaver::finish() {
   return std::nullopt;
 }
 
-json CheckpointSaver::heard_from_first_rank(const json& document) {
-  const std::string said = group_.rank() == 0 ? text_of(document) : "";
-  const auto bytes = std::as_bytes(std::span(said));
-  const std::vector<std::byte> heard = group_.broadcast_bytes({bytes.begin(), bytes.end()});
-  return json::parse(std::string_view(reinterpret_cast<const char*>(heard.data()), heard.size()));
+json CheckpointSaver::broadcast_from_first_rank(const json& document) {
+  const std::string stated = group_.rank() == 0 ? text_of(document) : "";
+  const auto bytes = std::as_bytes(std::span(stated));
+  const std::vector<std::byte> received = group_.broadcast_bytes({bytes.begin(), bytes.end()});
+  return json::parse(std::string_view(reinterpret_cast<const char*>(received.data()), received.size()));
 }
 
 void CheckpointSaver::on_first_rank(const std::function<void()>& work) {
-  json said = json::object();
+  json stated = json::object();
   if (group_.rank() == 0) {
     try {
       work();
     } catch (const std::exception& error) {
       failure_ = as_error(error);
-      said["error"] = failure_->message();
+      stated["error"] = failure_->message();
     }
   }
-  const json heard = heard_from_first_rank(said);
-  if (heard.contains("error")) fail(0, heard.at("error"));
+  const json received = broadcast_from_first_rank(stated);
+  if (received.contains("error")) fail(0, received.at("error"));
 }
 
 void CheckpointSaver::fail(std::size_t rank, const std::string& why) {

@@ -88,7 +88,7 @@ class CheckpointSaver {
   enum class Phase { kIdle, kWriting, kCommitting };
 
   /// Returns rank 0's `document` on every rank.
-  nlohmann::json heard_from_first_rank(const nlohmann::json& document);
+  nlohmann::json broadcast_from_first_rank(const nlohmann::json& document);
   /// Runs `work` on rank 0 alone, while the others wait.
   void on_first_rank(const std::function<void()>& work);
   void take_snapshot(TrainerState state, bool waits);

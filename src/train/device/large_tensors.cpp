@@ -57,6 +57,6 @@ void keep_memory_of_large_tensors() {
   c10::SetCPUAllocator(&allocator);
 }
 
-void forget_peak_of_large_tensors() { cache().forget_peak(); }
+void reset_peak_of_large_tensors() { cache().reset_peak(); }
 
 }  // namespace accel::train

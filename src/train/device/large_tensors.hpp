@@ -9,6 +9,6 @@ void keep_memory_of_large_tensors();
 
 /// Gives memory that is kept back to the system, and lets no more be kept than tensors take from now on. Call
 /// it when the model is sharded: before that, tensors may have taken as much as the whole model.
-void forget_peak_of_large_tensors();
+void reset_peak_of_large_tensors();
 
 }  // namespace accel::train

@@ -61,8 +61,8 @@ void CommHook::finish() {
   gradient_.reset();
 }
 
-void CommHook::forget() {
-  if (low_rank_) low_rank_->forget();
+void CommHook::reset() {
+  if (low_rank_) low_rank_->reset();
 }
 
 }  // namespace accel::train

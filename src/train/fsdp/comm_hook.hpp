@@ -32,7 +32,7 @@ class CommHook {
   void finish();
   /// Drops the state that is kept from step to step. Call it on all ranks after a step whose gradient was
   /// infinite or NaN.
-  void forget();
+  void reset();
   /// PowerSGD, if the hook is that; else null.
   /// The dtype of the gradients that PowerSGD gets, and of its state.
   [[nodiscard]] at::ScalarType power_sgd_dtype() const { return outer_dtype_.value_or(at::kFloat); }

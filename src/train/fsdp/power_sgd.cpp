@@ -99,13 +99,13 @@ void PowerSgd::finish() {
   gradient_.reset();
 }
 
-void PowerSgd::go_on_from(State state) {
+void PowerSgd::restore(State state) {
   iteration_ = state.iteration;
   error_ = std::move(state.error);
   qs_ = std::move(state.qs);
 }
 
-void PowerSgd::forget() {
+void PowerSgd::reset() {
   error_.reset();
   qs_.reset();
 }

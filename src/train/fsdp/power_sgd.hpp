@@ -32,7 +32,7 @@ class PowerSgd {
   void finish();
   /// Drops the error and the factors: an infinite or NaN gradient would make them so permanently. Call it on
   /// all ranks.
-  void forget();
+  void reset();
 
   /// What a checkpoint holds of it. Both tensors may be undefined.
   struct State {
@@ -42,7 +42,7 @@ class PowerSgd {
   };
   [[nodiscard]] State state() const { return {iteration_, error_, qs_}; }
   /// Goes on from `state`. The sizes of its tensors must fit; q_numel() says that of the factors.
-  void go_on_from(State state);
+  void restore(State state);
   [[nodiscard]] std::int64_t q_numel() const { return plan_.q_numel; }
 
  private:

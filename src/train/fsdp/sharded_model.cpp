@@ -370,9 +370,9 @@ void ShardedModel::clear_gradients() {
   for (FlatBuffer* buffer : trainable_buffers_) buffer->clear_gradient();
 }
 
-void ShardedModel::forget_hook_state() {
+void ShardedModel::reset_hook_state() {
   for (const FlatBuffer* buffer : trainable_buffers_) {
-    if (buffer->comm_hook() != nullptr) buffer->comm_hook()->forget();
+    if (buffer->comm_hook() != nullptr) buffer->comm_hook()->reset();
   }
 }
 

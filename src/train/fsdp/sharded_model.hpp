@@ -67,7 +67,7 @@ class ShardedModel {
   /// Drops the gradients after the optimizer has used them.
   void clear_gradients();
   /// Resets the communication hooks. Called instead of the optimizer's step if a gradient is infinite or NaN.
-  void forget_hook_state();
+  void reset_hook_state();
   void set_training(bool training);
   /// What PrefetchSchedule says of the steps so far.
   [[nodiscard]] int gathered_ahead() const { return step_.prefetch.gathered_ahead(); }

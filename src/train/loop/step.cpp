@@ -137,7 +137,7 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
     scale_gradients(model_.trainable_buffers(), unscale * weight_of_counted(result) * clip);
     optimizer_.step(result.lr, presence);
   } else {
-    model_.forget_hook_state();
+    model_.reset_hook_state();
   }
   model_.clear_gradients();
   // A NaN loss does not show that the scale is too large.

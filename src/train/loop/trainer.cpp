@@ -148,7 +148,7 @@ class Trainer {
         schedule_(config_.checkpoint),
         report_(config, group.rank(), group.size(), device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
-    forget_peak_of_large_tensors();  // The model is sharded.
+    reset_peak_of_large_tensors();  // The model is sharded.
     if (config_.checkpoint.resume_from.empty()) check_sums_of_weights();
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {

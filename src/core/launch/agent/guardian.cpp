@@ -125,7 +125,7 @@ Guardian::~Guardian() {
   if (!reap_within(pid_, kPatience)) log::warn(fmt::format("the guardian process {} cannot be killed", pid_));
 }
 
-void Guardian::forget(pid_t group) {
+void Guardian::unwatch(pid_t group) {
   const pid_t message = -group;
   [[maybe_unused]] const ssize_t told = ::write(pipe_.get(), &message, sizeof message);
 }

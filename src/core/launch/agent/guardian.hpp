@@ -27,7 +27,7 @@ class Guardian {
   /// Workers write their process groups to this descriptor; see SpawnRequest::announce_fd.
   [[nodiscard]] int announce_fd() const { return pipe_.get(); }
   /// Removes a group that has ended from those to kill: another process may get its number.
-  void forget(pid_t group);
+  void unwatch(pid_t group);
   [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:

@@ -114,7 +114,7 @@ class Supervisor {
   /// Waits until the run is over on all machines. A second interrupt ends the wait.
   void await_peers(const GroupOutcome& result) {
     peers_->on_end(result);
-    bool said_hang = false;
+    bool reported_hang = false;
     while (!peers_->is_over() && !ended_by_user_) {
       polls_.assign(1, {signals_.fd(), POLLIN, 0});
       peers_->add_polls(polls_);
@@ -126,8 +126,8 @@ class Supervisor {
         interrupted_at_ = Clock::now();
       }
       // Each other machine looks at its own ranks.
-      if (!stopping_ && !said_hang && hang_watch_.hangs(lives_of(workers_))) {
-        said_hang = true;
+      if (!stopping_ && !reported_hang && hang_watch_.hangs(lives_of(workers_))) {
+        reported_hang = true;
         peers_->on_hang();
       }
       terminal_.pump();
@@ -394,7 +394,7 @@ class Supervisor {
     outcome.status = status;
     outcome.ended_at_ns = nanoseconds_since_1970();
     std::erase(deaths_, worker.pid);
-    guardian_.forget(worker.pid);
+    guardian_.unwatch(worker.pid);
     outcome.on_its_own = on_its_own;
     outcome.order = ended_++;
     outcome.error_file = worker.plan->error_file;

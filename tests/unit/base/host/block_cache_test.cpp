@@ -87,7 +87,7 @@ TEST(BlockCacheTest, APhaseThatIsOverDoesNotSetThePeak) {
   void* shard = cache.take(8 * kMiB);
   ASSERT_TRUE(cache.give(whole));
   EXPECT_EQ(cache.counts().mapped_bytes, 72 * kMiB);
-  cache.forget_peak();
+  cache.reset_peak();
   EXPECT_EQ(cache.counts().mapped_bytes, 8 * kMiB);
   EXPECT_EQ(cache.counts().peak_bytes, 8 * kMiB);
   for (const std::size_t mib : {3, 5, 7, 9, 11, 13}) ASSERT_TRUE(cache.give(cache.take(mib * kMiB)));

@@ -32,10 +32,10 @@ TEST(CheckSumsTest, LargeOverlappingAndEmptyClaimsHold) {
       claim_of(dir / "a", data, 4'194'304, 1),   claim_of(dir / "a", data, 10'999'999, 4),
       claim_of(dir / "a", data, 77, 0),
   };
-  std::uint64_t heard = 0;
-  const auto results = check_sums(claims, 3, [&](std::uint64_t bytes) { heard += bytes; });
+  std::uint64_t reported = 0;
+  const auto results = check_sums(claims, 3, [&](std::uint64_t bytes) { reported += bytes; });
   for (const auto& result : results) EXPECT_FALSE(result.has_value()) << *result;
-  EXPECT_EQ(heard, data.size());
+  EXPECT_EQ(reported, data.size());
   EXPECT_EQ(bytes_of_claims(claims), data.size());
 }
 

@@ -168,7 +168,7 @@ TEST(PowerSgdTest, ForgetsWhatIsNotFinite) {
     if (self.group.rank() == 0) overflowed[3] = std::numeric_limits<float>::infinity();
     EXPECT_FALSE(self.reduce(overflowed).isfinite().all().item<bool>());
     EXPECT_FALSE(self.reduce(gradient(self.group.rank(), 1)).isfinite().all().item<bool>());
-    self.sgd.forget();
+    self.sgd.reset();
     EXPECT_TRUE(self.reduce(gradient(self.group.rank(), 2)).isfinite().all().item<bool>());
   });
 }
