@@ -14,7 +14,8 @@
 
 namespace accel {
 
-/// The structure of a model in a TorchScript file, read without libtorch and without the tensors' data.
+/// The structure of a model in a TorchScript file, read without libtorch and without the tensors' data: the
+/// part of what ModelFile gives that planning needs.
 class ArchiveModel {
  public:
   /// Throws Error (kUsage) if the file is missing or is not a TorchScript archive.
@@ -22,17 +23,10 @@ class ArchiveModel {
   /// Reads the bytes of a file like open(). Messages call them `path`.
   static ArchiveModel from_bytes(std::vector<std::byte> file, const std::filesystem::path& path);
 
-  /// Reads a file like open(). Its records may be zeros where tensors have their data.
-  static ArchiveModel read(const ckpt::FileWindow& window);
-
-  /// The modules in pre-order; the parameters in module order, tied parameters once. Throws Error (kUsage)
-  /// for a parameter that is not a dense tensor, and for a quantized model.
-  ///
-  /// `cross_unit` is set for parameters that are read across one of `units`, which are paths of modules: a
-  /// module outside a unit reads them through the unit, as in `self.unit.weight`. No call of the unit
-  /// precedes such a read, so that these parameters must belong to the root. The same holds for the
-  /// parameters of a module inside a unit that is called from outside the unit, unless that module is a unit
-  /// itself, which gathers its parameters when it is called.
+  /// Exactly what ModelFile::structure() gives with cross_unit_reads() over `units`, which are paths of
+  /// modules: the modules in pre-order; the parameters in module order, tied parameters once; `cross_unit`
+  /// set for parameters that are read across one of `units`. Throws Error (kUsage) for a parameter that is
+  /// not a dense tensor, and for a quantized model.
   [[nodiscard]] ModelStructure structure(const std::unordered_set<std::string>& units) const;
 
   /// Bytes of the tensors that are not parameters, which every rank holds. Each storage counts once.
@@ -49,6 +43,7 @@ class ArchiveModel {
 
  private:
   ArchiveModel() = default;
+  static ArchiveModel read(const ckpt::FileWindow& window);
 
   ckpt::ScriptModules archive_;
   std::string accel_json_;

@@ -1,4 +1,4 @@
-"""The structure that accel reads from a model file without libtorch equals what libtorch reads."""
+"""The structure that accel reads from a model file without libtorch equals what libtorch and Python read."""
 
 import json
 import subprocess
@@ -106,7 +106,7 @@ ZOO = {
 
 @pytest.fixture
 def structure(accel_path):
-    """structure(PATH) returns what structure-tool prints."""
+    """structure(PATH) returns what structure-tool prints. The tool fails if libtorch reads another structure."""
     tool = accel_path.parents[2] / "tests/unit/train/structure-tool"
     assert tool.exists(), f"{tool} is not built; run tools/dev build"
 
@@ -119,7 +119,7 @@ def structure(accel_path):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_equals_libtorch(name, structure, tmp_path):
+def test_equals_libtorch_and_python(name, structure, tmp_path):
     ZOO[name]().save(str(tmp_path / "model.pt"))
     found = structure(tmp_path / "model.pt")
     loaded = torch.jit.load(str(tmp_path / "model.pt"))

@@ -19,6 +19,7 @@
 #include "plan/model_plan.hpp"
 #include "structure/model_notes.hpp"
 #include "train/graph/autocast_block.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 #include "train/graph/patch_traced.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/tensors.hpp"
@@ -133,7 +134,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   const std::unordered_set<std::string> units = unit_modules(plain, resolved.fsdp);
   const auto autocast_classes = refuse_unsupported(module_, units);
   obey_autocast(autocast_classes, notes.is_exported ? std::optional(device_) : std::nullopt);
-  structure_ = with_ignored(file.structure(units), ignored);
+  structure_ = with_ignored(file.structure(cross_unit_reads(module_, units)), ignored);
   dtype_hint_ = dtype_hint_of(structure_, resolved.fsdp.precision);
   const std::vector<ShardTarget> targets = build_units(file, resolved);
   // One shard may be a copy, too: where parameters compute in 16 bits, or are offloaded.

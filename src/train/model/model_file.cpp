@@ -13,7 +13,6 @@
 #include "base/error.hpp"
 #include "ckpt/io/byte_source.hpp"
 #include "ckpt/torchscript/fingerprint.hpp"
-#include "structure/archive_model.hpp"
 #include "structure/quantized.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/model/compile_error.hpp"
@@ -248,14 +247,16 @@ c10::Storage ModelFile::copy_of_storage(std::size_t parameter) {
   return bytes.storage();
 }
 
-// A parameter's index is the same in the structure and in parameters(), or its values would be another's.
-ModelStructure ModelFile::structure(const std::unordered_set<std::string>& units) const {
-  ReaderSource source(*reader_);
-  ModelStructure result = ArchiveModel::read(ckpt::FileWindow(source)).structure(units);
-  if (!std::equal(
-          result.parameters.begin(), result.parameters.end(), names_.begin(), names_.end(),
-          [](const ParameterInfo& parameter, const auto& names) { return parameter.fqns == names; })) {
-    throw Error(ErrorKind::kFailure, "libtorch finds other parameters in the model file than accel");
+ModelStructure ModelFile::structure(const std::unordered_set<const at::TensorImpl*>& cross_unit) const {
+  refuse_quantized_attributes(module_);
+  ModelStructure result;
+  for (const auto& module : module_.named_modules())
+    result.modules.push_back({module.name, class_name_of(module.value)});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i];
+    result.parameters.push_back({names_[i], tensor.sizes().vec(),
+                                 std::string(c10::getDtypeNames(tensor.scalar_type()).first),
+                                 tensor.requires_grad(), cross_unit.contains(tensor.unsafeGetTensorImpl())});
   }
   return result;
 }

@@ -41,8 +41,9 @@ class ModelFile {
   ModelFile& operator=(ModelFile&&) noexcept;
   ~ModelFile();
 
-  /// What ArchiveModel::structure() says of the file, or of the outline.
-  [[nodiscard]] ModelStructure structure(const std::unordered_set<std::string>& units) const;
+  /// The modules in pre-order and the parameters in module order, tied parameters once. `cross_unit` are the
+  /// parameters that cross_unit_reads() found. A quantized model is an Error of kind kUsage.
+  [[nodiscard]] ModelStructure structure(const std::unordered_set<const at::TensorImpl*>& cross_unit) const;
 
   /// The parameters' (empty) tensors, in the order of structure().parameters.
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }

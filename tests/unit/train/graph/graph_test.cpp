@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "train/graph/cross_unit_reads.hpp"
 #include "train/graph/rewrite.hpp"
 #include "train/graph/run_unit.hpp"
 #include "train/graph/tensors.hpp"
@@ -117,6 +118,36 @@ TEST(RunUnitTest, OnlyOneModelAtATime) {
   Recorder recorder;
   const UnitRegistration registration({{unit._ivalue().get(), &recorder}});
   EXPECT_THROW(UnitRegistration({{unit._ivalue().get(), &recorder}}), Error);
+}
+
+TEST(CrossUnitReadsTest, FindsReadsPastAUnitsBoundary) {
+  Module inner = linear("Inner");
+  Module unit("Unit2");
+  unit.register_parameter("own", at::ones({2}), false);
+  unit.register_parameter("peeked", at::ones({2}), false);
+  unit.register_module("inner", inner);
+  unit.define("def forward(self, x):\n  return self.inner.forward(x) * self.own * self.peeked\n");
+  Module root("Root2");
+  root.register_module("unit", unit);
+  root.define("def forward(self, x):\n  return self.unit.forward(x) + self.unit.peeked\n");
+  const auto found = cross_unit_reads(root, {"unit"});
+  EXPECT_EQ(found.size(), 1u);
+  EXPECT_TRUE(found.contains(unit.attr("peeked").toTensor().unsafeGetTensorImpl()));
+  EXPECT_TRUE(cross_unit_reads(root, {}).empty());
+}
+
+TEST(CrossUnitReadsTest, CallingASubmoduleOfAUnitCountsToo) {
+  Module inner = linear("Inner3");
+  Module unit("Unit3");
+  unit.register_module("inner", inner);
+  unit.define("def forward(self, x):\n  return self.inner.forward(x)\n");
+  Module root("Root3");
+  root.register_module("unit", unit);
+  root.define("def forward(self, x):\n  return self.unit.inner.forward(x)\n");
+  const auto found = cross_unit_reads(root, {"unit"});
+  EXPECT_TRUE(found.contains(inner.attr("weight").toTensor().unsafeGetTensorImpl()));
+  // If the inner module is a unit, too, its call announces the read.
+  EXPECT_TRUE(cross_unit_reads(root, {"unit", "unit.inner"}).empty());
 }
 
 }  // namespace
