@@ -6,6 +6,7 @@
 #include "base/crash_matrix.hpp"
 #include "ckpt/verify/verify.hpp"
 #include "train/checkpoint/save.hpp"
+#include "train/optim/adamw.hpp"
 
 namespace accel::train {
 namespace {

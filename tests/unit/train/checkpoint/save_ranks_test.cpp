@@ -12,6 +12,7 @@
 #include "temp_dir.hpp"
 #include "test_port.hpp"
 #include "train/checkpoint/save.hpp"
+#include "train/optim/adamw.hpp"
 
 namespace accel::train {
 namespace {

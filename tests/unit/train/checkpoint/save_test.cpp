@@ -17,6 +17,7 @@
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/verify/verify.hpp"
 #include "temp_dir.hpp"
+#include "train/optim/adamw.hpp"
 
 namespace accel::train {
 namespace {
