@@ -58,8 +58,9 @@ def sections_of(schema: dict) -> dict[str, list[tuple[str, dict]]]:
     for path, key in keys_of(schema):
         section = path.split(".")[0] if "." in path else ""
         description = key.get("description", "")
-        works = description and "It has no effect" not in description and "does not have" not in description
-        only_support = description.startswith(("accel supports", "It is not supported"))
+        works = description and not any(text in description.lower() for text in (
+            "has no effect", "does not have", "it is not supported yet"))
+        only_support = description.startswith("accel supports")
         if section in sections and works and not only_support:
             sections[section].append((path, key))
     return sections

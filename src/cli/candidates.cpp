@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "cli/arguments.hpp"
@@ -40,6 +42,12 @@ struct Before {
   }
 };
 
+/// bash gives a redirection and its file as words.
+bool is_redirection(const std::string& word) {
+  constexpr auto kAll = std::to_array<std::string_view>({"<", ">", ">>", "2>", "2>>", "&>", ">&", ">|"});
+  return std::find(kAll.begin(), kAll.end(), word) != kAll.end();
+}
+
 std::vector<std::string> values_of(const OptionOutline& option, const std::string& prefix) {
   if (option.takes == Takes::kFile && option.words.empty()) return {":file"};
   if (option.takes == Takes::kDirectory) return {":directory"};
@@ -56,7 +64,15 @@ std::vector<std::string> candidates(const Outline& outline, std::vector<std::str
   Before before(outline);
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
     const std::string word = with_hyphens(words[i]);
-    if (word == "=") {
+    const bool is_last = i + 2 == words.size();
+    if (word == ":") {
+      // bash makes three words of RANK:N.
+      if (is_last) return {};
+      ++i;
+    } else if (is_redirection(word)) {
+      if (is_last) return {":file"};
+      ++i;
+    } else if (word == "=") {
       if (before.open == nullptr) before.open = &kText;
     } else if (before.open != nullptr) {
       before.open = nullptr;

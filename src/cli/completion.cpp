@@ -50,8 +50,8 @@ _accel() {
                 _normal
                 return
                 ;;
-            :file) compset -P '--*='; _files; return ;;
-            :directory) compset -P '--*='; _files -/; return ;;
+            :file) compset -P 1 '--*='; _files; return ;;
+            :directory) compset -P 1 '--*='; _files -/; return ;;
             *=) suffix=(-S '') ;|
             *) found+=("${${line//:/\\:}/$'\t'/:}") ;;
         esac

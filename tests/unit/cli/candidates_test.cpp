@@ -60,6 +60,9 @@ TEST(CandidatesTest, BashSplitsWordsAtEqualSigns) {
   EXPECT_THAT(offered({"launch", "--color", "=", "n"}), ElementsAre("always", "never"));
   EXPECT_THAT(offered({"launch", "--set", "a", "=", "x"}), IsEmpty());
   EXPECT_THAT(offered({"launch", "--set", "a", "=", "x", ""}), ElementsAre(":file"));
+  EXPECT_THAT(offered({"launch", "--set", "0", ":", "3", "gp"}), ElementsAre(":file"));
+  EXPECT_THAT(offered({"launch", "--set", "0", ":", "3"}), IsEmpty());
+  EXPECT_THAT(offered({"launch", "gpt.yaml", ">", "o"}), ElementsAre(":file"));
 }
 
 TEST(CandidatesTest, ArgumentsFollowTheirPlaces) {

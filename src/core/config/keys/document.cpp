@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -37,11 +38,21 @@ json::json_pointer pointer_to(std::string_view path) {
 /// Refuses what no key has.
 void check_names(const json& document, const std::string& path, const std::set<std::string>& known) {
   if (known.contains(path)) return;
-  if (!path.empty() && !is_section(path)) fail_resolved(path, "is not known");
+  const auto is_above = [&](const std::string& key) { return is_below(key, path); };
+  if (std::none_of(known.begin(), known.end(), is_above)) fail_resolved(path, "is not known");
   if (!document.is_object())
     fail_resolved(path, fmt::format("expected an object, found {}", document.type_name()));
   for (const auto& [name, value] : document.items())
     check_names(value, path.empty() ? name : path + "." + name, known);
+}
+
+/// The only value that accel supports; null if there are several or none.
+json only_supported(const Key& key) {
+  if (key.built.empty() || key.built == kEverything || key.built.find('|') != std::string_view::npos)
+    return nullptr;
+  if (key.type == Type::kBool) return key.built == "true";
+  if (key.type == Type::kInt) return std::stoll(std::string(key.built));
+  return key.built;
 }
 
 /// The names of a bool. A value that resolve/ computes is written as it is in Config.
@@ -59,8 +70,8 @@ json resolved_value(const Key& key, const Config& config) {
 }
 
 json default_of(const Key& key) {
-  if (key.member.reach == nullptr || key.has(kRequired) || key.has(kComputed) || !key.standard.empty())
-    return nullptr;
+  if (key.has(kRequired) || key.has(kComputed) || !key.standard.empty()) return nullptr;
+  if (key.member.reach == nullptr) return only_supported(key);
   Config config;
   config.training.emplace().data.eval.emplace();
   json value = resolved_value(key, config);

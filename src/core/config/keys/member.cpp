@@ -115,9 +115,10 @@ void read(const json& document, const std::string& where, std::string_view choic
   } else if constexpr (is_sequence<T>) {
     read_sequence(document, where, choices, value);
   } else if constexpr (std::is_same_v<T, Rename>) {
-    if (!document.is_object() || document.size() != 2)
+    if (!document.is_object() || !document.contains("pattern") || !document.contains("replacement"))
       fail_resolved(where, fmt::format("expected a pattern and a replacement, found {}", document.dump()));
-    value = {document.value("pattern", ""), document.value("replacement", "")};
+    value = {read_text(document.at("pattern"), where + ".pattern"),
+             read_text(document.at("replacement"), where + ".replacement")};
   } else if constexpr (std::is_same_v<T, ProfileConfig>) {
     std::array<std::int64_t, 2> steps{};
     read_sequence(document, where, choices, steps);

@@ -429,10 +429,11 @@ constexpr auto kRunKeys = with_types_of_members(std::to_array<Key>({
      .flag = "--tee WHICH",
      .traits = kRun | kComputed},
     {.path = "launch.hang_timeout",
-     .help = "End a run that makes no progress for so many seconds; 0 never does",
+     .help = "End a run that makes no progress for so many seconds",
      .member = launch<&LaunchConfig::hang_timeout_s>,
      .min = 0,
      .max = 1e9,
+     .standard = "0: never",
      .flag = "--hang-timeout SECONDS",
      .traits = kRun},
     // The backend decides about the order of sums.

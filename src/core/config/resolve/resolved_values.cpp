@@ -97,16 +97,6 @@ Value value_of(const json& field, Type type) {
   return field.get<std::vector<std::string>>();
 }
 
-/// The only value that accel supports for a key, which is therefore the default. A key without a
-/// supported value has null. Absent if there are several.
-std::optional<Value> only_value(const Key& key) {
-  if (key.built.empty()) return Value();
-  if (key.built == kEverything || key.built.find('|') != std::string_view::npos) return std::nullopt;
-  if (key.type == Type::kBool) return key.built == "true";
-  if (key.type == Type::kInt) return number(std::stoll(std::string(key.built)));
-  return std::string(key.built);
-}
-
 /// Whether the run uses a key.
 bool uses(const LoadedConfig& loaded, const Key& key) {
   const Config& config = loaded.config;
@@ -135,7 +125,9 @@ std::optional<Value> resolved(const Key& key, const LoadedConfig& loaded) {
   if (computed != kComputedValues.end()) return computed->value(loaded);
   if (key.member.reach != nullptr && key.member.reach(loaded.config) != nullptr)
     return value_of(resolved_value(key, loaded.config), key.type);
-  return only_value(key);
+  if (key.built.empty()) return Value();
+  const json only = default_of(key);
+  return only.is_null() ? std::nullopt : std::optional(value_of(only, key.type));
 }
 
 /// The setting that decides about `path`: its own, or a null of a section above.

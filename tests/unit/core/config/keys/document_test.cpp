@@ -171,6 +171,9 @@ TEST(ConfigDocumentTest, RejectsWrongTypesAndRanges) {
       {json::json_pointer("/training/model/inputs"), "ids", "expected an array, found string"},
       {json::json_pointer("/training/model"), nullptr, "expected an object, found null"},
       {json::json_pointer("/training/optimizer/lr"), "fast", "expected a number"},
+      {json::json_pointer("/training/model/rename/0"), {{"a", 1}, {"b", 2}}, "expected a pattern"},
+      {json::json_pointer("/training/model/rename/0/pattern"), 1, "rename[0].pattern': expected a string"},
+      {json::json_pointer("/fp8_config"), json::object(), "'fp8_config': is not known"},
   };
   for (const Case& c : cases) {
     json document = config_to_json(unusual_config());

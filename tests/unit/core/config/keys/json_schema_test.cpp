@@ -130,6 +130,8 @@ TEST(JsonSchemaTest, DefaultsAreThoseOfTheConfig) {
   EXPECT_EQ(value("training.optimizer.betas"), "[0.9,0.999]");
   EXPECT_EQ(value("training.checkpoint.on_failure"), R"("stop")");
   EXPECT_EQ(value("launch.timeout"), "1800");
+  EXPECT_EQ(value("training.metrics.jsonl"), "true");
+  EXPECT_EQ(value("parallelism_config.tp_size"), "1");
   EXPECT_EQ(value("training.model.inputs"), R"(["input_ids"])");
   EXPECT_EQ(value("training.max_grad_norm"), R"("none")");
   EXPECT_EQ(value("training.max_steps"), R"("none")");
