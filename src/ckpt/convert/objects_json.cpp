@@ -71,11 +71,11 @@ std::string to_json(const std::vector<OutputObject>& objects) {
   std::map<StatePath, const pickle::Value*> sorted;
   for (const auto& [path, value] : objects) sorted.emplace(path, &value);
   Json document = Json::object();
-  for (const auto& [path, value] : sorted) {
-    with_context("object", fqn_of(path), [&] {
+  for (const auto& object : sorted) {
+    with_context("object", fqn_of(object.first), [&] {
       Json* place = &document;
-      for (const PathKey& key : path) place = &child_of(*place, key);
-      *place = json_of(*value);
+      for (const PathKey& key : object.first) place = &child_of(*place, key);
+      *place = json_of(*object.second);
     });
   }
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -93,8 +93,9 @@ Description read_description(const std::filesystem::path& path) {
       throw_corrupt(fmt::format("it says rank {} of {}", description.rank, description.world_size));
     const json& tensors = require(document, "tensors");
     if (!tensors.is_object()) throw_corrupt("'tensors' is not a JSON object");
-    for (const auto& [name, value] : tensors.items()) {
-      with_context("tensor", name, [&] { description.tensors.emplace(name, share_of(value)); });
+    for (const auto& item : tensors.items()) {
+      with_context("tensor", item.key(),
+                   [&] { description.tensors.emplace(item.key(), share_of(item.value())); });
     }
     return description;
   });

@@ -180,7 +180,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
       header.metadata = metadata_of(value);
       continue;
     }
-    with_context("tensor", name, [&] { header.entries.push_back(entry_of(name, value)); });
+    with_context("tensor", name,
+                 [&, &name = name, &value = value] { header.entries.push_back(entry_of(name, value)); });
   }
   std::sort(header.entries.begin(), header.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {

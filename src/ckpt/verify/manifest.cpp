@@ -103,7 +103,8 @@ class ManifestVerifier {
     for (const auto& [name, file] : manifest_.files) {
       if (fs::path(name).filename() != ".metadata" || !fs::exists(directory_ / name)) continue;
       DcpMetadata metadata;
-      if (corruption_in([&] { metadata = parse_dcp_metadata_file(directory_ / name); }))
+      const fs::path path = directory_ / name;
+      if (corruption_in([&] { metadata = parse_dcp_metadata_file(path); }))
         return;  // The checkpoint's own verification says so.
       for (DcpTensor& tensor : metadata.tensors)
         found[tensor.fqn] = {std::string(torch_name(tensor.dtype)), std::move(tensor.shape)};
