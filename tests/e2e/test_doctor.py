@@ -15,7 +15,8 @@ def run(accel_path, tmp_path):
     begun = Run(accel_path, tmp_path, "--cpu", "--num-processes", 2, "--log-dir", "logs", "--", "sleep", "300")
     records = [tmp_path / f"logs/attempt_0/rank_{rank}/rank_{rank}.flight" for rank in range(2)]
     wait_for(lambda: all(record.exists() for record in records), 30)
-    wait_for(lambda: len(open(f"/proc/{begun.process.pid}/task/{begun.process.pid}/children").read().split()) >= 2, 30)
+    # The ranks, and the guardian.
+    wait_for(lambda: len(open(f"/proc/{begun.process.pid}/task/{begun.process.pid}/children").read().split()) >= 3, 30)
     yield begun
     if begun.process.returncode is None:
         begun.process.send_signal(signal.SIGKILL)
