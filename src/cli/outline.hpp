@@ -15,7 +15,8 @@ enum class Takes {
 
 /// An option or an argument of a command, as its help shows it.
 struct OptionOutline {
-  std::vector<std::string> names;  ///< With their hyphens: "--cpu", "--use-cpu". None for an argument.
+  /// The names of an option with their hyphens, such as "--cpu" and "--use-cpu". An argument has none.
+  std::vector<std::string> names;
   Takes takes = Takes::kNothing;
   std::vector<std::string> words;  ///< Values to offer, if there are some. Those that end in "=" go on.
   bool repeats = false;

@@ -19,7 +19,8 @@ constexpr std::array kPlans = {OptimizerPlan{"adamw", kAdam}};
 const OptimizerPlan& optimizer_plan(std::string_view type) {
   const auto* const found = std::find_if(kPlans.begin(), kPlans.end(),
                                          [&](const OptimizerPlan& plan) { return plan.type == type; });
-  if (found == kPlans.end()) throw Error(ErrorKind::kUsage, fmt::format("there is no optimizer '{}'", type));
+  if (found == kPlans.end())
+    throw Error(ErrorKind::kUsage, fmt::format("the optimizer '{}' is not supported", type));
   return *found;
 }
 

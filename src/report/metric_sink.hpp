@@ -18,8 +18,8 @@ using Metrics = nlohmann::ordered_json;
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
-  /// Begins after `step`, without what an earlier run has reported of later steps. Call it before write(),
-  /// and when nothing can keep the run from going on any more.
+  /// Begins after `step`, without what an earlier run has reported of later steps. It is called once, before
+  /// write(), when no error can end the run any more before its first step.
   virtual void open(std::int64_t step) = 0;
   virtual void write(const Metrics& metrics) = 0;
 };

@@ -50,8 +50,8 @@ struct LearningRates {
 
 /// Returns the part of the optimizer's state dict, under the root key `optimizer`, that `rank` of the mesh
 /// writes. It has the form of torch's get_optimizer_state_dict: state.<fqn>.step, the tensors of the plan
-/// beside it, such as state.<fqn>.exp_avg, and, on rank 0, param_groups. `states` are those of the optimizer,
-/// or a copy: another thread may call this while the optimizer counts steps.
+/// beside it, such as state.<fqn>.exp_avg, and, on rank 0, param_groups. `states` are those of the optimizer.
+/// A thread that calls this while the optimizer counts steps passes a copy of them.
 RankState optimizer_state(const Optimizer& optimizer, const std::vector<Optimizer::State>& states,
                           const Mesh& mesh, const LearningRates& lr, int rank);
 

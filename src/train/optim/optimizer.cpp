@@ -101,7 +101,7 @@ void Optimizer::add_parts(const State& state, const std::vector<bool>& has_gradi
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerConfig& config,
                                           const std::vector<FlatBuffer*>& buffers, int shard) {
   if (config.type == "adamw") return std::make_unique<AdamW>(config, buffers, shard);
-  throw Error(ErrorKind::kUsage, fmt::format("there is no optimizer '{}'", config.type));
+  throw Error(ErrorKind::kUsage, fmt::format("the optimizer '{}' is not supported", config.type));
 }
 
 }  // namespace accel::train

@@ -23,8 +23,8 @@ void visit_resolved(const Config& config,
 /// The value of a key in `config` as JSON. The key has a member, and the sections above it exist.
 nlohmann::json resolved_value(const Key& key, const Config& config);
 
-/// The value that a key has if nobody sets it; null for none, and for a key whose default depends on others
-/// or that has no member.
+/// The value that a key has if nobody sets it. It is null for a key that has none then, and for one whose
+/// default depends on other keys. A key without a member has the only value that accel supports.
 nlohmann::json default_of(const Key& key);
 
 /// The default for a reader: Key::standard, or default_of(). Empty for none.

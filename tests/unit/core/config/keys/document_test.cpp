@@ -121,6 +121,9 @@ TEST(ConfigDocumentTest, RoundTripsEveryFieldThroughText) {
   EXPECT_EQ(back.training->data.eval->path, "eval.bin");
   EXPECT_EQ(back.training->model.rename.at(0).replacement, "layers");
   EXPECT_EQ(back.launch.gpu_ids, (std::vector<int>{3, 1}));
+  // A bool with two choices has their names; one that resolve/ computes from three has not.
+  EXPECT_EQ(document["training"]["checkpoint"]["on_failure"], "continue");
+  EXPECT_EQ(document["fsdp_config"]["backward_prefetch"], false);
 }
 
 TEST(ConfigDocumentTest, EveryFieldDiffersFromItsDefaultInTheTestAbove) {
