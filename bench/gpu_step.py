@@ -34,18 +34,21 @@ def prepare(folder, sizes, batch, ranks, steps):
     """Writes the model's structure without weights, and tokens for every step; returns the number of parameters."""
     with torch.device("meta"):
         model = GPT(**sizes)
-    extra = {"accel.json": json.dumps({"layer_classes": ["Block"]})}
+    extra = {"accel.json": json.dumps({"layer_classes": ["Block"], "ties": []})}
     torch.jit.script(model).save(str(folder / "gpt.pt"), _extra_files=extra)
+    ids = torch.zeros(batch, sizes["length"], dtype=torch.long, device="meta")
+    torch.export.save(torch.export.export(model.train(), (ids,), strict=False), folder / "gpt.pt2",
+                      extra_files=extra)
     count = (steps * ranks * batch + 1) * sizes["length"] + 1
     tokens = torch.randint(sizes["vocabulary"], (count,), generator=torch.Generator().manual_seed(0)).to(torch.uint16)
     (folder / "tokens.bin").write_bytes(bytes(tokens.untyped_storage()))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def measure_accel(options, folder, sizes, batch):
+def measure_accel(options, folder, sizes, batch, file="gpt.pt"):
     changes = {"use_cpu": options.device == "cpu", "mixed_precision": "bf16"}
     lines = run_accel(options.accel, folder, options.ranks, options.steps, "auto", sizes=sizes, batch=batch,
-                      model={"init": {"std": 0.02}}, **changes)
+                      model={"path": str(folder / file), "init": {"std": 0.02}}, **changes)
     memory = lines[-1].get("max_memory_allocated_bytes", lines[-1]["max_rss_bytes"])
     return statistics.median(line["step_time_s"] for line in lines[WARM_UP:]), memory, lines[-1]["loss"]
 
@@ -71,6 +74,7 @@ def table(name, options):
             "fully_shard": lambda: measure_peer(options, folder, sizes, batch, False),
             "fully_shard, torch.compile": lambda: measure_peer(options, folder, sizes, batch, True),
             "accel": lambda: measure_accel(options, folder, sizes, batch),
+            "accel, from .pt2": lambda: measure_accel(options, folder, sizes, batch, "gpt.pt2"),
         }
         results = {row: [] for row in rows}
         for _ in range(options.repeat):

@@ -23,7 +23,7 @@ def bundle(accel_path, root, tmp_path_factory):
     made = subprocess.run([root / "tools/gpu-bundle", folder], env={**os.environ, "ACCEL_BUILD_DIR": str(build)},
                           capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
-    assert f"torch {torch.__version__.split('+')[0]} and pytest" in made.stdout
+    assert f"torch {torch.__version__.split('+')[0]} and pytest-xdist" in made.stdout
     return folder
 
 
@@ -54,17 +54,9 @@ def test_its_commands_train(bundle, tmp_path):
     assert len(train_runs.metrics(tmp_path)) == 3
 
 
-def test_its_suite_can_be_collected_and_split(bundle):
-    def collected(part):
-        environment = {**os.environ, "ACCEL_GPU_PART": part}
-        said = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "tests/gpu"], cwd=bundle,
-                              env=environment, capture_output=True, text=True)
-        assert said.returncode == 0, said.stdout + said.stderr
-        return [line for line in said.stdout.splitlines() if "::" in line]
-
-    parts = [collected("1/2"), collected("2/2")]
-    assert min(map(len, parts)) > 10
-    assert sorted(sum(parts, [])) == sorted(collected("1/1"))
+def test_its_suite_can_be_collected(bundle):
+    said = run(bundle, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "tests/gpu", cwd=bundle)
+    assert said.count("::") > 60
 
 
 def test_its_bench_finds_its_files(bundle):

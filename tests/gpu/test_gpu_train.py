@@ -229,15 +229,28 @@ def test_ranks_with_a_gpu_each_equal_cpu_ranks(accel, tmp_path, case):
     assert "destroy_process_group" not in said
 
 
-def test_a_group_of_one_rank_goes_through_nccl_if_that_is_asked_for(accel, tmp_path):
-    """A single GPU tests the plugin, its versions, and a communicator's creation and end. The losses do not change."""
+NCCL = {**GPU, "launch": {"backend": "nccl"}}
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_rank_whose_collectives_go_through_nccl_changes_no_loss(accel, tmp_path, case, precision):
+    """With backend: nccl a single rank gathers and reduces through NCCL, on NCCL's streams."""
     train_runs.export(tmp_path / "gpt.pt")
-    plain, _ = launch(accel, tmp_path, max_steps=5)
-    nccl, said = launch(accel, tmp_path, where={**GPU, "launch": {"backend": "nccl"}}, env={"NCCL_DEBUG": "VERSION"}, max_steps=5)
-    assert "NCCL version" in said
+    flags = ("--mixed-precision", precision)
+    plain, _ = launch(accel, tmp_path, *flags, max_steps=8, **CASES[case])
+    nccl, said = launch(accel, tmp_path, *flags, where=NCCL, env=POISON, max_steps=8, **CASES[case])
+    assert "backend nccl" in said and "destroy_process_group" not in said
     assert nccl["loss"][0] == plain["loss"][0]
     assert worst(nccl, plain) < 1e-5
-    assert "destroy_process_group" not in said
+
+
+def test_the_version_of_nccl_is_that_of_libtorch(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    config = train_runs.config(tmp_path, 1, max_steps=2)
+    config.write_text(json.dumps({**json.loads(config.read_text()), **NCCL}))
+    version = ".".join(map(str, torch.cuda.nccl.version()))
+    assert f"NCCL version {version}" in accel("launch", config, env={"NCCL_DEBUG": "VERSION"}).stdout
 
 
 def test_a_profile_shows_kernels(accel, tmp_path):

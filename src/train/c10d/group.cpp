@@ -239,7 +239,7 @@ Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) 
   group.rank_ = backend->getRank();
   group.size_ = backend->getSize();
   group.device_ = device;
-  group.backend_ = std::move(backend);
+  if (group.size_ > 1 || backend->getBackendName() == "nccl") group.backend_ = std::move(backend);
   group.flight_.enqueues = group.backend_name() == "nccl";
   return group;
 }
@@ -247,7 +247,7 @@ Group Group::over(c10::intrusive_ptr<c10d::Backend> backend, at::Device device) 
 std::string Group::backend_name() const { return backend_ == nullptr ? "none" : backend_->getBackendName(); }
 
 Pending Group::all_gather(at::Tensor out, at::Tensor in) {
-  if (size_ == 1) {
+  if (is_alone()) {
     out.copy_(in);
     return {};
   }
@@ -256,7 +256,7 @@ Pending Group::all_gather(at::Tensor out, at::Tensor in) {
 }
 
 Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
-  if (size_ == 1) {
+  if (is_alone()) {
     out.copy_(in);
     return {};
   }
@@ -270,7 +270,7 @@ Pending Group::reduce_scatter_mean(at::Tensor out, at::Tensor in) {
 }
 
 Pending Group::reduce_scatter_sum(at::Tensor out, at::Tensor in) {
-  if (size_ == 1) {
+  if (is_alone()) {
     out.copy_(in);
     return {};
   }
@@ -279,7 +279,7 @@ Pending Group::reduce_scatter_sum(at::Tensor out, at::Tensor in) {
 }
 
 Pending Group::all_reduce_mean(at::Tensor tensor) {
-  if (size_ == 1) return {};
+  if (is_alone()) return {};
   std::vector<at::Tensor> tensors = {tensor};
   const std::uint64_t event = flight::begin(FlightOp::kAllReduce, tensor.nbytes(), &flight_);
   c10d::AllreduceOptions options;
@@ -291,14 +291,14 @@ Pending Group::all_reduce_mean(at::Tensor tensor) {
 }
 
 Pending Group::all_reduce_sum(at::Tensor tensor) {
-  if (size_ == 1) return {};
+  if (is_alone()) return {};
   std::vector<at::Tensor> tensors = {tensor};
   const std::uint64_t event = flight::begin(FlightOp::kAllReduce, tensor.nbytes(), &flight_);
   return {backend_->allreduce(tensors), event};
 }
 
 void Group::all_reduce_sum(std::span<double> values) {
-  if (backend_ == nullptr) return;
+  if (is_alone()) return;
   const at::Tensor on_host =
       at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kDouble);
   std::vector<at::Tensor> tensors = {moved(on_host, device_, /*copies=*/true)};
@@ -310,7 +310,7 @@ void Group::all_reduce_sum(std::span<double> values) {
 
 // The tensor is sent as bytes, because not every backend supports every dtype.
 void Group::broadcast(at::Tensor tensor) {
-  if (size_ == 1 || tensor.numel() == 0) return;
+  if (is_alone() || tensor.numel() == 0) return;
   const at::Tensor there = moved(tensor, device_).contiguous();
   std::vector<at::Tensor> tensors = {there.reshape({-1}).view(at::kByte)};
   const flight::Scope scope(FlightOp::kBroadcast, tensor.nbytes(), &flight_);
@@ -321,7 +321,7 @@ void Group::broadcast(at::Tensor tensor) {
 }
 
 std::vector<std::byte> Group::broadcast_bytes(std::vector<std::byte> bytes) {
-  if (size_ == 1) return bytes;
+  if (is_alone()) return bytes;
   const at::Tensor length = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
   broadcast(length);
   bytes.resize(static_cast<std::size_t>(length.item<std::int64_t>()));
@@ -349,7 +349,7 @@ std::vector<std::vector<std::byte>> Group::all_gather_bytes(std::span<const std:
 }
 
 void Group::scatter(at::Tensor out, std::vector<at::Tensor> parts) {
-  if (size_ == 1) {
+  if (is_alone()) {
     out.copy_(parts.at(0));
     return;
   }
@@ -368,7 +368,7 @@ void Group::barrier() {
 }
 
 void Group::shut_down() {
-  if (backend_ == nullptr) return;
+  if (is_alone()) return;
   try {
     backend_->shutdown();
   } catch (const std::exception& error) {

@@ -34,6 +34,10 @@ FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
   reshard();
 }
 
+bool FlatBuffer::is_spread_over(const Group& group) const {
+  return layout_.mesh.shards == group.size() && !group.is_alone();
+}
+
 void FlatBuffer::start_unshard(const MeshGroups& groups) {
   if (unsharded_) return;
   c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
@@ -59,7 +63,7 @@ void FlatBuffer::gather_shard(Group& group) {
   const at::NoGradGuard no_grad;
   const at::Tensor own = full_.narrow(0, group.rank() * layout_.shard_numel, layout_.shard_numel);
   fetch_ = storage_->fetch(own, shard_);
-  if (layout_.mesh.shards > 1) fetch_->then([&] { gather_ = group.all_gather(full_, own); });
+  if (is_spread_over(group)) fetch_->then([&] { gather_ = group.all_gather(full_, own); });
 }
 
 void FlatBuffer::wait_for_gather() {
@@ -146,7 +150,7 @@ void FlatBuffer::start_reduce(Group& shard_group) {
     if (!has_gradient_[i]) part_of(flat_gradient_, i).zero_();
   }
   mean_.begin(flat_gradient_);
-  if (layout_.mesh.shards == 1) {
+  if (!is_spread_over(shard_group)) {
     gradient_ = std::exchange(flat_gradient_, {});
     return;
   }

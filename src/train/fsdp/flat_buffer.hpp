@@ -89,6 +89,9 @@ class FlatBuffer {
   /// StorageDevice::synchronize() before the gradient is read.
   void finalize_gradient();
   void release_reduced();
+  /// Whether the ranks of `group` have a shard each and are to gather and reduce: neither parameters that are
+  /// replicated nor a rank that is alone need that.
+  [[nodiscard]] bool is_spread_over(const Group& group) const;
   [[nodiscard]] bool is_offloaded() const { return storage_->is_offloaded(); }
   [[nodiscard]] at::Device compute_device() const { return pool_->device(); }
   /// The gradient of this rank's shard, from finalize_gradient() until clear_gradient().

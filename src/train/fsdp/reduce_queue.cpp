@@ -5,7 +5,7 @@
 namespace accel::train {
 
 void ReduceQueue::start(FlatBuffer& buffer) {
-  if (buffer.layout().mesh.shards == 1) {
+  if (!buffer.is_spread_over(groups_.shard())) {
     buffer.start_reduce(groups_.shard());
     average(buffer);
     return;
@@ -40,7 +40,7 @@ bool ReduceQueue::must_wait(const FlatBuffer& buffer) const {
 
 void ReduceQueue::average(FlatBuffer& buffer) {
   Group& group = averaging_group(buffer);
-  if (group.size() == 1) return finalize(buffer);
+  if (group.is_alone()) return finalize(buffer);
   while (must_wait(buffer)) finish_oldest_average();
   buffer.start_average(group);
   averaging_.push_back(&buffer);
