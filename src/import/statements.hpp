@@ -36,8 +36,8 @@ class StatementWriter {
   [[nodiscard]] std::string expression_of(const std::string& value) const;
 
   /// The statements of a node, a line each, of the class's method `self`. A comment at the end of each line
-  /// says where the author wrote it, for messages at run time (train/graph/author_line.hpp). Throws Error
-  /// (kFailure) that names an operator or an argument that is not imported.
+  /// says where the author wrote it, for messages at run time (train/graph/analysis/author_line.hpp). Throws
+  /// Error (kFailure) that names an operator or an argument that is not imported.
   [[nodiscard]] std::vector<std::string> statements_of(const GraphNode& node);
 
   /// Operators that draw random numbers in either mode, with their places.

@@ -101,8 +101,7 @@ class CrossUnitFinder {
           declared == module->code->types.end() ? std::string_view() : std::string_view(declared->second);
       const bool last = i + 1 == path.size();
       if (attribute->kind == ScriptAttribute::Kind::kTensor) {
-        // Graphs do not count an Optional[Tensor] as a Tensor, and neither does this.
-        if (last && through_unit && (type.empty() || type == "Tensor")) found_.insert(attribute->index);
+        if (last && through_unit) found_.insert(attribute->index);
         return;
       }
       module = &archive_.modules[attribute->index];

@@ -35,7 +35,7 @@ struct ParameterInfo {
   std::vector<std::int64_t> shape;
   std::string dtype;  ///< The dtype, such as "float32".
   bool requires_grad = true;
-  bool cross_unit = false;  ///< Another unit reads it (train/graph/cross_unit_reads.hpp).
+  bool cross_unit = false;  ///< Another unit reads it (train/graph/analysis/cross_unit_reads.hpp).
   /// Every rank has all of the parameter, because it is in one of the ignored modules.
   bool replicated = false;
 };

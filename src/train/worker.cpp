@@ -28,7 +28,7 @@
 #include "train/device/cuda.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
-#include "train/graph/executor.hpp"
+#include "train/graph/run/executor.hpp"
 #include "train/loop/trainer.hpp"
 
 namespace accel::train {

@@ -24,7 +24,7 @@
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/graph/executor.hpp"
+#include "train/graph/run/executor.hpp"
 
 namespace {
 

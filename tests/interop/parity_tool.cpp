@@ -31,7 +31,7 @@
 #include "train/device/large_tensors.hpp"
 #include "train/device/matrix_products.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/graph/executor.hpp"
+#include "train/graph/run/executor.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "structure/archive_model.hpp"
-#include "train/graph/cross_unit_reads.hpp"
+#include "train/graph/analysis/cross_unit_reads.hpp"
 #include "train/model/model_file.hpp"
 
 namespace {

@@ -10,7 +10,7 @@
 #include "ckpt/store/run_state.hpp"
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/graph/random_state.hpp"
+#include "train/graph/run/random_state.hpp"
 #include "train/optim/optimizer.hpp"
 
 namespace accel::train {

@@ -16,7 +16,7 @@
 #include "plan/schedule/grad_scaler.hpp"
 #include "train/checkpoint/snapshot.hpp"
 #include "train/checkpoint/state_items.hpp"
-#include "train/graph/random_state.hpp"
+#include "train/graph/run/random_state.hpp"
 
 namespace accel::train {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "train/graph/module_state.hpp"
+#include "train/graph/run/module_state.hpp"
 
 namespace accel::train {
 

@@ -18,13 +18,13 @@
 #include "plan/ignored_modules.hpp"
 #include "plan/model_plan.hpp"
 #include "structure/model_notes.hpp"
-#include "train/graph/autocast_block.hpp"
-#include "train/graph/cross_unit_reads.hpp"
-#include "train/graph/patch_traced.hpp"
-#include "train/graph/rewrite.hpp"
+#include "train/graph/analysis/cross_unit_reads.hpp"
+#include "train/graph/analysis/unsupported.hpp"
+#include "train/graph/passes/autocast_block.hpp"
+#include "train/graph/passes/patch_traced.hpp"
+#include "train/graph/passes/rewrite.hpp"
+#include "train/graph/passes/visible_data.hpp"
 #include "train/graph/tensors.hpp"
-#include "train/graph/unsupported.hpp"
-#include "train/graph/visible_data.hpp"
 
 namespace accel::train {
 

@@ -19,7 +19,7 @@
 #include "train/fsdp/cast_buffers.hpp"
 #include "train/fsdp/load_shards.hpp"
 #include "train/fsdp/unit.hpp"
-#include "train/graph/autocast.hpp"
+#include "train/graph/run/autocast.hpp"
 #include "train/model/model_file.hpp"
 #include "train/model/weight_source.hpp"
 

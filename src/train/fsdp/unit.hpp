@@ -19,9 +19,9 @@
 #include "train/fsdp/flat_buffer.hpp"
 #include "train/fsdp/step_state.hpp"
 #include "train/fsdp/tensor_hooks.hpp"
-#include "train/graph/autocast.hpp"
-#include "train/graph/module_state.hpp"
-#include "train/graph/run_unit.hpp"
+#include "train/graph/run/autocast.hpp"
+#include "train/graph/run/module_state.hpp"
+#include "train/graph/run/run_unit.hpp"
 
 namespace accel::train {
 

@@ -33,7 +33,7 @@
 #include "train/checkpoint/save.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/graph/vocabulary.hpp"
+#include "train/graph/analysis/vocabulary.hpp"
 #include "train/loop/agreement.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/evaluate.hpp"

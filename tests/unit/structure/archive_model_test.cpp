@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "temp_dir.hpp"
-#include "train/graph/cross_unit_reads.hpp"
+#include "train/graph/analysis/cross_unit_reads.hpp"
 #include "train/model/model_file.hpp"
 
 namespace accel::train {
@@ -81,6 +81,9 @@ TEST_F(ArchiveModelTest, ReadsPastAUnitsBoundaryAsTheGraphHasThem) {
   for (const char* name : {"own", "peeked", "in_branch", "in_loop", "joined"})
     unit.register_parameter(name, at::ones({2}).set_requires_grad(true), false);
   unit.register_attribute("maybe", c10::OptionalType::ofTensor(), at::ones({2}));
+  // A convolution declares its bias so.
+  unit.type()->addAttribute("bias", c10::OptionalType::ofTensor(), /*is_parameter=*/true);
+  unit._ivalue()->setAttr("bias", at::ones({2}).set_requires_grad(true));
   unit.register_module("inner", inner);
   unit.register_module("deeper", linear("Deeper"));
   unit.define("def forward(self, x):\n  return self.inner.forward(x) * self.own * self.peeked\n");
@@ -102,6 +105,9 @@ def forward(self, x, flag: bool = True):
   m = self.first.maybe
   if m is not None:
     y = y + m
+  b = self.first.bias
+  if b is not None:
+    y = y + b
   return y
 def other(self, x):
   return self.second.deeper.forward(x)
@@ -112,6 +118,7 @@ def other(self, x):
   EXPECT_NE(text.find("first.in_loop 2x float32 trained cross_unit"), std::string::npos) << text;
   EXPECT_NE(text.find("second.joined 2x float32 trained cross_unit"), std::string::npos) << text;
   EXPECT_NE(text.find("second.deeper.weight 2x float32 trained cross_unit"), std::string::npos) << text;
+  EXPECT_NE(text.find("first.bias 2x float32 trained cross_unit"), std::string::npos) << text;
   EXPECT_NE(text.find("first.deeper.weight 2x float32 trained\n"), std::string::npos) << text;
   EXPECT_NE(text.find("second.peeked 2x float32 trained\n"), std::string::npos) << text;
   EXPECT_EQ(structure(root, {}).find("cross_unit"), std::string::npos);

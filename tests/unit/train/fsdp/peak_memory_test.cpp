@@ -14,7 +14,7 @@
 #include "temp_dir.hpp"
 #include "tensor_counter.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/graph/executor.hpp"
+#include "train/graph/run/executor.hpp"
 #include "train/optim/adamw.hpp"
 #include "train/optim/clip.hpp"
 

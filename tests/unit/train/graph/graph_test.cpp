@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "train/graph/cross_unit_reads.hpp"
-#include "train/graph/rewrite.hpp"
-#include "train/graph/run_unit.hpp"
+#include "train/graph/analysis/cross_unit_reads.hpp"
+#include "train/graph/passes/rewrite.hpp"
+#include "train/graph/run/run_unit.hpp"
 #include "train/graph/tensors.hpp"
 #include "train/model/model_file.hpp"
 

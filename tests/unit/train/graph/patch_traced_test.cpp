@@ -1,4 +1,4 @@
-#include "train/graph/patch_traced.hpp"
+#include "train/graph/passes/patch_traced.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/graph/recompute.hpp"
+#include "train/graph/run/recompute.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "train/graph/autocast.hpp"
-#include "train/graph/executor.hpp"
+#include "train/graph/run/autocast.hpp"
+#include "train/graph/run/executor.hpp"
+#include "train/graph/run/script_body.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -62,7 +63,8 @@ Outcome outcome_of(const std::string& forward, bool recompute, Counter& counter,
     c10::IValue result;
     if (recompute) {
       const std::vector<c10::IValue> arguments{x};
-      result = call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments, counter);
+      result = call_recomputed(module._ivalue(), script_body(module.type()->getMethod("forward"), "Net"),
+                               arguments, counter);
     } else {
       result = module.get_method("forward")({x});
     }
@@ -139,7 +141,9 @@ TEST(RecomputeTest, KeepsOnlyTheArguments) {
   const at::Tensor x = at::randn({8, 4}).requires_grad_();
   const std::vector<c10::IValue> arguments{x};
   const at::Tensor result =
-      call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments, counter).toTensor();
+      call_recomputed(module._ivalue(), script_body(module.type()->getMethod("forward"), "Net"), arguments,
+                      counter)
+          .toTensor();
   EXPECT_EQ(result.grad_fn()->num_inputs(), 1u);
   // There is one node between the result and the argument.
   EXPECT_EQ(result.grad_fn()->next_edge(0).function, torch::autograd::impl::grad_accumulator(x));
@@ -150,7 +154,8 @@ TEST(RecomputeTest, ABodyThatChangesItsArgumentIsRefused) {
   Counter counter;
   const std::vector<c10::IValue> arguments{at::randn({8, 4})};
   try {
-    call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments, counter);
+    call_recomputed(module._ivalue(), script_body(module.type()->getMethod("forward"), "Net"), arguments,
+                    counter);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
@@ -164,7 +169,8 @@ TEST(RecomputeTest, TheDeviceIsAskedOfTheHooks) {
   Counter counter;
   counter.computes_on = at::kMeta;
   const std::vector<c10::IValue> arguments{at::randn({8, 4})};
-  EXPECT_THROW(call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments, counter),
+  EXPECT_THROW(call_recomputed(module._ivalue(), script_body(module.type()->getMethod("forward"), "Net"),
+                               arguments, counter),
                c10::Error);
 }
 
@@ -196,7 +202,8 @@ TEST(RecomputeTest, TheSecondRunIsUnderTheAutocastOfTheFirst) {
     {
       const AutocastScope scope({at::kCPU, autocast, at::kBFloat16});
       const std::vector<c10::IValue> arguments{x};
-      result = recompute ? call_recomputed(module._ivalue(), module.type()->getMethod("forward"), arguments,
+      result = recompute ? call_recomputed(module._ivalue(),
+                                           script_body(module.type()->getMethod("forward"), "Net"), arguments,
                                            counter)
                          : module.get_method("forward")({x});
       EXPECT_EQ(result.toTensor().scalar_type(), autocast ? at::kBFloat16 : at::kFloat);

@@ -1,4 +1,4 @@
-#include "train/graph/vocabulary.hpp"
+#include "train/graph/analysis/vocabulary.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/graph/visible_data.hpp"
+#include "train/graph/passes/visible_data.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>

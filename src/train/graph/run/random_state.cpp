@@ -1,4 +1,4 @@
-#include "train/graph/random_state.hpp"
+#include "train/graph/run/random_state.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>

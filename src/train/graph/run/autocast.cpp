@@ -1,4 +1,4 @@
-#include "train/graph/autocast.hpp"
+#include "train/graph/run/autocast.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>

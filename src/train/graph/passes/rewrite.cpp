@@ -1,4 +1,4 @@
-#include "train/graph/rewrite.hpp"
+#include "train/graph/passes/rewrite.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "train/graph/run_unit.hpp"
+#include "train/graph/run/run_unit.hpp"
 
 namespace accel::train {
 namespace {

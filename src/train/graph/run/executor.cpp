@@ -1,4 +1,4 @@
-#include "train/graph/executor.hpp"
+#include "train/graph/run/executor.hpp"
 
 #include <torch/csrc/jit/passes/autocast.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <ATen/core/function.h>
 #include <ATen/core/ivalue.h>
 
 #include <span>
 
-#include "train/graph/run_unit.hpp"
+#include "train/graph/run/run_unit.hpp"
+#include "train/graph/run/unit_body.hpp"
 
 namespace accel::train {
 
@@ -20,7 +20,7 @@ namespace accel::train {
 /// Errors of kind kUsage, which name the unit: a body that changes an argument in place, or puts a tensor
 /// into a list or dict of the arguments, cannot be recomputed; a tensor that it puts into a buffer or a
 /// container would lose its gradient.
-c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
-                            std::span<const c10::IValue> arguments, UnitHooks& hooks);
+c10::IValue call_recomputed(const c10::IValue& self, UnitBody body, std::span<const c10::IValue> arguments,
+                            UnitHooks& hooks);
 
 }  // namespace accel::train

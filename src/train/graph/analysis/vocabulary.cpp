@@ -1,4 +1,4 @@
-#include "train/graph/vocabulary.hpp"
+#include "train/graph/analysis/vocabulary.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/function_impl.h>

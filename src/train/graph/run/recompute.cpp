@@ -1,4 +1,4 @@
-#include "train/graph/recompute.hpp"
+#include "train/graph/run/recompute.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -18,11 +18,10 @@
 
 #include "base/error.hpp"
 #include "train/device/saved_activations.hpp"
-#include "train/graph/autocast.hpp"
-#include "train/graph/executor.hpp"
-#include "train/graph/module_state.hpp"
-#include "train/graph/random_state.hpp"
-#include "train/graph/run_method.hpp"
+#include "train/graph/run/autocast.hpp"
+#include "train/graph/run/executor.hpp"
+#include "train/graph/run/module_state.hpp"
+#include "train/graph/run/random_state.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -41,7 +40,7 @@ std::vector<std::int64_t> versions_of(std::span<const at::Tensor> tensors) {
 /// One call that backward recomputes.
 struct Call final : torch::CustomClassHolder {
   c10::IValue self;
-  torch::jit::Function* body = nullptr;
+  UnitBody body;
   UnitHooks* hooks = nullptr;
   std::vector<c10::IValue> arguments;  ///< After the call they have `hole` in place of each tensor.
   c10::IValue result;                  ///< It has `hole` in place of each tensor.
@@ -72,7 +71,7 @@ struct Call final : torch::CustomClassHolder {
   [[nodiscard]] c10::IValue run(const std::vector<c10::IValue>& with) const {
     std::vector<c10::IValue> inputs{self};
     inputs.insert(inputs.end(), with.begin(), with.end());
-    return run_method(*body, inputs, hooks->name());
+    return body(inputs);
   }
 };
 
@@ -287,12 +286,12 @@ class Recomputed final : public torch::autograd::Function<Recomputed> {
 
 }  // namespace
 
-c10::IValue call_recomputed(const c10::IValue& self, torch::jit::Function& body,
-                            std::span<const c10::IValue> arguments, UnitHooks& hooks) {
+c10::IValue call_recomputed(const c10::IValue& self, UnitBody body, std::span<const c10::IValue> arguments,
+                            UnitHooks& hooks) {
   require_no_object(arguments, hooks, "takes");
   auto call = c10::make_intrusive<Call>();
   call->self = self;
-  call->body = &body;
+  call->body = std::move(body);
   call->hooks = &hooks;
   call->state = hooks.state() != nullptr ? hooks.state() : std::make_shared<ModuleState>(self);
   call->arguments.assign(arguments.begin(), arguments.end());

@@ -1,4 +1,4 @@
-#include "train/graph/run_method.hpp"
+#include "train/graph/run/script_body.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "train/graph/author_line.hpp"
-#include "train/graph/run_unit.hpp"
+#include "train/graph/analysis/author_line.hpp"
+#include "train/graph/run/run_unit.hpp"
 
 namespace accel::train {
 namespace {
@@ -275,15 +275,16 @@ Error explained(const std::exception& error, torch::jit::Function& method,
 
 }  // namespace
 
-c10::IValue run_method(torch::jit::Function& method, const std::vector<c10::IValue>& inputs,
-                       const std::string& module) {
-  Stack stack(inputs.begin(), inputs.end());
-  try {
-    method.run(stack);
-  } catch (const std::exception& error) {
-    throw explained(error, method, inputs, module, stack);
-  }
-  return std::move(stack.back());
+UnitBody script_body(torch::jit::Function& method, std::string module) {
+  return [&method, module = std::move(module)](const std::vector<c10::IValue>& inputs) {
+    Stack stack(inputs.begin(), inputs.end());
+    try {
+      method.run(stack);
+    } catch (const std::exception& error) {
+      throw explained(error, method, inputs, module, stack);
+    }
+    return std::move(stack.back());
+  };
 }
 
 }  // namespace accel::train

@@ -1,4 +1,4 @@
-#include "train/graph/author_line.hpp"
+#include "train/graph/analysis/author_line.hpp"
 
 #include <fmt/format.h>
 

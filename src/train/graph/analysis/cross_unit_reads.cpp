@@ -1,4 +1,4 @@
-#include "train/graph/cross_unit_reads.hpp"
+#include "train/graph/analysis/cross_unit_reads.hpp"
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>

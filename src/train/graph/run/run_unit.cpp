@@ -1,4 +1,4 @@
-#include "train/graph/run_unit.hpp"
+#include "train/graph/run/run_unit.hpp"
 
 #include <ATen/core/function.h>
 #include <ATen/core/grad_mode.h>
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "train/graph/recompute.hpp"
-#include "train/graph/run_method.hpp"
+#include "train/graph/run/recompute.hpp"
+#include "train/graph/run/script_body.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {
@@ -80,9 +80,11 @@ void run_unit(torch::jit::Stack& stack) {
   UnitHooks* hooks = entry == hooks_by_object().end() ? nullptr : entry->second;
   const std::span<const c10::IValue> arguments = std::span(inputs).subspan(1);
 
-  torch::jit::Function& body = self.toObject()->type()->getMethod(method);
+  const c10::ClassType& type = *self.toObject()->type();
+  const UnitBody body =
+      script_body(type.getMethod(method), hooks == nullptr ? type.name()->name() : hooks->name());
   if (hooks == nullptr) {
-    stack.push_back(run_method(body, inputs, self.toObject()->type()->name()->name()));
+    stack.push_back(body(inputs));
     return;
   }
   try {
@@ -91,8 +93,7 @@ void run_unit(torch::jit::Stack& stack) {
     for (std::size_t i = 1; i < inputs.size(); ++i) inputs[i] = copies.cast(inputs[i]);
     hooks->before_call(arguments);
     const bool recomputes = hooks->recomputes() && at::GradMode::is_enabled();
-    c10::IValue result =
-        recomputes ? call_recomputed(self, body, arguments, *hooks) : run_method(body, inputs, hooks->name());
+    c10::IValue result = recomputes ? call_recomputed(self, body, arguments, *hooks) : body(inputs);
     copies.require_unchanged();
     result = hooks->cast_result(without_own(result, *hooks));
     hooks->after_call(arguments, result);

@@ -8,9 +8,6 @@
 
 namespace accel::train {
 
-/// Whether objects of the class are those of `with torch.autocast(...)` in TorchScript.
-bool is_autocast(const c10::ClassType& type);
-
 /// Makes blocks `with torch.autocast(...)` set autocast for the operators within them, as in Python, on the
 /// device type that they name, or on that of `device`. TorchScript leaves it to a pass over graphs, which
 /// the simple executor does not run, and which has a list of operators of its own.

@@ -1,4 +1,4 @@
-#include "train/graph/patch_traced.hpp"
+#include "train/graph/passes/patch_traced.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -15,7 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "train/graph/author_line.hpp"
+#include "train/graph/analysis/author_line.hpp"
 #include "train/graph/tensors.hpp"
 
 namespace accel::train {

@@ -1,4 +1,4 @@
-#include "train/graph/autocast_block.hpp"
+#include "train/graph/passes/autocast_block.hpp"
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/function_impl.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "train/graph/autocast.hpp"
+#include "train/graph/run/autocast.hpp"
 
 namespace accel::train {
 namespace {
@@ -63,8 +63,6 @@ void require_attributes(const c10::ClassType& type) {
 }
 
 }  // namespace
-
-bool is_autocast(const c10::ClassType& type) { return type.name() && type.name()->name() == "autocast"; }
 
 void obey_autocast(const std::vector<c10::ClassTypePtr>& classes, std::optional<at::Device> device) {
   for (const auto& type : std::set<c10::ClassTypePtr>(classes.begin(), classes.end())) {

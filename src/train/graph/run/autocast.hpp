@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/graph/run_unit.hpp"
+#include "train/graph/run/run_unit.hpp"
 
 namespace accel::train {
 

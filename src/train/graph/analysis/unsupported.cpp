@@ -1,4 +1,4 @@
-#include "train/graph/unsupported.hpp"
+#include "train/graph/analysis/unsupported.hpp"
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/function_impl.h>
@@ -15,7 +15,6 @@
 
 #include "base/error.hpp"
 #include "structure/structure.hpp"
-#include "train/graph/autocast_block.hpp"
 
 namespace accel::train {
 namespace {
@@ -23,6 +22,9 @@ namespace {
 using torch::jit::Block;
 using torch::jit::Node;
 using torch::jit::Value;
+
+/// Whether objects of the class are those of `with torch.autocast(...)` in TorchScript.
+bool is_autocast(const c10::ClassType& type) { return type.name() && type.name()->name() == "autocast"; }
 
 void refuse_hooks(const std::string& name, const c10::ClassTypePtr& type) {
   if (type->getForwardHooks().empty() && type->getForwardPreHooks().empty()) return;

@@ -1,4 +1,4 @@
-#include "train/graph/module_state.hpp"
+#include "train/graph/run/module_state.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -28,7 +28,7 @@ class UnitHooks {
   virtual void before_call(std::span<const c10::IValue> arguments) = 0;
   virtual void after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) = 0;
 
-  /// Whether calls save only their arguments and are recomputed in backward (graph/recompute.hpp).
+  /// Whether calls save only their arguments and are recomputed in backward (graph/run/recompute.hpp).
   [[nodiscard]] virtual bool recomputes() const { return false; }
   /// Where such a call saves them in between. Null leaves them in place.
   [[nodiscard]] virtual UnitActivations* saved_activations() { return nullptr; }
