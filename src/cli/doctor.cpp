@@ -46,7 +46,7 @@ void add_doctor(CommandLine& line) {
   command.positional("RUN_DIR|PID", options->target,
                      "The output_dir or log directory of a run, or the process of a launcher or a rank");
   command.flag("--no-stacks", options->without_stacks,
-               "Do not take the call stacks, which stops a process shortly");
+               "Do not take call stacks, for which a process is stopped for some milliseconds");
   command.does([options](const Globals& globals) { return run_doctor(*options, globals); });
 }
 

@@ -24,7 +24,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs/guide").glob("*.md"))
-WITH_EXAMPLES = [page for page in PAGES if page.stem != "keys"]  # tools/key_reference.py writes it.
+WITH_EXAMPLES = [page for page in PAGES if page.stem != "keys"]  # tools/reference.py writes it.
 LINKED = [README, ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the reference of keys: docs/guide/keys.md, and the list in man/accel.yaml.5.
+"""Writes the reference of keys, docs/guide/keys.md and the list in man/accel.yaml.5, and parts of man/*.1.
 
-    tools/key_reference.py ACCEL
+    tools/reference.py ACCEL
 
-Both are made from `ACCEL check --schema`, which is made from the tables in src/core/config/keys. A test compares the files
-with what this program would write.
+The keys are made from `ACCEL check --schema`, which is made from the tables in src/core/config/keys. The sections SYNOPSIS,
+OPTIONS and COMMANDS of man/*.1 are made from `ACCEL COMMAND --help`. A test compares the files with what this program would
+write.
 """
 
 import json
@@ -12,11 +13,19 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUIDE = ROOT / "docs/guide/keys.md"
 MAN = ROOT / "man/accel.yaml.5"
-BEGIN, END = '.\\" The list of keys begins here. tools/key_reference.py writes it.\n', '.\\" The list of keys ends here.\n'
+PAGES = sorted((ROOT / "man").glob("*.1"))
+BEGIN, END = '.\\" The list of keys begins here. tools/reference.py writes it.\n', '.\\" The list of keys ends here.\n'
+
+OF_LAUNCH = ("check", "plan")  # They take the options of launch, and their pages refer to that page.
+OWN_SYNOPSIS = ("", "launch", *OF_LAUNCH)  # These have several forms, and are written by hand.
+NOTE = '.\\" tools/reference.py writes this section.\n'
+# A description begins at column 30, on the next line if what stands before it is longer.
+ENTRY = re.compile(r"^  (\S+)(?: (\S+))?( REQUIRED)?(?:\n {30}| +(?<=^.{30}))(\S.*)$", re.MULTILINE)
 
 SECTIONS = {
     "": "The run",
@@ -124,12 +133,67 @@ def manual(schema: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+class Entry(NamedTuple):
+    """An option, an argument or a command."""
+
+    names: list[str]
+    value: str
+    required: bool
+    text: str
+
+
+def entries(program, command: str, section: str) -> list[Entry]:
+    """What a section of the help lists: Options, Positionals or Subcommands. The program itself is the command ""."""
+    text = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
+    block = text.partition(f"\n{section}:\n")[2].partition("\n\n")[0]
+    return [Entry(names.split(","), value, bool(required), text) for names, value, required, text in ENTRY.findall(block)]
+
+
+def option_of(entry: Entry, separator: str) -> str:
+    return separator.join(f"Fl {name[1:]}" for name in entry.names) + (f" Ar {entry.value}" if entry.value else "")
+
+
+def synopsis(program, command: str, options: list[Entry]) -> str:
+    lines = [f".Nm accel {command}"]
+    lines += [("." if option.required else ".Op ") + option_of(option, " | ") for option in options]
+    arguments = " ".join(argument.names[0] if argument.value == "TEXT" else argument.value
+                         for argument in entries(program, command, "Positionals"))
+    if arguments:
+        lines.append(f".{'Cm' if arguments.islower() else 'Ar'} {arguments.replace('|', ' | ')}")
+    return "\n".join(lines) + "\n"
+
+
+def items(tagged: list[tuple[str, Entry]]) -> str:
+    lines = "".join(f".It {tag}\n{roff(entry.text)}.\n" for tag, entry in tagged)
+    return f"{NOTE}.Bl -tag -width indent\n{lines}.El\n" if tagged else ""
+
+
+def page_of(program, page: pathlib.Path) -> str:
+    """What the file of a page is to contain."""
+    command = page.stem.removeprefix("accel").removeprefix("-")
+    described = entries(program, "launch", "Options") if command in OF_LAUNCH else []
+    options = [option for option in entries(program, command, "Options")
+               if option not in described and (not command or "--help" not in option.names)]  # accel(1) has --help for all.
+    made = {"SYNOPSIS": "" if command in OWN_SYNOPSIS else synopsis(program, command, options),
+            "OPTIONS": items([(option_of(option, " , "), option) for option in options]),
+            "COMMANDS": items([(f"Xr accel-{entry.names[0]} 1", entry) for entry in entries(program, command, "Subcommands")])}
+    text = page.read_text()
+    for title, lines in made.items():
+        section = re.compile(rf"^\.Sh {title}\n.*?(?=^\.Sh )", re.MULTILINE | re.DOTALL)
+        if lines and not section.search(text):
+            sys.exit(f"{page} needs a line '.Sh {title}'")
+        if lines:
+            text = section.sub(lambda _, new=f".Sh {title}\n{lines}": new, text)
+    return text
+
+
 def texts(program: str) -> dict[pathlib.Path, str]:
     """The files, and what they are to contain."""
     schema = schema_of(program)
     page = MAN.read_text()
     before, rest = page.split(BEGIN)
-    return {GUIDE: markdown(schema), MAN: before + BEGIN + manual(schema) + END + rest.split(END)[1]}
+    keys = {GUIDE: markdown(schema), MAN: before + BEGIN + manual(schema) + END + rest.split(END)[1]}
+    return keys | {page: page_of(program, page) for page in PAGES}
 
 
 if __name__ == "__main__":
