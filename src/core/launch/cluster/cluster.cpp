@@ -83,7 +83,7 @@ class Base : public Cluster {
   /// is what its last heartbeat says.
   [[nodiscard]] std::string loss_of(const Connection& connection, std::chrono::milliseconds idle) const {
     if (!connection.is_open()) return "its launcher has ended or its connection is broken";
-    if (Clock::now() - connection.last_received() >= times_.timeout)
+    if (connection.silence() >= times_.timeout)
       return fmt::format("no heartbeat from its launcher for {:g} s (launch.heartbeat_timeout)",
                          std::chrono::duration<double>(times_.timeout).count());
     if (idle < times_.work_timeout()) return "";
@@ -97,7 +97,7 @@ class Base : public Cluster {
   /// machines may have failed since for want of its ranks.
   [[nodiscard]] AttemptEnd loss(const std::string& who, const std::string& why,
                                 const Connection& connection) const {
-    std::chrono::nanoseconds silence = Clock::now() - connection.last_received();
+    std::chrono::nanoseconds silence = connection.silence();
     if (!connection.is_open()) silence = std::min(silence, kSoonNoticed);
     AttemptEnd end{ExitCode::kWorkerFailed, fmt::format("{} is lost: {}", who, why),
                    kUsualRestartsWithoutProgress};
@@ -183,7 +183,7 @@ class Leader final : public Base {
     for (const RemoteMachine& remote : remotes_) {
       if (remote.end || !remote.silence) continue;
       // The ranks of a machine may have written since its last heartbeat, if that came long ago.
-      const bool is_current = Clock::now() - remote.member.connection.last_received() < times_.loss_margin();
+      const bool is_current = remote.member.connection.silence() < times_.loss_margin();
       const auto silence = is_current ? *remote.silence : std::chrono::milliseconds(0);
       shortest = shortest ? std::min(*shortest, silence) : silence;
     }

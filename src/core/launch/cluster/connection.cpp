@@ -77,7 +77,7 @@ void Outgoing::write() {
   }
 }
 
-Connection::Connection(Fd socket, std::size_t longest) : longest_(longest) {
+Connection::Connection(Fd socket, std::size_t longest, Now now) : longest_(longest), now_(std::move(now)) {
   ::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -100,7 +100,7 @@ void Connection::pump() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (count <= 0) return close();
-    last_received_ = Clock::now();
+    reset_silence();
     in_.append(buffer.data(), static_cast<std::size_t>(count));
   }
 }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -43,12 +44,14 @@ class Outgoing {
 class Connection {
  public:
   using Clock = std::chrono::steady_clock;
+  using Now = std::function<Clock::time_point()>;
 
   /// The size of a message, which holds a configuration or a report, from a launcher of the run.
   static constexpr std::size_t kLongestMessage = 4 << 20;
 
-  /// Takes a connected socket. A message of more than `longest` bytes closes the connection.
-  explicit Connection(Fd socket, std::size_t longest = kLongestMessage);
+  /// Takes a connected socket. A message of more than `longest` bytes closes the connection. `now` is the
+  /// time by which silence is counted; tests move it.
+  explicit Connection(Fd socket, std::size_t longest = kLongestMessage, Now now = Clock::now);
 
   void set_longest_message(std::size_t bytes) { longest_ = bytes; }
 
@@ -62,7 +65,7 @@ class Connection {
   std::optional<nlohmann::json> next();
   void close();
   /// Counts the silence of the other side from now on.
-  void reset_silence() { last_received_ = Clock::now(); }
+  void reset_silence() { last_received_ = now_(); }
 
   [[nodiscard]] bool is_open() const { return fd() >= 0; }
   [[nodiscard]] int fd() const { return out_ == nullptr ? -1 : out_->fd(); }
@@ -72,18 +75,19 @@ class Connection {
   [[nodiscard]] bool is_garbled() const { return is_garbled_; }
   [[nodiscard]] bool has_message() const { return in_.find('\n') != std::string::npos; }
   [[nodiscard]] bool wants_to_write() const { return is_open() && !out_->is_empty(); }
-  /// Whether the other side's kernel does not have all messages yet. If this side closes before that, heartbeats
-  /// that it has not read may make its kernel drop the rest of them.
+  /// Whether the other side's kernel does not have all messages yet. If this side closes before that,
+  /// heartbeats that it has not read may make its kernel drop the rest of them.
   [[nodiscard]] bool has_undelivered() const;
-  /// When something last arrived.
-  [[nodiscard]] Clock::time_point last_received() const { return last_received_; }
+  /// For how long nothing has arrived.
+  [[nodiscard]] Clock::duration silence() const { return now_() - last_received_; }
 
  private:
   std::shared_ptr<Outgoing> out_;
   std::string in_;
   std::size_t longest_;
   bool is_garbled_ = false;
-  Clock::time_point last_received_ = Clock::now();
+  Now now_;
+  Clock::time_point last_received_ = now_();
 };
 
 /// The address of the other side as a number, such as "10.0.0.2", and that of this side.

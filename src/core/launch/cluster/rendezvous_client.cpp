@@ -104,8 +104,7 @@ class Client {
   /// as it has the beginning.
   std::variant<Welcome, std::string> await_answer(Connection& connection) {
     connection.reset_silence();
-    while (Clock::now() <
-           connection.last_received() + Seconds(parameters_.timeout_s + parameters_.answer_s)) {
+    while (connection.silence() < Seconds(parameters_.timeout_s + parameters_.answer_s)) {
       check_interrupted();
       try {
         if (auto answer = answer_in(connection)) return *std::move(answer);

@@ -26,9 +26,13 @@ std::pair<Fd, Fd> ends() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
-Members member_at(Fd socket) {
+Connection connection_at(Fd socket, Connection::Now now = Connection::Clock::now) {
+  return Connection(std::move(socket), Connection::kLongestMessage, std::move(now));
+}
+
+Members member_at(Fd socket, Connection::Now now = Connection::Clock::now) {
   Members members;
-  members.emplace(1, Member{Connection(std::move(socket)), "node02", "10.0.0.2", 1, 0});
+  members.emplace(1, Member{connection_at(std::move(socket), std::move(now)), "node02", "10.0.0.2", 1, 0});
   return members;
 }
 
@@ -51,14 +55,14 @@ PeerRequest serve_until(Cluster& cluster, const Done& done) {
 // The other side would have lost this machine if serve() sent the heartbeats.
 TEST(ClusterTest, HeartbeatsAreSentWhileTheLauncherIsBusy) {
   auto [a, b] = ends();
-  const auto leader = lead(member_at(std::move(a)), "node01", {1s});
+  const auto leader = lead(member_at(std::move(a)), "node01", {100ms});
   StubPeer there(std::move(b));
   for (int i = 0; i < 10; ++i) EXPECT_GE(there.receive().value("beat", -1), 0);
 }
 
 TEST(ClusterTest, AFollowerSendsHeartbeatsUntilItsConnectionIsReleased) {
   auto [a, b] = ends();
-  const auto follower = follow(Connection(std::move(a)), "node02", "machine 0", {1s});
+  const auto follower = follow(Connection(std::move(a)), "node02", "machine 0", {100ms});
   StubPeer there(std::move(b));
   for (int i = 0; i < 10; ++i) EXPECT_GE(there.receive().value("beat", -1), 0);
   Members leader = follower->release();
@@ -74,8 +78,12 @@ TEST(ClusterTest, AFollowerSendsHeartbeatsUntilItsConnectionIsReleased) {
 
 TEST(ClusterTest, AMachineWithoutHeartbeatsIsLost) {
   auto [a, b] = ends();
-  const auto leader = lead(member_at(std::move(a)), "node01", {300ms});
-  serve_until(*leader, [](const PeerRequest& request) { return request.ends_now; });
+  Connection::Clock::time_point now;
+  const auto leader = lead(member_at(std::move(a), [&now] { return now; }), "node01", {300ms});
+  now += 299ms;
+  EXPECT_FALSE(leader->serve().ends_now);
+  now += 1ms;
+  EXPECT_TRUE(leader->serve().ends_now);
   leader->on_end({});
   ASSERT_TRUE(leader->end());
   EXPECT_EQ(leader->end()->report,
@@ -86,9 +94,10 @@ TEST(ClusterTest, AMachineWithoutHeartbeatsIsLost) {
 // What has arrived while this launcher was busy shows that the other one lives.
 TEST(ClusterTest, ALauncherThatWasBusyReadsBeforeItJudges) {
   auto [a, b] = ends();
-  const auto leader = lead(member_at(std::move(a)), "node01", {1s});
+  Connection::Clock::time_point now;
+  const auto leader = lead(member_at(std::move(a), [&now] { return now; }), "node01", {1s});
   StubPeer there(std::move(b));
-  std::this_thread::sleep_for(1200ms);
+  now += 1200ms;
   there.send({{"beat", 0}, {"silent_ms", 0}});
   EXPECT_FALSE(leader->serve().ends_now);
 }
@@ -127,14 +136,17 @@ TEST(ClusterTest, ALauncherThatDoesNothingIsLostInTheEnd) {
 // Ranks of this machine fail for want of those of the lost one, which was lost as soon as it was silent.
 TEST(ClusterTest, TheLossOfMachine0IsDatedBeforeWhatItCaused) {
   auto [a, b] = ends();
-  const auto follower = follow(Connection(std::move(a)), "node02", "machine 0", {2s});
+  Connection::Clock::time_point now;
+  const auto follower =
+      follow(connection_at(std::move(a), [&now] { return now; }), "node02", "machine 0", {2s});
   GroupOutcome outcome;
   outcome.workers.resize(1);
   outcome.workers[0].on_its_own = true;
   outcome.workers[0].status.code = 1;
   outcome.workers[0].ended_at_ns = nanoseconds_since_1970() + 100'000'000;
   follower->on_end(outcome);
-  serve_until(*follower, [&](const PeerRequest&) { return follower->is_over(); });
+  now += 2s;
+  EXPECT_TRUE(follower->serve().ends_now);
   ASSERT_TRUE(follower->end());
   EXPECT_THAT(follower->end()->report, HasSubstr("machine 0 is lost: no heartbeat"));
 }
@@ -158,11 +170,13 @@ TEST(ClusterTest, Machine0KnowsForHowLongTheOthersWroteNothing) {
 
 TEST(ClusterTest, AMachineThatMayHaveWrittenSinceIsNotSilent) {
   auto [a, b] = ends();
-  const auto leader = lead(member_at(std::move(a)), "node01", {5s});
+  Connection::Clock::time_point now;
+  const auto leader = lead(member_at(std::move(a), [&now] { return now; }), "node01", {5s});
   StubPeer there(std::move(b));
   there.send({{"beat", 0}, {"silent_ms", 7000}});
   serve_until(*leader, [&](const PeerRequest&) { return leader->silence_elsewhere() == 7s; });
-  serve_until(*leader, [&](const PeerRequest&) { return leader->silence_elsewhere() == 0s; });
+  now += 1s;
+  EXPECT_EQ(leader->silence_elsewhere(), 0s);
 }
 
 TEST(ClusterTest, AHeartbeatWithAnotherNumberClosesTheConnection) {
