@@ -1,7 +1,6 @@
 """Writes hostile files, and measures what a command does with them."""
 
 import json
-import os
 import re
 import signal
 import struct

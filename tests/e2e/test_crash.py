@@ -41,7 +41,7 @@ class CrashRunner(Runner):
                 return "the source or something else is harmed"
             # A target with only empty directories counts as absent.
             absent = not any(not path.endswith("/") for path in below(now, case.target)) and not case.old
-            if mode.startswith("fail") or mode.startswith("full"):
+            if mode.startswith(("fail", "full")):
                 problem = self.check_failure(result, raw, before, after, call)
                 if problem:
                     return problem

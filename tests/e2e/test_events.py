@@ -6,7 +6,6 @@ import os
 import subprocess
 import time
 
-import pytest
 import train_runs
 from machines import machines  # noqa: F401
 
@@ -21,7 +20,7 @@ def events_of(result):
 
 def test_a_training_and_its_checkpoints(accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
-    events = events_of(accel("launch", train_runs.config(tmp_path, 2, **{"max_steps": 40, "checkpoint": {"every": 10}}), "--json"))
+    events = events_of(accel("launch", train_runs.config(tmp_path, 2, max_steps=40, checkpoint={"every": 10}), "--json"))
     assert [event["type"] for event in events][:1] == ["started"]
     assert events[0]["world_size"] == 2 and events[0]["attempt"] == 0 and events[0]["command"][0].endswith("accel-worker")
     saved = [event["step"] for event in events if event["type"] == "checkpoint"]

@@ -73,9 +73,9 @@ def test_losses_are_those_of_one_machine(machines, accel, tmp_path, count, optio
 
 def test_a_run_on_one_machine_goes_on_on_two(machines, accel, tmp_path):
     train_runs.export(tmp_path / "gpt.pt")
-    accel("launch", train_runs.config(tmp_path, 2, max_steps=4, **{"checkpoint": {"every": 4}, "lr_scheduler": {"type": "constant"}}))
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=4, checkpoint={"every": 4}, lr_scheduler={"type": "constant"}))
     hosts = machines(2)
-    run = train_runs.config(tmp_path, 2, max_steps=6, **{"checkpoint": {"every": 6, "resume": "auto"}, "lr_scheduler": {"type": "constant"}})
+    run = train_runs.config(tmp_path, 2, max_steps=6, checkpoint={"every": 6, "resume": "auto"}, lr_scheduler={"type": "constant"})
     ended = finish(machines.launch(hosts, run), 120)
     assert codes(ended) == [0, 0], said_by(ended)
     assert "step 4 of 6" in said_by(ended)[0] and (tmp_path / "out/checkpoints/checkpoint_6").is_dir()

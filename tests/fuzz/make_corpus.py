@@ -63,7 +63,7 @@ class Branches(torch.nn.Module):
         weight = self.layers[0].inner.weight
         if flag:
             x = x + self.layers[1].inner.bias
-        for i in range(2):
+        for _ in range(2):
             x = x @ weight * self.gain + 1e-5
         return x + len("self.layers 'text'")
 
@@ -83,7 +83,7 @@ VALUES = {
     "text": ["", "a", "ü" * 10, "x" * 300, b"", b"bytes", b"y" * 300, bytearray(b"array")],
     "containers": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], {}, set(), {1, 2}, frozenset({3}), {"a": {"b": [{}]}}],
     "objects": [collections.OrderedDict(a=1), pathlib.PurePosixPath("a/b"), torch.float32, torch.Size((1, 2)), complex(1, 2)],
-    "memo": (lambda l: [l, l, {"k": l}, l])(["shared", "parts"]),
+    "memo": (lambda part: [part, part, {"k": part}, part])(["shared", "parts"]),
 }
 
 

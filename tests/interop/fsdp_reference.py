@@ -159,7 +159,7 @@ def main():
                 loss = F.cross_entropy(model(windows[:, :-1]).flatten(0, 1).float(), windows[:, 1:].flatten())
                 (scaler.scale(loss / accumulate) if scaler else loss / accumulate).backward()
             loss_sum += loss.item() / accumulate
-        for name, parameter in model.named_parameters():  # The order is the same on all ranks.
+        for parameter in model.parameters():  # The order is the same on all ranks.
             if parameter in ignored:
                 # fully_shard does not reduce these gradients. Gloo has no average.
                 dist.all_reduce(parameter.grad)

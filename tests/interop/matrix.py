@@ -18,7 +18,7 @@ SEEN: dict[tuple[str, str, str, str], bool] = {}
 READS = "Python writes, accel reads"
 WRITES = "accel writes, Python reads"
 
-HEAD = f"""# Interop matrix
+HEAD = """# Interop matrix
 
 `tools/dev python tests/interop/matrix.py` runs the tests of the matrix and writes this file. Each
 cell names the torch versions with which its tests passed, with equal bits. `FAILED` marks the

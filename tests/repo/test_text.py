@@ -3,6 +3,7 @@
 import pathlib
 import re
 import subprocess
+import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -16,6 +17,12 @@ def tracked(*patterns: str) -> list[pathlib.Path]:
                 if "build" not in path.relative_to(ROOT).parts[0]]
     names = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
     return [ROOT / name for name in names.stdout.split("\n") if name and (ROOT / name).is_file()]
+
+
+def test_ruff_finds_nothing_in_python():
+    found = subprocess.run([sys.executable, "-m", "ruff", "check", "--quiet", "--no-cache", ".", "tools/export/accel-export"],
+                           cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_prose_in_markdown_is_wrapped():

@@ -13,7 +13,6 @@ import commands
 import sources
 
 sys.path.insert(0, str(sources.TESTS))
-import train_runs  # noqa: E402
 
 LINES = 3000
 COUNTING = f'i=0; while [ $i -lt {LINES} ]; do echo "line $i"; i=$((i+1)); done; : > $RANK.counted; '
