@@ -64,8 +64,11 @@ void LogLines::write(const Metrics& metrics) {
   if (metrics.contains("loss")) {
     write_step(metrics);
   } else if (metrics.contains("eval_loss")) {
-    log::info(fmt::format("step {}  held-out loss {:.6f}  ({})", count(metrics, "step"),
-                          number(metrics, "eval_loss"), format_duration(number(metrics, "eval_time_s"))));
+    const auto perplexity = metrics.find("eval_perplexity");
+    log::info(fmt::format(
+        "step {}  held-out loss {:.6f}{}  ({})", count(metrics, "step"), number(metrics, "eval_loss"),
+        perplexity == metrics.end() ? "" : fmt::format("  perplexity {:.4g}", perplexity->get<double>()),
+        format_duration(number(metrics, "eval_time_s"))));
   } else if (metrics.contains("checkpoint")) {
     const auto bytes = metrics.at("bytes").get<std::uint64_t>();
     const double seconds = number(metrics, "save_time_s");

@@ -112,7 +112,7 @@ def manifest(directory: pathlib.Path, step: int) -> dict:
 
 def lines(directory: pathlib.Path) -> list[dict]:
     """The lines of metrics.jsonl without what depends on time, memory and the directory."""
-    times = {"samples_per_s", "tokens_per_s", "step_time_s", "max_rss_bytes", "eval_time_s"}
+    times = {"time", "attempt", "samples_per_s", "tokens_per_s", "step_time_s", "max_rss_bytes", "eval_time_s"}
     read = [json.loads(line) for line in (directory / "out/metrics.jsonl").read_text().splitlines()]
     # The line of a checkpoint comes when it is complete, which may be some steps later.
     return [{key: value for key, value in line.items() if key not in times}

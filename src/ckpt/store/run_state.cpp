@@ -63,6 +63,12 @@ RunState run_state_of(const json& document) {
   state.world_size = static_cast<int>(count_at(document, "world_size", 1, std::numeric_limits<int>::max()));
   state.skipped_in_a_row = count_at(document, "skipped_in_a_row", 0, state.step);
   state.skipped_since_log = count_at(document, "skipped_since_log", 0, state.step);
+  if (document.contains("steps_since_log")) {
+    state.steps_since_log = count_at(document, "steps_since_log", 0, state.step);
+    // JSON has no number for a sum that is infinite or NaN.
+    const json& sum = document.at("loss_sum_since_log");
+    state.loss_sum_since_log = sum.is_null() ? NAN : sum.get<double>();
+  }
   const json& data = document.at("data");
   state.data.epoch = count_at(data, "epoch");
   state.data.samples_done = count_at(data, "samples_done");
@@ -96,6 +102,8 @@ std::string encode_run_state(const RunState& state) {
                    {"world_size", state.world_size},
                    {"skipped_in_a_row", state.skipped_in_a_row},
                    {"skipped_since_log", state.skipped_since_log},
+                   {"loss_sum_since_log", state.loss_sum_since_log},
+                   {"steps_since_log", state.steps_since_log},
                    {"data",
                     {{"epoch", state.data.epoch},
                      {"samples_done", state.data.samples_done},

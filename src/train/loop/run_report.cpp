@@ -4,8 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/checked.hpp"
@@ -24,16 +28,29 @@ std::string text_of(const Mesh& mesh) {
   return mesh.replicas == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas);
 }
 
+std::int64_t attempt() {
+  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  return restarts == nullptr ? 0 : std::atoll(restarts);
+}
+
 }  // namespace
 
 RunReport::RunReport(const config::Config& config, int rank, int world_size, at::Device device)
-    : config_(*config.training), fsdp_(config.fsdp), rank_(rank), world_size_(world_size), device_(device) {
+    : config_(*config.training),
+      fsdp_(config.fsdp),
+      rank_(rank),
+      world_size_(world_size),
+      device_(device),
+      attempt_(attempt()) {
   if (rank != 0) return;
   sinks_.push_back(std::make_unique<JsonLines>(config_.output_dir / "metrics.jsonl"));
   sinks_.push_back(std::make_unique<LogLines>(config_.max_steps));
 }
 
-void RunReport::write(const Metrics& metrics) const {
+void RunReport::write(Metrics metrics) const {
+  metrics["time"] =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  metrics["attempt"] = attempt_;
   for (const auto& sink : sinks_) sink->write(metrics);
 }
 
@@ -105,6 +122,14 @@ void RunReport::resumed(const std::filesystem::path& checkpoint, const ckpt::Run
   say(fmt::format("resumed from {} at step {} of {}, epoch {:.3f}; read in {:.3f} s", checkpoint.string(),
                   state.step, config_.max_steps, state.epoch, seconds));
   skipped_ = state.skipped_since_log;
+  loss_sum_ = state.loss_sum_since_log;
+  steps_ = state.steps_since_log;
+}
+
+void RunReport::save(ckpt::RunState& state) const {
+  state.skipped_since_log = skipped_;
+  state.loss_sum_since_log = loss_sum_;
+  state.steps_since_log = steps_;
 }
 
 void RunReport::start(std::int64_t done) {
@@ -118,6 +143,8 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
   tokens_ += result.tokens;
   samples_ += result.samples;
   skipped_ += result.skipped ? 1 : 0;
+  loss_sum_ += result.loss;
+  ++steps_;
   if (step % config_.log_every != 0 && step != config_.max_steps) return;
   write_step(step, result, epoch, scaler);
   since_log_ = Clock::now();
@@ -125,6 +152,8 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
   tokens_ = 0;
   samples_ = 0;
   skipped_ = 0;
+  loss_sum_ = 0;
+  steps_ = 0;
   logged_step_ = step;
 }
 
@@ -134,7 +163,8 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   const double samples_per_s = static_cast<double>(samples_) * world_size_ / seconds;
   const double tokens_per_s = static_cast<double>(tokens_) * world_size_ / seconds;
   Metrics line = {{"step", step},
-                  {"loss", result.loss},
+                  {"loss", loss_sum_ / static_cast<double>(steps_)},
+                  {"last_loss", result.loss},
                   {"lr", result.lr},
                   {"grad_norm", result.grad_norm},
                   {"samples_per_s", samples_per_s},
@@ -145,11 +175,13 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   if (const auto bytes = max_memory_allocated_bytes(device_)) line["max_memory_allocated_bytes"] = *bytes;
   if (scaler) line["scale"] = scaler->scale();
   if (scaler || config_.skip_nonfinite || skipped_ > 0) line["skipped"] = skipped_;
-  write(line);
+  write(std::move(line));
 }
 
 void RunReport::evaluation(std::int64_t step, double loss, double seconds) {
-  write({{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}});
+  Metrics line = {{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}};
+  if (config_.model.loss == "cross_entropy") line["eval_perplexity"] = std::exp(loss);
+  write(std::move(line));
   pause_s_ += seconds;
 }
 

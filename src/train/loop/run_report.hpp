@@ -38,8 +38,10 @@ class RunReport {
   void resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state, double seconds);
   /// Starts to count time. `done` steps were done before, in earlier runs.
   void start(std::int64_t done);
-  [[nodiscard]] std::int64_t skipped_since_log() const { return skipped_; }
-  /// Counts a step. Writes a line after every training.log_every steps and after the last step.
+  /// Stores what the steps since the last line have been, for a run that goes on from the checkpoint.
+  void save(ckpt::RunState& state) const;
+  /// Counts a step. Writes a line after every training.log_every steps and after the last step, with the mean
+  /// of the losses since the line before.
   void step(std::int64_t step, const StepResult& result, double epoch,
             const std::optional<GradScaler>& scaler);
   /// Reports an evaluation that yielded `loss` and took `seconds`. These do not count as time of a step.
@@ -54,7 +56,8 @@ class RunReport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void write(const Metrics& metrics) const;
+  /// Writes a record, with the time of day and the attempt of the run.
+  void write(Metrics metrics) const;
   void write_step(std::int64_t step, const StepResult& result, double epoch,
                   const std::optional<GradScaler>& scaler);
   void offload() const;
@@ -67,10 +70,13 @@ class RunReport {
   std::vector<std::unique_ptr<MetricSink>> sinks_;  ///< Empty on every rank but rank 0.
 
   Clock::time_point since_log_;  ///< When the last line of a step was written.
+  std::int64_t attempt_;         ///< Restarts of the run before this attempt.
   double pause_s_ = 0;           ///< Seconds of evaluations and saves since that line.
   std::int64_t tokens_ = 0;      ///< Tokens of this rank since that line.
   std::int64_t samples_ = 0;     ///< Samples of this rank since that line.
   std::int64_t skipped_ = 0;     ///< Steps that were skipped since that line.
+  double loss_sum_ = 0;          ///< Of the steps since that line.
+  std::int64_t steps_ = 0;       ///< Steps since that line, also of an earlier attempt.
   std::int64_t logged_step_ = 0;
 };
 

@@ -303,7 +303,7 @@ class Trainer {
     state.seed = config_.seed;
     state.world_size = group_.size();
     state.skipped_in_a_row = steps_.skipped_in_a_row();
-    state.skipped_since_log = report_.skipped_since_log();
+    report_.save(state);
     state.data = batches_.place();
     state.settings = settings_;
     state.power_sgd = power_sgd_state(model_);

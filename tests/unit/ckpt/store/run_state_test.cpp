@@ -25,6 +25,8 @@ RunState some_state() {
   state.world_size = 4;
   state.skipped_in_a_row = 1;
   state.skipped_since_log = 2;
+  state.loss_sum_since_log = 4.0 / 3;
+  state.steps_since_log = 3;
   state.data = {2, 40, 93, 32, false};
   state.settings = {{"training.optimizer.lr", "0.001"}, {kMicroBatchSetting, "8"}};
   state.power_sgd = PowerSgdState{9, {7, 7}};
@@ -38,6 +40,8 @@ TEST(RunStateTest, IsReadAsItWasWritten) {
   EXPECT_EQ(encode_run_state(read), encode_run_state(some_state()));
   EXPECT_EQ(read.epoch, 2 + 1.0 / 3);
   EXPECT_EQ(read.parameter_steps, 5);
+  EXPECT_EQ(read.loss_sum_since_log, 4.0 / 3);
+  EXPECT_EQ(read.steps_since_log, 3);
   EXPECT_EQ(read.seed, 18'446'744'073'709'551'615U);
   EXPECT_EQ(read.power_sgd->iterations, (std::vector<std::int64_t>{7, 7}));
 }

@@ -1,0 +1,67 @@
+"""What metrics.jsonl says of each step."""
+
+import json
+import math
+import shutil
+import time
+
+import pytest
+
+import train_runs
+
+
+def records(directory, key):
+    return [record for record in map(json.loads, (directory / "out/metrics.jsonl").read_text().splitlines()) if key in record]
+
+
+@pytest.fixture(scope="module")
+def each_step(accel_path, tmp_path_factory):
+    """The losses of ten steps of a run that writes each, and the time in which it ran."""
+    directory = tmp_path_factory.mktemp("each")
+    train_runs.export(directory / "gpt.pt")
+    begin = time.time()
+    process = train_runs.start(accel_path, train_runs.config(directory, 2, max_steps=10), directory)
+    assert process.wait(120) == 0, process.stdout.read()
+    return directory, train_runs.metrics(directory), (begin, time.time())
+
+
+def test_a_record_of_several_steps_has_the_mean_of_their_losses(accel, tmp_path, each_step):
+    directory, losses, _ = each_step
+    shutil.copy(directory / "gpt.pt", tmp_path)
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=10, log_every=4))
+    found = records(tmp_path, "loss")
+    assert [record["step"] for record in found] == [4, 8, 10]
+    for record, steps in zip(found, (losses[:4], losses[4:8], losses[8:]), strict=True):
+        assert record["loss"] == sum(steps) / len(steps)
+        assert record["last_loss"] == steps[-1]
+
+
+def test_the_mean_goes_on_with_the_steps_before_the_checkpoint(accel, tmp_path, each_step):
+    directory, losses, _ = each_step
+    shutil.copy(directory / "gpt.pt", tmp_path)
+    options = {"max_steps": 10, "log_every": 4, "checkpoint": {"every": 6, "resume": "auto"}}
+    accel("launch", train_runs.config(tmp_path, 2, **options))
+    shutil.rmtree(tmp_path / "out/checkpoints/checkpoint_10")
+    accel("launch", train_runs.config(tmp_path, 2, **options))
+    found = records(tmp_path, "loss")
+    assert [record["step"] for record in found] == [4, 8, 10]
+    assert found[1]["loss"] == sum(losses[4:8]) / 4
+
+
+def test_each_record_has_its_time_and_the_attempt(each_step):
+    directory, _, (begin, end) = each_step
+    times = [record["time"] for record in records(directory, "time")]
+    assert len(times) == 10 and times == sorted(times)
+    assert begin <= times[0] and times[-1] <= end
+    assert {record["attempt"] for record in records(directory, "step")} == {0}
+
+
+def test_an_evaluation_has_the_perplexity(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    held_out = {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 32}
+    (tmp_path / "held_out").write_bytes(train_runs.TEXT.read_bytes()[:3000])
+    said = accel("launch", train_runs.config(tmp_path, 2, max_steps=2, eval_every=2,
+                                             **{"data.eval": {**held_out, "path": str(tmp_path / "held_out")}})).stderr
+    [record] = records(tmp_path, "eval_loss")
+    assert record["eval_perplexity"] == pytest.approx(math.exp(record["eval_loss"]), rel=1e-12)
+    assert f"perplexity {record['eval_perplexity']:.4g}" in said
