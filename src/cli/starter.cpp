@@ -16,8 +16,6 @@
 namespace accel::cli {
 namespace {
 
-constexpr std::int64_t kByteValues = 256;
-
 void count_parameters(const ModelStructure& model, Starter& starter) {
   for (const ParameterInfo& parameter : model.parameters) {
     const std::int64_t elements = checked_numel(parameter.shape);
@@ -43,12 +41,21 @@ bool is_name_of_labels(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-bool is_table(const StarterOptions& options) {
-  return options.data && std::filesystem::path(*options.data).extension() == ".safetensors";
+/// The format of the data that the user names. Text may have any extension.
+const DataFormat* format_of(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension();
+  const auto has_extension = [&](const DataFormat& format) {
+    return std::find(format.extensions.begin(), format.extensions.end(), extension) !=
+           format.extensions.end();
+  };
+  const auto* const found = extension.empty()
+                                ? kDataFormats.end()
+                                : std::find_if(kDataFormats.begin(), kDataFormats.end(), has_extension);
+  return found == kDataFormats.end() ? &kDataFormats.front() : found;
 }
 
 /// Gives each argument a field of a batch: labels by their name, and the tokens to the first other argument,
-/// unless its name says that it takes something else or the data are a table, which has a name for each.
+/// unless its name says that it takes something else or the data have a name for each.
 void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& starter) {
   std::vector<std::string> names = notes.inputs;
   if (names.empty()) {
@@ -56,11 +63,12 @@ void choose_inputs(const OpenedModel& model, const ModelNotes& notes, Starter& s
       (argument.has_default ? starter.left_out : names).push_back(argument.name);
   }
   const bool has_ids = std::find(names.begin(), names.end(), "input_ids") != names.end();
+  const bool has_names = starter.options.data && format_of(*starter.options.data)->has_own_fields;
   bool is_first = true;
   for (std::string& name : names) {
     std::string field = is_name_of_labels(name) ? "labels" : name;
     if (field != "labels") {
-      if (is_first && !has_ids && !is_table(starter.options) && !is_known_input(name)) field = "input_ids";
+      if (is_first && !has_ids && !has_names && !is_known_input(name)) field = "input_ids";
       is_first = false;
     }
     starter.inputs.push_back({std::move(name), std::move(field)});
@@ -89,20 +97,16 @@ void choose_data(const ModelStructure& model, Starter& starter) {
   starter.sequence_length = std::clamp<std::int64_t>(sizes.positions.value_or(kLength), 1, kLength);
   const bool needs_more = std::any_of(starter.inputs.begin(), starter.inputs.end(),
                                       [](const StarterInput& input) { return !input.is_token(); });
-  if (is_table(starter.options) || (!starter.options.data && needs_more)) {
-    starter.data_format = "tensors";
-    starter.data_path = starter.options.data.value_or("train.safetensors");
-    for (StarterInput& input : starter.inputs) {
-      if (input.field != "labels") input.field = input.argument;
-    }
-  } else if (starter.options.data) {
-    const std::string extension = std::filesystem::path(*starter.options.data).extension();
-    starter.data_format = extension == ".npy" || extension == ".bin" ? "tokens" : "text";
-    starter.data_path = *starter.options.data;
-  } else {
-    const bool is_bytes = sizes.tokens.value_or(kByteValues) == kByteValues;
-    starter.data_format = is_bytes ? "text" : "tokens";
-    starter.data_path = is_bytes ? "data.txt" : "tokens.npy";
+  const auto fits = [&](const DataFormat& format) {
+    return format.has_own_fields == needs_more &&
+           (format.tokens == 0 || format.tokens == sizes.tokens.value_or(format.tokens));
+  };
+  starter.data_format = starter.options.data ? format_of(*starter.options.data)
+                                             : std::find_if(kDataFormats.begin(), kDataFormats.end(), fits);
+  starter.data_path = starter.options.data.value_or(std::string(starter.data_format->example));
+  if (!starter.data_format->has_own_fields) return;
+  for (StarterInput& input : starter.inputs) {
+    if (input.field != "labels") input.field = input.argument;
   }
 }
 

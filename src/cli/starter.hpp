@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/open_model.hpp"
+#include "data/data_formats.hpp"
 #include "plan/footprint.hpp"
 
 namespace accel::cli {
@@ -23,7 +24,7 @@ struct StarterOptions {
 struct StarterInput {
   std::string argument;
   std::string field;  ///< It is the argument's own name if the data have no such field.
-  /// Whether text and tokens have the field.
+  /// Whether data that are made of tokens have the field.
   [[nodiscard]] bool is_token() const { return field == "input_ids" || field == "labels"; }
 };
 
@@ -48,7 +49,7 @@ struct Starter {
   std::size_t output = 0;  ///< Which result of forward is meant.
   std::string dtype;       ///< The dtype of the graph, if the notes name a 16-bit one; else empty.
 
-  std::string data_format;  ///< It is "text", "tokens" or "tensors".
+  const DataFormat* data_format = nullptr;
   std::string data_path;
   std::optional<std::int64_t> vocabulary;
   std::optional<std::int64_t> positions;  ///< The most tokens of a sequence, if a table of positions says it.
@@ -56,7 +57,7 @@ struct Starter {
 
   /// Whether the data have all that an argument needs.
   [[nodiscard]] bool has(const StarterInput& input) const {
-    return data_format == "tensors" || input.is_token();
+    return data_format->has_own_fields || input.is_token();
   }
 };
 

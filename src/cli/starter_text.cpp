@@ -49,7 +49,7 @@ std::string grouped(std::int64_t number) {
 class Text {
  public:
   explicit Text(const Starter& starter)
-      : starter_(starter), options_(starter.options), is_table_(starter.data_format == "tensors") {}
+      : starter_(starter), options_(starter.options), has_own_fields_(starter.data_format->has_own_fields) {}
 
   std::vector<std::string> lines(const std::optional<MemoryFootprint>& memory) && {
     head(memory);
@@ -159,7 +159,7 @@ class Text {
 
   void loss() {
     if (!starter_.is_own_loss) {
-      if (is_table_) {
+      if (has_own_fields_) {
         add("    # forward returns logits [batch, ..., classes], which are compared with the labels [batch, "
             "...].");
       } else {
@@ -176,7 +176,7 @@ class Text {
       add("    # This is a guess: forward takes labels, so it should return the loss. If it returns logits,");
       add("    # write cross_entropy.");
     }
-    if (!is_table_ || starter_.shifts_labels)
+    if (!has_own_fields_ || starter_.shifts_labels)
       add("    # {}", starter_.shifts_labels
                           ? "The model shifts its labels itself: the label of a token is the token itself."
                           : "The label of a token is the next token: the model must not shift them again.");
@@ -184,29 +184,18 @@ class Text {
   }
 
   void data() {
-    const bool is_text = starter_.data_format == "text";
+    const DataFormat& format = *starter_.data_format;
     add("  data:");
     if (!options_.data) add("    # Write here where your data are: a path, or a pattern such as data/*.txt.");
-    if (is_table_) {
-      add("    # tensors: a safetensors file with the fields above and the targets. Row i of each tensor is "
-          "sample i.");
-      add("    train: {{format: tensors, path: {}}}", scalar(starter_.data_path));
-      add("    batch_size: 8             # samples for each rank");
-      return;
-    }
-    if (is_text) {
-      add("    # text: each byte is a token, from 0 to 255.");
-    } else {
-      add("    # tokens: .npy of whole numbers, .bin with llm.c's header, or with dtype: uint16 without "
-          "one.");
-    }
-    if (starter_.vocabulary)
+    add("    # {}: {}", format.name, format.note);
+    if (!has_own_fields_ && starter_.vocabulary)
       add("    # The model knows {} tokens, as its embedding says.", grouped(*starter_.vocabulary));
-    if (starter_.positions)
+    if (!has_own_fields_ && starter_.positions)
       add("    # A sequence has at most {} tokens, as the table of positions says.",
           grouped(*starter_.positions));
-    add("    train: {{format: {}, path: {}, sequence_length: {}}}", starter_.data_format,
-        scalar(starter_.data_path), starter_.sequence_length);
+    const std::string length =
+        has_own_samples(format) ? "" : fmt::format(", sequence_length: {}", starter_.sequence_length);
+    add("    train: {{format: {}, path: {}{}}}", format.name, scalar(starter_.data_path), length);
     add("    batch_size: 8             # samples for each rank");
   }
 
@@ -224,7 +213,7 @@ class Text {
 
   const Starter& starter_;
   const StarterOptions& options_;
-  const bool is_table_;
+  const bool has_own_fields_;
   std::vector<std::string> lines_;
 };
 

@@ -55,17 +55,17 @@ std::uint32_t fingerprint_of(const TokenStream& stream) {
 std::uint32_t fingerprint_of(const TensorTable& table) {
   std::vector<std::int64_t> rows;
   for (std::int64_t place = 0; place < kPlaces; ++place)
-    rows.push_back(place_before(table.rows() - 1, place));
+    rows.push_back(place_before(table.size() - 1, place));
   for (const std::int64_t end : table.file_ends()) rows.push_back(end - 1);
   std::uint32_t crc = 0;
   std::vector<std::byte> bytes;
   for (std::size_t field = 0; field < table.fields().size(); ++field) {
-    const std::size_t all = table.fields()[field].row_bytes;
+    const std::size_t all = table.fields()[field].bytes;
     const std::size_t count = std::min(all, kMostRowBytes / 2);
     bytes.resize(count);
     for (const std::int64_t row : rows) {
       for (const std::size_t begin : {std::size_t{0}, all - count}) {
-        table.read(field, row, begin, bytes);
+        table.read_bytes(field, row, begin, bytes);
         crc = ckpt::crc32(bytes, crc);
       }
     }
@@ -84,9 +84,9 @@ std::uint32_t old_fingerprint_of(const TokenStream& stream) {
 std::uint32_t old_fingerprint_of(const TensorTable& table) {
   std::uint32_t crc = 0;
   for (std::size_t field = 0; field < table.fields().size(); ++field) {
-    std::vector<std::byte> bytes(std::min(table.fields()[field].row_bytes, kMostRowBytes));
+    std::vector<std::byte> bytes(std::min(table.fields()[field].bytes, kMostRowBytes));
     for (std::int64_t place = 0; place < kPlaces; ++place) {
-      table.read(field, (table.rows() - 1) * place / (kPlaces - 1), 0, bytes);
+      table.read_bytes(field, (table.size() - 1) * place / (kPlaces - 1), 0, bytes);
       crc = ckpt::crc32(bytes, crc);
     }
   }

@@ -4,26 +4,30 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "ckpt/safetensors/header.hpp"
+#include "data/data_formats.hpp"
+#include "data/fingerprint.hpp"
+#include "data/integers.hpp"
 
 namespace accel {
 namespace {
 
-std::string text_of(const TensorTable::Field& field) {
-  return fmt::format("{} [samples{}{}]", ckpt::torch_name(field.dtype), field.row_shape.empty() ? "" : ", ",
-                     fmt::join(field.row_shape, ", "));
+std::string text_of(const SampleField& field) {
+  return fmt::format("{} [samples{}{}]", ckpt::torch_name(field.dtype), field.shape.empty() ? "" : ", ",
+                     fmt::join(field.shape, ", "));
 }
 
 // Throws unless the fields of another file are the same.
-void require_same(const std::vector<TensorTable::Field>& fields, const std::vector<TensorTable::Field>& first,
+void require_same(const std::vector<SampleField>& fields, const std::vector<SampleField>& first,
                   const std::string& first_path) {
-  const auto names = [](const std::vector<TensorTable::Field>& of) {
+  const auto names = [](const std::vector<SampleField>& of) {
     std::vector<std::string> result;
     result.reserve(of.size());
-    for (const TensorTable::Field& field : of) result.push_back(field.name);
+    for (const SampleField& field : of) result.push_back(field.name);
     return result;
   };
   if (names(fields) != names(first)) {
@@ -35,6 +39,22 @@ void require_same(const std::vector<TensorTable::Field>& fields, const std::vect
     if (text_of(fields[i]) == text_of(first[i])) continue;
     throw Error(ErrorKind::kUsage, fmt::format("'{}' is {}, but {} in '{}'", fields[i].name,
                                                text_of(fields[i]), text_of(first[i]), first_path));
+  }
+}
+
+// Whether integers that may be tokens are signed; nothing for other dtypes.
+std::optional<bool> sign_of(ckpt::DType dtype) {
+  switch (dtype) {
+    case ckpt::DType::kInt8:
+    case ckpt::DType::kInt16:
+    case ckpt::DType::kInt32:
+    case ckpt::DType::kInt64:
+      return true;
+    case ckpt::DType::kUInt16:
+    case ckpt::DType::kUInt32:
+      return false;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -65,7 +85,7 @@ void TensorTable::add(const std::string& path) {
   std::sort(header.entries.begin(), header.entries.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   Part part{.file = DataFile(path), .offsets = {}, .begin = rows_, .rows = -1};
-  std::vector<Field> fields;
+  std::vector<SampleField> fields;
   for (const ckpt::SafetensorsEntry& entry : header.entries) {
     if (!entry.obstacle.empty()) {
       throw Error(ErrorKind::kUsage,
@@ -109,12 +129,49 @@ const TensorTable::Part& TensorTable::part_of(std::int64_t row) const {
   return *std::prev(after);
 }
 
-void TensorTable::read(std::size_t field, std::int64_t row, std::size_t begin,
-                       std::span<std::byte> out) const {
+void TensorTable::read_bytes(std::size_t field, std::int64_t row, std::size_t begin,
+                             std::span<std::byte> out) const {
   const Part& part = part_of(row);
-  const std::size_t bytes = fields_[field].row_bytes;
-  part.file.read(part.offsets[field] + static_cast<std::size_t>(row - part.begin) * bytes + begin, out);
+  part.file.read(
+      part.offsets[field] + static_cast<std::size_t>(row - part.begin) * fields_[field].bytes + begin, out);
 }
+
+void TensorTable::read(std::int64_t row, Labels /*labels*/, std::span<const std::span<std::byte>> out) const {
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    if (out[i].empty()) continue;
+    read_bytes(i, row, 0, out[i]);
+    require_known(fields_[i], row, out[i]);
+  }
+}
+
+void TensorTable::require_known(const SampleField& field, std::int64_t row,
+                                std::span<const std::byte> bytes) const {
+  const auto sign = sign_of(field.dtype);
+  const auto known = vocabularies_.find(field.name);
+  if (known == vocabularies_.end() || !sign) return;
+  const std::size_t item_bytes = ckpt::item_bytes(field.dtype);
+  std::vector<std::int64_t> tokens(bytes.size() / item_bytes);
+  read_integers(bytes.data(), item_bytes, *sign, tokens);
+  const auto wrong = std::find_if(tokens.begin(), tokens.end(),
+                                  [&](std::int64_t token) { return token < 0 || token >= known->second; });
+  if (wrong == tokens.end()) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{}: token {} of '{}' is not in the model's vocabulary of {} tokens", position(row),
+                          *wrong, field.name, known->second))
+      .hint("was the data made with another tokenizer than the model's?");
+}
+
+std::string TensorTable::size_text() const { return fmt::format("{} samples", rows_); }
+
+void TensorTable::set_vocabularies(std::map<std::string, std::int64_t> tokens) {
+  vocabularies_ = std::move(tokens);
+}
+
+std::vector<const DataFile*> TensorTable::files_of(std::int64_t row) const { return {&part_of(row).file}; }
+
+std::uint32_t TensorTable::fingerprint() const { return fingerprint_of(*this); }
+
+std::uint32_t TensorTable::old_fingerprint() const { return old_fingerprint_of(*this); }
 
 std::vector<std::int64_t> TensorTable::file_ends() const {
   std::vector<std::int64_t> ends;
@@ -126,9 +183,13 @@ void TensorTable::accept_changes() const {
   for (const Part& part : parts_) part.file.accept_change();
 }
 
-std::string TensorTable::place_of(std::int64_t row) const {
+std::string TensorTable::position(std::int64_t row) const {
   const Part& part = part_of(row);
   return fmt::format("data file '{}', sample {}", part.file.path(), row - part.begin);
+}
+
+std::unique_ptr<SampleSource> open_tensor_table(const config::DataSource& source) {
+  return std::make_unique<TensorTable>(TensorTable::open(source));
 }
 
 }  // namespace accel

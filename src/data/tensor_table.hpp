@@ -2,46 +2,41 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "ckpt/tensor/dtype.hpp"
 #include "core/config/config.hpp"
-#include "data/data_file.hpp"
+#include "data/sample_source.hpp"
 
 namespace accel {
 
 /// The samples of one or more safetensors files. The tensors of a file share their first dimension, and row i
 /// of each is sample i. Several files hold the same tensors, one after the other.
-class TensorTable {
+class TensorTable final : public SampleSource {
  public:
-  /// What a sample has under one name.
-  struct Field {
-    std::string name;
-    ckpt::DType dtype = ckpt::DType::kFloat32;
-    std::vector<std::int64_t> row_shape;  ///< The shape without the dimension of samples.
-    std::size_t row_bytes = 0;
-  };
-
   /// `source.path` is a path or a glob. Throws Error (kUsage) if nothing matches, a file is not of
   /// safetensors, a tensor has no samples or has more or fewer than another, or two files do not fit.
   static TensorTable open(const config::DataSource& source);
 
-  [[nodiscard]] std::int64_t rows() const { return rows_; }
+  [[nodiscard]] std::int64_t size() const override { return rows_; }
+  [[nodiscard]] std::string size_text() const override;
   /// The fields, sorted by name.
-  [[nodiscard]] const std::vector<Field>& fields() const { return fields_; }
+  [[nodiscard]] const std::vector<SampleField>& fields() const override { return fields_; }
+  void read(std::int64_t row, Labels labels, std::span<const std::span<std::byte>> out) const override;
   /// Fills `out` with the bytes of a field in a sample, from byte `begin` of them on. A file that has become
   /// too short is an Error of kind kUsage that names it.
-  void read(std::size_t field, std::int64_t row, std::size_t begin, std::span<std::byte> out) const;
+  void read_bytes(std::size_t field, std::int64_t row, std::size_t begin, std::span<std::byte> out) const;
+  void set_vocabularies(std::map<std::string, std::int64_t> tokens) override;
   /// The numbers behind the last sample of each file.
   [[nodiscard]] std::vector<std::int64_t> file_ends() const;
-  /// The file that holds a sample.
-  [[nodiscard]] const DataFile& file_of(std::int64_t row) const { return part_of(row).file; }
-  /// Says where a sample is: "data file 'FILE', sample I", where I counts the samples of the file.
-  [[nodiscard]] std::string place_of(std::int64_t row) const;
-  /// Makes DataFile::change() of every file compare with its present state.
-  void accept_changes() const;
+  /// Returns "data file 'FILE', sample I", where I counts the samples of the file.
+  [[nodiscard]] std::string position(std::int64_t row) const override;
+  [[nodiscard]] std::vector<const DataFile*> files_of(std::int64_t row) const override;
+  void accept_changes() const override;
+  [[nodiscard]] std::uint32_t fingerprint() const override;
+  [[nodiscard]] std::uint32_t old_fingerprint() const override;
 
  private:
   struct Part {
@@ -53,10 +48,12 @@ class TensorTable {
 
   void add(const std::string& path);
   [[nodiscard]] const Part& part_of(std::int64_t row) const;
+  void require_known(const SampleField& field, std::int64_t row, std::span<const std::byte> bytes) const;
 
-  std::vector<Field> fields_;
+  std::vector<SampleField> fields_;
   std::vector<Part> parts_;
   std::int64_t rows_ = 0;
+  std::map<std::string, std::int64_t> vocabularies_;
 };
 
 }  // namespace accel

@@ -268,7 +268,6 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
            "give the file a name that fits its content");
   }
   if (format == "text") return text_encoding(by_head, bytes);
-  if (format != "tokens") throw Error(ErrorKind::kUsage, fmt::format("no such data format: '{}'", format));
   if (!dtype.empty()) return raw_encoding(dtype, by_head, path, bytes);
   if (by_head == kKnownFormats.front().title) return npy_encoding(bytes);
   if (const auto encoding = llmc_encoding(bytes)) return *encoding;

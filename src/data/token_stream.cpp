@@ -3,27 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/files/file.hpp"
+#include "data/integers.hpp"
 #include "data/token_file.hpp"
 
 namespace accel {
-namespace {
-
-template <class Token>
-void copy_tokens(const std::byte* from, std::span<std::int64_t> out) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    Token token;
-    std::memcpy(&token, from + i * sizeof token, sizeof token);
-    out[i] = token;
-  }
-}
-
-}  // namespace
-
 TokenStream TokenStream::open(const config::DataSource& source) {
   TokenStream stream;
   for (const std::string& path : data_files(source.path)) {
@@ -88,22 +75,7 @@ void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
         std::min<std::int64_t>(part->size - skip, static_cast<std::int64_t>(out.size())));
     bytes.resize(count * part->token_bytes);
     part->file.read(part->header_bytes + static_cast<std::size_t>(skip) * part->token_bytes, bytes);
-    const std::byte* from = bytes.data();
-    switch (part->token_bytes) {
-      case 1:
-        copy_tokens<std::uint8_t>(from, out.first(count));
-        break;
-      case 2:
-        copy_tokens<std::uint16_t>(from, out.first(count));
-        break;
-      case 4:
-        part->is_signed ? copy_tokens<std::int32_t>(from, out.first(count))
-                        : copy_tokens<std::uint32_t>(from, out.first(count));
-        break;
-      default:
-        copy_tokens<std::int64_t>(from, out.first(count));
-        break;
-    }
+    read_integers(bytes.data(), part->token_bytes, part->is_signed, out.first(count));
     if (part->is_signed) require_tokens(*part, skip, out.first(count));
     if (vocabulary_) require_known(*part, skip, out.first(count));
     out = out.subspan(count);

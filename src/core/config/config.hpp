@@ -77,10 +77,10 @@ struct ModelConfig {
 };
 
 struct DataSource {
-  std::string format;                ///< It is "text" (bytes), "tokens" or "tensors" (safetensors).
+  std::string format;                ///< A name in the table of data/data_formats.hpp.
   std::string path;                  ///< A path or a glob; matches are used in sorted order.
-  std::int64_t sequence_length = 0;  ///< The number of tokens per sample, and 0 for tensors.
-  /// The dtype of "tokens" without a header, "uint16" or "uint32"; if empty, each file's header says it.
+  std::int64_t sequence_length = 0;  ///< The number of tokens per sample; 0 if the format sets it.
+  /// The dtype of tokens without a header, "uint16" or "uint32"; if empty, each file's header says it.
   std::string dtype;
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "data/data_formats.hpp"
 #include "data/sample_order.hpp"
 #include "structure/model_notes.hpp"
 
@@ -21,10 +22,12 @@ void check_meanings(const config::ModelConfig& config, const std::vector<std::st
     throw Error(ErrorKind::kUsage,
                 fmt::format("training.model.inputs gives '{}' to the input '{}' of forward, which takes [{}]",
                             config.inputs[i], inputs[i], fmt::join(inputs, ", ")))
-        .hint(
-            "text and tokens data have the fields input_ids and labels; data of format 'tensors' have those "
-            "of "
-            "their file, by these names; or export the model without this input");
+        .hint(fmt::format(
+            "{} data have the fields {} and {}; data of format '{}' have those of their file, by these "
+            "names; or export the model without this input",
+            std::string_view(formats_text(&DataFormat::name, has_token_fields, ", ", " and ")), kTokensField,
+            kLabelsField,
+            std::string_view(formats_text(&DataFormat::name, has_own_fields, "', '", "' or '"))));
   }
 }
 
@@ -57,14 +60,15 @@ TrainingBatches::TrainingBatches(const config::DataConfig& config, const config:
     : config_(config),
       compares_labels_(model.loss == "cross_entropy"),
       data_(Samples::open(config.train, model)),
-      plan_{data_.size(), config.batch_size, world_size, config.drop_last},
+      plan_{data_.source().size(), config.batch_size, world_size, config.drop_last},
       seed_(seed),
       rank_(rank),
       device_(device) {
   if (plan_.steps() > 0) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("training.data.train: {}, but a step of {} processes with batch_size {} needs {}",
-                          data_.size_text(), world_size, config.batch_size, config.batch_size * world_size))
+  throw Error(
+      ErrorKind::kUsage,
+      fmt::format("training.data.train: {}, but a step of {} processes with batch_size {} needs {}",
+                  data_.source().size_text(), world_size, config.batch_size, config.batch_size * world_size))
       .hint("use more data, a smaller batch or sequence, or drop_last: false");
 }
 
@@ -93,7 +97,7 @@ void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples
       fmt::format("{}: no label of the {} samples of this micro-batch counts, all are -100; its step is the "
                   "mean over the "
                   "other micro-batches{}",
-                  data_.place_of(samples.front()), samples.size(), how_many));
+                  data_.source().position(samples.front()), samples.size(), how_many));
 }
 
 double TrainingBatches::epoch() const {
@@ -106,15 +110,15 @@ double TrainingBatches::epoch() const {
 }
 
 ckpt::DataPlace TrainingBatches::place() const {
-  return {epoch_, plan_.begin + step_ * samples_per_step(), plan_.samples, data_.sequence_length(),
+  return {epoch_, plan_.begin + step_ * samples_per_step(), plan_.samples, data_.source().sequence_length(),
           config_.shuffle};
 }
 
 void TrainingBatches::go_to(const ckpt::DataPlace& place) {
-  if (place.samples != plan_.samples || place.sequence_length != data_.sequence_length()) {
+  if (place.samples != plan_.samples || place.sequence_length != data_.source().sequence_length()) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("training.data.train has {}, but the checkpoint is of a run on {}",
-                            size_text(plan_.samples, data_.sequence_length()),
+                            size_text(plan_.samples, data_.source().sequence_length()),
                             size_text(place.samples, place.sequence_length)))
         .hint("resume with the same data, or start a new run from the checkpoint: training.model.weights");
   }

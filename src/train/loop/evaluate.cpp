@@ -18,7 +18,7 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
                 at::Device device, Group& group) {
   const at::NoGradGuard no_grad;
   model.set_training(false);
-  const std::int64_t all = data.size();
+  const std::int64_t all = data.source().size();
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t rounds = (all + batch * group.size() - 1) / (batch * group.size());
   const bool is_own_loss = config.model.loss == "model";

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "core/config/config.hpp"
-#include "data/token_stream.hpp"
 #include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/batches.hpp"

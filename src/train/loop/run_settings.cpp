@@ -47,8 +47,8 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
   settings["training.lr_scheduler.total_steps"] =
       std::to_string(run.lr_scheduler.total_steps > 0 ? run.lr_scheduler.total_steps : run.max_steps);
   settings[ckpt::kMicroBatchSetting] = std::to_string(run.data.batch_size * mesh.size());
-  settings[kContents] = fmt::format("{:08x}", data.fingerprint());
-  settings[kOldContents] = fmt::format("{:08x}", data.old_fingerprint());
+  settings[kContents] = fmt::format("{:08x}", data.source().fingerprint());
+  settings[kOldContents] = fmt::format("{:08x}", data.source().old_fingerprint());
   settings["graph of training.model.path (CRC-32 of its code)"] = fmt::format("{:08x}", graph);
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";

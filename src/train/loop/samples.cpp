@@ -11,21 +11,13 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "data/fingerprint.hpp"
+#include "data/data_formats.hpp"
 #include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {
 namespace {
 
-constexpr const char* kTokens = "input_ids";
-constexpr const char* kLabels = "labels";
-
-template <class... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
-
-at::ScalarType scalar_type_of(const TensorTable::Field& field) {
+at::ScalarType scalar_type_of(const SampleField& field) {
   switch (field.dtype) {
     case ckpt::DType::kBool:
       return at::kBool;
@@ -101,162 +93,92 @@ const at::Tensor& Batch::field(const std::string& name) const {
 
 std::int64_t Batch::tokens() const {
   for (const auto& [name, tensor] : fields) {
-    if (name == kTokens) return tensor.numel();
+    if (name == kTokensField) return tensor.numel();
   }
   return 0;
 }
 
-Samples::Samples(TokenStream stream, std::int64_t length, const config::ModelConfig& model)
-    : data_(std::move(stream)), model_(model), length_(length) {
-  for (const std::string& name : needed_by(model)) {
-    if (name != kTokens && name != kLabels) fail_without(name, {kTokens, kLabels});
-  }
-}
-
-Samples::Samples(TensorTable table, const config::ModelConfig& model)
-    : data_(std::move(table)), model_(model) {
-  const auto& fields = std::get<TensorTable>(data_).fields();
+Samples::Samples(const config::DataSource& source, const config::ModelConfig& model)
+    : has_own_fields_(data_format(source.format).has_own_fields),
+      source_(data_format(source.format).open(source)),
+      model_(model) {
+  const std::vector<SampleField>& fields = source_->fields();
   std::vector<std::string> names;
-  for (const TensorTable::Field& field : fields) names.push_back(field.name);
+  for (const SampleField& field : fields) names.push_back(field.name);
   for (const std::string& name : needed_by(model)) {
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) fail_without(name, names);
     used_.push_back(static_cast<std::size_t>(found - names.begin()));
     (void)scalar_type_of(fields[used_.back()]);
   }
+  opened_fingerprint_ = source_->fingerprint();
 }
 
 Samples Samples::open(const config::DataSource& source, const config::ModelConfig& model) {
-  Samples samples = source.format == "tensors"
-                        ? Samples(TensorTable::open(source), model)
-                        : Samples(TokenStream::open(source), source.sequence_length, model);
-  samples.opened_fingerprint_ = samples.fingerprint();
-  return samples;
-}
-
-std::int64_t Samples::size() const {
-  return std::visit(Overloaded{[&](const TokenStream& stream) { return stream.windows(length_); },
-                               [](const TensorTable& table) { return table.rows(); }},
-                    data_);
-}
-
-std::string Samples::size_text() const {
-  return std::visit(
-      Overloaded{[&](const TokenStream& stream) {
-                   return fmt::format("{} tokens make {} samples of {}", stream.size(), size(), length_);
-                 },
-                 [](const TensorTable& table) { return fmt::format("{} samples", table.rows()); }},
-      data_);
-}
-
-std::string Samples::place_of(std::int64_t number) const {
-  const auto* table = std::get_if<TensorTable>(&data_);
-  return table != nullptr ? table->place_of(number) : fmt::format("sample {}", number);
-}
-
-void Samples::set_vocabularies(std::map<std::string, std::int64_t> tokens) {
-  vocabularies_ = std::move(tokens);
-  const auto found = vocabularies_.find(kTokens);
-  auto* stream = std::get_if<TokenStream>(&data_);
-  if (stream != nullptr && found != vocabularies_.end()) stream->set_vocabulary(found->second);
+  return {source, model};
 }
 
 Batch Samples::batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const {
-  Batch batch = std::visit(
-      Overloaded{[&](const TokenStream& stream) { return windows(stream, numbers, labels, device); },
-                 [&](const TensorTable& table) { return rows(table, numbers, device); }},
-      data_);
+  const std::vector<at::Tensor> fields = read(numbers, labels, device);
   for (const std::int64_t number : numbers) require_unchanged(number);
+  return to_device(fields, device);
+}
+
+std::vector<at::Tensor> Samples::read(const std::vector<std::int64_t>& numbers, Labels labels,
+                                      at::Device device) const {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::span<std::byte>> out(source_->fields().size());
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    const SampleField& field = used_field(i);
+    const at::ScalarType dtype = scalar_type_of(field);
+    std::vector<std::int64_t> shape = {static_cast<std::int64_t>(numbers.size())};
+    shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+    // The copy to a GPU is from pinned memory, which libtorch does not use again before the copy is done, so
+    // that the host does not wait.
+    const bool is_pinned = device.is_cuda() && !becomes_int64(dtype);
+    tensors.push_back(at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(is_pinned)));
+    out[used_[i]] = {static_cast<std::byte*>(tensors.back().mutable_data_ptr()), field.bytes};
+  }
+  for (const std::int64_t number : numbers) {
+    source_->read(number, labels, out);
+    for (std::span<std::byte>& field : out) field = {field.data() + field.size(), field.size()};
+  }
+  return tensors;
+}
+
+Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device) const {
+  Batch batch;
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    const std::string& name = used_field(i).name;
+    const at::Tensor tensor = becomes_int64(read[i].scalar_type()) ? read[i].to(at::kLong) : read[i];
+    if (name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
+    batch.fields.emplace_back(name, tensor.to(device, /*non_blocking=*/true));
+  }
   return batch;
 }
 
 void Samples::require_unchanged(std::int64_t number) const {
-  const auto examine = [&](const DataFile& file) {
-    const auto change = file.change();
-    if (!change) return;
-    if (fingerprint() != opened_fingerprint_) throw changed_error(file, *change);
-    // It was that of all files.
-    std::visit([](const auto& data) { data.accept_changes(); }, data_);
+  for (const DataFile* file : source_->files_of(number)) {
+    const auto change = file->change();
+    if (!change) continue;
+    if (source_->fingerprint() != opened_fingerprint_) throw changed_error(*file, *change);
+    source_->accept_changes();  // The fingerprint was that of all files.
     if (!std::exchange(is_warned_, true)) {
       log::warn(
           fmt::format("data file '{}' was touched while the run reads it: {}; what was compared is the same, "
                       "and later changes are named only if it is not",
-                      file.path(), *change));
+                      file->path(), *change));
     }
-  };
-  std::visit(Overloaded{[&](const TokenStream& stream) {
-                          for (const DataFile* file : stream.files_of(number * length_, length_ + 1))
-                            examine(*file);
-                        },
-                        [&](const TensorTable& table) { examine(table.file_of(number)); }},
-             data_);
-}
-
-Batch Samples::windows(const TokenStream& stream, const std::vector<std::int64_t>& numbers, Labels labels,
-                       at::Device device) const {
-  const auto count = static_cast<std::int64_t>(numbers.size());
-  // One copy moves inputs and labels to the device. It is from pinned memory, which libtorch does not use
-  // again before the copy is done, so that the host does not wait.
-  const auto options = at::TensorOptions().dtype(at::kLong).pinned_memory(device.is_cuda());
-  const at::Tensor tokens = at::empty({count, length_ + 1}, options);
-  auto* data = tokens.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t row = 0; row < count; ++row) {
-    stream.read(numbers[static_cast<std::size_t>(row)] * length_,
-                {data + row * (length_ + 1), static_cast<std::size_t>(length_ + 1)});
   }
-  const at::Tensor there = tokens.to(device, /*non_blocking=*/true);
-  // The two share no memory: a model may change its labels in place.
-  const auto part = [&](std::int64_t begin) {
-    return there.narrow(1, begin, length_).clone(at::MemoryFormat::Contiguous);
-  };
-  return {{{kTokens, part(0)}, {kLabels, part(labels == Labels::kInputs ? 0 : 1)}}, count * length_};
-}
-
-Batch Samples::rows(const TensorTable& table, const std::vector<std::int64_t>& numbers,
-                    at::Device device) const {
-  Batch batch;
-  for (const std::size_t i : used_) {
-    const TensorTable::Field& field = table.fields()[i];
-    const at::ScalarType dtype = scalar_type_of(field);
-    std::vector<std::int64_t> shape = {static_cast<std::int64_t>(numbers.size())};
-    shape.insert(shape.end(), field.row_shape.begin(), field.row_shape.end());
-    const bool is_pinned = device.is_cuda() && !becomes_int64(dtype);
-    at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(is_pinned));
-    auto* to = static_cast<std::byte*>(tensor.mutable_data_ptr());
-    for (const std::int64_t number : numbers) {
-      table.read(i, number, 0, {to, field.row_bytes});
-      to += field.row_bytes;
-    }
-    if (becomes_int64(dtype)) tensor = tensor.to(at::kLong);
-    if (vocabularies_.contains(field.name) && tensor.scalar_type() == at::kLong)
-      require_known(table, numbers, field.name, tensor);
-    if (field.name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
-    batch.fields.emplace_back(field.name, tensor.to(device, /*non_blocking=*/true));
-  }
-  return batch;
-}
-
-void Samples::require_known(const TensorTable& table, const std::vector<std::int64_t>& numbers,
-                            const std::string& name, const at::Tensor& tokens) const {
-  const std::int64_t most = vocabularies_.at(name);
-  const std::span<const std::int64_t> all(tokens.const_data_ptr<std::int64_t>(),
-                                          static_cast<std::size_t>(tokens.numel()));
-  const auto wrong = std::find_if(all.begin(), all.end(), [&](std::int64_t t) { return t < 0 || t >= most; });
-  if (wrong == all.end()) return;
-  const std::size_t sample = static_cast<std::size_t>(wrong - all.begin()) / (all.size() / numbers.size());
-  throw Error(ErrorKind::kUsage,
-              fmt::format("{}: token {} of '{}' is not in the model's vocabulary of {} tokens",
-                          table.place_of(numbers[sample]), *wrong, name, most))
-      .hint("was the data made with another tokenizer than the model's?");
 }
 
 void Samples::require_meaning_of_labels(Labels labels) const {
   constexpr std::int64_t kLooked = 16;
   constexpr const char* kDecoded = "decoder_input_ids";
-  const auto* table = std::get_if<TensorTable>(&data_);
   const bool is_compared = model_.loss == "cross_entropy";
-  if (table == nullptr || (!is_compared && labels != Labels::kInputs)) return;
-  const Batch batch = rows(*table, first_numbers(std::min(kLooked, size())), at::kCPU);
+  if (!has_own_fields_ || (!is_compared && labels != Labels::kInputs)) return;
+  const Batch batch =
+      to_device(read(first_numbers(std::min(kLooked, source_->size())), labels, at::kCPU), at::kCPU);
   const auto is_there = [&](const std::string& name) {
     return std::any_of(batch.fields.begin(), batch.fields.end(),
                        [&](const auto& f) { return f.first == name; });
@@ -293,25 +215,15 @@ void Samples::require_meaning_of_labels(Labels labels) const {
 }
 
 void Samples::require_dtypes_of(const Samples& other) const {
-  const auto* table = std::get_if<TensorTable>(&data_);
-  const auto* first = std::get_if<TensorTable>(&other.data_);
-  if (table == nullptr || first == nullptr) return;
+  if (!has_own_fields_ || !other.has_own_fields_) return;
   for (std::size_t i = 0; i < used_.size(); ++i) {
-    const TensorTable::Field& mine = table->fields()[used_[i]];
-    const TensorTable::Field& its = first->fields()[other.used_[i]];
+    const SampleField& mine = used_field(i);
+    const SampleField& its = other.used_field(i);
     if (mine.dtype == its.dtype) continue;
     throw Error(ErrorKind::kUsage,
                 fmt::format("'{}' is {} in training.data.eval, but {} in training.data.train", mine.name,
                             ckpt::torch_name(mine.dtype), ckpt::torch_name(its.dtype)));
   }
-}
-
-std::uint32_t Samples::fingerprint() const {
-  return std::visit([](const auto& data) { return fingerprint_of(data); }, data_);
-}
-
-std::uint32_t Samples::old_fingerprint() const {
-  return std::visit([](const auto& data) { return old_fingerprint_of(data); }, data_);
 }
 
 }  // namespace accel::train

@@ -153,15 +153,16 @@ class Trainer {
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
       eval_data_ = Samples::open(*config_.data.eval, config_.model);
-      if (eval_data_->size() == 0)
-        throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {}", eval_data_->size_text()));
+      if (eval_data_->source().size() == 0)
+        throw Error(ErrorKind::kUsage,
+                    fmt::format("training.data.eval: {}", eval_data_->source().size_text()));
       eval_data_->require_dtypes_of(batches_.data());
       if (config_.data.check_labels) eval_data_->require_meaning_of_labels(labels_);
     }
     settings_ = settings_of(config, graph_, batches_.data(), groups.mesh());
     // Read before tokens are checked: an unknown one is to be found by the rank that trains on it.
-    const std::string data =
-        fmt::format("{}, {:08x}", batches_.data().size_text(), batches_.data().fingerprint());
+    const std::string data = fmt::format("{}, {:08x}", batches_.data().source().size_text(),
+                                         batches_.data().source().fingerprint());
     check_tokens();
     batches_.set_labels(labels_);
     if (config_.data.check_labels) batches_.data().require_meaning_of_labels(labels_);

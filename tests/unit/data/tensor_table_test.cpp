@@ -29,8 +29,8 @@ TensorTable open(const std::filesystem::path& path) {
 }
 
 std::string text_of(const TensorTable& table, std::size_t field, std::int64_t row) {
-  std::string text(table.fields()[field].row_bytes, '\0');
-  table.read(field, row, 0, std::as_writable_bytes(std::span(text)));
+  std::string text(table.fields()[field].bytes, '\0');
+  table.read_bytes(field, row, 0, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
@@ -52,20 +52,20 @@ TEST(TensorTableTest, RowsGoOnInTheNextFile) {
   write_file(dir / "a.safetensors", file_of(kTwo, "01abcdef"));
   write_file(dir / "b.safetensors", file_of(kTwo, "23ghijkl"));
   const TensorTable table = open(dir / "*.safetensors");
-  ASSERT_EQ(table.rows(), 4);
+  ASSERT_EQ(table.size(), 4);
   ASSERT_EQ(table.fields().size(), 2u);
   EXPECT_EQ(table.fields()[0].name, "x");
-  EXPECT_EQ(table.fields()[0].row_shape, std::vector<std::int64_t>{3});
-  EXPECT_TRUE(table.fields()[1].row_shape.empty());
+  EXPECT_EQ(table.fields()[0].shape, std::vector<std::int64_t>{3});
+  EXPECT_TRUE(table.fields()[1].shape.empty());
   std::string x;
   std::string y;
-  for (std::int64_t row = 0; row < table.rows(); ++row) {
+  for (std::int64_t row = 0; row < table.size(); ++row) {
     x += text_of(table, 0, row);
     y += text_of(table, 1, row);
   }
   EXPECT_EQ(x, "abcdefghijkl");
   EXPECT_EQ(y, "0123");
-  EXPECT_EQ(table.place_of(2), "data file '" + (dir / "b.safetensors").string() + "', sample 0");
+  EXPECT_EQ(table.position(2), "data file '" + (dir / "b.safetensors").string() + "', sample 0");
   EXPECT_THROW((void)text_of(table, 0, 4), Error);
   EXPECT_THROW((void)text_of(table, 0, -1), Error);
 }

@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "core/config/resolve/members.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "data/data_formats.hpp"
 
 namespace accel::config {
 namespace {
@@ -16,7 +17,8 @@ namespace {
 /// Sets what depends on the format of the source below `path`.
 void resolve_source(const Settings& settings, const ConfigRequest& request, const std::string& path,
                     DataSource& source) {
-  if (source.format != "tensors") {
+  const DataFormat& format = data_format(source.format);
+  if (!has_own_samples(format)) {
     const auto length = settings.get<std::int64_t>(path + ".sequence_length");
     if (!length) fail_missing(path + ".sequence_length", settings, request.file);
     source.sequence_length = *length;
@@ -25,9 +27,9 @@ void resolve_source(const Settings& settings, const ConfigRequest& request, cons
   }
   for (const char* key : {".sequence_length", ".dtype"}) {
     if (settings.find(path + key) == nullptr) continue;
-    throw Error(ErrorKind::kUsage, fmt::format("{}'{}{}' means nothing for the format 'tensors'",
-                                               settings.where(path + key), path, key))
-        .hint("leave it out: a row of the file's tensors is a sample");
+    throw Error(ErrorKind::kUsage, fmt::format("{}'{}{}' means nothing for the format '{}'",
+                                               settings.where(path + key), path, key, format.name))
+        .hint(fmt::format("leave it out: {} is a sample", format.sample));
   }
 }
 

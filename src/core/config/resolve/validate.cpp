@@ -8,6 +8,7 @@
 #include "core/config/loaded_config.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
+#include "data/data_formats.hpp"
 
 namespace accel::config {
 namespace {
@@ -34,10 +35,11 @@ void require_data(const DataSource& source, const Settings& settings, const std:
 }
 
 void check_dtype(const DataSource& source, const Settings& settings, const std::string& section) {
-  if (source.dtype.empty() || source.format == "tokens") return;
+  if (source.dtype.empty() || has_dtype(data_format(source.format))) return;
   const std::string key = section + ".dtype";
-  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: tokens', not '{}'", settings.where(key),
-                                             key, source.format));
+  const FormatText formats = formats_text(&DataFormat::name, has_dtype, "|", "|");
+  throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: {}', not '{}'", settings.where(key), key,
+                                             std::string_view(formats), source.format));
 }
 
 void check_export(const CheckpointConfig& checkpoint, const Settings& settings) {

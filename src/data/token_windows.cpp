@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "data/data_formats.hpp"
+#include "data/fingerprint.hpp"
+#include "data/sample_source.hpp"
+#include "data/token_stream.hpp"
+
+namespace accel {
+namespace {
+
+/// Sample k is the window [k * length, k * length + length] of a stream of tokens: the first `length` tokens
+/// are input_ids, the last `length` are labels, unless Labels says otherwise.
+class TokenWindows final : public SampleSource {
+ public:
+  TokenWindows(TokenStream stream, std::int64_t length) : stream_(std::move(stream)), length_(length) {
+    for (const char* name : {kTokensField, kLabelsField}) {
+      fields_.push_back({name,
+                         ckpt::DType::kInt64,
+                         {length},
+                         static_cast<std::size_t>(length) * ckpt::item_bytes(ckpt::DType::kInt64)});
+    }
+  }
+
+  std::int64_t size() const override { return stream_.windows(length_); }
+  std::string size_text() const override {
+    return fmt::format("{} tokens make {} samples of {}", stream_.size(), size(), length_);
+  }
+  std::int64_t sequence_length() const override { return length_; }
+  const std::vector<SampleField>& fields() const override { return fields_; }
+
+  void read(std::int64_t sample, Labels labels, std::span<const std::span<std::byte>> out) const override {
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(length_) + 1);
+    stream_.read(sample * length_, tokens);
+    const auto copy = [&](std::size_t first, std::span<std::byte> to) {
+      if (!to.empty()) std::memcpy(to.data(), tokens.data() + first, to.size());
+    };
+    copy(0, out[0]);
+    copy(labels == Labels::kInputs ? 0 : 1, out[1]);
+  }
+
+  void set_vocabularies(std::map<std::string, std::int64_t> tokens) override {
+    if (const auto found = tokens.find(kTokensField); found != tokens.end())
+      stream_.set_vocabulary(found->second);
+  }
+  std::string position(std::int64_t sample) const override { return fmt::format("sample {}", sample); }
+  std::vector<const DataFile*> files_of(std::int64_t sample) const override {
+    return stream_.files_of(sample * length_, length_ + 1);
+  }
+  void accept_changes() const override { stream_.accept_changes(); }
+  std::uint32_t fingerprint() const override { return fingerprint_of(stream_); }
+  std::uint32_t old_fingerprint() const override { return old_fingerprint_of(stream_); }
+
+ private:
+  TokenStream stream_;
+  std::int64_t length_;
+  std::vector<SampleField> fields_;
+};
+
+}  // namespace
+
+std::unique_ptr<SampleSource> open_token_windows(const config::DataSource& source) {
+  return std::make_unique<TokenWindows>(TokenStream::open(source), source.sequence_length);
+}
+
+}  // namespace accel
