@@ -9,6 +9,7 @@
 
 #include "base/checked.hpp"
 #include "ckpt/tensor/dtype.hpp"
+#include "data/token_file.hpp"
 #include "structure/layer_guess.hpp"
 #include "structure/model_notes.hpp"
 #include "structure/table_sizes.hpp"
@@ -104,6 +105,8 @@ void choose_data(const ModelStructure& model, Starter& starter) {
   starter.data_format = starter.options.data ? format_of(*starter.options.data)
                                              : std::find_if(kDataFormats.begin(), kDataFormats.end(), fits);
   starter.data_path = starter.options.data.value_or(std::string(starter.data_format->example));
+  if (starter.data_format == &kDataFormats.front()) require_text_name(starter.data_path);
+  if (sizes.tokens) require_vocabulary(*starter.data_format, *sizes.tokens);
   if (!starter.data_format->has_own_fields) return;
   for (StarterInput& input : starter.inputs) {
     if (input.field != "labels") input.field = input.argument;

@@ -16,4 +16,15 @@ const DataFormat& data_format(std::string_view name) {
   return *found;
 }
 
+void require_vocabulary(const DataFormat& format, std::int64_t vocabulary) {
+  if (format.tokens == 0 || vocabulary <= 2 * format.tokens) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("format: {} has {} different tokens, but the model knows {}: those of a tokenizer",
+                          format.name, format.tokens, vocabulary))
+      .hint(
+          "write the tokens that the model's tokenizer makes of the text into a .npy, for format: tokens; "
+          "the "
+          "guide has the lines for it (Text for a model with a tokenizer)");
+}
+
 }  // namespace accel

@@ -60,6 +60,11 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
 /// The row of a format. Another name is an Error of kind kUsage.
 [[nodiscard]] const DataFormat& data_format(std::string_view name);
 
+/// A model that knows far more tokens than the format has was made for those of a tokenizer: an Error of kind
+/// kUsage, since such a model would train on bytes without any other error. Special tokens and padding are
+/// not far more.
+void require_vocabulary(const DataFormat& format, std::int64_t vocabulary);
+
 /// A text that is put together when it is compiled.
 class FormatText {
  public:

@@ -47,7 +47,8 @@ class SampleSource {
   /// that has become too short, and a token that is not in the vocabulary, are Errors of kind kUsage that
   /// name the file.
   virtual void read(std::int64_t sample, Labels labels, std::span<const std::span<std::byte>> out) const = 0;
-  /// Makes read() refuse values of these fields that are not below the numbers of tokens.
+  /// Makes read() refuse values of these fields that are not below the numbers of tokens. Numbers that the
+  /// format cannot be meant for are an Error of kind kUsage.
   virtual void set_vocabularies(std::map<std::string, std::int64_t> tokens) = 0;
   /// Says where a sample is, for messages.
   [[nodiscard]] virtual std::string position(std::int64_t sample) const = 0;

@@ -53,7 +53,10 @@ constexpr std::array<KnownFormat, 14> kKnownFormats = {{
     {"a pickle", 0, {}, {".pkl", ".pickle"}},
     {"a safetensors file", 0, {}, {".safetensors"}},
 }};
-constexpr std::array kTextExtensions = {".txt"sv, ".json"sv, ".jsonl"sv, ".csv"sv, ".tsv"sv, ".md"sv};
+/// Text whose bytes are not what a model is to learn.
+constexpr std::array kRecordExtensions = {".json"sv, ".jsonl"sv, ".ndjson"sv,
+                                          ".csv"sv,  ".tsv"sv,   ".parquet"sv};
+constexpr std::array kTextExtensions = {".txt"sv, ".md"sv};
 
 [[noreturn]] void refuse(std::string message, std::string hint) {
   throw Error(ErrorKind::kUsage, std::move(message)).hint(std::move(hint));
@@ -221,6 +224,11 @@ bool looks_like_u32(std::span<const std::byte> bytes) {
   return most_high < kFewHigh && most_low >= kLeastLow;
 }
 
+template <class Names>
+bool is_one_of(const Names& names, const std::string& extension) {
+  return std::find(names.begin(), names.end(), extension) != names.end();
+}
+
 TokenEncoding text_encoding(std::optional<std::string_view> claim, std::span<const std::byte> bytes) {
   if (claim) {
     refuse(fmt::format("'format: text' reads every byte as a token, but this is {}", *claim),
@@ -243,8 +251,7 @@ TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_v
   }
   if (llmc_encoding(bytes))
     refuse(fmt::format("{}, but this is llm.c's token file", asked), "omit dtype: the header has it");
-  const bool has_text_name =
-      std::find(kTextExtensions.begin(), kTextExtensions.end(), extension) != kTextExtensions.end();
+  const bool has_text_name = is_one_of(kTextExtensions, extension) || is_one_of(kRecordExtensions, extension);
   if (has_text_name || looks_like_text(bytes))
     refuse(fmt::format("{}, but this is text", asked), "use format: text, or a tokenizer's output");
   if (dtype == "uint16" && looks_like_u32(bytes))
@@ -254,6 +261,13 @@ TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_v
 }
 
 }  // namespace
+
+void require_text_name(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  if (!is_one_of(kRecordExtensions, extension)) return;
+  refuse(fmt::format("'format: text' reads every byte as a token, but a {} file has records", extension),
+         "write the text of the records into a file of its own, or its tokens into a .npy");
+}
 
 TokenEncoding token_encoding(const std::string& format, const std::string& dtype,
                              const std::filesystem::path& path, std::span<const std::byte> bytes) {
@@ -267,7 +281,10 @@ TokenEncoding token_encoding(const std::string& format, const std::string& dtype
     refuse(fmt::format("its name says that it is {}, but {}", *by_name, found),
            "give the file a name that fits its content");
   }
-  if (format == "text") return text_encoding(by_head, bytes);
+  if (format == "text") {
+    require_text_name(path);
+    return text_encoding(by_head, bytes);
+  }
   if (!dtype.empty()) return raw_encoding(dtype, by_head, path, bytes);
   if (by_head == kKnownFormats.front().title) return npy_encoding(bytes);
   if (const auto encoding = llmc_encoding(bytes)) return *encoding;

@@ -14,6 +14,10 @@ struct TokenEncoding {
   bool is_signed = false;  ///< The integers are int32 or int64, of which not every value is a token.
 };
 
+/// Throws Error (kUsage) for a file whose name says that it has records, such as .jsonl: its bytes are not
+/// what a model of bytes is to learn.
+void require_text_name(const std::filesystem::path& path);
+
 /// Returns the encoding of the file `path`, whose content is `bytes`.
 ///
 /// With `format` "text", each byte is a token. `format` "tokens" without `dtype` reads NumPy's `.npy` (one

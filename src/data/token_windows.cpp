@@ -15,7 +15,8 @@ namespace {
 /// are input_ids, the last `length` are labels, unless Labels says otherwise.
 class TokenWindows final : public SampleSource {
  public:
-  TokenWindows(TokenStream stream, std::int64_t length) : stream_(std::move(stream)), length_(length) {
+  TokenWindows(TokenStream stream, std::int64_t length, const DataFormat& format)
+      : stream_(std::move(stream)), length_(length), format_(format) {
     for (const char* name : {kTokensField, kLabelsField}) {
       fields_.push_back({name,
                          ckpt::DType::kInt64,
@@ -42,8 +43,10 @@ class TokenWindows final : public SampleSource {
   }
 
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) override {
-    if (const auto found = tokens.find(kTokensField); found != tokens.end())
-      stream_.set_vocabulary(found->second);
+    const auto found = tokens.find(kTokensField);
+    if (found == tokens.end()) return;
+    require_vocabulary(format_, found->second);
+    stream_.set_vocabulary(found->second);
   }
   std::string position(std::int64_t sample) const override { return fmt::format("sample {}", sample); }
   std::vector<const DataFile*> files_of(std::int64_t sample) const override {
@@ -56,13 +59,15 @@ class TokenWindows final : public SampleSource {
  private:
   TokenStream stream_;
   std::int64_t length_;
+  const DataFormat& format_;
   std::vector<SampleField> fields_;
 };
 
 }  // namespace
 
 std::unique_ptr<SampleSource> open_token_windows(const config::DataSource& source) {
-  return std::make_unique<TokenWindows>(TokenStream::open(source), source.sequence_length);
+  return std::make_unique<TokenWindows>(TokenStream::open(source), source.sequence_length,
+                                        data_format(source.format));
 }
 
 }  // namespace accel

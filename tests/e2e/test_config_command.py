@@ -204,3 +204,34 @@ def test_a_file_is_replaced_only_if_it_is_asked_for(accel, tmp_path):
     printed = yaml.safe_load(accel("config", "model.pt").stdout)
     assert (written["training"].pop("output_dir"), printed["training"].pop("output_dir")) == ("runs/c", "runs/model")
     assert written == printed
+
+
+WORDS = 32000
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(WORDS, 8)
+        self.head = torch.nn.Linear(8, WORDS)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.tokens(input_ids))
+
+
+def test_text_is_not_for_a_model_with_a_tokenizer(accel, tmp_path):
+    """It would learn the bytes of the text, with a loss that falls."""
+    torch.jit.script(Words()).save(tmp_path / "gpt.pt")
+    error = accel("config", tmp_path / "gpt.pt", "--data", train_runs.TEXT, "-o", tmp_path / "c.yaml", code=2).stderr
+    assert "format: text has 256 different tokens, but the model knows 32000" in error
+    assert not (tmp_path / "c.yaml").exists()
+    error = accel("launch", train_runs.config(tmp_path, 1, max_steps=1, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"}),
+                  code=6).stderr
+    assert "the model knows 32000" in error and "format: tokens" in error
+
+
+def test_records_are_not_text(accel, tmp_path):
+    scripted(tmp_path / "model.pt")
+    (tmp_path / "chat.jsonl").write_text('{"messages": []}\n' * 100)
+    error = accel("config", tmp_path / "model.pt", "--data", tmp_path / "chat.jsonl", "-o", tmp_path / "c.yaml", code=2).stderr
+    assert "a .jsonl file has records" in error
