@@ -67,6 +67,7 @@ UNIT_TESTS = ["test-train", "test-matrix-products"]
 # Each kind of number that tests compare is in this list. Cases that differ only in how accel shards or saves are not.
 TESTS = """
 tests/interop/test_processors.py
+tests/e2e/test_digits.py
 tests/interop/test_autocast.py
 tests/interop/test_float16.py::test_losses_equal_fully_shard[1 rank]
 tests/interop/test_float16.py::test_losses_equal_fully_shard[3 ranks, accumulation]

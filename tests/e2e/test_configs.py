@@ -13,7 +13,8 @@ RANKS = {"hybrid": [4, "parallelism_config.parallelism_config_dp_shard_size=2"],
 
 
 def names():
-    return sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "quickstart")
+    with_a_model = {"quickstart", "digits"}  # Their models and data are those of examples/.
+    return sorted({path.stem for path in CONFIGS.glob("*.yaml")} - with_a_model)
 
 
 @pytest.mark.parametrize("name", names())
