@@ -75,6 +75,14 @@ def test_packages_have_names_of_their_own():
     assert re.findall(r"^Requires-Dist: accel\S*", worker, re.MULTILINE) == ["Requires-Dist: accel-toolkit=={version}"]
 
 
+def test_all_files_state_the_same_version():
+    version = re.search(r"^  version : '([0-9.]+)',$", (ROOT / "meson.build").read_text(), re.MULTILINE)[1]
+    assert re.match(r"accel \((.+)\) ", (ROOT / "debian/changelog").read_text())[1] == version
+    assert re.search(r"^## (\S+) \(", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version
+    assert tomllib.loads((ROOT / "tools/export/pyproject.toml").read_text())["project"]["version"] == version
+    assert f"Version {version}, for Linux." in (ROOT / "README.md").read_text()
+
+
 # Functions that glibc has since a version after 2.28, the oldest that the toolkit's wheel is for.
 NEW_FUNCTIONS = re.compile(r"::(sig(?:abbrev|descr)_np|strerror(?:name|desc)_np|close_range|closefrom|gettid|tgkill|getdents64|"
                            r"mallinfo2|execveat|epoll_pwait2|pidfd_\w+|process_m\w+|arc4random\w*|strl(?:cpy|cat)|getcpu)\(")
