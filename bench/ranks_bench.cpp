@@ -89,7 +89,7 @@ int measure(const std::filesystem::path& path, const std::string& weights, int r
   if (weights != "-") options.weights.path = weights;
   options.on_wrapped = [&] { stages.end("wrap"); };
   auto alone = std::make_unique<train::Group>(train::Group::connect({}, config::Backend::kAuto, at::kCPU));
-  train::MeshGroups groups(group, {.replicas = 1, .shards = ranks}, nullptr, std::move(alone), nullptr);
+  train::MeshGroups groups(group, {1, ranks}, nullptr, std::move(alone), nullptr);
   const train::ShardedModel model(std::move(file), options, at::kCPU, std::move(groups));
   stages.end("load");
 

@@ -44,7 +44,7 @@ std::vector<FlatLayout> layouts_of_llama(int ranks) {
   constexpr std::int64_t kInner = 28672;
   constexpr std::int64_t kKeys = 1024;
   constexpr std::int64_t kVocabulary = 32000;
-  const Mesh mesh{.replicas = 1, .shards = ranks};
+  const Mesh mesh{1, ranks};
   std::vector<FlatLayout> layouts;
   for (int layer = 0; layer < 80; ++layer) {
     const auto name = [&](const char* part) { return fmt::format("model.layers.{}.{}.weight", layer, part); };

@@ -65,8 +65,9 @@ bool is_alike(const UnitFootprint& a, const UnitFootprint& b) {
 
 // "8", or "2 x 4" for two replicas of four ranks.
 std::string ranks_of(const Footprint& footprint) {
-  if (footprint.replicas == 1) return std::to_string(footprint.world_size);
-  return fmt::format("{} x {}", footprint.replicas, footprint.world_size / footprint.replicas);
+  const Mesh& mesh = footprint.mesh;
+  if (mesh.replicas() == 1) return std::to_string(mesh.size());
+  return fmt::format("{} x {}", mesh.replicas(), mesh.shards());
 }
 
 std::string reshard_of(const config::FsdpConfig& fsdp) {
@@ -143,8 +144,9 @@ Lines memory_of(const std::vector<Footprint>& footprints) {
 
 Lines traffic_of(const std::vector<Footprint>& footprints) {
   // Gradients are averaged over replicas. Those of ignored parameters are averaged over all ranks.
-  const bool averages = std::any_of(footprints.begin(), footprints.end(),
-                                    [](const Footprint& f) { return f.replicas > 1 || f.average_bytes > 0; });
+  const bool averages = std::any_of(footprints.begin(), footprints.end(), [](const Footprint& f) {
+    return f.mesh.replicas() > 1 || f.average_bytes > 0;
+  });
   Rows rows = {{"RANKS", "ALL-GATHERS", "REDUCE-SCATTERS", "CHECKPOINT", "PER RANK"}};
   if (averages) rows.front().insert(rows.front().begin() + 3, "ALL-REDUCES");
   for (const Footprint& footprint : footprints) {
@@ -191,8 +193,8 @@ Json to_json(const Footprint& footprint) {
   const MemoryFootprint& memory = footprint.memory;
   Json units = Json::array();
   for (const UnitFootprint& unit : footprint.units) units.push_back(to_json(unit));
-  return {{"world_size", footprint.world_size},
-          {"replicas", footprint.replicas},
+  return {{"world_size", footprint.mesh.size()},
+          {"replicas", footprint.mesh.replicas()},
           {"memory",
            {{"shard_bytes", memory.shard_bytes},
             {"optimizer_bytes", memory.optimizer_bytes},

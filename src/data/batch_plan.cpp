@@ -5,13 +5,13 @@ namespace accel {
 std::int64_t BatchPlan::steps() const {
   const std::int64_t left = samples - begin;
   if (left <= 0) return 0;
-  const std::int64_t per_step = batch_size * world_size;
+  const std::int64_t per_step = batch_size * data_size;
   return drop_last ? left / per_step : (left + per_step - 1) / per_step;
 }
 
 std::vector<std::int64_t> BatchPlan::positions(std::int64_t step, int rank) const {
   std::vector<std::int64_t> result(static_cast<std::size_t>(batch_size));
-  const std::int64_t first = begin + (step * world_size + rank) * batch_size;
+  const std::int64_t first = begin + (step * data_size + rank) * batch_size;
   for (std::int64_t i = 0; i < batch_size; ++i) result[static_cast<std::size_t>(i)] = (first + i) % samples;
   return result;
 }

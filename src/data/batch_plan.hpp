@@ -5,9 +5,10 @@
 
 namespace accel {
 
-/// Which samples of an epoch make up the micro-batches of each rank.
+/// Which samples of an epoch make up the micro-batches of each data rank: of each rank that trains on batches
+/// of its own.
 ///
-/// The epoch's samples, in order, are cut into batches. Micro-batch s of rank r is batch s * world_size + r,
+/// The epoch's samples, in order, are cut into batches. Micro-batch s of rank r is batch s * data_size + r,
 /// as in Accelerate's BatchSamplerShard. With drop_last, batches that are short or that not every rank gets
 /// are dropped. Without it, they are completed from the epoch's start (Accelerate's even_batches).
 ///
@@ -16,7 +17,7 @@ namespace accel {
 struct BatchPlan {
   std::int64_t samples = 0;
   std::int64_t batch_size = 1;  ///< Samples in a rank's micro-batch.
-  int world_size = 1;
+  int data_size = 1;            ///< The number of data ranks.
   bool drop_last = true;
   std::int64_t begin = 0;  ///< The samples of the epoch that are done before micro-batch 0.
 

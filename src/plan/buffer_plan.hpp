@@ -30,7 +30,7 @@ struct BufferPlan {
   [[nodiscard]] std::uint64_t gradient_bytes() const;
   [[nodiscard]] std::uint64_t shard_bytes() const;
   /// Whether there is one shard and the unsharded parameters are views of it.
-  [[nodiscard]] bool is_alias() const { return layout.mesh.shards == 1 && compute_dtype == dtype; }
+  [[nodiscard]] bool is_alias() const { return layout.mesh.shards() == 1 && compute_dtype == dtype; }
 };
 
 /// Whether the module is one of torch's batch norms, which FullyShardedDataParallel leaves in float32.

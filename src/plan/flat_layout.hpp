@@ -40,13 +40,13 @@ struct FlatLayout {
   std::int64_t shard_numel = 0;
   Mesh mesh;
 
-  [[nodiscard]] std::int64_t numel() const { return shard_numel * mesh.shards; }
+  [[nodiscard]] std::int64_t numel() const { return shard_numel * mesh.shards(); }
   /// Whether every rank has all elements: with one rank, or for replicated parameters in any mesh.
-  [[nodiscard]] bool is_replicated() const { return mesh.size() == 1; }
+  [[nodiscard]] bool is_replicated() const { return mesh.data_size() == 1; }
   [[nodiscard]] ElementRange shard_range(int shard) const {
     return {shard * shard_numel, (shard + 1) * shard_numel};
   }
-  [[nodiscard]] std::int64_t portion_numel() const { return shard_numel / mesh.replicas; }
+  [[nodiscard]] std::int64_t portion_numel() const { return shard_numel / mesh.replicas(); }
   [[nodiscard]] ElementRange portion_range(MeshPlace place) const {
     const std::int64_t begin = place.shard * shard_numel + place.replica * portion_numel();
     return {begin, begin + portion_numel()};

@@ -21,7 +21,7 @@ void add(std::int64_t& sum, std::int64_t amount) { sum = checked_add(sum, amount
 /// that a parameter over all ranks takes no longer than others.
 class CheckpointBytes {
  public:
-  explicit CheckpointBytes(int world_size) : steps_(static_cast<std::size_t>(world_size) + 1, 0) {}
+  explicit CheckpointBytes(int ranks) : steps_(static_cast<std::size_t>(ranks) + 1, 0) {}
 
   /// Elements [begin, begin + numel) of a buffer that is cut every `shard_numel`, each of which takes `cost`
   /// bytes in the checkpoint. Ranks are counted in the order of their parts.
@@ -70,13 +70,9 @@ void add_checkpoint(CheckpointBytes& checkpoint, const BufferPlan& buffer, std::
   }
 }
 
-Mesh mesh_of(const FootprintOptions& options) {
-  return {options.replicas, options.world_size / options.replicas};
-}
-
 bool has_hook(const FootprintOptions& options) {
-  const Mesh mesh = mesh_of(options);
-  return options.ddp.comm_hook != config::CommHookType::kNo && mesh.shards == 1 && mesh.replicas > 1;
+  return options.ddp.comm_hook != config::CommHookType::kNo && options.mesh.shards() == 1 &&
+         options.mesh.replicas() > 1;
 }
 
 /// How often a unit is gathered in a step: over the shard group, and over the reshard group.
@@ -96,7 +92,7 @@ void add_replicated_training(UnitFootprint& unit, const BufferPlan& buffer, cons
   add(unit.gradient_bytes, buffer.shard_bytes());
   add(unit.optimizer_bytes, state);
   add(unit.replicated_training_bytes, checked_add(buffer.shard_bytes(), state));
-  add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.world_size), Bytes{2}));
+  add(unit.average_bytes, checked_mul(ring(buffer.gradient_bytes(), options.mesh.data_size()), Bytes{2}));
 }
 
 UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& unit,
@@ -109,7 +105,7 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     add(result.elements, numel);
     if (parameter.requires_grad) add(result.trainable, numel);
   }
-  const Mesh mesh = mesh_of(options);
+  const Mesh& mesh = options.mesh;
   for (const BufferPlan& buffer : buffers) {
     const Bytes shard = buffer.shard_bytes();
     add(result.cast_bytes, autocast_bytes(buffer, options.precision, options.names_without_cast));
@@ -121,16 +117,16 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
     add(result.padded_elements, buffer.layout.numel());
     add(result.shard_bytes, shard);
     add(result.unsharded_bytes, buffer.bytes());
-    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards), gathers.from_shards));
+    add(result.gather_bytes, checked_mul(ring(buffer.bytes(), mesh.shards()), gathers.from_shards));
     if (gathers.from_group > 0)
       add(result.gather_bytes, checked_mul(ring(buffer.bytes(), options.reshard_size), gathers.from_group));
     if (!buffer.trainable) continue;
     add(result.gradient_bytes, shard);
     add(result.optimizer_bytes, checked_mul(shard, Bytes{options.optimizer_tensors}));
-    add(result.reduce_bytes, ring(buffer.gradient_bytes(), mesh.shards));
+    add(result.reduce_bytes, ring(buffer.gradient_bytes(), mesh.shards()));
     const Bytes part = has_hook(options) ? plan_comm_hook(buffer.layout, options.ddp).sent_bytes
-                                         : buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards);
-    add(result.average_bytes, checked_mul(ring(part, mesh.replicas), Bytes{2}));
+                                         : buffer.gradient_bytes() / static_cast<Bytes>(mesh.shards());
+    add(result.average_bytes, checked_mul(ring(part, mesh.replicas()), Bytes{2}));
   }
   return result;
 }
@@ -164,8 +160,9 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
         if (buffer.replicated) add(unit.replicated_gradient_bytes, buffer.shard_bytes());
         unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer, options));
-        if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards > 1 && !options.stored_on_host) {
-          const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards);
+        if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards() > 1 &&
+            !options.stored_on_host) {
+          const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards());
           unit.finalizing_bytes = std::max(unit.finalizing_bytes, part);
         }
       }
@@ -210,7 +207,7 @@ Gathers gathers_of(const UnitPlan& unit, std::size_t depth, const FootprintOptio
 Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
   std::vector<Bytes> gradients;
   Bytes converted = 0;
-  const auto shards = static_cast<Bytes>(mesh_of(options).shards);
+  const auto shards = static_cast<Bytes>(options.mesh.shards());
   for (const std::vector<BufferPlan>& of_unit : buffers) {
     for (const BufferPlan& buffer : of_unit) {
       if (buffer.replicated) continue;
@@ -220,7 +217,8 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
     }
   }
   std::sort(gradients.rbegin(), gradients.rend());
-  gradients.resize(std::min(gradients.size(), kMaxReducing + kMaxStoring * (options.replicas > 1 ? 2 : 1)));
+  gradients.resize(
+      std::min(gradients.size(), kMaxReducing + kMaxStoring * (options.mesh.replicas() > 1 ? 2 : 1)));
   Bytes sum = checked_mul(converted, Bytes{2});
   for (const Bytes gradient : gradients) add(sum, gradient);
   return sum;
@@ -253,10 +251,10 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     add(memory.optimizer_bytes, unit.optimizer_bytes);
     add(memory.gradient_bytes, unit.gradient_bytes);
   }
-  const bool one_shard = mesh_of(options).shards == 1;
+  const bool one_shard = options.mesh.shards() == 1;
   const StepMemory step = memory_of_step(tree_of(units, buffers, footprints, options),
                                          {.one_shard = one_shard,
-                                          .averages = options.replicas > 1,
+                                          .averages = options.mesh.replicas() > 1,
                                           .stored_on_host = options.stored_on_host,
                                           .keeps_blocks = options.keeps_blocks,
                                           .reshard_after_forward = options.reshard_after_forward,
@@ -298,14 +296,13 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
 Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,
                        const FootprintOptions& options) {
   Footprint result;
-  result.world_size = options.world_size;
-  result.replicas = options.replicas;
-  CheckpointBytes checkpoint(options.world_size);
+  result.mesh = options.mesh;
+  CheckpointBytes checkpoint(options.mesh.data_size());
   checkpoint.add_to(0, 0, static_cast<std::int64_t>(options.persistent_bytes));
   std::vector<std::vector<BufferPlan>> buffers;
   const std::vector<std::size_t> depths = depths_of(units);
   for (std::size_t i = 0; i < units.size(); ++i) {
-    buffers.push_back(plan_buffers(model, units[i], options.no_decay, mesh_of(options), options.precision));
+    buffers.push_back(plan_buffers(model, units[i], options.no_decay, options.mesh, options.precision));
     result.units.push_back(footprint_of_unit(model, units[i], buffers.back(), options,
                                              gathers_of(units[i], depths[i], options)));
     add(result.gather_bytes, result.units.back().gather_bytes);

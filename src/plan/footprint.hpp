@@ -8,13 +8,13 @@
 
 #include "core/config/config.hpp"
 #include "plan/unit_plan.hpp"
+#include "ranks/mesh.hpp"
 #include "structure/structure.hpp"
 
 namespace accel {
 
 struct FootprintOptions {
-  int world_size = 1;
-  int replicas = 1;  ///< Copies of the model, each sharded over world_size / replicas ranks.
+  Mesh mesh;
   bool reshard_after_forward = true;
   int reshard_size = 0;  ///< Ranks of a reshard group; 0 if units are resharded to all ranks.
   bool forward_prefetch = false;
@@ -51,10 +51,11 @@ struct UnitFootprint {
   std::uint64_t replicated_bytes = 0;  ///< Replicated parameters, which every rank holds.
   /// Gradients and optimizer state of replicated parameters. gradient_bytes and optimizer_bytes include them.
   std::uint64_t replicated_training_bytes = 0;
-  std::uint64_t cast_bytes = 0;     ///< Copies that autocast makes of the parameters.
-  std::uint64_t gather_bytes = 0;   ///< Bytes sent a step by all-gathers.
-  std::uint64_t reduce_bytes = 0;   ///< Bytes sent a step by reduce-scatters.
-  std::uint64_t average_bytes = 0;  ///< Bytes sent a step by all-reduces over the replicas, or all ranks.
+  std::uint64_t cast_bytes = 0;    ///< Copies that autocast makes of the parameters.
+  std::uint64_t gather_bytes = 0;  ///< Bytes sent a step by all-gathers.
+  std::uint64_t reduce_bytes = 0;  ///< Bytes sent a step by reduce-scatters.
+  std::uint64_t average_bytes =
+      0;  ///< Bytes sent a step by all-reduces over the replicas, or all data ranks.
 };
 
 /// The memory that a rank needs for a step, without activations (what forward saves for backward),
@@ -93,10 +94,9 @@ struct MemoryFootprint {
   std::uint64_t total_bytes = 0;
 };
 
-/// The cost of all units at one world size.
+/// The cost of all units on one mesh.
 struct Footprint {
-  int world_size = 1;
-  int replicas = 1;
+  Mesh mesh;
   std::vector<UnitFootprint> units;
   MemoryFootprint memory;
   std::uint64_t gather_bytes = 0;           ///< Bytes that a rank sends in all-gathers in a step.
@@ -112,9 +112,9 @@ struct Footprint {
 /// Traffic is that of a ring: each of N ranks sends n * (N - 1) / N bytes of a buffer of n bytes, and twice
 /// that in an all-reduce. In a micro-batch a buffer is gathered each time its unit runs, and once more for
 /// backward if the unit was resharded. If there is a reshard group, all gathers but the first are over that
-/// group. Once a step gradients are reduced, and averaged over the replicas, or over all ranks for replicated
-/// parameters. A communication hook sends its own form of them. The few numbers of the loss and the gradient
-/// norm are not counted.
+/// group. Once a step gradients are reduced, and averaged over the replicas, or over all data ranks for
+/// replicated parameters. A communication hook sends its own form of them. The few numbers of the loss and
+/// the gradient norm are not counted.
 ///
 /// Throws Error as plan_buffers() does, and kCorrupt if a size overflows.
 Footprint footprint_of(const ModelStructure& model, const std::vector<UnitPlan>& units,

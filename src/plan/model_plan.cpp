@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "core/config/mesh.hpp"
 #include "plan/autocast_copies.hpp"
 #include "plan/ignored_modules.hpp"
 #include "plan/optimizer_plan.hpp"
@@ -80,8 +81,7 @@ ModelPlan plan_model(const ArchiveModel& model, const config::FsdpConfig& fsdp) 
 
 Footprint footprint_of(const ArchiveModel& model, const ModelPlan& plan, const config::Config& config) {
   FootprintOptions options;
-  options.world_size = config.launch.num_processes;
-  options.replicas = config.fsdp.replicate_size;
+  options.mesh = config::mesh_of(config);
   options.reshard_size = config.fsdp.reshard_size;
   options.reshard_after_forward = config.fsdp.reshard_after_forward;
   options.forward_prefetch = config.fsdp.forward_prefetch;

@@ -1,28 +1,32 @@
 #include "ranks/mesh.hpp"
 
+#include <utility>
+
 namespace accel {
 
-std::vector<int> Mesh::shard_group(int rank) const {
-  std::vector<int> ranks;
-  ranks.reserve(static_cast<std::size_t>(shards));
-  for (int shard = 0; shard < shards; ++shard) ranks.push_back(rank_at({place_of(rank).replica, shard}));
-  return ranks;
+std::string_view name_of(Axis axis) {
+  static constexpr std::array<std::string_view, kAxes.size()> kNames = {"dp_replicate", "dp_shard"};
+  return kNames[index_of(axis)];
 }
 
-std::vector<int> Mesh::replicate_group(int rank) const {
-  std::vector<int> ranks;
-  ranks.reserve(static_cast<std::size_t>(replicas));
-  for (int replica = 0; replica < replicas; ++replica)
-    ranks.push_back(rank_at({replica, place_of(rank).shard}));
+std::vector<int> Mesh::group(int rank, std::span<const Axis> axes) const {
+  int first = rank;
+  for (const Axis axis : axes) first -= coordinate(rank, axis) * stride(axis);
+  std::vector<int> ranks = {first};
+  for (const Axis axis : axes) {
+    std::vector<int> along;
+    for (const int begin : ranks) {
+      for (int i = 0; i < size(axis); ++i) along.push_back(begin + i * stride(axis));
+    }
+    ranks = std::move(along);
+  }
   return ranks;
 }
 
 std::vector<int> Mesh::reshard_group(int rank, int size) const {
-  std::vector<int> ranks;
-  ranks.reserve(static_cast<std::size_t>(size));
-  const int first = rank - place_of(rank).shard % size;
-  for (int i = 0; i < size; ++i) ranks.push_back(first + i);
-  return ranks;
+  const std::vector<int> shards = group(rank, Axis::kDpShard);
+  const auto first = shards.begin() + coordinate(rank, Axis::kDpShard) / size * size;
+  return {first, first + size};
 }
 
 }  // namespace accel

@@ -1,8 +1,29 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
 #include <vector>
 
 namespace accel {
+
+/// An axis of the mesh of ranks: a dimension of torch's device mesh.
+enum class Axis {
+  kDpReplicate,  ///< The copies of the model.
+  kDpShard,      ///< The shards of a copy.
+};
+
+/// All axes in the order of the mesh, which is torch's: the last axis is the fastest, so its ranks are
+/// neighbours.
+inline constexpr std::array kAxes = {Axis::kDpReplicate, Axis::kDpShard};
+/// The axes whose ranks train on different batches.
+inline constexpr std::array kDataAxes = {Axis::kDpReplicate, Axis::kDpShard};
+
+/// The place of `axis` in kAxes.
+constexpr std::size_t index_of(Axis axis) { return static_cast<std::size_t>(axis); }
+/// torch's name of the axis: "dp_shard".
+[[nodiscard]] std::string_view name_of(Axis axis);
 
 /// Where a rank stands in a mesh.
 struct MeshPlace {
@@ -10,26 +31,50 @@ struct MeshPlace {
   int shard = 0;
 };
 
-/// The layout of the ranks of a job: `replicas` copies of the model, each sharded over `shards` ranks. This
-/// is torch's device mesh (dp_replicate, dp_shard), in its order: rank = replica * shards + shard.
+/// The layout of the ranks of a job along named axes. A model is sharded over the axis dp_shard and copied
+/// along dp_replicate: rank = replica * shards + shard.
 ///
 /// 1 x N is full sharding, N x 1 is plain data parallelism.
-struct Mesh {
-  int replicas = 1;
-  int shards = 1;
+class Mesh {
+ public:
+  /// A mesh of one rank.
+  Mesh() : Mesh(1, 1) {}
+  Mesh(int dp_replicate, int dp_shard) : sizes_{dp_replicate, dp_shard} {}
 
-  [[nodiscard]] int size() const { return replicas * shards; }
-  [[nodiscard]] MeshPlace place_of(int rank) const { return {rank / shards, rank % shards}; }
-  [[nodiscard]] int rank_at(MeshPlace place) const { return place.replica * shards + place.shard; }
+  /// The number of ranks along `axis`.
+  [[nodiscard]] int size(Axis axis) const { return sizes_[index_of(axis)]; }
+  /// The number of all ranks.
+  [[nodiscard]] int size() const { return size(kAxes); }
+  /// The number of ranks that train on different batches.
+  [[nodiscard]] int data_size() const { return size(kDataAxes); }
+  [[nodiscard]] int replicas() const { return size(Axis::kDpReplicate); }
+  [[nodiscard]] int shards() const { return size(Axis::kDpShard); }
 
-  /// The ranks over which `rank`'s copy of the model is sharded, including `rank`, in the order of their
-  /// shards.
-  [[nodiscard]] std::vector<int> shard_group(int rank) const;
-  /// The ranks that have the same shard as `rank`, in the order of their replicas.
-  [[nodiscard]] std::vector<int> replicate_group(int rank) const;
+  /// The number of `rank` among the ranks along `axis`.
+  [[nodiscard]] int coordinate(int rank, Axis axis) const { return rank / stride(axis) % size(axis); }
+  [[nodiscard]] MeshPlace place_of(int rank) const {
+    return {coordinate(rank, Axis::kDpReplicate), coordinate(rank, Axis::kDpShard)};
+  }
+
+  /// The ranks, including `rank`, that differ from it on no other axes than `axes`, in ascending order if
+  /// `axes` are in the order of kAxes.
+  [[nodiscard]] std::vector<int> group(int rank, std::span<const Axis> axes) const;
+  /// The ranks along `axis` through `rank`, in the order of their coordinates.
+  [[nodiscard]] std::vector<int> group(int rank, Axis axis) const { return group(rank, {&axis, 1}); }
   /// The ranks of `rank`'s shard group that share units with it between forward and backward, if groups of
-  /// `size` ranks do so. `size` divides `shards`. The ranks are neighbours, as in torch.
+  /// `size` ranks do so. `size` divides the number of shards. The ranks are neighbours, as in torch.
   [[nodiscard]] std::vector<int> reshard_group(int rank, int size) const;
+
+ private:
+  [[nodiscard]] int size(std::span<const Axis> axes) const {
+    int ranks = 1;
+    for (const Axis axis : axes) ranks *= size(axis);
+    return ranks;
+  }
+  /// How far apart two ranks are that are neighbours along `axis`.
+  [[nodiscard]] int stride(Axis axis) const { return size(std::span(kAxes).subspan(index_of(axis) + 1)); }
+
+  std::array<int, kAxes.size()> sizes_;
 };
 
 }  // namespace accel

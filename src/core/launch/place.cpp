@@ -14,6 +14,7 @@
 #include "base/host/host_name.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
+#include "core/config/mesh.hpp"
 #include "core/launch/beginning.hpp"
 #include "core/launch/cluster/rendezvous_client.hpp"
 #include "core/launch/cluster/rendezvous_parameters.hpp"
@@ -135,10 +136,10 @@ Place begin_alone(LaunchRequest& request) {
   return place;
 }
 
-/// The samples that all ranks together take in a step of the optimizer.
+/// The samples that all data ranks together take in a step of the optimizer.
 std::int64_t samples_of(const config::Config& config) {
   return config.training->data.batch_size * config.training->gradient_accumulation_steps *
-         config.launch.num_processes;
+         config::mesh_of(config).data_size();
 }
 
 /// Resolves the configuration for the machines that take part, if they are not those of the attempt before,

@@ -1,11 +1,23 @@
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "ranks/mesh.hpp"
 #include "train/c10d/group.hpp"
 
 namespace accel::train {
+
+/// The data ranks, as this rank sees them: `group` has one rank for each share of the training data. They
+/// differ in their batches, and in the seeds of their random numbers. Ranks of the mesh that differ on no
+/// axis of kDataAxes have the same `rank` here, and the same batches and seeds.
+struct DataParallel {
+  explicit DataParallel(Group& ranks) : group(ranks), rank(ranks.rank()), size(ranks.size()) {}
+
+  Group& group;
+  int rank;
+  int size;
+};
 
 /// The groups of ranks through which this rank trains its part of a model that is spread over a mesh. Copies
 /// of a MeshGroups share the groups, which end with the last copy.
@@ -19,8 +31,8 @@ class MeshGroups {
   /// is an Error of kind kUsage.
   static MeshGroups split(Group& world, const config::FsdpConfig& fsdp);
 
-  /// Takes groups that exist already. A null `shard` or `replicate` stands for `world`. `reshard` may be
-  /// null.
+  /// Takes groups that exist already, of a mesh whose ranks are all data ranks. A null `shard` or `replicate`
+  /// stands for `world`. `reshard` may be null.
   MeshGroups(Group& world, const Mesh& mesh, std::unique_ptr<Group> shard, std::unique_ptr<Group> replicate,
              std::unique_ptr<Group> reshard);
 
@@ -32,20 +44,29 @@ class MeshGroups {
   /// This rank's place in the mesh.
   [[nodiscard]] MeshPlace place() const { return mesh_.place_of(world_->rank()); }
   [[nodiscard]] Group& world() const { return *world_; }
+  /// The ranks along `axis` through this rank, numbered by their coordinates.
+  [[nodiscard]] Group& along(Axis axis) const { return or_world(axes_[index_of(axis)]); }
   /// The ranks over which this rank's copy of the model is sharded, numbered by their shards.
-  [[nodiscard]] Group& shard() const { return shard_ ? *shard_ : *world_; }
+  [[nodiscard]] Group& shard() const { return along(Axis::kDpShard); }
   /// The ranks that have the same shard as this rank, numbered by their replicas.
-  [[nodiscard]] Group& replicate() const { return replicate_ ? *replicate_ : *world_; }
+  [[nodiscard]] Group& replicate() const { return along(Axis::kDpReplicate); }
   /// The ranks that share a unit between forward and backward, or null if these are the shard group or
   /// nobody.
   [[nodiscard]] Group* reshard() const { return reshard_.get(); }
+  /// Who splits batches, seeds and counts of the data, and averages gradients.
+  [[nodiscard]] DataParallel data() const { return DataParallel(or_world(data_)); }
 
  private:
+  MeshGroups(Group& world, const Mesh& mesh) : world_(&world), mesh_(mesh) {}
+  [[nodiscard]] Group& or_world(const std::shared_ptr<Group>& group) const {
+    return group ? *group : *world_;
+  }
+
   Group* world_;
   Mesh mesh_;
-  // A null shard or replicate group stands for the world.
-  std::shared_ptr<Group> shard_;
-  std::shared_ptr<Group> replicate_;
+  // A null group of an axis or of the data ranks stands for the world.
+  std::array<std::shared_ptr<Group>, kAxes.size()> axes_;
+  std::shared_ptr<Group> data_;
   std::shared_ptr<Group> reshard_;
 };
 

@@ -18,7 +18,7 @@ FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
       trainable_(trainable),
       pool_(std::move(pool)),
       storage_(std::move(storage)),
-      is_alias_(layout_.mesh.shards == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
+      is_alias_(layout_.mesh.shards() == 1 && dtypes_.compute == dtypes_.shard && !storage_->is_offloaded()) {
   shard_ = storage_->empty(layout_.shard_numel, dtypes_.shard).zero_();
   const std::size_t bytes = static_cast<std::size_t>(layout_.numel()) * c10::elementSize(dtypes_.compute);
   const c10::Storage memory = is_alias_ ? shard_.storage()
@@ -35,7 +35,7 @@ FlatBuffer::FlatBuffer(FlatLayout layout, BufferDtypes dtypes, bool trainable,
 }
 
 bool FlatBuffer::is_spread_over(const Group& group) const {
-  return layout_.mesh.shards == group.size() && !group.is_alone();
+  return layout_.mesh.shards() == group.size() && !group.is_alone();
 }
 
 void FlatBuffer::start_unshard(const MeshGroups& groups) {
@@ -104,7 +104,7 @@ bool FlatBuffer::frees_memory_of(const at::Tensor& tensor) const {
 
 void FlatBuffer::reshard_to(const Group& group) {
   if (is_alias_) return;
-  if (layout_.mesh.shards == 1) return;
+  if (layout_.mesh.shards() == 1) return;
   require_unchanged();
   const at::NoGradGuard no_grad;
   const std::int64_t part = layout_.numel() / group.size();

@@ -52,7 +52,7 @@ void scatter_shards(WeightSource* weights, const ShardTarget& target, const Mesh
           : buffer.shard();
   at::Tensor whole;
   if (groups.world().rank() == 0) whole = read_whole(*weights, target);
-  if (layout.mesh.shards == 1) {
+  if (layout.mesh.shards() == 1) {
     if (whole.defined()) at::Tensor(own).copy_(whole);
     groups.world().broadcast(own);
   } else {

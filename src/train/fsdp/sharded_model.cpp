@@ -147,7 +147,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   load(file, resolved.weights, targets);
   if (const auto dtype = dtype_if_named(resolved.fsdp.precision.buffer_dtype))
     cast_buffers_ = cast_buffers(module_, structure_, *dtype);
-  if (options.broadcast_buffers) buffer_broadcast_.emplace(module_, groups_.world());
+  if (options.broadcast_buffers) buffer_broadcast_.emplace(module_, groups_.data().group);
   if (groups_.world().rank() == 0) {
     warn_of_widened(structure_, resolved.fsdp.precision);
     if (notes.is_exported) warn_of_several_results(module_, units, resolved.fsdp.precision);
@@ -166,7 +166,7 @@ std::vector<ShardTarget> ShardedModel::build_units(const ModelFile& file, const 
   std::unordered_map<std::string, torch::jit::Module> modules;
   for (const auto& module : module_.named_modules()) modules.emplace(module.name, module.value);
 
-  const bool hooks_reductions = groups_.mesh().shards == 1 && groups_.mesh().replicas > 1;
+  const bool hooks_reductions = groups_.mesh().shards() == 1 && groups_.mesh().replicas() > 1;
   hook_seeds_ = std::make_shared<NumpyRandom>(options.ddp.power_sgd.random_seed);
   const bool has_own_values =
       options.weights.path.empty() && !options.weights.init_std && options.weights.resumed.empty();

@@ -71,7 +71,7 @@ Unit::~Unit() {
 
 void Unit::start_unshard() {
   // Each replica may gather in an order of its own.
-  if (step_.prefetch.on_unshard(*this) && groups_.mesh().shards > 1 && groups_.mesh().replicas == 1)
+  if (step_.prefetch.on_unshard(*this) && groups_.mesh().shards() > 1 && groups_.mesh().replicas() == 1)
     step_.collectives.note(CollectiveOrder::Kind::kGather, plan_.module);
   const flight::Label label(flight_name_);
   for (const auto& buffer : buffers_) buffer->start_unshard(groups_);

@@ -56,19 +56,19 @@ Labels labels_for(const config::ModelConfig& config, const std::string& accel_js
 }
 
 TrainingBatches::TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model,
-                                 std::uint64_t seed, int rank, int world_size, at::Device device)
+                                 std::uint64_t seed, const DataParallel& ranks, at::Device device)
     : config_(config),
       compares_labels_(model.loss == "cross_entropy"),
       data_(Samples::open(config.train, model)),
-      plan_{data_.source().size(), config.batch_size, world_size, config.drop_last},
+      plan_{data_.source().size(), config.batch_size, ranks.size, config.drop_last},
       seed_(seed),
-      rank_(rank),
+      rank_(ranks.rank),
       device_(device) {
   if (plan_.steps() > 0) return;
   throw Error(
       ErrorKind::kUsage,
       fmt::format("training.data.train: {}, but a step of {} processes with batch_size {} needs {}",
-                  data_.source().size_text(), world_size, config.batch_size, config.batch_size * world_size))
+                  data_.source().size_text(), ranks.size, config.batch_size, config.batch_size * ranks.size))
       .hint("use more data, a smaller batch or sequence, or drop_last: false");
 }
 
@@ -135,6 +135,6 @@ ckpt::DataPlace TrainingBatches::place_after(std::int64_t steps, std::int64_t mi
   return place;
 }
 
-std::int64_t TrainingBatches::samples_per_step() const { return plan_.batch_size * plan_.world_size; }
+std::int64_t TrainingBatches::samples_per_step() const { return plan_.batch_size * plan_.data_size; }
 
 }  // namespace accel::train

@@ -9,6 +9,7 @@
 #include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
 #include "data/batch_plan.hpp"
+#include "train/c10d/mesh_groups.hpp"
 #include "train/loop/samples.hpp"
 
 namespace accel::train {
@@ -18,12 +19,12 @@ namespace accel::train {
 /// them, in another order.
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json);
 
-/// The training batches of one rank, epoch after epoch without end.
+/// The training batches of one data rank, epoch after epoch without end.
 class TrainingBatches {
  public:
   /// Fewer samples than one step needs are an Error of kind kUsage.
   TrainingBatches(const config::DataConfig& config, const config::ModelConfig& model, std::uint64_t seed,
-                  int rank, int world_size, at::Device device);
+                  const DataParallel& ranks, at::Device device);
 
   /// Makes next() refuse tokens that the model does not know, as Samples::set_vocabularies() does.
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) {

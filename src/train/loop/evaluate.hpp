@@ -1,7 +1,6 @@
 #pragma once
 
 #include "core/config/config.hpp"
-#include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/batches.hpp"
 
@@ -11,6 +10,6 @@ namespace accel::train {
 /// the model computes its loss itself. Runs without gradients and in evaluation mode. Collective: a rank that
 /// has run out of batches takes part in the others' gathers with a batch that does not count.
 double evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data, Labels labels,
-                at::Device device, Group& group);
+                at::Device device);
 
 }  // namespace accel::train

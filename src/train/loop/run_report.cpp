@@ -24,8 +24,8 @@ namespace accel::train {
 namespace {
 
 std::string text_of(const Mesh& mesh) {
-  const std::string ranks = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "rank" : "ranks");
-  return mesh.replicas == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas);
+  const std::string ranks = fmt::format("{} {}", mesh.shards(), mesh.shards() == 1 ? "rank" : "ranks");
+  return mesh.replicas() == 1 ? ranks : fmt::format("{}, in {} replicas", ranks, mesh.replicas());
 }
 
 std::int64_t attempt() {
@@ -35,11 +35,11 @@ std::int64_t attempt() {
 
 }  // namespace
 
-RunReport::RunReport(const config::Config& config, int rank, int world_size, at::Device device)
+RunReport::RunReport(const config::Config& config, int rank, int data_size, at::Device device)
     : config_(*config.training),
       fsdp_(config.fsdp),
       rank_(rank),
-      world_size_(world_size),
+      data_size_(data_size),
       device_(device),
       attempt_(attempt()) {
   if (rank != 0) return;
@@ -160,8 +160,8 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
 void RunReport::write_step(std::int64_t step, const StepResult& result, double epoch,
                            const std::optional<GradScaler>& scaler) {
   const double seconds = seconds_since(since_log_) - pause_s_;
-  const double samples_per_s = static_cast<double>(samples_) * world_size_ / seconds;
-  const double tokens_per_s = static_cast<double>(tokens_) * world_size_ / seconds;
+  const double samples_per_s = static_cast<double>(samples_) * data_size_ / seconds;
+  const double tokens_per_s = static_cast<double>(tokens_) * data_size_ / seconds;
   Metrics line = {{"step", step},
                   {"loss", loss_sum_ / static_cast<double>(steps_)},
                   {"last_loss", result.loss},

@@ -24,7 +24,8 @@ namespace accel::train {
 /// only rank 0 writes.
 class RunReport {
  public:
-  RunReport(const config::Config& config, int rank, int world_size, at::Device device);
+  /// Each of the `data_size` data ranks trains on as many samples as this rank.
+  RunReport(const config::Config& config, int rank, int data_size, at::Device device);
 
   /// Writes a line to the log alone.
   void say(const std::string& text) const;
@@ -65,7 +66,7 @@ class RunReport {
   const config::TrainingConfig& config_;
   const config::FsdpConfig& fsdp_;
   int rank_;
-  int world_size_;
+  int data_size_;
   at::Device device_;
   std::vector<std::unique_ptr<MetricSink>> sinks_;  ///< Empty on every rank but rank 0.
 

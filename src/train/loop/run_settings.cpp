@@ -31,10 +31,10 @@ std::map<std::string, std::string> with_present_names(const std::map<std::string
 }
 
 std::string layout_of(const Mesh& mesh) {
-  const std::string shards = fmt::format("{} {}", mesh.shards, mesh.shards == 1 ? "shard" : "shards");
-  if (mesh.replicas == 1) return shards;
-  const std::string replicas = fmt::format("{} replicas", mesh.replicas);
-  return mesh.shards == 1 ? replicas : fmt::format("{} x {}", replicas, shards);
+  const std::string shards = fmt::format("{} {}", mesh.shards(), mesh.shards() == 1 ? "shard" : "shards");
+  if (mesh.replicas() == 1) return shards;
+  const std::string replicas = fmt::format("{} replicas", mesh.replicas());
+  return mesh.shards() == 1 ? replicas : fmt::format("{} x {}", replicas, shards);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
   // 0 stands for max_steps.
   settings["training.lr_scheduler.total_steps"] =
       std::to_string(run.lr_scheduler.total_steps > 0 ? run.lr_scheduler.total_steps : run.max_steps);
-  settings[ckpt::kMicroBatchSetting] = std::to_string(run.data.batch_size * mesh.size());
+  settings[ckpt::kMicroBatchSetting] = std::to_string(run.data.batch_size * mesh.data_size());
   settings[kContents] = fmt::format("{:08x}", data.source().fingerprint());
   settings[kOldContents] = fmt::format("{:08x}", data.source().old_fingerprint());
   settings["graph of training.model.path (CRC-32 of its code)"] = fmt::format("{:08x}", graph);

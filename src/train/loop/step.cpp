@@ -82,6 +82,7 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
                                     StepResult& result) {
   const std::vector<FlatBuffer*> buffers = model_.trainable_buffers();
   const Mesh& mesh = model_.groups().mesh();
+  Group& world = model_.groups().world();
   // The host waits for the device once, and the ranks all-reduce once, for the loss and the norm together.
   std::vector<at::Tensor> numbers = gradient_norms(buffers);
   numbers.push_back(micro_batches.loss_sum);
@@ -89,7 +90,7 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
   const double order = model_.take_collective_order();
   GradientPresence presence = gradient_presence(buffers);
   std::array<double, 10> sums = {values.back() / static_cast<double>(micro_batches.count),
-                                 gradient_square_sum(buffers, mesh.shards, values),
+                                 gradient_square_sum(buffers, mesh.shards(), values),
                                  order,
                                  order * order,
                                  static_cast<double>(count_missing(presence)),
@@ -98,21 +99,23 @@ GradientPresence StepRunner::reduce(const MicroBatches& micro_batches, std::int6
                                  votes[1],
                                  votes[2],
                                  static_cast<double>(micro_batches.uncounted)};
-  group_.all_reduce_sum(sums);
-  require_one_order(sums[2], sums[3], group_.size(), fmt::format("step {}", step));
+  world.all_reduce_sum(sums);
+  require_one_order(sums[2], sums[3], world.size(), fmt::format("step {}", step));
   result.stop = sums[5] > 0;
   result.votes = {sums[6], sums[7], sums[8]};
-  if (sums[4] > 0) presence = on_any_rank(std::move(presence), group_);
-  // All ranks have as many micro-batches.
-  result.micro_batches = micro_batches.count * group_.size();
-  result.uncounted = static_cast<std::int64_t>(sums[9]);
+  if (sums[4] > 0) presence = on_any_rank(std::move(presence), world);
+  // All data ranks have as many micro-batches. Each batch is that of `copies` ranks, and all of them add to
+  // the sums.
+  const int copies = mesh.size() / mesh.data_size();
+  result.micro_batches = micro_batches.count * mesh.data_size();
+  result.uncounted = static_cast<std::int64_t>(sums[9]) / copies;
   const double weight = weight_of_counted(result);
   result.loss = without_sign_of_nan(is_empty(result) ? std::numeric_limits<double>::quiet_NaN()
-                                                     : sums[0] / group_.size() * weight);
+                                                     : sums[0] / copies / mesh.data_size() * weight);
   // Every replica adds the same squares. The sum is over all ranks nevertheless, so that every rank has the
   // same bits and clips by the same factor.
   const double unscale = scaler_ ? scaler_->inverse() : 1;
-  result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas) * unscale * weight);
+  result.grad_norm = without_sign_of_nan(std::sqrt(sums[1] / mesh.replicas()) * unscale * weight);
   return presence;
 }
 
@@ -170,7 +173,7 @@ std::optional<Error> StepRunner::report_nonfinite(std::int64_t step, const StepR
                                : "is there a NaN in the data, or in a buffer of the model? a smaller "
                                  "learning rate may help");
   }
-  if (group_.rank() == 0) log::warn(what + "; no weight is changed");
+  if (model_.groups().world().rank() == 0) log::warn(what + "; no weight is changed");
   return std::nullopt;
 }
 

@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "core/config/config.hpp"
 #include "plan/schedule/grad_scaler.hpp"
-#include "train/c10d/group.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/batches.hpp"
 #include "train/optim/optimizer.hpp"
@@ -20,12 +19,12 @@ using Votes = std::array<double, 3>;
 /// What one optimizer step yields. Every rank has the same values, except for the counts of tokens and
 /// samples.
 struct StepResult {
-  double loss = 0;       ///< The mean over the micro-batches of all ranks that count; NaN if none does.
+  double loss = 0;       ///< The mean over the micro-batches of all data ranks that count; NaN if none does.
   double grad_norm = 0;  ///< The global norm before clipping.
   double lr = 0;
   /// The loss or a gradient was infinite or NaN, or no label counted, so the optimizer changed nothing.
   bool skipped = false;
-  std::int64_t micro_batches = 0;  ///< The micro-batches of all ranks.
+  std::int64_t micro_batches = 0;  ///< The micro-batches of all data ranks.
   std::int64_t uncounted = 0;      ///< Those of them that have labels of which none counts.
   bool stop = false;               ///< A signal has asked a rank to stop after this step.
   Votes votes = {};                ///< The sums over the ranks.
@@ -41,13 +40,12 @@ struct StepResult {
 class StepRunner {
  public:
   StepRunner(const config::TrainingConfig& config, TrainingBatches& batches, ShardedModel& model,
-             Optimizer& optimizer, std::optional<GradScaler>& scaler, Group& group)
+             Optimizer& optimizer, std::optional<GradScaler>& scaler)
       : config_(config),
         batches_(batches),
         model_(model),
         optimizer_(optimizer),
         scaler_(scaler),
-        group_(group),
         compares_labels_(config.model.loss == "cross_entropy") {}
 
   /// Runs step number `step`, counted from 1, with this rank's `votes`. Collective. A loss or gradient that
@@ -92,7 +90,6 @@ class StepRunner {
   ShardedModel& model_;
   Optimizer& optimizer_;
   std::optional<GradScaler>& scaler_;  ///< Only float16 has a loss scale.
-  Group& group_;
   bool compares_labels_;  ///< A model that computes its loss itself weighs its micro-batches alike.
   std::int64_t skipped_in_a_row_ = 0;
 };

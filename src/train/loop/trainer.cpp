@@ -134,7 +134,7 @@ class Trainer {
         device_(device),
         group_(group),
         store_(config_.output_dir / "checkpoints", writer_of(config_)),
-        batches_(config_.data, config_.model, config_.seed, group.rank(), group.size(), device),
+        batches_(config_.data, config_.model, config_.seed, groups.data(), device),
         opened_(open_model(config_.model, group)),
         graph_(opened_.file.graph_fingerprint()),
         vocabularies_(known_tokens(opened_.file, config_.model)),
@@ -143,10 +143,10 @@ class Trainer {
                groups),
         optimizer_(
             make_optimizer(config_.optimizer, model_.trainable_buffers(), model_.groups().place().shard)),
-        steps_(config_, batches_, model_, *optimizer_, scaler_, group),
+        steps_(config_, batches_, model_, *optimizer_, scaler_),
         saver_(store_, model_, *optimizer_, config_, group, local_ranks),
         schedule_(config_.checkpoint),
-        report_(config, group.rank(), group.size(), device),
+        report_(config, group.rank(), groups.data().size, device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     reset_peak_of_large_tensors();  // The model is sharded.
     if (config_.checkpoint.resume_from.empty()) check_sums_of_weights();
@@ -257,7 +257,7 @@ class Trainer {
       loaded.random->restore();
     } else {
       at::manual_seed(config_.seed + static_cast<std::uint64_t>(state.step) * kSeedStride +
-                      static_cast<std::uint64_t>(group_.rank()));
+                      static_cast<std::uint64_t>(model_.groups().data().rank));
     }
     // The metrics are cut when every rank has loaded the checkpoint.
     group_.barrier();
@@ -314,7 +314,7 @@ class Trainer {
 
   void evaluate_at(std::int64_t step) {
     const Clock::time_point begin = Clock::now();
-    const double loss = without_sign_of_nan(evaluate(model_, config_, *eval_data_, labels_, device_, group_));
+    const double loss = without_sign_of_nan(evaluate(model_, config_, *eval_data_, labels_, device_));
     report_.evaluation(step, loss, seconds_since(begin));
   }
 
@@ -402,7 +402,6 @@ void prepare_output(const config::TrainingConfig& config) {
 TrainingEnd train(const config::Config& config, const Rank& rank, at::Device device, Group& group,
                   const std::function<void(const std::function<void()>&)>& guarded) {
   if (!config.training) throw Error(ErrorKind::kUsage, "the configuration has no training section");
-  at::manual_seed(config.training->seed + static_cast<std::uint64_t>(rank.rank));
   if (group.rank() == 0) prepare_output(*config.training);
   group.barrier();
   // Both are declared outside of the call, so that `guarded` gets an error before they are destroyed.
@@ -411,6 +410,7 @@ TrainingEnd train(const config::Config& config, const Rank& rank, at::Device dev
   TrainingEnd end = TrainingEnd::kFinished;
   guarded([&] {
     groups.emplace(MeshGroups::split(group, config.fsdp));
+    at::manual_seed(config.training->seed + static_cast<std::uint64_t>(groups->data().rank));
     trainer.emplace(config, device, group, *groups,
                     rank.local_world_size > 0 ? rank.local_world_size : rank.world_size);
     end = trainer->run();

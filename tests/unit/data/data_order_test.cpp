@@ -129,9 +129,9 @@ TEST(BatchPlanTest, EqualsAcceleratesBatchSamplerShard) {
   EXPECT_TRUE(rc::check([] {
     const BatchPlan plan{*rc::gen::inRange<std::int64_t>(1, 70), *rc::gen::inRange<std::int64_t>(1, 7),
                          *rc::gen::inRange(1, 5), *rc::gen::arbitrary<bool>()};
-    for (int rank = 0; rank < plan.world_size; ++rank) {
+    for (int rank = 0; rank < plan.data_size; ++rank) {
       const auto expected =
-          accelerate_shard(plan.samples, plan.batch_size, plan.world_size, rank, plan.drop_last);
+          accelerate_shard(plan.samples, plan.batch_size, plan.data_size, rank, plan.drop_last);
       RC_ASSERT(plan.steps() == static_cast<std::int64_t>(expected.size()));
       for (std::int64_t step = 0; step < plan.steps(); ++step) {
         RC_ASSERT(plan.positions(step, rank) == expected[static_cast<std::size_t>(step)]);

@@ -42,11 +42,9 @@ config::PrecisionConfig version_1() {
 
 /// Elements of autocast's copies of all parameters of the model, as one unit.
 std::uint64_t copied(const ModelStructure& model, const config::PrecisionConfig& precision, int ranks = 1) {
-  const Footprint result = footprint_of(model, plan_units(model, {}),
-                                        {.world_size = ranks,
-                                         .replicas = ranks,
-                                         .precision = precision,
-                                         .names_without_cast = names_without_cast(model)});
+  const Footprint result = footprint_of(
+      model, plan_units(model, {}),
+      {.mesh = {ranks, 1}, .precision = precision, .names_without_cast = names_without_cast(model)});
   return result.units.back().cast_bytes / 2;
 }
 

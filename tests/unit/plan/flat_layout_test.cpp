@@ -89,7 +89,7 @@ TEST(FlatLayoutTest, PiecesAndGapsTileTheBuffer) {
         cover(flat, piece.in_parameter.size());
       }
     };
-    for (int shard = 0; shard < mesh.shards; ++shard) cover_pieces(pieces_of(layout, shard), shard);
+    for (int shard = 0; shard < mesh.shards(); ++shard) cover_pieces(pieces_of(layout, shard), shard);
     for (const ElementRange& gap : gaps_of(layout)) cover(gap.begin, gap.size());
     for (const int times : covered) RC_ASSERT(times == 1);
     RC_ASSERT(layout.portion_numel() * item_bytes % 64 == 0);

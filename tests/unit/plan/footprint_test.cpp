@@ -27,7 +27,7 @@ Footprint footprint(const ModelStructure& model, FootprintOptions options) {
 
 // Every parameter takes 16 elements or 32 in its flat buffer, as it begins on a boundary of 64 bytes.
 TEST(FootprintTest, CountsEachUnit) {
-  const Footprint two = footprint(gpt(), {.world_size = 2});
+  const Footprint two = footprint(gpt(), {.mesh = {1, 2}});
   ASSERT_EQ(two.units.size(), 5U);
   const UnitFootprint& block = two.units[0];
   EXPECT_EQ(block.module, "blocks.0");
@@ -52,7 +52,7 @@ TEST(FootprintTest, CountsEachUnit) {
 }
 
 TEST(FootprintTest, OneRankSharesItsShardAndSendsNothing) {
-  const Footprint one = footprint(gpt(), {.world_size = 1, .replicated_bytes = 7});
+  const Footprint one = footprint(gpt(), {.mesh = {1, 1}, .replicated_bytes = 7});
   EXPECT_EQ(one.memory.unsharded_bytes, 0U);
   EXPECT_EQ(one.gather_bytes, 0U);
   EXPECT_EQ(one.reduce_bytes, 0U);
@@ -64,21 +64,21 @@ TEST(FootprintTest, OneRankSharesItsShardAndSendsNothing) {
 TEST(FootprintTest, GradientsThatArriveComeOnTopOfThoseThatAreThere) {
   // The root's gradients come last, when those of the four other units are reduced. Its own 64 bytes of five
   // times 64 are not.
-  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).memory.arriving_gradient_bytes, 3U * 128 - 64);
+  EXPECT_EQ(footprint(gpt(), {.mesh = {1, 2}}).memory.arriving_gradient_bytes, 3U * 128 - 64);
   ModelStructure untied = gpt();
   untied.parameters[0].fqns.pop_back();
-  EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 128U - 64);
+  EXPECT_EQ(footprint(untied, {.mesh = {1, 2}}).memory.arriving_gradient_bytes, 128U - 64);
   // A frozen tied parameter has no gradient. The 64 bytes of blocks.0 come when three other units are
   // reduced.
   untied.parameters[0].requires_grad = false;
-  EXPECT_EQ(footprint(untied, {.world_size = 2}).memory.arriving_gradient_bytes, 0U);
-  const auto mixed = footprint(gpt(), {.world_size = 2, .precision = {"bfloat16", "float32"}});
+  EXPECT_EQ(footprint(untied, {.mesh = {1, 2}}).memory.arriving_gradient_bytes, 0U);
+  const auto mixed = footprint(gpt(), {.mesh = {1, 2}, .precision = {"bfloat16", "float32"}});
   EXPECT_EQ(mixed.memory.arriving_gradient_bytes, 3U * 64 - 128);
 }
 
 TEST(FootprintTest, TrafficFollowsReshardingMicroBatchesAndRecomputation) {
   const auto gathers = [](FootprintOptions options) {
-    options.world_size = 2;
+    options.mesh = {1, 2};
     std::vector<std::uint64_t> counts;
     for (const UnitFootprint& unit : footprint(gpt(), options).units)
       counts.push_back(unit.gather_bytes / unit.shard_bytes);
@@ -90,11 +90,11 @@ TEST(FootprintTest, TrafficFollowsReshardingMicroBatchesAndRecomputation) {
   EXPECT_THAT(gathers({.reshard_after_forward = false}), ElementsAre(1, 1, 1, 1, 1));
   EXPECT_THAT(gathers({.micro_batches = 3}), ElementsAre(6, 6, 6, 6, 3));
   EXPECT_THAT(gathers({.activation_checkpointing = true}), ElementsAre(2, 3, 2, 2, 1));
-  EXPECT_EQ(footprint(gpt(), {.world_size = 2, .micro_batches = 3}).reduce_bytes, 5U * 64);
+  EXPECT_EQ(footprint(gpt(), {.mesh = {1, 2}, .micro_batches = 3}).reduce_bytes, 5U * 64);
 }
 
 TEST(FootprintTest, ReplicasAverageTheirShards) {
-  const Footprint four = footprint(gpt(), {.world_size = 4, .replicas = 2});
+  const Footprint four = footprint(gpt(), {.mesh = {2, 2}});
   const UnitFootprint& block = four.units[0];
   EXPECT_EQ(block.padded_elements, 64);
   EXPECT_EQ(block.shard_bytes, 128U);
@@ -102,8 +102,8 @@ TEST(FootprintTest, ReplicasAverageTheirShards) {
   EXPECT_EQ(block.reduce_bytes, 128U);
   EXPECT_EQ(block.average_bytes, 128U);  // An all-reduce sends one of two parts twice.
   EXPECT_EQ(four.average_bytes, 5U * 128);
-  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).average_bytes, 0U);
-  const Footprint alone = footprint(gpt(), {.world_size = 2, .replicas = 2});
+  EXPECT_EQ(footprint(gpt(), {.mesh = {1, 2}}).average_bytes, 0U);
+  const Footprint alone = footprint(gpt(), {.mesh = {2, 1}});
   EXPECT_EQ(alone.gather_bytes, 0U);
   EXPECT_EQ(alone.reduce_bytes, 0U);
   EXPECT_EQ(alone.memory.unsharded_bytes, 0U);
@@ -112,7 +112,7 @@ TEST(FootprintTest, ReplicasAverageTheirShards) {
 
 TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
   const auto gathers = [](FootprintOptions options) {
-    options.world_size = 4;
+    options.mesh = {1, 4};
     options.reshard_size = 2;
     return footprint(gpt(), options).units[0].gather_bytes;
   };
@@ -120,21 +120,20 @@ TEST(FootprintTest, WhatAGroupKeepsIsGatheredFromIt) {
   EXPECT_EQ(gathers({}), 192U + 128);
   EXPECT_EQ(gathers({.micro_batches = 3}), 3 * (192U + 128));
   EXPECT_EQ(gathers({.reshard_after_forward = false}), 192U);
-  const Footprint four = footprint(gpt(), {.world_size = 4, .reshard_size = 2});
+  const Footprint four = footprint(gpt(), {.mesh = {1, 4}, .reshard_size = 2});
   EXPECT_EQ(four.units.back().gather_bytes, 192U);  // The root stays gathered.
   EXPECT_EQ(four.memory.group_shard_bytes, 4U * 128);
 }
 
 TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {
-  const MemoryFootprint two = footprint(gpt(), {.world_size = 2, .stored_on_host = true}).memory;
+  const MemoryFootprint two = footprint(gpt(), {.mesh = {1, 2}, .stored_on_host = true}).memory;
   EXPECT_EQ(two.host_bytes, 5U * 64 * 4);  // The shard, its gradient and two moments.
   EXPECT_EQ(two.copy_bytes,
             4U * 64);  // Two gradients that are being reduced, and two that are copied to the host.
-  EXPECT_EQ(two.unsharded_bytes, footprint(gpt(), {.world_size = 2}).memory.unsharded_bytes);
+  EXPECT_EQ(two.unsharded_bytes, footprint(gpt(), {.mesh = {1, 2}}).memory.unsharded_bytes);
   EXPECT_EQ(two.arriving_gradient_bytes, 3U * 128);
   EXPECT_EQ(two.total_bytes, two.unsharded_bytes + two.copy_bytes + two.arriving_gradient_bytes);
-  const MemoryFootprint four =
-      footprint(gpt(), {.world_size = 4, .replicas = 2, .stored_on_host = true}).memory;
+  const MemoryFootprint four = footprint(gpt(), {.mesh = {2, 2}, .stored_on_host = true}).memory;
   EXPECT_EQ(four.copy_bytes, 5U * 128);  // Of all units: up to six are allowed.
   // The shard holds no unsharded tensors any more. The root and two units are unsharded, and as many
   // gradients.
@@ -143,13 +142,13 @@ TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {
   EXPECT_EQ(one.copy_bytes, 0U);
   EXPECT_GE(one.unsharded_parameter_bytes, (2U * 16 + 32) * 4);
   EXPECT_EQ(one.total_bytes, one.unsharded_bytes + one.arriving_gradient_bytes);
-  EXPECT_EQ(footprint(gpt(), {.world_size = 2}).memory.host_bytes, 0U);
+  EXPECT_EQ(footprint(gpt(), {.mesh = {1, 2}}).memory.host_bytes, 0U);
 }
 
 TEST(FootprintTest, FrozenParametersHaveNeitherGradientNorState) {
   ModelStructure model = gpt();
   model.parameters[1].requires_grad = false;
-  const Footprint two = footprint(model, {.world_size = 2});
+  const Footprint two = footprint(model, {.mesh = {1, 2}});
   EXPECT_EQ(two.units[0].elements, 16);
   EXPECT_EQ(two.units[0].trainable, 0);
   EXPECT_EQ(two.units[0].gradient_bytes, 0U);
@@ -161,8 +160,8 @@ TEST(FootprintTest, FrozenParametersHaveNeitherGradientNorState) {
 TEST(FootprintTest, ACheckpointOfAnAdapterHasNoFrozenParameters) {
   ModelStructure model = gpt();
   model.parameters[1].requires_grad = false;
-  const Footprint all = footprint(model, {.world_size = 2});
-  const Footprint adapter = footprint(model, {.world_size = 2, .adapter_only = true});
+  const Footprint all = footprint(model, {.mesh = {1, 2}});
+  const Footprint adapter = footprint(model, {.mesh = {1, 2}, .adapter_only = true});
   EXPECT_EQ(adapter.checkpoint_bytes, all.checkpoint_bytes - 16 * 4);
 }
 
@@ -183,8 +182,7 @@ RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
   ModelStructure model = gpt();
   for (ParameterInfo& parameter : model.parameters) parameter.shape = {*rc::gen::inRange(0, 200)};
   const Mesh mesh{*rc::gen::inRange(1, 4), *rc::gen::inRange(1, 9)};
-  const Footprint result =
-      footprint(model, {.world_size = mesh.size(), .replicas = mesh.replicas, .optimizer_tensors = 0});
+  const Footprint result = footprint(model, {.mesh = mesh, .optimizer_tensors = 0});
   std::uint64_t total = 0;
   std::uint64_t most = 0;
   for (int rank = 0; rank < mesh.size(); ++rank) {
@@ -208,7 +206,7 @@ RC_GTEST_PROP(FootprintTest, RanksWriteTogetherWhatTheirPiecesAre, ()) {
 TEST(FootprintTest, ASizeThatOverflowsIsAnError) {
   ModelStructure model = gpt();
   model.parameters[1].shape = {std::int64_t{1} << 40, std::int64_t{1} << 22};
-  EXPECT_THROW((void)footprint(model, {.world_size = 2}), Error);
+  EXPECT_THROW((void)footprint(model, {.mesh = {1, 2}}), Error);
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST(IgnoredModulesTest, TrainedOnesAreWholeWithTheirStateAndAveragedOverAllRank
   const ModelStructure model = with_ignored(gpt(), "blocks.10");
   const auto footprint = [&](bool stored_on_host) {
     return footprint_of(model, plan_units(model, blocks()),
-                        {.world_size = 8, .replicas = 2, .stored_on_host = stored_on_host});
+                        {.mesh = {2, 4}, .stored_on_host = stored_on_host});
   };
   const UnitFootprint root = footprint(false).units.back();
   // Four elements, padded to 64 bytes; AdamW has two moments of each.
@@ -140,7 +140,7 @@ TEST(IgnoredModulesTest, HaveABufferThatIsNotCut) {
 TEST(IgnoredModulesTest, AreWholeOnEveryRankAndNeverSent) {
   const auto footprint = [](const std::string& pattern) {
     const ModelStructure model = with_ignored(gpt(), pattern);
-    return footprint_of(model, plan_units(model, blocks()), {.world_size = 8, .replicated_bytes = 100});
+    return footprint_of(model, plan_units(model, blocks()), {.mesh = {1, 8}, .replicated_bytes = 100});
   };
   const Footprint with = footprint("blocks.0.up");
   const Footprint without = footprint("");

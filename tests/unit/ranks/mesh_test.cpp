@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
+#include <set>
+
 namespace accel {
 namespace {
 
@@ -11,10 +13,21 @@ using ::testing::ElementsAre;
 TEST(MeshTest, RanksStandInTorchsOrder) {
   const Mesh mesh{2, 3};
   EXPECT_EQ(mesh.size(), 6);
-  EXPECT_EQ(mesh.place_of(4).replica, 1);
-  EXPECT_EQ(mesh.place_of(4).shard, 1);
-  EXPECT_THAT(mesh.shard_group(4), ElementsAre(3, 4, 5));
-  EXPECT_THAT(mesh.replicate_group(4), ElementsAre(1, 4));
+  EXPECT_EQ(mesh.data_size(), 6);
+  EXPECT_EQ(mesh.replicas(), 2);
+  EXPECT_EQ(mesh.shards(), 3);
+  EXPECT_EQ(mesh.place_of(5).replica, 1);
+  EXPECT_EQ(mesh.place_of(5).shard, 2);
+  EXPECT_THAT(mesh.group(4, Axis::kDpShard), ElementsAre(3, 4, 5));
+  EXPECT_THAT(mesh.group(4, Axis::kDpReplicate), ElementsAre(1, 4));
+  EXPECT_THAT(mesh.group(4, kDataAxes), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(mesh.group(4, std::span<const Axis>()), ElementsAre(4));
+}
+
+TEST(MeshTest, AxesHaveTorchsNames) {
+  EXPECT_EQ(name_of(Axis::kDpReplicate), "dp_replicate");
+  EXPECT_EQ(name_of(Axis::kDpShard), "dp_shard");
+  for (std::size_t i = 0; i < kAxes.size(); ++i) EXPECT_EQ(index_of(kAxes[i]), i);
 }
 
 TEST(MeshTest, NeighboursOfOneReplicaKeepAUnitTogether) {
@@ -25,14 +38,21 @@ TEST(MeshTest, NeighboursOfOneReplicaKeepAUnitTogether) {
   EXPECT_THAT(mesh.reshard_group(5, 4), ElementsAre(4, 5, 6, 7));
 }
 
-RC_GTEST_PROP(MeshTest, PlacesAndRanksAreInverse, ()) {
+RC_GTEST_PROP(MeshTest, ARankStandsAtItsCoordinateInItsGroupAlongEachAxis, ()) {
   const Mesh mesh{*rc::gen::inRange(1, 7), *rc::gen::inRange(1, 7)};
+  std::set<std::pair<int, int>> places;
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const MeshPlace place = mesh.place_of(rank);
-    RC_ASSERT(mesh.rank_at(place) == rank);
-    RC_ASSERT(mesh.shard_group(rank).at(static_cast<std::size_t>(place.shard)) == rank);
-    RC_ASSERT(mesh.replicate_group(rank).at(static_cast<std::size_t>(place.replica)) == rank);
+    RC_ASSERT(rank == place.replica * mesh.shards() + place.shard);
+    places.emplace(place.replica, place.shard);
+    for (const Axis axis : kAxes) {
+      const std::vector<int> group = mesh.group(rank, axis);
+      RC_ASSERT(group.size() == static_cast<std::size_t>(mesh.size(axis)));
+      RC_ASSERT(group.at(static_cast<std::size_t>(mesh.coordinate(rank, axis))) == rank);
+    }
+    RC_ASSERT(mesh.group(rank, kDataAxes).at(static_cast<std::size_t>(rank)) == rank);
   }
+  RC_ASSERT(places.size() == static_cast<std::size_t>(mesh.size()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "core/config/mesh.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
@@ -125,7 +126,7 @@ void resolve_mesh(Config& config, const Settings& settings, std::vector<std::str
   FsdpConfig& fsdp = config.fsdp;
   fsdp.replicate_size =
       fsdp.version == 1 ? replicas_of_version_1(config, settings, asked) : asked.value_or(1);
-  finalize_reshard(fsdp, settings, processes / fsdp.replicate_size);
+  finalize_reshard(fsdp, settings, mesh_of(config).shards());
 }
 
 }  // namespace accel::config

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "core/config/keys/document.hpp"
+#include "core/config/mesh.hpp"
 #include "core/config/names.hpp"
 #include "core/config/resolve/resolve.hpp"
 
@@ -52,7 +53,7 @@ constexpr auto kComputedValues = std::to_array<ComputedValue>({
      }},
     {"parallelism_config.dp_shard_size",
      [](const LoadedConfig& loaded) -> std::optional<Value> {
-       return number(loaded.config.launch.num_processes / loaded.config.fsdp.replicate_size);
+       return number(mesh_of(loaded.config).shards());
      }},
     {"launch.log_dir",
      [](const LoadedConfig& loaded) -> std::optional<Value> {

@@ -31,6 +31,9 @@ TEST(MeshGroupsTest, EachGroupHasItsOwnRanks) {
     EXPECT_EQ(groups.replicate().size(), 2);
     EXPECT_EQ(groups.replicate().rank(), rank / 3);
     EXPECT_EQ(groups.reshard(), nullptr);
+    EXPECT_EQ(&groups.data().group, &world);
+    EXPECT_EQ(groups.data().rank, rank);
+    EXPECT_EQ(groups.data().size, 6);
     const auto mine = static_cast<float>(rank);
     EXPECT_EQ(mean_over(groups.shard(), mine), rank < 3 ? 1.0F : 4.0F);
     EXPECT_EQ(mean_over(groups.replicate(), mine), static_cast<float>(rank % 3) + 1.5F);
@@ -178,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshOfBuffersTest,
                                             ::testing::Bool()),
                          [](const auto& tested) {
                            const Mesh& mesh = std::get<0>(tested.param);
-                           return std::to_string(mesh.replicas) + "x" + std::to_string(mesh.shards) +
+                           return std::to_string(mesh.replicas()) + "x" + std::to_string(mesh.shards()) +
                                   (std::get<1>(tested.param) ? "_offloaded" : "");
                          });
 

@@ -123,8 +123,8 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   const MeshPlace place = mesh.place_of(rank);
   const auto all = c10::make_intrusive<LonelyBackend>(rank, mesh.size());
   Group world = Group::over(all, at::kCPU);
-  const auto shard = c10::make_intrusive<LonelyBackend>(place.shard, mesh.shards);
-  const auto replicate = c10::make_intrusive<LonelyBackend>(place.replica, mesh.replicas);
+  const auto shard = c10::make_intrusive<LonelyBackend>(place.shard, mesh.shards());
+  const auto replicate = c10::make_intrusive<LonelyBackend>(place.replica, mesh.replicas());
   const int reshard_group = std::max(tested.reshard_size, 1);
   const auto reshard = c10::make_intrusive<LonelyBackend>(reshard_group - 1, reshard_group);
   const auto over = [](const c10::intrusive_ptr<LonelyBackend>& backend) {
@@ -156,7 +156,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   for (std::size_t i = 0; i < model.units().size(); ++i) {
     std::size_t own = 0;
     for (const auto& buffer : model.units()[i]->buffers()) {
-      if (ignores && buffer->layout().mesh.shards == 1) {
+      if (ignores && buffer->layout().mesh.shards() == 1) {
         EXPECT_EQ(buffer->shard().nbytes(), planned.units[i].replicated_bytes);
         EXPECT_EQ(at::count_nonzero(buffer->shard()).item<int>(), 64);  // Also on the last rank.
         ASSERT_EQ(buffer->trainable(), tested.trained);
@@ -178,7 +178,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   EXPECT_EQ(states, planned.memory.optimizer_bytes);
   // With one shard the gradients of the shard are in the pool.
   const bool mixed = !tested.precision.param_dtype.empty();
-  const bool are_views = mesh.shards == 1 && !mixed && !tested.offload;
+  const bool are_views = mesh.shards() == 1 && !mixed && !tested.offload;
   const std::size_t in_pool = are_views ? gradients : planned.memory.unsharded_bytes + replicated_gradients;
   EXPECT_EQ(planned.memory.host_bytes,
             tested.offload ? shards + gradients + states - 3 * replicated_gradients : 0U);

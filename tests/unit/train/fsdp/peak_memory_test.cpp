@@ -166,7 +166,7 @@ TEST_P(PeakMemoryTest, IsThePlans) {
     return std::make_unique<Group>(Group::over(c10::make_intrusive<LonelyBackend>(rank, size), at::kCPU));
   };
   const auto world = lonely(mesh.size() - 1, mesh.size());
-  MeshGroups groups(*world, mesh, lonely(last.shard, mesh.shards), lonely(last.replica, mesh.replicas),
+  MeshGroups groups(*world, mesh, lonely(last.shard, mesh.shards()), lonely(last.replica, mesh.replicas()),
                     tested.reshard_size > 0 ? lonely(tested.reshard_size - 1, tested.reshard_size) : nullptr);
   ModelFile file = ModelFile::open(dir / "gpt.pt");
   const testing::TensorCounter counter;

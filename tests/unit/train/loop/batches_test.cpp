@@ -25,9 +25,14 @@ config::DataConfig data(const TempDir& dir) {
   return config;
 }
 
+DataParallel alone() {
+  static Group one = Group::connect({}, config::Backend::kAuto, at::kCPU);
+  return DataParallel(one);
+}
+
 TEST(BatchesTest, LabelsAreTheNextTokens) {
   const TempDir dir;
-  TrainingBatches batches(data(dir), {}, 1, 0, 1, at::kCPU);
+  TrainingBatches batches(data(dir), {}, 1, alone(), at::kCPU);
   const Batch batch = batches.next();
   EXPECT_TRUE(at::equal(batch.field("input_ids"), at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
   EXPECT_TRUE(at::equal(batch.field("labels"), at::tensor({49, 50, 51}, at::kLong).reshape({1, 3})));
@@ -42,7 +47,7 @@ TEST(BatchesTest, AModelThatShiftsLabelsItselfGetsItsInputs) {
   model.loss = "cross_entropy";
   EXPECT_EQ(labels_for(model, R"({"shifts_labels": true})"), Labels::kNextTokens);
   const TempDir dir;
-  TrainingBatches batches(data(dir), {}, 1, 0, 1, at::kCPU);
+  TrainingBatches batches(data(dir), {}, 1, alone(), at::kCPU);
   batches.set_labels(Labels::kInputs);
   const Batch batch = batches.next();
   EXPECT_TRUE(at::equal(batch.field("input_ids"), at::tensor({48, 49, 50}, at::kLong).reshape({1, 3})));
@@ -71,7 +76,7 @@ TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
   const TempDir dir;
   config::DataConfig config = data(dir);
   config.batch_size = 2;
-  TrainingBatches batches(config, {}, 1, 0, 1, at::kMeta);
+  TrainingBatches batches(config, {}, 1, alone(), at::kMeta);
   const Batch batch = batches.next();
   for (const at::Tensor& tokens : {batch.field("input_ids"), batch.field("labels")}) {
     EXPECT_TRUE(tokens.is_meta());
@@ -83,7 +88,7 @@ TEST(BatchesTest, OnAnotherDeviceBothAreOneCopyAndThenApart) {
 
 TEST(BatchesTest, EpochsFollowOneAnother) {
   const TempDir dir;
-  TrainingBatches batches(data(dir), {}, 1, 0, 1, at::kCPU);
+  TrainingBatches batches(data(dir), {}, 1, alone(), at::kCPU);
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(batches.last_of_epoch());
     batches.next();
@@ -97,7 +102,7 @@ TEST(BatchesTest, TooLittleDataIsAUsageError) {
   const TempDir dir;
   config::DataConfig config = data(dir);
   config.batch_size = 4;
-  EXPECT_THROW(TrainingBatches(config, {}, 1, 0, 1, at::kCPU), Error);
+  EXPECT_THROW(TrainingBatches(config, {}, 1, alone(), at::kCPU), Error);
 }
 
 TEST(MetricsTest, OneObjectALineAndAPeakOfMemory) {
