@@ -62,7 +62,7 @@ def source_of(entry: dict) -> str:
     return f"{entry['machine']}, commit {entry['commit']}, {entry['date']}"
 
 
-def bars(picture: Picture, top: float, caption: str, rows: list[tuple[str, float, str]], left: float = 270) -> None:
+def bars(picture: Picture, top: float, caption: str, rows: list[tuple[str, float, str]], left: float = 290) -> None:
     """Draws (name, value, label) as horizontal bars on one scale. The bars of accel have its colour."""
     picture.text(20, top, caption, colour="dim")
     scale = (WIDTH - left - 100) / max(value for _, value, _ in rows)
