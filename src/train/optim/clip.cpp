@@ -5,16 +5,30 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "train/device/read_numbers.hpp"
 
 namespace accel::train {
 
+// On the CPU linalg_vector_norm adds all squares in float32, with an error that grows with their
+// number: 1.6e-3 of the norm of 29.5 million elements. So it takes rows, whose norms are added in float64, in
+// the same time.
+at::Tensor norm_of(const at::Tensor& values) {
+  constexpr std::int64_t kRow = 4096;
+  const std::int64_t whole = values.is_cpu() ? values.numel() / kRow * kRow : 0;
+  const at::Tensor rest = at::linalg_vector_norm(values.narrow(0, whole, values.numel() - whole), 2);
+  if (whole == 0) return rest.to(at::kDouble);
+  const at::Tensor rows =
+      at::linalg_vector_norm(values.narrow(0, 0, whole).view({-1, kRow}), 2, at::IntArrayRef{1});
+  return at::linalg_vector_norm(at::cat({rows, rest.view(1)}).to(at::kDouble), 2);
+}
+
 std::vector<at::Tensor> gradient_norms(const std::vector<FlatBuffer*>& buffers) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
-  for (const FlatBuffer* buffer : buffers) norms.push_back(at::linalg_vector_norm(buffer->gradient(), 2));
+  for (const FlatBuffer* buffer : buffers) norms.push_back(norm_of(buffer->gradient()));
   return norms;
 }
 

@@ -9,6 +9,9 @@
 
 namespace accel::train {
 
+/// Returns the 2-norm of a flat tensor as a float64 scalar on its device.
+at::Tensor norm_of(const at::Tensor& values);
+
 /// Returns the norms of this rank's gradient shards, as scalars on the gradients' devices, for
 /// read_numbers().
 std::vector<at::Tensor> gradient_norms(const std::vector<FlatBuffer*>& buffers);
