@@ -17,7 +17,7 @@ THEIRS = {"ACCELERATE_LAUNCH_PARAMS", "LC_CTYPE"}
 
 DUMP = """
 import json, os, sys
-with open(f"{sys.argv[1]}.{os.environ['RANK']}", "w") as out: json.dump(dict(os.environ), out)
+with open(f"{sys.argv[1]}.{os.environ.get('RANK', 0)}", "w") as out: json.dump(dict(os.environ), out)
 """
 
 
@@ -107,3 +107,15 @@ def test_set_variables_stay(accel):
 def free_port():
     with ports.held_port() as port:
         yield port
+
+
+def test_a_program_that_runs_by_itself_has_no_place_in_a_world(dump, accel_path, environment, tmp_path):
+    """Accelerate makes DistributedDataParallel of a program that has one."""
+    (tmp_path / "c.yaml").write_text("distributed_type: 'NO'\nuse_cpu: true\nnum_processes: 1\n")
+    [ours] = dump([accel_path, "launch", "c.yaml", "--", sys.executable, "dump.py", "ours"], "ours", environment, ranks=1)
+    [theirs] = dump([sys.executable, "-m", "accelerate.commands.launch", "--config_file", "c.yaml", "dump.py", "theirs"], "theirs",
+                    environment, ranks=1)
+    for found in (ours, theirs):
+        assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"} & set(found)
+    for name in {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU"} & set(theirs):
+        assert ours[name] == theirs[name], name

@@ -46,6 +46,12 @@ Variables shared_variables(const LaunchRequest& request, const Place& place, con
   return shared;
 }
 
+/// Whether the program is to run by itself. Accelerate then gives it no place in a world, of which
+/// Accelerate's own code would make DistributedDataParallel.
+bool runs_by_itself(const LaunchRequest& request) {
+  return !request.program.empty() && request.loaded.settings.get<std::string>("distributed_type") == "NO";
+}
+
 /// Sets what is shown of a worker's output: `tee` is that of the configuration.
 void show_streams(const std::vector<int>& tee, int local_rank, WorkerPlan& worker) {
   constexpr int kOut = 1;
@@ -84,7 +90,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
       worker.log_rotation = {launch.log_max_bytes, launch.log_files};
       make_log_directory(worker.log_dir, request.loaded);
     }
-    worker.variables = torchrun_variables(world, local_rank, worker.error_file);
+    if (!runs_by_itself(request)) worker.variables = torchrun_variables(world, local_rank, worker.error_file);
     worker.variables.insert(shared.begin(), shared.end());
     worker.flight_record = scratch / fmt::format("rank_{}.flight", worker.rank);
     if (create_flight_record(worker.flight_record, worker.rank)) {
