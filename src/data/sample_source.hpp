@@ -29,7 +29,8 @@ struct SampleField {
 };
 
 /// The samples of training data, by their numbers from 0. Each format (data/data_formats.hpp) has its own
-/// source. Order, batches, checks of labels and of files that change are the same for all, and are not here.
+/// source. Order, batches, reading ahead, checks of labels and of files that change are the same for all and
+/// are not here.
 ///
 /// Several threads may call the const functions at once, except accept_changes().
 class SampleSource {

@@ -15,6 +15,9 @@ namespace accel::train {
 
 namespace {
 
+/// How many micro-batches are read before they are used.
+constexpr std::size_t kReadAhead = 2;
+
 /// Throws if an input of forward whose meaning its name tells would get another field of the data.
 void check_meanings(const config::ModelConfig& config, const std::vector<std::string>& inputs) {
   for (std::size_t i = 0; i < std::min(inputs.size(), config.inputs.size()); ++i) {
@@ -60,11 +63,11 @@ TrainingBatches::TrainingBatches(const config::DataConfig& config, const config:
     : config_(config),
       compares_labels_(model.loss == "cross_entropy"),
       data_(Samples::open(config.train, model)),
-      plan_{data_.source().size(), config.batch_size, ranks.size, config.drop_last},
       seed_(seed),
       rank_(ranks.rank),
-      device_(device) {
-  if (plan_.steps() > 0) return;
+      device_(device),
+      at_{{data_.source().size(), config.batch_size, ranks.size, config.drop_last}} {
+  if (at_.plan.steps() > 0) return;
   throw Error(
       ErrorKind::kUsage,
       fmt::format("training.data.train: {}, but a step of {} processes with batch_size {} needs {}",
@@ -73,17 +76,31 @@ TrainingBatches::TrainingBatches(const config::DataConfig& config, const config:
 }
 
 Batch TrainingBatches::next() {
-  if (last_of_epoch()) {
-    ++epoch_;
-    step_ = 0;
-    plan_.begin = 0;
+  if (!reader_) {
+    reader_.emplace(kReadAhead, [this, at = at_]() mutable {
+      ReadBatch read = read_behind(at);
+      at = read.after;
+      return read;
+    });
   }
-  const SampleOrder order(plan_.samples, config_.shuffle, seed_, epoch_);
-  std::vector<std::int64_t> samples = plan_.positions(step_++, rank_);
-  for (std::int64_t& sample : samples) sample = order.at(sample);
-  Batch batch = data_.batch(samples, labels_, device_);
-  if (compares_labels_ && batch.counted == 0) warn_of_uncounted(samples);
+  const ReadBatch read = reader_->take();
+  at_ = read.after;
+  Batch batch = data_.to_device(read.fields, device_);
+  if (compares_labels_ && batch.counted == 0) warn_of_uncounted(read.samples);
   return batch;
+}
+
+TrainingBatches::ReadBatch TrainingBatches::read_behind(Progress at) const {
+  if (at.is_end_of_epoch()) {
+    ++at.epoch;
+    at.step = 0;
+    at.plan.begin = 0;
+  }
+  const SampleOrder order(at.plan.samples, config_.shuffle, seed_, at.epoch);
+  std::vector<std::int64_t> samples = at.plan.positions(at.step++, rank_);
+  for (std::int64_t& sample : samples) sample = order.at(sample);
+  std::vector<at::Tensor> fields = data_.read(samples, labels_, device_);
+  return {std::move(samples), std::move(fields), at};
 }
 
 void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples) {
@@ -101,40 +118,41 @@ void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples
 }
 
 double TrainingBatches::epoch() const {
-  BatchPlan whole = plan_;
+  BatchPlan whole = at_.plan;
   whole.begin = 0;
   const std::int64_t of_epoch = whole.steps() * samples_per_step();
   const double part = static_cast<double>(place().samples_done) / static_cast<double>(of_epoch);
   // A run that began the epoch on another number of ranks may drop fewer samples at its end.
-  return static_cast<double>(epoch_) + std::min(part, 1.0);
+  return static_cast<double>(at_.epoch) + std::min(part, 1.0);
 }
 
 ckpt::DataPlace TrainingBatches::place() const {
-  return {epoch_, plan_.begin + step_ * samples_per_step(), plan_.samples, data_.source().sequence_length(),
-          config_.shuffle};
+  return {at_.epoch, at_.plan.begin + at_.step * samples_per_step(), at_.plan.samples,
+          data_.source().sequence_length(), config_.shuffle};
 }
 
 void TrainingBatches::go_to(const ckpt::DataPlace& place) {
-  if (place.samples != plan_.samples || place.sequence_length != data_.source().sequence_length()) {
+  if (place.samples != at_.plan.samples || place.sequence_length != data_.source().sequence_length()) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("training.data.train has {}, but the checkpoint is of a run on {}",
-                            size_text(plan_.samples, data_.source().sequence_length()),
+                            size_text(at_.plan.samples, data_.source().sequence_length()),
                             size_text(place.samples, place.sequence_length)))
         .hint("resume with the same data, or start a new run from the checkpoint: training.model.weights");
   }
-  epoch_ = place.epoch;
-  plan_.begin = place.samples_done;
-  step_ = 0;
+  reader_.reset();
+  at_.epoch = place.epoch;
+  at_.plan.begin = place.samples_done;
+  at_.step = 0;
 }
 
 ckpt::DataPlace TrainingBatches::place_after(std::int64_t steps, std::int64_t micro_batches) const {
   ckpt::DataPlace place = this->place();
-  const std::int64_t steps_per_epoch = (plan_.steps() + micro_batches - 1) / micro_batches;
+  const std::int64_t steps_per_epoch = (at_.plan.steps() + micro_batches - 1) / micro_batches;
   place.epoch = steps / steps_per_epoch;
   place.samples_done = steps % steps_per_epoch * micro_batches * samples_per_step();
   return place;
 }
 
-std::int64_t TrainingBatches::samples_per_step() const { return plan_.batch_size * plan_.data_size; }
+std::int64_t TrainingBatches::samples_per_step() const { return at_.plan.batch_size * at_.plan.data_size; }
 
 }  // namespace accel::train

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "ckpt/store/run_state.hpp"
 #include "core/config/config.hpp"
 #include "data/batch_plan.hpp"
+#include "data/read_ahead.hpp"
 #include "train/c10d/mesh_groups.hpp"
 #include "train/loop/samples.hpp"
 
@@ -19,7 +21,8 @@ namespace accel::train {
 /// them, in another order.
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json);
 
-/// The training batches of one data rank, epoch after epoch without end.
+/// The training batches of one data rank, epoch after epoch without end. A thread reads the next ones while
+/// the last one is used. What this says of epochs and places is of those that next() has returned.
 class TrainingBatches {
  public:
   /// Fewer samples than one step needs are an Error of kind kUsage.
@@ -27,15 +30,17 @@ class TrainingBatches {
                   const DataParallel& ranks, at::Device device);
 
   /// Makes next() refuse tokens that the model does not know, as Samples::set_vocabularies() does.
+  /// Must be called before next().
   void set_vocabularies(std::map<std::string, std::int64_t> tokens) {
     data_.set_vocabularies(std::move(tokens));
   }
+  /// Must be called before next().
   void set_labels(Labels labels) { labels_ = labels; }
   /// Returns the next micro-batch. If cross_entropy compares with its labels and none of them counts, a
   /// warning says so, of the first one, the tenth, the hundredth and so on. Afterwards last_of_epoch() says
   /// whether an epoch ends with it.
   Batch next();
-  [[nodiscard]] bool last_of_epoch() const { return step_ == plan_.steps(); }
+  [[nodiscard]] bool last_of_epoch() const { return at_.is_end_of_epoch(); }
   /// The epoch of the last micro-batch plus the part of it that is done, as one number.
   [[nodiscard]] double epoch() const;
   /// Where the next micro-batch begins, for a checkpoint.
@@ -49,20 +54,34 @@ class TrainingBatches {
   [[nodiscard]] const Samples& data() const { return data_; }
 
  private:
+  struct Progress {
+    BatchPlan plan;  ///< The plan of the epoch.
+    std::int64_t epoch = 0;
+    std::int64_t step = 0;  ///< Micro-batches that are done of the plan.
+
+    [[nodiscard]] bool is_end_of_epoch() const { return step == plan.steps(); }
+  };
+  struct ReadBatch {
+    std::vector<std::int64_t> samples;
+    std::vector<at::Tensor> fields;
+    Progress after;
+  };
+
+  /// Reads the micro-batch behind `at`.
+  [[nodiscard]] ReadBatch read_behind(Progress at) const;
   void warn_of_uncounted(const std::vector<std::int64_t>& samples);
   [[nodiscard]] std::int64_t samples_per_step() const;
 
   config::DataConfig config_;
   bool compares_labels_;
   Samples data_;
-  BatchPlan plan_;
   std::uint64_t seed_;
   int rank_;
   at::Device device_;
   Labels labels_ = Labels::kNextTokens;
-  std::int64_t epoch_ = 0;
-  std::int64_t step_ = 0;       ///< Micro-batches that are done of this epoch's plan.
-  std::int64_t uncounted_ = 0;  ///< Micro-batches so far in which no label counted.
+  Progress at_;                                 ///< Behind the last micro-batch that next() has returned.
+  std::int64_t uncounted_ = 0;                  ///< Micro-batches so far in which no label counted.
+  std::optional<ReadAhead<ReadBatch>> reader_;  ///< The last member: its thread uses the others.
 };
 
 }  // namespace accel::train

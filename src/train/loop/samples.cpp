@@ -118,12 +118,6 @@ Samples Samples::open(const config::DataSource& source, const config::ModelConfi
   return {source, model};
 }
 
-Batch Samples::batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const {
-  const std::vector<at::Tensor> fields = read(numbers, labels, device);
-  for (const std::int64_t number : numbers) require_unchanged(number);
-  return to_device(fields, device);
-}
-
 std::vector<at::Tensor> Samples::read(const std::vector<std::int64_t>& numbers, Labels labels,
                                       at::Device device) const {
   std::vector<at::Tensor> tensors;
@@ -143,6 +137,7 @@ std::vector<at::Tensor> Samples::read(const std::vector<std::int64_t>& numbers, 
     source_->read(number, labels, out);
     for (std::span<std::byte>& field : out) field = {field.data() + field.size(), field.size()};
   }
+  for (const std::int64_t number : numbers) require_unchanged(number);
   return tensors;
 }
 

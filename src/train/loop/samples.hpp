@@ -43,7 +43,16 @@ class Samples {
   }
   /// Copies samples to the device. If a file of theirs has changed since it was opened, its fingerprint is
   /// taken again: another one is an Error (kUsage) that names the file. The same one is a warning once.
-  [[nodiscard]] Batch batch(const std::vector<std::int64_t>& numbers, Labels labels, at::Device device) const;
+  [[nodiscard]] Batch batch(const std::vector<std::int64_t>& numbers, Labels labels,
+                            at::Device device) const {
+    return to_device(read(numbers, labels, device), device);
+  }
+  /// The first half of batch(): reads the fields that the model takes into the host's memory, as they are
+  /// stored. One thread at a time may call it.
+  [[nodiscard]] std::vector<at::Tensor> read(const std::vector<std::int64_t>& numbers, Labels labels,
+                                             at::Device device) const;
+  /// The second half of batch(), which needs nothing of the files.
+  [[nodiscard]] Batch to_device(const std::vector<at::Tensor>& read, at::Device device) const;
   /// Throws Error (kUsage) if labels that the files hold are not what the loss needs: the tokens of an input
   /// themselves for a cross entropy, which teaches a model to copy, or the next tokens for a model that
   /// shifts its labels itself (Labels::kInputs).
@@ -54,10 +63,6 @@ class Samples {
  private:
   Samples(const config::DataSource& source, const config::ModelConfig& model);
 
-  /// Reads the fields that the model takes into the host's memory, as they are stored.
-  [[nodiscard]] std::vector<at::Tensor> read(const std::vector<std::int64_t>& numbers, Labels labels,
-                                             at::Device device) const;
-  [[nodiscard]] Batch to_device(const std::vector<at::Tensor>& read, at::Device device) const;
   /// Looks at the files of a sample again.
   void require_unchanged(std::int64_t number) const;
   [[nodiscard]] const SampleField& used_field(std::size_t i) const { return source_->fields()[used_[i]]; }

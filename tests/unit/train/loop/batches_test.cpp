@@ -98,6 +98,24 @@ TEST(BatchesTest, EpochsFollowOneAnother) {
   EXPECT_EQ(batches.next().field("input_ids")[0][0].item<std::int64_t>(), 48);
 }
 
+TEST(BatchesTest, WhatIsReadAheadShowsOnlyWhenItIsNext) {
+  const TempDir dir;
+  TrainingBatches batches(data(dir), {}, 1, 0, 1, at::kCPU);
+  batches.set_vocabularies({{"input_ids", '7'}});  // The third batch has this token.
+  for (std::int64_t done = 1; done <= 2; ++done) {
+    EXPECT_EQ(batches.next().field("input_ids")[0][0].item<std::int64_t>(), '0' + 3 * (done - 1));
+    EXPECT_EQ(batches.place().samples_done, done);
+    EXPECT_DOUBLE_EQ(batches.epoch(), static_cast<double>(done) / 3);
+  }
+  for (int again = 0; again < 2; ++again) EXPECT_THROW(batches.next(), Error);
+  EXPECT_EQ(batches.place().samples_done, 2);
+  ckpt::DataPlace place = batches.place();
+  place.samples_done = 1;
+  batches.go_to(place);
+  EXPECT_EQ(batches.next().field("input_ids")[0][0].item<std::int64_t>(), '3');
+  EXPECT_EQ(batches.place().samples_done, 2);
+}
+
 TEST(BatchesTest, TooLittleDataIsAUsageError) {
   const TempDir dir;
   config::DataConfig config = data(dir);
