@@ -13,7 +13,7 @@ inline void read_integers(const std::byte* from, std::size_t item_bytes, bool is
   const auto copy = [&](auto integer) {
     for (std::size_t i = 0; i < out.size(); ++i) {
       std::memcpy(&integer, from + i * sizeof integer, sizeof integer);
-      out[i] = integer;
+      out[i] = integer;  // NOLINT(bugprone-signed-char-misuse): The sign is meant.
     }
   };
   switch (item_bytes) {
