@@ -96,8 +96,8 @@ std::unique_ptr<Group> over(const c10::intrusive_ptr<SocketRing>& ring) {
 /// Runs the steps of one rank.
 Sent train(const std::filesystem::path& file, const config::Config& config, const Mesh& mesh, int rank,
            const std::map<std::vector<int>, Ring>& rings) {
-  const auto all = rings.at(mesh.shard_group(rank)).of(rank);
-  const auto replicate = rings.at(mesh.replicate_group(rank)).of(rank);
+  const auto all = rings.at(mesh.group(rank, Axis::kDpShard)).of(rank);
+  const auto replicate = rings.at(mesh.group(rank, Axis::kDpReplicate)).of(rank);
   std::vector<int> world;
   for (int member = 0; member < mesh.size(); ++member) world.push_back(member);
   const auto everyone = rings.at(world).of(rank);
@@ -138,8 +138,8 @@ TEST_P(SentBytesTest, AreThoseOfThePlan) {
   for (int rank = 0; rank < mesh.size(); ++rank) world.push_back(rank);
   add(world);
   for (const int rank : world) {
-    add(mesh.shard_group(rank));
-    add(mesh.replicate_group(rank));
+    add(mesh.group(rank, Axis::kDpShard));
+    add(mesh.group(rank, Axis::kDpReplicate));
     if (tested.reshard_size > 0) add(mesh.reshard_group(rank, tested.reshard_size));
   }
 

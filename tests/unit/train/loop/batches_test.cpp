@@ -100,7 +100,7 @@ TEST(BatchesTest, EpochsFollowOneAnother) {
 
 TEST(BatchesTest, WhatIsReadAheadShowsOnlyWhenItIsNext) {
   const TempDir dir;
-  TrainingBatches batches(data(dir), {}, 1, 0, 1, at::kCPU);
+  TrainingBatches batches(data(dir), {}, 1, alone(), at::kCPU);
   batches.set_vocabularies({{"input_ids", '7'}});  // The third batch has this token.
   for (std::int64_t done = 1; done <= 2; ++done) {
     EXPECT_EQ(batches.next().field("input_ids")[0][0].item<std::int64_t>(), '0' + 3 * (done - 1));
