@@ -163,6 +163,10 @@ def synopsis(program, command: str, options: list[Entry]) -> str:
     return "\n".join(lines) + "\n"
 
 
+# What follows the options of a command.
+APPLY = ".Pp\nThe options of\n.Xr accel 1\napply, too.\n"
+
+
 def items(tagged: list[tuple[str, Entry]]) -> str:
     lines = "".join(f".It {tag}\n{roff(entry.text)}.\n" for tag, entry in tagged)
     return f"{NOTE}.Bl -tag -width indent\n{lines}.El\n" if tagged else ""
@@ -175,7 +179,7 @@ def page_of(program, page: pathlib.Path) -> str:
     options = [option for option in entries(program, command, "Options")
                if option not in described and (not command or "--help" not in option.names)]  # accel(1) has --help for all.
     made = {"SYNOPSIS": "" if command in OWN_SYNOPSIS else synopsis(program, command, options),
-            "OPTIONS": items([(option_of(option, " , "), option) for option in options]),
+            "OPTIONS": items([(option_of(option, " , "), option) for option in options]) + (APPLY if command and options else ""),
             "COMMANDS": items([(f"Xr accel-{entry.names[0]} 1", entry) for entry in entries(program, command, "Subcommands")])}
     text = page.read_text()
     for title, lines in made.items():

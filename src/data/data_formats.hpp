@@ -32,7 +32,8 @@ struct DataFormat {
 [[nodiscard]] std::unique_ptr<SampleSource> open_token_windows(const config::DataSource& source);
 [[nodiscard]] std::unique_ptr<SampleSource> open_tensor_table(const config::DataSource& source);
 
-/// The table of formats. Nothing else knows which there are.
+/// The table of formats. The first row is text, which `accel config` takes for files whose extension no row
+/// has.
 inline constexpr auto kDataFormats = std::to_array<DataFormat>({
     {.name = "text",
      .files = "bytes of text",

@@ -251,8 +251,9 @@ TokenEncoding raw_encoding(const std::string& dtype, std::optional<std::string_v
   }
   if (llmc_encoding(bytes))
     refuse(fmt::format("{}, but this is llm.c's token file", asked), "omit dtype: the header has it");
-  const bool has_text_name = is_one_of(kTextExtensions, extension) || is_one_of(kRecordExtensions, extension);
-  if (has_text_name || looks_like_text(bytes))
+  if (is_one_of(kRecordExtensions, extension))
+    refuse(fmt::format("{}, but this is text", asked), "use a tokenizer's output");
+  if (is_one_of(kTextExtensions, extension) || looks_like_text(bytes))
     refuse(fmt::format("{}, but this is text", asked), "use format: text, or a tokenizer's output");
   if (dtype == "uint16" && looks_like_u32(bytes))
     refuse(fmt::format("{}, but this file looks like uint32", asked),

@@ -46,6 +46,8 @@ def test_the_mean_goes_on_with_the_steps_before_the_checkpoint(accel, tmp_path, 
     found = records(tmp_path, "loss")
     assert [record["step"] for record in found] == [4, 8, 10]
     assert found[1]["loss"] == sum(losses[4:8]) / 4
+    assert [record["attempt"] for record in found] == [0, 1, 1]
+    assert (tmp_path / "out/logs/attempt_1").is_dir()
 
 
 def test_each_record_has_its_time_and_the_attempt(each_step):

@@ -56,6 +56,14 @@ def test_the_other_steps_are_those_of_a_run_without_it(accel, tmp_path):
     assert "grad norm nan" in said and "-nan" not in said
 
 
+def test_the_mean_of_several_steps_leaves_it_out(accel, tmp_path):
+    losses, _, _, _ = run(accel, tmp_path / "each", 1, bad=True, skip_nonfinite=True)
+    means, _, _, _ = run(accel, tmp_path / "thirds", 1, bad=True, skip_nonfinite=True, log_every=3)
+    finite = [[loss for loss in losses[first:first + 3] if loss is not None] for first in (0, 3, 6)]
+    assert [len(third) for third in finite] == [2, 3, 3]
+    assert means == [sum(third) / len(third) for third in finite]
+
+
 FLOAT16 = ("--mixed-precision", "fp16")
 
 

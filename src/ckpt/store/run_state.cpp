@@ -65,9 +65,7 @@ RunState run_state_of(const json& document) {
   state.skipped_since_log = count_at(document, "skipped_since_log", 0, state.step);
   if (document.contains("steps_since_log")) {
     state.steps_since_log = count_at(document, "steps_since_log", 0, state.step);
-    // JSON has no number for a sum that is infinite or NaN.
-    const json& sum = document.at("loss_sum_since_log");
-    state.loss_sum_since_log = sum.is_null() ? NAN : sum.get<double>();
+    state.loss_sum_since_log = document.at("loss_sum_since_log").get<double>();
   }
   const json& data = document.at("data");
   state.data.epoch = count_at(data, "epoch");

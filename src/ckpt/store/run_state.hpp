@@ -49,7 +49,8 @@ struct RunState {
   int world_size = 0;
   std::int64_t skipped_in_a_row = 0;   ///< The last steps that were skipped because of infinities or NaN.
   std::int64_t skipped_since_log = 0;  ///< The steps that were skipped since the last line of metrics.
-  /// The sum of the losses of the steps since that line, and their number. Earlier versions did not write them.
+  /// The sum of the finite losses since that line, and their number. Earlier versions did not write
+  /// them.
   double loss_sum_since_log = 0;
   std::int64_t steps_since_log = 0;
   DataPlace data;

@@ -37,6 +37,7 @@ Variables shared_variables(const LaunchRequest& request, const Place& place, con
     if (place.world.machine_rank > 0) require_run_id(loaded, place.world.run_id);
     shared["ACCEL_CONFIG_FILE"] = write_resolved(loaded.config).string();
     if (place.lock != nullptr) shared["ACCEL_RUN_LOCK"] = place.lock->token();
+    shared["ACCEL_ATTEMPT"] = std::to_string(place.attempt);
     shared.merge(worker_variables(environment));
   } else {
     shared.merge(accelerate_variables(loaded));
@@ -47,7 +48,8 @@ Variables shared_variables(const LaunchRequest& request, const Place& place, con
 }
 
 /// Whether the program is to run by itself. Accelerate then gives it no place in a world, of which
-/// Accelerate's own code would make DistributedDataParallel.
+/// Accelerate's own code would make DistributedDataParallel. The default NO does not count: a program without
+/// a configuration gets torchrun's environment.
 bool runs_by_itself(const LaunchRequest& request) {
   return !request.program.empty() && request.loaded.settings.get<std::string>("distributed_type") == "NO";
 }

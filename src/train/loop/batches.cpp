@@ -1,5 +1,6 @@
 #include "train/loop/batches.hpp"
 
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -91,6 +92,8 @@ Batch TrainingBatches::next() {
 }
 
 TrainingBatches::ReadBatch TrainingBatches::read_behind(Progress at) const {
+  // A new thread works with GPU 0, on which each rank would get a context when it allocates pinned memory.
+  const c10::OptionalDeviceGuard guard(device_.is_cuda() ? std::optional(device_) : std::nullopt);
   if (at.is_end_of_epoch()) {
     ++at.epoch;
     at.step = 0;

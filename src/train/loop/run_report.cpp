@@ -29,8 +29,8 @@ std::string text_of(const Mesh& mesh) {
 }
 
 std::int64_t attempt() {
-  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  return restarts == nullptr ? 0 : std::atoll(restarts);
+  const char* number = std::getenv("ACCEL_ATTEMPT");
+  return number == nullptr ? 0 : std::atoll(number);
 }
 
 }  // namespace
@@ -143,8 +143,10 @@ void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
   tokens_ += result.tokens;
   samples_ += result.samples;
   skipped_ += result.skipped ? 1 : 0;
-  loss_sum_ += result.loss;
-  ++steps_;
+  if (std::isfinite(result.loss)) {
+    loss_sum_ += result.loss;
+    ++steps_;
+  }
   if (step % config_.log_every != 0 && step != config_.max_steps) return;
   write_step(step, result, epoch, scaler);
   since_log_ = Clock::now();
@@ -163,7 +165,7 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   const double samples_per_s = static_cast<double>(samples_) * data_size_ / seconds;
   const double tokens_per_s = static_cast<double>(tokens_) * data_size_ / seconds;
   Metrics line = {{"step", step},
-                  {"loss", loss_sum_ / static_cast<double>(steps_)},
+                  {"loss", steps_ > 0 ? loss_sum_ / static_cast<double>(steps_) : NAN},
                   {"last_loss", result.loss},
                   {"lr", result.lr},
                   {"grad_norm", result.grad_norm},

@@ -42,7 +42,7 @@ class RunReport {
   /// Stores what the steps since the last line have been, for a run that goes on from the checkpoint.
   void save(ckpt::RunState& state) const;
   /// Counts a step. Writes a line after every training.log_every steps and after the last step, with the mean
-  /// of the losses since the line before.
+  /// of the finite losses since the line before.
   void step(std::int64_t step, const StepResult& result, double epoch,
             const std::optional<GradScaler>& scaler);
   /// Reports an evaluation that yielded `loss` and took `seconds`. These do not count as time of a step.
@@ -71,13 +71,13 @@ class RunReport {
   std::vector<std::unique_ptr<MetricSink>> sinks_;  ///< Empty on every rank but rank 0.
 
   Clock::time_point since_log_;  ///< When the last line of a step was written.
-  std::int64_t attempt_;         ///< Restarts of the run before this attempt.
-  double pause_s_ = 0;           ///< Seconds of evaluations and saves since that line.
-  std::int64_t tokens_ = 0;      ///< Tokens of this rank since that line.
-  std::int64_t samples_ = 0;     ///< Samples of this rank since that line.
-  std::int64_t skipped_ = 0;     ///< Steps that were skipped since that line.
-  double loss_sum_ = 0;          ///< Of the steps since that line.
-  std::int64_t steps_ = 0;       ///< Steps since that line, also of an earlier attempt.
+  std::int64_t attempt_;      ///< The N of logs/attempt_N: launches and restarts of the run before this one.
+  double pause_s_ = 0;        ///< Seconds of evaluations and saves since that line.
+  std::int64_t tokens_ = 0;   ///< Tokens of this rank since that line.
+  std::int64_t samples_ = 0;  ///< Samples of this rank since that line.
+  std::int64_t skipped_ = 0;  ///< Steps that were skipped since that line.
+  double loss_sum_ = 0;       ///< Of the steps since that line whose loss is finite.
+  std::int64_t steps_ = 0;    ///< Their number, with those of an earlier attempt.
   std::int64_t logged_step_ = 0;
 };
 
