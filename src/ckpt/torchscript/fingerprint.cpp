@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -52,6 +53,18 @@ std::string with_sorted_constants(const std::string& code) {
     begin = end;
   }
   return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+/// Adds the classes and functions of `code` to `parts`, each for itself: of which file they are depends on
+/// the models that the process has exported before.
+void add_definitions(const std::string& code, std::vector<std::string>& parts) {
+  std::string part;
+  for (const std::string& line : split(code, '\n')) {
+    const bool begins = line.starts_with("class ") || line.starts_with("def ");
+    if (begins && !part.empty()) parts.push_back(std::exchange(part, {}));
+    if (!line.empty()) part += line + '\n';
+  }
+  parts.push_back(std::move(part));
 }
 
 /// Writes the plain values of a pickle as text: numbers, texts and containers of them, by the names of the
@@ -121,13 +134,13 @@ std::uint32_t graph_fingerprint(ByteSource& archive) {
   for (const ZipEntry& entry : file.zip().entries()) {
     const std::string name = entry.name.substr(std::min(entry.name.size(), folder.size()));
     if (name.starts_with("code/") && name.ends_with(".py")) {
-      parts.push_back(
-          with_sorted_constants(without_mangling(read_text_record(window, entry, kCodeLimitBytes))));
+      add_definitions(
+          with_sorted_constants(without_mangling(read_text_record(window, entry, kCodeLimitBytes))), parts);
     } else if (name.starts_with("constants/")) {
       parts.push_back(fmt::format("{} {:08x}", name, entry.crc32));
     }
   }
-  // The order of the files depends on the names of the classes.
+  // The order depends on the names of the classes.
   std::sort(parts.begin(), parts.end());
   const std::vector<std::byte> bytes = file.read_pickle_bytes();
   parts.push_back(ValueWriter().write(pickle::Document(bytes).root()));

@@ -49,7 +49,7 @@ std::map<std::string, std::string> settings_of(const config::Config& config, std
   settings[ckpt::kMicroBatchSetting] = std::to_string(run.data.batch_size * mesh.data_size());
   settings[kContents] = fmt::format("{:08x}", data.source().fingerprint());
   settings[kOldContents] = fmt::format("{:08x}", data.source().old_fingerprint());
-  settings["graph of training.model.path (CRC-32 of its code)"] = fmt::format("{:08x}", graph);
+  settings["graph of training.model.path (CRC-32 of its classes)"] = fmt::format("{:08x}", graph);
   settings[ckpt::kLayoutSetting] = layout_of(mesh);
   settings["device"] = config.launch.use_cpu || config.launch.gpu_ids.empty() ? "CPU" : "GPU";
   return settings;

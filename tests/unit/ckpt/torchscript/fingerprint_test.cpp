@@ -22,6 +22,7 @@ struct Archive {
   bool training = true;
   std::string weights = "abcd";
   std::string constant = "1234";
+  std::string more = "";  ///< The code of another file.
 };
 
 std::uint32_t fingerprint(const Archive& archive) {
@@ -37,6 +38,7 @@ std::uint32_t fingerprint(const Archive& archive) {
                            {"m/code/__torch__/" + archive.path + ".py", archive.code},
                            {"m/code/__torch__/" + archive.path + ".py.debug_pkl", archive.weights},
                            {"m/data/0", archive.weights},
+                           {"m/code/__torch__/" + archive.path + "/___torch_mangle_3.py", archive.more},
                            {"m/constants/0", archive.constant}});
   const File file = File::open_read(dir / "m.pt");
   FileSource source(file);
@@ -62,6 +64,16 @@ TEST(FingerprintTest, TheNumberOfAnExportInAProcessDoesNotCount) {
     return fingerprint(archive);
   };
   EXPECT_EQ(with_mangle("1"), with_mangle("27"));
+}
+
+// A process that has exported another Net before puts this one into a file of its own.
+TEST(FingerprintTest, TheFileOfAClassDoesNotCount) {
+  const std::string block = "class Block(Module):\n  def forward(self, x):\n    return x\n";
+  const std::string net = "class Net(Module):\n  block : __torch__.Block\n";
+  const std::uint32_t own = fingerprint({.code = block + net});
+  EXPECT_EQ(fingerprint({.code = net + block}), own);
+  EXPECT_EQ(fingerprint({.code = block, .more = net}), own);
+  EXPECT_NE(fingerprint({.code = block + block, .more = net}), own);
 }
 
 TEST(FingerprintTest, TheOrderOfConstantsInAClassDoesNotCount) {
