@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 
+import numpy
 import pytest
 import torch
 
@@ -22,13 +23,16 @@ def models(tmp_path_factory):
         for parameter in model.blocks.parameters():
             parameter.requires_grad_(False)
         torch.jit.script(model).save(folder / f"{name}-frozen.pt")
+    numpy.save(folder / "tokens.npy", numpy.frombuffer(train_runs.TEXT.read_bytes(), numpy.uint8).astype(numpy.uint16))
     return folder
 
 
 def rank_peak(accel_path, directory, model, ranks, mixed_precision="no", **settings):
     """Returns the planned memory, and the peak memory of rank 0, in bytes."""
     directory.mkdir(parents=True)
-    config = train_runs.config(directory, ranks, **{"model.path": str(model), "data.batch_size": 1, "max_steps": 2, **settings})
+    config = train_runs.config(directory, ranks, **{
+        "model.path": str(model), "data.train.format": "tokens", "data.train.path": str(model.parent / "tokens.npy"),
+        "data.batch_size": 1, "max_steps": 2, **settings})
     config.write_text(json.dumps({**json.loads(config.read_text()), "mixed_precision": mixed_precision}))
     plan = subprocess.run([accel_path, "plan", config, "--json"], capture_output=True, text=True, check=True)
     result = subprocess.run([accel_path, "launch", config], cwd=directory, capture_output=True, text=True, timeout=120,

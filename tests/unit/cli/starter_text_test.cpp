@@ -20,7 +20,7 @@ Starter starter() {
   starter.elements = 1'234'567;
   starter.trainable = 1'234'567;
   starter.inputs = {{"ids", "input_ids"}};
-  starter.data_format = "text";
+  starter.data_format = &data_format("text");
   starter.data_path = "data.txt";
   starter.sequence_length = 128;
   return starter;
