@@ -6,10 +6,10 @@
 #include "cli/check_report.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
+#include "core/config/keys/json_schema.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/resolve/no_effect.hpp"
 #include "core/config/resolve/resolved_values.hpp"
-#include "core/config/keys/json_schema.hpp"
 #include "core/launch/find_program.hpp"
 
 namespace accel::cli {

@@ -131,7 +131,8 @@ void add_load(CommandLine& line) {
   command.positional("CKPT", options->checkpoint,
                      "A model's checkpoint of any kind, or a directory above exactly one");
   command.text("--into", "MODEL.pt", options->model,
-               "The model, a TorchScript or .pt2 file; changed only if --out names it", Command::Need::kRequired);
+               "The model, a TorchScript or .pt2 file; changed only if --out names it",
+               Command::Need::kRequired);
   command.text("--out", "NEW.pt", options->output, "File to write", Command::Need::kRequired);
   command.text("--root", "KEY", options->root,
                "Keys above the tensors, such as ema or app.model; by default those of the weights");

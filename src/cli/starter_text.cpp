@@ -194,7 +194,7 @@ class Text {
       add("    # A sequence has at most {} tokens, as the table of positions says.",
           grouped(*starter_.positions));
     const std::string length =
-        has_own_samples(format) ? "" : fmt::format(", sequence_length: {}", starter_.sequence_length);
+        !format.sample.empty() ? "" : fmt::format(", sequence_length: {}", starter_.sequence_length);
     add("    train: {{format: {}, path: {}{}}}", format.name, scalar(starter_.data_path), length);
     add("    batch_size: 8             # samples for each rank");
   }

@@ -5,8 +5,8 @@
 
 namespace accel {
 
-/// Which samples of an epoch make up the micro-batches of each data rank: of each rank that trains on batches
-/// of its own.
+/// The samples of an epoch as micro-batches of the data ranks, which are the ranks that train on batches of
+/// their own.
 ///
 /// The epoch's samples, in order, are cut into batches. Micro-batch s of rank r is batch s * data_size + r,
 /// as in Accelerate's BatchSamplerShard. With drop_last, batches that are short or that not every rank gets

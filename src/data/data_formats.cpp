@@ -23,8 +23,7 @@ void require_vocabulary(const DataFormat& format, std::int64_t vocabulary) {
                           format.name, format.tokens, vocabulary))
       .hint(
           "write the tokens that the model's tokenizer makes of the text into a .npy, for format: tokens; "
-          "the "
-          "guide has the lines for it (Text for a model with a tokenizer)");
+          "the guide has the lines for it (Text for a model with a tokenizer)");
 }
 
 }  // namespace accel

@@ -15,7 +15,6 @@ class SampleSource;
 /// A format of training data: what the configuration has to say of it, and how its files are opened.
 struct DataFormat {
   std::string_view name;     ///< The value of `format` in training.data.train and training.data.eval.
-  std::string_view files;    ///< What the files are, for the help of `format`.
   std::string_view note;     ///< The comment that a first configuration has.
   std::string_view example;  ///< The path of the data in a first configuration.
   std::array<std::string_view, 2> extensions{};  ///< The names of files from which the format is guessed.
@@ -36,20 +35,17 @@ struct DataFormat {
 /// has.
 inline constexpr auto kDataFormats = std::to_array<DataFormat>({
     {.name = "text",
-     .files = "bytes of text",
      .note = "each byte is a token, from 0 to 255.",
      .example = "data.txt",
      .tokens = 256,
      .open = open_token_windows},
     {.name = "tokens",
-     .files = "tokens",
      .note = ".npy of whole numbers, .bin with llm.c's header, or with dtype: uint16 without one.",
      .example = "tokens.npy",
      .extensions = {".npy", ".bin"},
      .has_dtype = true,
      .open = open_token_windows},
     {.name = "tensors",
-     .files = "safetensors whose rows are samples",
      .note = "a safetensors file with the fields above and the targets. Row i of each tensor is sample i.",
      .example = "train.safetensors",
      .extensions = {".safetensors"},
@@ -58,6 +54,15 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
      .open = open_tensor_table},
 });
 
+/// What keys and messages say of the formats. A test compares it with the table.
+inline constexpr std::string_view kFormatNames = "text|tokens|tensors";
+inline constexpr std::string_view kKnownFormatNames = "text|tokens|tensors|synthetic";
+inline constexpr std::string_view kFormatHelp =
+    "Format of the files: bytes of text, tokens, or safetensors whose rows are samples";
+inline constexpr std::string_view kTokenFormats = "text and tokens";
+inline constexpr std::string_view kDtypeFormat = "tokens";
+inline constexpr std::string_view kOwnFieldsFormat = "tensors";
+
 /// The row of a format. Another name is an Error of kind kUsage.
 [[nodiscard]] const DataFormat& data_format(std::string_view name);
 
@@ -65,44 +70,5 @@ inline constexpr auto kDataFormats = std::to_array<DataFormat>({
 /// kUsage, since such a model would train on bytes without any other error. Special tokens and padding are
 /// not far more.
 void require_vocabulary(const DataFormat& format, std::int64_t vocabulary);
-
-/// A text that is put together when it is compiled.
-class FormatText {
- public:
-  constexpr FormatText& add(std::string_view text) {
-    for (const char c : text) chars_.at(size_++) = c;
-    return *this;
-  }
-  constexpr operator std::string_view() const {
-    return {chars_.data(), size_};
-  }  // NOLINT: The view is of it.
-
- private:
-  std::array<char, 256> chars_{};
-  std::size_t size_ = 0;
-};
-
-/// Lists `part` of the formats for which `holds`, with `between` between two of them and `last` before the
-/// last one.
-constexpr FormatText formats_text(std::string_view DataFormat::*part, bool (*holds)(const DataFormat&),
-                                  std::string_view between, std::string_view last) {
-  std::size_t left = 0;
-  for (const DataFormat& format : kDataFormats) left += holds(format) ? 1 : 0;
-  FormatText text;
-  for (bool is_first = true; const DataFormat& format : kDataFormats) {
-    if (!holds(format)) continue;
-    if (!is_first) text.add(left == 1 ? last : between);
-    text.add(format.*part);
-    is_first = false;
-    --left;
-  }
-  return text;
-}
-
-constexpr bool is_any_format(const DataFormat&) { return true; }
-constexpr bool has_dtype(const DataFormat& format) { return format.has_dtype; }
-constexpr bool has_own_fields(const DataFormat& format) { return format.has_own_fields; }
-constexpr bool has_token_fields(const DataFormat& format) { return !format.has_own_fields; }
-constexpr bool has_own_samples(const DataFormat& format) { return !format.sample.empty(); }
 
 }  // namespace accel

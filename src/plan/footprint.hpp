@@ -54,8 +54,8 @@ struct UnitFootprint {
   std::uint64_t cast_bytes = 0;    ///< Copies that autocast makes of the parameters.
   std::uint64_t gather_bytes = 0;  ///< Bytes sent a step by all-gathers.
   std::uint64_t reduce_bytes = 0;  ///< Bytes sent a step by reduce-scatters.
-  std::uint64_t average_bytes =
-      0;  ///< Bytes sent a step by all-reduces over the replicas, or all data ranks.
+  /// Bytes sent a step by all-reduces over the replicas, or all data ranks.
+  std::uint64_t average_bytes = 0;
 };
 
 /// The memory that a rank needs for a step, without activations (what forward saves for backward),

@@ -14,8 +14,8 @@ namespace accel::ckpt {
 /// The shards of ShardedTensors that a file lacks, by the ranks whose files have them.
 class AbsentShards {
  public:
-  /// Notes the shards that are absent if `value` is a pickled ShardedTensor. Returns whether it is one. Throws
-  /// Error (kCorrupt) if it contradicts itself.
+  /// Notes the shards that are absent if `value` is a pickled ShardedTensor. Returns whether it is one.
+  /// Throws Error (kCorrupt) if it contradicts itself.
   bool add(const std::string& name, const pickle::Value& value);
 
   /// Adds a finding for each rank whose shards are in no file beside `file`.

@@ -29,9 +29,7 @@ void check_meanings(const config::ModelConfig& config, const std::vector<std::st
         .hint(fmt::format(
             "{} data have the fields {} and {}; data of format '{}' have those of their file, by these "
             "names; or export the model without this input",
-            std::string_view(formats_text(&DataFormat::name, has_token_fields, ", ", " and ")), kTokensField,
-            kLabelsField,
-            std::string_view(formats_text(&DataFormat::name, has_own_fields, "', '", "' or '"))));
+            kTokenFormats, kTokensField, kLabelsField, kOwnFieldsFormat));
   }
 }
 

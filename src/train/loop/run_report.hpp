@@ -76,7 +76,7 @@ class RunReport {
   std::int64_t tokens_ = 0;   ///< Tokens of this rank since that line.
   std::int64_t samples_ = 0;  ///< Samples of this rank since that line.
   std::int64_t skipped_ = 0;  ///< Steps that were skipped since that line.
-  double loss_sum_ = 0;       ///< Of the steps since that line whose loss is finite.
+  double loss_sum_ = 0;       ///< The sum of the finite losses since that line.
   std::int64_t steps_ = 0;    ///< Their number, with those of an earlier attempt.
   std::int64_t logged_step_ = 0;
 };

@@ -52,8 +52,8 @@ class Optimizer {
   /// Sets the number of steps, and those of each parameter of each of states(), for a run that resumes. The
   /// caller has filled the tensors of states().
   void restore_steps(std::int64_t steps, std::vector<std::vector<std::int64_t>> parameter_steps);
-  /// Sets what step() calls before it changes the shard and the tensors of a state; may be empty. It is called
-  /// for all states before the first change.
+  /// Sets what step() calls before it changes the shard and the tensors of a state; may be empty. It is
+  /// called for all states before the first change.
   void call_before_change(std::function<void(const State&)> call) { before_change_ = std::move(call); }
   /// The number of steps of the optimizer. A parameter may have had fewer.
   [[nodiscard]] std::int64_t steps() const { return steps_; }

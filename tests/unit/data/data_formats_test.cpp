@@ -23,7 +23,7 @@ TEST(DataFormatsTest, EachNameAndExtensionIsOfOneFormat) {
     EXPECT_TRUE(names.insert(format.name).second) << format.name;
     for (const std::string_view extension : format.extensions)
       EXPECT_TRUE(extension.empty() || extensions.insert(extension).second) << extension;
-    EXPECT_FALSE(format.files.empty() || format.note.empty() || format.example.empty()) << format.name;
+    EXPECT_FALSE(format.note.empty() || format.example.empty()) << format.name;
     EXPECT_NE(format.open, nullptr) << format.name;
   }
   EXPECT_THROW((void)data_format("pictures"), Error);
@@ -31,20 +31,29 @@ TEST(DataFormatsTest, EachNameAndExtensionIsOfOneFormat) {
 
 // A first configuration must find a format for any model.
 TEST(DataFormatsTest, OneFormatTakesTokensOfAnyNumberAndOneHasItsOwnFields) {
-  const auto any = [](bool (*holds)(const DataFormat&)) {
-    return std::any_of(kDataFormats.begin(), kDataFormats.end(),
-                       [&](const DataFormat& format) { return holds(format) && format.tokens == 0; });
-  };
-  EXPECT_TRUE(any(has_token_fields));
-  EXPECT_TRUE(any(has_own_fields));
+  for (const bool own : {false, true}) {
+    EXPECT_TRUE(std::any_of(kDataFormats.begin(), kDataFormats.end(), [&](const DataFormat& format) {
+      return format.has_own_fields == own && format.tokens == 0;
+    })) << own;
+  }
 }
 
-TEST(DataFormatsTest, NamesAreListed) {
-  const auto all = [](const DataFormat&) { return true; };
-  EXPECT_EQ(std::string_view(formats_text(&DataFormat::name, all, ", ", " or ")), "text, tokens or tensors");
-  const auto none = [](const DataFormat&) { return false; };
-  EXPECT_EQ(std::string_view(formats_text(&DataFormat::name, none, ", ", " or ")), "");
-  EXPECT_EQ(std::string_view(formats_text(&DataFormat::name, has_dtype, ", ", " or ")), "tokens");
+/// The names of the formats for which `holds`, with `between` between them.
+std::string names_of(bool (*holds)(const DataFormat&), const std::string& between) {
+  std::string names;
+  for (const DataFormat& format : kDataFormats) {
+    if (holds(format)) names += (names.empty() ? "" : between) + std::string(format.name);
+  }
+  return names;
+}
+
+TEST(DataFormatsTest, TextsNameTheFormatsOfTheTable) {
+  EXPECT_EQ(names_of([](const DataFormat&) { return true; }, "|"), kFormatNames);
+  EXPECT_EQ(std::string(kFormatNames) + "|synthetic", kKnownFormatNames);
+  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_dtype; }, ", "), kDtypeFormat);
+  EXPECT_EQ(names_of([](const DataFormat& format) { return format.has_own_fields; }, ", "), kOwnFieldsFormat);
+  EXPECT_EQ(names_of([](const DataFormat& format) { return !format.has_own_fields; }, " and "),
+            kTokenFormats);
 }
 
 std::vector<std::int64_t> field_of(const SampleSource& source, std::int64_t sample, Labels labels,

@@ -34,20 +34,6 @@ constexpr Idle kConstant = {"'training.lr_scheduler.type' is constant", [](const
 
 constexpr double kLargestFloat = std::numeric_limits<float>::max();
 
-constexpr FormatText kFormats = formats_text(&DataFormat::name, is_any_format, "|", "|");
-constexpr FormatText kFormatChoices = FormatText(kFormats).add("|synthetic");
-constexpr FormatText kFormatHelp = FormatText()
-                                       .add("Format of the files: ")
-                                       .add(formats_text(&DataFormat::files, is_any_format, ", ", ", or "));
-constexpr FormatText kLengthHelp = FormatText()
-                                       .add("Number of tokens of a sample. Required, but not for ")
-                                       .add(formats_text(&DataFormat::name, has_own_samples, ", ", " and "));
-constexpr FormatText kNoOwnLabels =
-    FormatText()
-        .add("only data of the format '")
-        .add(formats_text(&DataFormat::name, has_own_fields, "', '", "' or '"))
-        .add("' bring labels of their own");
-
 /// The keys of a source of data. What the samples are is compared by their contents.
 template <auto... Source>
 constexpr auto source_keys(std::string_view format, std::string_view path, std::string_view length,
@@ -56,8 +42,8 @@ constexpr auto source_keys(std::string_view format, std::string_view path, std::
       {.path = format,
        .help = kFormatHelp,
        .member = data<Source..., &DataSource::format>,
-       .choices = kFormatChoices,
-       .built = kFormats,
+       .choices = kKnownFormatNames,
+       .built = kFormatNames,
        .traits = kNoNumbers | kRequired},
       {.path = path,
        .help = "A file, or a glob whose matches are taken in sorted order",
@@ -66,7 +52,7 @@ constexpr auto source_keys(std::string_view format, std::string_view path, std::
        .traits = kNoNumbers | kRequired},
       {.path = length,
        .type = Type::kInt,
-       .help = kLengthHelp,
+       .help = "Number of tokens of a sample. Required, but not for tensors",
        .member = data<Source..., &DataSource::sequence_length>,
        .min = 1,
        .standard = "none",
@@ -149,7 +135,7 @@ constexpr auto kOtherKeys = std::to_array<Key>({
          "Refuses labels of tensors that look wrong for the model: those that are the inputs themselves, and "
          "those that the model would shift a second time",
      .member = data<&DataConfig::check_labels>,
-     .idle = {kNoOwnLabels,
+     .idle = {"only data of the format 'tensors' bring labels of their own",
               [](const Config& config) {
                 return !data_format(config.training->data.train.format).has_own_fields;
               }},

@@ -18,7 +18,7 @@ namespace {
 void resolve_source(const Settings& settings, const ConfigRequest& request, const std::string& path,
                     DataSource& source) {
   const DataFormat& format = data_format(source.format);
-  if (!has_own_samples(format)) {
+  if (format.sample.empty()) {
     const auto length = settings.get<std::int64_t>(path + ".sequence_length");
     if (!length) fail_missing(path + ".sequence_length", settings, request.file);
     source.sequence_length = *length;

@@ -35,11 +35,10 @@ void require_data(const DataSource& source, const Settings& settings, const std:
 }
 
 void check_dtype(const DataSource& source, const Settings& settings, const std::string& section) {
-  if (source.dtype.empty() || has_dtype(data_format(source.format))) return;
+  if (source.dtype.empty() || data_format(source.format).has_dtype) return;
   const std::string key = section + ".dtype";
-  const FormatText formats = formats_text(&DataFormat::name, has_dtype, "|", "|");
   throw Error(ErrorKind::kUsage, fmt::format("{}'{}' is for 'format: {}', not '{}'", settings.where(key), key,
-                                             std::string_view(formats), source.format));
+                                             kDtypeFormat, source.format));
 }
 
 void check_export(const CheckpointConfig& checkpoint, const Settings& settings) {

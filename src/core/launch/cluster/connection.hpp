@@ -78,7 +78,7 @@ class Connection {
   /// Whether the other side's kernel does not have all messages yet. If this side closes before that,
   /// heartbeats that it has not read may make its kernel drop the rest of them.
   [[nodiscard]] bool has_undelivered() const;
-  /// For how long nothing has arrived.
+  /// The time since something last arrived, or since reset_silence().
   [[nodiscard]] Clock::duration silence() const { return now_() - last_received_; }
 
  private:

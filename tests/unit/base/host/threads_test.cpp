@@ -1,8 +1,10 @@
 #include "base/host/threads.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -64,6 +66,16 @@ TEST(RunBothTest, ThrowsTheFirstsFailureBeforeTheSeconds) {
 TEST(RunOnThreadsTest, DefaultIsTwoToFour) {
   EXPECT_GE(default_threads(), 2U);
   EXPECT_LE(default_threads(), 4U);
+}
+
+// A signal that is blocked when the thread itself raises it would end the process without its handler.
+TEST(ThreadWithoutSignalsTest, ReportsItsOwnFaults) {
+  const auto faults = [] {
+    ::signal(SIGSEGV, [](int) { ::_exit(42); });
+    thread_without_signals([] { ::raise(SIGSEGV); }).join();
+    ::_exit(0);
+  };
+  EXPECT_EXIT(faults(), ::testing::ExitedWithCode(42), "");
 }
 
 }  // namespace
