@@ -16,7 +16,8 @@
 namespace accel::log {
 namespace {
 
-constexpr const char* kPattern = "%n: %^%v%$";
+/// Each line begins with the prefix, if there is one.
+std::string pattern_of(const std::string& prefix) { return prefix.empty() ? "%^%v%$" : "%n: %^%v%$"; }
 
 /// Hands each line to a function, coloured as on stderr.
 class FunctionSink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -57,7 +58,7 @@ spdlog::color_mode color_mode_of(Color color) {
 std::shared_ptr<spdlog::logger> make_logger(std::string_view prefix, Level level, Color color) {
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color_mode_of(color));
   auto logger = std::make_shared<spdlog::logger>(std::string(prefix), sink);
-  logger->set_pattern(kPattern);
+  logger->set_pattern(pattern_of(logger->name()));
   sink->set_color(spdlog::level::info, "");
   sink->set_color(spdlog::level::debug, "");
   logger->flush_on(spdlog::level::trace);
@@ -79,7 +80,7 @@ void init(std::string_view prefix, Level level, Color color) { logger() = make_l
 Redirect::Redirect(Write write) : previous_(logger()->sinks()) {
   const auto terminal = std::dynamic_pointer_cast<spdlog::sinks::stderr_color_sink_mt>(previous_.front());
   auto sink = std::make_shared<FunctionSink>(std::move(write), terminal && terminal->should_color());
-  sink->set_pattern(kPattern);
+  sink->set_pattern(pattern_of(logger()->name()));
   logger()->sinks() = {std::move(sink)};
 }
 

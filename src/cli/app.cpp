@@ -39,6 +39,7 @@ void add_commands(CommandLine& line) {
   add_verify(line);
   add_diff(line);
   add_checkpoints(line);
+  add_evaluate(line);
   add_doctor(line);
   add_env(line);
   add_completion(line);
@@ -53,7 +54,7 @@ ExitCode parse_and_run(CommandLine& line, const Arguments& arguments, std::ostre
   log::init("accel", level, globals.color);
   // The launcher handles signals itself.
   std::optional<InterruptGuard> guard;
-  if (!line.is_chosen("launch")) guard.emplace();
+  if (!line.is_chosen("launch") && !line.is_chosen("evaluate")) guard.emplace();
   return line.action()(globals);
 }
 
@@ -94,7 +95,7 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
         out << candidate << '\n';
       return ExitCode::kSuccess;
     }
-    const ExitCode code = parse_and_run(line, take_apart(arguments), out);
+    const ExitCode code = parse_and_run(line, take_apart(arguments, line.outline()), out);
     results.flush();
     return code;
   } catch (const std::exception& failure) {

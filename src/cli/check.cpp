@@ -3,9 +3,11 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "cli/arguments.hpp"
 #include "cli/check_report.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
+#include "cli/training_check.hpp"
 #include "core/config/keys/json_schema.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/resolve/no_effect.hpp"
@@ -16,13 +18,13 @@ namespace accel::cli {
 namespace {
 
 struct CheckOptions {
-  std::string config;  ///< The path of CONFIG.yaml, or empty.
+  LaunchWords words;
   bool prints_schema = false;
   LaunchFlags flags;
 };
 
 ExitCode print_schema(const CheckOptions& options, const Globals& globals) {
-  if (!options.config.empty() || !globals.program.empty() || !options.flags.settings().empty()) {
+  if (options.words.has_configuration() || !globals.program.empty() || !options.flags.settings().empty()) {
     throw Error(ErrorKind::kUsage, "--schema prints the schema of all configurations, and checks none")
         .hint("accel check --schema, without a file, a program and other flags");
   }
@@ -34,6 +36,7 @@ ExitCode print_schema(const CheckOptions& options, const Globals& globals) {
 /// configuration may be checked on another machine.
 void require_programs(const config::LoadedConfig& loaded, const Globals& globals) {
   if (!globals.program.empty()) {
+    require_script(globals.program);
     (void)launch::find_program(globals.program.front(), environment_variable);
   } else if (const std::filesystem::path& worker = loaded.config.launch.worker; !worker.empty()) {
     config::blamed_on("launch.worker", loaded.settings,
@@ -43,15 +46,13 @@ void require_programs(const config::LoadedConfig& loaded, const Globals& globals
 
 ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   if (options.prints_schema) return print_schema(options, globals);
-  config::ConfigRequest request = options.flags.request(options.config);
-  request.runs_program = !globals.program.empty();
+  const bool runs_program = !globals.program.empty();
+  config::ConfigRequest request = options.flags.request(options.words.configuration("check", runs_program));
+  request.runs_program = runs_program;
   request.command = "check";
-  if (options.config.empty() && !request.runs_program) {
-    throw Error(ErrorKind::kUsage, "check needs a configuration file")
-        .hint("accel check CONFIG.yaml, or accel check --num-processes 2 -- PROGRAM");
-  }
   const config::LoadedConfig loaded = config::load_config(request);
   require_programs(loaded, globals);
+  check_training(loaded);
   const CheckReport report{config::resolved_values(loaded), loaded.warnings,
                            config::settings_without_effect(loaded)};
   globals.json ? print_check_json(report, *globals.out) : print_check_text(report, *globals.out);
@@ -64,10 +65,10 @@ void add_check(CommandLine& line) {
   Command command = line.add(
       "check", "Check a configuration without running it, and show every value and where it is set",
       "\nThe other flags are those of launch. Put `check` in place of `launch` to see what a run would be "
-      "given.\n\naccel check [CONFIG.yaml] [flags] -- PROGRAM [ARGS] checks the configuration of a run of "
+      "given.\n\naccel check [CONFIG.yaml] [flags] [--] PROGRAM [ARGS] checks the configuration of a run of "
       "any program.\n");
   const auto options = std::make_shared<CheckOptions>();
-  command.positional("config", options->config, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
+  options->words.add_to(command);
   command.flag("--schema", options->prints_schema,
                "Print a JSON Schema of configurations for editors, and check nothing");
   options->flags.add_to(command);

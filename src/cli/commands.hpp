@@ -18,6 +18,7 @@ void add_repair(CommandLine& line);
 void add_verify(CommandLine& line);
 void add_diff(CommandLine& line);
 void add_checkpoints(CommandLine& line);
+void add_evaluate(CommandLine& line);
 void add_doctor(CommandLine& line);
 void add_env(CommandLine& line);
 void add_completion(CommandLine& line);

@@ -6,9 +6,11 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "cli/arguments.hpp"
 #include "cli/build_info.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch_flags.hpp"
+#include "cli/training_check.hpp"
 #include "core/config/resolve/load_config.hpp"
 #include "core/config/settings/settings.hpp"
 #include "core/launch/launch.hpp"
@@ -17,7 +19,7 @@ namespace accel::cli {
 namespace {
 
 struct LaunchOptions {
-  std::string config;  ///< The path of CONFIG.yaml, or empty.
+  LaunchWords words;
   LaunchFlags flags;
   bool discards_later = false;  ///< The run is rolled back to training.checkpoint.resume.
 };
@@ -52,12 +54,9 @@ void require_path_to_resume(const config::LoadedConfig& loaded, bool runs_progra
 }
 
 ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
-  config::ConfigRequest request = options.flags.request(options.config);
-  request.runs_program = !globals.program.empty();
-  if (options.config.empty() && !request.runs_program) {
-    throw Error(ErrorKind::kUsage, "launch needs a configuration file")
-        .hint("accel launch CONFIG.yaml, or accel launch --num-processes 2 -- PROGRAM");
-  }
+  const bool runs_program = !globals.program.empty();
+  config::ConfigRequest request = options.flags.request(options.words.configuration("launch", runs_program));
+  request.runs_program = runs_program;
   // The file is read once: a run that goes on with fewer machines must not take over what has changed in it.
   if (!request.file.empty()) request.text = config::read_config_file(request.file);
   launch::LaunchRequest launch;
@@ -65,10 +64,12 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
   launch.resolve = [request](const launch::ReducedWorld& reduced) { return for_machines(request, reduced); };
   if (options.discards_later) require_path_to_resume(launch.loaded, request.runs_program);
   launch.discards_later = options.discards_later;
+  require_script(globals.program);
   launch.program = globals.program;
   launch.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   launch.writes_events = globals.json;
   for (const std::string& warning : launch.loaded.warnings) log::warn(warning);
+  check_training(launch.loaded);
   return launch::launch(std::move(launch), environment_variable);
 }
 
@@ -77,10 +78,11 @@ ExitCode run_launch(const LaunchOptions& options, const Globals& globals) {
 void add_launch(CommandLine& line) {
   Command command = line.add(
       "launch", "Train the model that a YAML file describes, or run any program, on many ranks",
-      "\naccel launch [CONFIG.yaml] [flags] -- PROGRAM [ARGS] runs any program in the same way, with "
-      "torchrun's environment.\n");
+      "\naccel launch [CONFIG.yaml] [flags] [--] PROGRAM [ARGS] runs any program in the same way, with "
+      "torchrun's environment. PROGRAM is a Python script *.py, or an executable file; in front of any "
+      "other name stands \"--\".\n");
   const auto options = std::make_shared<LaunchOptions>();
-  command.positional("config", options->config, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
+  options->words.add_to(command);
   options->flags.add_to(command);
   command.flag("--discard-later", options->discards_later,
                "Roll a run back to checkpoint.resume: its later checkpoints are renamed");

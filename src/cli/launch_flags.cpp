@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
+#include "base/environment.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "core/config/keys/document.hpp"
 #include "core/config/settings/settings.hpp"
@@ -32,6 +36,27 @@ std::vector<std::string> keys_to_set() {
   return keys;
 }
 
+/// The file that `accelerate config` writes and `accelerate launch` takes if none is named; empty if there is
+/// none.
+std::string accelerates_file(const Environment& environment) {
+  const auto folder = [&](const char* variable) -> std::filesystem::path {
+    return environment(variable).value_or("");
+  };
+  std::filesystem::path home = folder("HF_HOME");
+  if (home.empty()) {
+    std::filesystem::path cache = folder("XDG_CACHE_HOME");
+    if (cache.empty() && !folder("HOME").empty()) cache = folder("HOME") / ".cache";
+    if (cache.empty()) return "";
+    home = cache / "huggingface";
+  }
+  for (const char* name : {"default_config.yaml", "default_config.json"}) {
+    const std::filesystem::path file = home / "accelerate" / name;
+    std::error_code error;
+    if (std::filesystem::is_regular_file(file, error)) return file.string();
+  }
+  return "";
+}
+
 }  // namespace
 
 void LaunchFlags::add_to(Command& command) {
@@ -48,6 +73,31 @@ void LaunchFlags::add_to(Command& command) {
     command.text(flag.names, std::string(key.flag.substr(space + 1)), flag.value, help_of(key));
     if (!key.choices.empty()) command.offer(flag.names, split(key.built, '|'));
   }
+}
+
+void LaunchWords::add_to(Command& command) {
+  command.positional("config", positional_, "The configuration", Command::Need::kOptional, "CONFIG.yaml");
+  command.text("--config-file", "FILE", flag_, "The configuration, as Accelerate names it");
+  command.flag("-m,--module", ignored_, "The program is a Python module");
+  command.flag("--no-python", ignored_, "A program *.py that is not executable is not given to Python");
+}
+
+std::string LaunchWords::configuration(const std::string& command, bool runs_program) const {
+  if (!positional_.empty() && !flag_.empty()) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("two configurations are named: '{}' and '{}'", positional_, flag_))
+        .hint("keep one of the two");
+  }
+  if (has_configuration()) return positional_.empty() ? flag_ : positional_;
+  if (!runs_program) {
+    throw Error(ErrorKind::kUsage, fmt::format("{} needs a configuration file", command))
+        .hint(fmt::format("accel {0} CONFIG.yaml, or accel {0} --num-processes 2 -- PROGRAM", command));
+  }
+  std::string file = accelerates_file(environment_variable);
+  if (!file.empty())
+    log::info(fmt::format("the configuration is '{}', as for accelerate launch; --config-file names another",
+                          file));
+  return file;
 }
 
 std::vector<config::Settings> LaunchFlags::settings() const {

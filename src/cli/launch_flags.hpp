@@ -38,6 +38,23 @@ class LaunchFlags {
   std::vector<std::string> assignments_;
 };
 
+/// The words of `launch` and `check` that say what runs, and by which configuration.
+class LaunchWords {
+ public:
+  /// Adds them. This object must live until the action of the command has run.
+  void add_to(Command& command);
+  [[nodiscard]] bool has_configuration() const { return !positional_.empty() || !flag_.empty(); }
+  /// The path of the configuration; empty if there is none. A program without one gets the file that
+  /// `accelerate config` has written, if there is one, which a line of the log says. Throws Error (kUsage) if
+  /// two files are named, or if there is neither a configuration nor a program.
+  [[nodiscard]] std::string configuration(const std::string& command, bool runs_program) const;
+
+ private:
+  std::string positional_;
+  std::string flag_;
+  bool ignored_ = false;  ///< take_apart() has used the flag.
+};
+
 /// Looks up a variable of this process's environment, as accel::Environment.
 [[nodiscard]] std::optional<std::string> environment_variable(const std::string& name);
 

@@ -65,7 +65,8 @@ bool is_pt2(const std::filesystem::path& path) {
 ImportedStructure import_structure(const std::filesystem::path& path, ImportedValues values) {
   const ckpt::Pt2Archive archive(path);
   ImportPlan plan = plan_import("model.pt", archive, values);
-  return {bytes_of(plan.file, path), plan.has_values, std::move(plan.random_operators)};
+  return {bytes_of(plan.file, path), plan.has_values, std::move(plan.random_operators),
+          std::move(plan.signature)};
 }
 
 }  // namespace accel

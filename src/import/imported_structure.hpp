@@ -16,6 +16,7 @@ struct ImportedStructure {
   std::vector<std::byte> file;
   bool has_values = true;  ///< Whether the .pt2 file, as a checkpoint, has the values of all parameters.
   std::vector<std::string> random_operators;  ///< Places that draw random numbers in either mode.
+  ProgramSignature signature;                 ///< The inputs and outputs of the model.
 };
 
 /// Whether the file is one of torch.export. A file that cannot be read is not.

@@ -118,6 +118,7 @@ class Importer {
     ImportPlan plan;
     plan.random_operators = write_methods(graph_, archive_.program(), tree_);
     plan.inputs = graph_.inputs;
+    plan.signature = signature_of(archive_.program(), graph_);
     add_object(0);
     add_text("data.pkl", pickle_.finish());
     for (std::size_t i = 0; i < tree_.modules().size(); ++i)

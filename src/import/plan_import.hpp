@@ -6,6 +6,7 @@
 
 #include "ckpt/plan/output_plan.hpp"
 #include "ckpt/pt2/archive.hpp"
+#include "import/program_signature.hpp"
 
 namespace accel {
 
@@ -25,6 +26,7 @@ struct ImportPlan {
   std::size_t operators = 0;
   std::size_t tensors = 0;
   std::vector<std::string> inputs;            ///< The inputs of the model, in order.
+  ProgramSignature signature;                 ///< The same with shapes, and the outputs.
   std::vector<std::string> random_operators;  ///< Places that draw random numbers in either mode.
 };
 

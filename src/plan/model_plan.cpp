@@ -16,19 +16,6 @@
 namespace accel {
 namespace {
 
-/// A graph of a 16-bit model casts its values itself, and its operators refuse weights of another dtype.
-void check_dtype(const ModelNotes& notes, const config::PrecisionConfig& precision) {
-  const std::string run = precision.param_dtype.empty() ? "float32" : precision.param_dtype;
-  if (notes.dtype.empty() || notes.dtype == "float32" || notes.dtype == run) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("the model computes in {}, as the notes of its file say (accel.json, 'dtype'), and "
-                          "the run computes with parameters in {}",
-                          notes.dtype, run))
-      .hint(fmt::format("set mixed_precision: {} with distributed_type: FSDP, or export the model with "
-                        "--dtype {}",
-                        notes.dtype == "bfloat16" ? "bf16" : "fp16", run));
-}
-
 constexpr const char* kNotedClasses = "the notes of the model file (accel.json, 'layer_classes')";
 
 /// The layer classes of the notes that the model has.
@@ -54,8 +41,21 @@ std::vector<std::string> classes_there(const ModelNotes& notes, const ModelStruc
 
 }  // namespace
 
+// A graph of a 16-bit model casts its values itself, and its operators refuse weights of another dtype.
+void require_dtype(const ModelNotes& notes, const config::PrecisionConfig& precision) {
+  const std::string run = precision.param_dtype.empty() ? "float32" : precision.param_dtype;
+  if (notes.dtype.empty() || notes.dtype == "float32" || notes.dtype == run) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("the model computes in {}, as the notes of its file say (accel.json, 'dtype'), and "
+                          "the run computes with parameters in {}",
+                          notes.dtype, run))
+      .hint(fmt::format("set mixed_precision: {} with distributed_type: FSDP, or export the model with "
+                        "--dtype {}",
+                        notes.dtype == "bfloat16" ? "bf16" : "fp16", run));
+}
+
 NotedConfig with_notes(config::FsdpConfig config, const ModelNotes& notes, const ModelStructure& model) {
-  check_dtype(notes, config.precision);
+  require_dtype(notes, config.precision);
   NotedConfig result{std::move(config), {}};
   const bool wants_classes = result.fsdp.auto_wrap_policy == config::WrapPolicy::kTransformer &&
                              result.fsdp.transformer_layer_cls_to_wrap.empty();

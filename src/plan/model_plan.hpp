@@ -19,6 +19,9 @@ struct ModelPlan {
   std::vector<std::string> warnings;  ///< What with_notes() warns of.
 };
 
+/// Throws Error (kUsage) if the notes say that the model computes in another dtype than the run.
+void require_dtype(const ModelNotes& notes, const config::PrecisionConfig& precision);
+
 /// A configuration with what the notes of a model file say.
 struct NotedConfig {
   config::FsdpConfig fsdp;

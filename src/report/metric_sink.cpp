@@ -64,11 +64,14 @@ void LogLines::write(const Metrics& metrics) {
   if (metrics.contains("loss")) {
     write_step(metrics);
   } else if (metrics.contains("eval_loss")) {
-    const auto perplexity = metrics.find("eval_perplexity");
-    log::info(fmt::format(
-        "step {}  held-out loss {:.6f}{}  ({})", count(metrics, "step"), number(metrics, "eval_loss"),
-        perplexity == metrics.end() ? "" : fmt::format("  perplexity {:.4g}", perplexity->get<double>()),
-        format_duration(number(metrics, "eval_time_s"))));
+    std::string of_classes;
+    if (metrics.contains("eval_perplexity")) {
+      of_classes = fmt::format("  perplexity {:.4g}  accuracy {:.2f}%", number(metrics, "eval_perplexity"),
+                               number(metrics, "eval_accuracy") * 100);
+    }
+    log::info(fmt::format("step {}  held-out loss {:.6f}{}  ({})", count(metrics, "step"),
+                          number(metrics, "eval_loss"), of_classes,
+                          format_duration(number(metrics, "eval_time_s"))));
   } else if (metrics.contains("checkpoint")) {
     const auto bytes = metrics.at("bytes").get<std::uint64_t>();
     const double seconds = number(metrics, "save_time_s");

@@ -14,7 +14,8 @@ struct TableSizes {
 };
 
 /// Reads the sizes off the weights of modules whose class ends in "Embedding". A table is of positions if the
-/// last part of its module's name is "wpe" or has "pos" in it. The first other one is the table of tokens.
+/// last part of its module's name is "wpe" or has "pos" in it. One with "rel" in it is neither. The first
+/// other one is the table of tokens.
 [[nodiscard]] TableSizes table_sizes(const ModelStructure& model);
 
 }  // namespace accel

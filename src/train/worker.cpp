@@ -135,7 +135,8 @@ ExitCode reported(Work&& work) {
 
 ExitCode run() {
   const Rank rank = Rank::from_environment();
-  log::init(fmt::format("rank {}", rank.rank), log::Level::kNormal, log::Color::kAuto);
+  // The launcher writes the rank in front of the lines of all ranks but rank 0.
+  log::init("", log::Level::kNormal, log::Color::kAuto);
   const config::Config config = read_config();
   announce_fake(config);
   flight::open();

@@ -31,18 +31,18 @@ def saved_npy(directory, array):
 def test_an_npy_with_a_wrong_magic_is_refused(accel, tmp_path):
     content = saved_npy(tmp_path, TOKENS)
     run(accel, tmp_path, "good.npy", content)
-    said = run(accel, tmp_path, "bad.npy", b"\x93NUMBY" + content[6:], code=6)
+    said = run(accel, tmp_path, "bad.npy", b"\x93NUMBY" + content[6:], code=2)
     assert "bad.npy': its name says that it is a NumPy array, but its first bytes are not those of one" in said
 
 
 def test_an_llmc_file_of_an_unknown_version_is_refused(accel, tmp_path):
     run(accel, tmp_path, "good.bin", llmc(1))
-    said = run(accel, tmp_path, "bad.bin", llmc(2), code=6)
+    said = run(accel, tmp_path, "bad.bin", llmc(2), code=2)
     assert "bad.bin': llm.c's header has magic 20240520 and version 2" in said
 
 
 def test_tokens_without_a_header_are_asked_for(accel, tmp_path):
-    said = run(accel, tmp_path, "raw.bin", TOKENS.tobytes(), code=6)
+    said = run(accel, tmp_path, "raw.bin", TOKENS.tobytes(), code=2)
     assert "neither .npy nor llm.c's token file" in said
     assert "set dtype: uint16 or dtype: uint32" in said
     run(accel, tmp_path, "raw.bin", TOKENS.tobytes(), dtype="uint16")
@@ -55,7 +55,7 @@ def test_tokens_without_a_header_are_asked_for(accel, tmp_path):
                                    numpy.asfortranarray(TOKENS.reshape(20, 100))],
                          ids=["floats", "big-endian", "two dimensions", "Fortran order"])
 def test_an_array_of_another_kind_is_refused(accel, tmp_path, array):
-    assert "the .npy array is not" in run(accel, tmp_path, "data.npy", saved_npy(tmp_path, array), code=6)
+    assert "the .npy array is not" in run(accel, tmp_path, "data.npy", saved_npy(tmp_path, array), code=2)
 
 
 def test_arrays_of_signed_integers_are_the_same_tokens(accel, tmp_path):

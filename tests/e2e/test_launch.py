@@ -10,6 +10,8 @@ import time
 import needs
 import pytest
 
+import train_runs
+
 PYTHON = sys.executable
 
 
@@ -129,8 +131,8 @@ def test_training_hands_the_worker_its_configuration(accel, tmp_path):
     worker = tmp_path / "worker"
     worker.write_text("#!/bin/bash\necho $RANK $ACCEL_CONFIG_FILE\n")
     worker.chmod(0o755)
-    (tmp_path / "gpt.pt").touch()
-    (tmp_path / "data.txt").touch()
+    train_runs.export(tmp_path / "gpt.pt")
+    (tmp_path / "data.txt").write_text("some bytes of text, enough for a step of two ranks")
     (tmp_path / "gpt.yaml").write_text(
         "distributed_type: FSDP\nnum_processes: 2\nuse_cpu: true\nlaunch: {worker: ./worker}\ntraining:\n"
         "  model: {path: gpt.pt}\n  data: {train: {format: text, path: data.txt, sequence_length: 8}}\n  max_steps: 5\n")

@@ -133,5 +133,5 @@ def test_ranks_that_evaluate_in_other_orders_are_told(accel, tmp_path):
 
 def test_a_model_without_a_forward_is_refused(accel, tmp_path):
     torch.jit.script(side_models.OnlyGenerates()).save(str(tmp_path / "gpt.pt"))
-    said = accel("launch", config(tmp_path, 1, block=None, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"}), code=6).stderr
+    said = accel("launch", config(tmp_path, 1, block=None, **{"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP"}), code=2).stderr
     assert "the model has no method 'forward'" in said

@@ -97,7 +97,7 @@ std::optional<FlightEvent> event_of(const Entry& entry, const Entry& later) {
   event.number = entry.number;
   if (event.number == 0 || later.number != event.number) return std::nullopt;
   event.op =
-      static_cast<FlightOp>(std::min<std::uint8_t>(entry.op, static_cast<std::uint8_t>(FlightOp::kHostSync)));
+      static_cast<FlightOp>(std::min<std::uint8_t>(entry.op, static_cast<std::uint8_t>(FlightOp::kOptimizer)));
   event.begun_ns = entry.begun_ns;
   event.waited_ns = entry.waited_ns;
   event.ended_ns = entry.ended_ns;
@@ -136,6 +136,12 @@ std::string_view text_of(FlightOp op) {
       return "work";
     case FlightOp::kHostSync:
       return "host sync";
+    case FlightOp::kBackward:
+      return "backward";
+    case FlightOp::kRecompute:
+      return "recomputation";
+    case FlightOp::kOptimizer:
+      return "the optimizer";
   }
   return "";
 }

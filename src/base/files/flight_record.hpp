@@ -20,9 +20,12 @@ enum class FlightOp : std::uint8_t {
   kAllReduce,
   kBroadcast,
   kScatter,
-  kExchange,  ///< Texts of all ranks, through the store.
-  kHostWork,  ///< Long work in which nothing else is recorded, such as loading weights.
-  kHostSync,  ///< The host waits for a GPU.
+  kExchange,   ///< Texts of all ranks, through the store.
+  kHostWork,   ///< Long work in which nothing else is recorded, such as loading weights.
+  kHostSync,   ///< The host waits for a GPU.
+  kBackward,   ///< The backward of a micro-batch.
+  kRecompute,  ///< A unit computes its forward again, in backward.
+  kOptimizer,  ///< The optimizer changes weights.
 };
 
 /// "all-gather", "forward".

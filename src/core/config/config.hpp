@@ -201,6 +201,7 @@ struct TrainingConfig {
   std::filesystem::path output_dir;
   CheckpointConfig checkpoint;
   std::optional<ProfileConfig> profile;
+  bool only_evaluates = false;  ///< The model is evaluated on data.eval and not trained (`accel evaluate`).
 };
 
 struct LaunchConfig {

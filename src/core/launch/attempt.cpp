@@ -71,6 +71,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
   LaunchPlan plan;
   plan.world_size = world.num_processes;
   plan.catches_stop_signals = request.program.empty();
+  plan.saves_when_asked = plan.catches_stop_signals && request.loaded.config.training->checkpoint.enabled();
   plan.writes_events = request.writes_events;
   plan.run_id = world.run_id;
   plan.grace_period_s = request.loaded.config.launch.grace_period_s;
@@ -86,6 +87,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
     worker.cpus = cpus.at(static_cast<std::size_t>(local_rank));
     worker.reads_stdin = local_rank == 0 && !request.program.empty();
     show_streams(request.loaded.config.launch.tee, local_rank, worker);
+    worker.reports_error = request.program.empty();
     worker.error_file = scratch / fmt::format("rank_{}_error.json", worker.rank);
     if (!logs.empty()) {
       worker.log_dir = logs / fmt::format("attempt_{}", place.attempt) / fmt::format("rank_{}", worker.rank);
@@ -109,6 +111,16 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
   return plan;
 }
 
+/// The step in which a rank of this machine was last; 0 if that is not known.
+std::int64_t last_step(const LaunchPlan& plan) {
+  std::int64_t step = 0;
+  for (const WorkerPlan& worker : plan.workers) {
+    if (const auto progress = read_flight_progress(worker.flight_record))
+      step = std::max(step, progress->step);
+  }
+  return step;
+}
+
 AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
                        const std::vector<std::string>& command, const Environment& environment) {
   const Variables shared = shared_variables(request, place, environment);
@@ -119,11 +131,13 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   LaunchPlan plan = make_plan(request, place, shared, scratch.path(), environment);
   plan.command = command;
   const GroupOutcome group = supervise(plan, STDOUT_FILENO, STDERR_FILENO, place.cluster.get());
+  const std::int64_t step = last_step(plan);
   // The file system that has not taken the logs would not take the records.
   if (group.incomplete_logs.empty()) keep_flight_records(scratch.path());
   if (place.cluster == nullptr) {
     AttemptEnd end = end_of_all({end_of_machine(group, host_name(), 0)});
     end.incomplete_logs = group.incomplete_logs;
+    end.step = step;
     return end;
   }
   // If there is no end of all machines, the user did not wait for the others.
@@ -131,6 +145,7 @@ AttemptEnd run_workers(const LaunchRequest& request, const Place& place,
   if (place.cluster->end() && is_asked_to_end(group) && !end.was_interrupted) place.cluster->leave();
   end.was_interrupted |= is_asked_to_end(group);
   end.incomplete_logs = group.incomplete_logs;
+  end.step = step;
   return end;
 }
 

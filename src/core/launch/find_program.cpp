@@ -80,21 +80,15 @@ std::filesystem::path find_program(const std::string& name, const Environment& e
   if (name.find('/') != std::string::npos) {
     if (is_executable(name)) return name;
     std::error_code error;
-    Error failure(ErrorKind::kUsage,
-                  fmt::format("'{}' {}", name,
-                              std::filesystem::exists(name, error) ? "is not executable" : "does not exist"));
-    if (name.ends_with(".py"))
-      throw std::move(failure).hint(fmt::format("for a Python script: -- python3 {}", name));
-    throw std::move(failure);
+    throw Error(ErrorKind::kUsage,
+                fmt::format("'{}' {}", name,
+                            std::filesystem::exists(name, error) ? "is not executable" : "does not exist"));
   }
   for (const std::string& folder : split(environment("PATH").value_or("/usr/local/bin:/usr/bin:/bin"), ':')) {
     std::filesystem::path candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
     if (is_executable(candidate)) return candidate;
   }
-  Error failure(ErrorKind::kUsage, fmt::format("program '{}' is not found along PATH", name));
-  if (name.ends_with(".py"))
-    throw std::move(failure).hint(fmt::format("for a Python script: -- python3 {}", name));
-  throw std::move(failure);
+  throw Error(ErrorKind::kUsage, fmt::format("program '{}' is not found along PATH", name));
 }
 
 }  // namespace accel::launch

@@ -22,8 +22,10 @@
 #include "base/log.hpp"
 #include "core/launch/agent/events.hpp"
 #include "core/launch/attempt.hpp"
+#include "core/launch/closing.hpp"
 #include "core/launch/find_program.hpp"
 #include "core/launch/place.hpp"
+#include "core/launch/run_story.hpp"
 
 namespace accel::launch {
 namespace {
@@ -135,10 +137,21 @@ class Events {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// What machine 0 says last of a training; empty for a program.
+std::string closing(const LaunchRequest& request, const Place& place, const AttemptEnd& end) {
+  if (!request.program.empty() || place.world.machine_rank > 0) return "";
+  return closing_of(*request.loaded.config.training, end.code, end.step);
+}
+
 /// The failure of a run that is not to be restarted. If a rank has found its checkpoint corrupt, the report
 /// comes first, because reading a checkpoint again may take long.
 Error last_failure(const LaunchRequest& request, const Place& place, const AttemptEnd& end) {
-  if (!may_be_damaged(request, place, end)) return Error(ErrorKind::kWorker, end.report);
+  if (!may_be_damaged(request, place, end))
+    return Error(ErrorKind::kWorker, end.report).hint(closing(request, place, end));
   log::error(end.report);
   Members nobody_waits;
   const Damage damage = check_damage(request, nobody_waits);
@@ -172,16 +185,22 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
     }
     events.rendezvous(place, std::chrono::steady_clock::now() - waits_since);
     events.started(place);
+    const std::filesystem::path run = place.lock ? request.loaded.config.training->output_dir : "";
+    if (!run.empty()) remove_run_end(run);
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
     require_locks(place, end.was_interrupted);
     if (end.was_interrupted) leave_soon(end.code);
+    if (!run.empty()) write_run_end(run, {seconds_since_1970(), end.code, end.report, end.step});
     for (const std::filesystem::path& log : end.incomplete_logs)
       log::warn(fmt::format("'{}' is incomplete: its file system has not taken all of it", log.string()));
     if (end.code == ExitCode::kWorkerFailed) events.failed(place, end);
     if (end.code != ExitCode::kWorkerFailed || end.was_interrupted) {
-      if (std::optional<Error> failure = failure_of(end)) throw *std::move(failure);
-      if (end.code == ExitCode::kPreempted) log::info("stopped for preemption, after saving");
+      if (std::optional<Error> failure = failure_of(end))
+        throw std::move(*failure).hint(closing(request, place, end));
+      std::string text = closing(request, place, end);
+      if (text.empty() && end.code == ExitCode::kPreempted) text = "stopped for preemption, after saving";
+      if (!text.empty()) log::info(text);
       return end.code;
     }
     // Without a guard a signal ends this process even while it waits for a reader of the report.
@@ -189,11 +208,13 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
     guard.emplace();
     waits_since = std::chrono::steady_clock::now();
     log::error(end.report);
+    const std::string last_words = closing(request, place, end);
     auto next = begin_again(request, std::move(place), end, restarts);
     if (const auto* why_not = std::get_if<std::string>(&next)) {
       throw Error(ErrorKind::kWorker,
                   why_not->empty() ? "the run has failed"
-                                   : fmt::format("the run has failed, and is not restarted: {}", *why_not));
+                                   : fmt::format("the run has failed, and is not restarted: {}", *why_not))
+          .hint(last_words);
     }
     place = std::get<Place>(std::move(next));
     events.restarted(place);

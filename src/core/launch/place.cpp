@@ -102,7 +102,7 @@ auto naming_a_lost_lock(const Place& place, const Work& work) {
 
 /// Finds the checkpoint to go on from.
 void find_checkpoint(LaunchRequest& request, Place& place) {
-  if (!trains(request)) return;
+  if (!trains(request) || request.loaded.config.training->only_evaluates) return;
   const Beginning beginning = naming_a_lost_lock(place, [&] {
     return find_beginning(request.loaded, {place.world.restarts > 0, request.discards_later});
   });

@@ -175,7 +175,7 @@ RankStatus status_of_rank(const fs::path& path) {
 
 }  // namespace
 
-std::vector<RankStatus> find_rank_statuses(const std::string& target, bool stacks) {
+std::vector<RankStatus> find_rank_statuses(const std::string& target) {
   const pid_t pid = parse_int<pid_t>(target).value_or(-1);
   std::vector<fs::path> records;
   if (fs::is_directory(target)) {
@@ -199,7 +199,10 @@ std::vector<RankStatus> find_rank_statuses(const std::string& target, bool stack
   for (const fs::path& record : records) statuses.push_back(status_of_rank(record));
   std::sort(statuses.begin(), statuses.end(),
             [](const RankStatus& a, const RankStatus& b) { return a.record.rank < b.record.rank; });
-  if (!stacks) return statuses;
+  return statuses;
+}
+
+void take_stacks(std::vector<RankStatus>& statuses) {
   const std::atomic<bool> never = false;
   const auto until = std::chrono::steady_clock::now() + kPatience;
   for (RankStatus& status : statuses) {
@@ -207,7 +210,6 @@ std::vector<RankStatus> find_rank_statuses(const std::string& target, bool stack
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     if (is_here) status.stacks = stacks_of_process(status.record.pid, left, never);
   }
-  return statuses;
 }
 
 nlohmann::ordered_json document_of(const RankStatus& status) {

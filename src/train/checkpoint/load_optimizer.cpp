@@ -14,7 +14,7 @@
 #include "base/error.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "plan/flat_layout.hpp"
-#include "train/model/checkpoint_tensors.hpp"
+#include "weights/checkpoint_tensors.hpp"
 
 namespace accel::train {
 namespace {

@@ -5,7 +5,7 @@
 #include "ckpt/store/run_state.hpp"
 #include "train/checkpoint/state_items.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/model/checkpoint_tensors.hpp"
+#include "weights/checkpoint_tensors.hpp"
 
 namespace accel::train {
 

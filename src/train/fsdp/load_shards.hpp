@@ -5,7 +5,7 @@
 
 #include "train/c10d/mesh_groups.hpp"
 #include "train/fsdp/flat_buffer.hpp"
-#include "train/model/weight_source.hpp"
+#include "train/model/open_weights.hpp"
 
 namespace accel::train {
 

@@ -21,7 +21,7 @@
 #include "train/fsdp/unit.hpp"
 #include "train/graph/run/autocast.hpp"
 #include "train/model/model_file.hpp"
-#include "train/model/weight_source.hpp"
+#include "train/model/open_weights.hpp"
 
 namespace accel::train {
 

@@ -142,7 +142,8 @@ void Unit::before_call(std::span<const c10::IValue> arguments) {
   outputs_.begin(arguments, is_outermost);
   if (without_autocast_) without_autocast_->before_call(arguments);
   const flight::Label label(flight_name_);
-  flight_calls_.push_back(flight::begin(FlightOp::kForward));
+  flight_calls_.push_back(
+      flight::begin(step_.recomputing.empty() ? FlightOp::kForward : FlightOp::kRecompute));
 }
 
 void Unit::after_call(std::span<const c10::IValue> arguments, const c10::IValue& result) {

@@ -2,14 +2,14 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "data/data_formats.hpp"
+#include "data/needed_fields.hpp"
 #include "data/sample_order.hpp"
+#include "preflight/model_inputs.hpp"
 #include "structure/model_notes.hpp"
 
 namespace accel::train {
@@ -18,29 +18,6 @@ namespace {
 
 /// How many micro-batches are read before they are used.
 constexpr std::size_t kReadAhead = 2;
-
-/// Throws if an input of forward whose meaning its name tells would get another field of the data.
-void check_meanings(const config::ModelConfig& config, const std::vector<std::string>& inputs) {
-  for (std::size_t i = 0; i < std::min(inputs.size(), config.inputs.size()); ++i) {
-    if (inputs[i] == config.inputs[i] || !is_known_input(inputs[i])) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("training.model.inputs gives '{}' to the input '{}' of forward, which takes [{}]",
-                            config.inputs[i], inputs[i], fmt::join(inputs, ", ")))
-        .hint(fmt::format(
-            "{} data have the fields {} and {}; data of format '{}' have those of their file, by these "
-            "names; or export the model without this input",
-            kTokenFormats, kTokensField, kLabelsField, kOwnFieldsFormat));
-  }
-}
-
-void check_input_order(const config::ModelConfig& config, const std::vector<std::string>& inputs) {
-  if (inputs == config.inputs ||
-      !std::is_permutation(inputs.begin(), inputs.end(), config.inputs.begin(), config.inputs.end()))
-    return;
-  throw Error(ErrorKind::kUsage, fmt::format("training.model.inputs are [{}], but forward takes [{}]",
-                                             fmt::join(config.inputs, ", "), fmt::join(inputs, ", ")))
-      .hint("give them in the order of forward");
-}
 
 std::string size_text(std::int64_t samples, std::int64_t sequence_length) {
   if (sequence_length == 0) return fmt::format("{} samples of tensors", samples);
@@ -51,8 +28,7 @@ std::string size_text(std::int64_t samples, std::int64_t sequence_length) {
 
 Labels labels_for(const config::ModelConfig& config, const std::string& accel_json) {
   const ModelNotes notes = parse_notes(accel_json);
-  check_input_order(config, notes.inputs);
-  check_meanings(config, notes.inputs);
+  require_inputs(config, notes.inputs);
   const bool shifts = config.loss == "model" && notes.shifts_labels;
   return shifts ? Labels::kInputs : Labels::kNextTokens;
 }
@@ -66,12 +42,7 @@ TrainingBatches::TrainingBatches(const config::DataConfig& config, const config:
       rank_(ranks.rank),
       device_(device),
       at_{{data_.source().size(), config.batch_size, ranks.size, config.drop_last}} {
-  if (at_.plan.steps() > 0) return;
-  throw Error(
-      ErrorKind::kUsage,
-      fmt::format("training.data.train: {}, but a step of {} processes with batch_size {} needs {}",
-                  data_.source().size_text(), ranks.size, config.batch_size, config.batch_size * ranks.size))
-      .hint("use more data, a smaller batch or sequence, or drop_last: false");
+  require_step(data_.source(), config, ranks.size);
 }
 
 Batch TrainingBatches::next() {

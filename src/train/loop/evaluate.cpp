@@ -14,8 +14,8 @@
 
 namespace accel::train {
 
-double evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data, Labels labels,
-                at::Device device) {
+Evaluation evaluate(ShardedModel& model, const config::TrainingConfig& config, const Samples& data,
+                    Labels labels, at::Device device) {
   const DataParallel ranks = model.groups().data();
   const at::NoGradGuard no_grad;
   model.set_training(false);
@@ -23,7 +23,8 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
   const std::int64_t batch = config.data.batch_size;
   const std::int64_t rounds = (all + batch * ranks.size - 1) / (batch * ranks.size);
   const bool is_own_loss = config.model.loss == "model";
-  at::Tensor loss_sum;  // The sum, in float64, is read once, so that the host runs ahead of a GPU.
+  at::Tensor loss_sum;  // The sums, in float64, are read once, so that the host runs ahead of a GPU.
+  at::Tensor right_sum;
   double seen = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = (round * ranks.size + ranks.rank) * batch;
@@ -38,15 +39,21 @@ double evaluate(ShardedModel& model, const config::TrainingConfig& config, const
     const at::Tensor loss = loss_of(config.model, result, inputs).to(at::kDouble) * weight;
     loss_sum = loss_sum.defined() ? loss_sum + loss : loss;
     seen += weight;
+    if (is_own_loss) continue;
+    const at::Tensor right = right_labels_of(config.model, result, inputs).to(at::kDouble);
+    right_sum = right_sum.defined() ? right_sum + right : right;
   }
   model.set_training(true);
   const double order = model.take_collective_order();
   const double own_loss = loss_sum.defined() ? read_numbers(std::array{loss_sum}).front() : 0;
-  std::array<double, 4> sums = {own_loss, seen, order, order * order};
+  const double own_right = right_sum.defined() ? read_numbers(std::array{right_sum}).front() : 0;
+  std::array<double, 5> sums = {own_loss, seen, own_right, order, order * order};
   ranks.group.all_reduce_sum(sums);
-  require_one_order(sums[2], sums[3], ranks.size, "the evaluation");
-  // Without any label that counts it is not a number, as of a single batch.
-  return sums[0] / sums[1];
+  require_one_order(sums[3], sums[4], ranks.size, "the evaluation");
+  // Without any label that counts they are not numbers, as of a single batch.
+  Evaluation result{sums[0] / sums[1], std::nullopt};
+  if (!is_own_loss) result.accuracy = sums[2] / sums[1];
+  return result;
 }
 
 }  // namespace accel::train

@@ -101,4 +101,10 @@ at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result,
   return cross_entropy(output.reshape({-1, classes}), targets.reshape({-1}));
 }
 
+at::Tensor right_labels_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch) {
+  const at::Tensor classes = output_of(config, result).argmax(-1).reshape({-1});
+  const at::Tensor targets = batch.field(config.targets).reshape({-1});
+  return classes.eq(targets).logical_and_(counted_targets(targets)).sum();
+}
+
 }  // namespace accel::train

@@ -16,4 +16,8 @@ std::vector<c10::IValue> inputs_of(const config::ModelConfig& config, const Batc
 /// shape is an Error of kind kUsage.
 at::Tensor loss_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch);
 
+/// How many labels that count have the largest logit, as a tensor of one integer on the device of the logits.
+/// Only for a cross entropy, and after loss_of(), which throws for outputs of another kind.
+at::Tensor right_labels_of(const config::ModelConfig& config, const c10::IValue& result, const Batch& batch);
+
 }  // namespace accel::train

@@ -180,9 +180,10 @@ void RunReport::write_step(std::int64_t step, const StepResult& result, double e
   write(std::move(line));
 }
 
-void RunReport::evaluation(std::int64_t step, double loss, double seconds) {
-  Metrics line = {{"step", step}, {"eval_loss", loss}, {"eval_time_s", seconds}};
-  if (config_.model.loss == "cross_entropy") line["eval_perplexity"] = std::exp(loss);
+void RunReport::evaluation(std::int64_t step, const Evaluation& evaluation, double seconds) {
+  Metrics line = {{"step", step}, {"eval_loss", evaluation.loss}, {"eval_time_s", seconds}};
+  if (config_.model.loss == "cross_entropy") line["eval_perplexity"] = std::exp(evaluation.loss);
+  if (evaluation.accuracy) line["eval_accuracy"] = *evaluation.accuracy;
   write(std::move(line));
   pause_s_ += seconds;
 }

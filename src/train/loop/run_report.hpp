@@ -15,6 +15,7 @@
 #include "report/metric_sink.hpp"
 #include "train/checkpoint/save.hpp"
 #include "train/fsdp/sharded_model.hpp"
+#include "train/loop/evaluate.hpp"
 #include "train/loop/step.hpp"
 #include "train/optim/optimizer.hpp"
 
@@ -45,8 +46,8 @@ class RunReport {
   /// of the finite losses since the line before.
   void step(std::int64_t step, const StepResult& result, double epoch,
             const std::optional<GradScaler>& scaler);
-  /// Reports an evaluation that yielded `loss` and took `seconds`. These do not count as time of a step.
-  void evaluation(std::int64_t step, double loss, double seconds);
+  /// Reports an evaluation that took `seconds`. These do not count as time of a step.
+  void evaluation(std::int64_t step, const Evaluation& evaluation, double seconds);
   /// Reports a checkpoint that is complete.
   void saved(const SavedCheckpoint& checkpoint);
   /// Reports a checkpoint that could not be saved, as a warning.

@@ -2,16 +2,17 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "data/data_formats.hpp"
+#include "data/needed_fields.hpp"
 #include "train/loop/cross_entropy.hpp"
 
 namespace accel::train {
@@ -44,9 +45,7 @@ at::ScalarType scalar_type_of(const SampleField& field) {
     case ckpt::DType::kFloat64:
       return at::kDouble;
     default:
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("training data: '{}' is of {}, which no model takes as an input", field.name,
-                              ckpt::torch_name(field.dtype)));
+      throw std::logic_error(fmt::format("needed_fields() lets {} pass", ckpt::torch_name(field.dtype)));
   }
 }
 
@@ -58,20 +57,6 @@ std::vector<std::int64_t> first_numbers(std::int64_t count) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
-}
-
-/// The names of the fields that a training takes.
-std::vector<std::string> needed_by(const config::ModelConfig& model) {
-  std::vector<std::string> names = model.inputs;
-  if (model.loss != "model") names.push_back(model.targets);
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
-}
-
-[[noreturn]] void fail_without(const std::string& name, const std::vector<std::string>& fields) {
-  throw Error(ErrorKind::kUsage, fmt::format("the data has no field '{}'", name))
-      .hint(fmt::format("it has the fields {}", fmt::join(fields, ", ")));
 }
 
 bool are_equal_where_counted(const at::Tensor& tokens, const at::Tensor& labels) {
@@ -88,7 +73,7 @@ const at::Tensor& Batch::field(const std::string& name) const {
     if (known == name) return tensor;
     names.push_back(known);
   }
-  fail_without(name, names);
+  fail_without_field(name, names);
 }
 
 std::int64_t Batch::tokens() const {
@@ -101,16 +86,8 @@ std::int64_t Batch::tokens() const {
 Samples::Samples(const config::DataSource& source, const config::ModelConfig& model)
     : has_own_fields_(data_format(source.format).has_own_fields),
       source_(data_format(source.format).open(source)),
-      model_(model) {
-  const std::vector<SampleField>& fields = source_->fields();
-  std::vector<std::string> names;
-  for (const SampleField& field : fields) names.push_back(field.name);
-  for (const std::string& name : needed_by(model)) {
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) fail_without(name, names);
-    used_.push_back(static_cast<std::size_t>(found - names.begin()));
-    (void)scalar_type_of(fields[used_.back()]);
-  }
+      model_(model),
+      used_(needed_fields(*source_, model)) {
   opened_fingerprint_ = source_->fingerprint();
 }
 

@@ -70,9 +70,9 @@ class Samples {
   bool has_own_fields_;  // The files hold the fields and the labels.
   std::unique_ptr<SampleSource> source_;
   config::ModelConfig model_;
+  std::vector<std::size_t> used_;  // The fields that the model takes.
   std::uint32_t opened_fingerprint_ = 0;
   mutable bool is_warned_ = false;  // Whether a change of a file was named.
-  std::vector<std::size_t> used_;   // The fields that the model takes.
 };
 
 }  // namespace accel::train

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/files/flight_record.hpp"
 #include "base/log.hpp"
 #include "base/stop_request.hpp"
 #include "plan/schedule/learning_rate.hpp"
@@ -74,6 +75,7 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
 }
 
 void StepRunner::backward(const at::Tensor& loss) const {
+  const flight::Scope scope(FlightOp::kBackward);
   // The scale is multiplied in float32: a model's own loss may be float16, which cannot hold 65536.
   (scaler_ ? loss.to(at::kFloat) * scaler_->scale() : loss).backward();
 }
@@ -138,6 +140,7 @@ void StepRunner::update(std::int64_t step, const GradientPresence& presence, Ste
     const double unscale = scaler_ ? scaler_->inverse() : 1;
     const double clip = config_.max_grad_norm ? clip_factor(result.grad_norm, *config_.max_grad_norm) : 1;
     scale_gradients(model_.trainable_buffers(), unscale * weight_of_counted(result) * clip);
+    const flight::Scope scope(FlightOp::kOptimizer);
     optimizer_.step(result.lr, presence);
   } else {
     model_.reset_hook_state();

@@ -19,8 +19,6 @@
 #include "base/files/flight_record.hpp"
 #include "base/log.hpp"
 #include "base/seconds.hpp"
-#include "ckpt/store/accelerate_names.hpp"
-#include "ckpt/store/manifest.hpp"
 #include "ckpt/store/run_checkpoints.hpp"
 #include "ckpt/store/run_lock.hpp"
 #include "plan/schedule/grad_scaler.hpp"
@@ -33,10 +31,11 @@
 #include "train/checkpoint/save.hpp"
 #include "train/device/large_tensors.hpp"
 #include "train/fsdp/sharded_model.hpp"
-#include "train/graph/analysis/vocabulary.hpp"
 #include "train/loop/agreement.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/evaluate.hpp"
+#include "train/loop/evaluate_only.hpp"
+#include "train/loop/model_options.hpp"
 #include "train/loop/open_model.hpp"
 #include "train/loop/profile.hpp"
 #include "train/loop/run_report.hpp"
@@ -52,69 +51,6 @@ using Clock = std::chrono::steady_clock;
 
 /// The seeds of two steps differ by more than any number of ranks.
 constexpr std::uint64_t kSeedStride = 0x9e37'79b9'7f4a'7c15U;
-
-/// The directory whose manifest has the sums of the files in `weights`: that of a checkpoint or one above its
-/// parts. Empty if there is none.
-std::filesystem::path directory_with_sums(std::filesystem::path weights) {
-  if (weights.empty()) return {};
-  // A path such as "." does not name the directory above.
-  weights = std::filesystem::absolute(weights).lexically_normal();
-  if (!weights.has_filename()) weights = weights.parent_path();
-  for (const std::filesystem::path& directory : {weights, weights.parent_path()}) {
-    if (std::filesystem::exists(directory / ckpt::kManifestName)) return directory;
-  }
-  return {};
-}
-
-/// `weights` is where the model's weights are, if they are not in the model file. `sums` gets the sums of
-/// what is read of them, or of a checkpoint to go on from, unless it is null.
-ShardingOptions sharding_options(const config::Config& config, std::filesystem::path weights,
-                                 ckpt::ReadSums* sums) {
-  const config::TrainingConfig& training = *config.training;
-  ShardingOptions options;
-  options.fsdp = config.fsdp;
-  options.no_decay = training.optimizer.no_decay;
-  options.weights.path = std::move(weights);
-  if (training.checkpoint.resume_from.empty() && !directory_with_sums(options.weights.path).empty()) {
-    // What is read is noted by path, as the directory of the sums has it.
-    options.weights.path = std::filesystem::absolute(options.weights.path);
-    options.weights.path_sums = sums;
-  }
-  for (const config::Rename& rule : training.model.rename)
-    options.weights.names.rename.emplace_back(rule.pattern, rule.replacement);
-  options.weights.init_std = training.model.init_std;
-  options.weights.seed = training.seed;
-  options.weights.from_rank_0 = training.model.broadcast_from_rank0;
-  if (!training.checkpoint.resume_from.empty()) {
-    const std::filesystem::path& from = training.checkpoint.resume_from;
-    const bool foreign = is_foreign(from);
-    options.weights.resumed =
-        foreign ? foreign_part(from, ckpt::kModelStem) : part_to_resume(from, ckpt::kModelStem);
-    if (!foreign) options.weights.resumed_sums = sums;
-    options.weights.resumes_adapter =
-        !foreign && ckpt::read_run_state(from / ckpt::kRunStateName).frozen_hash.has_value();
-    options.weights.drops_frozen = training.checkpoint.adapter_only;
-    // Every rank sees the checkpoint and reads its own part. What it may lack is where rank 0 alone sees it.
-    if (!foreign && !options.weights.resumes_adapter) options.weights.from_rank_0 = false;
-  }
-  options.poison = std::getenv("ACCEL_POISON") != nullptr;
-  // For these types Accelerate uses DistributedDataParallel, which broadcasts buffers.
-  options.broadcast_buffers = config.distributed_type == config::DistributedType::kMultiCpu ||
-                              config.distributed_type == config::DistributedType::kMultiGpu;
-  options.ddp = training.ddp;
-  return options;
-}
-
-/// Returns how many tokens the model knows in each of its inputs, for checks of the data. Inputs of which the
-/// model's graph does not show it are left out.
-std::map<std::string, std::int64_t> known_tokens(ModelFile& file, const config::ModelConfig& config) {
-  std::map<std::string, std::int64_t> tokens;
-  for (std::size_t i = 0; i < config.inputs.size(); ++i) {
-    if (config.inputs[i] == config.targets) continue;
-    if (const auto known = vocabulary_of(file.module(), i)) tokens.emplace(config.inputs[i], *known);
-  }
-  return tokens;
-}
 
 /// The launcher of machine 0, where rank 0 is, holds the lock.
 std::string lock_token() {
@@ -149,7 +85,8 @@ class Trainer {
         report_(config, group.rank(), groups.data().size, device),
         profiler_(config_.profile, config_.output_dir / "profile", group.rank(), device) {
     reset_peak_of_large_tensors();  // The model is sharded.
-    if (config_.checkpoint.resume_from.empty()) check_sums_of_weights();
+    if (config_.checkpoint.resume_from.empty() && read_sums() != nullptr)
+      check_sums_of_weights(config_, opened_.weights, read_sums_, group_);
     if (config.fsdp.precision.is_float16()) scaler_.emplace(config_.grad_scaler);
     if (config_.data.eval) {
       eval_data_ = Samples::open(*config_.data.eval, config_.model);
@@ -268,21 +205,6 @@ class Trainer {
     return config_.checkpoint.verify_on_resume == config::VerifyOnResume::kNone ? nullptr : &read_sums_;
   }
 
-  /// Compares what was read of the weights that the run begins with, if they have a manifest that all ranks
-  /// see. A rank need not see them if rank 0 reads them for all.
-  void check_sums_of_weights() {
-    if (read_sums() == nullptr || opened_.weights.empty() || config_.model.broadcast_from_rank0) return;
-    const std::filesystem::path directory = directory_with_sums(opened_.weights);
-    std::array<double, 1> seen = {directory.empty() ? 0.0 : 1.0};
-    group_.all_reduce_sum(seen);
-    if (seen[0] < group_.size()) return;
-    for (const std::string& name :
-         check_resumed(directory, read_sums_, config::VerifyOnResume::kAuto, group_)) {
-      report_.say(
-          fmt::format("'{}' is read in part and not compared with its sum", (directory / name).string()));
-    }
-  }
-
   /// Compares what was read of `checkpoint` with the sums in its manifest.
   void check_sums(const std::filesystem::path& checkpoint, LoadedRun& loaded) {
     const std::vector<std::string> unchecked =
@@ -314,8 +236,9 @@ class Trainer {
 
   void evaluate_at(std::int64_t step) {
     const Clock::time_point begin = Clock::now();
-    const double loss = without_sign_of_nan(evaluate(model_, config_, *eval_data_, labels_, device_));
-    report_.evaluation(step, loss, seconds_since(begin));
+    Evaluation evaluation = evaluate(model_, config_, *eval_data_, labels_, device_);
+    evaluation.loss = without_sign_of_nan(evaluation.loss);
+    report_.evaluation(step, evaluation, seconds_since(begin));
   }
 
   void save(std::int64_t step, const StepResult& result, bool must_succeed) {
@@ -411,6 +334,7 @@ TrainingEnd train(const config::Config& config, const Rank& rank, at::Device dev
   guarded([&] {
     groups.emplace(MeshGroups::split(group, config.fsdp));
     at::manual_seed(config.training->seed + static_cast<std::uint64_t>(groups->data().rank));
+    if (config.training->only_evaluates) return evaluate_only(config, device, group, *groups);
     trainer.emplace(config, device, group, *groups,
                     rank.local_world_size > 0 ? rank.local_world_size : rank.world_size);
     end = trainer->run();

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "train/model/weight_source.hpp"
+#include "structure/structure.hpp"
+#include "weights/weight_source.hpp"
 
 namespace accel::train {
 

@@ -9,6 +9,22 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+/// A launch with one flag of each kind.
+Outline outline() {
+  Outline outline;
+  outline.globals.push_back({.names = {"--color"}, .takes = Takes::kWord});
+  CommandOutline launch{.name = "launch", .help = "", .options = {}, .arguments = {}};
+  for (const char* name : {"--set", "--num-processes", "--log-dir", "--config-file"})
+    launch.options.push_back({.names = {name}, .takes = Takes::kWord});
+  launch.options.push_back({.names = {"--cpu"}});
+  outline.commands.push_back(launch);
+  return outline;
+}
+
+Arguments take_apart(const std::vector<std::string>& arguments) {
+  return cli::take_apart(arguments, outline());
+}
+
 TEST(ArgumentsTest, UnderscoresAndHyphensAreOneInNamesOfFlags) {
   const Arguments a =
       take_apart({"launch", "my_file.yaml", "--num_processes=2", "--log_dir", "a_b", "--set", "x_y=1_2"});
@@ -23,6 +39,40 @@ TEST(ArgumentsTest, TheProgramIsLeftAlone) {
     EXPECT_THAT(a.own, ElementsAre(command, "--cpu"));
     EXPECT_THAT(a.program, ElementsAre("python3", "--my_flag", "--", "x"));
   }
+}
+
+TEST(ArgumentsTest, AScriptBeginsTheProgram) {
+  for (const std::vector<std::string>& before : {std::vector<std::string>{"launch"},
+                                                 {"launch", "c.yaml"},
+                                                 {"launch", "--num_processes", "2", "--cpu"},
+                                                 {"launch", "--config_file", "c.yaml"},
+                                                 {"launch", "--set", "a=b.py"}}) {
+    std::vector<std::string> words = before;
+    for (const char* word : {"train.py", "--my_flag", "--", "x.yaml"}) words.emplace_back(word);
+    const Arguments a = take_apart(words);
+    EXPECT_THAT(a.program, ElementsAre("python3", "train.py", "--my_flag", "--", "x.yaml"));
+    EXPECT_EQ(a.own.size(), before.size());
+  }
+}
+
+TEST(ArgumentsTest, AModuleIsRunByPython) {
+  const Arguments a = take_apart({"launch", "c.yaml", "-m", "my.module", "--cpu"});
+  EXPECT_THAT(a.own, ElementsAre("launch", "c.yaml"));
+  EXPECT_THAT(a.program, ElementsAre("python3", "-m", "my.module", "--cpu"));
+}
+
+TEST(ArgumentsTest, AnExecutableIsRunByItself) {
+  EXPECT_THAT(take_apart({"launch", "/bin/sh", "-c", "true"}).program, ElementsAre("/bin/sh", "-c", "true"));
+  EXPECT_THAT(take_apart({"launch", "--no_python", "train.py"}).program, ElementsAre("train.py"));
+  EXPECT_THAT(take_apart({"launch", "--", "train.py"}).program, ElementsAre("python3", "train.py"));
+}
+
+TEST(ArgumentsTest, TheWordBehindAConfigurationIsAProgram) {
+  EXPECT_THAT(take_apart({"launch", "c.yaml", "name", "x"}).program, ElementsAre("name", "x"));
+  EXPECT_THAT(take_apart({"launch", "--config-file=c", "name"}).program, ElementsAre("name"));
+  // Two configurations are an error of the command line.
+  EXPECT_THAT(take_apart({"launch", "c.yaml", "d.yaml"}).own, ElementsAre("launch", "c.yaml", "d.yaml"));
+  EXPECT_THAT(take_apart({"launch", "configuration"}).own, ElementsAre("launch", "configuration"));
 }
 
 TEST(ArgumentsTest, OtherCommandsHaveNoProgram) {

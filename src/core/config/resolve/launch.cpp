@@ -307,6 +307,11 @@ void warn_of_launch(const Config& config, const Settings& settings, const Config
                     "that this is meant",
                     settings.where(by_name ? "distributed_type" : "fsdp_config")));
   }
+  if (config.distributed_type == DistributedType::kFsdp && config.launch.use_cpu && request.runs_program) {
+    warnings.push_back(
+        "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program that uses it will not shard its "
+        "model; a training section shards on CPUs, too");
+  }
 }
 
 }  // namespace accel::config

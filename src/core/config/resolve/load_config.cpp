@@ -111,6 +111,7 @@ LoadedConfig load_config(const ConfigRequest& request) {
     resolve_training(config, settings, request);
     resolve_ddp(config, settings, request, loaded.warnings);
     validate_training(config, settings, request);
+    warn_of_training(*config.training, settings, loaded.warnings);
   }
   return loaded;
 }

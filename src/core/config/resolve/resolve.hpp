@@ -69,4 +69,8 @@ void resolve_ddp(Config& config, const Settings& settings, const ConfigRequest& 
 /// Throws for contradictions between the parts, and for missing files.
 void validate_training(const Config& config, const Settings& settings, const ConfigRequest& request);
 
+/// Warns of a training that can run and is hardly meant so.
+void warn_of_training(const TrainingConfig& training, const Settings& settings,
+                      std::vector<std::string>& warnings);
+
 }  // namespace accel::config

@@ -88,4 +88,14 @@ void resolve_training(Config& config, const Settings& settings, const ConfigRequ
   training.profile = profile_of(settings, training.max_steps);
 }
 
+void warn_of_training(const TrainingConfig& training, const Settings& settings,
+                      std::vector<std::string>& warnings) {
+  static constexpr std::string_view kWarmup = "training.lr_scheduler.warmup_steps";
+  const SchedulerConfig& schedule = training.lr_scheduler;
+  if (schedule.type == "constant" || schedule.warmup_steps < training.max_steps) return;
+  warnings.push_back(fmt::format(
+      "{}'{}: {}': the run ends in its warm-up, after {} steps, and never has the learning rate {}",
+      settings.where(kWarmup), kWarmup, schedule.warmup_steps, training.max_steps, training.optimizer.lr));
+}
+
 }  // namespace accel::config

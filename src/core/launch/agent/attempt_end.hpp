@@ -28,6 +28,7 @@ struct AttemptEnd {
   std::optional<Hang> hang = std::nullopt;
   /// GroupOutcome::incomplete_logs of this machine.
   std::vector<std::filesystem::path> incomplete_logs = {};
+  std::int64_t step = 0;  ///< The step in which a rank of this machine was last; 0 if none has begun.
 };
 
 /// How the part of this machine ended. `began_at_ns` is when the attempt began, in nanoseconds since 1970.

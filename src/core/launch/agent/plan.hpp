@@ -18,6 +18,7 @@ struct WorkerPlan {
   bool shows_out = false;         ///< Its stdout is shown.
   bool shows_err = true;          ///< Its stderr is.
   bool has_prefix = false;        ///< Its lines are shown with its rank in front.
+  bool reports_error = false;     ///< It is our worker, whose last error the report of the failure shows.
   bool reads_stdin = false;       ///< It has the launcher's standard input; the others have /dev/null.
   Variables variables;            ///< They are added to the launcher's environment, or override it.
   std::filesystem::path log_dir;  ///< It gets stdout.log and stderr.log, and must exist; empty for none.
@@ -37,7 +38,8 @@ struct LaunchPlan {
   double hang_timeout_s = 0;  ///< How long the ranks may make no progress; 0 for any time.
   /// The command is our worker, which catches the signals of base/stop_request.hpp.
   bool catches_stop_signals = false;
-  bool writes_events = false;  ///< stdout is for events, so that stdout of workers is shown on stderr.
+  bool saves_when_asked = false;  ///< It saves a checkpoint before it ends on such a signal.
+  bool writes_events = false;     ///< stdout is for events, so that stdout of workers is shown on stderr.
   /// A private temporary directory. The caller removes it, or the guardian if the caller is killed.
   std::filesystem::path scratch;
 };

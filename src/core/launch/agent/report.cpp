@@ -19,7 +19,9 @@ namespace accel::launch {
 namespace {
 
 constexpr std::uint64_t kLargestErrorFile = 1 << 20;
-constexpr std::size_t kMessageLines = 6;
+/// The message of our worker is shown here alone, so that it is whole unless it is absurdly long.
+constexpr std::size_t kMessageLines = 60;
+constexpr std::size_t kMessageWidth = 4000;
 constexpr std::size_t kShownLines = 12;
 constexpr std::size_t kOtherRanks = 16;
 constexpr std::size_t kLineWidth = 200;
@@ -35,10 +37,10 @@ std::int64_t write_time(const std::filesystem::path& file) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-/// The line made visible and cut to kLineWidth bytes.
-std::string shown(std::string_view line) {
-  if (line.size() <= kLineWidth) return visible(line);
-  std::size_t end = kLineWidth;
+/// The line made visible and cut to `width` bytes.
+std::string shown(std::string_view line, std::size_t width = kLineWidth) {
+  if (line.size() <= width) return visible(line);
+  std::size_t end = width;
   while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0U) == 0x80)
     --end;  // The cut does not fall within a character.
   return visible(line.substr(0, end)) + "...";
@@ -188,7 +190,7 @@ std::string failure_report(const GroupOutcome& group, const WorkerOutcome& cause
   if (const auto error = read_worker_error(cause.error_file)) {
     message = split(error->message, '\n');
     for (std::size_t i = 0; i < std::min(message.size(), kMessageLines); ++i) {
-      report += fmt::format("{}{}\n", i == 0 ? "  error: " : "    ", shown(message[i]));
+      report += fmt::format("{}{}\n", i == 0 ? "  error: " : "    ", shown(message[i], kMessageWidth));
     }
   }
   const std::vector<std::string> last_lines = news(cause.last_lines, message);

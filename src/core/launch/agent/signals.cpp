@@ -1,13 +1,23 @@
 #include "core/launch/agent/signals.hpp"
 
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 
 #include <cerrno>
 
 #include "base/error.hpp"
+#include "base/signal_name.hpp"
 
 namespace accel::launch {
+
+std::string text_of_request(int signal, bool is_ours, bool saves) {
+  if (saves)
+    return fmt::format("SIG{}: the run saves a checkpoint and ends; a second one kills it",
+                       signal_name(signal));
+  return fmt::format("SIG{}: passed on to the workers{}; a second one kills them", signal_name(signal),
+                     passed_on(signal, is_ours) == signal ? "" : " as SIGTERM");
+}
 
 SignalQueue::SignalQueue(LateSignals& late) : late_(late) {
   sigset_t wanted;

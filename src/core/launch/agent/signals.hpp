@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <optional>
+#include <string>
 
 #include "core/launch/output/pipe.hpp"
 
@@ -18,8 +19,14 @@ struct Arrival {
 };
 
 /// What the workers get when the launcher gets `signal`. A program that saves its state when it is asked to
-/// end seldom knows SIGHUP, so that it gets SIGTERM.
-inline int passed_on(int signal) { return signal == SIGHUP ? SIGTERM : signal; }
+/// end seldom knows SIGHUP, so that it gets SIGTERM. Our own worker (`is_ours`) saves on SIGTERM alone, and
+/// is to save on Ctrl-C, too.
+inline int passed_on(int signal, bool is_ours) {
+  return signal == SIGHUP || (is_ours && signal == SIGINT) ? SIGTERM : signal;
+}
+
+/// Says what becomes of a request to end; `saves`: our worker saves a checkpoint first.
+[[nodiscard]] std::string text_of_request(int signal, bool is_ours, bool saves);
 
 /// Signals that nobody has taken when the queue ended.
 struct LateSignals {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace accel::launch {
@@ -10,6 +12,14 @@ namespace {
 
 std::string prefix_of(const WorkerPlan& worker) {
   return worker.has_prefix ? fmt::format("[rank{}] ", worker.rank) : "";
+}
+
+/// The lines in front of the error with which our worker ends. Most ranks end with the same one, and the
+/// report of the failure has that of the first.
+std::string_view before_error(std::string_view lines) {
+  if (lines.starts_with("error: ")) return {};
+  const std::size_t end = lines.find("\nerror: ");
+  return end == std::string_view::npos ? lines : lines.substr(0, end + 1);
 }
 
 }  // namespace
@@ -29,7 +39,15 @@ Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueu
 Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueue& logs) {
   LineCutter::Sink show;
   if (worker.shows_err) {
-    show = [&terminal, prefix = prefix_of(worker)](std::string_view lines) {
+    show = [&terminal, prefix = prefix_of(worker), reports_error = worker.reports_error,
+            has_ended = false](std::string_view lines) mutable {
+      if (has_ended) return;
+      if (reports_error) {
+        const std::string_view shown = before_error(lines);
+        has_ended = shown.size() < lines.size();
+        lines = shown;
+        if (lines.empty()) return;
+      }
       prefix.empty() ? terminal.err(lines) : terminal.err(with_prefix(lines, prefix));
     };
   }

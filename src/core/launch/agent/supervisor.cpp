@@ -292,11 +292,13 @@ class Supervisor {
       kill_group();
       return;
     }
-    const char* as = passed_on(signal) == signal ? "" : " as SIGTERM";
-    log::info(
-        fmt::format("SIG{}: passed on to the workers{}; a second one kills them", signal_name(signal), as));
+    log::info(text_of_request(signal, plan_.catches_stop_signals, plan_.saves_when_asked));
     if (peers_ != nullptr) peers_->on_signal(signal);
     begin_interrupt(signal);
+  }
+
+  [[nodiscard]] int passed_on(int signal) const {
+    return launch::passed_on(signal, plan_.catches_stop_signals);
   }
 
   void begin_interrupt(int signal) {

@@ -45,18 +45,22 @@ FlightEvent event_from_json(const json& values) {
   return event;
 }
 
-std::string doing_text(const FlightRecord& record, std::int64_t now_ns) {
+/// What a rank does, or did when it ended.
+std::string doing_text(const RankStatus& status) {
+  const FlightRecord& record = status.record;
+  const std::int64_t now_ns = status.seen_ns;
+  const bool has_ended = status.state.empty();
   if (const FlightEvent* event = awaited(record))
-    return fmt::format("waits in {} for {}", text_of(*event), ago(event->waited_ns, now_ns));
-  std::string text;
+    return fmt::format("{} in {} for {}", has_ended ? "waited" : "waits", text_of(*event),
+                       ago(event->waited_ns, now_ns));
   if (const FlightEvent* event = doing(record))
-    text = fmt::format("is in {} for {}", text_of(*event), ago(event->begun_ns, now_ns));
-  if (text.empty() && !record.events.empty()) {
-    const FlightEvent& last = record.events.back();
-    text = fmt::format("was last in {}, {} ago", text_of(last),
-                       ago(last.ended_ns != 0 ? last.ended_ns : last.begun_ns, now_ns));
-  }
-  return text;
+    return fmt::format("{} in {} for {}", has_ended ? "was" : "is", text_of(*event),
+                       ago(event->begun_ns, now_ns));
+  if (record.events.empty()) return "";
+  const FlightEvent& last = record.events.back();
+  if (has_ended) return fmt::format("was last in {}", text_of(last));
+  return fmt::format("was last in {}, {} ago", text_of(last),
+                     ago(last.ended_ns != 0 ? last.ended_ns : last.begun_ns, now_ns));
 }
 
 /// Names of C++ templates may have thousands of characters.
@@ -122,7 +126,7 @@ std::string table_of_ranks(const std::vector<RankStatus>& ranks, std::size_t sta
     const FlightRecord& record = status.record;
     text += fmt::format("rank {}", record.rank);
     if (record.step > 0) text += fmt::format(", step {}", record.step);
-    if (const std::string what = doing_text(record, status.seen_ns); !what.empty()) text += ": " + what;
+    if (const std::string what = doing_text(status); !what.empty()) text += ": " + what;
     text += '\n';
     text += fmt::format("  {}, process {}: {}", visible(record.host), record.pid,
                         status.state.empty() ? "has ended" : visible(status.state));

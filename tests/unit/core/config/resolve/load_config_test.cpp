@@ -449,7 +449,8 @@ TEST_F(ConfigFileTest, FsdpOnTheCpuIsSaidUnlessItIsAskedFor) {
   const std::string fsdp = "distributed_type: FSDP\n" + training();
   EXPECT_THAT(load(fsdp).warnings, ElementsAre(HasSubstr("run.yaml:1:19: FSDP, but no GPU is visible here")));
   EXPECT_THAT(load(fsdp, {"use_cpu=true"}).warnings, IsEmpty());
-  EXPECT_THAT(load(fsdp, {}, /*program=*/true).warnings, IsEmpty());
+  EXPECT_THAT(load(fsdp, {}, /*program=*/true).warnings,
+              ElementsAre(HasSubstr("Accelerate makes DistributedDataParallel of FSDP")));
   EXPECT_THAT(load(training()).warnings, IsEmpty());
   gpus_ = 1;
   EXPECT_THAT(load(fsdp).warnings, IsEmpty());

@@ -1,4 +1,4 @@
-#include "train/model/checkpoint_tensors.hpp"
+#include "weights/checkpoint_tensors.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/tensor/state_path.hpp"
 
-namespace accel::train {
+namespace accel {
 namespace {
 
 /// Bytes that are converted at once.
@@ -79,4 +79,4 @@ void CheckpointTensors::read(const Tensor& tensor, ckpt::DType dtype, std::int64
   }
 }
 
-}  // namespace accel::train
+}  // namespace accel

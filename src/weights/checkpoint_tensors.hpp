@@ -13,7 +13,7 @@
 #include "ckpt/read/checkpoint.hpp"
 #include "ckpt/tensor/tensor_reader.hpp"
 
-namespace accel::train {
+namespace accel {
 
 /// The tensors of one checkpoint by name, without the root of the state dict. Any range of one is read in
 /// any dtype that its own converts to, so that no rank needs a whole tensor.
@@ -57,4 +57,4 @@ class CheckpointTensors {
 /// Whether a tensor of dtype `from` can be read as `to`.
 [[nodiscard]] bool can_read_as(ckpt::DType from, ckpt::DType to);
 
-}  // namespace accel::train
+}  // namespace accel

@@ -1,4 +1,4 @@
-#include "train/model/weight_source.hpp"
+#include "train/model/open_weights.hpp"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "train/model/checkpoint_weights.hpp"
 #include "train/model/initial_weights.hpp"
 #include "train/model/model_file.hpp"
+#include "weights/checkpoint_weights.hpp"
 
 namespace accel::train {
 namespace {
@@ -119,13 +119,8 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
     return weights;
   }
   if (options.init_std) return std::make_unique<InitialWeights>(structure, *options.init_std, options.seed);
-  if (const auto empty = file.parameter_without_values()) {
-    throw Error(ErrorKind::kUsage, fmt::format("the model file has no values for '{}'",
-                                               structure.parameters[*empty].fqns.front()))
-        .hint(
-            "set training.model.weights to a checkpoint or safetensors file to read them from, or "
-            "training.model.init.std to draw random values");
-  }
+  if (const auto empty = file.parameter_without_values())
+    throw error_of_missing_values(structure.parameters[*empty].fqns.front());
   return std::make_unique<FileWeights>(file, structure);
 }
 

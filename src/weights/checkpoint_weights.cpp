@@ -1,4 +1,4 @@
-#include "train/model/checkpoint_weights.hpp"
+#include "weights/checkpoint_weights.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +18,7 @@
 #include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/state_path.hpp"
 
-namespace accel::train {
+namespace accel {
 namespace {
 
 constexpr std::size_t kNamed = 5;
@@ -205,4 +205,4 @@ bool CheckpointWeights::read_buffer(const std::string& name, const std::vector<s
   return true;
 }
 
-}  // namespace accel::train
+}  // namespace accel

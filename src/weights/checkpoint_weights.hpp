@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "ckpt/read/search.hpp"
-#include "train/model/checkpoint_tensors.hpp"
-#include "train/model/weight_source.hpp"
+#include "structure/structure.hpp"
+#include "weights/checkpoint_tensors.hpp"
+#include "weights/weight_source.hpp"
 
-namespace accel::train {
+namespace accel {
 
 /// Values from a checkpoint of any kind, by name. A tied parameter is found under any of its names. Tensors
 /// of another dtype are converted. Tensors that the model does not have are ignored with one warning.
@@ -64,4 +65,4 @@ class CheckpointWeights final : public WeightSource {
   bool is_complete_ = true;  ///< Whether the checkpoint has every parameter.
 };
 
-}  // namespace accel::train
+}  // namespace accel

@@ -1,0 +1,176 @@
+#include "core/launch/run_story.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/error.hpp"
+#include "base/files/atomic_file.hpp"
+#include "base/files/file.hpp"
+#include "base/files/json_text.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "ckpt/store/resume_point.hpp"
+#include "ckpt/store/run_checkpoints.hpp"
+
+namespace accel::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kEndName = "end.json";
+constexpr std::uint64_t kMostBytes = 16 << 20;
+/// The last line of metrics.jsonl is in so many bytes of its end.
+constexpr std::uint64_t kMostLineBytes = 64 << 10;
+
+/// A file of a run as JSON; discarded if it is missing or something else.
+json read_json(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return json::value_t::discarded;
+  return parse_json_or_discard(read_text_file(path, kMostBytes));
+}
+
+double number_in(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::int64_t count_in(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+void read_last_line(const fs::path& path, RunStory& story) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return;
+  const File file = File::open_read(path);
+  const std::uint64_t bytes = std::min<std::uint64_t>(file.size(), kMostLineBytes);
+  std::string text(bytes, '\0');
+  file.read_at(file.size() - bytes, std::as_writable_bytes(std::span(text)));
+  for (const std::string& line : split(text, '\n')) {
+    const json record = parse_json_or_discard(line);
+    if (!record.is_object() || !record.contains("loss")) continue;
+    story.step = count_in(record, "step");
+    story.loss = number_in(record, "loss");
+    story.line_time = number_in(record, "time");
+    story.step_time_s = number_in(record, "step_time_s");
+  }
+}
+
+std::optional<RunEnd> read_run_end(const fs::path& output_dir) {
+  const json document = read_json(output_dir / kEndName);
+  if (!document.is_object()) return std::nullopt;
+  RunEnd end;
+  end.time = number_in(document, "time");
+  end.code = static_cast<ExitCode>(count_in(document, "exit_code"));
+  end.step = count_in(document, "step");
+  if (const auto report = document.find("report"); report != document.end() && report->is_string())
+    end.report = report->get<std::string>();
+  return end;
+}
+
+std::string ago(double then, double now) {
+  return then > 0 ? fmt::format("{} ago", format_duration(std::max(0.0, now - then))) : "at an unknown time";
+}
+
+std::string place_of(std::int64_t step, std::int64_t max_steps) {
+  return max_steps > 0 ? fmt::format("step {} of {}", step, max_steps) : fmt::format("step {}", step);
+}
+
+/// How the run stands or ended.
+std::string head_of(const RunStory& story, bool lives, double now) {
+  if (lives) {
+    if (story.step == 0) return "running: no step is reported yet";
+    const double left = story.step_time_s * static_cast<double>(story.max_steps - story.step);
+    return fmt::format("running: {}, loss {:.4f}, {} left; the last line is of {}",
+                       place_of(story.step, story.max_steps), story.loss,
+                       format_duration(std::max(0.0, left)), ago(story.line_time, now));
+  }
+  if (!story.end) {
+    return fmt::format("ended without a word: the launcher was killed, or its machine was lost{}",
+                       story.step == 0
+                           ? std::string()
+                           : fmt::format("; the last line is of {}, {}",
+                                         place_of(story.step, story.max_steps), ago(story.line_time, now)));
+  }
+  const std::string when = ago(story.end->time, now);
+  if (story.end->code == ExitCode::kSuccess) return fmt::format("finished {}", when);
+  if (story.end->code == ExitCode::kPreempted)
+    return fmt::format("stopped on request {}, after saving", when);
+  const std::string where =
+      story.end->step > 0 ? " in " + place_of(story.end->step, story.max_steps) : std::string();
+  if (story.end->report.empty())
+    return fmt::format("ended {}{}, with exit code {}", when, where, to_int(story.end->code));
+  return fmt::format("failed {}{}:", when, where);
+}
+
+}  // namespace
+
+void write_run_end(const fs::path& output_dir, const RunEnd& end) noexcept {
+  try {
+    const json document = {{"time", end.time},
+                           {"exit_code", to_int(end.code)},
+                           {"step", end.step},
+                           {"report", as_utf8(end.report)}};
+    write_file_atomically(output_dir / kEndName, document.dump() + "\n");
+  } catch (const std::exception& failure) {
+    log::debug(fmt::format("the end of the run is not recorded: {}", failure.what()));
+  }
+}
+
+void remove_run_end(const fs::path& output_dir) noexcept {
+  std::error_code error;
+  fs::remove(output_dir / kEndName, error);
+}
+
+std::optional<RunStory> read_run_story(const fs::path& output_dir) {
+  const json config = read_json(output_dir / "config.resolved.json");
+  if (!config.is_object() || !config.contains("training")) return std::nullopt;
+  RunStory story;
+  story.max_steps = count_in(config.at("training"), "max_steps");
+  read_last_line(output_dir / "metrics.jsonl", story);
+  story.end = read_run_end(output_dir);
+  const ckpt::RunCheckpoints checkpoints(output_dir / "checkpoints");
+  if (const auto newest = ckpt::newest_whole(checkpoints).step) {
+    story.checkpoint = *newest;
+    story.checkpoint_path = checkpoints.path_of(*newest);
+  }
+  return story;
+}
+
+std::vector<std::string> lines_of(const RunStory& story, bool lives, double now) {
+  std::vector<std::string> lines = {head_of(story, lives, now)};
+  if (!lives && story.end) {
+    for (const std::string& line : split(story.end->report, '\n')) {
+      if (!line.empty()) lines.push_back("  " + line);
+    }
+  }
+  lines.push_back(story.checkpoint == 0
+                      ? "there is no checkpoint"
+                      : fmt::format("the newest checkpoint is '{}', of {}", story.checkpoint_path.string(),
+                                    place_of(story.checkpoint, story.max_steps)));
+  return lines;
+}
+
+nlohmann::ordered_json document_of(const RunStory& story) {
+  nlohmann::ordered_json document = {{"max_steps", story.max_steps},
+                                     {"step", story.step},
+                                     {"loss", story.loss},
+                                     {"time", story.line_time},
+                                     {"step_time_s", story.step_time_s},
+                                     {"checkpoint", as_utf8(story.checkpoint_path.string())},
+                                     {"checkpoint_step", story.checkpoint},
+                                     {"end", nullptr}};
+  if (story.end) {
+    document["end"] = {{"time", story.end->time},
+                       {"exit_code", to_int(story.end->code)},
+                       {"step", story.end->step},
+                       {"report", as_utf8(story.end->report)}};
+  }
+  return document;
+}
+
+}  // namespace accel::launch

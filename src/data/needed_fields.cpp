@@ -1,0 +1,73 @@
+#include "data/needed_fields.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "data/batch_plan.hpp"
+
+namespace accel {
+namespace {
+
+/// The dtypes that tensors of a batch may have.
+bool is_input(ckpt::DType dtype) {
+  switch (dtype) {
+    case ckpt::DType::kBool:
+    case ckpt::DType::kUInt8:
+    case ckpt::DType::kInt8:
+    case ckpt::DType::kInt16:
+    case ckpt::DType::kUInt16:
+    case ckpt::DType::kInt32:
+    case ckpt::DType::kUInt32:
+    case ckpt::DType::kInt64:
+    case ckpt::DType::kFloat16:
+    case ckpt::DType::kBFloat16:
+    case ckpt::DType::kFloat32:
+    case ckpt::DType::kFloat64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void fail_without_field(const std::string& name, const std::vector<std::string>& fields) {
+  throw Error(ErrorKind::kUsage, fmt::format("the data has no field '{}'", name))
+      .hint(fmt::format("it has the fields {}", fmt::join(fields, ", ")));
+}
+
+std::vector<std::size_t> needed_fields(const SampleSource& source, const config::ModelConfig& model) {
+  std::vector<std::string> wanted = model.inputs;
+  if (model.loss != "model") wanted.push_back(model.targets);
+  std::sort(wanted.begin(), wanted.end());
+  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
+  std::vector<std::string> names;
+  for (const SampleField& field : source.fields()) names.push_back(field.name);
+  std::vector<std::size_t> numbers;
+  for (const std::string& name : wanted) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) fail_without_field(name, names);
+    const SampleField& field = source.fields()[static_cast<std::size_t>(found - names.begin())];
+    if (!is_input(field.dtype)) {
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("training data: '{}' is of {}, which no model takes as an input", name,
+                              ckpt::torch_name(field.dtype)));
+    }
+    numbers.push_back(static_cast<std::size_t>(found - names.begin()));
+  }
+  return numbers;
+}
+
+void require_step(const SampleSource& source, const config::DataConfig& config, int data_size) {
+  const BatchPlan plan{source.size(), config.batch_size, data_size, config.drop_last};
+  if (plan.steps() > 0) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("training.data.train: {}, but a step of {} processes with batch_size {} needs {}",
+                          source.size_text(), data_size, config.batch_size, config.batch_size * data_size))
+      .hint("use more data, a smaller batch or sequence, or drop_last: false");
+}
+
+}  // namespace accel

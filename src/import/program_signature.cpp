@@ -1,0 +1,61 @@
+#include "import/program_signature.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "ckpt/pt2/archive.hpp"
+#include "import/graph.hpp"
+#include "import/sizes.hpp"
+
+namespace accel {
+namespace {
+
+using nlohmann::json;
+
+ProgramSize size_of(const json& size, const json& ranges) {
+  if (size.contains("as_int")) {
+    const std::int64_t fixed = ckpt::pt2_integer(size.at("as_int"));
+    return {fixed, fixed};
+  }
+  const auto form = linear_size_of(size.at("as_expr").at("expr_str").get<std::string>());
+  if (!form) return {};
+  const SizeRange range = range_of(ranges, form->symbol);
+  ProgramSize result;
+  // torch.export takes sizes of at least 2 for granted, and programs are right for 1 and 0, too.
+  if (range.least && *range.least > 2) result.least = form->size_at(*range.least);
+  if (range.most) result.most = form->size_at(*range.most);
+  return result;
+}
+
+std::optional<ckpt::DType> dtype_of(const json& number) {
+  try {
+    return ckpt::pt2_dtype(ckpt::pt2_integer(number));
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kFailure) return std::nullopt;
+    throw;
+  }
+}
+
+ProgramValue value_of(const json& program, const std::string& tensor, std::string name) {
+  const json& value = program.at("graph_module").at("graph").at("tensor_values").at(tensor);
+  ProgramValue result{std::move(name), dtype_of(value.at("dtype")), {}};
+  for (const json& size : value.at("sizes"))
+    result.shape.push_back(size_of(size, program.at("range_constraints")));
+  return result;
+}
+
+}  // namespace
+
+ProgramSignature signature_of(const json& program, const ExportedGraph& graph) {
+  ProgramSignature signature;
+  for (const std::string& input : graph.inputs) signature.inputs.push_back(value_of(program, input, input));
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    signature.outputs.push_back(value_of(
+        program, graph.outputs[i], graph.output_names.empty() ? std::to_string(i) : graph.output_names[i]));
+  }
+  return signature;
+}
+
+}  // namespace accel

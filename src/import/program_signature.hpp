@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/tensor/dtype.hpp"
+
+namespace accel {
+
+/// A size of an input or output for which a program was exported, with both ends included.
+struct ProgramSize {
+  std::int64_t least = 0;
+  std::optional<std::int64_t> most;  ///< Absent without a bound.
+
+  /// The size if there is only one.
+  [[nodiscard]] std::optional<std::int64_t> fixed() const { return most == least ? most : std::nullopt; }
+};
+
+/// A tensor that goes into an exported program or comes out of it.
+struct ProgramValue {
+  std::string name;                  ///< For an output that has no name of its own, its number.
+  std::optional<ckpt::DType> dtype;  ///< Absent for one that checkpoints do not have.
+  std::vector<ProgramSize> shape;
+};
+
+/// The inputs that an exported program takes and the outputs that it gives, in order.
+struct ProgramSignature {
+  std::vector<ProgramValue> inputs;
+  std::vector<ProgramValue> outputs;
+};
+
+struct ExportedGraph;
+
+/// Reads the signature of `program`, whose graph is `graph`. A size that the program computes from others in
+/// another way than LinearSize has no bounds.
+[[nodiscard]] ProgramSignature signature_of(const nlohmann::json& program, const ExportedGraph& graph);
+
+}  // namespace accel

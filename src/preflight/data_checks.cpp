@@ -1,0 +1,215 @@
+#include "preflight/data_checks.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "core/config/mesh.hpp"
+#include "data/data_formats.hpp"
+#include "data/integers.hpp"
+#include "data/needed_fields.hpp"
+#include "data/sample_source.hpp"
+#include "preflight/blame.hpp"
+
+namespace accel {
+namespace {
+
+/// How many samples are read at most for their labels, spread evenly over the data.
+constexpr std::int64_t kMostRead = 4096;
+/// A label that cross_entropy leaves out.
+constexpr std::int64_t kIgnored = -100;
+
+bool is_floating(ckpt::DType dtype) {
+  return dtype == ckpt::DType::kFloat16 || dtype == ckpt::DType::kBFloat16 ||
+         dtype == ckpt::DType::kFloat32 || dtype == ckpt::DType::kFloat64;
+}
+
+std::vector<std::int64_t> integers_of(std::span<const std::byte> bytes, ckpt::DType dtype) {
+  const std::size_t item = ckpt::item_bytes(dtype);
+  const bool is_signed = dtype == ckpt::DType::kInt8 || dtype == ckpt::DType::kInt16 ||
+                         dtype == ckpt::DType::kInt32 || dtype == ckpt::DType::kInt64;
+  std::vector<std::int64_t> integers(bytes.size() / item);
+  read_integers(bytes.data(), item, is_signed, integers);
+  return integers;
+}
+
+std::string text_of(const ProgramSize& size) {
+  if (const auto fixed = size.fixed()) return fmt::format("{} alone", *fixed);
+  if (!size.most) return fmt::format("at least {}", size.least);
+  return size.least == 0 ? fmt::format("at most {}", *size.most)
+                         : fmt::format("{} to {}", size.least, *size.most);
+}
+
+bool has(const ProgramSize& size, std::int64_t number) {
+  return number >= size.least && number <= size.most.value_or(number);
+}
+
+/// One of the two sources of a configuration.
+struct Source {
+  std::string section;
+  const config::DataSource& config;
+  std::unique_ptr<SampleSource> samples;
+
+  [[nodiscard]] std::string key(const char* name) const { return section + "." + name; }
+};
+
+class DataChecks {
+ public:
+  DataChecks(const config::LoadedConfig& loaded, const ModelFacts& facts)
+      : loaded_(loaded), training_(*loaded.config.training), facts_(facts) {}
+
+  void check() {
+    const Source train = open("training.data.train", training_.data.train);
+    const int ranks = config::mesh_of(loaded_.config).data_size();
+    blamed_on("training.data.batch_size", loaded_,
+              [&] { require_step(*train.samples, training_.data, ranks); });
+    if (!training_.data.eval) return check_inputs(train);
+    const Source eval = open("training.data.eval", *training_.data.eval);
+    blamed_on(eval.key("path"), loaded_, [&] {
+      if (eval.samples->size() == 0) throw Error(ErrorKind::kUsage, eval.samples->size_text());
+    });
+    check_inputs(train);
+    check_inputs(eval);
+    check_last_batch(eval, ranks);
+  }
+
+ private:
+  Source open(std::string section, const config::DataSource& config) const {
+    Source source{std::move(section), config, nullptr};
+    blamed_on(source.key("path"), loaded_, [&] { source.samples = data_format(config.format).open(config); });
+    blamed_on(source.key("path"), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
+    blamed_on(source.key("sequence_length"), loaded_, [&] {
+      if (!facts_.positions || source.samples->sequence_length() <= *facts_.positions) return;
+      throw Error(ErrorKind::kUsage,
+                  fmt::format("a sequence has {} tokens, but the model's table of positions has {} rows",
+                              source.samples->sequence_length(), *facts_.positions))
+          .hint("use a shorter sequence, or export the model with more positions");
+    });
+    return source;
+  }
+
+  /// The field of the data with that name, which needed_fields() has found.
+  [[nodiscard]] static std::size_t number_of(const Source& source, const std::string& name) {
+    const std::vector<SampleField>& fields = source.samples->fields();
+    const auto found = std::find_if(fields.begin(), fields.end(),
+                                    [&](const SampleField& field) { return field.name == name; });
+    return static_cast<std::size_t>(found - fields.begin());
+  }
+
+  void check_inputs(const Source& source) const {
+    if (!facts_.signature) return;
+    const std::vector<ProgramValue>& inputs = facts_.signature->inputs;
+    for (std::size_t i = 0; i < std::min(inputs.size(), training_.model.inputs.size()); ++i) {
+      const std::size_t field = number_of(source, training_.model.inputs[i]);
+      check_input(source, source.samples->fields()[field], inputs[i]);
+    }
+    if (training_.model.loss == "cross_entropy") check_labels(source);
+  }
+
+  void check_input(const Source& source, const SampleField& field, const ProgramValue& input) const {
+    const auto fail = [&](const std::string& message, const std::string& hint) {
+      throw Error(ErrorKind::kUsage, message).hint(hint);
+    };
+    blamed_on(source.key("path"), loaded_, [&] {
+      if (input.dtype && is_floating(*input.dtype) != is_floating(field.dtype)) {
+        fail(fmt::format("'{}' is of {}, and the model was exported for an input '{}' of {}", field.name,
+                         ckpt::torch_name(field.dtype), input.name, ckpt::torch_name(*input.dtype)),
+             is_floating(*input.dtype)
+                 ? "write the field as float32, for pictures divided by 255, or export the model with an "
+                   "input of that dtype"
+                 : "write the field as int64, or export the model with an input of that dtype");
+      }
+      if (field.shape.size() + 1 == input.shape.size()) return;
+      fail(fmt::format("'{}' has {} dimensions with that of the samples, and the model was exported for {}",
+                       field.name, field.shape.size() + 1, input.shape.size()),
+           fmt::format("a sample is [{}]", fmt::join(field.shape, ", ")));
+    });
+    blamed_on("training.data.batch_size", loaded_, [&] {
+      if (input.shape.empty() || has(input.shape.front(), training_.data.batch_size)) return;
+      fail(fmt::format("a batch has {} samples, and the model was exported for {}", training_.data.batch_size,
+                       text_of(input.shape.front())),
+           "set that batch size, or export the model with a dynamic first dimension");
+    });
+    const bool has_length = source.samples->sequence_length() > 0;
+    blamed_on(source.key(has_length ? "sequence_length" : "path"), loaded_, [&] {
+      for (std::size_t d = 0; d < field.shape.size(); ++d) {
+        if (has(input.shape[d + 1], field.shape[d])) continue;
+        fail(fmt::format("'{}' has {} in dimension {}, and the model was exported for {}", field.name,
+                         field.shape[d], d + 1, text_of(input.shape[d + 1])),
+             "use data of that size, or export the model with a dynamic dimension");
+      }
+    });
+  }
+
+  /// The batches of an evaluation are of the same size except the last, and a rank that has no sample left
+  /// takes one.
+  void check_last_batch(const Source& eval, int ranks) const {
+    if (!facts_.signature || facts_.signature->inputs.empty()) return;
+    const std::vector<ProgramSize>& shape = facts_.signature->inputs.front().shape;
+    const std::int64_t batch = training_.data.batch_size;
+    if (batch == 1 || shape.empty() || !shape.front().fixed()) return;
+    if (eval.samples->size() % (batch * ranks) == 0) return;
+    blamed_on(eval.key("path"), loaded_, [&] {
+      throw Error(
+          ErrorKind::kUsage,
+          fmt::format("{} are no multiple of {}, the samples that all ranks evaluate at once, and the "
+                      "model was exported for a batch of {} alone",
+                      eval.samples->size_text(), batch * ranks, batch))
+          .hint("leave some samples out, or export the model with a dynamic first dimension");
+    });
+  }
+
+  /// How many classes the output that is compared with the labels has, if the program says it.
+  [[nodiscard]] std::optional<std::int64_t> classes() const {
+    const std::vector<ProgramValue>& outputs = facts_.signature->outputs;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const bool is_meant =
+          outputs[i].name == training_.model.output || std::to_string(i) == training_.model.output;
+      if (is_meant && !outputs[i].shape.empty()) return outputs[i].shape.back().fixed();
+    }
+    return std::nullopt;
+  }
+
+  void check_labels(const Source& source) const {
+    const auto known = classes();
+    const std::size_t number = number_of(source, training_.model.targets);
+    const SampleField& field = source.samples->fields()[number];
+    if (!known || is_floating(field.dtype)) return;
+    std::vector<std::byte> bytes(field.bytes);
+    std::vector<std::span<std::byte>> out(source.samples->fields().size());
+    out[number] = bytes;
+    const std::int64_t count = std::min(source.samples->size(), kMostRead);
+    blamed_on(source.key("path"), loaded_, [&] {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t sample = source.samples->size() / count * i;
+        source.samples->read(sample, Labels::kNextTokens, out);
+        for (const std::int64_t label : integers_of(bytes, field.dtype)) {
+          if (label == kIgnored || (label >= 0 && label < *known)) continue;
+          throw Error(ErrorKind::kUsage,
+                      fmt::format("{}: label {} in '{}', but the model gives {} classes",
+                                  source.samples->position(sample), label, field.name, *known))
+              .hint(fmt::format("labels are from 0 to {}, or {} where none counts", *known - 1, kIgnored));
+        }
+      }
+    });
+  }
+
+  const config::LoadedConfig& loaded_;
+  const config::TrainingConfig& training_;
+  const ModelFacts& facts_;
+};
+
+}  // namespace
+
+void check_data(const config::LoadedConfig& loaded, const ModelFacts& facts) {
+  DataChecks(loaded, facts).check();
+}
+
+}  // namespace accel

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/config/loaded_config.hpp"
+#include "import/program_signature.hpp"
+
+namespace accel {
+
+/// What a model says of the data that it takes, as far as its file shows it.
+struct ModelFacts {
+  std::optional<std::int64_t> positions;      ///< The most tokens of a sequence.
+  std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
+};
+
+/// Checks the data of a training, for training and evaluation, as preflight() says.
+void check_data(const config::LoadedConfig& loaded, const ModelFacts& facts);
+
+}  // namespace accel

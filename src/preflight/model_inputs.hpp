@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/torchscript/signature.hpp"
+#include "core/config/config.hpp"
+
+namespace accel {
+
+/// Throws Error (kUsage) if training.model.inputs cannot be meant for a forward whose arguments have these
+/// names: the same names in another order, or another field for an argument whose meaning its name tells.
+/// `names` may be empty.
+void require_inputs(const config::ModelConfig& config, const std::vector<std::string>& names);
+
+/// Throws Error (kUsage) if forward takes more or fewer arguments than training.model.inputs has.
+void require_argument_count(const config::ModelConfig& config,
+                            const std::vector<ckpt::ScriptArgument>& arguments);
+
+}  // namespace accel

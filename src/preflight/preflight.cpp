@@ -1,0 +1,83 @@
+#include "preflight/preflight.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "import/imported_structure.hpp"
+#include "plan/model_plan.hpp"
+#include "preflight/blame.hpp"
+#include "preflight/data_checks.hpp"
+#include "preflight/model_inputs.hpp"
+#include "structure/archive_model.hpp"
+#include "structure/model_notes.hpp"
+#include "structure/table_sizes.hpp"
+#include "weights/checkpoint_weights.hpp"
+
+namespace accel {
+namespace {
+
+/// A model file as far as it can be read without libtorch.
+struct Model {
+  ArchiveModel archive;
+  bool has_values = true;
+  std::optional<ProgramSignature> signature;  ///< That of a program of torch.export.
+};
+
+Model open(const std::filesystem::path& path) {
+  if (is_pt2(path)) {
+    ImportedStructure imported = import_structure(path);
+    return {ArchiveModel::from_bytes(std::move(imported.file), path), imported.has_values,
+            std::move(imported.signature)};
+  }
+  ArchiveModel archive = ArchiveModel::open(path);
+  const bool has_values = archive.has_values();
+  return {std::move(archive), has_values, std::nullopt};
+}
+
+/// Checks that each parameter has a value to begin with.
+void check_weights(const Model& model, const ModelStructure& structure, const config::LoadedConfig& loaded) {
+  const config::ModelConfig& config = loaded.config.training->model;
+  if (config.weights.empty()) {
+    if (config.init_std || model.has_values) return;
+    blamed_on("training.model.path", loaded,
+              [&] { throw error_of_missing_values(structure.parameters.front().fqns.front()); });
+  }
+  blamed_on("training.model.weights", loaded, [&] {
+    WeightNames names;
+    for (const config::Rename& rule : config.rename)
+      names.rename.emplace_back(rule.pattern, rule.replacement);
+    names.conversions = parse_notes(model.archive.accel_json()).weight_conversions;
+    const CheckpointWeights weights(structure, config.weights, CheckpointWeights::Use::kBegin, names);
+  });
+}
+
+}  // namespace
+
+void preflight(const config::LoadedConfig& loaded, PreflightOptions options) {
+  const config::TrainingConfig& training = *loaded.config.training;
+  ModelFacts facts;
+  if (options.has_model) {
+    Model model = blamed_on("training.model.path", loaded, [&] { return open(training.model.path); });
+    const ModelNotes notes = blamed_on("training.model.path", loaded, [&] {
+      (void)model.archive.structure({});
+      return parse_notes(model.archive.accel_json());
+    });
+    blamed_on("mixed_precision", loaded, [&] { require_dtype(notes, loaded.config.fsdp.precision); });
+    const ModelPlan plan = plan_model(model.archive, loaded.config.fsdp);
+    blamed_on("training.model.inputs", loaded, [&] {
+      require_inputs(training.model, notes.inputs);
+      if (model.archive.forward_arguments().empty()) {
+        throw Error(ErrorKind::kUsage, "the model has no method 'forward'")
+            .hint("export a module whose forward takes a batch and returns the loss, or logits");
+      }
+      require_argument_count(training.model, model.archive.forward_arguments());
+    });
+    if (options.begins) check_weights(model, plan.structure, loaded);
+    facts = {table_sizes(plan.structure).positions, std::move(model.signature)};
+  }
+  check_data(loaded, facts);
+}
+
+}  // namespace accel

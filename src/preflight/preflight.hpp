@@ -1,0 +1,29 @@
+#pragma once
+
+#include "core/config/loaded_config.hpp"
+
+namespace accel {
+
+/// What a launch knows beside the configuration.
+struct PreflightOptions {
+  /// The training begins with the weights of its configuration, and not with a checkpoint of its own.
+  bool begins = true;
+  /// The files of the model are on this machine. With training.model.broadcast_from_rank0 only rank 0 needs
+  /// them.
+  bool has_model = true;
+};
+
+/// Throws the Error that the ranks of a training would find while they start, or in their first step, as far
+/// as headers and a look at the data show it: without libtorch, before any rank starts. It is of kind kUsage
+/// and names the key, with the file and line that set it, unless a file is damaged or missing. The checks:
+///
+/// - the model file is one, it was exported for training, its layers are those that the configuration wraps,
+///   and its forward takes the configured inputs;
+/// - it has values, or the configured weights have each of its parameters in the right shape;
+/// - the data have the fields, and are enough for a step;
+/// - of a program of torch.export: the fields have the dtype and the sizes for which it was exported, and the
+///   labels of some thousand samples are among the classes that it gives;
+/// - a sequence is not longer than the model's table of positions.
+void preflight(const config::LoadedConfig& loaded, PreflightOptions options);
+
+}  // namespace accel

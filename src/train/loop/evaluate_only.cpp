@@ -1,0 +1,53 @@
+#include "train/loop/evaluate_only.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/files/atomic_file.hpp"
+#include "base/log.hpp"
+#include "ckpt/io/read_sums.hpp"
+#include "train/checkpoint/check_resumed.hpp"
+#include "train/checkpoint/load_foreign.hpp"
+#include "train/fsdp/sharded_model.hpp"
+#include "train/loop/agreement.hpp"
+#include "train/loop/batches.hpp"
+#include "train/loop/evaluate.hpp"
+#include "train/loop/model_options.hpp"
+#include "train/loop/open_model.hpp"
+
+namespace accel::train {
+
+void evaluate_only(const config::Config& config, at::Device device, Group& group, const MeshGroups& groups) {
+  const config::TrainingConfig& training = *config.training;
+  Samples data = Samples::open(*training.data.eval, training.model);
+  if (data.source().size() == 0)
+    throw Error(ErrorKind::kUsage, fmt::format("training.data.eval: {}", data.source().size_text()));
+  OpenedModel opened = open_model(training.model, group);
+  data.set_vocabularies(known_tokens(opened.file, training.model));
+  const Labels labels = labels_for(training.model, opened.file.accel_json());
+  if (training.data.check_labels) data.require_meaning_of_labels(labels);
+  ckpt::ReadSums sums;
+  ShardedModel model(std::move(opened.file), sharding_options(config, opened.weights, &sums), device, groups);
+  const std::filesystem::path& checkpoint = training.checkpoint.resume_from;
+  if (checkpoint.empty()) {
+    check_sums_of_weights(training, opened.weights, sums, group);
+  } else if (!is_foreign(checkpoint)) {
+    check_resumed(checkpoint, sums, config::VerifyOnResume::kAuto, group);
+  }
+  require_agreement(group, config, model.structure(),
+                    fmt::format("{}, {:08x}", data.source().size_text(), data.source().fingerprint()));
+  const Evaluation evaluation = evaluate(model, training, data, labels, device);
+  if (group.rank() != 0) return;
+  nlohmann::ordered_json result = {{"loss", evaluation.loss}, {"samples", data.source().size()}};
+  if (evaluation.accuracy) {
+    result["perplexity"] = std::exp(evaluation.loss);
+    result["accuracy"] = *evaluation.accuracy;
+  }
+  write_file_atomically(training.output_dir / kEvaluationFile, result.dump() + "\n");
+}
+
+}  // namespace accel::train

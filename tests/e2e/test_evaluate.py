@@ -1,0 +1,105 @@
+"""accel evaluate computes what torch computes from the same checkpoint, and writes nothing into the run's directory."""
+
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+import train_runs
+
+LENGTH = 32
+
+
+def held_out(directory):
+    """The second part of the text. Its windows are no multiple of the ranks' batches."""
+    path = directory / "held-out.txt"
+    path.write_bytes(train_runs.TEXT.read_bytes()[-LENGTH * 37 - 1:])
+    return path
+
+
+def by_torch(weights, path):
+    """Loss and accuracy of the model over the file."""
+    model = train_runs.GPT(**train_runs.SIZES).eval()
+    model.load_state_dict(weights, strict=False)
+    tokens = torch.tensor(list(path.read_bytes()))
+    inputs, labels = tokens[:-1].reshape(-1, LENGTH), tokens[1:].reshape(-1, LENGTH)
+    with torch.no_grad():
+        logits = model(inputs).double()
+    return (F.cross_entropy(logits.flatten(0, 1), labels.flatten()).item(),
+            (logits.argmax(-1) == labels).double().mean().item(), len(inputs))
+
+
+def evaluate(accel, *args):
+    return json.loads(accel("evaluate", *args, "--json").stdout)
+
+
+@pytest.fixture
+def run(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    data = {"format": "text", "path": str(held_out(tmp_path)), "sequence_length": LENGTH}
+    config = train_runs.config(tmp_path, 2, max_steps=6, eval_every=3, **{"data.eval": data, "checkpoint": {"every": 3}})
+    accel("launch", config)
+    return config
+
+
+def test_a_checkpoint_is_evaluated_as_in_its_training_and_as_by_torch(accel, tmp_path, run):
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    losses = train_runs.metrics(tmp_path, "eval_loss")
+    accuracies = train_runs.metrics(tmp_path, "eval_accuracy")
+    for step, loss, accuracy in zip((3, 6), losses, accuracies, strict=True):
+        checkpoint = tmp_path / f"out/checkpoints/checkpoint_{step}"
+        found = evaluate(accel, run, checkpoint)
+        [result] = found["results"]
+        assert found["weights"] == str(checkpoint) and result["loss"] == loss and result["accuracy"] == accuracy
+        assert result["perplexity"] == pytest.approx(math.exp(loss), rel=1e-12)
+        accel("merge-weights", checkpoint, tmp_path / f"merged_{step}")
+        weights = load_file(tmp_path / f"merged_{step}/model.safetensors")
+        expected, right, samples = by_torch(weights, tmp_path / "held-out.txt")
+        assert result["loss"] == pytest.approx(expected, rel=1e-5) and result["samples"] == samples
+        # A sum of another order may decide between two logits that are nearly equal.
+        assert abs(result["accuracy"] - right) <= 2 / (samples * LENGTH)
+        # The same from merged weights, by one rank.
+        [merged] = evaluate(accel, run, tmp_path / f"merged_{step}", "--num-processes", 1)["results"]
+        assert merged["loss"] == pytest.approx(loss, rel=1e-6)
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+
+
+def test_the_newest_checkpoint_and_other_data(accel, tmp_path, run):
+    newest = str(tmp_path / "out/checkpoints/checkpoint_6")
+    assert evaluate(accel, run)["weights"] == evaluate(accel, run, tmp_path / "out")["weights"] == newest
+    other = tmp_path / "other.txt"
+    other.write_bytes(train_runs.TEXT.read_bytes()[: LENGTH * 5 + 1])
+    found = evaluate(accel, run, "--data", other, "--data", tmp_path / "held-out.txt")["results"]
+    assert [result["data"] for result in found] == [str(other), str(tmp_path / "held-out.txt")]
+    assert found[0]["samples"] == 5 and found[1]["loss"] == train_runs.metrics(tmp_path, "eval_loss")[-1]
+    table = accel("evaluate", run, "--data", other).stdout.splitlines()
+    assert table[1].split() == ["DATA", "SAMPLES", "LOSS", "PERPLEXITY", "ACCURACY"] and table[2].split()[1] == "5"
+
+
+def test_without_a_checkpoint_the_weights_of_the_configuration_are_taken(accel, tmp_path):
+    model = train_runs.export(tmp_path / "gpt.pt")
+    data = {"format": "text", "path": str(held_out(tmp_path)), "sequence_length": LENGTH}
+    config = train_runs.config(tmp_path, 1, **{"data.eval": data})
+    found = evaluate(accel, config)
+    assert found["weights"] == "the weights of the configuration"
+    assert found["results"][0]["loss"] == pytest.approx(by_torch(model.state_dict(), tmp_path / "held-out.txt")[0], rel=1e-5)
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors(accel, tmp_path, run):
+    assert "'nowhere' does not exist" in accel("evaluate", run, "nowhere", code=2).stderr
+    (tmp_path / "plain").mkdir()
+    config = train_runs.config(tmp_path / "plain", 1, **{"model.path": str(tmp_path / "gpt.pt")})
+    assert "there is no training.data.eval" in accel("evaluate", config, code=2).stderr
+    save_file({"other": torch.zeros(1)}, tmp_path / "other.safetensors")
+    said = accel("evaluate", run, tmp_path / "other.safetensors", code=2).stderr
+    assert "has no weights for" in said and said.count("error:") == 1
+    # One flipped bit of a shard is found.
+    shard = next((tmp_path / "out/checkpoints/checkpoint_6/pytorch_model_fsdp_0").glob("*.distcp"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert shard.name in accel("evaluate", run, code=6).stderr

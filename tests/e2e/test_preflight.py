@@ -1,0 +1,163 @@
+"""What cannot run is refused before any rank starts: exit 2, one message with file and line, by `accel check` as by launch."""
+
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.export import Dim
+
+import train_runs
+
+CLASSES = 10
+SHAPE = (1, 8, 8)
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Dropout(0.1))
+        self.head = torch.nn.Linear(4 * 36, CLASSES)
+
+    def forward(self, pictures):
+        return self.head(self.blocks(pictures))
+
+
+def export(model, example, path, dims):
+    torch.export.save(torch.export.export(model, (example,), dynamic_shapes=(dims,), strict=False), path)
+
+
+@pytest.fixture(scope="session")
+def models(made_once):
+    def make(directory):
+        train_runs.export(directory / "gpt.pt")
+        model = train_runs.GPT(**train_runs.SIZES)
+        torch.jit.script(model).save(str(directory / "no_layers.pt"))
+        with torch.device("meta"):
+            empty = train_runs.GPT(**train_runs.SIZES)
+        torch.jit.script(empty).save(str(directory / "empty.pt"))
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        save_file({**state, "norm.weight": torch.zeros(49)}, directory / "wide.safetensors")
+        save_file(state, directory / "whole.safetensors")
+        state.pop("norm.weight")
+        save_file(state, directory / "headless.safetensors")
+        export(Classifier().train(), torch.zeros(4, *SHAPE), directory / "pictures.pt2", {0: Dim.AUTO})
+        export(Classifier().train(), torch.zeros(4, *SHAPE), directory / "fixed.pt2", None)
+        export(Classifier().eval(), torch.zeros(4, *SHAPE), directory / "evaluation.pt2", {0: Dim.AUTO})
+        ids = torch.zeros(4, 16, dtype=torch.long)
+        export(model.train(), ids, directory / "short.pt2", {0: Dim.AUTO, 1: Dim("length", max=24)})
+        pictures, labels = torch.rand(64, *SHAPE), torch.arange(64) % CLASSES
+        for name, fields in {"good": {}, "bytes": {"pictures": (pictures * 255).to(torch.uint8)},
+                             "one_based": {"labels": labels + 1}, "flat": {"pictures": pictures.flatten(1)},
+                             "large": {"pictures": torch.rand(64, 1, 12, 12)}}.items():
+            save_file({"pictures": pictures, "labels": labels, **fields}, directory / f"{name}.safetensors")
+        save_file({"images": pictures, "labels": labels}, directory / "other_name.safetensors")
+        save_file({"pictures": pictures}, directory / "unlabelled.safetensors")
+
+    return made_once("preflight_models", make)
+
+
+def pictures(models, data="good", model="pictures.pt2", **keys):
+    return {"model.path": str(models / model), "model.inputs": ["pictures"],
+            "data.train": {"format": "tensors", "path": str(models / f"{data}.safetensors")},
+            "distributed_type": "MULTI_CPU", **keys}
+
+
+def text(models, model="gpt.pt", **keys):
+    return {"model.path": str(models / model), **keys}
+
+
+# name: (the configuration, the key that is blamed, what the message says)
+CASES = {
+    "no weights": (lambda m: text(m, "empty.pt"), "training.model.path", r"has no values for 'tokens.weight'"),
+    "weights of another shape": (
+        lambda m: text(m, **{"model.weights": str(m / "wide.safetensors")}), "training.model.weights",
+        r"'norm.weight' is \[49\], the model's is \[48\]"),
+    "weights that lack a tensor": (
+        lambda m: text(m, **{"model.weights": str(m / "headless.safetensors")}), "training.model.weights",
+        r"has no weights for 1 of \d+ parameters: 'norm.weight'"),
+    "not a model": (lambda m: text(m, "good.safetensors"), "training.model.path", "is not a model file that accel can read"),
+    "layer class": (
+        lambda m: text(m, **{"fsdp_config.fsdp_transformer_layer_cls_to_wrap": "Blok"}), "Blok", "no module of class 'Blok'"),
+    "too few inputs": (lambda m: text(m, **{"model.inputs": []}), "training.model.inputs", r"forward takes \[input_ids\]"),
+    "too many inputs": (
+        lambda m: text(m, **{"model.inputs": ["input_ids", "labels"]}), "training.model.inputs", r"forward takes \[input_ids\]"),
+    "a field that text does not have": (
+        lambda m: text(m, **{"model.inputs": ["pixels"]}), "training.data.train.path", "the data has no field 'pixels'"),
+    "a field that the file does not have": (
+        lambda m: pictures(m, "other_name"), "training.data.train.path", "the data has no field 'pictures'"),
+    "no labels": (lambda m: pictures(m, "unlabelled"), "training.data.train.path", "the data has no field 'labels'"),
+    "uint8 pictures": (
+        lambda m: pictures(m, "bytes"), "training.data.train.path",
+        "'pictures' is of uint8, and the model was exported for an input 'pictures' of float32"),
+    "uint8 pictures in evaluation": (
+        lambda m: pictures(m, **{"data.eval": {"format": "tensors", "path": str(m / "bytes.safetensors")}, "eval_every": 1}),
+        "training.data.eval.path", "'pictures' is of uint8"),
+    "flat pictures": (lambda m: pictures(m, "flat"), "training.data.train.path", "exported for 4"),
+    "large pictures": (
+        lambda m: pictures(m, "large"), "training.data.train.path", "has 12 in dimension 2, and the model was exported for 8 alone"),
+    "labels from 1": (
+        lambda m: pictures(m, "one_based"), "training.data.train.path", "sample 9: label 10 in 'labels', but the model gives 10 classes"),
+    "a fixed batch": (
+        lambda m: pictures(m, model="fixed.pt2", **{"data.batch_size": 8}), "training.data.batch_size",
+        "a batch has 8 samples, and the model was exported for 4 alone"),
+    "a fixed batch in evaluation": (
+        lambda m: pictures(m, model="fixed.pt2", processes=3, **{
+            "data.eval": {"format": "tensors", "path": str(m / "good.safetensors")}, "eval_every": 1}),
+        "training.data.eval.path", "64 samples are no multiple of 12"),
+    "more than the data": (
+        lambda m: pictures(m, **{"data.batch_size": 40}), "training.data.batch_size",
+        "64 samples, but a step of 2 processes with batch_size 40 needs 80"),
+    "exported in evaluation": (
+        lambda m: pictures(m, model="evaluation.pt2"), "training.model.path", "exported in evaluation mode"),
+    "longer than the positions": (
+        lambda m: text(m, **{"data.train": {"format": "text", "path": str(train_runs.TEXT), "sequence_length": 48}}),
+        "training.data.train.sequence_length", "a sequence has 48 tokens, but the model's table of positions has 32 rows"),
+    "longer than the export": (
+        lambda m: text(m, "short.pt2"), "training.data.train.sequence_length", "has 32 in dimension 1, and the model was exported for at most 24"),
+}
+
+
+@pytest.mark.parametrize("command", ["launch", "check"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_run_is_refused_before_any_rank_starts(accel, tmp_path, models, case, command):
+    keys, blamed, message = CASES[case]
+    worker = tmp_path / "worker"
+    worker.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 9\n")
+    worker.chmod(0o755)
+    options = keys(models)
+    config = train_runs.config(tmp_path, options.pop("processes", 2), **{"launch.worker": str(worker), **options})
+    said = accel(command, config, code=2).stderr
+    assert re.search(message, said), said
+    assert said.count("error:") == 1 and not (tmp_path / "started").exists() and not (tmp_path / "out").exists()
+    where = re.search(r"config\.yaml:(\d+):\d+: ", said)
+    assert where, said
+    last = blamed.rpartition(".")[2]
+    assert last in config.read_text().splitlines()[int(where[1]) - 1], said
+
+
+@pytest.mark.parametrize("keys", [pictures, text])
+def test_what_can_run_is_not_refused(accel, tmp_path, models, keys):
+    config = train_runs.config(tmp_path, **keys(models), max_steps=1)
+    accel("check", config)
+    accel("launch", config)
+    assert len(train_runs.metrics(tmp_path)) == 1
+
+
+def test_a_run_that_goes_on_does_not_need_the_weights_that_it_began_with(accel, tmp_path, models):
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes((models / "whole.safetensors").read_bytes())
+    keys = {**text(models, **{"model.weights": str(weights)}), "checkpoint": {"every": 1}}
+    accel("launch", train_runs.config(tmp_path, **keys, max_steps=1))
+    save_file({"other": torch.zeros(1)}, weights)
+    accel("launch", train_runs.config(tmp_path, **keys, max_steps=2))
+    assert len(train_runs.metrics(tmp_path)) == 2
+
+
+def test_a_finished_run_needs_no_model_any_more(accel, tmp_path, models):
+    model = tmp_path / "gpt.pt"
+    train_runs.export(model)
+    config = train_runs.config(tmp_path, checkpoint={"every": 1}, max_steps=1)
+    accel("launch", config)
+    model.write_bytes(b"")
+    assert "nothing to do" in accel("launch", config).stderr
