@@ -1,0 +1,331 @@
+#include "train/optim/optimizer.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "train/c10d/fake_backend.hpp"
+#include "train/optim/adamw.hpp"
+
+namespace accel::train {
+namespace {
+
+constexpr double kDecay = 0.5;
+
+config::OptimizerConfig adamw() {
+  config::OptimizerConfig config;
+  config.betas = {0.8, 0.9};
+  config.eps = 1e-6;
+  config.weight_decay = kDecay;
+  return config;
+}
+
+/// Two parameters with weight decay and two without. None of their sizes fills a 64-byte line.
+std::vector<ParameterSpec> specs() {
+  return {{{"a"}, {5, 7}}, {{"bias_a"}, {3}, false}, {{"b"}, {11}}, {{"bias_b"}, {2, 2}, false}};
+}
+
+at::Tensor part(const at::Tensor& flat, const ShardPiece& piece) {
+  return flat.narrow(0, piece.shard_offset, piece.in_parameter.size());
+}
+
+/// The parameters of specs() in a flat buffer, as the rank `shard` of `mesh.shards()` ranks has them.
+class Shard {
+ public:
+  Shard(const Mesh& mesh, int shard, const std::map<std::string, at::Tensor>& values)
+      : group_(Group::over(c10::make_intrusive<FakeBackend>(shard, mesh.shards()), at::kCPU)),
+        number_(shard),
+        buffer_(make_flat_layout(specs(), 4, mesh), BufferDtypes::all(at::kFloat), /*trainable=*/true,
+                BufferPool::make(at::kCPU, /*poison=*/true), StorageDevice::beside(at::kCPU)) {
+    for (const ShardPiece& piece : pieces()) part(buffer_.shard(), piece).copy_(slice(values, piece));
+  }
+
+  FlatBuffer& buffer() { return buffer_; }
+  [[nodiscard]] std::vector<ShardPiece> pieces() const { return pieces_of(buffer_.layout(), number_); }
+  [[nodiscard]] const std::string& name(const ShardPiece& piece) const {
+    return buffer_.layout().parameters[piece.parameter].spec.fqns.front();
+  }
+  /// The elements of a piece in the tensors of whole parameters, by name.
+  [[nodiscard]] at::Tensor slice(const std::map<std::string, at::Tensor>& whole,
+                                 const ShardPiece& piece) const {
+    return whole.at(name(piece)).flatten().narrow(0, piece.in_parameter.begin, piece.in_parameter.size());
+  }
+
+  /// Gives the buffer these gradients. A name that is missing is a parameter without a gradient.
+  void set_gradients(const std::map<std::string, at::Tensor>& gradients) {
+    buffer_.clear_gradient();
+    const std::vector<FlatParameter>& parameters = buffer_.layout().parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto found = gradients.find(parameters[i].spec.fqns.front());
+      if (found != gradients.end()) buffer_.add_gradient(i, found->second);
+    }
+    buffer_.start_reduce(group_);
+    buffer_.finish_reduce();
+    buffer_.finalize_gradient();
+  }
+
+ private:
+  Group group_;
+  int number_;
+  FlatBuffer buffer_;
+};
+
+std::map<std::string, at::Tensor> random_tensors(std::uint64_t seed,
+                                                 const std::set<std::string>& without = {}) {
+  at::manual_seed(seed);
+  std::map<std::string, at::Tensor> tensors;
+  for (const ParameterSpec& spec : specs()) {
+    const at::Tensor tensor = at::randn(spec.shape);
+    if (!without.contains(spec.fqns.front())) tensors[spec.fqns.front()] = tensor;
+  }
+  return tensors;
+}
+
+/// torch::optim::AdamW on the same parameters, in float64.
+class Peer {
+ public:
+  explicit Peer(const std::map<std::string, at::Tensor>& values)
+      : optimizer_(groups(values), options(kDecay)) {}
+
+  void step(double lr, const std::map<std::string, at::Tensor>& gradients) {
+    for (auto& [name, parameter] : parameters_) {
+      const auto found = gradients.find(name);
+      parameter.mutable_grad() = found == gradients.end() ? at::Tensor() : found->second.to(at::kDouble);
+    }
+    for (auto& group : optimizer_.param_groups()) group.options().set_lr(lr);
+    optimizer_.step();
+  }
+  [[nodiscard]] std::map<std::string, at::Tensor> values() const {
+    std::map<std::string, at::Tensor> values;
+    for (const auto& [name, parameter] : parameters_) values[name] = parameter.detach();
+    return values;
+  }
+  /// A moment by torch's name. A parameter that has had no gradient has none.
+  [[nodiscard]] std::map<std::string, at::Tensor> moments(std::string_view moment) {
+    std::map<std::string, at::Tensor> moments;
+    for (const auto& [name, parameter] : parameters_) {
+      const auto found = optimizer_.state().find(parameter.unsafeGetTensorImpl());
+      if (found == optimizer_.state().end()) continue;
+      const auto& state = static_cast<const torch::optim::AdamWParamState&>(*found->second);
+      moments[name] = moment == "exp_avg" ? state.exp_avg() : state.exp_avg_sq();
+    }
+    return moments;
+  }
+
+ private:
+  static torch::optim::AdamWOptions options(double decay) {
+    return torch::optim::AdamWOptions(0).betas({0.8, 0.9}).eps(1e-6).weight_decay(decay);
+  }
+  std::vector<torch::optim::OptimizerParamGroup> groups(const std::map<std::string, at::Tensor>& values) {
+    std::vector<at::Tensor> decayed;
+    std::vector<at::Tensor> others;
+    for (const auto& [name, value] : values) {
+      parameters_[name] = value.to(at::kDouble).requires_grad_();
+      (name.starts_with("bias") ? others : decayed).push_back(parameters_[name]);
+    }
+    return {{decayed, std::make_unique<torch::optim::AdamWOptions>(options(kDecay))},
+            {others, std::make_unique<torch::optim::AdamWOptions>(options(0))}};
+  }
+
+  std::map<std::string, at::Tensor> parameters_;
+  torch::optim::AdamW optimizer_;
+};
+
+/// Each step rounds fewer than 16 float32 numbers, none of which is larger than 8 here.
+void expect_near(const Shard& shard, const at::Tensor& flat,
+                 const std::map<std::string, at::Tensor>& expected, int steps) {
+  const double bound = steps * 16.0 * 8.0 * std::numeric_limits<float>::epsilon();
+  for (const ShardPiece& piece : shard.pieces()) {
+    const at::Tensor difference = part(flat, piece).to(at::kDouble) - shard.slice(expected, piece);
+    EXPECT_LT(difference.abs().max().item<double>(), bound) << shard.name(piece);
+  }
+}
+
+class OptimizerTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(OptimizerTest, StepsAreThoseOfLibtorchsAdamWOnEachShard) {
+  const auto values = random_tensors(1);
+  for (int number = 0; number < GetParam(); ++number) {
+    Shard shard(Mesh{1, GetParam()}, number, values);
+    AdamW optimizer(adamw(), {&shard.buffer()}, number);
+    Peer peer(values);
+    for (int step = 1; step <= 4; ++step) {
+      const auto gradients = random_tensors(10 + static_cast<std::uint64_t>(step));
+      shard.set_gradients(gradients);
+      optimizer.step(0.1 / step);
+      peer.step(0.1 / step, gradients);
+      expect_near(shard, shard.buffer().shard(), peer.values(), step);
+    }
+    EXPECT_EQ(optimizer.steps(), 4);
+    for (std::size_t i = 0; i < 2; ++i) {
+      expect_near(shard, optimizer.states()[0].tensors[i], peer.moments(optimizer.plan().tensors[i].name), 4);
+    }
+  }
+}
+
+TEST_P(OptimizerTest, AParameterWithoutAGradientStaysAndCountsItsOwnSteps) {
+  const auto values = random_tensors(2);
+  const std::set<std::string> none = {"b", "bias_b"};
+  for (int number = 0; number < GetParam(); ++number) {
+    Shard shard(Mesh{1, GetParam()}, number, values);
+    AdamW optimizer(adamw(), {&shard.buffer()}, number);
+    Peer peer(values);
+    for (int step = 1; step <= 4; ++step) {
+      const bool all = step % 2 == 0;
+      const auto gradients =
+          random_tensors(20 + static_cast<std::uint64_t>(step), all ? std::set<std::string>{} : none);
+      shard.set_gradients(gradients);
+      optimizer.step(0.05);
+      peer.step(0.05, gradients);
+      expect_near(shard, shard.buffer().shard(), peer.values(), step);
+      if (step > 1) continue;
+      for (const ShardPiece& piece : shard.pieces()) {
+        if (!none.contains(shard.name(piece))) continue;
+        EXPECT_TRUE(part(shard.buffer().shard(), piece).equal(shard.slice(values, piece)));
+        for (const at::Tensor& tensor : optimizer.states()[0].tensors)
+          EXPECT_TRUE(part(tensor, piece).eq(0).all().item<bool>());
+      }
+    }
+    // The layout has the parameters with weight decay first: a, b, bias_a, bias_b. The steps of a parameter
+    // are counted on all ranks, whether they have a part of it or not.
+    EXPECT_EQ(optimizer.states()[0].steps, (std::vector<std::int64_t>{4, 2, 4, 2}));
+    EXPECT_EQ(optimizer.parameter_steps(), 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, OptimizerTest, ::testing::Values(1, 2, 3));
+
+/// The gradients of other ranks count, too: this rank's own has_gradient() does not decide.
+TEST(OptimizerPresenceTest, SaysWhichParametersChange) {
+  const auto values = random_tensors(3);
+  Shard shard(Mesh{}, 0, values);
+  AdamW optimizer(adamw(), {&shard.buffer()}, 0);
+  Peer peer(values);
+  auto gradients = random_tensors(4);
+  shard.set_gradients(gradients);
+  optimizer.step(0.1, {{true, false, true, true}});
+  gradients.erase("b");
+  peer.step(0.1, gradients);
+
+  // A parameter that has its gradient elsewhere has zeros here. It changes by its decay and its moments.
+  auto here = random_tensors(5);
+  here.erase("a");
+  shard.set_gradients(here);
+  optimizer.step(0.1, {{true, true, true, true}});
+  here["a"] = at::zeros({5, 7});
+  peer.step(0.1, here);
+  expect_near(shard, shard.buffer().shard(), peer.values(), 2);
+}
+
+TEST(OptimizerReplicatedTest, EveryRankChangesAllElementsWhateverItsShardIs) {
+  const auto values = random_tensors(6);
+  Shard shard(Mesh{}, 0, values);
+  AdamW optimizer(adamw(), {&shard.buffer()}, /*shard=*/2);
+  Peer peer(values);
+  const auto gradients = random_tensors(7);
+  shard.set_gradients(gradients);
+  optimizer.step(0.1);
+  peer.step(0.1, gradients);
+  expect_near(shard, shard.buffer().shard(), peer.values(), 1);
+}
+
+TEST(OptimizerPaddingTest, StaysZero) {
+  Shard shard(Mesh{}, 0, random_tensors(8));
+  AdamW optimizer(adamw(), {&shard.buffer()}, 0);
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    shard.set_gradients(random_tensors(step));
+    optimizer.step(0.1);
+  }
+  const std::vector<ElementRange> gaps = gaps_of(shard.buffer().layout());
+  ASSERT_FALSE(gaps.empty());
+  std::vector<at::Tensor> flat = optimizer.states()[0].tensors;
+  flat.push_back(shard.buffer().shard());
+  for (const at::Tensor& tensor : flat) {
+    for (const ElementRange& gap : gaps)
+      EXPECT_TRUE(tensor.narrow(0, gap.begin, gap.size()).eq(0).all().item<bool>()) << gap.begin;
+  }
+}
+
+TEST(OptimizerRestoreTest, ARunThatResumesMakesTheSameStepBitForBit) {
+  const auto values = random_tensors(9);
+  Shard shard(Mesh{}, 0, values);
+  AdamW optimizer(adamw(), {&shard.buffer()}, 0);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    shard.set_gradients(
+        random_tensors(step, step == 0 ? std::set<std::string>{"a"} : std::set<std::string>{}));
+    optimizer.step(0.1);
+  }
+
+  Shard resumed_shard(Mesh{}, 0, values);
+  at::Tensor(resumed_shard.buffer().shard()).copy_(shard.buffer().shard());
+  AdamW resumed(adamw(), {&resumed_shard.buffer()}, 0);
+  for (std::size_t i = 0; i < 2; ++i)
+    at::Tensor(resumed.states()[0].tensors[i]).copy_(optimizer.states()[0].tensors[i]);
+  resumed.restore_steps(optimizer.steps(), {optimizer.states()[0].steps});
+  EXPECT_EQ(resumed.steps(), 3);
+  EXPECT_EQ(resumed.parameter_steps(), 3);
+
+  for (const auto& [runs, on] : {std::pair{&optimizer, &shard}, std::pair{&resumed, &resumed_shard}}) {
+    on->set_gradients(random_tensors(50));
+    runs->step(0.1);
+  }
+  EXPECT_TRUE(resumed_shard.buffer().shard().equal(shard.buffer().shard()));
+  EXPECT_EQ(resumed.states()[0].steps, (std::vector<std::int64_t>{3, 4, 4, 4}));
+  EXPECT_EQ(resumed.steps(), 4);
+}
+
+/// A save copies what is about to change. States that do not change need no copy.
+TEST(OptimizerBeforeChangeTest, IsCalledForEachStateThatChangesBeforeTheFirstChange) {
+  const auto values = random_tensors(11);
+  Shard first(Mesh{}, 0, values);
+  Shard idle(Mesh{}, 0, values);
+  Shard last(Mesh{}, 0, values);
+  AdamW optimizer(adamw(), {&first.buffer(), &idle.buffer(), &last.buffer()}, 0);
+  const auto gradients = random_tensors(12);
+  first.set_gradients(gradients);
+  idle.set_gradients({});
+  last.set_gradients(gradients);
+  const at::Tensor before = first.buffer().shard().clone();
+  std::vector<const FlatBuffer*> called;
+  optimizer.call_before_change([&](const Optimizer::State& state) {
+    called.push_back(state.buffer);
+    for (Shard* shard : {&first, &last}) EXPECT_TRUE(shard->buffer().shard().equal(before));
+    for (const Optimizer::State& other : optimizer.states()) {
+      for (const at::Tensor& tensor : other.tensors) EXPECT_TRUE(tensor.eq(0).all().item<bool>());
+    }
+  });
+  optimizer.step(0.1);
+  EXPECT_EQ(called, (std::vector<const FlatBuffer*>{&first.buffer(), &last.buffer()}));
+  EXPECT_FALSE(first.buffer().shard().equal(before));
+  optimizer.call_before_change({});
+  optimizer.step(0.1);
+  EXPECT_EQ(called.size(), 2U);
+}
+
+TEST(MakeOptimizerTest, AnotherTypeIsNamed) {
+  Shard shard(Mesh{}, 0, random_tensors(13));
+  const auto optimizer = make_optimizer(adamw(), {&shard.buffer()}, 0);
+  EXPECT_EQ(optimizer->plan().type, "adamw");
+  config::OptimizerConfig config;
+  config.type = "sgd9";
+  try {
+    (void)make_optimizer(config, {&shard.buffer()}, 0);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    EXPECT_NE(error.message().find("'sgd9'"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace accel::train
