@@ -102,7 +102,7 @@ using Memory = MemoryFootprint;
 
 constexpr MemoryColumn kOneMemory[] = {
     {"SHARD", &Memory::shard_bytes},         {"OPTIMIZER", &Memory::optimizer_bytes},
-    {"GRADIENTS", &Memory::gradient_bytes},  {"GRAD TEMP", &Memory::arriving_gradient_bytes},
+    {"GRADIENTS", &Memory::gradient_bytes},  {"GRAD TEMP", &Memory::gradient_temp_bytes},
     {"AUTOCAST", &Memory::cast_bytes, true}, {"UNSHARDED", &Memory::unsharded_bytes},
     {"BUFFERS", &Memory::replicated_bytes},  {"HOOK", &Memory::hook_bytes, true},
     {"TOTAL", &Memory::total_bytes},
@@ -113,7 +113,7 @@ constexpr MemoryColumn kHostAndGpu[] = {
     {"OPTIMIZER", &Memory::optimizer_bytes},
     {"GRADIENTS", &Memory::gradient_bytes},
     {"ON HOST", &Memory::host_bytes},
-    {"GRAD TEMP", &Memory::arriving_gradient_bytes},
+    {"GRAD TEMP", &Memory::gradient_temp_bytes},
     {"AUTOCAST", &Memory::cast_bytes, true},
     {"UNSHARDED", &Memory::unsharded_bytes},
     {"COPIES", &Memory::copy_bytes},
@@ -199,7 +199,7 @@ Json to_json(const Footprint& footprint) {
            {{"shard_bytes", memory.shard_bytes},
             {"optimizer_bytes", memory.optimizer_bytes},
             {"gradient_bytes", memory.gradient_bytes},
-            {"gradient_temp_bytes", memory.arriving_gradient_bytes},
+            {"gradient_temp_bytes", memory.gradient_temp_bytes},
             {"autocast_bytes", memory.cast_bytes},
             {"unsharded_bytes", memory.unsharded_bytes},
             {"unsharded_parameter_bytes", memory.unsharded_parameter_bytes},

@@ -131,10 +131,11 @@ UnitFootprint footprint_of_unit(const ModelStructure& model, const UnitPlan& uni
   return result;
 }
 
-/// What the gradients of one parameter of the buffer take at most before they are copied. Of one with several
-/// names, which has a gradient for each use, autograd has two and their sum. One that autocast copies has at
-/// first a gradient in 16 bits, in the place of the copy, and then one that autograd adds the other to.
-Bytes arriving_bytes(const BufferPlan& buffer, const FootprintOptions& options) {
+/// Returns the most bytes that the gradients of one parameter of the buffer take before they are copied. For
+/// a parameter with several names, which has a gradient for each use, autograd has two gradients and their
+/// sum. One that autocast copies has at first a gradient in 16 bits, in the place of the copy, and then one
+/// to which autograd adds the other.
+Bytes gradient_temp_bytes(const BufferPlan& buffer, const FootprintOptions& options) {
   Bytes most = 0;
   for (const FlatParameter& parameter : buffer.layout.parameters) {
     const auto bytes = static_cast<Bytes>(checked_mul(parameter.numel, buffer.compute_bytes));
@@ -159,7 +160,7 @@ StepUnit tree_of(const std::vector<UnitPlan>& units, const std::vector<std::vect
       if (buffer.trainable) {
         add(unit.shard_gradient_bytes, buffer.shard_bytes());
         if (buffer.replicated) add(unit.replicated_gradient_bytes, buffer.shard_bytes());
-        unit.arriving_bytes = std::max(unit.arriving_bytes, arriving_bytes(buffer, options));
+        unit.gradient_temp_bytes = std::max(unit.gradient_temp_bytes, gradient_temp_bytes(buffer, options));
         if (buffer.reduce_dtype != buffer.dtype && buffer.layout.mesh.shards() > 1 &&
             !options.stored_on_host) {
           const Bytes part = buffer.gradient_bytes() / static_cast<Bytes>(buffer.layout.mesh.shards());
@@ -208,8 +209,8 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
   std::vector<Bytes> gradients;
   Bytes converted = 0;
   const auto shards = static_cast<Bytes>(options.mesh.shards());
-  for (const std::vector<BufferPlan>& of_unit : buffers) {
-    for (const BufferPlan& buffer : of_unit) {
+  for (const std::vector<BufferPlan>& unit_buffers : buffers) {
+    for (const BufferPlan& buffer : unit_buffers) {
       if (buffer.replicated) continue;
       if (buffer.compute_dtype != buffer.dtype) converted = std::max(converted, buffer.shard_bytes());
       // With one shard the gradient of the shard is the unsharded gradient.
@@ -228,8 +229,8 @@ Bytes bytes_of_copies(const std::vector<std::vector<BufferPlan>>& buffers, const
 Bytes bytes_of_hooks(const std::vector<std::vector<BufferPlan>>& buffers, const FootprintOptions& options) {
   Bytes sum = 0;
   std::vector<Bytes> copies;
-  for (const std::vector<BufferPlan>& of_unit : buffers) {
-    for (const BufferPlan& buffer : of_unit) {
+  for (const std::vector<BufferPlan>& unit_buffers : buffers) {
+    for (const BufferPlan& buffer : unit_buffers) {
       if (!buffer.trainable) continue;
       const CommHookPlan plan = plan_comm_hook(buffer.layout, options.ddp);
       add(sum, plan.state_bytes);
@@ -263,7 +264,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
                                           .backward_prefetch = options.backward_prefetch,
                                           .accumulates = options.micro_batches > 1,
                                           .recompute = options.activation_checkpointing});
-  memory.arriving_gradient_bytes = step.arriving_bytes;
+  memory.gradient_temp_bytes = step.gradient_temp_bytes;
   memory.cast_bytes = step.cast_bytes;
   // With one shard, and without mixed precision, the shard is used in place of unsharded parameters and
   // gradients.
@@ -285,7 +286,7 @@ MemoryFootprint memory_of(const std::vector<UnitPlan>& units,
     where_stored -= unit.replicated_training_bytes;
     add(memory.total_bytes, unit.replicated_training_bytes);
   }
-  for (const Bytes part : {memory.arriving_gradient_bytes, memory.cast_bytes, memory.unsharded_bytes,
+  for (const Bytes part : {memory.gradient_temp_bytes, memory.cast_bytes, memory.unsharded_bytes,
                            memory.copy_bytes, memory.replicated_bytes, memory.hook_bytes})
     add(memory.total_bytes, part);
   return memory;

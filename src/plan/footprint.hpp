@@ -68,7 +68,7 @@ struct MemoryFootprint {
   /// gradient_bytes. The gradient of a parameter with several names counts three times, because autograd adds
   /// two gradients up into a third, unless one comes out of an autocast copy. A reduced 16-bit gradient
   /// that is being copied into float32 counts instead if it is larger.
-  std::uint64_t arriving_gradient_bytes = 0;
+  std::uint64_t gradient_temp_bytes = 0;
   /// Autocast's copies of parameters, in addition to the gradients at the same moment. The copies exist
   /// before the gradients, so that this is less than all copies, and 0 if they are freed before most
   /// gradients have come.

@@ -52,8 +52,8 @@ class Step {
     run_micro_batch(/*reduce=*/true);
     StepMemory memory{parameters_.most, gradients_.most, group_shards_.most, 0,
                       static_cast<std::size_t>(schedule_.most_unsharded())};
-    memory.arriving_bytes = beyond_gradients(most_arriving_);
-    memory.cast_bytes = beyond_gradients(most_with_casts_) - memory.arriving_bytes;
+    memory.gradient_temp_bytes = beyond_gradients(most_gradient_temp_);
+    memory.cast_bytes = beyond_gradients(most_with_casts_) - memory.gradient_temp_bytes;
     for (const auto& [bytes, blocks] : blocks_)
       memory.pool_bytes = checked_add(memory.pool_bytes, checked_mul(bytes, blocks.most));
     return memory;
@@ -208,10 +208,10 @@ class Step {
   void arrive(Node& node) {
     const std::uint64_t before = options_.stored_on_host ? 0 : gradients_there_;
     const std::uint64_t reduced = node.sizes.shard_gradient_bytes - early_gradient_bytes(node);
-    std::uint64_t own = node.sizes.arriving_bytes;
+    std::uint64_t own = node.sizes.gradient_temp_bytes;
     if (reduce_ && node.sizes.finalizing_bytes > 0)
       own = std::max(own, checked_add(reduced, node.sizes.finalizing_bytes));
-    most_arriving_ = std::max(most_arriving_, checked_add(before, own));
+    most_gradient_temp_ = std::max(most_gradient_temp_, checked_add(before, own));
     most_with_casts_ = std::max(most_with_casts_, checked_add(checked_add(before, own), casts_));
     if (std::exchange(node.has_casts, false)) casts_ -= node.sizes.cast_bytes;
     if (options_.stored_on_host || !reduce_) return;
@@ -265,9 +265,9 @@ class Step {
   Level group_shards_;
   std::map<std::uint64_t, Level> blocks_;  // Blocks of the pool by size.
   std::uint64_t gradients_there_ = 0;      // Gradients that the optimizer reads.
-  std::uint64_t most_arriving_ = 0;        // The most arriving gradients, with gradients_there_.
+  std::uint64_t most_gradient_temp_ = 0;   // The most gradient_temp_bytes, with gradients_there_.
   std::uint64_t casts_ = 0;                // Autocast's copies of parameters.
-  std::uint64_t most_with_casts_ = 0;      // The most copies, with gradients_there_ and arriving gradients.
+  std::uint64_t most_with_casts_ = 0;      // The most copies, with gradients_there_ and gradient_temp_bytes.
   std::size_t units_ = 0;
   // Units whose backward is done and whose parameters are freed once the next unit has gathered its own: one
   // unit, and the units around it that end with it.
@@ -283,21 +283,21 @@ StepMemory memory_of_step(const StepUnit& root, const StepOptions& options) {
   StepMemory most;
   std::uint64_t most_with_casts = 0;
   const auto raise = [](auto& value, auto other) { value = std::max(value, other); };
-  for (const OwnWork& of_root : kWays) {
-    for (const OwnWork& of_others : kWays) {
+  for (const OwnWork& root_work : kWays) {
+    for (const OwnWork& other_work : kWays) {
       for (const bool first_has_none : {false, true}) {
-        const StepMemory memory = Step(root, options, {of_root, of_others, first_has_none}).run();
+        const StepMemory memory = Step(root, options, {root_work, other_work, first_has_none}).run();
         raise(most.parameter_bytes, memory.parameter_bytes);
         raise(most.gradient_bytes, memory.gradient_bytes);
         raise(most.group_shard_bytes, memory.group_shard_bytes);
         raise(most.pool_bytes, memory.pool_bytes);
         raise(most.units, memory.units);
-        raise(most.arriving_bytes, memory.arriving_bytes);
-        raise(most_with_casts, checked_add(memory.arriving_bytes, memory.cast_bytes));
+        raise(most.gradient_temp_bytes, memory.gradient_temp_bytes);
+        raise(most_with_casts, checked_add(memory.gradient_temp_bytes, memory.cast_bytes));
       }
     }
   }
-  most.cast_bytes = most_with_casts - most.arriving_bytes;
+  most.cast_bytes = most_with_casts - most.gradient_temp_bytes;
   return most;
 }
 

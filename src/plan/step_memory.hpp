@@ -29,7 +29,7 @@ struct StepUnit {
   std::uint64_t shard_gradient_bytes = 0;  ///< Gradients of this rank's shards, as the optimizer reads them.
   std::uint64_t replicated_gradient_bytes = 0;  ///< The part of shard gradients for replicated parameters.
   /// The most bytes that the gradients of one parameter take before they are in the flat gradient.
-  std::uint64_t arriving_bytes = 0;
+  std::uint64_t gradient_temp_bytes = 0;
   /// The reduced gradient of one shard, if it is copied into the dtype of the shard.
   std::uint64_t finalizing_bytes = 0;
   /// Autocast's copies of the parameters, which forward makes and backward needs.
@@ -49,7 +49,7 @@ struct StepMemory {
   /// Gradients that are not in the flat gradients yet, in addition to the gradients of all shards; some of
   /// the latter do not exist yet at that moment, unless they are on the host. If it is larger, a reduced
   /// gradient that is being copied into the shard's dtype counts instead.
-  std::uint64_t arriving_bytes = 0;
+  std::uint64_t gradient_temp_bytes = 0;
   /// Autocast's copies, in addition to the gradients. The more gradients exist, the fewer copies do.
   std::uint64_t cast_bytes = 0;
 };

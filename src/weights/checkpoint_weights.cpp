@@ -175,9 +175,8 @@ void CheckpointWeights::read_parameter(std::size_t index, std::int64_t begin, st
       if (std::equal(same.begin(), same.end(), out.begin() + static_cast<std::ptrdiff_t>(at))) continue;
       // A training has written one value under both names.
       const ErrorKind kind = use_ == Use::kBegin ? ErrorKind::kUsage : ErrorKind::kCorrupt;
-      throw Error(kind, fmt::format("the weights in '{}' do not fit the model: '{}' and '{}' "
-                                    "are tied in the model, but their values "
-                                    "differ in the weights",
+      throw Error(kind, fmt::format("the weights in '{}' do not fit the model: '{}' and '{}' are tied in the "
+                                    "model, but their values differ in the weights",
                                     tensors_.path().string(), wanted.name, name))
           .hint("export the model without tying them, or leave one of them out of the weights");
     }

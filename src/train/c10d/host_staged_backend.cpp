@@ -88,9 +88,9 @@ c10::intrusive_ptr<c10d::Work> HostStagedBackend::scatter(std::vector<at::Tensor
                                                           const c10d::ScatterOptions& options) {
   std::vector<at::Tensor> host = {on_host(outputs.at(0))};
   std::vector<std::vector<at::Tensor>> parts;
-  for (const std::vector<at::Tensor>& of_rank : inputs) {
+  for (const std::vector<at::Tensor>& rank_inputs : inputs) {
     parts.emplace_back();
-    for (const at::Tensor& part : of_rank) parts.back().push_back(copied_to_host(part));
+    for (const at::Tensor& part : rank_inputs) parts.back().push_back(copied_to_host(part));
   }
   auto work = inner_->scatter(host, parts, options);
   return c10::make_intrusive<StagedWork>(std::move(work), host.front(), outputs.front());

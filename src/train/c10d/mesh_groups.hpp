@@ -53,7 +53,7 @@ class MeshGroups {
   /// The ranks that share a unit between forward and backward, or null if these are the shard group or
   /// nobody.
   [[nodiscard]] Group* reshard() const { return reshard_.get(); }
-  /// Who splits batches, seeds and counts of the data, and averages gradients.
+  /// The ranks among which training data and seeds are split, and over which gradients are averaged.
   [[nodiscard]] DataParallel data() const { return DataParallel(or_world(data_)); }
 
  private:

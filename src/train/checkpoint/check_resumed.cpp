@@ -22,7 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How much of a file is read again for its sum, if the ranks have not read it.
+/// So many bytes of a file, or this fraction of it if that is more, are read again for its sum if the ranks
+/// have not read them.
 constexpr std::uint64_t kMostUnread = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostUnreadFraction = 8;
 
@@ -32,7 +33,7 @@ struct SentRange {
   ckpt::SummedRange range;
 };
 
-/// What this rank has read of the files of the manifest.
+/// Returns the ranges that this rank has read of the files of the manifest, as bytes for the other ranks.
 std::vector<std::byte> encoded(const fs::path& directory, const ckpt::Manifest& manifest,
                                ckpt::ReadSums& sums) {
   std::map<std::string, std::uint64_t> numbers;
@@ -48,7 +49,7 @@ std::vector<std::byte> encoded(const fs::path& directory, const ckpt::Manifest& 
   return {bytes.begin(), bytes.end()};
 }
 
-/// What all ranks have read, by the number of the file.
+/// Returns the ranges that all ranks have read, by the number of the file. Collective.
 std::vector<std::vector<ckpt::SummedRange>> gathered(std::span<const std::byte> own, std::size_t files,
                                                      Group& group) {
   std::vector<std::vector<ckpt::SummedRange>> ranges(files);

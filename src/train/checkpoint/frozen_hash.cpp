@@ -36,10 +36,10 @@ double hash_of(const FlatParameter& parameter, const ShardPiece& piece, const at
   const flight::HostSync sync(!shard.is_cpu());
   const at::Tensor values = shard.index_select(0, places.to(shard.device())).to(at::kCPU, at::kDouble);
   const std::string& name = parameter.spec.fqns.front();
-  const std::uint32_t of_name = ckpt::crc32(std::as_bytes(std::span(name)));
+  const std::uint32_t name_crc = ckpt::crc32(std::as_bytes(std::span(name)));
   double sum = 0;
   for (std::size_t i = 0; i < elements.size(); ++i) {
-    std::uint32_t crc = ckpt::crc32(std::as_bytes(std::span(&elements[i], 1)), of_name);
+    std::uint32_t crc = ckpt::crc32(std::as_bytes(std::span(&elements[i], 1)), name_crc);
     crc = ckpt::crc32(std::as_bytes(std::span(values.const_data_ptr<double>() + i, 1)), crc);
     sum +=
         crc >> 8;  // A double holds the sum of 2^29 such numbers exactly, in whatever order they are added.

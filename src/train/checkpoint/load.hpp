@@ -20,7 +20,8 @@ struct LoadedRun {
   ckpt::RunState state;
   /// This rank's random state; absent if the checkpoint is of another number of ranks or kind of device.
   std::optional<RandomState> random;
-  /// What goes on in another way than it would have, a sentence each; the same on every rank.
+  /// The respects in which the run goes on in another way than it would have, a sentence each; the same on
+  /// every rank.
   std::vector<std::string> differences;
 };
 

@@ -130,8 +130,8 @@ LoadedOptimizer load_optimizer(const fs::path& path, std::optional<std::int64_t>
   std::vector<std::vector<std::int64_t>> parameter_steps;
   for (const Optimizer::State& state : optimizer.states()) {
     parameter_steps.push_back(reader.read(state, shard));
-    for (const std::int64_t of_parameter : parameter_steps.back())
-      loaded.parameter_steps = std::max(loaded.parameter_steps, of_parameter);
+    for (const std::int64_t count : parameter_steps.back())
+      loaded.parameter_steps = std::max(loaded.parameter_steps, count);
   }
   loaded.steps = steps.value_or(loaded.parameter_steps);
   optimizer.restore_steps(loaded.steps, std::move(parameter_steps));

@@ -55,29 +55,30 @@ std::uint64_t tensor_bytes(const ShardedModel& model, const Optimizer& optimizer
       bytes += static_cast<std::uint64_t>(parameter.numel) * item_bytes;
     return bytes;
   };
-  std::uint64_t of_model = 0;
+  std::uint64_t model_bytes = 0;
   for (const auto& unit : model.units()) {
     for (const auto& buffer : unit->buffers()) {
       if (buffer->trainable() || !config.adapter_only)
-        of_model += bytes_of(buffer->layout(), c10::elementSize(buffer->dtype()));
+        model_bytes += bytes_of(buffer->layout(), c10::elementSize(buffer->dtype()));
     }
   }
-  std::uint64_t of_optimizer = 0;
+  std::uint64_t optimizer_bytes = 0;
   for (const Optimizer::State& state : optimizer.states()) {
     for (const at::Tensor& tensor : state.tensors)
-      of_optimizer += bytes_of(state.buffer->layout(), tensor.element_size());
+      optimizer_bytes += bytes_of(state.buffer->layout(), tensor.element_size());
   }
   // A converted part stands beside the sharded one for a while.
-  const std::uint64_t twice = config.type == config::StateDictType::kFull ? std::max(of_model, of_optimizer)
-                              : config.type == config::StateDictType::kLocal ? of_model
+  const std::uint64_t twice = config.type == config::StateDictType::kFull
+                                  ? std::max(model_bytes, optimizer_bytes)
+                              : config.type == config::StateDictType::kLocal ? model_bytes
                                                                              : 0;
-  return of_model + of_optimizer + twice;
+  return model_bytes + optimizer_bytes + twice;
 }
 
 /// A c10::Error without the stack that its message has.
 Error as_error(const std::exception& error) {
-  if (const auto* of_torch = dynamic_cast<const c10::Error*>(&error))
-    return {ErrorKind::kFailure, of_torch->what_without_backtrace()};
+  if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error))
+    return {ErrorKind::kFailure, torch_error->what_without_backtrace()};
   return error_of(error);
 }
 
@@ -181,7 +182,7 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
   job_->parameter_groups = count_param_groups(optimizer_.states());
   std::vector<at::Tensor> changing;
   std::vector<at::Tensor> constant;
-  std::vector<at::Tensor> kept_now;  // What must not be read while training goes on.
+  std::vector<at::Tensor> kept_now;  // These must not be read while training goes on.
   for (const auto& unit : model_.units()) {
     for (const auto& buffer : unit->buffers()) {
       const bool may_change = buffer->trainable() || buffer->is_alias();
@@ -189,8 +190,8 @@ void CheckpointSaver::take_snapshot(TrainerState state, bool waits) {
       if (buffer->is_alias()) kept_now.push_back(buffer->shard());
     }
   }
-  for (const Optimizer::State& of : optimizer_.states())
-    changing.insert(changing.end(), of.tensors.begin(), of.tensors.end());
+  for (const Optimizer::State& entry : optimizer_.states())
+    changing.insert(changing.end(), entry.tensors.begin(), entry.tensors.end());
   for (const at::Tensor& tensor : changing) {
     // A copy from a device would wait for the work of the next step.
     if (!tensor.is_cpu()) kept_now.push_back(tensor);
@@ -249,9 +250,9 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
     collect_result();
     const std::string why = failure_ ? failure_->message() : "";
     json first = {{"rank", 0}, {"error", "no rank says why"}};
-    const std::vector<std::string> of_ranks = group_.gather_object(text_of(why));
-    for (std::size_t rank = of_ranks.size(); rank-- > 0;) {
-      if (const json stated = json::parse(of_ranks[rank]); stated != "")
+    const std::vector<std::string> reasons = group_.gather_object(text_of(why));
+    for (std::size_t rank = reasons.size(); rank-- > 0;) {
+      if (const json stated = json::parse(reasons[rank]); stated != "")
         first = {{"rank", rank}, {"error", stated}};
     }
     const json received = broadcast_from_first_rank(first);

@@ -173,8 +173,8 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
     manifest.files[file.at("name").get<std::string>()] = {file.at("bytes").get<std::uint64_t>(),
                                                           file.at("crc32").get<std::uint32_t>()};
   };
-  for (const json& of_rank : files) {
-    for (const json& file : of_rank) add_file(file);
+  for (const json& rank_files : files) {
+    for (const json& file : rank_files) add_file(file);
   }
   for (const SavedPart& part : job.parts) {
     std::vector<ckpt::DcpRankPlan> plans = {part.plan};

@@ -37,9 +37,9 @@ class OffloadedActivations {
 
  private:
   struct Entry {
-    std::size_t same_as =
-        0;                ///< The first index of the same tensor in the list: this entry's or a lower one.
-    at::Tensor original;  ///< It is undefined after release(), unless the tensor stays where it is.
+    /// The first index of the same tensor in the list: this entry's or a lower one.
+    std::size_t same_as = 0;
+    at::Tensor original;       ///< It is undefined after release(), unless the tensor stays where it is.
     std::int64_t version = 0;  ///< The tensor's version when it was saved.
     std::vector<std::int64_t> sizes;
     at::Tensor stored;  ///< The copy in the storage.

@@ -33,9 +33,9 @@ class CommHook {
   /// Drops the state that is kept from step to step. Call it on all ranks after a step whose gradient was
   /// infinite or NaN.
   void reset();
-  /// PowerSGD, if the hook is that; else null.
   /// The dtype of the gradients that PowerSGD gets, and of its state.
   [[nodiscard]] at::ScalarType power_sgd_dtype() const { return outer_dtype_.value_or(at::kFloat); }
+  /// PowerSGD, if the hook is that; else null.
   [[nodiscard]] PowerSgd* power_sgd() { return low_rank_ ? &*low_rank_ : nullptr; }
 
  private:

@@ -12,8 +12,8 @@ namespace accel::train {
 /// Where a parameter's elements come from.
 struct ShardSource {
   std::size_t parameter = 0;  ///< Index in the structure.
-  at::ScalarType dtype =
-      at::kFloat;  ///< The dtype that the source gives. It is converted if the shard has another one.
+  /// The dtype that the source gives. It is converted if the shard has another one.
+  at::ScalarType dtype = at::kFloat;
 };
 
 /// A flat buffer whose shard is to be filled.

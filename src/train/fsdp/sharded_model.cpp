@@ -87,8 +87,7 @@ void warn_of_several_results(const torch::jit::Module& root, const std::unordere
   const std::span shown = std::span(modules).first(std::min(modules.size(), kShown));
   log::warn(
       fmt::format("{}{}: give several values, all of which are cast to {}; torch casts only what forward "
-                  "returns, and not "
-                  "what the model reads from an attribute",
+                  "returns, and not what the model reads from an attribute",
                   fmt::join(shown, ", "), modules.size() > kShown ? ", ..." : "", precision.io_dtype));
 }
 

@@ -69,7 +69,7 @@ class ShardedModel {
   /// Resets the communication hooks. Called instead of the optimizer's step if a gradient is infinite or NaN.
   void reset_hook_state();
   void set_training(bool training);
-  /// What PrefetchSchedule says of the steps so far.
+  /// The numbers of PrefetchSchedule over all steps so far.
   [[nodiscard]] int gathered_ahead() const { return step_.prefetch.gathered_ahead(); }
   [[nodiscard]] int most_unsharded() const { return step_.prefetch.most_unsharded(); }
 

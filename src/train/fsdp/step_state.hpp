@@ -10,7 +10,7 @@
 
 namespace accel::train {
 
-/// What the units of one model share during a step.
+/// The state that the units of one model share during a step.
 struct StepState {
   explicit StepState(const MeshGroups& groups) : reduces(groups) {}
 

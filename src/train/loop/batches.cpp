@@ -84,16 +84,15 @@ void TrainingBatches::warn_of_uncounted(const std::vector<std::int64_t>& samples
       uncounted_ == 1 ? "" : fmt::format("; {} micro-batches of this rank were so", uncounted_);
   log::warn(
       fmt::format("{}: no label of the {} samples of this micro-batch counts, all are -100; its step is the "
-                  "mean over the "
-                  "other micro-batches{}",
+                  "mean over the other micro-batches{}",
                   data_.source().position(samples.front()), samples.size(), how_many));
 }
 
 double TrainingBatches::epoch() const {
   BatchPlan whole = at_.plan;
   whole.begin = 0;
-  const std::int64_t of_epoch = whole.steps() * samples_per_step();
-  const double part = static_cast<double>(place().samples_done) / static_cast<double>(of_epoch);
+  const std::int64_t epoch_samples = whole.steps() * samples_per_step();
+  const double part = static_cast<double>(place().samples_done) / static_cast<double>(epoch_samples);
   // A run that began the epoch on another number of ranks may drop fewer samples at its end.
   return static_cast<double>(at_.epoch) + std::min(part, 1.0);
 }

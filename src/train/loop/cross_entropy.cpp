@@ -92,17 +92,17 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
     const at::Tensor& targets = saved[1];
     Chunks chunks(logits);
     at::Tensor result = at::empty(logits.sizes(), logits.options());
-    const at::Tensor of_logarithms = chunks.empty_like_chunk();
-    const at::Tensor of_logits =
+    const at::Tensor log_gradients = chunks.empty_like_chunk();
+    const at::Tensor logit_gradients =
         result.scalar_type() == chunks.dtype() ? at::Tensor() : chunks.empty_like_chunk();
     chunks.for_each([&](std::int64_t first, std::int64_t rows, const at::Tensor& logarithms) {
-      at::Tensor outer = of_logarithms.narrow(0, 0, rows);
+      at::Tensor outer = log_gradients.narrow(0, 0, rows);
       at::nll_loss_backward_out(outer, gradients[0], logarithms, targets.narrow(0, first, rows),
                                 /*weight=*/{}, at::Reduction::Mean, kIgnored, saved[2]);
       at::Tensor target = result.narrow(0, first, rows);
-      at::Tensor inner = of_logits.defined() ? of_logits.narrow(0, 0, rows) : target;
+      at::Tensor inner = logit_gradients.defined() ? logit_gradients.narrow(0, 0, rows) : target;
       at::_log_softmax_backward_data_out(inner, outer, logarithms, 1, chunks.dtype());
-      if (of_logits.defined()) target.copy_(inner);
+      if (logit_gradients.defined()) target.copy_(inner);
     });
     return {result, {}};
   }

@@ -16,7 +16,7 @@
 
 namespace accel::train {
 
-/// What a model gets of some samples: tensors by name, each with the samples as its first dimension.
+/// The input of a model: tensors by name, each with the samples as its first dimension.
 struct Batch {
   std::vector<std::pair<std::string, at::Tensor>> fields;
   /// How many labels a cross entropy counts: those that are not -100. Absent if the batch has no labels.

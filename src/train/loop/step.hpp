@@ -13,7 +13,7 @@
 
 namespace accel::train {
 
-/// Numbers that ride in the all-reduce of a step: what a rank says, or the sums of what all ranks say.
+/// Numbers in the all-reduce of a step: those of one rank, or their sums over all ranks.
 using Votes = std::array<double, 3>;
 
 /// What one optimizer step yields. Every rank has the same values, except for the counts of tokens and
@@ -78,7 +78,7 @@ class StepRunner {
   [[nodiscard]] bool is_empty(const StepResult& result) const {
     return compares_labels_ && result.uncounted == result.micro_batches;
   }
-  /// What makes the means over all micro-batches those over the micro-batches that count.
+  /// Returns the factor from means over all micro-batches to means over the micro-batches that count.
   [[nodiscard]] double weight_of_counted(const StepResult& result) const;
   void update(std::int64_t step, const GradientPresence& presence, StepResult& result);
   void backward(const at::Tensor& loss) const;

@@ -200,7 +200,7 @@ class Trainer {
     group_.barrier();
   }
 
-  /// Where to note what is read of the checkpoint; null if it is not to be checked.
+  /// The sums of the ranges that are read of the checkpoint; null if they are not to be checked.
   [[nodiscard]] ckpt::ReadSums* read_sums() {
     return config_.checkpoint.verify_on_resume == config::VerifyOnResume::kNone ? nullptr : &read_sums_;
   }

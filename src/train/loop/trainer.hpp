@@ -9,9 +9,9 @@ namespace accel::train {
 
 /// How a training ended.
 enum class TrainingEnd {
-  kFinished,   ///< All steps are done.
-  kPreempted,  ///< A signal asked to stop (base/stop_request.hpp), and there is a checkpoint of the last
-               ///< step.
+  kFinished,  ///< All steps are done.
+  /// A signal asked to stop (base/stop_request.hpp), and there is a checkpoint of the last step.
+  kPreempted,
 };
 
 /// Trains the model that `config` describes, as rank `group.rank()`: loads this rank's shard, goes on from a

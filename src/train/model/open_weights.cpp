@@ -103,8 +103,7 @@ std::unique_ptr<WeightSource> open_weights(const ModelFile& file, const ModelStr
                       options.resumed.string()))
           .hint(
               "go on without adapter_only, or begin a run in another output_dir with training.model.weights "
-              "set "
-              "to that checkpoint");
+              "set to that checkpoint");
     }
     if (resumed->is_complete()) return resumed;
     WeightOptions base = options;

@@ -28,10 +28,10 @@ struct WeightOptions {
   /// does not have is an Error.
   std::filesystem::path resumed;
   ckpt::ReadSums* resumed_sums = nullptr;  ///< Gets the sums of what is read of `resumed`, unless it is null.
-  bool drops_frozen =
-      false;  ///< The run's checkpoints have no frozen parameters, so `resumed` must not either.
-  bool resumes_adapter =
-      false;  ///< training.checkpoint.adapter_only wrote `resumed`, whose buffers are elsewhere.
+  /// The run's checkpoints have no frozen parameters, so `resumed` must not either.
+  bool drops_frozen = false;
+  /// training.checkpoint.adapter_only wrote `resumed`, whose buffers are elsewhere.
+  bool resumes_adapter = false;
 };
 
 /// Opens the source that `options` names. `file` and its `structure` must outlive it. The structure names the

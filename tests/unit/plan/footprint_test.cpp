@@ -57,23 +57,23 @@ TEST(FootprintTest, OneRankSharesItsShardAndSendsNothing) {
   EXPECT_EQ(one.gather_bytes, 0U);
   EXPECT_EQ(one.reduce_bytes, 0U);
   EXPECT_EQ(one.memory.shard_bytes, (4U * 16 + 32) * 4);
-  EXPECT_EQ(one.memory.arriving_gradient_bytes, 3U * 128);
+  EXPECT_EQ(one.memory.gradient_temp_bytes, 3U * 128);
   EXPECT_EQ(one.memory.total_bytes, 4 * one.memory.shard_bytes + 7 + 3U * 128);
 }
 
 TEST(FootprintTest, GradientsThatArriveComeOnTopOfThoseThatAreThere) {
   // The root's gradients come last, when those of the four other units are reduced. Its own 64 bytes of five
   // times 64 are not.
-  EXPECT_EQ(footprint(gpt(), {.mesh = {1, 2}}).memory.arriving_gradient_bytes, 3U * 128 - 64);
+  EXPECT_EQ(footprint(gpt(), {.mesh = {1, 2}}).memory.gradient_temp_bytes, 3U * 128 - 64);
   ModelStructure untied = gpt();
   untied.parameters[0].fqns.pop_back();
-  EXPECT_EQ(footprint(untied, {.mesh = {1, 2}}).memory.arriving_gradient_bytes, 128U - 64);
+  EXPECT_EQ(footprint(untied, {.mesh = {1, 2}}).memory.gradient_temp_bytes, 128U - 64);
   // A frozen tied parameter has no gradient. The 64 bytes of blocks.0 come when three other units are
   // reduced.
   untied.parameters[0].requires_grad = false;
-  EXPECT_EQ(footprint(untied, {.mesh = {1, 2}}).memory.arriving_gradient_bytes, 0U);
+  EXPECT_EQ(footprint(untied, {.mesh = {1, 2}}).memory.gradient_temp_bytes, 0U);
   const auto mixed = footprint(gpt(), {.mesh = {1, 2}, .precision = {"bfloat16", "float32"}});
-  EXPECT_EQ(mixed.memory.arriving_gradient_bytes, 3U * 64 - 128);
+  EXPECT_EQ(mixed.memory.gradient_temp_bytes, 3U * 64 - 128);
 }
 
 TEST(FootprintTest, TrafficFollowsReshardingMicroBatchesAndRecomputation) {
@@ -131,8 +131,8 @@ TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {
   EXPECT_EQ(two.copy_bytes,
             4U * 64);  // Two gradients that are being reduced, and two that are copied to the host.
   EXPECT_EQ(two.unsharded_bytes, footprint(gpt(), {.mesh = {1, 2}}).memory.unsharded_bytes);
-  EXPECT_EQ(two.arriving_gradient_bytes, 3U * 128);
-  EXPECT_EQ(two.total_bytes, two.unsharded_bytes + two.copy_bytes + two.arriving_gradient_bytes);
+  EXPECT_EQ(two.gradient_temp_bytes, 3U * 128);
+  EXPECT_EQ(two.total_bytes, two.unsharded_bytes + two.copy_bytes + two.gradient_temp_bytes);
   const MemoryFootprint four = footprint(gpt(), {.mesh = {2, 2}, .stored_on_host = true}).memory;
   EXPECT_EQ(four.copy_bytes, 5U * 128);  // Of all units: up to six are allowed.
   // The shard holds no unsharded tensors any more. The root and two units are unsharded, and as many
@@ -141,7 +141,7 @@ TEST(FootprintTest, WhatLiesOnTheHostIsNotOnTheDevice) {
   EXPECT_EQ(one.host_bytes, (4U * 16 + 32) * 4 * 4);
   EXPECT_EQ(one.copy_bytes, 0U);
   EXPECT_GE(one.unsharded_parameter_bytes, (2U * 16 + 32) * 4);
-  EXPECT_EQ(one.total_bytes, one.unsharded_bytes + one.arriving_gradient_bytes);
+  EXPECT_EQ(one.total_bytes, one.unsharded_bytes + one.gradient_temp_bytes);
   EXPECT_EQ(footprint(gpt(), {.mesh = {1, 2}}).memory.host_bytes, 0U);
 }
 

@@ -69,7 +69,7 @@ TEST(StepMemoryTest, GradientsInsideARecomputedUnitWaitForTheEnd) {
 StepUnit layer_with_casts() {
   StepUnit layer;
   layer.shard_gradient_bytes = 4 * kLayer;
-  layer.arriving_bytes = 4 * kLayer;
+  layer.gradient_temp_bytes = 4 * kLayer;
   layer.cast_bytes = 2 * kLayer;
   return layer;
 }
@@ -84,14 +84,14 @@ TEST(StepMemoryTest, CastsGoAsGradientsCome) {
   // At the end there are all gradients and one copy. Until then two bytes of copies are freed for each four
   // bytes of gradients.
   EXPECT_EQ(memory_of_step(layers_with_casts(8), {.one_shard = true}).cast_bytes, 2 * kLayer);
-  EXPECT_EQ(memory_of_step(layers_with_casts(8), {.one_shard = true}).arriving_bytes, 4 * kLayer);
+  EXPECT_EQ(memory_of_step(layers_with_casts(8), {.one_shard = true}).gradient_temp_bytes, 4 * kLayer);
 }
 
 TEST(StepMemoryTest, CastsAreOnTopOfGradientsThatAreThereBefore) {
   for (const StepOptions& options : {StepOptions{.one_shard = true, .accumulates = true},
                                      StepOptions{.one_shard = true, .keeps_blocks = true}}) {
     EXPECT_EQ(memory_of_step(layers_with_casts(8), options).cast_bytes, 8 * 2 * kLayer);
-    EXPECT_EQ(memory_of_step(layers_with_casts(8), options).arriving_bytes, 4 * kLayer);
+    EXPECT_EQ(memory_of_step(layers_with_casts(8), options).gradient_temp_bytes, 4 * kLayer);
   }
 }
 
@@ -114,10 +114,10 @@ TEST(StepMemoryTest, CastsOfWhatRunsAgainAreOfOneUnitAtOnce) {
 TEST(StepMemoryTest, AReducedGradientIsThereTwiceWhileItIsConverted) {
   StepUnit root = unit_of(kRoot);
   root.shard_gradient_bytes = kRoot / 2;
-  root.arriving_bytes = kLayer;
-  EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, 0U);
+  root.gradient_temp_bytes = kLayer;
+  EXPECT_EQ(memory_of_step(root, {}).gradient_temp_bytes, 0U);
   root.finalizing_bytes = kRoot / 4;
-  EXPECT_EQ(memory_of_step(root, {}).arriving_bytes, kRoot / 4);
+  EXPECT_EQ(memory_of_step(root, {}).gradient_temp_bytes, kRoot / 4);
 }
 
 }  // namespace

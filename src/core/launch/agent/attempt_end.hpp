@@ -17,8 +17,8 @@ namespace accel::launch {
 struct AttemptEnd {
   ExitCode code = ExitCode::kSuccess;
   std::string report;  ///< The report of the first failure; empty if no failure is known.
-  int restarts_without_progress =
-      0;                         ///< What restarts_without_progress() in agent/report says of the failure.
+  /// The number that restarts_without_progress() in agent/report returns for the failure.
+  int restarts_without_progress = 0;
   bool was_interrupted = false;  ///< Somebody asked a machine to end, so that no restart follows.
   bool found_corrupt = false;    ///< What found_corrupt() in agent/report says of the failure.
   /// When the failure happened, in nanoseconds after the attempt began on its machine.

@@ -178,7 +178,7 @@ bool counts_up(const at::Tensor& indices) {
   return at::equal(indices, at::arange(indices.size(-1), indices.options()).expand_as(indices));
 }
 
-/// What is wrong with a lookup in a table: an index that the table does not have.
+/// Returns the Error of a lookup with an index that the table does not have.
 std::optional<Error> wrong_lookup(const Frame& frame, const Node* node,
                                   std::span<const c10::IValue> operands) {
   if (node->kind() != c10::aten::embedding) return std::nullopt;
@@ -222,8 +222,8 @@ std::optional<std::string> line_of(const std::vector<Frame>& frames) {
 
 /// The message of an exception without the backtrace of C++.
 std::string message_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
 }
 
 /// The reason behind the frames of a traceback, without the name of the exception in front of it.

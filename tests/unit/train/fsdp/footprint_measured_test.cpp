@@ -183,7 +183,7 @@ TEST_P(FootprintMeasuredTest, EqualsThePlan) {
   EXPECT_EQ(planned.memory.host_bytes,
             tested.offload ? shards + gradients + states - 3 * replicated_gradients : 0U);
   EXPECT_EQ(planned.memory.total_bytes + planned.memory.host_bytes,
-            shards + gradients + states + planned.memory.arriving_gradient_bytes +
+            shards + gradients + states + planned.memory.gradient_temp_bytes +
                 planned.memory.unsharded_bytes + planned.memory.copy_bytes + planned.memory.replicated_bytes +
                 planned.memory.hook_bytes);
   EXPECT_EQ(planned.memory.hook_bytes > 0, tested.ddp.comm_hook != config::CommHookType::kNo);
