@@ -1,8 +1,10 @@
 #include "cli/app.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -85,7 +87,7 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
   const bool json = std::find(arguments.begin(), flags_end, "--json") != flags_end;
   try {
     CommandLine line{version_text()};
-    Results results(out);
+    Results results(out, &out == &std::cout ? terminal_width(STDOUT_FILENO) : std::nullopt);
     line.globals().out = &results;
     add_commands(line);
     // The words behind it are a command line that is being typed, which is not parsed.

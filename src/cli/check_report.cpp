@@ -6,8 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "cli/output/table.hpp"
-
 namespace accel::cli {
 namespace {
 
@@ -64,7 +62,7 @@ void print_check_text(const CheckReport& report, Results& out) {
   std::vector<std::vector<std::string>> rows = {{"KEY", "VALUE", "FROM"}};
   for (const config::ResolvedValue& row : report.values)
     rows.push_back({row.key, config::text_of(row.value), source_of(row)});
-  out.lines(table_of(std::move(rows), {}));
+  out.table(std::move(rows), {});
   print_list("Warnings:", report.warnings, out);
   print_list("Settings without effect:", report.without_effect, out);
 }

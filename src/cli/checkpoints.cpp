@@ -21,7 +21,6 @@
 #include "ckpt/store/run_lock.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
-#include "cli/output/table.hpp"
 
 namespace accel::cli {
 namespace {
@@ -125,7 +124,7 @@ void print(const std::vector<Listed>& all, const fs::path& directory, const Glob
                     one.ranks == 0 ? "" : std::to_string(one.ranks), format_time(one.written),
                     one.why_not_whole ? "not whole: " + *one.why_not_whole : "whole"});
   }
-  globals.out->lines(table_of(std::move(rows), {"STEP", "SIZE", "RANKS"}));
+  globals.out->table(std::move(rows), {"STEP", "SIZE", "RANKS"});
 }
 
 std::int64_t parse_step(const std::string& text) {

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,9 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/checked.hpp"
 #include "base/error.hpp"
-#include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "ckpt/read/inspection.hpp"
@@ -22,163 +18,20 @@
 #include "ckpt/store/resume_point.hpp"
 #include "ckpt/store/run_state.hpp"
 #include "cli/commands.hpp"
+#include "cli/inspect_report.hpp"
+#include "cli/model_facts.hpp"
 #include "cli/output/results.hpp"
-#include "cli/output/table.hpp"
 
 namespace accel::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using ckpt::InspectedFile;
-using ckpt::InspectedTensor;
 using ckpt::Inspection;
 using Json = nlohmann::ordered_json;
 
-const std::vector<std::string> kNumbers = {"BYTES", "CHUNKS", "COPIES"};
-
-std::string title_of(ckpt::Kind kind) {
-  switch (kind) {
-    case ckpt::Kind::kDcp:
-      return "sharded checkpoint (DCP)";
-    case ckpt::Kind::kDcpSafetensors:
-      return "sharded checkpoint (DCP in safetensors)";
-    case ckpt::Kind::kSafetensors:
-      return "safetensors file";
-    case ckpt::Kind::kSafetensorsSharded:
-      return "model in several safetensors files";
-    case ckpt::Kind::kTorch:
-      return "torch.save archive";
-    case ckpt::Kind::kTorchSharded:
-      return "model in several torch.save archives";
-    case ckpt::Kind::kTorchScript:
-      return "TorchScript model";
-    case ckpt::Kind::kPt2:
-      return "model of torch.export";
-    case ckpt::Kind::kLocal:
-      return "local checkpoint, one file of flat shards per rank";
-    case ckpt::Kind::kDtensor:
-      return "checkpoint with one file of DTensors per rank";
-    case ckpt::Kind::kDirectory:
-    case ckpt::Kind::kUnknown:
-      break;
-  }
-  return std::string(name_of(kind));
-}
-
-// The name of the only file, or "4 files": several names would not fit on a line.
-std::string files_of(const InspectedTensor& tensor) {
-  if (tensor.files.empty()) return "";
-  return tensor.files.size() == 1 ? tensor.files.front() : fmt::format("{} files", tensor.files.size());
-}
-
-std::string totals_of(const Inspection& result) {
-  std::int64_t elements = 0;
-  std::map<std::string_view, std::size_t> dtypes;
-  for (const InspectedTensor& tensor : result.tensors) {
-    elements = checked_add(elements, checked_numel(tensor.shape));
-    ++dtypes[ckpt::torch_name(tensor.dtype)];
-  }
-  std::vector<std::string> parts;
-  parts.reserve(dtypes.size());
-  for (const auto& [name, count] : dtypes) parts.push_back(fmt::format("{} {}", count, name));
-  return fmt::format("{} tensors ({}), {} elements, {}", result.tensors.size(), fmt::join(parts, ", "),
-                     elements, format_bytes(result.tensor_bytes()));
-}
-
-// Leaves out the columns that say nothing about this checkpoint.
-std::vector<std::vector<std::string>> columns_for(const Inspection& result,
-                                                  std::vector<std::vector<std::string>> rows) {
-  constexpr std::ptrdiff_t kCopies = 5;
-  const bool copies = std::any_of(result.tensors.begin(), result.tensors.end(),
-                                  [](const InspectedTensor& tensor) { return tensor.copies > 0; });
-  for (auto& row : rows) {
-    if (has_one_file(result.kind)) {
-      row.resize(4);
-    } else if (!copies) {
-      row.erase(row.begin() + kCopies);
-    }
-  }
-  return rows;
-}
-
-// Prints which part of the checkpoint is the weights, if the checkpoint has other parts.
-void print_layout(const Inspection& result, Results& out) {
-  if (result.roots.size() > 1) {
-    out.line(fmt::format("  several sets of weights: '{}'", fmt::join(result.roots, "', '")));
-  } else if (!result.beside.empty()) {
-    out.line(fmt::format("  weights{}; beside them {}",
-                         result.roots.empty() ? "" : fmt::format(" under '{}'", result.roots.front()),
-                         to_string(result.beside)));
-  }
-}
-
-void print_text(const Inspection& result, Results& out) {
-  out.line(fmt::format("{}: {}", result.path.string(), title_of(result.kind)));
-  out.line("  " + totals_of(result));
-  print_layout(result, out);
-  for (const auto& [key, value] : result.metadata) out.line(fmt::format("  {} = {}", key, value));
-  if (!result.tensors.empty()) {
-    std::vector<std::vector<std::string>> rows{
-        {"TENSOR", "DTYPE", "SHAPE", "BYTES", "CHUNKS", "COPIES", "IN"}};
-    for (const InspectedTensor& tensor : result.tensors) {
-      rows.push_back({tensor.name, std::string(ckpt::torch_name(tensor.dtype)), ckpt::to_string(tensor.shape),
-                      tensor.dtype == ckpt::DType::kUnknown ? "unknown" : std::to_string(tensor.bytes),
-                      std::to_string(tensor.chunks), std::to_string(tensor.copies), files_of(tensor)});
-    }
-    out.line();
-    out.lines(table_of(columns_for(result, std::move(rows)), kNumbers));
-  }
-  if (!result.objects.empty()) {
-    std::vector<std::vector<std::string>> rows{{"OBJECT", "VALUE"}};
-    for (const auto& object : result.objects) rows.push_back({object.name, object.value});
-    out.line();
-    out.lines(table_of(std::move(rows), kNumbers));
-  }
-  if (!result.files.empty()) {
-    std::vector<std::vector<std::string>> rows{{has_one_file(result.kind) ? "RECORD" : "FILE", "BYTES"}};
-    for (const InspectedFile& file : result.files) {
-      rows.push_back({file.name, file.missing ? "missing" : std::to_string(file.bytes)});
-    }
-    out.line();
-    out.lines(table_of(std::move(rows), kNumbers));
-  }
-}
-
-Json to_json(const Inspection& result) {
-  Json document;
-  document["path"] = result.path.string();
-  document["kind"] = name_of(result.kind);
-  document["tensor_bytes"] = result.tensor_bytes();
-  document["metadata"] = result.metadata;
-  document["roots"] = result.roots;
-  document["beside"] = Json::array();
-  for (const ckpt::LayoutPart& part : result.beside) {
-    document["beside"].push_back({{"name", part.name}, {"tensors", part.tensors}, {"objects", part.objects}});
-  }
-  document["tensors"] = Json::array();
-  for (const InspectedTensor& tensor : result.tensors) {
-    check_interrupted();
-    Json entry{{"name", tensor.name},
-               {"dtype", ckpt::torch_name(tensor.dtype)},
-               {"shape", tensor.shape},
-               {"bytes", tensor.bytes}};
-    if (tensor.dtype == ckpt::DType::kUnknown) entry["bytes"] = nullptr;
-    if (!has_one_file(result.kind)) {
-      entry["chunks"] = tensor.chunks;
-      entry["copies"] = tensor.copies;
-      entry["files"] = tensor.files;
-    }
-    document["tensors"].push_back(std::move(entry));
-  }
-  document["objects"] = Json::array();
-  for (const auto& object : result.objects) {
-    document["objects"].push_back({{"name", object.name}, {"value", object.value}});
-  }
-  document["files"] = Json::array();
-  for (const InspectedFile& file : result.files) {
-    document["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"missing", file.missing}});
-  }
-  return document;
+std::optional<ModelFacts> facts_of(const Inspection& result) {
+  const bool is_model = result.kind == ckpt::Kind::kTorchScript || result.kind == ckpt::Kind::kPt2;
+  return is_model ? std::optional(model_facts(result.path)) : std::nullopt;
 }
 
 /// What a checkpoint of a training says of its run, if `path` is one.
@@ -234,24 +87,31 @@ void print_json(const std::string& path, const ckpt::InspectedDirectory& found, 
                        {"layout", layout_of(*run).empty() ? Json() : Json(layout_of(*run))},
                        {"whole", !why_not_whole(path, *run)}};
   }
-  for (const Inspection& result : found.checkpoints) document["checkpoints"].push_back(to_json(result));
+  for (const Inspection& result : found.checkpoints)
+    document["checkpoints"].push_back(json_of(result, facts_of(result)));
   for (const ckpt::DamagedCheckpoint& damaged : found.damaged) {
     document["damaged"].push_back({{"path", damaged.path.string()}, {"text", damaged.why}});
   }
   out.json(document);
 }
 
-ExitCode run_inspect(const std::string& path, const Globals& globals) {
-  const ckpt::InspectedDirectory found = ckpt::inspect_all(path);
-  if (globals.json) {
-    print_json(path, found, *globals.out);
-  } else {
-    if (const auto run = run_of(path)) print_run(path, *run, *globals.out);
-    for (const Inspection& result : found.checkpoints) {
-      if (&result != &found.checkpoints.front()) globals.out->line();
-      print_text(result, *globals.out);
-    }
+void print_text(const std::string& path, const ckpt::InspectedDirectory& found, const InspectOptions& options,
+                Results& out) {
+  if (const auto run = run_of(path)) print_run(path, *run, out);
+  std::vector<const Inspection*> results;
+  for (const Inspection& result : found.checkpoints) results.push_back(&result);
+  // The model first.
+  std::stable_partition(results.begin(), results.end(),
+                        [](const Inspection* result) { return has_weights(*result); });
+  for (const Inspection* result : results) {
+    if (result != results.front()) out.line();
+    print_inspection(*result, facts_of(*result), options, out);
   }
+}
+
+ExitCode run_inspect(const std::string& path, const InspectOptions& options, const Globals& globals) {
+  const ckpt::InspectedDirectory found = ckpt::inspect_all(path);
+  globals.json ? print_json(path, found, *globals.out) : print_text(path, found, options, *globals.out);
   if (found.damaged.empty()) return ExitCode::kSuccess;
   globals.out->flush();
   throw Error(ErrorKind::kMissing,
@@ -263,9 +123,12 @@ ExitCode run_inspect(const std::string& path, const Globals& globals) {
 
 void add_inspect(CommandLine& line) {
   Command command = line.add("inspect", "Show what is in a checkpoint or model; no pickle code is run");
-  auto path = std::make_shared<std::string>();
+  const auto path = std::make_shared<std::string>();
+  const auto options = std::make_shared<InspectOptions>();
   command.positional("PATH", *path, "A checkpoint, a model file, or a directory of checkpoints");
-  command.does([path](const Globals& globals) { return run_inspect(*path, globals); });
+  command.flag("--tensors", options->tensors, "List every tensor of the weights, object and file");
+  command.flag("--optimizer", options->optimizer, "List the tensors of optimizers, too");
+  command.does([=](const Globals& globals) { return run_inspect(*path, *options, globals); });
 }
 
 }  // namespace accel::cli

@@ -237,12 +237,18 @@ bool ArchiveModel::has_values() const {
   return true;
 }
 
-std::vector<ckpt::ScriptArgument> ArchiveModel::forward_arguments() const {
+std::string_view ArchiveModel::forward_source() const {
   for (const ckpt::ScriptMethod& method : archive_.modules.front().code->methods) {
-    if (method.name == "forward") return ckpt::arguments_of(method.source);
+    if (method.name == "forward") return method.source;
   }
   return {};
 }
+
+std::vector<ckpt::ScriptArgument> ArchiveModel::forward_arguments() const {
+  return ckpt::arguments_of(forward_source());
+}
+
+std::string ArchiveModel::forward_result() const { return ckpt::returned_type(forward_source()); }
 
 std::uint64_t ArchiveModel::persistent_bytes(const std::vector<std::string>& non_persistent) const {
   std::uint64_t total = 0;

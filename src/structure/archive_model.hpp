@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -38,12 +39,15 @@ class ArchiveModel {
   [[nodiscard]] bool has_values() const;
   /// The arguments of the root's forward without `self`; empty if it has no such method.
   [[nodiscard]] std::vector<ckpt::ScriptArgument> forward_arguments() const;
+  /// The type that the root's forward returns, such as "Tensor"; empty if it has no such method.
+  [[nodiscard]] std::string forward_result() const;
   /// The extra file `accel.json` that our exporters add; empty if there is none.
   [[nodiscard]] const std::string& accel_json() const { return accel_json_; }
 
  private:
   ArchiveModel() = default;
   static ArchiveModel read(const ckpt::FileWindow& window);
+  [[nodiscard]] std::string_view forward_source() const;
 
   ckpt::ScriptModules archive_;
   std::string accel_json_;

@@ -112,7 +112,7 @@ def test_a_configuration_that_does_not_come_is_waited_for_until_a_signal(accel_p
 
 def test_results_that_nobody_reads_are_waited_for_until_a_signal(accel_path, tmp_path):
     write_safetensors(tmp_path / "many.safetensors", [f"layer.{i}.weight" for i in range(20_000)])
-    process = subprocess.Popen([accel_path, "inspect", "many.safetensors"], cwd=tmp_path, stdout=subprocess.PIPE,
+    process = subprocess.Popen([accel_path, "inspect", "many.safetensors", "--tensors"], cwd=tmp_path, stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL)
     time.sleep(1)
     assert process.poll() is None

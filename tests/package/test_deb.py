@@ -55,7 +55,7 @@ def test_completion_scripts_are_there(installed, inside, completion_scripts):
 
 def test_checkpoint_is_read_and_merged(installed, inside, checkpoint, weights):
     shutil.copytree(checkpoint, installed / "root/checkpoint")
-    assert "layer.weight" in inside("accel", "inspect", "/root/checkpoint").stdout
+    assert "layer.weight" in inside("accel", "inspect", "--tensors", "/root/checkpoint").stdout
     inside("accel", "merge-weights", "/root/checkpoint", "/root/merged")
     merged = safetensors.torch.load_file(installed / "root/merged/model.safetensors")
     assert merged.keys() == weights.keys()

@@ -38,7 +38,7 @@ def test_program_starts(inside):
 
 def test_checkpoint_is_read_and_merged(debian, inside, checkpoint, weights):
     shutil.copytree(checkpoint, debian / "root/checkpoint")
-    assert "layer.weight" in inside(ACCEL, "inspect", "/root/checkpoint").stdout
+    assert "layer.weight" in inside(ACCEL, "inspect", "--tensors", "/root/checkpoint").stdout
     inside(ACCEL, "merge-weights", "/root/checkpoint", "/root/merged")
     merged = safetensors.torch.load_file(debian / "root/merged/model.safetensors")
     assert merged.keys() == weights.keys()

@@ -91,7 +91,7 @@ def test_toolkit_has_its_completion_scripts(toolkit, run_clean, completion_scrip
 
 def test_toolkit_reads_and_merges_a_checkpoint(toolkit, run_clean, checkpoint, weights, tmp_path):
     accel = toolkit / "bin/accel"
-    assert "layer.weight" in run_clean(accel, "inspect", checkpoint, cwd=tmp_path).stdout
+    assert "layer.weight" in run_clean(accel, "inspect", "--tensors", checkpoint, cwd=tmp_path).stdout
     run_clean(accel, "merge-weights", checkpoint, tmp_path / "merged", cwd=tmp_path)
     merged = safetensors.torch.load_file(tmp_path / "merged/model.safetensors")
     assert merged.keys() == weights.keys()

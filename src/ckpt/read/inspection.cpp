@@ -54,8 +54,32 @@ std::optional<TensorFiles> files_if_possible(Checkpoint& checkpoint, std::size_t
   }
 }
 
-void note_layout(Inspection& result, const Checkpoint& checkpoint) {
-  const Layout layout = layout_of(checkpoint);
+// Tells weights, optimizer and other state apart.
+class Parts {
+ public:
+  explicit Parts(const Layout& layout) : layout_(layout) {}
+
+  [[nodiscard]] Part part_of(const StatePath& path, const std::string& name) const {
+    const auto is_above = [&](const StatePath& start) {
+      return path.size() >= start.size() && std::equal(start.begin(), start.end(), path.begin());
+    };
+    const bool is_optimizer = layout_.is_optimizer || layout_.by_name.contains(name) ||
+                              std::any_of(layout_.optimizers.begin(), layout_.optimizers.end(), is_above);
+    if (is_optimizer) return Part::kOptimizer;
+    // Several sets of weights are all shown.
+    return layout_.candidates.empty() && !layout_.below(path) ? Part::kOther : Part::kWeights;
+  }
+
+  [[nodiscard]] std::string weight_name(const StatePath& path) const {
+    const auto below = layout_.candidates.empty() ? layout_.below(path) : std::nullopt;
+    return fqn_of(below.value_or(path));
+  }
+
+ private:
+  const Layout& layout_;
+};
+
+void note_layout(Inspection& result, const Checkpoint& checkpoint, const Layout& layout) {
   if (!layout.root.empty()) result.roots = {fqn_of(layout.root)};
   if (layout.candidates.empty()) {
     result.beside = left_out_parts(checkpoint, layout, Objects::kTaken);
@@ -68,13 +92,17 @@ void note_layout(Inspection& result, const Checkpoint& checkpoint) {
 void inspect_contents(Inspection& result) {
   const std::unique_ptr<Checkpoint> checkpoint = open_checkpoint(result.path);
   const bool one_file = has_one_file(result.kind);
+  const Layout layout = layout_of(*checkpoint);
+  const Parts parts(layout);
   std::set<std::string> files;
   for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
     check_interrupted();
     const TensorEntry& entry = checkpoint->tensors()[i];
     const bool unknown = entry.dtype == DType::kUnknown;
     const std::uint64_t bytes = unknown ? 0 : checked_nbytes(entry.shape, item_bytes(entry.dtype));
-    InspectedTensor tensor{entry.name, entry.dtype, entry.shape, bytes, entry.pieces, 0, {}};
+    InspectedTensor tensor{entry.name,   entry.dtype, entry.shape, bytes,
+                           entry.pieces, 0,           {},          parts.part_of(entry.path, entry.name)};
+    if (tensor.part == Part::kWeights) tensor.weight = parts.weight_name(entry.path);
     if (std::optional<TensorFiles> own = one_file ? std::nullopt : files_if_possible(*checkpoint, i)) {
       tensor.copies = entry.copies;
       files.insert(own->pieces.begin(), own->pieces.end());
@@ -84,10 +112,11 @@ void inspect_contents(Inspection& result) {
     result.tensors.push_back(std::move(tensor));
   }
   for (std::size_t i = 0; i < checkpoint->objects().size(); ++i) {
-    result.objects.push_back({checkpoint->objects()[i].name, value_of(*checkpoint, i)});
+    const ObjectEntry& entry = checkpoint->objects()[i];
+    result.objects.push_back({entry.name, value_of(*checkpoint, i), parts.part_of(entry.path, entry.name)});
     if (std::string file = checkpoint->file_of_object(i); !file.empty()) files.insert(std::move(file));
   }
-  note_layout(result, *checkpoint);
+  note_layout(result, *checkpoint, layout);
   for (const std::string& file : files) result.files.push_back(file_in(checkpoint->directory(), file));
   result.metadata = checkpoint->metadata();
   if (!checkpoint->version().empty()) result.metadata["version"] = checkpoint->version();
@@ -112,6 +141,15 @@ std::uint64_t Inspection::tensor_bytes() const {
   std::uint64_t total = 0;
   for (const InspectedTensor& tensor : tensors) total += tensor.bytes;
   return total;
+}
+
+std::vector<LayerRow> Inspection::layers() const {
+  std::vector<LayerTensor> weights;
+  for (const InspectedTensor& tensor : tensors) {
+    if (tensor.part == Part::kWeights)
+      weights.push_back({tensor.weight, tensor.dtype, tensor.shape, tensor.bytes});
+  }
+  return summarize_layers(std::move(weights));
 }
 
 Inspection inspect(const fs::path& path) {

@@ -7,12 +7,20 @@
 #include <vector>
 
 #include "ckpt/read/kind.hpp"
+#include "ckpt/read/layer_summary.hpp"
 #include "ckpt/read/layouts.hpp"
 #include "ckpt/read/search.hpp"
 #include "ckpt/tensor/box.hpp"
 #include "ckpt/tensor/dtype.hpp"
 
 namespace accel::ckpt {
+
+/// What an entry of a checkpoint belongs to.
+enum class Part {
+  kWeights,
+  kOptimizer,
+  kOther,  ///< Other state of a run.
+};
 
 /// A tensor, without its data.
 struct InspectedTensor {
@@ -23,12 +31,15 @@ struct InspectedTensor {
   std::uint64_t chunks = 1;
   std::uint64_t copies = 0;        ///< Chunks that another rank has written once more.
   std::vector<std::string> files;  ///< The files that hold a part of it, sorted; empty if has_one_file(kind).
+  Part part = Part::kWeights;
+  std::string weight = {};  ///< Its name without the keys above the weights; empty if it is not one of them.
 };
 
 /// Anything in a checkpoint that is not a tensor.
 struct InspectedObject {
   std::string name;
   std::string value;  ///< A short text for people.
+  Part part = Part::kWeights;
 };
 
 /// A file that belongs to the checkpoint, or a record of an archive.
@@ -53,6 +64,8 @@ struct Inspection {
   std::vector<LayoutPart> beside;  ///< What commands leave out that take the weights.
 
   [[nodiscard]] std::uint64_t tensor_bytes() const;
+  /// The weights, summed up by layer.
+  [[nodiscard]] std::vector<LayerRow> layers() const;
 };
 
 /// Whether a checkpoint of this kind is a single file.

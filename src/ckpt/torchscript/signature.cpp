@@ -50,4 +50,16 @@ std::vector<ScriptArgument> arguments_of(std::string_view source) {
   return arguments;
 }
 
+std::string returned_type(std::string_view source) {
+  const std::size_t open = source.find('(');
+  if (open == std::string_view::npos) return {};
+  std::string_view rest = source.substr(open + 1);
+  const std::size_t close = find_outside(rest, ")");
+  if (close >= rest.size()) return {};
+  rest = trim(rest.substr(close + 1));
+  if (!rest.starts_with("->")) return {};
+  rest.remove_prefix(2);
+  return std::string(trim(rest.substr(0, find_outside(rest, ":"))));
+}
+
 }  // namespace accel::ckpt

@@ -17,4 +17,8 @@ struct ScriptArgument {
 /// (ScriptMethod::source). Text that is not the head of a method gives what was read before it ends.
 [[nodiscard]] std::vector<ScriptArgument> arguments_of(std::string_view source);
 
+/// The type that a method returns as it is written, such as "Tuple[Tensor, Tensor]"; empty if the text does
+/// not say it.
+[[nodiscard]] std::string returned_type(std::string_view source);
+
 }  // namespace accel::ckpt

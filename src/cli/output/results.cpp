@@ -1,5 +1,7 @@
 #include "cli/output/results.hpp"
 
+#include <sys/ioctl.h>
+
 #include <cstddef>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/interrupt.hpp"
 #include "base/visible.hpp"
+#include "cli/output/table.hpp"
 
 namespace accel::cli {
 namespace {
@@ -65,6 +68,10 @@ void Results::lines(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) line(text);
 }
 
+void Results::table(std::vector<std::vector<std::string>> rows, const std::vector<std::string>& numbers) {
+  lines(table_of(std::move(rows), numbers, width_));
+}
+
 void Results::json(const Json& document) {
   JsonWriter([this](std::string_view text) { write(text); }).write(document);
 }
@@ -80,6 +87,12 @@ void Results::write(std::string_view text) {
   if (out_) return;
   check_interrupted();
   throw Error(ErrorKind::kFailure, "cannot write to stdout");
+}
+
+std::optional<std::size_t> terminal_width(int fd) {
+  winsize size{};
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  return size.ws_col;
 }
 
 }  // namespace accel::cli

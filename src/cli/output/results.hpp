@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,11 +15,15 @@ namespace accel::cli {
 /// terminal. Each function throws Error if a signal has arrived or if the stream cannot be written.
 class Results {
  public:
-  explicit Results(std::ostream& out) : out_(out) {}
+  /// `width` is the number of characters in a line of the terminal that shows `out`, if one does.
+  explicit Results(std::ostream& out, std::optional<std::size_t> width = std::nullopt)
+      : out_(out), width_(width) {}
 
   /// Writes one line and a newline.
   void line(std::string_view text = {});
   void lines(const std::vector<std::string>& texts);
+  /// Writes a table (table_of) that is no wider than the terminal.
+  void table(std::vector<std::vector<std::string>> rows, const std::vector<std::string>& numbers);
   /// Writes one document and a newline in valid UTF-8. as_utf8() converts text that is not UTF-8.
   void json(const nlohmann::ordered_json& document);
   void flush();
@@ -26,6 +32,11 @@ class Results {
   void write(std::string_view text);
 
   std::ostream& out_;
+  std::optional<std::size_t> width_;
 };
+
+/// The number of characters in a line of the terminal behind a descriptor; nothing if it is not a terminal,
+/// or one that does not know it.
+[[nodiscard]] std::optional<std::size_t> terminal_width(int fd);
 
 }  // namespace accel::cli

@@ -44,5 +44,14 @@ TEST(SignatureTest, NoArgumentsAndNoMethod) {
   EXPECT_THAT(rows("  def forward(self: M, \"x"), ElementsAre(Row("\"x", "", false)));
 }
 
+TEST(SignatureTest, TheTypeThatIsReturned) {
+  EXPECT_EQ(returned_type("  def forward(self: M, x: Tensor) -> Tensor:\n    return x\n"), "Tensor");
+  EXPECT_EQ(returned_type("def f(self: M,\n    n: Tuple[int, str]=(1, \")\")) -> Dict[str, Tensor]:\n"),
+            "Dict[str, Tensor]");
+  EXPECT_EQ(returned_type("def f(self: M):\n  x = 1\n"), "");
+  EXPECT_EQ(returned_type("def f(self: M"), "");
+  EXPECT_EQ(returned_type(""), "");
+}
+
 }  // namespace
 }  // namespace accel::ckpt

@@ -34,6 +34,33 @@ TEST(ResultsTest, ATableIsAsWideAsWhatIsShown) {
             (std::vector<std::string>{"  NAME   N", "  a\\nb   1", "  c     22"}));
 }
 
+TEST(ResultsTest, ATableCountsCharactersAndNotBytes) {
+  EXPECT_EQ(table_of({{"NAME", "N"}, {"\u00e4\u00f6", "1"}, {"abc", "2"}}, {"N"}),
+            (std::vector<std::string>{"  NAME  N", "  \u00e4\u00f6    1", "  abc   2"}));
+}
+
+TEST(ResultsTest, ANameIsCutInTheMiddle) {
+  EXPECT_EQ(cut_in_the_middle("abcdefghij", 10), "abcdefghij");
+  EXPECT_EQ(cut_in_the_middle("abcdefghij", 9), "abc...hij");
+  EXPECT_EQ(cut_in_the_middle("abcdefghij", 8), "abc...ij");
+  EXPECT_EQ(cut_in_the_middle("\u00e4\u00f6\u00fc\u00e4\u00f6\u00fc", 5), "\u00e4...\u00fc");
+}
+
+TEST(ResultsTest, ATableIsNoWiderThanTheTerminal) {
+  const std::string name = "model.layers.17.self_attn.q_proj.weight";
+  const std::vector<std::vector<std::string>> rows{
+      {"NAME", "N", "IN"}, {name, "1234567890123", "a.bin"}, {"b", "1", "b.bin"}};
+  std::ostringstream out;
+  Results(out, 40).table(rows, {"N"});
+  EXPECT_EQ(out.str(),
+            "  NAME                          N  IN\n"
+            "  model.l...weight  1234567890123  a.bin\n"
+            "  b                             1  b.bin\n");
+  // A name keeps twelve characters, and a number all.
+  EXPECT_EQ(table_of(rows, {"N"}, 5)[1], "  model...ight  1234567890123  a.bin");
+  EXPECT_EQ(table_of(rows, {"N"}, 1000), table_of(rows, {"N"}));
+}
+
 TEST(ResultsTest, ADocumentIsWrittenAsTheLibraryWouldIndentIt) {
   const Json document{
       {"a", {1, 2.5, true, nullptr}}, {"b", Json::object()}, {"c", {{"d", Json::array()}, {"e", "x"}}}};
