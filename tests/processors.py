@@ -94,6 +94,7 @@ tests/interop/test_pt2_training.py
 tests/interop/test_pt2_forms.py::test_all_of_it_trains_as_the_eager_model
 tests/interop/test_adapter.py::test_losses_and_weights_are_those_of_peft
 tests/interop/test_train_weights.py::test_original_safetensors_train_and_come_back
+tests/interop/test_merge_run.py::test_transformers_loads_the_newest_checkpoint_of_a_run
 tests/interop/test_weight_names.py::test_a_training_of_experts_goes_on_and_is_exported
 tests/interop/test_accelerate_state.py::test_both_train_alike
 tests/interop/test_train_checkpoint.py::test_ignored_modules_that_are_trained_are_in_the_checkpoint_once

@@ -21,6 +21,7 @@
 #include "ckpt/store/run_lock.hpp"
 #include "cli/commands.hpp"
 #include "cli/output/results.hpp"
+#include "cli/run_place.hpp"
 
 namespace accel::cli {
 namespace {
@@ -43,27 +44,6 @@ struct Listed {
   int ranks = 0;            ///< The number of ranks that wrote it; 0 if its manifest cannot be read.
   std::time_t written = 0;
 };
-
-/// The directory of the checkpoints of a run, and the directory that a run locks.
-struct RunPlace {
-  fs::path checkpoints;
-  fs::path output;
-};
-
-RunPlace place_of(const std::string& path) {
-  const fs::path given = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
-  if (!fs::is_directory(given))
-    throw Error(ErrorKind::kMissing, fmt::format("'{}' is not a directory", path));
-  if (fs::is_directory(given / "checkpoints")) return {given / "checkpoints", given};
-  if (!ckpt::RunCheckpoints(given).steps().empty()) {
-    // The directory above as the path names it: `checkpoints` may be a link.
-    fs::path absolute = fs::absolute(given).lexically_normal();
-    if (!absolute.has_filename()) absolute = absolute.parent_path();
-    return {given, absolute.parent_path()};
-  }
-  throw Error(ErrorKind::kMissing, fmt::format("'{}' holds no checkpoints of a run", path))
-      .hint("name the output_dir of a training, or its directory checkpoints");
-}
 
 std::uint64_t bytes_below(const fs::path& directory) {
   std::uint64_t bytes = 0;
@@ -106,25 +86,68 @@ std::vector<Listed> list(const ckpt::RunCheckpoints& checkpoints) {
   return all;
 }
 
-void print(const std::vector<Listed>& all, const fs::path& directory, const Globals& globals) {
-  if (globals.json) {
-    Json document{{"path", directory.string()}, {"checkpoints", Json::array()}};
-    for (const Listed& one : all) {
-      Json entry{{"step", one.step}, {"bytes", one.bytes}, {"ranks", one.ranks}, {"written", one.written}};
-      entry["whole"] = !one.why_not_whole.has_value();
-      if (one.why_not_whole) entry["why"] = *one.why_not_whole;
-      document["checkpoints"].push_back(std::move(entry));
-    }
-    return globals.out->json(document);
+/// The losses are shown beside the checkpoints, which can be listed without them.
+StepLosses losses_of(const RunPlace& place) {
+  try {
+    return read_step_losses(place.metrics());
+  } catch (const Error& error) {
+    if (is_by_signal(error.kind())) throw;
+    log::warn(error.message());
+    return {};
   }
-  if (all.empty()) return globals.out->line(fmt::format("{}: no checkpoints", directory.string()));
-  std::vector<std::vector<std::string>> rows = {{"STEP", "SIZE", "RANKS", "WRITTEN", "STATE"}};
+}
+
+std::optional<std::int64_t> best_of(const std::vector<Listed>& all, const StepLosses& losses) {
+  std::vector<std::int64_t> whole;
+  for (const Listed& one : all) {
+    if (!one.why_not_whole) whole.push_back(one.step);
+  }
+  return best_step(whole, losses);
+}
+
+void print_json(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
+  const StepLosses losses = losses_of(place);
+  const auto best = best_of(all, losses);
+  const auto or_null = [](const std::optional<double>& loss) { return loss ? Json(*loss) : Json(); };
+  Json document{{"path", place.checkpoints.string()}, {"checkpoints", Json::array()}};
+  for (const Listed& one : all) {
+    Json entry{{"step", one.step}, {"bytes", one.bytes}, {"ranks", one.ranks}, {"written", one.written}};
+    entry["whole"] = !one.why_not_whole.has_value();
+    if (one.why_not_whole) entry["why"] = *one.why_not_whole;
+    entry["loss"] = or_null(losses.training_at(one.step));
+    entry["eval_loss"] = or_null(losses.held_out_at(one.step));
+    entry["best"] = best == one.step;
+    document["checkpoints"].push_back(std::move(entry));
+  }
+  out.json(document);
+}
+
+std::string state_of(const Listed& one, bool is_best) {
+  if (one.why_not_whole) return "not whole: " + *one.why_not_whole;
+  return is_best ? "whole, best held-out loss" : "whole";
+}
+
+void print_text(const std::vector<Listed>& all, const RunPlace& place, Results& out) {
+  if (all.empty()) return out.line(fmt::format("{}: no checkpoints", place.checkpoints.string()));
+  const StepLosses losses = losses_of(place);
+  const auto best = best_of(all, losses);
+  const auto text_of = [](const std::optional<double>& loss) {
+    return loss ? fmt::format("{:.4f}", *loss) : std::string();
+  };
+  std::vector<std::vector<std::string>> rows = {
+      {"STEP", "SIZE", "RANKS", "WRITTEN", "LOSS", "HELD-OUT", "STATE"}};
   for (const Listed& one : all) {
     rows.push_back({std::to_string(one.step), format_bytes(one.bytes),
                     one.ranks == 0 ? "" : std::to_string(one.ranks), format_time(one.written),
-                    one.why_not_whole ? "not whole: " + *one.why_not_whole : "whole"});
+                    text_of(losses.training_at(one.step)), text_of(losses.held_out_at(one.step)),
+                    state_of(one, best == one.step)});
   }
-  globals.out->table(std::move(rows), {"STEP", "SIZE", "RANKS"});
+  for (const std::ptrdiff_t column : {5, 4}) {
+    const auto is_empty = [&](const auto& row) { return row[static_cast<std::size_t>(column)].empty(); };
+    if (!std::all_of(rows.begin() + 1, rows.end(), is_empty)) continue;
+    for (auto& row : rows) row.erase(row.begin() + column);
+  }
+  out.table(std::move(rows), {"STEP", "SIZE", "RANKS", "LOSS", "HELD-OUT"});
 }
 
 std::int64_t parse_step(const std::string& text) {
@@ -191,10 +214,11 @@ void remove(ckpt::RunCheckpoints& checkpoints, const RunPlace& place, const Chec
 }
 
 ExitCode run_checkpoints(const CheckpointsOptions& options, const Globals& globals) {
-  const RunPlace place = place_of(options.path);
+  const RunPlace place = place_of_run(options.path);
   ckpt::RunCheckpoints checkpoints(place.checkpoints);
   if (!options.steps.empty() || options.keep_last > 0) remove(checkpoints, place, options);
-  print(list(checkpoints), place.checkpoints, globals);
+  const std::vector<Listed> all = list(checkpoints);
+  globals.json ? print_json(all, place, *globals.out) : print_text(all, place, *globals.out);
   return ExitCode::kSuccess;
 }
 

@@ -78,6 +78,14 @@ class Command {
     integer_to(
         names, type, [&value](std::int64_t given) { value = static_cast<T>(given); }, help, least, most);
   }
+  /// The same; `value` is not set if the flag is not given.
+  template <std::integral T>
+  void integer(const std::string& names, const std::string& type, std::optional<T>& value,
+               const std::string& help, std::int64_t least = 0,
+               std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+    integer_to(
+        names, type, [&value](std::int64_t given) { value = static_cast<T>(given); }, help, least, most);
+  }
   /// A finite number of at least 0.
   void amount(const std::string& names, const std::string& type, double& value, const std::string& help);
   /// A number of bytes, such as 5GB (parse_size).

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "cli/open_source.hpp"
 #include "cli/output/results.hpp"
 #include "cli/output_report.hpp"
+#include "cli/run_place.hpp"
 
 namespace accel::cli {
 namespace {
@@ -36,14 +38,18 @@ struct MergeOptions {
   std::string output;
   ckpt::MergeOptions merge;
   std::vector<std::string> renames;
+  std::optional<std::int64_t> step;
+  bool best = false;
   std::string assets;
+  bool no_assets = false;
   bool verify = false;
   bool remove_source = false;
   WriteOptions write;
 };
 
 // OUT is the file if its name ends like one, else the directory that gets the file.
-ckpt::OutputTarget target_of(const MergeOptions& options, const ckpt::MergePlan& plan) {
+ckpt::OutputTarget target_of(const MergeOptions& options, const ckpt::MergePlan& plan,
+                             std::vector<fs::path> assets) {
   const fs::path output = options.output;
   ckpt::OutputTarget target;
   target.path = output;
@@ -58,8 +64,56 @@ ckpt::OutputTarget target_of(const MergeOptions& options, const ckpt::MergePlan&
   }
   if (options.write.force) target.existing = AtomicFile::Existing::kReplace;
   target.belongs = [names = plan.names](std::string_view name) { return names.belongs(std::string(name)); };
-  if (!options.assets.empty()) target.assets = ckpt::find_assets(options.assets);
+  target.assets = std::move(assets);
   return target;
+}
+
+// The checkpoint to merge, and the files that are copied with it.
+struct MergeSource {
+  std::string checkpoint;
+  std::vector<fs::path> assets;
+};
+
+// Whether OUT is the name of a file, as target_of() will find.
+bool names_a_file(const MergeOptions& options) {
+  const fs::path output = options.output;
+  return output.extension() == (options.merge.unsafe_serialization ? ".bin" : ".safetensors") &&
+         !fs::is_directory(output);
+}
+
+// CKPT may be a checkpoint, or a run that has several.
+MergeSource source_of(const MergeOptions& options) {
+  if (!options.assets.empty() && options.no_assets)
+    throw Error(ErrorKind::kUsage, "--copy-assets and --no-assets exclude each other");
+  if (options.step && options.best)
+    throw Error(ErrorKind::kUsage, "--step and --best exclude each other").hint("each chooses a checkpoint");
+  MergeSource source{options.checkpoint, {}};
+  if (!options.assets.empty()) source.assets = ckpt::find_assets(options.assets);
+  if (!is_run(options.checkpoint)) {
+    if (!options.step && !options.best) return source;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{} chooses a checkpoint of a run, and '{}' is not the output_dir "
+                            "of a training with checkpoints",
+                            options.best ? "--best" : "--step", options.checkpoint));
+  }
+  const RunPlace run = place_of_run(options.checkpoint);
+  source.checkpoint = chosen_checkpoint(run, {options.step, options.best}).string();
+  const bool takes_assets = options.assets.empty() && !options.no_assets &&
+                            options.merge.selection.root.empty() && !names_a_file(options);
+  if (takes_assets) source.assets = assets_of_run(run);
+  return source;
+}
+
+std::vector<std::string> names_of(const std::vector<fs::path>& assets) {
+  std::vector<std::string> names;
+  for (const fs::path& asset : assets) names.push_back(asset.filename().string());
+  return names;
+}
+
+void say_what_is_copied(const std::vector<fs::path>& assets, bool dry_run, const Globals& globals) {
+  if (assets.empty() || globals.json) return;
+  globals.out->line(fmt::format("{} {} from '{}'", dry_run ? "would copy" : "copied",
+                                fmt::join(names_of(assets), ", "), assets.front().parent_path().string()));
 }
 
 bool lies_within(const fs::path& path, const fs::path& directory) {
@@ -121,7 +175,10 @@ OutputReport report_of(const ckpt::MergePlan& plan, ckpt::Checkpoint& source,
       ++report.tensors;
     }
   }
-  report.details = {{"kind", ckpt::name_of(source.kind())}, {"tied", tied}, {"left_out", plan.left_out}};
+  report.details = {{"kind", ckpt::name_of(source.kind())},
+                    {"tied", tied},
+                    {"left_out", plan.left_out},
+                    {"assets", names_of(target.assets)}};
   return report;
 }
 
@@ -134,11 +191,12 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   for (const std::string& rename : options.renames) {
     options.merge.selection.rename.push_back(ckpt::parse_rename(rename));
   }
-  if (options.remove_source) sweep_leftovers(options.checkpoint);  // A removal may not have finished.
-  std::unique_ptr<ckpt::Checkpoint> source = open_source(options.checkpoint, "merging");
-  if (!options.assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
+  MergeSource given = source_of(options);
+  if (options.remove_source) sweep_leftovers(given.checkpoint);  // A removal may not have finished.
+  std::unique_ptr<ckpt::Checkpoint> source = open_source(given.checkpoint, "merging");
+  if (!given.assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
-  const ckpt::OutputTarget target = target_of(options, plan);
+  const ckpt::OutputTarget target = target_of(options, plan, std::move(given.assets));
   if (options.remove_source) {
     ckpt::check_removable(*source);
     check_removal(source->path(), target);
@@ -152,6 +210,7 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   report.is_verified = verify;
   if (options.write.dry_run) {
     print_plan(report, globals);
+    say_what_is_copied(target.assets, /*dry_run=*/true, globals);
     return ExitCode::kSuccess;
   }
   ckpt::check_target(plan.output, target);
@@ -170,13 +229,15 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   if (options.remove_source) ckpt::remove_checkpoint(*source);
   report.details["removed"] = options.remove_source;
   print_result(report, globals);
+  say_what_is_copied(target.assets, /*dry_run=*/false, globals);
   if (options.remove_source && !globals.json) globals.out->line("removed " + source->path().string());
   return ExitCode::kSuccess;
 }
 
 void add_options(Command& command, MergeOptions& options) {
-  command.positional("CKPT", options.checkpoint,
-                     "A sharded, local or full checkpoint, or a directory above exactly one");
+  command.positional(
+      "CKPT", options.checkpoint,
+      "A checkpoint, a directory above one, or the output_dir of a training (its newest checkpoint)");
   command.positional("OUT", options.output,
                      "Directory that gets model.safetensors, or a file name that ends in .safetensors");
   command.size("--max-shard-size", options.merge.max_shard_bytes,
@@ -195,7 +256,11 @@ void add_options(Command& command, MergeOptions& options) {
                "Write equal tensors once where the checkpoint does not record what is tied");
   command.flag("--unsafe-serialization", options.merge.unsafe_serialization,
                "Write pytorch_model.bin in torch.save's format");
-  command.text("--copy-assets", "DIR", options.assets, "Copy config and tokenizer files from DIR into OUT");
+  command.integer("--step", "N", options.step, "Take the checkpoint of step N of the training");
+  command.flag("--best", options.best, "Take the checkpoint of the training with the lowest held-out loss");
+  command.text("--copy-assets", "DIR", options.assets,
+               "Copy config and tokenizer files from DIR into OUT, by default those of the training");
+  command.flag("--no-assets", options.no_assets, "Do not copy config and tokenizer files of the training");
   command.flag("--verify", options.verify,
                "Verify the checkpoint first, then read the output again and compare it");
   command.flag("--remove-checkpoint-dir", options.remove_source,

@@ -42,6 +42,29 @@ def listed(accel, path, *options):
     return json.loads(accel("checkpoints", path, "--json", *options).stdout)["checkpoints"]
 
 
+@pytest.mark.parametrize("inner", ["", "checkpoints"])
+def test_the_losses_of_a_step_stand_beside_it(accel, run, inner):
+    records = [{"step": 4, "loss": 5.25}, {"step": 8, "loss": 4.5}, {"step": 10, "eval_loss": 4.75}, {"step": 9, "loss": 4},
+               {"step": 100, "eval_loss": 4.875}, {"step": 20, "eval_loss": 1.5}, {"step": 90, "loss": 3.125},
+               {"step": 101, "loss": 9}, {"step": 99, "eval_loss": 0.5}, {"step": 100, "eval_loss": None}]
+    # A run may be writing its last line.
+    lines = [json.dumps(record) for record in records] + ["not JSON", "[1]", '{"step": "x", "loss": 1}', '{"step": 100, "lo']
+    (run / "metrics.jsonl").write_text("\n".join(lines))
+    found = listed(accel, run / inner)
+    assert [(one["step"], one["loss"], one["eval_loss"], one["best"]) for one in found] == [
+        (5, 5.25, None, False), (10, 4, 4.75, True), (20, 4, 1.5, False), (100, 3.125, 4.875, False)]
+    text = accel("checkpoints", run / inner).stdout.splitlines()
+    assert text[0].split() == ["STEP", "SIZE", "RANKS", "WRITTEN", "LOSS", "HELD-OUT", "STATE"]
+    assert text[2].endswith("  4.0000    4.7500  whole, best held-out loss") and text[4].endswith("  3.1250    4.8750  whole")
+    # Without any evaluation there is no such column.
+    (run / "metrics.jsonl").write_text(lines[0] + "\n")
+    assert accel("checkpoints", run / inner).stdout.splitlines()[0].split()[-2:] == ["LOSS", "STATE"]
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").mkdir()
+    result = accel("checkpoints", run / inner)
+    assert "metrics.jsonl" in result.stderr and len(result.stdout.splitlines()) == 5
+
+
 @pytest.mark.parametrize("inner", ["", "checkpoints", "checkpoints/"])
 def test_lists_what_a_run_has(accel, run, inner):
     os.utime(run / "checkpoints/checkpoint_5/accel_manifest.json", (0, 1_000_000_000))

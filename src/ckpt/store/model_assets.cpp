@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
 #include "ckpt/store/accelerate_names.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/manifest.hpp"
 
 namespace accel::ckpt {
@@ -51,6 +53,18 @@ std::vector<fs::path> find_assets(const fs::path& directory) {
   }
   std::sort(assets.begin(), assets.end());
   return assets;
+}
+
+std::vector<fs::path> assets_beside(const fs::path& weights) {
+  if (weights.empty()) return {};
+  const fs::path directory = fs::is_directory(weights) ? weights : weights.parent_path();
+  return fs::exists(directory / "config.json") ? find_assets(directory) : std::vector<fs::path>();
+}
+
+std::vector<fs::path> adapter_assets(const fs::path& model) {
+  fs::path file = model.parent_path() / kAdapterConfigName;
+  if (!fs::exists(file)) return {};
+  return {std::move(file)};
 }
 
 }  // namespace accel::ckpt

@@ -10,4 +10,12 @@ namespace accel::ckpt {
 /// (kMissing) if `directory` is not there or has none.
 [[nodiscard]] std::vector<std::filesystem::path> find_assets(const std::filesystem::path& directory);
 
+/// The files of find_assets() that belong to a model whose weights, a file or a directory, are `weights`.
+/// None if no config.json lies beside them: the directory is not that of a model then.
+[[nodiscard]] std::vector<std::filesystem::path> assets_beside(const std::filesystem::path& weights);
+
+/// The configuration that PEFT needs of an adapter, which lies beside the model file `model`; none if it is
+/// not there.
+[[nodiscard]] std::vector<std::filesystem::path> adapter_assets(const std::filesystem::path& model);
+
 }  // namespace accel::ckpt

@@ -59,17 +59,16 @@ void require_adapter(const ShardedModel& model, const std::vector<std::string>& 
 }
 
 std::vector<fs::path> assets_of(const config::TrainingConfig& config) {
-  if (config.checkpoint.adapter_only) {
-    const fs::path file = config.model.path.parent_path() / ckpt::kAdapterConfigName;
-    if (fs::exists(file)) return {file};
-    log::warn(fmt::format("'{}' does not exist; PEFT needs it beside the exported adapter", file.string()));
-    return {};
+  if (!config.checkpoint.adapter_only) {
+    // The configuration of the model lies beside the weights that the training began with.
+    return ckpt::assets_beside(config.model.weights);
   }
-  // The configuration of the model lies beside the weights that the training began with.
-  const fs::path& weights = config.model.weights;
-  const fs::path beside = fs::is_directory(weights) ? weights : weights.parent_path();
-  if (weights.empty() || !fs::exists(beside / "config.json")) return {};
-  return ckpt::find_assets(beside);
+  std::vector<fs::path> assets = ckpt::adapter_assets(config.model.path);
+  if (assets.empty()) {
+    const fs::path file = config.model.path.parent_path() / ckpt::kAdapterConfigName;
+    log::warn(fmt::format("'{}' does not exist; PEFT needs it beside the exported adapter", file.string()));
+  }
+  return assets;
 }
 
 }  // namespace accel::train

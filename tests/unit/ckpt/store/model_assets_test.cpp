@@ -36,5 +36,22 @@ TEST(ModelAssetsTest, NothingThereIsAnError) {
   (void)error_of(ErrorKind::kMissing, [&] { (void)find_assets(dir / "absent"); });
 }
 
+TEST(ModelAssetsTest, OnlyADirectoryWithAConfigurationIsThatOfAModel) {
+  const TempDir dir;
+  for (const char* name : {"model.safetensors", "notes.txt"}) write_file(dir / name, "x");
+  EXPECT_THAT(assets_beside(dir.path()), ElementsAre());
+  EXPECT_THAT(assets_beside(""), ElementsAre());
+  write_file(dir / "config.json", "x");
+  for (const auto& weights : {dir.path(), dir / "model.safetensors"})
+    EXPECT_THAT(assets_beside(weights), ElementsAre(dir / "config.json", dir / "notes.txt"));
+}
+
+TEST(ModelAssetsTest, TheConfigurationOfAnAdapterLiesBesideTheModelFile) {
+  const TempDir dir;
+  EXPECT_THAT(adapter_assets(dir / "model.pt"), ElementsAre());
+  write_file(dir / "adapter_config.json", "x");
+  EXPECT_THAT(adapter_assets(dir / "model.pt"), ElementsAre(dir / "adapter_config.json"));
+}
+
 }  // namespace
 }  // namespace accel::ckpt
