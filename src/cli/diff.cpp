@@ -55,9 +55,12 @@ std::vector<std::string> lines_of(const TensorDifference& tensor, bool ignore_dt
   }
   if (tensor.values.elements > 0) {
     const bool opaque = ckpt::is_opaque(tensor.dtype_a) || ckpt::is_opaque(tensor.dtype_b);
+    const std::string measures =
+        opaque ? ""
+               : fmt::format(", at most by {:g} (relative {:g}), rms {:g}", tensor.values.largest,
+                             tensor.values.largest_relative, tensor.rms());
     lines.push_back(fmt::format("values: {} differs in {} of {} elements{}, first at {}", tensor.name,
-                                tensor.values.elements, checked_numel(tensor.shape_a),
-                                opaque ? "" : fmt::format(", at most by {:g}", tensor.values.largest),
+                                tensor.values.elements, checked_numel(tensor.shape_a), measures,
                                 ckpt::to_string(tensor.first_position())));
   }
   return lines;
@@ -138,6 +141,8 @@ Json to_json(const TensorDifference& tensor) {
   entry["different"] = tensor.values.elements;
   if (tensor.values.elements == 0) return entry;
   entry["largest"] = number(tensor.values.largest);
+  entry["largest_relative"] = number(tensor.values.largest_relative);
+  entry["rms"] = number(tensor.rms());
   entry["first"] = tensor.first_position();
   return entry;
 }

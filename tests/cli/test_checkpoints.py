@@ -44,7 +44,7 @@ def listed(accel, path, *options):
 
 @pytest.mark.parametrize("inner", ["", "checkpoints"])
 def test_the_losses_of_a_step_stand_beside_it(accel, run, inner):
-    records = [{"step": 4, "loss": 5.25}, {"step": 8, "loss": 4.5}, {"step": 10, "eval_loss": 4.75}, {"step": 9, "loss": 4},
+    records = [{"step": 5, "loss": 5.25}, {"step": 8, "loss": 4.5}, {"step": 10, "eval_loss": 4.75}, {"step": 9, "loss": 4},
                {"step": 100, "eval_loss": 4.875}, {"step": 20, "eval_loss": 1.5}, {"step": 90, "loss": 3.125},
                {"step": 101, "loss": 9}, {"step": 99, "eval_loss": 0.5}, {"step": 100, "eval_loss": None}]
     # A run may be writing its last line.

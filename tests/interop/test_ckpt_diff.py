@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import ckpt_peers
+import numpy
 import pytest
 import safetensors.torch
 import torch
@@ -99,6 +100,49 @@ def test_tolerance_as_torch_isclose(accel, tmp_path, dtype, tolerance):
     distance = (a.to(wide) - b.to(wide)).abs()[~close].to(torch.float64)
     largest = float("nan") if distance.isnan().any() else distance.max().item()
     assert float(entry["largest"]) == pytest.approx(largest, nan_ok=True, rel=1e-12)
+
+
+MEASURED = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", MEASURED, ids=str)
+def test_measures_are_those_of_numpy(accel, tmp_path, dtype):
+    """Of a tensor that several threads compare in parts, and whose elements differ in places alone."""
+    shape = (3, 5_000_000) if dtype == torch.float32 else (3, 700)
+    a, b = tensor_of(1, shape, dtype), tensor_of(1, shape, dtype)
+    b[1] = tensor_of(2, shape, dtype)[1]
+    if not dtype.is_floating_point:
+        b[b == 0] = 1
+        a[0] = b[0]
+    path_a, path_b = files(tmp_path, {"x": a}, {"x": b})
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    x, y = a.to(wide).numpy(), b.to(wide).numpy()
+    distance = numpy.abs(x - y)
+    (entry,) = found(accel, path_a, path_b, code=3)["tensors"]
+    # The sum of n numbers of float64 in another order differs by n roundings at most.
+    assert entry["rms"] == pytest.approx(numpy.sqrt(numpy.mean(distance**2)), rel=distance.size * 2.0**-53)
+    assert entry["largest"] == pytest.approx(distance.max(), rel=1e-15)
+    with numpy.errstate(invalid="ignore", divide="ignore"):
+        relative = numpy.where(distance == 0, 0, distance / numpy.abs(y))
+    assert float(entry["largest_relative"]) == pytest.approx(relative.max(), rel=1e-15)
+    one, four = (found(accel, "--threads", n, path_a, path_b, code=3)["tensors"] for n in (1, 4))
+    assert one == four
+    loose = found(accel, "--atol", distance.max() / 2, path_a, path_b, code=3)["tensors"][0]
+    assert loose["rms"] == entry["rms"] and loose["different"] < entry["different"]
+
+
+def test_the_largest_difference_comes_first(accel, tmp_path):
+    names = {"a": 0.0, "b": 1e-3, "c": 8.0, "d": float("nan"), "e": -2.0, "f": float("inf"), "g": 1e-3}
+    zeros = {name: torch.zeros(4) for name in names}
+    other = {name: torch.tensor([0, value, 0, 0]) for name, value in names.items()}
+    zeros["shape"], other["shape"] = torch.zeros(2), torch.zeros(3)
+    zeros["bytes"], other["bytes"] = torch.zeros(2), torch.zeros(2, dtype=torch.float64)
+    path_a, path_b = files(tmp_path, zeros, other)
+    result = found(accel, path_a, path_b, code=3)
+    assert [entry["name"] for entry in result["tensors"]] == ["shape", "d", "f", "c", "e", "b", "g", "bytes"]
+    text = accel("diff", path_a, path_b, "--max-findings", 4, code=3).stdout.splitlines()
+    assert [line.split(" differs")[0] for line in text[1:4]] == ["values: d", "values: f", "values: c"]
+    assert text[3] == "values: c differs in 1 of 4 elements, at most by 8 (relative 1), rms 4, first at [1]"
 
 
 def test_memory_does_not_grow_with_the_tensors(accel_path, tmp_path):

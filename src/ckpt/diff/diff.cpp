@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@ constexpr std::uint64_t kTaskBytes = std::uint64_t{32} << 20;
 // Elements [begin, end) of a pair of tensors, to be compared by one thread.
 struct Task {
   std::size_t pair = 0;
+  std::size_t part = 0;  // The number of the task among those of its pair.
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::shared_ptr<const StoredTensor> a;
@@ -43,7 +45,12 @@ class Comparison {
       work();
     }
     if (failure_) std::rethrow_exception(failure_);
-    return std::move(found_);
+    // In the order of the elements, so that sums have the same bits whichever thread is first.
+    std::vector<Difference> differences(found_.size());
+    for (std::size_t pair = 0; pair < found_.size(); ++pair) {
+      for (const Difference& part : found_[pair]) differences[pair].add(part);
+    }
+    return differences;
   }
 
  private:
@@ -57,7 +64,7 @@ class Comparison {
         const Difference found =
             comparer.compare_range(*task->a, *task->b, task->begin, task->end, options_.tolerance);
         const std::lock_guard lock(mutex_);
-        found_[task->pair].add(found);
+        found_[task->pair][task->part] = found;
       }
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -72,7 +79,8 @@ class Comparison {
     if (pair_ == plan_.tensors.size()) return std::nullopt;
     const std::uint64_t item = std::max(item_bytes(stored_a_->dtype), item_bytes(stored_b_->dtype));
     const std::int64_t end = std::min(numel_, element_ + static_cast<std::int64_t>(kTaskBytes / item));
-    return Task{pair_, std::exchange(element_, end), end, stored_a_, stored_b_};
+    found_[pair_].emplace_back();
+    return Task{pair_, found_[pair_].size() - 1, std::exchange(element_, end), end, stored_a_, stored_b_};
   }
 
   // Goes on to the next pair; the caller holds mutex_, since one thread at a time may use a Checkpoint.
@@ -94,7 +102,7 @@ class Comparison {
   const DiffOptions& options_;
   Progress& progress_;
   std::mutex mutex_;
-  std::vector<Difference> found_;
+  std::vector<std::vector<Difference>> found_;  // For each pair, that of each of its tasks.
   std::exception_ptr failure_;
   std::size_t opened_ = 0;    // The number of pairs that have been opened.
   std::size_t pair_ = 0;      // The pair that was opened last.
@@ -103,6 +111,15 @@ class Comparison {
   std::shared_ptr<const StoredTensor> stored_a_;
   std::shared_ptr<const StoredTensor> stored_b_;
 };
+
+// Whether `a` comes before `b`.
+bool is_larger(const TensorDifference& a, const TensorDifference& b) {
+  if (a.other_shape() || b.other_shape()) return a.other_shape() && !b.other_shape();
+  const double x = a.values.largest;
+  const double y = b.values.largest;
+  if (std::isnan(x) || std::isnan(y)) return std::isnan(x) && !std::isnan(y);
+  return x > y;
+}
 
 std::vector<UnpairedTensor> unpaired(const Checkpoint& checkpoint, const std::vector<DiffEntry>& entries) {
   std::vector<UnpairedTensor> tensors;
@@ -142,6 +159,8 @@ Dims TensorDifference::first_position() const {
   return position;
 }
 
+double TensorDifference::rms() const { return values.rms(checked_numel(shape_a)); }
+
 std::uint64_t bytes_to_compare(const Checkpoint& a, const Checkpoint& b, const DiffPlan& plan) {
   std::uint64_t bytes = 0;
   for (const DiffPair& pair : plan.tensors) {
@@ -167,6 +186,7 @@ DiffResult diff_checkpoints(Checkpoint& a, Checkpoint& b, const DiffPlan& plan, 
       result.tensors.push_back(std::move(difference));
     }
   }
+  std::stable_sort(result.tensors.begin(), result.tensors.end(), is_larger);
   result.only_a = unpaired(a, plan.tensors_only_a);
   result.only_b = unpaired(b, plan.tensors_only_b);
   result.objects = diff_objects(a, b, plan);

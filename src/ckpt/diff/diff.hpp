@@ -33,6 +33,8 @@ struct TensorDifference {
   [[nodiscard]] bool other_dtype() const { return dtype_a != dtype_b; }
   /// The position of the first element that differs.
   [[nodiscard]] Dims first_position() const;
+  /// Difference::rms() of the values.
+  [[nodiscard]] double rms() const;
 };
 
 /// An object that has different values in the two checkpoints, or that only one of them has. The values are
@@ -47,7 +49,9 @@ struct ObjectDifference {
 struct DiffResult {
   std::vector<UnpairedTensor> only_a;
   std::vector<UnpairedTensor> only_b;
-  std::vector<TensorDifference> tensors;  ///< The tensors, in the order of A.
+  /// The tensors. Those of other shapes come first, then those with the largest differences: by the largest
+  /// |a - b|, NaN before all numbers. The others are in the order of A.
+  std::vector<TensorDifference> tensors;
   std::vector<ObjectDifference> objects;
   std::vector<std::string> left_out_a;  ///< Entries of A that are not under the root key: not compared.
   std::vector<std::string> left_out_b;  ///< Entries of B that are not under the root key: not compared.

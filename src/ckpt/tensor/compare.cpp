@@ -84,6 +84,9 @@ struct Pair {
   double distance;     // The value of |a - b|; 0 for two infinities of one sign.
   double magnitude_b;  // The value of |b|.
   bool both_nan;
+
+  // 0 / 0 is that of -0.0 and 0.0, whose values are equal.
+  [[nodiscard]] double relative() const { return distance == 0 ? 0 : distance / magnitude_b; }
 };
 
 // `parts` is 2 if either side is complex; a real number has no imaginary part.
@@ -166,9 +169,11 @@ void compare_piece(const SomePairs& pairs, const Piece& piece, const Tolerance& 
   for (std::size_t i = 0; i < piece.a.size() / item; ++i) {
     if (same_type && std::memcmp(piece.a.data() + i * item, piece.b.data() + i * item, item) == 0) continue;
     const Pair pair = pairs.at(i);
+    if (!pair.both_nan) difference.squares += pair.distance * pair.distance;
     if (!(same_type && tolerance.bitwise()) && close(pair, tolerance)) continue;
     ++difference.elements;
     difference.largest = larger(difference.largest, pair.distance);
+    difference.largest_relative = larger(difference.largest_relative, pair.relative());
     if (difference.first < 0) difference.first = piece.at + static_cast<std::int64_t>(i);
   }
 }
@@ -191,10 +196,16 @@ bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 }  // namespace
 
+double Difference::rms(std::int64_t numel) const {
+  return numel == 0 ? 0 : std::sqrt(squares / static_cast<double>(numel));
+}
+
 void Difference::add(const Difference& other) {
+  squares += other.squares;
   if (other.elements == 0) return;
   elements += other.elements;
   largest = larger(largest, other.largest);
+  largest_relative = larger(largest_relative, other.largest_relative);
   first = first < 0 ? other.first : std::min(first, other.first);
 }
 

@@ -26,8 +26,16 @@ struct Difference {
   std::int64_t elements = 0;  ///< Elements that differ; 0 if the tensors are the same.
   double largest = 0;         ///< The largest |a - b|; infinite or NaN if an element is not finite.
   std::int64_t first = -1;    ///< Flat index of the first element that differs.
+  /// The largest |a - b| / |b| of an element that differs, as for torch.testing.assert_close: infinite if b
+  /// is 0, NaN if an element is.
+  double largest_relative = 0;
+  /// The sum of |a - b|^2 over all elements, also those within the tolerance.
+  double squares = 0;
 
-  /// Adds the differences of other elements of the same tensors, in any order.
+  /// The root of the mean of |a - b|^2 over the `numel` elements of the tensors.
+  [[nodiscard]] double rms(std::int64_t numel) const;
+  /// Adds the differences of other elements of the same tensors. The order changes no more than the last bits
+  /// of `squares`.
   void add(const Difference& other);
 
   friend bool operator==(const Difference&, const Difference&) = default;

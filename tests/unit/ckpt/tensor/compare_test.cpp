@@ -24,6 +24,17 @@ using testing::Truth;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
+/// How many elements differ, at most by how much, and the first; the measures of all have tests of their own.
+struct Found {
+  std::int64_t elements = 0;
+  double largest = 0;
+  std::int64_t first = -1;
+};
+
+bool operator==(const Difference& a, const Found& b) {
+  return a.elements == b.elements && a.largest == b.largest && a.first == b.first;
+}
+
 template <class A, class B>
 Difference difference_of(DType type_a, const std::vector<A>& a, DType type_b, const std::vector<B>& b,
                          const Tolerance& tolerance = {}) {
@@ -39,13 +50,13 @@ Difference doubles(const std::vector<double>& a, const std::vector<double>& b,
 }
 
 TEST(CompareElementsTest, TheSame) {
-  EXPECT_EQ(doubles({}, {}), Difference{});
-  EXPECT_EQ(doubles({1, kNan, -kInf, 0}, {1, kNan, -kInf, 0}), Difference{});
-  EXPECT_EQ(doubles({1, kNan, -kInf, 0}, {1, kNan, -kInf, 0}, {.rtol = 1}), Difference{});
+  EXPECT_EQ(doubles({}, {}), Found{});
+  EXPECT_EQ(doubles({1, kNan, -kInf, 0}, {1, kNan, -kInf, 0}), Found{});
+  EXPECT_EQ(doubles({1, kNan, -kInf, 0}, {1, kNan, -kInf, 0}, {.rtol = 1}), Found{});
 }
 
 TEST(CompareElementsTest, CountsAndPlaces) {
-  EXPECT_EQ(doubles({1, 2, 3, 4}, {1, 2.5, 3, 1}), (Difference{2, 3, 1}));
+  EXPECT_EQ(doubles({1, 2, 3, 4}, {1, 2.5, 3, 1}), (Found{2, 3, 1}));
   Difference difference;
   const std::vector<double> a{1, 2};
   const std::vector<double> b{0, 2};
@@ -53,31 +64,53 @@ TEST(CompareElementsTest, CountsAndPlaces) {
                    {}, 700, difference);
   compare_elements(DType::kFloat64, std::as_bytes(std::span(b)), DType::kFloat64, std::as_bytes(std::span(a)),
                    {}, 800, difference);
-  EXPECT_EQ(difference, (Difference{2, 1, 700}));
+  EXPECT_EQ(difference, (Found{2, 1, 700}));
+}
+
+TEST(CompareElementsTest, RelativeIsOfTheElementsThatDiffer) {
+  EXPECT_EQ(doubles({1, 2, 3}, {1, 4, 2.5}).largest_relative, 0.5);
+  EXPECT_EQ(doubles({2, 3}, {4, 2.5}, {.atol = 1}).largest_relative, 0.5);
+  EXPECT_EQ(doubles({2, 3}, {4, 2.5}, {.rtol = 0.5}).largest_relative, 0);
+  EXPECT_EQ(doubles({1, 5}, {0, 5}).largest_relative, kInf);
+  EXPECT_EQ(doubles({0.0}, {-0.0}).largest_relative, 0);
+  EXPECT_TRUE(std::isnan(doubles({1, kNan, 3}, {2, 1, 4}).largest_relative));
+}
+
+TEST(CompareElementsTest, TheRootMeanSquareIsOfAllElements) {
+  const Difference exact = doubles({1, 2, 3, 4}, {1, 5, 3, 8});
+  EXPECT_EQ(exact.squares, 9 + 16);
+  EXPECT_EQ(exact.rms(4), 2.5);
+  // Elements within the tolerance count, too.
+  EXPECT_EQ(doubles({1, 2, 3, 4}, {1, 5, 3, 8}, {.atol = 3}).rms(4), 2.5);
+  EXPECT_EQ(doubles({1, kNan}, {1, kNan}).rms(2), 0);
+  EXPECT_EQ(Difference{}.rms(0), 0);
+  Difference sum = doubles({1}, {1});
+  sum.add(doubles({2, 3}, {5, 7}));
+  EXPECT_EQ(sum.squares, 25);
 }
 
 TEST(CompareElementsTest, BitwiseIsAboutBits) {
-  EXPECT_EQ(doubles({0.0}, {-0.0}), (Difference{1, 0, 0}));
+  EXPECT_EQ(doubles({0.0}, {-0.0}), (Found{1, 0, 0}));
   const double other_nan = std::bit_cast<double>(std::bit_cast<std::uint64_t>(kNan) + 1);
   const Difference nans = doubles({kNan}, {other_nan});
   EXPECT_EQ(nans.elements, 1);
   EXPECT_TRUE(std::isnan(nans.largest));
-  EXPECT_EQ(doubles({kNan, 0.0}, {other_nan, -0.0}, {.atol = 1e-300}), Difference{});
+  EXPECT_EQ(doubles({kNan, 0.0}, {other_nan, -0.0}, {.atol = 1e-300}), Found{});
 }
 
 TEST(CompareElementsTest, ToleranceIsRelativeToB) {
-  EXPECT_EQ(doubles({10}, {9}, {.rtol = 0.1}), (Difference{1, 1, 0}));
-  EXPECT_EQ(doubles({9}, {10}, {.rtol = 0.1}), Difference{});
-  EXPECT_EQ(doubles({-9}, {-10}, {.rtol = 0.1}), Difference{});
-  EXPECT_EQ(doubles({1.5}, {1}, {.atol = 0.5}), Difference{});
-  EXPECT_EQ(doubles({1.5}, {1}, {.rtol = 0.25, .atol = 0.25}), Difference{});
-  EXPECT_EQ(doubles({1.5, 2}, {1, 1}, {.rtol = 0.25, .atol = 0.125}), (Difference{2, 1, 0}));
+  EXPECT_EQ(doubles({10}, {9}, {.rtol = 0.1}), (Found{1, 1, 0}));
+  EXPECT_EQ(doubles({9}, {10}, {.rtol = 0.1}), Found{});
+  EXPECT_EQ(doubles({-9}, {-10}, {.rtol = 0.1}), Found{});
+  EXPECT_EQ(doubles({1.5}, {1}, {.atol = 0.5}), Found{});
+  EXPECT_EQ(doubles({1.5}, {1}, {.rtol = 0.25, .atol = 0.25}), Found{});
+  EXPECT_EQ(doubles({1.5, 2}, {1, 1}, {.rtol = 0.25, .atol = 0.125}), (Found{2, 1, 0}));
 }
 
 TEST(CompareElementsTest, WhatIsNotFinite) {
-  EXPECT_EQ(doubles({kInf}, {kInf}, {.atol = 1}), Difference{});
+  EXPECT_EQ(doubles({kInf}, {kInf}, {.atol = 1}), Found{});
   for (const auto& [a, b] : {std::pair(kInf, -kInf), std::pair(kInf, 1.0), std::pair(1.0, -kInf)}) {
-    EXPECT_EQ(doubles({a}, {b}, {.rtol = 10, .atol = 10}), (Difference{1, kInf, 0})) << a << " " << b;
+    EXPECT_EQ(doubles({a}, {b}, {.rtol = 10, .atol = 10}), (Found{1, kInf, 0})) << a << " " << b;
   }
   for (const auto& [a, b] : {std::pair(kNan, 1.0), std::pair(1.0, kNan), std::pair(kInf, kNan)}) {
     const Difference difference = doubles({a, 5}, {b, 1}, {.rtol = 10, .atol = 10});
@@ -93,57 +126,55 @@ TEST(CompareElementsTest, LargeIntegersAreExact) {
   using Signed = std::vector<std::int64_t>;
   using Unsigned = std::vector<std::uint64_t>;
   EXPECT_EQ(difference_of(DType::kInt64, Signed{kLarge}, DType::kInt64, Signed{kLarge + 1}),
-            (Difference{1, 1, 0}));
+            (Found{1, 1, 0}));
   EXPECT_EQ(difference_of(DType::kInt64, Signed{kLarge}, DType::kInt64, Signed{kLarge + 1}, {.atol = 0.5}),
-            (Difference{1, 1, 0}));
+            (Found{1, 1, 0}));
   EXPECT_EQ(difference_of(DType::kInt64, Signed{kLarge}, DType::kInt64, Signed{kLarge + 1}, {.atol = 1}),
-            Difference{});
+            Found{});
   EXPECT_EQ(difference_of(DType::kUInt64, Unsigned{~std::uint64_t{0}}, DType::kUInt64,
                           Unsigned{~std::uint64_t{0} - 2}),
-            (Difference{1, 2, 0}));
+            (Found{1, 2, 0}));
   EXPECT_EQ(difference_of(DType::kInt64, Signed{std::numeric_limits<std::int64_t>::min()}, DType::kInt64,
                           Signed{std::numeric_limits<std::int64_t>::max()}),
-            (Difference{1, 0x1p64, 0}));
+            (Found{1, 0x1p64, 0}));
 }
 
 TEST(CompareElementsTest, ComplexNumbersDifferByTheirDistance) {
   using Floats = std::vector<float>;
   const Floats zeros{0, 0, 0, 0};
-  EXPECT_EQ(difference_of(DType::kComplex64, Floats{0, 0, 3, 4}, DType::kComplex64, zeros),
-            (Difference{1, 5, 1}));
+  EXPECT_EQ(difference_of(DType::kComplex64, Floats{0, 0, 3, 4}, DType::kComplex64, zeros), (Found{1, 5, 1}));
   EXPECT_EQ(difference_of(DType::kComplex64, Floats{0, 0, 3, 4}, DType::kComplex64, zeros, {.atol = 4.9}),
-            (Difference{1, 5, 1}));
+            (Found{1, 5, 1}));
   EXPECT_EQ(difference_of(DType::kComplex64, Floats{0, 0, 3, 4}, DType::kComplex64, zeros, {.atol = 5}),
-            Difference{});
+            Found{});
   EXPECT_EQ(difference_of(DType::kComplex64, Floats{0, 1}, DType::kComplex64, Floats{3, 1}, {.rtol = 0.95}),
-            Difference{});
+            Found{});
   EXPECT_EQ(difference_of(DType::kComplex64, Floats{0, 1}, DType::kFloat64, std::vector<double>{0}),
-            (Difference{1, 1, 0}));
-  EXPECT_EQ(difference_of(DType::kFloat64, std::vector<double>{7}, DType::kComplex64, Floats{7, 0}),
-            Difference{});
+            (Found{1, 1, 0}));
+  EXPECT_EQ(difference_of(DType::kFloat64, std::vector<double>{7}, DType::kComplex64, Floats{7, 0}), Found{});
   EXPECT_EQ(difference_of(DType::kComplex32, std::vector<std::uint16_t>{0x3c00, 0xc000}, DType::kComplex128,
                           std::vector<double>{1, -2}),
-            Difference{});
+            Found{});
   // As in torch, a complex number is NaN if either part is.
   const auto nan = static_cast<float>(kNan);
   EXPECT_EQ(difference_of(DType::kComplex64, Floats{nan, 1}, DType::kComplex64, Floats{1, nan}, {.atol = 1}),
-            Difference{});
+            Found{});
 }
 
 TEST(CompareElementsTest, ValuesOfTwoTypes) {
   using Halves = std::vector<std::uint16_t>;
   EXPECT_EQ(difference_of(DType::kFloat16, Halves{0x3c00, 0x8000, 0x7e00, 0x7c00}, DType::kFloat64,
                           std::vector<double>{1, 0, kNan, kInf}),
-            Difference{});
+            Found{});
   EXPECT_EQ(
       difference_of(DType::kFloat16, Halves{0x3c00, 0x3c01}, DType::kFloat64, std::vector<double>{1, 1}),
-      (Difference{1, 0x1p-10, 1}));
+      (Found{1, 0x1p-10, 1}));
   EXPECT_EQ(difference_of(DType::kBool, std::vector<std::uint8_t>{0, 1}, DType::kInt16,
                           std::vector<std::int16_t>{0, -1}),
-            (Difference{1, 2, 1}));
+            (Found{1, 2, 1}));
   EXPECT_EQ(difference_of(DType::kFloat8E4M3FN, std::vector<std::uint8_t>{0x38, 0xb8}, DType::kBFloat16,
                           Halves{0x3f80, 0xbf80}),
-            Difference{});
+            Found{});
 }
 
 TEST(CompareElementsTest, RejectsDifferentCounts) {
@@ -160,7 +191,7 @@ TEST(CompareElementsTest, RejectsDifferentCounts) {
 TEST(CompareElementsTest, BytesThatAreNoNumbersAreEqualOrNot) {
   const std::vector<char> a{1, 2, 3};
   const std::vector<char> b{1, 7, 3};
-  EXPECT_EQ(difference_of(DType::kFloat4E2M1FNx2, a, DType::kFloat4E2M1FNx2, a), Difference{});
+  EXPECT_EQ(difference_of(DType::kFloat4E2M1FNx2, a, DType::kFloat4E2M1FNx2, a), Found{});
   const Difference found = difference_of(DType::kFloat4E2M1FNx2, a, DType::kFloat4E2M1FNx2, b);
   EXPECT_EQ(found.elements, 1);
   EXPECT_EQ(found.first, 1);
@@ -195,10 +226,9 @@ TEST(CompareElementsTest, EveryTypeAgainstDouble) {
       bytes[0] = 1;
     }
     const std::vector<char> element(bytes.begin(), bytes.end());
-    EXPECT_EQ(difference_of(info.dtype, element, DType::kFloat64, std::vector<double>{1}), Difference{})
+    EXPECT_EQ(difference_of(info.dtype, element, DType::kFloat64, std::vector<double>{1}), Found{})
         << info.torch_name;
-    EXPECT_EQ(difference_of(DType::kFloat64, std::vector<double>{3}, info.dtype, element),
-              (Difference{1, 2, 0}))
+    EXPECT_EQ(difference_of(DType::kFloat64, std::vector<double>{3}, info.dtype, element), (Found{1, 2, 0}))
         << info.torch_name;
   }
 }
@@ -237,7 +267,7 @@ TEST(DifferenceTest, AddsInAnyOrder) {
     Difference sum = first;
     sum.add(second);
     sum.add({});
-    EXPECT_EQ(sum, (Difference{3, 5, 3}));
+    EXPECT_EQ(sum, (Found{3, 5, 3}));
   }
   Difference none;
   none.add(early);
@@ -265,18 +295,18 @@ TEST_F(TensorComparerTest, ScatteredInTwoWays) {
     other.data[element * 4] = static_cast<char>(other.data[element * 4] ^ 2);
   };
   const StoredTensor a = scatter("a", truth, 1);
-  EXPECT_EQ(comparer_.compare(a, scatter("b", truth, 2), {}), Difference{});
+  EXPECT_EQ(comparer_.compare(a, scatter("b", truth, 2), {}), Found{});
   EXPECT_EQ(told_, truth.data.size());
   change(300'299);
-  EXPECT_EQ(comparer_.compare(a, scatter("b", other, 3), {}), (Difference{1, 2, 300'299}));
+  EXPECT_EQ(comparer_.compare(a, scatter("b", other, 3), {}), (Found{1, 2, 300'299}));
   change(65'536);
   change(65'535);
   const StoredTensor b = scatter("b", other, 4);
-  EXPECT_EQ(comparer_.compare(a, b, {}), (Difference{3, 2, 65'535}));
-  EXPECT_EQ(comparer_.compare_range(a, b, 65'536, 300'299, {}), (Difference{1, 2, 65'536}));
-  EXPECT_EQ(comparer_.compare_range(a, b, 65'537, 300'299, {}), Difference{});
-  EXPECT_EQ(comparer_.compare_range(a, b, 7, 7, {}), Difference{});
-  EXPECT_EQ(comparer_.compare(a, b, {.atol = 2}), Difference{});
+  EXPECT_EQ(comparer_.compare(a, b, {}), (Found{3, 2, 65'535}));
+  EXPECT_EQ(comparer_.compare_range(a, b, 65'536, 300'299, {}), (Found{1, 2, 65'536}));
+  EXPECT_EQ(comparer_.compare_range(a, b, 65'537, 300'299, {}), Found{});
+  EXPECT_EQ(comparer_.compare_range(a, b, 7, 7, {}), Found{});
+  EXPECT_EQ(comparer_.compare(a, b, {.atol = 2}), Found{});
 }
 
 TEST_F(TensorComparerTest, AsConverted) {
@@ -285,11 +315,11 @@ TEST_F(TensorComparerTest, AsConverted) {
   convert_dtype(truth.dtype, bytes_of(truth.data), half.dtype, std::as_writable_bytes(std::span(half.data)));
   const StoredTensor a = scatter("a", truth, 1);
   const StoredTensor b = scatter("b", half, 1);
-  EXPECT_EQ(comparer_.compare_converted(a, b), Difference{});
+  EXPECT_EQ(comparer_.compare_converted(a, b), Found{});
   EXPECT_GT(comparer_.compare(a, b, {}).elements, 39'000);  // The values differ.
   half.data[79'998] = static_cast<char>(half.data[79'998] ^ 1);
   EXPECT_EQ(comparer_.compare_converted(a, scatter("b", half, 2)).first, 39'999);
-  EXPECT_EQ(comparer_.compare_converted(a, scatter("b", truth, 2)), Difference{});
+  EXPECT_EQ(comparer_.compare_converted(a, scatter("b", truth, 2)), Found{});
 }
 
 TEST_F(TensorComparerTest, ShapesMustAgree) {
@@ -301,10 +331,9 @@ TEST_F(TensorComparerTest, ShapesMustAgree) {
 
 TEST_F(TensorComparerTest, WithoutElements) {
   const StoredTensor a = scatter("a", Truth::make({"t"}, DType::kInt8, {0, 3}, 1), 1);
-  EXPECT_EQ(comparer_.compare(a, scatter("b", Truth::make({"t"}, DType::kInt8, {0, 3}, 1), 1), {}),
-            Difference{});
+  EXPECT_EQ(comparer_.compare(a, scatter("b", Truth::make({"t"}, DType::kInt8, {0, 3}, 1), 1), {}), Found{});
   const Truth scalar = Truth::make({"t"}, DType::kInt8, {}, 1);
-  EXPECT_EQ(comparer_.compare(scatter("a", scalar, 1), scatter("b", scalar, 2), {}), Difference{});
+  EXPECT_EQ(comparer_.compare(scatter("a", scalar, 1), scatter("b", scalar, 2), {}), Found{});
 }
 
 class CheckCopiesTest : public ::testing::Test {
