@@ -107,6 +107,17 @@ std::string_view without_json_tag(std::string_view what) {
   return what.starts_with("[json.exception.") && end != std::string_view::npos ? what.substr(end + 2) : what;
 }
 
+std::string shell_word(std::string_view text) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./:=,@+%").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 std::string_view trim(std::string_view text) {
   static constexpr std::string_view kBlanks = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kBlanks);

@@ -40,6 +40,9 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
 std::vector<std::string> split(std::string_view text, char separator);
 /// The message of a JSON parser without its tag, such as "[json.exception.parse_error.101] ".
 std::string_view without_json_tag(std::string_view what);
+/// `text` as one word of a command line that a user may copy into a shell: in single quotes if it has
+/// characters that mean something to a shell.
+std::string shell_word(std::string_view text);
 /// `text` without blanks at its ends.
 std::string_view trim(std::string_view text);
 

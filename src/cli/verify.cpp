@@ -37,7 +37,8 @@ void print_text(const VerifyReport& report, Results& out) {
         checkpoint.findings.empty() ? "ok" : plural(checkpoint.findings.size(), "finding");
     std::string contents =
         fmt::format("{}, {}", plural(checkpoint.files, "file"), format_bytes(checkpoint.bytes));
-    if (checkpoint.kind != "manifest") contents.insert(0, plural(checkpoint.tensors, "tensor") + ", ");
+    if (checkpoint.kind != ckpt::kManifestKind)
+      contents.insert(0, plural(checkpoint.tensors, "tensor") + ", ");
     out.line(fmt::format("{} ({}, {}): {}", checkpoint.path.string(), checkpoint.kind, contents, verdict));
     for (const Finding& finding : checkpoint.findings) out.line("  " + ckpt::to_string(finding));
     for (const std::string& note : checkpoint.notes) out.line("  note: " + note);

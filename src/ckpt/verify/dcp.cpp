@@ -140,10 +140,10 @@ class DcpVerifier {
   bool read_metadata() {
     const std::vector<std::string> names = dcp_metadata_names(directory_);
     if (names.empty()) {
-      report(
-          FindingKind::kMissingFile, ".metadata", "", 0, 0,
-          "is not there, so nothing says what is in the data files; the save did not finish, or it was lost "
-          "('accel repair' rebuilds that of a checkpoint that accel wrote)");
+      report(FindingKind::kMissingFile, ".metadata", "", 0, 0,
+             fmt::format("is not there, so nothing says what is in the data files; if accel wrote them, this "
+                         "rebuilds it: accel repair {}",
+                         shell_word(directory_.string())));
     }
     std::vector<DcpMetadata> parts;
     for (const std::string& name : names) read_metadata_file(name, parts);

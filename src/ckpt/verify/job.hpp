@@ -13,6 +13,9 @@
 
 namespace accel::ckpt {
 
+/// Verified::kind of a manifest.
+inline constexpr std::string_view kManifestKind = "manifest";
+
 /// The result for one checkpoint or model file.
 struct Verified {
   std::filesystem::path path;

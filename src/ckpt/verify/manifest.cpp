@@ -21,7 +21,7 @@ class ManifestVerifier {
   ManifestVerifier(const fs::path& directory, const std::set<std::string>& only)
       : directory_(directory), only_(only) {
     job_.result.path = directory;
-    job_.result.kind = "manifest";
+    job_.result.kind = kManifestKind;
   }
 
   VerifyJob run() {
@@ -101,7 +101,8 @@ class ManifestVerifier {
   void check_tensors() {
     std::map<std::string, ManifestTensor> found;
     for (const auto& [name, file] : manifest_.files) {
-      if (fs::path(name).filename() != ".metadata" || !fs::exists(directory_ / name)) continue;
+      if (fs::path(name).filename() != ".metadata") continue;
+      if (!fs::exists(directory_ / name)) return;  // One finding says so; its tensors cannot be known.
       DcpMetadata metadata;
       const fs::path path = directory_ / name;
       if (corruption_in([&] { metadata = parse_dcp_metadata_file(path); }))

@@ -23,6 +23,7 @@
 #include "ckpt/torch/legacy.hpp"
 #include "ckpt/verify/job.hpp"
 #include "ckpt/verify/sums.hpp"
+#include "ckpt/zip/index.hpp"
 
 namespace accel::ckpt {
 namespace {
@@ -200,6 +201,38 @@ class Search {
   std::vector<VerifyJob> jobs_;
 };
 
+/// Whether every record of `file` has a checksum that the verification of `checkpoint` has compared.
+bool covers(const Verified& checkpoint, const fs::path& file) {
+  std::error_code gone;  // A file that is not there is none of the two.
+  if (checkpoint.kind == name_of(Kind::kDcp))
+    return file.extension() == ".distcp" && fs::equivalent(checkpoint.path, file.parent_path(), gone);
+  const bool is_archive = checkpoint.kind == name_of(Kind::kTorch) ||
+                          checkpoint.kind == name_of(Kind::kTorchScript) ||
+                          checkpoint.kind == name_of(Kind::kPt2);
+  if (!is_archive || !fs::equivalent(checkpoint.path, file, gone)) return false;
+  const File opened = File::open_read(file);
+  return looks_like_zip(FileWindow(opened, 0, opened.size()));
+}
+
+/// Says of a file that is not the one that a manifest lists that no tensor is touched, if the checksums of
+/// all its records hold: they cover what is loaded, and not the padding and some fields of headers.
+void say_what_is_padding(std::vector<Verified>& checkpoints) {
+  for (Verified& manifest : checkpoints) {
+    if (manifest.kind != kManifestKind) continue;
+    for (Finding& finding : manifest.findings) {
+      if (finding.kind != FindingKind::kChecksum) continue;
+      const auto is_sound = [&](const Verified& other) {
+        return other.kind != kManifestKind && other.findings.empty() &&
+               covers(other, manifest.path / finding.file);
+      };
+      if (std::any_of(checkpoints.begin(), checkpoints.end(), is_sound))
+        finding.text +=
+            "; no tensor is touched: the checksums of all records in it hold, so the change is in "
+            "padding or in a header";
+    }
+  }
+}
+
 }  // namespace
 
 std::size_t VerifyReport::findings() const {
@@ -233,6 +266,7 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
     sort_findings(job.result.findings);
     report.checkpoints.push_back(std::move(job.result));
   }
+  say_what_is_padding(report.checkpoints);
   std::stable_sort(report.checkpoints.begin(), report.checkpoints.end(),
                    [](const Verified& a, const Verified& b) { return a.path < b.path; });
   return report;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 namespace accel {
 namespace {
 
@@ -75,6 +77,19 @@ TEST(TextTest, LettersAndDigitsAreThoseOfAscii) {
   EXPECT_EQ(lower_case("AbZ[@-\xc3\x84"), "abz[@-\xc3\x84");
   EXPECT_TRUE(is_digits("007"));
   for (const char* text : {"", "-1", "1.0", " 1", "1a"}) EXPECT_FALSE(is_digits(text)) << text;
+}
+
+TEST(TextTest, AShellReadsAWordAsItIs) {
+  EXPECT_EQ(shell_word("/a-b/c_1.pt"), "/a-b/c_1.pt");
+  for (const std::string text : {"", "a b", "it's", "$HOME", "a\"b\\", "*", "~x", "a;b", "\xc3\xa4"}) {
+    const std::string command = "printf %s " + shell_word(text);
+    std::string shown(100, '\0');
+    FILE* shell = ::popen(command.c_str(), "r");
+    ASSERT_NE(shell, nullptr);
+    shown.resize(std::fread(shown.data(), 1, shown.size(), shell));
+    EXPECT_EQ(::pclose(shell), 0);
+    EXPECT_EQ(shown, text);
+  }
 }
 
 }  // namespace
