@@ -20,6 +20,7 @@ namespace {
 struct CheckOptions {
   LaunchWords words;
   bool prints_schema = false;
+  bool shows_all = false;
   LaunchFlags flags;
 };
 
@@ -53,9 +54,11 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
   const config::LoadedConfig loaded = config::load_config(request);
   require_programs(loaded, globals);
   check_training(loaded);
-  const CheckReport report{config::resolved_values(loaded), loaded.warnings,
+  const CheckReport report{request.file.empty() ? "the configuration" : request.file.string(),
+                           config::resolved_values(loaded), loaded.warnings,
                            config::settings_without_effect(loaded)};
-  globals.json ? print_check_json(report, *globals.out) : print_check_text(report, *globals.out);
+  const ShownValues shown = options.shows_all ? ShownValues::kAll : ShownValues::kSet;
+  globals.json ? print_check_json(report, *globals.out) : print_check_text(report, shown, *globals.out);
   return ExitCode::kSuccess;
 }
 
@@ -63,7 +66,7 @@ ExitCode run_check(const CheckOptions& options, const Globals& globals) {
 
 void add_check(CommandLine& line) {
   Command command = line.add(
-      "check", "Check a configuration without running it, and show every value and where it is set",
+      "check", "Check a configuration without running it, and show what is set and where",
       "\nThe other flags are those of launch. Put `check` in place of `launch` to see what a run would be "
       "given.\n\naccel check [CONFIG.yaml] [flags] [--] PROGRAM [ARGS] checks the configuration of a run of "
       "any program.\n");
@@ -71,6 +74,7 @@ void add_check(CommandLine& line) {
   options->words.add_to(command);
   command.flag("--schema", options->prints_schema,
                "Print a JSON Schema of configurations for editors, and check nothing");
+  command.flag("--all", options->shows_all, "Show every value, also the defaults");
   options->flags.add_to(command);
   command.does([options](const Globals& globals) { return run_check(*options, globals); });
 }

@@ -1,6 +1,7 @@
 #include "cli/check_report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -21,6 +22,40 @@ void print_list(const char* title, const std::vector<std::string>& texts, Result
   if (texts.empty()) return;
   out.lines({"", title, ""});
   for (const std::string& text : texts) out.line("  " + text);
+}
+
+/// "1 warning".
+std::string counted(std::size_t count, const char* one, const char* several) {
+  return fmt::format("{} {}", count, count == 1 ? one : several);
+}
+
+/// "gpt.yaml is valid, with 1 warning and 2 settings without effect".
+std::string verdict_of(const CheckReport& report) {
+  std::vector<std::string> parts;
+  if (!report.warnings.empty()) parts.push_back(counted(report.warnings.size(), "warning", "warnings"));
+  if (!report.without_effect.empty()) {
+    parts.push_back(
+        counted(report.without_effect.size(), "setting without effect", "settings without effect"));
+  }
+  return fmt::format("{} is valid{}{}", report.subject, parts.empty() ? "" : ", with ",
+                     fmt::join(parts, " and "));
+}
+
+void print_values(const CheckReport& report, ShownValues shown, Results& out) {
+  std::vector<std::vector<std::string>> rows = {{"KEY", "VALUE", "FROM"}};
+  for (const config::ResolvedValue& row : report.values) {
+    if (row.origin || shown == ShownValues::kAll)
+      rows.push_back({row.key, config::text_of(row.value), source_of(row)});
+  }
+  const std::size_t hidden = report.values.size() - (rows.size() - 1);
+  if (rows.size() > 1) {
+    out.line();
+    out.table(std::move(rows), {});
+  }
+  if (hidden == 0) return;
+  out.line();
+  out.line(fmt::format("{}; --all shows them",
+                       counted(hidden, "key has its default", "keys have their defaults")));
 }
 
 Json json_of(const config::Value& value) {
@@ -58,11 +93,9 @@ Json json_of(const config::ResolvedValue& row) {
 
 }  // namespace
 
-void print_check_text(const CheckReport& report, Results& out) {
-  std::vector<std::vector<std::string>> rows = {{"KEY", "VALUE", "FROM"}};
-  for (const config::ResolvedValue& row : report.values)
-    rows.push_back({row.key, config::text_of(row.value), source_of(row)});
-  out.table(std::move(rows), {});
+void print_check_text(const CheckReport& report, ShownValues shown, Results& out) {
+  out.line(verdict_of(report));
+  print_values(report, shown, out);
   print_list("Warnings:", report.warnings, out);
   print_list("Settings without effect:", report.without_effect, out);
 }

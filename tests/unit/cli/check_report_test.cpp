@@ -13,17 +13,18 @@ using config::Origin;
 using config::Value;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 CheckReport report_of(Value value, std::optional<Origin> origin = {},
                       std::optional<std::string> written = {}) {
-  return {{{"a.key", std::move(value), std::move(origin), std::move(written)}}, {}, {}};
+  return {"a.yaml", {{"a.key", std::move(value), std::move(origin), std::move(written)}}, {}, {}};
 }
 
-std::string text_of(const CheckReport& report) {
+std::string text_of(const CheckReport& report, ShownValues shown = ShownValues::kAll) {
   std::ostringstream stream;
   Results out(stream);
-  print_check_text(report, out);
+  print_check_text(report, shown, out);
   return stream.str();
 }
 
@@ -35,7 +36,7 @@ Json json_of(const CheckReport& report) {
 }
 
 TEST(CheckReportTest, ATableSaysWhereAValueComesFrom) {
-  EXPECT_EQ(text_of(report_of(true)), "  KEY    VALUE  FROM\n  a.key  true   default\n");
+  EXPECT_EQ(text_of(report_of(true)), "a.yaml is valid\n\n  KEY    VALUE  FROM\n  a.key  true   default\n");
   EXPECT_THAT(text_of(report_of(std::int64_t{4}, Origin{Origin::Layer::kFile, "a.yaml", 3, 5}, "-1")),
               HasSubstr("  a.key  4      a.yaml:3:5, written as -1\n"));
   EXPECT_THAT(text_of(report_of(Value(), Origin{Origin::Layer::kEnvironment, "FSDP_VERSION"})),
@@ -45,11 +46,33 @@ TEST(CheckReportTest, ATableSaysWhereAValueComesFrom) {
 TEST(CheckReportTest, HeadingsComeOnlyWithSomethingBelow) {
   CheckReport report = report_of(true);
   EXPECT_THAT(text_of(report), Not(HasSubstr(":")));
+  EXPECT_THAT(text_of(report), StartsWith("a.yaml is valid\n"));
   report.warnings = {"one"};
   EXPECT_THAT(text_of(report), HasSubstr("\nWarnings:\n\n  one\n"));
   EXPECT_THAT(text_of(report), Not(HasSubstr("Settings without effect")));
   report.without_effect = {"two"};
   EXPECT_THAT(text_of(report), HasSubstr("\nSettings without effect:\n\n  two\n"));
+}
+
+TEST(CheckReportTest, TheVerdictComesFirst) {
+  CheckReport report = report_of(true);
+  report.warnings = {"one"};
+  EXPECT_THAT(text_of(report), StartsWith("a.yaml is valid, with 1 warning\n"));
+  report.without_effect = {"two", "three"};
+  EXPECT_THAT(text_of(report), StartsWith("a.yaml is valid, with 1 warning and 2 settings without effect\n"));
+  report.warnings = {};
+  EXPECT_THAT(text_of(report), StartsWith("a.yaml is valid, with 2 settings without effect\n"));
+}
+
+TEST(CheckReportTest, DefaultsAreCounted) {
+  CheckReport report = report_of(true);
+  EXPECT_EQ(text_of(report, ShownValues::kSet),
+            "a.yaml is valid\n\n1 key has its default; --all shows them\n");
+  report.values.push_back({"b.key", Value(false), Origin{Origin::Layer::kFlag, "--b"}, {}});
+  report.values.push_back({"c.key", Value(false), {}, {}});
+  EXPECT_EQ(text_of(report, ShownValues::kSet),
+            "a.yaml is valid\n\n  KEY    VALUE  FROM\n  b.key  false  --b\n"
+            "\n2 keys have their defaults; --all shows them\n");
 }
 
 TEST(CheckReportTest, AValueTakesOneLineAndHidesNothing) {
