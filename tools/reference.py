@@ -23,6 +23,7 @@ BEGIN, END = '.\\" The list of keys begins here. tools/reference.py writes it.\n
 
 OF_LAUNCH = ("check", "plan")  # They take the options of launch, and their pages refer to that page.
 OWN_SYNOPSIS = ("", "launch", *OF_LAUNCH)  # These have several forms, and are written by hand.
+COMMANDS = "commands"
 NOTE = '.\\" tools/reference.py writes this section.\n'
 # A description begins at column 30, on the next line if what stands before it is longer.
 ENTRY = re.compile(r"^  (\S+)(?: (\S+))?( REQUIRED)?(?:\n {30}| +(?<=^.{30}))(\S.*)$", re.MULTILINE)
@@ -143,9 +144,13 @@ class Entry(NamedTuple):
 
 
 def entries(program, command: str, section: str) -> list[Entry]:
-    """What a section of the help lists: Options, Positionals or Subcommands. The program itself is the command ""."""
+    """What a section of the help lists: Options, Positionals or COMMANDS. The program itself is the command ""."""
     text = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
-    block = text.partition(f"\n{section}:\n")[2].partition("\n\n")[0]
+    blocks = {title: block for title, block in re.findall(r"^(\S.*):\n((?:  .*\n)+)", text, re.MULTILINE)}
+    if section == COMMANDS:  # They stand in groups.
+        block = "".join(block for title, block in blocks.items() if title not in ("Options", "Positionals"))
+    else:
+        block = blocks.get(section, "")
     return [Entry(names.split(","), value, bool(required), text) for names, value, required, text in ENTRY.findall(block)]
 
 
@@ -180,7 +185,7 @@ def page_of(program, page: pathlib.Path) -> str:
                if option not in described and (not command or "--help" not in option.names)]  # accel(1) has --help for all.
     made = {"SYNOPSIS": "" if command in OWN_SYNOPSIS else synopsis(program, command, options),
             "OPTIONS": items([(option_of(option, " , "), option) for option in options]) + (APPLY if command and options else ""),
-            "COMMANDS": items([(f"Xr accel-{entry.names[0]} 1", entry) for entry in entries(program, command, "Subcommands")])}
+            "COMMANDS": items([(f"Xr accel-{entry.names[0]} 1", entry) for entry in entries(program, command, COMMANDS)])}
     text = page.read_text()
     for title, lines in made.items():
         section = re.compile(rf"^\.Sh {title}\n.*?(?=^\.Sh )", re.MULTILINE | re.DOTALL)

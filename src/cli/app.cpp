@@ -28,21 +28,26 @@ std::string version_text() {
 }
 
 void add_commands(CommandLine& line) {
+  line.group("Train");
   add_launch(line);
   add_check(line);
   add_plan(line);
   add_config(line);
-  add_save(line);
   add_import(line);
-  add_load(line);
-  add_merge_weights(line);
-  add_inspect(line);
-  add_repair(line);
-  add_verify(line);
-  add_diff(line);
+  line.group("Look at a run");
   add_checkpoints(line);
   add_evaluate(line);
   add_doctor(line);
+  line.group("Look at checkpoints and models");
+  add_inspect(line);
+  add_verify(line);
+  add_diff(line);
+  line.group("Write checkpoints and models");
+  add_merge_weights(line);
+  add_save(line);
+  add_load(line);
+  add_repair(line);
+  line.group("Set up");
   add_env(line);
   add_completion(line);
 }
@@ -87,8 +92,10 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
   const bool json = std::find(arguments.begin(), flags_end, "--json") != flags_end;
   try {
     CommandLine line{version_text()};
-    Results results(out, &out == &std::cout ? terminal_width(STDOUT_FILENO) : std::nullopt);
+    const auto width = &out == &std::cout ? terminal_width(STDOUT_FILENO) : std::nullopt;
+    Results results(out, width);
     line.globals().out = &results;
+    line.wrap_help(width);
     add_commands(line);
     // The words behind it are a command line that is being typed, which is not parsed.
     if (!arguments.empty() && arguments.front() == "__complete") {
@@ -97,7 +104,12 @@ ExitCode run(const std::vector<std::string>& arguments, std::ostream& out, std::
         out << candidate << '\n';
       return ExitCode::kSuccess;
     }
-    const ExitCode code = parse_and_run(line, take_apart(arguments, line.outline()), out);
+    if (arguments.empty()) {
+      // Whoever types the name alone sees what there is; a script that has lost its command fails.
+      out << line.help();
+      return ExitCode::kUsage;
+    }
+    const ExitCode code = parse_and_run(line, take_apart(with_help_flag(arguments), line.outline()), out);
     results.flush();
     return code;
   } catch (const std::exception& failure) {

@@ -69,6 +69,15 @@ void require_script(const std::vector<std::string>& program) {
 
 bool takes_program(std::string_view command) { return command == "launch" || command == "check"; }
 
+std::vector<std::string> with_help_flag(std::vector<std::string> arguments) {
+  if (arguments.empty() || arguments.front() != "help") return arguments;
+  arguments.erase(arguments.begin());
+  // Behind "--" it would not be a flag.
+  arguments.insert(arguments.begin() + (arguments.empty() || arguments.front().starts_with('-') ? 0 : 1),
+                   "--help");
+  return arguments;
+}
+
 Arguments take_apart(const std::vector<std::string>& arguments, const Outline& outline) {
   Arguments result;
   bool has_configuration = false;

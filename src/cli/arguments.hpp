@@ -22,6 +22,9 @@ struct Arguments {
 /// Whether a program with arguments of its own may stand behind this command.
 [[nodiscard]] bool takes_program(std::string_view command);
 
+/// `accel help` and `accel help COMMAND` as the flag --help asks for them. Other arguments stay.
+[[nodiscard]] std::vector<std::string> with_help_flag(std::vector<std::string> arguments);
+
 /// Splits a command line. `--num_processes=2`, which is Accelerate's spelling, becomes `--num-processes=2`.
 ///
 /// After `launch` and `check` a program begins, whose arguments are not changed, with what comes first of:

@@ -82,6 +82,8 @@ std::vector<std::string> candidates(const Outline& outline, std::vector<std::str
       before.take_option(word);
     } else if (before.command != nullptr) {
       ++before.arguments;
+    } else if (word == "help") {
+      // A command follows, as at the beginning.
     } else {
       for (const CommandOutline& command : outline.commands) {
         if (command.name == word) before.command = &command;

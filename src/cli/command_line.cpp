@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "cli/output/wrap.hpp"
 
 namespace accel::cli {
 namespace {
@@ -18,6 +19,8 @@ constexpr std::string_view kExitCodes =
     "\nExit codes: 0 success, 1 failure, 2 usage or configuration, 3 verify or diff found something,\n"
     "4 checkpoint missing or incomplete, 5 checkpoint corrupt, 6 a worker failed, 7 stopped for preemption\n"
     "after saving; ended by a signal: 129 SIGHUP, 130 SIGINT, 138 SIGUSR1, 140 SIGUSR2, 143 SIGTERM.";
+
+constexpr std::string_view kSeeExitCodes = "\nExit codes: accel help lists them.";
 
 /// The long names of the flags of `app`.
 std::vector<std::string> long_flags(const CLI::App& app) {
@@ -35,7 +38,7 @@ std::vector<std::string> long_flags(const CLI::App& app) {
   const auto* extras = dynamic_cast<const CLI::ExtrasError*>(&failure);
   const std::vector<std::string> left = app.remaining(true);
   if (dynamic_cast<const CLI::RequiredError*>(&failure) != nullptr && chosen.empty()) {
-    throw Error(ErrorKind::kUsage, "a command is needed").hint("accel --help lists the commands");
+    throw Error(ErrorKind::kUsage, "a command is needed").hint("accel help lists the commands");
   }
   if (extras == nullptr || left.empty()) {
     throw Error(ErrorKind::kUsage, failure.what()).hint(fmt::format("see {}", help));
@@ -173,7 +176,8 @@ CommandLine::CommandLine(const std::string& version)
       app_(std::make_unique<CLI::App>(
           "Trains TorchScript models sharded over processes, and works on PyTorch's checkpoints.", "accel")) {
   app_->require_subcommand(1);
-  app_->footer(std::string(kExitCodes));
+  app_->footer("\naccel help COMMAND shows the arguments and options of a command.\n" +
+               std::string(kExitCodes));
   add_global_flags();
 }
 
@@ -189,13 +193,14 @@ void CommandLine::add_global_flags() {
                            ->transform(CLI::CheckedTransformer(colors, CLI::ignore_case).description(""))
                            ->type_name("WHEN");
   offered_[color] = {"auto", "always", "never"};
-  app_->set_version_flag("--version", version_, "Print the version, and what the program was built with");
+  app_->set_version_flag("-V,--version", version_, "Print the version, and what the program was built with");
 }
 
 Command CommandLine::add(const std::string& name, const std::string& help, const std::string& notes) {
   CLI::App* command = app_->add_subcommand(name, help);
   command->fallthrough();
-  command->footer(notes + std::string(kExitCodes));
+  if (!group_.empty()) command->group(group_);
+  command->footer(notes + std::string(kSeeExitCodes));
   return {*command, action_, offered_};
 }
 
@@ -209,7 +214,7 @@ void CommandLine::check_command(const Arguments& arguments) const {
   if (const auto near = nearest(*arguments.command, names)) {
     throw std::move(error).hint(fmt::format("did you mean '{}'?", *near));
   }
-  throw std::move(error).hint("accel --help lists the commands");
+  throw std::move(error).hint("accel help lists the commands");
 }
 
 bool CommandLine::parse(const Arguments& arguments, std::ostream& out) {
@@ -221,7 +226,7 @@ bool CommandLine::parse(const Arguments& arguments, std::ostream& out) {
     return true;
   } catch (const CLI::CallForHelp&) {
     const std::vector<CLI::App*> chosen = app_->get_subcommands();
-    out << (chosen.empty() ? app_->help() : chosen.front()->help("accel"));
+    out << (chosen.empty() ? help() : wrapped(chosen.front()->help("accel"), width_));
   } catch (const CLI::CallForVersion&) {
     out << version_ << '\n';
   } catch (const CLI::ParseError& failure) {
@@ -229,6 +234,8 @@ bool CommandLine::parse(const Arguments& arguments, std::ostream& out) {
   }
   return false;
 }
+
+std::string CommandLine::help() const { return wrapped(app_->help(), width_); }
 
 Outline CommandLine::outline() const {
   Outline outline;

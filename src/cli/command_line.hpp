@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -127,11 +128,17 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
+  /// Begins a group of commands, which add() puts into it. The help lists commands by group.
+  void group(const std::string& title) { group_ = title; }
   /// Adds a command. Its help shows `notes` after the options.
   Command add(const std::string& name, const std::string& help, const std::string& notes = "");
   /// Returns false if the arguments ask for help or the version, which is then printed to `out`. Throws Error
   /// (kUsage).
   [[nodiscard]] bool parse(const Arguments& arguments, std::ostream& out);
+  /// Wraps help at `width` characters, the width of a terminal.
+  void wrap_help(std::optional<std::size_t> width) { width_ = width; }
+  /// The help of the program, which lists the commands.
+  [[nodiscard]] std::string help() const;
   [[nodiscard]] Outline outline() const;
   [[nodiscard]] bool is_chosen(const std::string& command) const;
   [[nodiscard]] const Action& action() const { return action_; }
@@ -142,6 +149,8 @@ class CommandLine {
   void check_command(const Arguments& arguments) const;
 
   std::string version_;
+  std::string group_;
+  std::optional<std::size_t> width_;
   std::unique_ptr<CLI::App> app_;
   Globals globals_;
   Action action_;

@@ -41,7 +41,7 @@ def commands(accel_path) -> dict[str, set[str]]:
         return {name for line in lines for name in line.split(",")}
 
     top = help_of()
-    names = re.findall(r"^  ([a-z-]+) ", top.split("Subcommands:")[1], re.MULTILINE)
+    names = re.findall(r"^  ([a-z][a-z-]*) ", top, re.MULTILINE)
     assert "merge-weights" in names
     return {name: options(help_of(name)) | options(top) for name in names}
 

@@ -31,11 +31,12 @@ Result run_json(std::vector<std::string> arguments) {
 TEST(AppTest, VersionAndHelpGoToStdout) {
   EXPECT_THAT(run_json({"--version"}).out,
               MatchesRegex("accel [0-9.]+\ncommit [^\n]+\nlibtorch [^\n]+\nNCCL [^\n]+\n"));
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"--help"}, {"launch", "--help"}}) {
+  const std::pair<std::vector<std::string>, const char*> helps[] = {
+      {{"--help"}, "Exit codes: 0 success"}, {{"launch", "--help"}, "Exit codes: accel help lists them"}};
+  for (const auto& [arguments, text] : helps) {
     const Result help = run_json(arguments);
     EXPECT_EQ(help.code, ExitCode::kSuccess);
-    EXPECT_THAT(help.out, HasSubstr("Exit codes: 0 success"));
+    EXPECT_THAT(help.out, HasSubstr(text));
     EXPECT_THAT(help.err, IsEmpty());
   }
   EXPECT_THAT(run_json({"launch", "--help"}).out, HasSubstr("Usage: accel launch"));
@@ -44,7 +45,7 @@ TEST(AppTest, VersionAndHelpGoToStdout) {
 TEST(AppTest, UnknownCommandsAndFlagsNameTheNearest) {
   const std::pair<std::vector<std::string>, const char*> rows[] = {
       {{"lanch"}, R"("message":"unknown command 'lanch'","hint":"did you mean 'launch'?")"},
-      {{"zzzzzzzz"}, R"("hint":"accel --help lists the commands")"},
+      {{"zzzzzzzz"}, R"("hint":"accel help lists the commands")"},
       {{"launch", "a.yaml", "--num-proceses=2"}, R"("hint":"did you mean '--num-processes'?")"},
       {{"launch", "a.yaml", "b.yaml"}, "unexpected argument 'b.yaml'"},
       {{}, "a command is needed"},
@@ -58,6 +59,24 @@ TEST(AppTest, UnknownCommandsAndFlagsNameTheNearest) {
     EXPECT_THAT(result.err, StartsWith(R"({"type":"error","kind":"usage","exit_code":2,)"));
     EXPECT_THAT(result.out, IsEmpty());
   }
+}
+
+Result run_plain(const std::vector<std::string>& arguments) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const ExitCode code = run(arguments, out, err);
+  return {code, out.str(), err.str()};
+}
+
+TEST(AppTest, HelpIsACommandToo) {
+  EXPECT_EQ(run_plain({"help"}).out, run_plain({"--help"}).out);
+  EXPECT_EQ(run_plain({"help", "diff"}).out, run_plain({"diff", "--help"}).out);
+  EXPECT_EQ(run_plain({"help", "diff"}).code, ExitCode::kSuccess);
+  EXPECT_EQ(run_plain({"help", "zzz"}).code, ExitCode::kUsage);
+  EXPECT_EQ(run_plain({"-V"}).out, run_plain({"--version"}).out);
+  const Result alone = run_plain({});
+  EXPECT_EQ(alone.code, ExitCode::kUsage);
+  EXPECT_EQ(alone.out, run_plain({"help"}).out);
 }
 
 TEST(AppTest, GlobalFlagsStandAnywhere) {

@@ -88,5 +88,15 @@ TEST(ArgumentsTest, FindsTheCommandBehindGlobalFlags) {
   EXPECT_FALSE(take_apart({}).command.has_value());
 }
 
+TEST(ArgumentsTest, HelpIsAFlagOfTheCommandBehindIt) {
+  EXPECT_THAT(with_help_flag({"help"}), ElementsAre("--help"));
+  EXPECT_THAT(with_help_flag({"help", "diff"}), ElementsAre("diff", "--help"));
+  EXPECT_THAT(with_help_flag({"help", "launch", "--", "true"}),
+              ElementsAre("launch", "--help", "--", "true"));
+  EXPECT_THAT(with_help_flag({"help", "--json"}), ElementsAre("--help", "--json"));
+  EXPECT_THAT(with_help_flag({"diff", "help"}), ElementsAre("diff", "help"));
+  EXPECT_THAT(with_help_flag({}), ElementsAre());
+}
+
 }  // namespace
 }  // namespace accel::cli

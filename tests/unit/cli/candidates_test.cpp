@@ -30,6 +30,7 @@ std::vector<std::string> offered(const std::vector<std::string>& words) {
 TEST(CandidatesTest, CommandsStandBehindGlobalOptions) {
   for (const std::vector<std::string>& before : {std::vector<std::string>{},
                                                  {"-h", "--color=never"},
+                                                 {"help"},
                                                  {"--color", "never"},
                                                  {"--color", "=", "never"}}) {
     std::vector<std::string> words = before;
