@@ -158,6 +158,7 @@ void refuse_taken_names(const config::LoadedConfig& loaded, std::int64_t step) {
     require_free("checkpoints", training.checkpoint.enabled());
     require_free("export", training.checkpoint.exports_safetensors);
     require_free("profile", training.profile.has_value());
+    require_free("tensorboard", training.tensorboard);
     if (!training.checkpoint.enabled()) return;
     const fs::path folder = training.output_dir / "checkpoints";
     if (const auto name = ckpt::RunCheckpoints(folder).taken_name(step)) refuse_taken(folder / *name);

@@ -18,6 +18,7 @@
 #include "base/seconds.hpp"
 #include "base/text.hpp"
 #include "plan/optimizer_plan.hpp"
+#include "report/event_file.hpp"
 #include "train/device/memory_use.hpp"
 
 namespace accel::train {
@@ -45,6 +46,7 @@ RunReport::RunReport(const config::Config& config, int rank, int data_size, at::
   if (rank != 0) return;
   sinks_.push_back(std::make_unique<JsonLines>(config_.output_dir / "metrics.jsonl"));
   sinks_.push_back(std::make_unique<LogLines>(config_.max_steps));
+  if (config_.tensorboard) sinks_.push_back(std::make_unique<EventFile>(config_.output_dir / "tensorboard"));
 }
 
 void RunReport::write(Metrics metrics) const {

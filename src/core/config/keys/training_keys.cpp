@@ -389,7 +389,10 @@ constexpr auto kOtherKeys = std::to_array<Key>({
      .traits = kNoNumbers | kComputed},
 
     {.path = "training.metrics.jsonl", .type = Type::kBool, .help = "Writes metrics.jsonl", .built = "true"},
-    {.path = "training.metrics.tensorboard", .type = Type::kBool, .built = "false"},
+    {.path = "training.metrics.tensorboard",
+     .help = "Writes event files for TensorBoard into tensorboard in output_dir",
+     .member = training<&TrainingConfig::tensorboard>,
+     .traits = kNoNumbers},
 });
 
 template <class... Tables>

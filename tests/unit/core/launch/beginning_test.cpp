@@ -94,6 +94,7 @@ TEST_F(BeginningTest, RefusesNamesThatAreTaken) {
   loaded_.config.training->checkpoint.resume = "auto";
   loaded_.config.training->checkpoint.exports_safetensors = true;
   loaded_.config.training->profile.emplace();
+  loaded_.config.training->tensorboard = true;
   std::filesystem::create_directories(out_ / "checkpoints");
   write_file(out_ / "metrics.jsonl", "{}");
   const auto refused = [&](const char* name) {
@@ -107,7 +108,7 @@ TEST_F(BeginningTest, RefusesNamesThatAreTaken) {
   std::filesystem::create_symlink("nowhere", out_ / "checkpoints/checkpoint_30");
   EXPECT_THAT(error_of_beginning(), HasSubstr("checkpoint_30' is a link to nowhere"));
   refused("checkpoints/checkpoint_30");
-  for (const char* name : {"export", "profile"}) {
+  for (const char* name : {"export", "profile", "tensorboard"}) {
     write_file(out_ / name, "");
     refused(name);
   }

@@ -165,7 +165,6 @@ TEST_F(ConfigFileTest, NamesWhatIsNotThereYetInTraining) {
       {"optimizer.type=sgd", "optimizer.type: sgd"},
       {"optimizer.momentum=0.9", "optimizer.momentum: 0.9"},
       {"lr_scheduler.type=polynomial", "lr_scheduler.type: polynomial"},
-      {"metrics.tensorboard=true", "metrics.tensorboard: true"},
       {"metrics.jsonl=false", "metrics.jsonl: false"},
   };
   for (const auto& [assignment, shown] : rows) {
