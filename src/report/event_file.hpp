@@ -34,7 +34,7 @@ class EventFile final : public MetricSink {
 
 /// The tag of the number `name` in a record: "train/loss", "eval/perplexity" for "eval_perplexity",
 /// "checkpoint/stall_s". It is empty for what is not shown as a curve: texts, the step, the time, the
-/// attempt.
+/// attempt, and where the time of a run went.
 [[nodiscard]] std::string scalar_tag(const Metrics& metrics, std::string_view name);
 
 }  // namespace accel

@@ -80,6 +80,8 @@ void LogLines::write(const Metrics& metrics) {
                           format_bytes(bytes), format_duration(seconds),
                           format_bytes(static_cast<std::uint64_t>(rate)),
                           format_duration(number(metrics, "stall_s"))));
+  } else if (metrics.contains("run_time_s")) {
+    write_times(metrics);
   } else {
     log::warn(fmt::format("the checkpoint of step {} is not saved, and the run goes on: {}",
                           count(metrics, "step"), string_of(metrics, "checkpoint_error")));
@@ -104,6 +106,23 @@ void LogLines::write_step(const Metrics& metrics) const {
                         tokens_per_s > 0 ? fmt::format("{:.0f} tokens/s", tokens_per_s)
                                          : fmt::format("{:.1f} samples/s", number(metrics, "samples_per_s")),
                         step == max_steps_ ? "done" : format_duration(left) + " left"));
+}
+
+void LogLines::write_times(const Metrics& metrics) {
+  const double whole = number(metrics, "run_time_s");
+  double rest = whole;
+  std::string parts;
+  const auto add = [&](std::string_view name, double seconds) {
+    parts += fmt::format("{}{} {} ({:.0f}%)", parts.empty() ? "" : ", ", name, format_duration(seconds),
+                         100 * seconds / std::max(whole, 1e-9));
+  };
+  for (const auto& [key, name] : kPartsOfRun) {
+    const double seconds = number(metrics, key);
+    rest -= seconds;
+    if (seconds > 0) add(name, seconds);
+  }
+  add("the rest", std::max(rest, 0.0));
+  log::info(fmt::format("{} on rank 0: {}", format_duration(whole), parts));
 }
 
 }  // namespace accel

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -11,8 +12,25 @@ namespace accel {
 
 /// What a run reports at one moment: named values in the order in which metrics.jsonl has them. One is
 /// "step". The others are those of a training step ("loss"), an evaluation ("eval_loss"), a saved checkpoint
-/// ("checkpoint") or one that could not be saved ("checkpoint_error").
+/// ("checkpoint") or one that could not be saved ("checkpoint_error"), or where the time of a run went
+/// ("run_time_s").
 using Metrics = nlohmann::ordered_json;
+
+/// A part of the time of a run: its name in a record, and what it is called in texts.
+struct PartOfRun {
+  const char* key;
+  const char* name;
+};
+
+/// The parts of "run_time_s" that are measured, in the order of a run.
+inline constexpr std::array<PartOfRun, 8> kPartsOfRun = {{{"start_s", "start"},
+                                                          {"data_s", "waiting for data"},
+                                                          {"forward_s", "forward"},
+                                                          {"backward_s", "backward"},
+                                                          {"reduce_s", "loss and gradient norm"},
+                                                          {"optimizer_s", "optimizer"},
+                                                          {"eval_s", "evaluation"},
+                                                          {"save_s", "checkpoints"}}};
 
 /// A place that a run reports to.
 class MetricSink {
@@ -49,6 +67,7 @@ class LogLines final : public MetricSink {
 
  private:
   void write_step(const Metrics& metrics) const;
+  static void write_times(const Metrics& metrics);
 
   std::int64_t max_steps_;
   std::int64_t done_before_ = 0;

@@ -116,4 +116,4 @@ def lines(directory: pathlib.Path) -> list[dict]:
     read = [json.loads(line) for line in (directory / "out/metrics.jsonl").read_text().splitlines()]
     # The line of a checkpoint comes when it is complete, which may be some steps later.
     return [{key: value for key, value in line.items() if key not in times}
-            for line in read if "checkpoint" not in line]
+            for line in read if "checkpoint" not in line and "run_time_s" not in line]

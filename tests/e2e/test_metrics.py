@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import signal
 import time
 
 import pytest
@@ -53,7 +54,7 @@ def test_the_mean_goes_on_with_the_steps_before_the_checkpoint(accel, tmp_path, 
 def test_each_record_has_its_time_and_the_attempt(each_step):
     directory, _, (begin, end) = each_step
     times = [record["time"] for record in records(directory, "time")]
-    assert len(times) == 10 and times == sorted(times)
+    assert len(times) == 11 and times == sorted(times)
     assert begin <= times[0] and times[-1] <= end
     assert {record["attempt"] for record in records(directory, "step")} == {0}
 
@@ -67,3 +68,45 @@ def test_an_evaluation_has_the_perplexity(accel, tmp_path):
     [record] = records(tmp_path, "eval_loss")
     assert record["eval_perplexity"] == pytest.approx(math.exp(record["eval_loss"]), rel=1e-12)
     assert f"perplexity {record['eval_perplexity']:.4g}" in said
+
+
+PARTS = {"start_s": "start", "data_s": "waiting for data", "forward_s": "forward", "backward_s": "backward",
+         "reduce_s": "loss and gradient norm", "optimizer_s": "optimizer", "eval_s": "evaluation", "save_s": "checkpoints"}
+
+
+def test_the_last_record_says_where_the_time_went(accel, tmp_path):
+    """The parts lie beside each other in the time of the run, and are those that other records have."""
+    train_runs.export(tmp_path / "gpt.pt")
+    (tmp_path / "held_out").write_bytes(train_runs.TEXT.read_bytes()[:3000])
+    held_out = {"format": "text", "path": str(tmp_path / "held_out"), "sequence_length": 32}
+    options = {"eval_every": 3, "checkpoint": {"every": 3, "resume": "auto", "async": False}, "data.eval": held_out}
+    for steps in (6, 9):
+        begin = time.time()
+        said = accel("launch", train_runs.config(tmp_path, 2, max_steps=steps, **options)).stderr
+        took, spent = time.time() - begin, records(tmp_path, "run_time_s")[-1]
+        of_run = [record for record in records(tmp_path, "time") if record["attempt"] == spent["attempt"]]
+        assert of_run[-1] == spent and spent["step"] == steps
+        assert set(PARTS) == set(spent) - {"step", "time", "attempt", "run_time_s"}
+        assert all(spent[part] > 0 for part in PARTS)
+        assert sum(spent[part] for part in PARTS) <= spent["run_time_s"] <= took
+        assert spent["eval_s"] == pytest.approx(sum(record["eval_time_s"] for record in of_run if "eval_time_s" in record))
+        assert spent["save_s"] >= sum(record["stall_s"] for record in of_run if "stall_s" in record)
+        # The time of a step, without evaluations and saves, holds its parts.
+        in_steps = sum(record["step_time_s"] for record in of_run if "step_time_s" in record)
+        assert sum(spent[part] for part in ("data_s", "forward_s", "backward_s", "reduce_s", "optimizer_s")) <= in_steps
+        [line] = [line for line in said.splitlines() if " on rank 0: " in line]
+        assert [name for name in PARTS.values() if f"{name} " in line] == list(PARTS.values())
+    assert len(records(tmp_path, "run_time_s")) == 2  # That of the run before the resume stays.
+
+
+def test_a_run_that_a_signal_stops_says_where_the_time_went(accel_path, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    options = {"max_steps": 100_000, "checkpoint": {"every": 100_000, "resume": "none"}}
+    process = train_runs.start(accel_path, train_runs.config(tmp_path, 2, **options), tmp_path)
+    train_runs.wait_for_step(tmp_path, process, 2)
+    process.send_signal(signal.SIGUSR1)
+    said = process.communicate(timeout=120)[0]
+    [spent] = records(tmp_path, "run_time_s")
+    assert f"stopped after step {spent['step']} of 100000" in said
+    [line] = [line for line in said.splitlines() if " on rank 0: " in line]
+    assert spent["eval_s"] == 0 and "evaluation" not in line and spent["save_s"] > 0 and "checkpoints" in line

@@ -48,7 +48,7 @@ def test_metrics_of_an_earlier_run_are_not_overwritten(accel, tmp_path):
     # A run accepts a directory with only logs and an empty metrics file, because no metrics are lost.
     (tmp_path / "out/metrics.jsonl").write_bytes(b"")
     accel("launch", config)
-    assert [json.loads(line)["step"] for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()] == [1, 2]
+    assert len(train_runs.metrics(tmp_path)) == 2
 
 
 def test_a_lock_that_is_lost_between_two_attempts_ends_the_run_for_that_reason(accel_path, tmp_path):

@@ -134,14 +134,20 @@ void RunReport::save(ckpt::RunState& state) const {
   state.steps_since_log = steps_;
 }
 
-void RunReport::start(std::int64_t done) {
+void RunReport::start(std::int64_t done, double seconds) {
   for (const auto& sink : sinks_) sink->open(done);
   logged_step_ = done;
-  since_log_ = Clock::now();
+  start_s_ = seconds;
+  since_log_ = begun_ = Clock::now();
 }
 
 void RunReport::step(std::int64_t step, const StepResult& result, double epoch,
                      const std::optional<GradScaler>& scaler) {
+  times_.data_s += result.times.data_s;
+  times_.forward_s += result.times.forward_s;
+  times_.backward_s += result.times.backward_s;
+  times_.reduce_s += result.times.reduce_s;
+  times_.optimizer_s += result.times.optimizer_s;
   tokens_ += result.tokens;
   samples_ += result.samples;
   skipped_ += result.skipped ? 1 : 0;
@@ -188,6 +194,24 @@ void RunReport::evaluation(std::int64_t step, const Evaluation& evaluation, doub
   if (evaluation.accuracy) line["eval_accuracy"] = *evaluation.accuracy;
   write(std::move(line));
   pause_s_ += seconds;
+  eval_s_ += seconds;
+}
+
+void RunReport::time_spent(std::int64_t step) {
+  write({{"step", step},
+         {"run_time_s", start_s_ + seconds_since(begun_)},
+         {"start_s", start_s_},
+         {"data_s", times_.data_s},
+         {"forward_s", times_.forward_s},
+         {"backward_s", times_.backward_s},
+         {"reduce_s", times_.reduce_s},
+         {"optimizer_s", times_.optimizer_s},
+         {"eval_s", eval_s_},
+         {"save_s", save_s_}});
+  if (!device_.is_cpu()) {
+    say("these are times of the host; it runs ahead of the GPU in forward and backward, and waits for it at "
+        "loss and gradient norm");
+  }
 }
 
 void RunReport::saved(const SavedCheckpoint& checkpoint) {

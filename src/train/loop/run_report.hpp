@@ -38,8 +38,9 @@ class RunReport {
 
   /// Reports the checkpoint that the run goes on from, and how long it took to open the model and to read it.
   void resumed(const std::filesystem::path& checkpoint, const ckpt::RunState& state, double seconds);
-  /// Starts to count time. `done` steps were done before, in earlier runs.
-  void start(std::int64_t done);
+  /// Starts to count time. `done` steps were done before, in earlier runs. Opening the model and reading the
+  /// checkpoint took `seconds`.
+  void start(std::int64_t done, double seconds);
   /// Stores what the steps since the last line have been, for a run that goes on from the checkpoint.
   void save(ckpt::RunState& state) const;
   /// Counts a step. Writes a line after every training.log_every steps and after the last step, with the mean
@@ -52,8 +53,16 @@ class RunReport {
   void saved(const SavedCheckpoint& checkpoint);
   /// Reports a checkpoint that could not be saved, as a warning.
   void not_saved(std::int64_t step, const Error& error);
-  /// The training has waited for `seconds` between two steps. These do not count as time of a step.
-  void pause(double seconds) { pause_s_ += seconds; }
+  /// The training has waited for `seconds` between two steps, for a checkpoint. These do not count as time of
+  /// a step.
+  void pause(double seconds) {
+    pause_s_ += seconds;
+    save_s_ += seconds;
+  }
+  /// Work for the save in flight has taken `seconds` of a step.
+  void worked_for_save(double seconds) { save_s_ += seconds; }
+  /// Reports where the time of this rank's host went since the launch or restart, after step `step`.
+  void time_spent(std::int64_t step);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -71,6 +80,11 @@ class RunReport {
   at::Device device_;
   std::vector<std::unique_ptr<MetricSink>> sinks_;  ///< Empty on every rank but rank 0.
 
+  double start_s_ = 0;           ///< Seconds before the first step.
+  double eval_s_ = 0;            ///< Seconds of evaluations.
+  double save_s_ = 0;            ///< Seconds that the training has waited for checkpoints or worked for them.
+  StepTimes times_;              ///< The sums over the steps.
+  Clock::time_point begun_;      ///< When the first step began.
   Clock::time_point since_log_;  ///< When the last line of a step was written.
   std::int64_t attempt_;      ///< The N of logs/attempt_N: launches and restarts of the run before this one.
   double pause_s_ = 0;        ///< Seconds of evaluations and saves since that line.

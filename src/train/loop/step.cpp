@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -38,6 +39,20 @@ std::string hook_hint(const config::DdpConfig& ddp) {
   return "";
 }
 
+/// Measures the parts of a step one after another.
+class Laps {
+ public:
+  /// Adds the seconds since the last call, or since the construction, to `part`.
+  void add_to(double& part) {
+    const auto now = std::chrono::steady_clock::now();
+    part += std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 double without_sign_of_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
@@ -45,20 +60,26 @@ double without_sign_of_nan(double value) { return std::isnan(value) ? std::abs(v
 StepResult StepRunner::run(std::int64_t step, const Votes& votes) {
   StepResult result;
   const MicroBatches micro_batches = forward_and_backward(result);
+  Laps laps;
   const GradientPresence presence = reduce(micro_batches, step, votes, result);
+  laps.add_to(result.times.reduce_s);
   update(step, presence, result);
+  laps.add_to(result.times.optimizer_s);
   return result;
 }
 
 StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
   const std::int64_t most = config_.gradient_accumulation_steps;
   MicroBatches done;
+  Laps laps;
   // The last step of an epoch may have fewer micro-batches.
   for (bool reduce = false; !reduce;) {
     const Batch batch = batches_.next();
+    laps.add_to(result.times.data_s);
     reduce = ++done.count == most || batches_.last_of_epoch();
     model_.begin_micro_batch(reduce);
     const at::Tensor loss = loss_of(config_.model, model_.forward(inputs_of(config_.model, batch)), batch);
+    laps.add_to(result.times.forward_s);
     // Where no label counts, cross_entropy is NaN and its gradient is 0, as in torch.
     backward(most == 1 ? loss : loss / static_cast<double>(most));
     model_.finish_backward();
@@ -70,6 +91,7 @@ StepRunner::MicroBatches StepRunner::forward_and_backward(StepResult& result) {
     done.loss_sum = done.loss_sum.defined() ? done.loss_sum + value : value;
     result.tokens += batch.tokens();
     result.samples += batch.samples();
+    laps.add_to(result.times.backward_s);
   }
   return done;
 }

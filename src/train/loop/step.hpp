@@ -16,8 +16,18 @@ namespace accel::train {
 /// Numbers in the all-reduce of a step: those of one rank, or their sums over all ranks.
 using Votes = std::array<double, 3>;
 
+/// Where the time of a step went on this rank's host, in seconds. The host runs ahead of a GPU in forward and
+/// backward, and waits for it in `reduce_s`. Collectives of units belong to forward and backward.
+struct StepTimes {
+  double data_s = 0;  ///< Until the reading thread had the next micro-batch.
+  double forward_s = 0;
+  double backward_s = 0;
+  double reduce_s = 0;     ///< The norm of the gradient, and the all-reduce of loss and norm.
+  double optimizer_s = 0;  ///< Clipping and the update.
+};
+
 /// What one optimizer step yields. Every rank has the same values, except for the counts of tokens and
-/// samples.
+/// samples and for the times.
 struct StepResult {
   double loss = 0;       ///< The mean over the micro-batches of all data ranks that count; NaN if none does.
   double grad_norm = 0;  ///< The global norm before clipping.
@@ -31,6 +41,7 @@ struct StepResult {
   std::optional<Error> error;      ///< Why the run cannot go on: the loss or a gradient is infinite or NaN.
   std::int64_t tokens = 0;         ///< Tokens that this rank has trained on in the step.
   std::int64_t samples = 0;        ///< Samples that this rank has trained on in the step.
+  StepTimes times;
 };
 
 /// Executes optimizer steps: the micro-batches, one all-reduce for the loss and the gradient norm, clipping,

@@ -114,8 +114,9 @@ class Trainer {
 
   TrainingEnd run() {
     TrainingEnd end = TrainingEnd::kFinished;
-    report_.start(first_step_ - 1);
-    for (std::int64_t step = first_step_; step <= config_.max_steps; ++step) {
+    report_.start(first_step_ - 1, seconds_since(created_));
+    std::int64_t step = first_step_;
+    for (; step <= config_.max_steps; ++step) {
       flight::set_step(step);
       profiler_.begin_step(step);
       const SaveVotes votes = saver_.votes();
@@ -140,6 +141,7 @@ class Trainer {
       break;
     }
     flight::set_step(0);
+    report_.time_spent(std::min(step, config_.max_steps));
     if (end == TrainingEnd::kFinished) report_.end_of_run(model_, *optimizer_);
     // The groups are shut down here and not in the destructor, which also runs after an error.
     group_.barrier();
@@ -266,7 +268,9 @@ class Trainer {
 
   /// Goes on with the save in flight by the sums of the votes.
   void go_on_with_save(const SaveVotes& sums) {
+    const Clock::time_point begin = Clock::now();
     reporting_failure(config_.checkpoint.continues_on_failure, [&] { report(saver_.advance(sums)); });
+    report_.worked_for_save(seconds_since(begin));
   }
 
   void report(const std::optional<SavedCheckpoint>& saved) {

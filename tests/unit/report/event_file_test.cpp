@@ -69,6 +69,7 @@ TEST(EventFileTest, TagsSayWhatANumberIsOf) {
   const Metrics saved = {{"step", 1}, {"checkpoint", "out/checkpoint_1"}, {"stall_s", 0.25}};
   EXPECT_EQ(scalar_tag(saved, "stall_s"), "checkpoint/stall_s");
   EXPECT_EQ(scalar_tag(saved, "checkpoint"), "");
+  EXPECT_EQ(scalar_tag({{"step", 9}, {"run_time_s", 2.0}, {"data_s", 1.0}}, "data_s"), "");
 }
 
 }  // namespace
