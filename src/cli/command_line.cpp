@@ -100,6 +100,11 @@ void Command::positional(const std::string& name, std::string& value, const std:
   with_need(app_->add_option(name, value, help)->type_name(type), need);
 }
 
+void Command::positionals(const std::string& name, std::vector<std::string>& values,
+                          const std::string& help) {
+  with_need(app_->add_option(name, values, help)->type_name("TEXT")->take_all(), Need::kRequired);
+}
+
 void Command::flag(const std::string& names, bool& value, const std::string& help) {
   app_->add_flag(names, value, help);
 }

@@ -63,6 +63,8 @@ class Command {
   /// An argument that is a path.
   void positional(const std::string& name, std::string& value, const std::string& help,
                   Need need = Need::kRequired, const std::string& type = "TEXT");
+  /// Any number of arguments that are paths, at least one.
+  void positionals(const std::string& name, std::vector<std::string>& values, const std::string& help);
   void flag(const std::string& names, bool& value, const std::string& help);
   void text(const std::string& names, const std::string& type, std::string& value, const std::string& help,
             Need need = Need::kOptional);
