@@ -38,6 +38,7 @@ void add_commands(CommandLine& line) {
   add_checkpoints(line);
   add_report(line);
   add_evaluate(line);
+  add_watch(line);
   add_doctor(line);
   line.group("Look at checkpoints and models");
   add_inspect(line);

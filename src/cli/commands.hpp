@@ -20,6 +20,7 @@ void add_diff(CommandLine& line);
 void add_checkpoints(CommandLine& line);
 void add_evaluate(CommandLine& line);
 void add_report(CommandLine& line);
+void add_watch(CommandLine& line);
 void add_doctor(CommandLine& line);
 void add_env(CommandLine& line);
 void add_completion(CommandLine& line);

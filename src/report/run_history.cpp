@@ -65,18 +65,25 @@ bool is_run(const std::filesystem::path& directory) {
   return std::filesystem::is_regular_file(directory / "metrics.jsonl");
 }
 
-RunHistory parse_metrics(std::string_view text) {
-  RunHistory history;
-  std::int64_t line = 1;
-  for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string_view::npos; ++line) {
+AddedLines add_metrics(RunHistory& history, std::string_view text, const std::string& file,
+                       std::int64_t first_line) {
+  AddedLines added;
+  for (std::size_t end = 0; (end = text.find('\n', added.bytes)) != std::string_view::npos;) {
     try {
-      add_record(history, parse_json_or_discard(text.substr(begin, end - begin)));
+      add_record(history, parse_json_or_discard(text.substr(added.bytes, end - added.bytes)));
     } catch (Error& error) {
-      error.add_context(fmt::format("line {}", line));
+      error.add_context(fmt::format("'{}', line {}", file, first_line + added.lines));
       throw;
     }
-    begin = end + 1;
+    added.bytes = end + 1;
+    ++added.lines;
   }
+  return added;
+}
+
+RunHistory parse_metrics(std::string_view text, const std::string& file) {
+  RunHistory history;
+  add_metrics(history, text, file, 1);
   return history;
 }
 
@@ -86,28 +93,29 @@ std::map<std::string, std::string> flat_settings(const json& document) {
   return settings;
 }
 
+void require_run(const std::filesystem::path& directory) {
+  if (is_run(directory)) return;
+  const bool exists = std::filesystem::is_directory(directory);
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' is not the output_dir of a training: {}", directory.string(),
+                          exists ? "it has no metrics.jsonl" : "there is no such directory"))
+      .hint("training.output_dir names it; by default it is runs/ and the name of the YAML file");
+}
+
+std::map<std::string, std::string> read_settings(const std::filesystem::path& directory) {
+  std::map<std::string, std::string> settings;
+  const std::filesystem::path file = directory / "config.resolved.json";
+  if (std::filesystem::exists(file))
+    use_json_file(file, kLargestFile, [&](const json& document) { settings = flat_settings(document); });
+  return settings;
+}
+
 RunHistory read_run_history(const std::filesystem::path& directory, std::string name) {
+  require_run(directory);
   const std::filesystem::path metrics = directory / "metrics.jsonl";
-  if (!is_run(directory)) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("'{}' is not the output_dir of a training: {}", directory.string(),
-                            std::filesystem::is_directory(directory) ? "it has no metrics.jsonl"
-                                                                     : "there is no such directory"))
-        .hint("training.output_dir names it; by default it is runs/ and the name of the YAML file");
-  }
-  RunHistory history;
-  try {
-    history = parse_metrics(read_text_file(metrics, kLargestFile));
-  } catch (Error& error) {
-    error.add_context(fmt::format("'{}'", metrics.string()));
-    throw;
-  }
+  RunHistory history = parse_metrics(read_text_file(metrics, kLargestFile), metrics.string());
   history.name = std::move(name);
-  const std::filesystem::path config = directory / "config.resolved.json";
-  if (std::filesystem::exists(config)) {
-    use_json_file(config, kLargestFile,
-                  [&](const json& document) { history.settings = flat_settings(document); });
-  }
+  history.settings = read_settings(directory);
   return history;
 }
 

@@ -37,13 +37,29 @@ struct RunHistory {
 /// Whether `directory` has metrics, and is thereby the output_dir of a training.
 [[nodiscard]] bool is_run(const std::filesystem::path& directory);
 
+/// Throws Error (kUsage) if is_run() says no.
+void require_run(const std::filesystem::path& directory);
+
 /// Reads metrics.jsonl and, if it is there, config.resolved.json of a training's output_dir. The run may be
 /// going on: a last line without a newline is left out. Throws Error (kUsage) for a directory that is not
 /// the output_dir of a training, and Error (kCorrupt) for a line that is not a record.
 [[nodiscard]] RunHistory read_run_history(const std::filesystem::path& directory, std::string name);
 
-/// The history in the text of a metrics.jsonl, without settings. Throws Error (kCorrupt) that names a line.
-[[nodiscard]] RunHistory parse_metrics(std::string_view text);
+/// The values of config.resolved.json in `directory`; none without that file.
+[[nodiscard]] std::map<std::string, std::string> read_settings(const std::filesystem::path& directory);
+
+struct AddedLines {
+  std::size_t bytes = 0;
+  std::int64_t lines = 0;
+};
+
+/// Adds the whole lines of `text` to a history, and returns how much they are. Throws Error (kCorrupt) that
+/// names the file and the line; `first_line` is the number of the first one.
+AddedLines add_metrics(RunHistory& history, std::string_view text, const std::string& file,
+                       std::int64_t first_line);
+
+/// The history in the text of a metrics.jsonl, without settings. Throws what add_metrics() throws.
+[[nodiscard]] RunHistory parse_metrics(std::string_view text, const std::string& file);
 
 /// The values of a configuration by dotted path, as JSON; a list is one value.
 [[nodiscard]] std::map<std::string, std::string> flat_settings(const nlohmann::json& document);

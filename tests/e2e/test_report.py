@@ -189,7 +189,7 @@ def test_folders_that_are_not_runs(accel, runs, tmp_path):
     with open(tmp_path / "b/metrics.jsonl", "a") as file:
         file.write("nonsense\n")
     count = len(records(runs / "b"))
-    assert f"line {count + 1}: it is not a JSON object" in accel("report", "b", code=5).stderr
+    assert f"'b/metrics.jsonl', line {count + 1}: it is not a JSON object" in accel("report", "b", code=5).stderr
     assert (tmp_path / "b/report.html").read_text() == "an earlier page"
     assert "required" in accel("report", code=2).stderr
 

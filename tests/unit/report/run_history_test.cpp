@@ -31,7 +31,8 @@ TEST(RunHistoryTest, NumbersAreCurvesByTheirNames) {
   const RunHistory run = parse_metrics(
       "{\"step\":5,\"loss\":2.5,\"lr\":1,\"time\":100,\"attempt\":0}\n"
       "{\"step\":5,\"checkpoint\":\"a path\",\"bytes\":7,\"time\":101,\"attempt\":0}\n"
-      "{\"step\":10,\"loss\":null,\"time\":110.5,\"attempt\":0}\n");
+      "{\"step\":10,\"loss\":null,\"time\":110.5,\"attempt\":0}\n",
+      "file");
   ASSERT_EQ(run.curves.at("loss").size(), 2U);
   EXPECT_EQ(run.curves.at("loss")[0].step, 5);
   EXPECT_EQ(run.curves.at("loss")[0].value, 2.5);
@@ -48,7 +49,8 @@ TEST(RunHistoryTest, AttemptsBeginWhereTheirNumberChanges) {
       "{\"step\":1,\"loss\":1,\"attempt\":0}\n"
       "{\"step\":2,\"run_time_s\":9,\"data_s\":1,\"attempt\":0}\n"
       "{\"step\":3,\"loss\":1,\"attempt\":2}\n"
-      "{\"step\":4,\"loss\":1,\"attempt\":2}\n");
+      "{\"step\":4,\"loss\":1,\"attempt\":2}\n",
+      "file");
   ASSERT_EQ(run.attempts.size(), 2U);
   EXPECT_EQ(run.attempts[1].number, 2);
   EXPECT_EQ(run.attempts[1].first_step, 3);
@@ -58,15 +60,15 @@ TEST(RunHistoryTest, AttemptsBeginWhereTheirNumberChanges) {
 }
 
 TEST(RunHistoryTest, ALineThatIsBeingWrittenIsLeftOut) {
-  EXPECT_EQ(parse_metrics("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo").curves.at("loss").size(), 1U);
-  EXPECT_TRUE(parse_metrics("").curves.empty());
+  EXPECT_EQ(parse_metrics("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo", "file").curves.at("loss").size(), 1U);
+  EXPECT_TRUE(parse_metrics("", "file").curves.empty());
 }
 
 TEST(RunHistoryTest, NamesTheLineThatIsNotARecord) {
   for (const char* line :
        {"", "[]", "7", "{}", "{\"step\":\"1\"}", "{\"step\":1.5}", "{\"step\":null}", "{\"step\":1"})
-    EXPECT_THAT(error_of([&] { (void)parse_metrics(std::string("{\"step\":1}\n") + line + "\n"); }),
-                HasSubstr("line 2: it is not a JSON object with a whole number 'step'"))
+    EXPECT_THAT(error_of([&] { (void)parse_metrics(std::string("{\"step\":1}\n") + line + "\n", "file"); }),
+                HasSubstr("'file', line 2: it is not a JSON object with a whole number 'step'"))
         << line;
 }
 

@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/interrupt.hpp"
+#include "base/visible.hpp"
+#include "ckpt/store/run_pulse.hpp"
+#include "cli/commands.hpp"
+#include "cli/output/results.hpp"
+#include "report/metrics_follower.hpp"
+#include "report/run_status.hpp"
+
+namespace accel::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{500};
+
+struct WatchOptions {
+  std::string run;
+  bool once = false;
+};
+
+/// Lines that are drawn over the last ones on a terminal, which is stderr.
+class Drawing {
+ public:
+  Drawing() = default;
+  Drawing(const Drawing&) = delete;
+  Drawing& operator=(const Drawing&) = delete;
+  ~Drawing() { clear(); }
+
+  void show(const RunHistory& run) {
+    struct winsize size {};
+    const bool is_known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    // A line that fills the last column may wrap.
+    const std::vector<std::string> lines = status_lines(run, is_known ? size.ws_col - 1U : 79U);
+    std::string text = start();
+    for (const std::string& line : lines) text += visible(line) + "\n";
+    rows_ = lines.size();
+    write(text);
+  }
+  void clear() {
+    if (rows_ > 0) write(start());
+    rows_ = 0;
+  }
+
+ private:
+  /// What moves to the first line and removes all lines.
+  [[nodiscard]] std::string start() const { return rows_ == 0 ? "" : fmt::format("\x1b[{}F\x1b[J", rows_); }
+  static void write(const std::string& text) {
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+  std::size_t rows_ = 0;
+};
+
+void print(const RunHistory& run, const Globals& globals) {
+  if (!globals.json) {
+    globals.out->line(status_line(run));
+    return globals.out->flush();
+  }
+  nlohmann::ordered_json document;
+  for (const auto& [name, points] : run.curves) document[as_utf8(name)] = points.back().value;
+  if (const auto loss = run.curves.find("loss"); loss != run.curves.end())
+    document["step"] = static_cast<std::int64_t>(loss->second.back().step);
+  document["attempts"] = run.attempts.size();
+  globals.out->json(document);
+  globals.out->flush();
+}
+
+ExitCode run_watch(const WatchOptions& options, const Globals& globals) {
+  ckpt::RunPulse pulse(options.run);
+  const bool lives = pulse.lives();
+  if (!lives || options.once) require_run(options.run);
+  MetricsFollower follower(options.run);
+  const bool draws = !globals.json && !options.once && ::isatty(STDERR_FILENO) == 1;
+  Drawing drawing;
+  for (bool goes_on = lives && !options.once; goes_on;) {
+    goes_on = pulse.lives();  // Before the file is read, so that the last record is not missed.
+    const bool has_news = follower.read();
+    if (draws && has_news) drawing.show(follower.history());
+    if (!draws && has_news && goes_on) print(follower.history(), globals);
+    for (int part = 0; goes_on && part < 5; ++part) {
+      check_interrupted();
+      std::this_thread::sleep_for(kLook / 5);
+    }
+  }
+  (void)follower.read();
+  drawing.clear();
+  print(follower.history(), globals);
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+void add_watch(CommandLine& line) {
+  Command command = line.add("watch", "Show how far a run is, until it ends");
+  auto options = std::make_shared<WatchOptions>();
+  command.positional("RUN", options->run, "The output_dir of a training");
+  command.flag("--once", options->once, "Print one line, and do not wait");
+  command.does([options](const Globals& globals) { return run_watch(*options, globals); });
+}
+
+}  // namespace accel::cli
