@@ -70,10 +70,11 @@ def configure(folder, ranks, steps, backend, sizes=SIZES, batch=BATCH, model=Non
 
 
 def run_accel(accel, folder, *arguments, **options):
-    """Trains with accel as configure() says; returns the lines of metrics.jsonl."""
+    """Trains with accel as configure() says; returns the records of its steps."""
     out = configure(folder, *arguments, **options)
     launch(accel, out / "config.yaml")
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    records = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [record for record in records if "loss" in record]
 
 
 def measure_accel(*arguments, **options):
