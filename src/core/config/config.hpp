@@ -202,7 +202,7 @@ struct TrainingConfig {
   CheckpointConfig checkpoint;
   std::optional<ProfileConfig> profile;
   bool only_evaluates = false;  ///< The model is evaluated on data.eval and not trained (`accel evaluate`).
-  bool tensorboard = false;  ///< What metrics.jsonl has is written for TensorBoard as well.
+  bool tensorboard = false;     ///< What metrics.jsonl has is written for TensorBoard as well.
 };
 
 struct LaunchConfig {
