@@ -55,7 +55,8 @@ ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
   }
   constexpr std::size_t kStackLines = 12;
   if (story) {
-    globals.out->lines(launch::lines_of(*story, lives(statuses), now()));
+    // Processes on another machine cannot be seen, but an end is written when all have ended.
+    globals.out->lines(launch::lines_of(*story, !story->end && lives(statuses), now()));
     globals.out->line();
   }
   globals.out->lines(findings);

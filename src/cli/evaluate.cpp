@@ -92,13 +92,13 @@ Json evaluate(config::LoadedConfig loaded, const config::DataSource& source, con
   training.checkpoint = {};
   training.checkpoint.resume = "none";
   training.checkpoint.resume_from = resumed;
-  loaded.config.launch.log_dir.clear();
   loaded.config.launch.main_process_port =
       0;  // A training may have the port that the configuration asks for.
   loaded.config.launch.max_restarts = 0;
-  preflight(loaded, {.begins = begins, .has_model = true});
+  if (loaded.config.launch.preflight) preflight(loaded, {.begins = begins, .has_model = true});
   launch::LaunchRequest request;
   request.loaded = std::move(loaded);
+  request.keeps_stdout = true;
   request.version = fmt::format("{} ({})", kBuildInfo.version, kBuildInfo.commit);
   const ExitCode code = launch::launch(std::move(request), environment_variable);
   if (code != ExitCode::kSuccess) throw Error(ErrorKind::kWorker, "the evaluation was stopped");
@@ -112,8 +112,8 @@ void print_text(const std::string& weights, const std::vector<Json>& results, Re
   const auto text = [](const Json& result, const char* name, double factor, const char* unit) {
     const auto found = result.find(name);
     if (found == result.end()) return std::string("-");
-    return found->is_null() ? std::string("nan")
-                            : fmt::format("{:.6g}{}", found->get<double>() * factor, unit);
+    return found->is_string() ? found->get<std::string>()
+                              : fmt::format("{:.6g}{}", found->get<double>() * factor, unit);
   };
   std::vector<std::vector<std::string>> rows = {{"DATA", "SAMPLES", "LOSS", "PERPLEXITY", "ACCURACY"}};
   for (const Json& result : results) {
@@ -127,6 +127,7 @@ void print_text(const std::string& weights, const std::vector<Json>& results, Re
 ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
   config::ConfigRequest request = options.flags.request(options.config);
   request.command = "evaluate";
+  request.needs_training_data = false;
   config::LoadedConfig loaded = config::load_config(request);
   if (loaded.config.launch.num_machines > 1) {
     throw Error(ErrorKind::kUsage, "an evaluation runs on one machine, and num_machines is more")
@@ -135,8 +136,10 @@ ExitCode run_evaluate(const EvaluateOptions& options, const Globals& globals) {
   for (const std::string& warning : loaded.warnings) log::warn(warning);
   config::TrainingConfig& training = *loaded.config.training;
   const std::vector<config::DataSource> sources = sources_of(options, training);
-  const fs::path chosen =
+  fs::path chosen =
       options.checkpoint.empty() ? newest_of(training.output_dir) : fs::path(options.checkpoint);
+  const std::string& resume = training.checkpoint.resume;
+  if (chosen.empty() && resume != "auto" && resume != "none") chosen = resume;
   const std::string weights =
       chosen.empty() ? "the weights of the configuration" : take_weights(chosen, training);
   log::info(fmt::format("evaluating {}", weights));

@@ -118,15 +118,35 @@ fs::path chosen_checkpoint(const RunPlace& run, const CheckpointChoice& choice) 
 std::vector<fs::path> assets_of_run(const RunPlace& run) {
   const fs::path config = run.output / "config.resolved.json";
   if (!fs::exists(config)) return {};
+  fs::path directory;
   fs::path weights;
   fs::path model;
   bool is_adapter = false;
   use_json_file(config, kMostConfigBytes, [&](const nlohmann::json& document) {
-    const nlohmann::json& training = document.at("training");
-    weights = training.at("model").at("weights").get<std::string>();
-    model = training.at("model").at("path").get<std::string>();
-    is_adapter = training.at("checkpoint").at("adapter_only").get<bool>();
+    const auto text = [&](const char* pointer) {
+      const nlohmann::json::json_pointer place(pointer);
+      return document.contains(place) && document.at(place).is_string()
+                 ? document.at(place).get<std::string>()
+                 : std::string();
+    };
+    directory = text("/launch/directory");
+    weights = text("/training/model/weights");
+    model = text("/training/model/path");
+    is_adapter = document.value(nlohmann::json::json_pointer("/training/checkpoint/adapter_only"), false);
   });
+  for (fs::path* const path : {&weights, &model}) {
+    if (path->empty() || path->is_absolute()) continue;
+    // A path from somewhere else could lead to the files of another model.
+    if (directory.empty()) {
+      log::warn(
+          fmt::format("the run has the relative path '{}' of another version of accel, so no "
+                      "configuration and no tokenizer are copied; --copy-assets takes those of a "
+                      "directory",
+                      path->string()));
+      return {};
+    }
+    *path = directory / *path;
+  }
   if (is_adapter) return ckpt::adapter_assets(model);
   if (!weights.empty() && !fs::exists(weights)) {
     log::warn(

@@ -1,16 +1,26 @@
 #include "cli/training_check.hpp"
 
-#include "core/launch/beginning.hpp"
+#include "ckpt/store/resume_point.hpp"
+#include "ckpt/store/run_checkpoints.hpp"
+#include "cli/launch_flags.hpp"
+#include "core/launch/find_program.hpp"
 #include "preflight/preflight.hpp"
 
 namespace accel::cli {
 
 void check_training(const config::LoadedConfig& loaded) {
-  if (!loaded.config.training) return;
+  if (!loaded.config.training || !loaded.config.launch.preflight) return;
   const config::TrainingConfig& training = *loaded.config.training;
   const bool may_go_on = training.checkpoint.resume != "none";
-  const std::int64_t done = may_go_on ? launch::newest_step(training) : 0;
+  // A run goes on from a checkpoint that is there even if it writes none.
+  const ckpt::RunCheckpoints checkpoints(training.output_dir / "checkpoints");
+  const std::int64_t done = may_go_on ? ckpt::newest_whole(checkpoints).step.value_or(0) : 0;
   if (done >= training.max_steps) return;
+  if (!training.metrics_command.empty()) {
+    config::blamed_on("training.metrics.command", loaded.settings, [&] {
+      return launch::find_program(training.metrics_command.front(), environment_variable);
+    });
+  }
   preflight(
       loaded,
       {.begins = training.checkpoint.resume == "none" || (training.checkpoint.resume == "auto" && done == 0),

@@ -1,8 +1,10 @@
 #include "import/program_signature.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "ckpt/pt2/archive.hpp"
@@ -46,11 +48,26 @@ ProgramValue value_of(const json& program, const std::string& tensor, std::strin
   return result;
 }
 
+/// Operators that do not promote the dtypes of their tensors.
+bool needs_one_dtype(std::string_view target) {
+  constexpr std::array<std::string_view, 12> kNames = {"conv1d", "conv2d",     "conv3d",     "convolution",
+                                                       "linear", "addmm",      "mm",         "bmm",
+                                                       "matmul", "batch_norm", "layer_norm", "group_norm"};
+  return std::find(kNames.begin(), kNames.end(), operator_in(target)) != kNames.end();
+}
+
 }  // namespace
 
 ProgramSignature signature_of(const json& program, const ExportedGraph& graph) {
   ProgramSignature signature;
-  for (const std::string& input : graph.inputs) signature.inputs.push_back(value_of(program, input, input));
+  for (const std::string& input : graph.inputs) {
+    signature.inputs.push_back(value_of(program, input, input));
+    signature.inputs.back().is_strict =
+        std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const GraphNode& node) {
+          return needs_one_dtype(node.target) &&
+                 std::find(node.uses.begin(), node.uses.end(), input) != node.uses.end();
+        });
+  }
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
     signature.outputs.push_back(value_of(
         program, graph.outputs[i], graph.output_names.empty() ? std::to_string(i) : graph.output_names[i]));

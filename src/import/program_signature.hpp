@@ -24,6 +24,8 @@ struct ProgramValue {
   std::string name;                  ///< For an output that has no name of its own, its number.
   std::optional<ckpt::DType> dtype;  ///< Absent for one that checkpoints do not have.
   std::vector<ProgramSize> shape;
+  /// An input that goes into an operator whose tensors must have one dtype, as it is.
+  bool is_strict = false;
 };
 
 /// The inputs that an exported program takes and the outputs that it gives, in order.

@@ -66,33 +66,51 @@ class DataChecks {
       : loaded_(loaded), training_(*loaded.config.training), facts_(facts) {}
 
   void check() {
-    const Source train = open("training.data.train", training_.data.train);
     const int ranks = config::mesh_of(loaded_.config).data_size();
-    blamed_on("training.data.batch_size", loaded_,
-              [&] { require_step(*train.samples, training_.data, ranks); });
-    if (!training_.data.eval) return check_inputs(train);
+    if (!training_.only_evaluates) check_training(ranks);
+    if (!training_.data.eval) return;
     const Source eval = open("training.data.eval", *training_.data.eval);
     blamed_on(eval.key("path"), loaded_, [&] {
       if (eval.samples->size() == 0) throw Error(ErrorKind::kUsage, eval.samples->size_text());
     });
-    check_inputs(train);
-    check_inputs(eval);
+    if (training_.eval_every == 0 && !training_.only_evaluates) return;
+    check_positions(eval);
+    check_inputs(eval, eval.samples->size());
     check_last_batch(eval, ranks);
   }
 
  private:
+  void check_training(int ranks) const {
+    const Source train = open("training.data.train", training_.data.train);
+    blamed_on("training.data.batch_size", loaded_,
+              [&] { require_step(*train.samples, training_.data, ranks); });
+    check_positions(train);
+    // In order, the steps may end before the data do.
+    const auto taken = static_cast<double>(training_.max_steps) *
+                       static_cast<double>(training_.gradient_accumulation_steps) *
+                       static_cast<double>(training_.data.batch_size * ranks);
+    const std::int64_t all = train.samples->size();
+    const bool takes_all = training_.data.shuffle || taken >= static_cast<double>(all);
+    check_inputs(train, takes_all ? all : static_cast<std::int64_t>(taken));
+  }
+
   Source open(std::string section, const config::DataSource& config) const {
     Source source{std::move(section), config, nullptr};
     blamed_on(source.key("path"), loaded_, [&] { source.samples = data_format(config.format).open(config); });
     blamed_on(source.key("path"), loaded_, [&] { (void)needed_fields(*source.samples, training_.model); });
+    return source;
+  }
+
+  void check_positions(const Source& source) const {
     blamed_on(source.key("sequence_length"), loaded_, [&] {
       if (!facts_.positions || source.samples->sequence_length() <= *facts_.positions) return;
       throw Error(ErrorKind::kUsage,
                   fmt::format("a sequence has {} tokens, but the model's table of positions has {} rows",
                               source.samples->sequence_length(), *facts_.positions))
-          .hint("use a shorter sequence, or export the model with more positions");
+          .hint(
+              "use a shorter sequence, or export the model with more positions; if the table is looked up in "
+              "another way, launch.preflight: false starts the run");
     });
-    return source;
   }
 
   /// The field of the data with that name, which needed_fields() has found.
@@ -103,14 +121,15 @@ class DataChecks {
     return static_cast<std::size_t>(found - fields.begin());
   }
 
-  void check_inputs(const Source& source) const {
+  /// Of the first `count` samples, which are those that a run takes.
+  void check_inputs(const Source& source, std::int64_t count) const {
     if (!facts_.signature) return;
     const std::vector<ProgramValue>& inputs = facts_.signature->inputs;
     for (std::size_t i = 0; i < std::min(inputs.size(), training_.model.inputs.size()); ++i) {
       const std::size_t field = number_of(source, training_.model.inputs[i]);
       check_input(source, source.samples->fields()[field], inputs[i]);
     }
-    if (training_.model.loss == "cross_entropy") check_labels(source);
+    if (training_.model.loss == "cross_entropy") check_labels(source, count);
   }
 
   void check_input(const Source& source, const SampleField& field, const ProgramValue& input) const {
@@ -118,7 +137,10 @@ class DataChecks {
       throw Error(ErrorKind::kUsage, message).hint(hint);
     };
     blamed_on(source.key("path"), loaded_, [&] {
-      if (input.dtype && is_floating(*input.dtype) != is_floating(field.dtype)) {
+      // An integer becomes a float in most operators, but not in a convolution or a product.
+      const bool is_wrong = input.dtype && is_floating(*input.dtype) != is_floating(field.dtype) &&
+                            (is_floating(field.dtype) || input.is_strict);
+      if (is_wrong) {
         fail(fmt::format("'{}' is of {}, and the model was exported for an input '{}' of {}", field.name,
                          ckpt::torch_name(field.dtype), input.name, ckpt::torch_name(*input.dtype)),
              is_floating(*input.dtype)
@@ -177,7 +199,7 @@ class DataChecks {
     return std::nullopt;
   }
 
-  void check_labels(const Source& source) const {
+  void check_labels(const Source& source, std::int64_t taken) const {
     const auto known = classes();
     const std::size_t number = number_of(source, training_.model.targets);
     const SampleField& field = source.samples->fields()[number];
@@ -185,10 +207,10 @@ class DataChecks {
     std::vector<std::byte> bytes(field.bytes);
     std::vector<std::span<std::byte>> out(source.samples->fields().size());
     out[number] = bytes;
-    const std::int64_t count = std::min(source.samples->size(), kMostRead);
+    const std::int64_t count = std::min(taken, kMostRead);
     blamed_on(source.key("path"), loaded_, [&] {
       for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t sample = source.samples->size() / count * i;
+        const std::int64_t sample = taken / count * i;
         source.samples->read(sample, Labels::kNextTokens, out);
         for (const std::int64_t label : integers_of(bytes, field.dtype)) {
           if (label == kIgnored || (label >= 0 && label < *known)) continue;

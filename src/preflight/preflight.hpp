@@ -13,9 +13,10 @@ struct PreflightOptions {
   bool has_model = true;
 };
 
-/// Throws the Error that the ranks of a training would find while they start, or in their first step, as far
-/// as headers and a look at the data show it: without libtorch, before any rank starts. It is of kind kUsage
-/// and names the key, with the file and line that set it, unless a file is damaged or missing. The checks:
+/// Throws the Error that keeps a training from its steps, or an evaluation, as far as headers and a look at
+/// the data show it: without libtorch, before any rank starts. It is of kind kUsage and names the key, with
+/// the file and line that set it, unless a file is damaged or missing. docs/design/037 says what it does not
+/// find. The checks:
 ///
 /// - the model file is one, it was exported for training, its layers are those that the configuration wraps,
 ///   and its forward takes the configured inputs;
@@ -23,7 +24,9 @@ struct PreflightOptions {
 /// - the data have the fields, and are enough for a step;
 /// - of a program of torch.export: the fields have the dtype and the sizes for which it was exported, and the
 ///   labels of some thousand samples are among the classes that it gives;
-/// - a sequence is not longer than the model's table of positions.
+/// - a sequence is not longer than the model's table of positions, which its name tells.
+///
+/// Held-out data are compared with the model only if something evaluates on them.
 void preflight(const config::LoadedConfig& loaded, PreflightOptions options);
 
 }  // namespace accel

@@ -1,10 +1,30 @@
 #include "structure/table_sizes.hpp"
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
 
 namespace accel {
+namespace {
+
+constexpr std::array<std::string_view, 14> kPositions = {"wpe",
+                                                         "position",
+                                                         "positions",
+                                                         "position_embedding",
+                                                         "pos_embedding",
+                                                         "pos_embeddings",
+                                                         "position_embeddings",
+                                                         "positional_embedding",
+                                                         "pos_emb",
+                                                         "pos_embed",
+                                                         "embed_positions",
+                                                         "embed_position",
+                                                         "pos_encoding",
+                                                         "positional_embeddings"};
+
+}  // namespace
 
 TableSizes table_sizes(const ModelStructure& model) {
   std::map<std::string, std::int64_t> rows;
@@ -18,9 +38,11 @@ TableSizes table_sizes(const ModelStructure& model) {
     const auto weight = rows.find(module.name.empty() ? "weight" : module.name + ".weight");
     if (weight == rows.end()) continue;
     const std::string_view last = std::string_view(module.name).substr(module.name.rfind('.') + 1);
-    // A table of relative positions has a row for a distance, and says nothing of the length.
-    if (last.find("rel") != std::string_view::npos) continue;
-    const bool is_positions = last == "wpe" || last.find("pos") != std::string_view::npos;
+    const bool is_positions = std::find(kPositions.begin(), kPositions.end(), last) != kPositions.end();
+    // A table of relative positions has a row for a distance, and "pos_tag" is no position.
+    if (!is_positions &&
+        (last.find("rel") != std::string_view::npos || last.find("pos") != std::string_view::npos))
+      continue;
     std::optional<std::int64_t>& size = is_positions ? sizes.positions : sizes.tokens;
     if (!size) size = weight->second;
   }

@@ -14,8 +14,9 @@ struct TableSizes {
 };
 
 /// Reads the sizes off the weights of modules whose class ends in "Embedding". A table is of positions if the
-/// last part of its module's name is "wpe" or has "pos" in it. One with "rel" in it is neither. The first
-/// other one is the table of tokens.
+/// last part of its module's name is one that models give such a table, such as "wpe" or
+/// "position_embeddings". One of relative positions or with "pos" in another name is neither. The first other
+/// one is the table of tokens.
 [[nodiscard]] TableSizes table_sizes(const ModelStructure& model);
 
 }  // namespace accel

@@ -103,3 +103,47 @@ def test_errors(accel, tmp_path, run):
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
     assert shard.name in accel("evaluate", run, code=6).stderr
+
+
+class Adapted(torch.nn.Module):
+    """A frozen base with statistics, and a trained part with a name of LoRA."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 16)
+        self.norm = torch.nn.BatchNorm1d(16)
+        self.lora_head = torch.nn.Linear(16, 256)
+        for parameter in [*self.tokens.parameters(), *self.norm.parameters()]:
+            parameter.requires_grad_(False)
+
+    def forward(self, ids):
+        return self.lora_head(self.norm(self.tokens(ids).transpose(1, 2)).transpose(1, 2))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_adapter_is_evaluated_on_its_base_with_its_statistics(accel, tmp_path, ranks):
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        torch.jit.script(Adapted()).save(str(tmp_path / f"base_{seed}.pt"))
+    data = {"format": "text", "path": str(held_out(tmp_path)), "sequence_length": LENGTH}
+    keys = {"data.eval": data, "eval_every": 4, "checkpoint": {"every": 4, "adapter_only": True},
+            "fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP", "fsdp_config.fsdp_transformer_layer_cls_to_wrap": None}
+    config = train_runs.config(tmp_path, ranks, max_steps=4, **keys, **{"model.path": str(tmp_path / "base_0.pt")})
+    accel("launch", config)
+    assert evaluate(accel, config)["results"][0]["loss"] == train_runs.metrics(tmp_path, "eval_loss")[-1]
+    other = train_runs.config(tmp_path, ranks, max_steps=4, **keys, **{"model.path": str(tmp_path / "base_1.pt")})
+    assert "is of an adapter on other frozen weights than those of this run" in accel("evaluate", other, code=6).stderr
+
+
+def test_a_run_that_would_go_on_from_a_path_is_evaluated_there(accel, tmp_path, run):
+    config = train_runs.config(tmp_path, 2, output_dir=str(tmp_path / "next"), **{
+        "data.eval": {"format": "text", "path": str(tmp_path / "held-out.txt"), "sequence_length": LENGTH},
+        "checkpoint": {"every": 3, "resume": str(tmp_path / "out/checkpoints/checkpoint_3")}})
+    assert evaluate(accel, config)["results"][0]["loss"] == train_runs.metrics(tmp_path, "eval_loss")[0]
+
+
+def test_the_training_data_are_not_needed_and_what_a_model_prints_is_not_json(accel, tmp_path, run):
+    document = json.loads(run.read_text())
+    document["training"]["data"]["train"]["path"] = str(tmp_path / "gone.txt")
+    run.write_text(json.dumps(document))
+    assert evaluate(accel, run)["results"][0]["loss"] == train_runs.metrics(tmp_path, "eval_loss")[-1]

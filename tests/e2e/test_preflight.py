@@ -27,6 +27,44 @@ def export(model, example, path, dims):
     torch.export.save(torch.export.export(model, (example,), dynamic_shapes=(dims,), strict=False), path)
 
 
+class Tagged(torch.nn.Module):
+    """A table whose name has "pos" in it and that is not of positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 8)
+        self.pos_tag = torch.nn.Embedding(4, 8)
+        self.head = torch.nn.Linear(8, 256)
+
+    def forward(self, ids):
+        return self.head(self.tokens(ids) + self.pos_tag(ids % 4))
+
+
+class Scales(torch.nn.Module):
+    """Takes pictures of bytes as well as of floats."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Classifier()
+
+    def forward(self, pictures):
+        return self.net(pictures / 255.0)
+
+
+class Clamps(torch.nn.Module):
+    """A table of positions that is looked up with fewer of them, which no name tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 8)
+        self.positions = torch.nn.Embedding(8, 8)
+        self.head = torch.nn.Linear(8, 256)
+
+    def forward(self, ids):
+        places = torch.arange(ids.shape[1]).clamp(max=7)
+        return self.head(self.tokens(ids) + self.positions(places))
+
+
 @pytest.fixture(scope="session")
 def models(made_once):
     def make(directory):
@@ -44,12 +82,16 @@ def models(made_once):
         export(Classifier().train(), torch.zeros(4, *SHAPE), directory / "pictures.pt2", {0: Dim.AUTO})
         export(Classifier().train(), torch.zeros(4, *SHAPE), directory / "fixed.pt2", None)
         export(Classifier().eval(), torch.zeros(4, *SHAPE), directory / "evaluation.pt2", {0: Dim.AUTO})
+        export(Scales().train(), torch.zeros(4, *SHAPE), directory / "scales.pt2", {0: Dim.AUTO})
+        torch.jit.script(Tagged()).save(str(directory / "tagged.pt"))
+        torch.jit.script(Clamps()).save(str(directory / "clamps.pt"))
         ids = torch.zeros(4, 16, dtype=torch.long)
         export(model.train(), ids, directory / "short.pt2", {0: Dim.AUTO, 1: Dim("length", max=24)})
         pictures, labels = torch.rand(64, *SHAPE), torch.arange(64) % CLASSES
         for name, fields in {"good": {}, "bytes": {"pictures": (pictures * 255).to(torch.uint8)},
                              "one_based": {"labels": labels + 1}, "flat": {"pictures": pictures.flatten(1)},
-                             "large": {"pictures": torch.rand(64, 1, 12, 12)}}.items():
+                             "large": {"pictures": torch.rand(64, 1, 12, 12)},
+                             "late": {"labels": torch.where(torch.arange(64) < 60, labels, CLASSES)}}.items():
             save_file({"pictures": pictures, "labels": labels, **fields}, directory / f"{name}.safetensors")
         save_file({"images": pictures, "labels": labels}, directory / "other_name.safetensors")
         save_file({"pictures": pictures}, directory / "unlabelled.safetensors")
@@ -136,12 +178,47 @@ def test_what_cannot_run_is_refused_before_any_rank_starts(accel, tmp_path, mode
     assert last in config.read_text().splitlines()[int(where[1]) - 1], said
 
 
-@pytest.mark.parametrize("keys", [pictures, text])
-def test_what_can_run_is_not_refused(accel, tmp_path, models, keys):
-    config = train_runs.config(tmp_path, **keys(models), max_steps=1)
+NO_WRAP = {"fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP", "fsdp_config.fsdp_transformer_layer_cls_to_wrap": None}
+RUNS = {
+    "pictures": pictures,
+    "text": text,
+    "a table called pos_tag": lambda m: text(m, "tagged.pt", **NO_WRAP),
+    "bytes that the model scales": lambda m: pictures(m, "bytes", "scales.pt2"),
+    "labels that the run does not reach": lambda m: pictures(m, "late"),
+    "held-out data that nothing evaluates": lambda m: pictures(m, model="fixed.pt2", processes=3, **{
+        "data.eval": {"format": "tensors", "path": str(m / "one_based.safetensors")}}),
+    "what only the ranks can tell": lambda m: text(m, "clamps.pt", **NO_WRAP, **{"launch.preflight": False}),
+}
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_what_can_run_is_not_refused(accel, tmp_path, models, case):
+    options = RUNS[case](models)
+    config = train_runs.config(tmp_path, options.pop("processes", 2), **options, max_steps=1)
     accel("check", config)
     accel("launch", config)
     assert len(train_runs.metrics(tmp_path)) == 1
+
+
+def test_a_table_of_positions_that_is_too_short_names_the_way_out(accel, tmp_path, models):
+    said = accel("check", train_runs.config(tmp_path, **text(models, "clamps.pt", **NO_WRAP)), code=2).stderr
+    assert "launch.preflight: false starts the run" in said
+
+
+def test_a_run_without_checkpoints_goes_on_without_the_weights_that_it_began_with(accel, tmp_path, models):
+    accel("launch", train_runs.config(tmp_path, **text(models), checkpoint={"every": 1}, max_steps=1))
+    accel("launch", train_runs.config(tmp_path, **text(models, "empty.pt"), checkpoint={"every": 0, "resume": "auto"}, max_steps=2))
+    assert len(train_runs.metrics(tmp_path)) == 2
+
+
+def test_a_line_that_looks_like_an_error_hides_nothing(accel, tmp_path):
+    """Native libraries and models print what they like."""
+    worker = tmp_path / "worker"
+    worker.write_text("#!/bin/sh\necho 'error: of the estimate is large' >&2\necho 'and then more' >&2\n")
+    worker.chmod(0o755)
+    train_runs.export(tmp_path / "gpt.pt")
+    said = accel("launch", train_runs.config(tmp_path, 1, **{"launch.worker": str(worker)})).stderr
+    assert said.endswith("error: of the estimate is large\nand then more\n")
 
 
 def test_a_run_that_goes_on_does_not_need_the_weights_that_it_began_with(accel, tmp_path, models):

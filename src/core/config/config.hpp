@@ -202,7 +202,8 @@ struct TrainingConfig {
   CheckpointConfig checkpoint;
   std::optional<ProfileConfig> profile;
   bool only_evaluates = false;  ///< The model is evaluated on data.eval and not trained (`accel evaluate`).
-  bool tensorboard = false;     ///< What metrics.jsonl has is written for TensorBoard as well.
+  std::vector<std::string> metrics_command;  ///< Gets what metrics.jsonl has on its standard input.
+  bool tensorboard = false;                  ///< What metrics.jsonl has is written for TensorBoard as well.
 };
 
 struct LaunchConfig {
@@ -220,6 +221,7 @@ struct LaunchConfig {
   double heartbeat_timeout_s = 20;    ///< A machine whose launcher is silent for so long is lost.
   double lock_timeout_s = 60;  ///< A run on another host that shows no sign of life for so long is over.
   bool use_cpu = false;
+  bool preflight = true;     ///< Model, weights and data are compared before any rank starts.
   bool binds_cpus = false;   ///< Each rank runs on CPUs of its own (enable_cpu_affinity).
   std::vector<int> gpu_ids;  ///< The devices of this machine's local ranks; empty for no GPU.
   Backend backend = Backend::kAuto;
@@ -234,6 +236,7 @@ struct LaunchConfig {
   std::uint64_t log_max_bytes = 0;  ///< The size at which a log file is rotated; 0 for never.
   int log_files = 4;                ///< How many earlier log files of a stream stay.
   std::filesystem::path worker;     ///< The accel-worker to run; empty for the installed one.
+  std::filesystem::path directory;  ///< Where the launcher runs, to which relative paths are relative.
 };
 
 struct Config {

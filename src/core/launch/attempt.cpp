@@ -73,6 +73,7 @@ LaunchPlan make_plan(const LaunchRequest& request, const Place& place, const Var
   plan.catches_stop_signals = request.program.empty();
   plan.saves_when_asked = plan.catches_stop_signals && request.loaded.config.training->checkpoint.enabled();
   plan.writes_events = request.writes_events;
+  plan.moves_out = request.writes_events || request.keeps_stdout;
   plan.run_id = world.run_id;
   plan.grace_period_s = request.loaded.config.launch.grace_period_s;
   plan.hang_timeout_s = request.loaded.config.launch.hang_timeout_s;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ckpt/store/run_checkpoints.hpp"
 #include "core/launch/beginning.hpp"
 
@@ -16,11 +18,13 @@ std::string how_to_go_on(const config::TrainingConfig& training) {
 
 }  // namespace
 
-std::string closing_of(const config::TrainingConfig& training, ExitCode code, std::int64_t step) {
+std::string closing_of(const config::TrainingConfig& training, ExitCode code, std::int64_t first_step,
+                       std::int64_t step) {
+  const auto lost = [&](std::int64_t kept) { return step - 1 - std::max(kept, first_step - 1); };
   if (!training.checkpoint.enabled()) {
-    if (code == ExitCode::kSuccess || step <= 1) return "";
+    if (code == ExitCode::kSuccess || lost(0) <= 0) return "";
     return fmt::format("{} steps are lost, since no checkpoint was written: training.checkpoint.every is 0",
-                       step - 1);
+                       lost(0));
   }
   const std::int64_t newest = newest_step(training);
   const std::string path = ckpt::RunCheckpoints(training.output_dir / "checkpoints").path_of(newest).string();
@@ -34,11 +38,11 @@ std::string closing_of(const config::TrainingConfig& training, ExitCode code, st
         training.output_dir.string(), path);
   }
   if (newest == 0)
-    return step <= 1 ? "" : fmt::format("{} steps are lost, since there is no checkpoint yet", step - 1);
-  const std::int64_t lost = step - 1 - newest;
+    return lost(0) <= 0 ? "" : fmt::format("{} steps are lost, since there is no checkpoint yet", lost(0));
+  const std::int64_t later = lost(newest);
   return fmt::format(
       "the newest checkpoint is '{}', of step {} of {}{}; {}", path, newest, training.max_steps,
-      lost > 0 ? fmt::format(", and {} later {} lost", lost, lost == 1 ? "step is" : "steps are") : "",
+      later > 0 ? fmt::format(", and {} later {} lost", later, later == 1 ? "step is" : "steps are") : "",
       how_to_go_on(training));
 }
 

@@ -144,7 +144,7 @@ double seconds_since_1970() {
 /// What machine 0 says last of a training; empty for a program.
 std::string closing(const LaunchRequest& request, const Place& place, const AttemptEnd& end) {
   if (!request.program.empty() || place.world.machine_rank > 0) return "";
-  return closing_of(*request.loaded.config.training, end.code, end.step);
+  return closing_of(*request.loaded.config.training, end.code, place.first_step, end.step);
 }
 
 /// The failure of a run that is not to be restarted. If a rank has found its checkpoint corrupt, the report
@@ -190,7 +190,9 @@ ExitCode run_attempts(LaunchRequest& request, const Environment& environment,
     guard.reset();  // The supervisor takes signals itself.
     AttemptEnd end = run_attempt(request, place, command, environment);
     require_locks(place, end.was_interrupted);
-    if (end.was_interrupted) leave_soon(end.code);
+    // An evaluation may be one of several.
+    const bool is_part = request.program.empty() && request.loaded.config.training->only_evaluates;
+    if (end.was_interrupted && !is_part) leave_soon(end.code);
     if (!run.empty()) write_run_end(run, {seconds_since_1970(), end.code, end.report, end.step});
     for (const std::filesystem::path& log : end.incomplete_logs)
       log::warn(fmt::format("'{}' is incomplete: its file system has not taken all of it", log.string()));

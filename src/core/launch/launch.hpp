@@ -27,6 +27,7 @@ struct LaunchRequest {
   std::vector<std::string> program;  ///< If it is empty, accel-worker trains.
   std::string version;               ///< That of accel, which is the same on all machines.
   bool discards_later = false;       ///< BeginningOptions::discards_later.
+  bool keeps_stdout = false;         ///< What ranks print is shown on stderr; stdout is the caller's.
   bool writes_events = false;        ///< stdout gets a JSON object a line for each event of the run.
 };
 

@@ -109,6 +109,7 @@ void find_checkpoint(LaunchRequest& request, Place& place) {
   config::TrainingConfig& training = *request.loaded.config.training;
   place.is_finished = beginning.is_finished;
   place.begins_after = newest_step(training);
+  place.first_step = beginning.step + 1;
   training.checkpoint.resume_from = beginning.checkpoint;
 }
 

@@ -22,8 +22,9 @@ struct Place {
   bool is_finished = false;                 ///< There is nothing to do.
   std::unique_ptr<ckpt::RunLock> lock;      ///< The claim on the output_dir, which machine 0 has.
   std::unique_ptr<ckpt::RunLock> log_lock;  ///< That on launch.log_dir, which it has if that is set.
-  std::int64_t begins_after = 0;            ///< The step of the newest checkpoint when the attempt began.
-  RendezvousParameters rendezvous;          ///< What this machine brings, if there are several.
+  std::int64_t first_step = 1;      ///< The first step of the attempt, if that is known on this machine.
+  std::int64_t begins_after = 0;    ///< The step of the newest checkpoint when the attempt began.
+  RendezvousParameters rendezvous;  ///< What this machine brings, if there are several.
   /// The port that the configuration asks for, which machine 0 holds until the run ends. On several machines
   /// their launchers meet there, and on one machine rank 0 has its store there.
   std::optional<PortHold> asked_port;

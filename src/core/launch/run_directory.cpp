@@ -47,9 +47,11 @@ std::unique_ptr<ckpt::RunLock> claim_logs(const config::LoadedConfig& loaded, co
 
 std::filesystem::path write_resolved(const config::Config& config) {
   const std::filesystem::path& folder = config.training->output_dir;
+  config::Config written = config;
+  written.launch.directory = std::filesystem::current_path();
   std::string text;
   try {
-    text = config::config_to_json(config).dump(2) + "\n";
+    text = config::config_to_json(written).dump(2) + "\n";
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorKind::kUsage, "the configuration holds text that is not UTF-8");
   }

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kEndName = "end.json";
+constexpr const char* kEndName = "run_end.json";
 constexpr std::uint64_t kMostBytes = 16 << 20;
 /// The last line of metrics.jsonl is in so many bytes of its end.
 constexpr std::uint64_t kMostLineBytes = 64 << 10;
@@ -30,7 +30,12 @@ constexpr std::uint64_t kMostLineBytes = 64 << 10;
 json read_json(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return json::value_t::discarded;
-  return parse_json_or_discard(read_text_file(path, kMostBytes));
+  try {
+    return parse_json_or_discard(read_text_file(path, kMostBytes));
+  } catch (const Error& failure) {
+    if (is_by_signal(failure.kind())) throw;
+    return json::value_t::discarded;
+  }
 }
 
 double number_in(const json& object, const char* name) {

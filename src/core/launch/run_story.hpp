@@ -19,8 +19,8 @@ struct RunEnd {
   std::int64_t step = 0;  ///< The step in which a rank was last; 0 if that is not known.
 };
 
-/// Writes the end of an attempt into `end.json` of its output_dir, which the caller has locked. A file that
-/// cannot be written is a message for --verbose.
+/// Writes the end of an attempt into `run_end.json` of its output_dir, which the caller has locked. A file
+/// that cannot be written is a message for --verbose.
 void write_run_end(const std::filesystem::path& output_dir, const RunEnd& end) noexcept;
 /// Removes it, when the next attempt begins.
 void remove_run_end(const std::filesystem::path& output_dir) noexcept;

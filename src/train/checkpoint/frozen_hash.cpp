@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/files/flight_record.hpp"
 #include "ckpt/io/crc32.hpp"
 #include "plan/flat_layout.hpp"
@@ -62,6 +63,15 @@ std::string frozen_hash(const ShardedModel& model, Group& group) {
   }
   group.all_reduce_sum(sum);
   return fmt::format("{:x}", static_cast<std::uint64_t>(sum[0]));
+}
+
+void require_frozen(const std::filesystem::path& checkpoint, const ckpt::RunState& state,
+                    const ShardedModel& model, Group& group) {
+  if (!state.frozen_hash || *state.frozen_hash == frozen_hash(model, group)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("'{}' is of an adapter on other frozen weights than those of this run",
+                          checkpoint.string()))
+      .hint("training.model.path and training.model.weights must be those with which the run began");
 }
 
 }  // namespace accel::train

@@ -100,10 +100,23 @@ fs::path part_to_resume(const fs::path& checkpoint, std::string_view stem) {
               fmt::format("'{}' has no '{}'", checkpoint.string(), ckpt::sharded_directory(stem, 0)));
 }
 
+ckpt::RunState restore_what_ranks_have(const fs::path& directory, ShardedModel& model, ckpt::ReadSums* sums) {
+  ckpt::RunState state = ckpt::read_run_state(directory / ckpt::kRunStateName);
+  if (state.power_sgd) restore_power_sgd(*state.power_sgd, model);
+  if (!fs::exists(directory / kRankStateDirectory)) return state;
+  CheckpointTensors own(directory / kRankStateDirectory);
+  own.note_in(sums);
+  // The buffers of rank 0 are here if the checkpoint is of an adapter, whose model part has none.
+  restore_buffers(own, model, 0);
+  if (state.world_size == model.groups().mesh().size())
+    restore_rank_state(own, model, model.groups().world().rank());
+  return state;
+}
+
 LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& optimizer,
                    std::optional<GradScaler>& scaler, at::Device device, ckpt::ReadSums* sums) {
   LoadedRun run;
-  run.state = ckpt::read_run_state(directory / ckpt::kRunStateName);
+  run.state = restore_what_ranks_have(directory, model, sums);
   const Mesh& mesh = model.groups().mesh();
   const fs::path optimizer_part = part_to_resume(directory, ckpt::kOptimizerStem);
   const LoadedOptimizer loaded = load_optimizer(optimizer_part, run.state.optimizer_steps, optimizer,
@@ -127,26 +140,17 @@ LoadedRun load_run(const fs::path& directory, ShardedModel& model, Optimizer& op
     differs("the checkpoint has no loss scale; it starts again");
   }
 
-  if (run.state.power_sgd) restore_power_sgd(*run.state.power_sgd, model);
-  std::optional<CheckpointTensors> own;
-  if (fs::exists(directory / kRankStateDirectory)) {
-    own.emplace(directory / kRankStateDirectory);
-    own->note_in(sums);
-    // The buffers of rank 0 are here if the checkpoint is of an adapter, whose model part has none.
-    restore_buffers(*own, model, 0);
-  }
   if (run.state.world_size == world) {
     run.random = read_random_state(directory / fmt::format("random_states_{}.json", rank), rank,
                                    run.state.step, device);
     if (!run.random) differs("the checkpoint has no random state of a GPU; random numbers are others");
-    if (own) restore_rank_state(*own, model, rank);
     return run;
   }
   differs(
       fmt::format("the checkpoint is of {} ranks, and there are {} now; random numbers, such as those of "
                   "dropout, are others",
                   run.state.world_size, world));
-  if (own)
+  if (fs::exists(directory / kRankStateDirectory))
     differs(
         "the running statistics of each rank and the error feedback of PowerSGD start from those of rank 0 "
         "and from nothing");

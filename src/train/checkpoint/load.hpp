@@ -32,6 +32,12 @@ void require_sound(const GradScaler::State& state, const std::filesystem::path& 
 /// (kMissing) if it is not there.
 std::filesystem::path part_to_resume(const std::filesystem::path& checkpoint, std::string_view stem);
 
+/// Reads the state of the run in the checkpoint `directory`, and restores the buffers that each rank has for
+/// itself and those of an adapter, as far as the number of ranks is the same. The model has been made with
+/// the checkpoint as WeightOptions::resumed. Enough for an evaluation; load_run() does it, too.
+ckpt::RunState restore_what_ranks_have(const std::filesystem::path& directory, ShardedModel& model,
+                                       ckpt::ReadSums* sums);
+
 /// Restores from the checkpoint `directory`, which CheckpointSaver wrote on any number of ranks, the state
 /// of the optimizer, the loss scale, and what each rank has for itself. The model has its weights and buffers
 /// already: it was made with this checkpoint as WeightOptions::resumed. Each rank reads the bytes of its

@@ -11,6 +11,8 @@
 #include "base/log.hpp"
 #include "ckpt/io/read_sums.hpp"
 #include "train/checkpoint/check_resumed.hpp"
+#include "train/checkpoint/frozen_hash.hpp"
+#include "train/checkpoint/load.hpp"
 #include "train/checkpoint/load_foreign.hpp"
 #include "train/fsdp/sharded_model.hpp"
 #include "train/loop/agreement.hpp"
@@ -36,16 +38,23 @@ void evaluate_only(const config::Config& config, at::Device device, Group& group
   if (checkpoint.empty()) {
     check_sums_of_weights(training, opened.weights, sums, group);
   } else if (!is_foreign(checkpoint)) {
+    const ckpt::RunState state = restore_what_ranks_have(checkpoint, model, &sums);
     check_resumed(checkpoint, sums, config::VerifyOnResume::kAuto, group);
+    require_frozen(checkpoint, state, model, group);
   }
   require_agreement(group, config, model.structure(),
                     fmt::format("{}, {:08x}", data.source().size_text(), data.source().fingerprint()));
   const Evaluation evaluation = evaluate(model, training, data, labels, device);
   if (group.rank() != 0) return;
-  nlohmann::ordered_json result = {{"loss", evaluation.loss}, {"samples", data.source().size()}};
+  // JSON has no infinity.
+  const auto number = [](double value) -> nlohmann::ordered_json {
+    if (std::isfinite(value)) return value;
+    return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  };
+  nlohmann::ordered_json result = {{"loss", number(evaluation.loss)}, {"samples", data.source().size()}};
   if (evaluation.accuracy) {
-    result["perplexity"] = std::exp(evaluation.loss);
-    result["accuracy"] = *evaluation.accuracy;
+    result["perplexity"] = number(std::exp(evaluation.loss));
+    result["accuracy"] = number(*evaluation.accuracy);
   }
   write_file_atomically(training.output_dir / kEvaluationFile, result.dump() + "\n");
 }

@@ -18,6 +18,7 @@
 #include "base/seconds.hpp"
 #include "base/text.hpp"
 #include "plan/optimizer_plan.hpp"
+#include "report/command_sink.hpp"
 #include "report/event_file.hpp"
 #include "train/device/memory_use.hpp"
 
@@ -46,6 +47,8 @@ RunReport::RunReport(const config::Config& config, int rank, int data_size, at::
   if (rank != 0) return;
   sinks_.push_back(std::make_unique<JsonLines>(config_.output_dir / "metrics.jsonl"));
   sinks_.push_back(std::make_unique<LogLines>(config_.max_steps));
+  if (!config_.metrics_command.empty())
+    sinks_.push_back(std::make_unique<CommandSink>(config_.metrics_command, config_.output_dir));
   if (config_.tensorboard) sinks_.push_back(std::make_unique<EventFile>(config_.output_dir / "tensorboard"));
 }
 
@@ -132,6 +135,10 @@ void RunReport::save(ckpt::RunState& state) const {
   state.skipped_since_log = skipped_;
   state.loss_sum_since_log = loss_sum_;
   state.steps_since_log = steps_;
+}
+
+void RunReport::close() {
+  for (const auto& sink : sinks_) sink->close();
 }
 
 void RunReport::start(std::int64_t done, double seconds) {

@@ -146,6 +146,9 @@ class Trainer {
     // The groups are shut down here and not in the destructor, which also runs after an error.
     group_.barrier();
     model_.groups().shut_down();
+    const flight::Label label("the command that gets the metrics");
+    const flight::Scope scope(FlightOp::kHostWork);
+    report_.close();
     return end;
   }
 
@@ -171,12 +174,7 @@ class Trainer {
       throw Error(ErrorKind::kUsage, fmt::format("'{}' is of step {}, and training.max_steps is {}",
                                                  checkpoint.string(), state.step, config_.max_steps));
     }
-    if (state.frozen_hash && *state.frozen_hash != frozen_hash(model_, group_)) {
-      throw Error(ErrorKind::kUsage,
-                  fmt::format("'{}' is of an adapter on other frozen weights than those of this run",
-                              checkpoint.string()))
-          .hint("training.model.path and training.model.weights must be those with which the run began");
-    }
+    require_frozen(checkpoint, state, model_, group_);
     if (foreign) {
       state.data = batches_.place_after(state.step, config_.gradient_accumulation_steps);
       state.settings = settings_;

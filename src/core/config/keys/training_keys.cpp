@@ -389,6 +389,11 @@ constexpr auto kOtherKeys = std::to_array<Key>({
      .traits = kNoNumbers | kComputed},
 
     {.path = "training.metrics.jsonl", .type = Type::kBool, .help = "Writes metrics.jsonl", .built = "true"},
+    {.path = "training.metrics.command",
+     .type = Type::kStrings,
+     .help = "Command with its arguments that gets each record of metrics.jsonl on its standard input",
+     .member = training<&TrainingConfig::metrics_command>,
+     .traits = kNoNumbers},
     {.path = "training.metrics.tensorboard",
      .help = "Writes event files for TensorBoard into tensorboard in output_dir",
      .member = training<&TrainingConfig::tensorboard>,

@@ -22,6 +22,7 @@ struct ConfigRequest {
   std::string_view command = "launch";  ///< The command of accel that asks, for hints.
   /// Nothing will run, so neither GPUs nor training data are needed.
   bool only_plans = false;
+  bool needs_training_data = true;  ///< False for an evaluation.
   int visible_gpus = 0;
   Environment environment;
 };

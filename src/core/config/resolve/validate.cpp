@@ -119,7 +119,7 @@ void validate_training(const Config& config, const Settings& settings, const Con
   check_dtype(training.data.train, settings, "training.data.train");
   if (training.data.eval) check_dtype(*training.data.eval, settings, "training.data.eval");
   if (request.only_plans) return;
-  require_data(training.data.train, settings, "training.data.train");
+  if (request.needs_training_data) require_data(training.data.train, settings, "training.data.train");
   if (training.data.eval) require_data(*training.data.eval, settings, "training.data.eval");
 }
 

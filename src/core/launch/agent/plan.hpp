@@ -39,7 +39,8 @@ struct LaunchPlan {
   /// The command is our worker, which catches the signals of base/stop_request.hpp.
   bool catches_stop_signals = false;
   bool saves_when_asked = false;  ///< It saves a checkpoint before it ends on such a signal.
-  bool writes_events = false;     ///< stdout is for events, so that stdout of workers is shown on stderr.
+  bool writes_events = false;     ///< stdout is for events.
+  bool moves_out = false;         ///< stdout of workers is shown on stderr.
   /// A private temporary directory. The caller removes it, or the guardian if the caller is killed.
   std::filesystem::path scratch;
 };

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace accel::launch {
@@ -14,12 +15,17 @@ std::string prefix_of(const WorkerPlan& worker) {
   return worker.has_prefix ? fmt::format("[rank{}] ", worker.rank) : "";
 }
 
-/// The lines in front of the error with which our worker ends. Most ranks end with the same one, and the
-/// report of the failure has that of the first.
-std::string_view before_error(std::string_view lines) {
-  if (lines.starts_with("error: ")) return {};
+/// The lines in front of the error with which our worker ends, if it has written that into its error file,
+/// which it does first. Most ranks end with the same error, and the report of the failure has that of the
+/// first.
+std::string_view before_error(std::string_view lines, const std::filesystem::path& error_file) {
+  constexpr std::string_view kError = "error: ";
   const std::size_t end = lines.find("\nerror: ");
-  return end == std::string_view::npos ? lines : lines.substr(0, end + 1);
+  const bool begins = lines.starts_with(kError);
+  std::error_code error;
+  if (!begins && end == std::string_view::npos) return lines;
+  if (std::filesystem::file_size(error_file, error) == 0 || error) return lines;
+  return begins ? std::string_view() : lines.substr(0, end + 1);
 }
 
 }  // namespace
@@ -39,11 +45,11 @@ Relay out_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueu
 Relay err_relay(const WorkerPlan& worker, Fd source, Terminal& terminal, LogQueue& logs) {
   LineCutter::Sink show;
   if (worker.shows_err) {
-    show = [&terminal, prefix = prefix_of(worker), reports_error = worker.reports_error,
+    show = [&terminal, prefix = prefix_of(worker), error_file = worker.reports_error ? worker.error_file : "",
             has_ended = false](std::string_view lines) mutable {
       if (has_ended) return;
-      if (reports_error) {
-        const std::string_view shown = before_error(lines);
+      if (!error_file.empty()) {
+        const std::string_view shown = before_error(lines, error_file);
         has_ended = shown.size() < lines.size();
         lines = shown;
         if (lines.empty()) return;

@@ -190,14 +190,13 @@ class Supervisor {
       Child child = spawn(request);
       // After an error here no entry of workers_ would know the worker.
       try {
-        workers_.push_back(
-            Worker{&worker,
-                   child.pid,
-                   std::move(child.pidfd),
-                   out_relay(worker, std::move(child.out), terminal_, logs_, plan_.writes_events),
-                   err_relay(worker, std::move(child.err), terminal_, logs_),
-                   std::nullopt,
-                   {}});
+        workers_.push_back(Worker{&worker,
+                                  child.pid,
+                                  std::move(child.pidfd),
+                                  out_relay(worker, std::move(child.out), terminal_, logs_, plan_.moves_out),
+                                  err_relay(worker, std::move(child.err), terminal_, logs_),
+                                  std::nullopt,
+                                  {}});
       } catch (...) {
         if (!kill_with_group(child.pid)) leave_behind(child.pid);
         throw;

@@ -1,0 +1,18 @@
+"""Give the metrics of a run to Weights & Biases:  training: {metrics: {command: [python3, examples/metrics_to_wandb.py]}}"""
+
+import json
+import os
+import pathlib
+import sys
+
+import wandb
+
+run_dir = pathlib.Path(os.environ["ACCEL_OUTPUT_DIR"])
+id_file = run_dir / "wandb_id"  # A run that is started again, on any machine, goes on under its id.
+id_file.exists() or id_file.write_text(wandb.util.generate_id())
+config = json.loads((run_dir / "config.resolved.json").read_text())
+run = wandb.init(id=id_file.read_text(), resume="allow", name=run_dir.name, config=config, dir=run_dir)
+for line in sys.stdin:
+    record = json.loads(line)
+    run.log({name: value for name, value in record.items() if isinstance(value, (int, float))}, step=record.get("step"))
+run.finish()
