@@ -1,6 +1,7 @@
 """What metrics.jsonl says of each step."""
 
 import json
+import sys
 import math
 import shutil
 import signal
@@ -110,3 +111,23 @@ def test_a_run_that_a_signal_stops_says_where_the_time_went(accel_path, tmp_path
     assert f"stopped after step {spent['step']} of 100000" in said
     [line] = [line for line in said.splitlines() if " on rank 0: " in line]
     assert spent["eval_s"] == 0 and "evaluation" not in line and spent["save_s"] > 0 and "checkpoints" in line
+
+
+def test_a_command_gets_every_record_of_a_run_and_of_the_run_that_goes_on(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    bridge = tmp_path / "bridge.py"
+    bridge.write_text("import os, sys\n"
+                      "with open(os.environ['ACCEL_OUTPUT_DIR'] + '/heard', 'a') as heard:\n"
+                      "    heard.write(f\"first {os.environ['ACCEL_FIRST_STEP']}\\n\" + sys.stdin.read())\n")
+    keys = {"checkpoint": {"every": 2}, "metrics.command": [sys.executable, str(bridge)]}
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=2, **keys))
+    accel("launch", train_runs.config(tmp_path, 2, max_steps=4, **keys))
+    heard = (tmp_path / "out/heard").read_text().splitlines()
+    assert [line for line in heard if line.startswith("first")] == ["first 1", "first 3"]
+    assert [line for line in heard if line.startswith("{")] == (tmp_path / "out/metrics.jsonl").read_text().splitlines()
+
+
+def test_a_metrics_command_that_is_not_there_is_said_before_the_start(accel, tmp_path):
+    train_runs.export(tmp_path / "gpt.pt")
+    said = accel("launch", train_runs.config(tmp_path, 2, **{"metrics.command": ["no-such-command"]}), code=2).stderr
+    assert "'training.metrics.command': program 'no-such-command' is not found along PATH" in said
