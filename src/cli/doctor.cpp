@@ -19,6 +19,9 @@
 namespace accel::cli {
 namespace {
 
+/// A rank of a live run that waits for less does well.
+constexpr std::chrono::seconds kLongWait{1};
+
 struct DoctorOptions {
   std::string target;
   bool takes_stacks = false;
@@ -37,7 +40,8 @@ double now() {
 
 ExitCode run_doctor(const DoctorOptions& options, const Globals& globals) {
   std::vector<launch::RankStatus> statuses = launch::find_rank_statuses(options.target);
-  const std::vector<std::string> findings = launch::findings(statuses);
+  const auto least = lives(statuses) ? kLongWait : std::chrono::seconds(0);
+  const std::vector<std::string> findings = launch::findings(statuses, least);
   // A process stops while its stacks are taken, so that ranks that do well are left alone.
   const bool is_stuck = !findings.empty() && lives(statuses);
   if (options.takes_stacks || (is_stuck && !options.without_stacks)) launch::take_stacks(statuses);

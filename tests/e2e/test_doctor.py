@@ -1,11 +1,13 @@
 """accel doctor looks at what other users have put into a directory, and at their processes."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 
 import pytest
+import train_runs
 from launching import Run, wait_for
 
 
@@ -49,3 +51,20 @@ def test_ranks_of_another_user_are_alive(accel, accel_path, run, tmp_path):
     run.process.send_signal(signal.SIGKILL)
     run.finish(30)
     wait_for(lambda: "has ended" in subprocess.run(command, capture_output=True, text=True, timeout=60).stdout, 30)
+
+
+def test_a_run_that_does_well_is_not_said_to_hang(accel, accel_path, tmp_path):
+    """At almost every moment some rank waits for another one."""
+    train_runs.export(tmp_path / "gpt.pt")
+    training = train_runs.start(accel_path, train_runs.config(tmp_path, 2, max_steps=100_000), tmp_path)
+    try:
+        train_runs.wait_for_step(tmp_path, training)
+        seen = [json.loads(accel("--json", "doctor", tmp_path / "out", "--no-stacks").stdout) for _ in range(30)]
+    finally:
+        training.kill()
+        training.communicate()
+    waits = [event for document in seen for rank in document["ranks"] for event in rank["events"]
+             if event["waited_ns"] and not event["ended_ns"]]
+    assert waits, "no rank waited in any of the looks"
+    found = [finding for document in seen for finding in document["findings"]]
+    assert not [finding for finding in found if finding.endswith("for 0 s")]

@@ -45,8 +45,9 @@ std::string name_of_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", text_of_ranks(ranks));
 }
 
-/// What is to be said of a collective in which ranks wait.
-std::string finding_of(const FlightEvent& event, const std::vector<RankStatus>& ranks) {
+/// What is to be said of a collective in which ranks wait; empty if none has waited for `least_ns`.
+std::string finding_of(const FlightEvent& event, const std::vector<RankStatus>& ranks,
+                       std::int64_t least_ns) {
   if (std::string difference = first_difference(event.group.name, ranks); !difference.empty())
     return "the ranks disagree: " + difference;
   std::vector<int> waiting;
@@ -63,6 +64,7 @@ std::string finding_of(const FlightEvent& event, const std::vector<RankStatus>& 
       longest_ns = std::max(longest_ns, status.seen_ns - own->waited_ns);
     }
   }
+  if (longest_ns < least_ns) return "";
   const std::string who = fmt::format("{} wait{} in {} for {}", name_of_ranks(waiting),
                                       waiting.size() == 1 ? "s" : "", text_of(event), ago(0, longest_ns));
   if (missing.empty()) return fmt::format("all ranks joined, and it does not end: {}", who);
@@ -90,8 +92,10 @@ const FlightEvent* first_enqueued(const RankStatus& status, const std::string& g
   return nullptr;
 }
 
-/// What is to be said of a collective that a member has enqueued and another has not; empty if there is none.
-std::string finding_of_missing(const FlightGroup& group, const std::vector<const RankStatus*>& members) {
+/// What is to be said of a collective that a member has enqueued `least_ns` ago or earlier and another has
+/// not; empty if there is none.
+std::string finding_of_missing(const FlightGroup& group, const std::vector<const RankStatus*>& members,
+                               std::int64_t least_ns) {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const RankStatus* status : members) least = std::min(least, newest(status->record, group.name));
   const FlightEvent* first = nullptr;
@@ -115,14 +119,16 @@ std::string finding_of_missing(const FlightGroup& group, const std::vector<const
       longest_ns = std::max(longest_ns, status->seen_ns - own->begun_ns);
     }
   }
+  if (longest_ns < least_ns) return "";
   return fmt::format("{} did not join: {} enqueued {} {} ago{}", name_of_ranks(missing),
                      name_of_ranks(enqueued), text_of(*first), ago(0, longest_ns),
                      is_known ? "" : ", and before it others that no record has any more");
 }
 
-/// What is to be said of the collectives that all members have enqueued, if some of them wait for their GPUs;
-/// empty if nothing.
-std::string finding_of_joined(const FlightGroup& group, const std::vector<const RankStatus*>& members) {
+/// What is to be said of the collectives that all members have enqueued, if some of them have waited for
+/// their GPUs for `least_ns`; empty if nothing.
+std::string finding_of_joined(const FlightGroup& group, const std::vector<const RankStatus*>& members,
+                              std::int64_t least_ns) {
   const FlightEvent* first = nullptr;
   bool is_known = false;
   std::vector<int> waiting;
@@ -142,7 +148,7 @@ std::string finding_of_joined(const FlightGroup& group, const std::vector<const 
       longest_ns = std::max(longest_ns, status->seen_ns - sync->begun_ns);
     }
   }
-  if (waiting.empty()) return "";
+  if (waiting.empty() || longest_ns < least_ns) return "";
   return fmt::format(
       "all ranks joined, and the GPUs have not finished: {} {} in a host sync for {}; the first collective "
       "that may be open is {}{}",
@@ -151,7 +157,7 @@ std::string finding_of_joined(const FlightGroup& group, const std::vector<const 
 }
 
 /// What is to be said of the collectives that are enqueued, by group.
-std::vector<std::string> findings_of_enqueued(const std::vector<RankStatus>& ranks) {
+std::vector<std::string> findings_of_enqueued(const std::vector<RankStatus>& ranks, std::int64_t least_ns) {
   std::map<std::string, FlightGroup> groups;
   for (const RankStatus& status : ranks) {
     for (const FlightEvent& event : status.record.events) {
@@ -163,10 +169,10 @@ std::vector<std::string> findings_of_enqueued(const std::vector<RankStatus>& ran
   for (const auto& [name, group] : groups) {
     const std::vector<const RankStatus*> members = members_of(group, ranks);
     std::string line = first_difference(name, ranks);
-    line = line.empty() ? finding_of_missing(group, members) : "the ranks disagree: " + line;
+    line = line.empty() ? finding_of_missing(group, members, least_ns) : "the ranks disagree: " + line;
     if (!line.empty()) {
       missing.push_back(std::move(line));
-    } else if (line = finding_of_joined(group, members); !line.empty()) {
+    } else if (line = finding_of_joined(group, members, least_ns); !line.empty()) {
       joined.push_back(std::move(line));
     }
   }
@@ -176,7 +182,7 @@ std::vector<std::string> findings_of_enqueued(const std::vector<RankStatus>& ran
 
 }  // namespace
 
-std::vector<std::string> findings(const std::vector<RankStatus>& ranks) {
+std::vector<std::string> findings(const std::vector<RankStatus>& ranks, std::chrono::nanoseconds least) {
   std::vector<std::string> lines;
   for (const RankStatus& status : ranks) {
     if (status.state.starts_with("stopped"))
@@ -186,10 +192,11 @@ std::vector<std::string> findings(const std::vector<RankStatus>& ranks) {
   for (const RankStatus& status : ranks) {
     const FlightEvent* event = awaited(status.record);
     if (event == nullptr || !told.emplace(event->group.name, event->in_group).second) continue;
-    std::string line = finding_of(*event, ranks);
-    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
+    std::string line = finding_of(*event, ranks, least.count());
+    if (!line.empty() && std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(std::move(line));
   }
-  for (std::string& line : findings_of_enqueued(ranks)) {
+  for (std::string& line : findings_of_enqueued(ranks, least.count())) {
     if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
   }
   // Ranks that are missing somewhere come before those that wait because of others.

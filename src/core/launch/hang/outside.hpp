@@ -10,7 +10,7 @@
 namespace accel::launch {
 
 /// What the kernel says of a process, in one line, such as "sleeping in futex_wait_queue, 12 threads, 310
-/// MB"; empty if there is no such process.
+/// MB"; empty if there is no such process or it has ended.
 std::string state_of_process(pid_t pid);
 
 /// The call stacks of all threads of a process, taken from outside by the first of these programs that is

@@ -28,6 +28,30 @@ TEST(HangFindingsTest, NamesWhoDidNotJoin) {
               HasSubstr("rank 3, step 7: waits in all-gather 2 of 'b' (2.05 kB, group world) for 41 s\n"));
 }
 
+TEST(HangFindingsTest, ShortWaitsArePassedOver) {
+  using std::chrono::seconds;
+  std::vector<RankStatus> ranks = {rank(0, {collective(2, "b", 3, true, false)}), rank(1, {forward("a", 9)}),
+                                   rank(2, {collective(2, "b", 5, true, false)}), rank(3, {})};
+  EXPECT_THAT(findings(ranks, seconds(5)),
+              ElementsAre(HasSubstr("ranks 1, 3 did not join: ranks 0, 2 wait")));
+  EXPECT_THAT(findings(ranks, seconds(6)), IsEmpty());
+  ranks[1].state = "stopped, 3 threads";
+  EXPECT_THAT(findings(ranks, seconds(6)), ElementsAre("rank 1 is stopped, by a signal or a debugger"));
+  ranks[1] = rank(1, {collective(2, "b", 0, false, false, FlightOp::kReduceScatter)});
+  EXPECT_THAT(findings(ranks, seconds(6)), ElementsAre(HasSubstr("the ranks disagree")));
+}
+
+TEST(HangFindingsTest, ShortWaitsForGpusArePassedOver) {
+  using std::chrono::seconds;
+  const std::vector<FlightEvent> open = {enqueued(1, "a", 8), host_sync(7)};
+  const std::vector<RankStatus> missing = {rank(0, open), rank(1, {}), rank(2, open), rank(3, open)};
+  EXPECT_THAT(findings(missing, seconds(8)), ElementsAre(HasSubstr("rank 1 did not join")));
+  EXPECT_THAT(findings(missing, seconds(9)), IsEmpty());
+  const std::vector<RankStatus> joined = {rank(0, open), rank(1, open), rank(2, open), rank(3, open)};
+  EXPECT_THAT(findings(joined, seconds(7)), ElementsAre(HasSubstr("all ranks joined")));
+  EXPECT_THAT(findings(joined, seconds(8)), IsEmpty());
+}
+
 TEST(HangFindingsTest, ARankThatHasIssuedACollectiveHasJoined) {
   const std::vector<RankStatus> ranks = {rank(0, {collective(2, "b", 40, true, false)}),
                                          rank(1, {collective(2, "b", 40, false, false), forward("a", 39)}),
