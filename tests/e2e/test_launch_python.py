@@ -1,5 +1,6 @@
 """Python programs under the launcher: torch.distributed and Accelerate initialize from its environment."""
 
+import json
 import pathlib
 import sys
 
@@ -85,4 +86,16 @@ def test_accelerate_makes_no_fsdp_on_cpus_and_accel_says_so(accel, tmp_path):
     (tmp_path / "train.py").write_text(STATE.replace("accelerator.print(", "accelerator.print(accelerator.distributed_type, "))
     result = accel("launch", "c.yaml", "--", sys.executable, "train.py", PEERS)
     assert "DistributedType.MULTI_CPU ranks 2" in result.stdout
-    assert "on CPUs Accelerate makes DistributedDataParallel of FSDP" in result.stderr
+    assert "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program" in result.stderr
+
+
+@pytest.mark.parametrize("broadcast, code", [({}, 6), ({"sync_module_states": False}, 6), ({"cpu_ram_efficient_loading": False}, 6),
+                                             ({"sync_module_states": False, "cpu_ram_efficient_loading": False}, 0)])
+def test_accelerate_fails_with_fsdp_1_on_cpus_and_accel_says_so(accel, tmp_path, broadcast, code):
+    fsdp = {"fsdp_version": 1, **{f"fsdp_{name}": value for name, value in broadcast.items()}}
+    (tmp_path / "c.yaml").write_text(json.dumps({"distributed_type": "FSDP", "use_cpu": True, "num_processes": 1,
+                                                 "fsdp_config": fsdp}))
+    (tmp_path / "train.py").write_text(STATE)
+    said = accel("launch", "c.yaml", "--", sys.executable, "train.py", PEERS, code=code).stderr
+    assert ("a program that uses Accelerate fails with FSDP 1" in said) == (code != 0)
+    assert ("no available devices found, must be one of" in said) == (code != 0)

@@ -283,6 +283,20 @@ DistributedType resolve_distributed_type(const Settings& settings, const ConfigR
   return type;
 }
 
+/// What Accelerate does with FSDP on CPUs, where it has DistributedDataParallel alone. Its plugin for version
+/// 1 asks for a GPU if it is to broadcast the values of rank 0, as both settings say by default.
+std::string warning_of_program_on_cpu(const Settings& settings) {
+  const bool broadcasts = settings.get<bool>("fsdp_config.sync_module_states").value_or(true) ||
+                          settings.get<bool>("fsdp_config.cpu_ram_efficient_loading").value_or(true);
+  if (settings.get<std::int64_t>("fsdp_config.version").value_or(1) == 1 && broadcasts) {
+    return "on CPUs a program that uses Accelerate fails with FSDP 1 ('no available devices found'): set "
+           "fsdp_config.fsdp_version: 2, with which Accelerate makes DistributedDataParallel of it; a training "
+           "section shards on CPUs, too";
+  }
+  return "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program that uses it will not shard its "
+         "model; a training section shards on CPUs, too";
+}
+
 void warn_of_launch(const Config& config, const Settings& settings, const ConfigRequest& request,
                     std::vector<std::string>& warnings) {
   static constexpr std::string_view kInterval = "launch.monitor_interval";
@@ -307,11 +321,8 @@ void warn_of_launch(const Config& config, const Settings& settings, const Config
                     "that this is meant",
                     settings.where(by_name ? "distributed_type" : "fsdp_config")));
   }
-  if (config.distributed_type == DistributedType::kFsdp && config.launch.use_cpu && request.runs_program) {
-    warnings.push_back(
-        "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program that uses it will not shard its "
-        "model; a training section shards on CPUs, too");
-  }
+  if (config.distributed_type == DistributedType::kFsdp && config.launch.use_cpu && request.runs_program)
+    warnings.push_back(warning_of_program_on_cpu(settings));
 }
 
 }  // namespace accel::config

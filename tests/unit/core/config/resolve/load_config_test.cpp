@@ -449,7 +449,15 @@ TEST_F(ConfigFileTest, FsdpOnTheCpuIsSaidUnlessItIsAskedFor) {
   EXPECT_THAT(load(fsdp).warnings, ElementsAre(HasSubstr("run.yaml:1:19: FSDP, but no GPU is visible here")));
   EXPECT_THAT(load(fsdp, {"use_cpu=true"}).warnings, IsEmpty());
   EXPECT_THAT(load(fsdp, {}, /*program=*/true).warnings,
-              ElementsAre(HasSubstr("Accelerate makes DistributedDataParallel of FSDP")));
+              ElementsAre(HasSubstr("a program that uses Accelerate fails with FSDP 1")));
+  const std::vector<std::string> no_broadcast{"fsdp_config.fsdp_sync_module_states=false",
+                                              "fsdp_config.fsdp_cpu_ram_efficient_loading=false"};
+  EXPECT_THAT(load(fsdp, {no_broadcast[0]}, /*program=*/true).warnings,
+              Contains(HasSubstr("a program that uses Accelerate fails with FSDP 1")));
+  EXPECT_THAT(load(fsdp, no_broadcast, /*program=*/true).warnings,
+              Contains(HasSubstr("Accelerate makes DistributedDataParallel of FSDP: a program")));
+  EXPECT_THAT(load(fsdp, {"fsdp_config.fsdp_version=2"}, /*program=*/true).warnings,
+              ElementsAre(HasSubstr("Accelerate makes DistributedDataParallel of FSDP: a program")));
   EXPECT_THAT(load(training()).warnings, IsEmpty());
   gpus_ = 1;
   EXPECT_THAT(load(fsdp).warnings, IsEmpty());
