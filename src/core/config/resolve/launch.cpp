@@ -290,11 +290,11 @@ std::string warning_of_program_on_cpu(const Settings& settings) {
                           settings.get<bool>("fsdp_config.cpu_ram_efficient_loading").value_or(true);
   if (settings.get<std::int64_t>("fsdp_config.version").value_or(1) == 1 && broadcasts) {
     return "on CPUs a program that uses Accelerate fails with FSDP 1 ('no available devices found'): set "
-           "fsdp_config.fsdp_version: 2, with which Accelerate makes DistributedDataParallel of it; a training "
-           "section shards on CPUs, too";
+           "fsdp_config.fsdp_version: 2, with which Accelerate makes DistributedDataParallel of it; a "
+           "training section shards on CPUs, too";
   }
-  return "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program that uses it will not shard its "
-         "model; a training section shards on CPUs, too";
+  return "on CPUs Accelerate makes DistributedDataParallel of FSDP: a program that uses it will not shard "
+         "its model; a training section shards on CPUs, too";
 }
 
 void warn_of_launch(const Config& config, const Settings& settings, const ConfigRequest& request,
