@@ -97,6 +97,8 @@ Config unusual_config() {
                          {"head", "lora_"},
                          true};
   training.profile = {5, 8};
+  training.tensorboard = true;
+  training.only_evaluates = true;
   config.training = training;
   return config;
 }
