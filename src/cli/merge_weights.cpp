@@ -20,6 +20,7 @@
 #include "ckpt/convert/remove_source.hpp"
 #include "ckpt/convert/ties.hpp"
 #include "ckpt/read/checkpoint.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/model_assets.hpp"
 #include "ckpt/write/commit.hpp"
 #include "cli/commands.hpp"
@@ -81,6 +82,12 @@ bool names_a_file(const MergeOptions& options) {
          !fs::is_directory(output);
 }
 
+// Whether OUT gets the files that belong to the weights, though the user names no directory that has them.
+bool takes_own_assets(const MergeOptions& options) {
+  return options.assets.empty() && !options.no_assets && options.merge.selection.root.empty() &&
+         !names_a_file(options);
+}
+
 // CKPT may be a checkpoint, or a run that has several.
 MergeSource source_of(const MergeOptions& options) {
   if (!options.assets.empty() && options.no_assets)
@@ -98,9 +105,7 @@ MergeSource source_of(const MergeOptions& options) {
   }
   const RunPlace run = place_of_run(options.checkpoint);
   source.checkpoint = chosen_checkpoint(run, {options.step, options.best}).string();
-  const bool takes_assets = options.assets.empty() && !options.no_assets &&
-                            options.merge.selection.root.empty() && !names_a_file(options);
-  if (takes_assets) source.assets = assets_of_run(run);
+  if (takes_own_assets(options)) source.assets = assets_of_run(run, source.checkpoint);
   return source;
 }
 
@@ -196,6 +201,8 @@ ExitCode run_merge(MergeOptions options, const Globals& globals) {
   std::unique_ptr<ckpt::Checkpoint> source = open_source(given.checkpoint, "merging");
   if (!given.assets.empty()) source = ckpt::with_names_on_disk(std::move(source));
   const ckpt::MergePlan plan = ckpt::plan_merge(*source, options.merge);
+  if (given.assets.empty() && takes_own_assets(options) && plan.names.stem == ckpt::kAdapterStem)
+    given.assets = ckpt::adapter_assets(fs::canonical(source->path()).parent_path(), {});
   const ckpt::OutputTarget target = target_of(options, plan, std::move(given.assets));
   if (options.remove_source) {
     ckpt::check_removable(*source);

@@ -115,7 +115,7 @@ fs::path chosen_checkpoint(const RunPlace& run, const CheckpointChoice& choice) 
   return checkpoints.path_of(choice.best ? require_best(checkpoints, run) : require_newest(checkpoints, run));
 }
 
-std::vector<fs::path> assets_of_run(const RunPlace& run) {
+std::vector<fs::path> assets_of_run(const RunPlace& run, const fs::path& checkpoint) {
   const fs::path config = run.output / "config.resolved.json";
   if (!fs::exists(config)) return {};
   fs::path directory;
@@ -147,7 +147,7 @@ std::vector<fs::path> assets_of_run(const RunPlace& run) {
     }
     *path = directory / *path;
   }
-  if (is_adapter) return ckpt::adapter_assets(model);
+  if (is_adapter) return ckpt::adapter_assets(checkpoint, model);
   if (!weights.empty() && !fs::exists(weights)) {
     log::warn(
         fmt::format("'{}', which the run has as training.model.weights, is not there, so no configuration "

@@ -40,8 +40,9 @@ struct CheckpointChoice {
 [[nodiscard]] std::filesystem::path chosen_checkpoint(const RunPlace& run, const CheckpointChoice& choice);
 
 /// The configuration and tokenizer of the model that the run trains: the files beside the weights that it
-/// began with, or the configuration of its adapter. The run's config.resolved.json says where they are. Empty
-/// if there are none. Throws Error if that file is malformed.
-[[nodiscard]] std::vector<std::filesystem::path> assets_of_run(const RunPlace& run);
+/// began with, or the configuration of the adapter in `checkpoint`. The run's config.resolved.json says where
+/// they are. Empty if there are none. Throws Error if that file is malformed.
+[[nodiscard]] std::vector<std::filesystem::path> assets_of_run(const RunPlace& run,
+                                                               const std::filesystem::path& checkpoint);
 
 }  // namespace accel::cli

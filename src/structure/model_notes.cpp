@@ -13,12 +13,24 @@
 #include "base/text.hpp"
 
 namespace accel {
+namespace {
+
+/// Without this check a file that PEFT cannot read would lie beside weights that took a training.
+std::string adapter_text(const nlohmann::json& config) {
+  if (config.is_object() && config.contains("peft_type")) return config.dump(2) + "\n";
+  throw Error(ErrorKind::kUsage,
+              "the model file's accel.json has an adapter_config that is not an object with a peft_type")
+      .hint("export the model again with accel-export, which takes it from PEFT");
+}
+
+}  // namespace
 
 ModelNotes parse_notes(const std::string& text) {
   if (text.empty()) return {};
   try {
     const auto document = parse_json(text);
     const auto conversions = document.find("weight_conversions");
+    const auto adapter = document.find("adapter_config");
     ModelNotes notes{document.value("layer_classes", std::vector<std::string>{}),
                      document.value("non_persistent", std::vector<std::string>{}),
                      document.value("inputs", std::vector<std::string>{}),
@@ -26,7 +38,8 @@ ModelNotes parse_notes(const std::string& text) {
                      document.value("source", std::string()) == "torch.export",
                      document.value("shifts_labels", false),
                      document.value("dtype", std::string()),
-                     conversions == document.end() ? std::string() : conversions->dump()};
+                     conversions == document.end() ? std::string() : conversions->dump(),
+                     adapter == document.end() ? std::string() : adapter_text(*adapter)};
     constexpr std::array<std::string_view, 4> kDtypes = {"", "bfloat16", "float16", "float32"};
     if (std::find(kDtypes.begin(), kDtypes.end(), notes.dtype) != kDtypes.end()) return notes;
     throw Error(ErrorKind::kUsage,

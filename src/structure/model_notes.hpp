@@ -21,6 +21,9 @@ struct ModelNotes {
   /// A JSON list that says of what in a directory of weights some tensors consist; ckpt::parse_conversions()
   /// reads it. It is empty if there is none.
   std::string weight_conversions;
+  /// The text of the adapter_config.json with which PEFT loads the adapter of the model. It is empty if the
+  /// model has no adapter.
+  std::string adapter_config;
 };
 
 /// Parses `text`, the content of the extra file, which is empty if there is no such file. Throws Error

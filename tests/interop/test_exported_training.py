@@ -92,6 +92,18 @@ def test_losses_in_16_bits_equal_fully_shard(accel, accel_path, in_python, tmp_p
     assert theirs[-1] < theirs[0] - 0.05
 
 
+def loaded_base(directory):
+    return transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+
+
+def with_values(base, values):
+    """The adapted model with these values of its adapter, made without an adapter_config.json."""
+    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(loaded_base(base), lora)
+    assert not peft.set_peft_model_state_dict(model, values).unexpected_keys
+    return model.eval()
+
+
 def test_an_adapter_of_a_program_is_trained_as_peft_trains_it(accel, accel_path, tmp_path):
     lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
     adapted = peft.get_peft_model(save("llama", tmp_path / "base"), lora)
@@ -113,6 +125,24 @@ def test_an_adapter_of_a_program_is_trained_as_peft_trains_it(accel, accel_path,
     for name, tensor in theirs.items():
         assert (tensor - before[name]).abs().max() > 1e-3, name
         torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-5, msg=name)
+    # No adapter_config.json lies beside the model: the export and the checkpoints have it from the notes.
+    assert not (tmp_path / "adapter_config.json").exists() and not (tmp_path / "run/adapter_config.json").exists()
+    tokens = torch.arange(24).reshape(2, 12)
+    with torch.no_grad():
+        expected = with_values(tmp_path / "base", ours)(input_ids=tokens).logits
+    checkpoint = tmp_path / f"run/out/checkpoints/checkpoint_{family_row.STEPS}"
+    accel("merge-weights", tmp_path / "run/out", tmp_path / "of_run")
+    accel("merge-weights", checkpoint, tmp_path / "of_checkpoint")
+    accel("merge-weights", checkpoint, tmp_path / "without", "--no-assets")
+    assert not (tmp_path / "without/adapter_config.json").exists()
+    for directory in (tmp_path / "run/out/export", tmp_path / "of_run", tmp_path / "of_checkpoint"):
+        loaded = peft.PeftModel.from_pretrained(loaded_base(tmp_path / "base"), directory).eval()
+        with torch.no_grad():
+            assert torch.equal(loaded(input_ids=tokens).logits, expected), directory
+        theirs = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+        theirs["base_model_name_or_path"] = str(tmp_path / "base")  # They were saved before the base had a directory.
+        assert json.loads((directory / "adapter_config.json").read_text()) == theirs
+    assert "ok" in accel("verify", checkpoint).stdout
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])

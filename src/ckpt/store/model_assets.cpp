@@ -79,10 +79,11 @@ std::vector<fs::path> assets_beside(const fs::path& weights) {
   return assets;
 }
 
-std::vector<fs::path> adapter_assets(const fs::path& model) {
-  fs::path file = model.parent_path() / kAdapterConfigName;
-  if (!fs::exists(file)) return {};
-  return {std::move(file)};
+std::vector<fs::path> adapter_assets(const fs::path& checkpoint, const fs::path& model) {
+  if (fs::path file = checkpoint / kAdapterConfigName; fs::exists(file)) return {std::move(file)};
+  if (model.empty()) return {};
+  if (fs::path file = model.parent_path() / kAdapterConfigName; fs::exists(file)) return {std::move(file)};
+  return {};
 }
 
 }  // namespace accel::ckpt

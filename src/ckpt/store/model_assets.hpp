@@ -14,8 +14,10 @@ namespace accel::ckpt {
 /// None if no config.json lies beside them: the directory is not that of a model then.
 [[nodiscard]] std::vector<std::filesystem::path> assets_beside(const std::filesystem::path& weights);
 
-/// The configuration that PEFT needs of an adapter, which lies beside the model file `model`; none if it is
-/// not there.
-[[nodiscard]] std::vector<std::filesystem::path> adapter_assets(const std::filesystem::path& model);
+/// The configuration that PEFT needs of the adapter in the directory `checkpoint` of a training: the file
+/// that the checkpoint has from the notes of the model file, or else the one beside the model file `model`,
+/// which may be empty. None if neither is there.
+[[nodiscard]] std::vector<std::filesystem::path> adapter_assets(const std::filesystem::path& checkpoint,
+                                                                const std::filesystem::path& model);
 
 }  // namespace accel::ckpt

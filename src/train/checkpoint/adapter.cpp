@@ -58,15 +58,17 @@ void require_adapter(const ShardedModel& model, const std::vector<std::string>& 
   }
 }
 
-std::vector<fs::path> assets_of(const config::TrainingConfig& config) {
+std::vector<fs::path> assets_of(const config::TrainingConfig& config, const fs::path& checkpoint) {
   if (!config.checkpoint.adapter_only) {
     // The configuration of the model lies beside the weights that the training began with.
     return ckpt::assets_beside(config.model.weights);
   }
-  std::vector<fs::path> assets = ckpt::adapter_assets(config.model.path);
+  std::vector<fs::path> assets = ckpt::adapter_assets(checkpoint, config.model.path);
   if (assets.empty()) {
-    const fs::path file = config.model.path.parent_path() / ckpt::kAdapterConfigName;
-    log::warn(fmt::format("'{}' does not exist; PEFT needs it beside the exported adapter", file.string()));
+    log::warn(
+        fmt::format("the export has no {}, which PEFT needs beside the adapter: the notes of '{}' have no "
+                    "adapter_config, and there is no such file beside it",
+                    ckpt::kAdapterConfigName, config.model.path.string()));
   }
   return assets;
 }

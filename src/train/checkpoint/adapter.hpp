@@ -13,7 +13,9 @@ namespace accel::train {
 /// has a name of its own in PEFT's files.
 void require_adapter(const ShardedModel& model, const std::vector<std::string>& names);
 
-/// The files that belong beside the exported weights: the configuration of the adapter or of the model.
-[[nodiscard]] std::vector<std::filesystem::path> assets_of(const config::TrainingConfig& config);
+/// The files that belong beside the exported weights of `checkpoint`: the configuration of the model, or that
+/// of the adapter, which the checkpoint has from the notes of the model file, or which lies beside that file.
+[[nodiscard]] std::vector<std::filesystem::path> assets_of(const config::TrainingConfig& config,
+                                                           const std::filesystem::path& checkpoint);
 
 }  // namespace accel::train

@@ -120,6 +120,7 @@ void CheckpointSaver::begin(TrainerState state, bool survives, bool waits) {
   job_->verify = config_.checkpoint.verify;
   job_->type = config_.checkpoint.type;
   job_->weight_conversions = model_.weight_conversions();
+  if (config_.checkpoint.adapter_only) job_->adapter_config = model_.adapter_config();
   job_->state.run.step = step;
   phase_ = Phase::kWriting;
   on_first_rank([&] {
@@ -287,7 +288,8 @@ std::optional<SavedCheckpoint> CheckpointSaver::advance(const SaveVotes& sums) {
 void CheckpointSaver::export_model(std::int64_t step) const {
   const fs::path output = config_.output_dir / "export";
   try {
-    export_safetensors(store_.path_of(step), output, assets_of(config_), config_.checkpoint.adapter_only);
+    export_safetensors(store_.path_of(step), output, assets_of(config_, store_.path_of(step)),
+                       config_.checkpoint.adapter_only);
     log::info(fmt::format("exported the weights to {}", output.string()));
   } catch (Error& error) {
     error.add_context(

@@ -17,6 +17,7 @@
 #include "ckpt/io/summed_file.hpp"
 #include "ckpt/pickle/value.hpp"
 #include "ckpt/pickle/writer.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/store/manifest.hpp"
 #include "ckpt/tensor/dtype.hpp"
 #include "ckpt/torch/archive.hpp"
@@ -197,6 +198,8 @@ void write_manifest(const SaveJob& job, const std::vector<json>& files) {
   add_file(write_text(job.directory, ckpt::kRunStateName, ckpt::encode_run_state(job.state.run)));
   if (!job.weight_conversions.empty())
     add_file(write_text(job.directory, ckpt::kWeightConversionsName, job.weight_conversions + "\n"));
+  if (!job.adapter_config.empty())
+    add_file(write_text(job.directory, std::string(ckpt::kAdapterConfigName), job.adapter_config));
   add_file(write_scheduler(job));
   if (job.state.scaler) {
     add_file(write_scaler(job.directory, *job.state.scaler));

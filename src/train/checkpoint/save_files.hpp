@@ -49,6 +49,7 @@ struct SaveJob {
   TrainerState state;
   double base_lr = 0;              ///< The learning rate that the schedule multiplies.
   std::string weight_conversions;  ///< ModelNotes::weight_conversions.
+  std::string adapter_config;      ///< ModelNotes::adapter_config; empty if all weights are saved.
   /// The further names of tied parameters in the model's part, each with the first name of its parameter.
   std::map<std::string, std::string> tied;
   std::size_t parameter_groups = 1;  ///< The number of the optimizer's parameter groups.

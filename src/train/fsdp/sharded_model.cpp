@@ -126,6 +126,7 @@ ShardedModel::ShardedModel(ModelFile file, const ShardingOptions& options, at::D
   }
   non_persistent_ = std::move(notes.non_persistent);
   weight_conversions_ = std::move(notes.weight_conversions);
+  adapter_config_ = std::move(notes.adapter_config);
   resolved.weights.names.conversions = weight_conversions_;
 
   const std::string& ignored = resolved.fsdp.ignored_modules;

@@ -77,6 +77,8 @@ class ShardedModel {
   [[nodiscard]] const ModelStructure& structure() const { return structure_; }
   /// ModelNotes::weight_conversions of the model file.
   [[nodiscard]] const std::string& weight_conversions() const { return weight_conversions_; }
+  /// ModelNotes::adapter_config of the model file.
+  [[nodiscard]] const std::string& adapter_config() const { return adapter_config_; }
   [[nodiscard]] std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   /// All flat buffers that have gradients, in the order of their units.
   [[nodiscard]] const std::vector<FlatBuffer*>& trainable_buffers() const { return trainable_buffers_; }
@@ -120,6 +122,7 @@ class ShardedModel {
   ModelStructure structure_;
   std::vector<std::string> non_persistent_;
   std::string weight_conversions_;
+  std::string adapter_config_;
   std::string dtype_hint_;  ///< Hint for an operator's error about inputs of two dtypes; may be empty.
   std::shared_ptr<BufferPool> pool_;
   std::shared_ptr<StorageDevice> storage_;

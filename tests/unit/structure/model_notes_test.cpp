@@ -33,9 +33,16 @@ TEST(ModelNotesTest, LabelsAndDtype) {
   EXPECT_EQ(notes.dtype, "bfloat16");
 }
 
+TEST(ModelNotesTest, TheConfigurationOfAnAdapterIsAFileOfItsOwn) {
+  EXPECT_EQ(parse_notes("{}").adapter_config, "");
+  EXPECT_EQ(parse_notes(R"({"adapter_config": {"r": 4, "peft_type": "LORA"}})").adapter_config,
+            "{\n  \"peft_type\": \"LORA\",\n  \"r\": 4\n}\n");
+}
+
 TEST(ModelNotesTest, WhatIsNoNotesIsAUsageError) {
   for (const char* text :
-       {"{", "[]", "{\"layer_classes\": 1}", "{\"shifts_labels\": \"yes\"}", "{\"dtype\": \"bf16\"}"}) {
+       {"{", "[]", "{\"layer_classes\": 1}", "{\"shifts_labels\": \"yes\"}", "{\"dtype\": \"bf16\"}",
+        R"({"adapter_config": "LORA"})", R"({"adapter_config": {"r": 4}})"}) {
     try {
       (void)parse_notes(text);
       FAIL() << text;

@@ -1,6 +1,9 @@
 """Adapters of PEFT on a model of transformers. The base is frozen, and the names are PEFT's."""
 
+import json
 import pathlib
+import sys
+import tempfile
 import warnings
 
 import torch
@@ -37,3 +40,21 @@ def add(model, path):
     if not any(parameter.requires_grad for parameter in adapted.parameters()):
         raise Refused(f"the adapter of '{directory}' trains no parameter of {type(model).__name__}")
     return adapted
+
+
+def config_of(model):
+    """Returns what PEFT's save_pretrained writes into adapter_config.json, as a dict. None if `model` is not a PeftModel
+    whose adapter has the default name, the only one that accel trains."""
+    peft = sys.modules.get("peft")
+    if peft is None or not isinstance(model, peft.PeftModel) or "default" not in model.peft_config:
+        return None
+    config = model.peft_config["default"]
+    inference_mode, config.inference_mode = config.inference_mode, True
+    base = type(model.get_base_model())
+    mapping = {"base_model_class": base.__name__, "parent_library": base.__module__} if config.task_type is None else None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            config.save_pretrained(folder, auto_mapping_dict=mapping)
+            return json.loads((pathlib.Path(folder) / "adapter_config.json").read_text())
+    finally:
+        config.inference_mode = inference_mode

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from . import structure
+from . import adapter, structure
 from .refused import Refused
 
 NAMES_OF_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
@@ -63,4 +63,6 @@ def text_of(subject, with_values, is_program):
         notes["dtype"] = NAMES_OF_DTYPES[subject.dtype]
     if subject.shifts_labels is not None:
         notes["shifts_labels"] = subject.shifts_labels
+    if (config := adapter.config_of(model)) is not None:
+        notes["adapter_config"] = config
     return json.dumps(notes)

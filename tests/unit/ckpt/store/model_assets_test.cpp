@@ -46,11 +46,16 @@ TEST(ModelAssetsTest, OnlyADirectoryWithAConfigurationIsThatOfAModel) {
     EXPECT_THAT(assets_beside(weights), ElementsAre(dir / "config.json", dir / "notes.txt"));
 }
 
-TEST(ModelAssetsTest, TheConfigurationOfAnAdapterLiesBesideTheModelFile) {
+TEST(ModelAssetsTest, TheConfigurationOfAnAdapterIsInTheCheckpointOrBesideTheModelFile) {
   const TempDir dir;
-  EXPECT_THAT(adapter_assets(dir / "model.pt"), ElementsAre());
+  const TempDir checkpoint;
+  EXPECT_THAT(adapter_assets(checkpoint.path(), dir / "model.pt"), ElementsAre());
   write_file(dir / "adapter_config.json", "x");
-  EXPECT_THAT(adapter_assets(dir / "model.pt"), ElementsAre(dir / "adapter_config.json"));
+  EXPECT_THAT(adapter_assets(checkpoint.path(), dir / "model.pt"), ElementsAre(dir / "adapter_config.json"));
+  EXPECT_THAT(adapter_assets(checkpoint.path(), {}), ElementsAre());
+  write_file(checkpoint / "adapter_config.json", "x");
+  EXPECT_THAT(adapter_assets(checkpoint.path(), dir / "model.pt"),
+              ElementsAre(checkpoint / "adapter_config.json"));
 }
 
 }  // namespace
