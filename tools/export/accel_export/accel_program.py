@@ -7,13 +7,13 @@ import subprocess
 from .refused import Refused
 
 
-def find(given):
+def find(given, words):
     """Returns the path of the program. Raises Refused if there is none."""
     found = shutil.which(str(given) if given else "accel")
     if found is None:
         where = f"'{given}' is not a program" if given else "there is no program 'accel' in PATH"
         raise Refused(f"{where}, and the comparison with the model is made on what `accel import` makes of the file\n"
-                      "hint: name the program with --accel PROGRAM, or leave the comparison out with --no-check")
+                      f"hint: name the program with {words.accel}, or leave the comparison out with {words.no_check}")
     return found
 
 

@@ -4,11 +4,10 @@ import json
 import pathlib
 import sys
 import tempfile
-import warnings
 
 import torch
 
-from .refused import Refused, quiet
+from .refused import Refused, named
 
 
 def add(model, path):
@@ -20,17 +19,18 @@ def add(model, path):
         raise Refused("--peft needs the package peft\nhint: pip install peft") from None
     path = pathlib.Path(path)
     directory = path.parent if path.is_file() else path
-    try:
+    if not (directory / "adapter_config.json").exists():  # PEFT would ask a hub.
+        raise Refused(f"--peft: '{directory / 'adapter_config.json'}' does not exist\n"
+                      "hint: name the directory or the adapter_config.json that PEFT's save_pretrained wrote")
+    with named(f"--peft: reading the adapter_config.json of '{directory}'", None, lambda error: "PEFT has to read it"):
         config = peft.PeftConfig.from_pretrained(str(directory))
-    except (OSError, ValueError) as error:
-        raise Refused(f"'{directory}' has no adapter_config.json that PEFT reads: {str(error).splitlines()[0]}") from None
     if (directory / "adapter_model.bin").exists() and not (directory / "adapter_model.safetensors").exists():
         raise Refused(f"'{directory}' has the adapter's values as a pickle, adapter_model.bin\n"
                       "hint: load it with PEFT and save it with save_pretrained, which writes adapter_model.safetensors")
     config.inference_mode = False
     torch.manual_seed(0)
-    with quiet(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    hint = f"the adapter has to be one for {type(model).__name__}; see target_modules in its adapter_config.json"
+    with named(f"--peft: adding the adapter of '{directory}'", None, lambda error: hint):
         adapted = peft.get_peft_model(model, config)
         if (directory / "adapter_model.safetensors").exists():
             loaded = adapted.load_adapter(str(directory), "default", is_trainable=True)

@@ -8,14 +8,14 @@ import torch
 from . import modes
 from .inputs import tensors
 from .refused import Refused, named, place_in_error
-from .subject import CHANGED
+from .subject import CHANGED, name_of_length
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}  # Relative.
 NOISE = 4  # A difference is also fine if it is at most so many times that which a rounding of the parameters makes.
 LOSS = "the loss"  # Parameters and buffers have their names in quotes.
 LARGEST_NOISE = 10  # No difference above so many tolerances is fine.
 
-HINT = "it does not compute with parameters of this dtype; try --dtype float32, or other sizes with --length and --batch"
+HINT = "it does not compute with parameters of this dtype; try {}, or {}"
 FROZEN = ("a loop, a choice or a random number was frozen as the recorded example took it; write it with operators of torch, "
           "or turn it off")
 FROZEN_MODE = ("evaluation would do what training does: in a record, dropout, batch norm and instance norm alone follow the mode; "
@@ -154,7 +154,8 @@ def compare(subject, path, sets, is_traced, locate, ones=()):
                 where = f"{shown(sizes)}, in {'training' if training else 'evaluation'}"
                 unchanged = {name: checksum(parameter) for name, parameter in model.parameters.items()}
                 try:
-                    with named(f"the model itself in {str(subject.dtype).removeprefix('torch.')}", subject.model, lambda error: HINT):
+                    with named(f"the model itself in {str(subject.dtype).removeprefix('torch.')}", subject.model,
+                               lambda error: HINT.format(subject.words.float32, subject.words.sizes)):
                         expected = model.run(inputs, training)
                 except Refused:
                     if may_fail:
@@ -174,7 +175,8 @@ def compare(subject, path, sets, is_traced, locate, ones=()):
                     line = "" if "\n  at " in place else place_in_error(error)
                     raise Refused(f"the file fails where the model does not, at {where}: {reason}{place}" +
                                   (f"\n  at {line}" if line else "") + "\nhint: what depends on the sizes "
-                                  "was frozen at the recorded ones; if you train with one length, give it: --length N") from None
+                                  "was frozen at the recorded ones; if you train with one length, give it: "
+                                  + subject.words.one_size(name_of_length(subject))) from None
                 off = differences(expected, found)
                 worst = max(off, key=off.get)
                 if off[worst] > tolerance:

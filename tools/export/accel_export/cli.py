@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 
@@ -63,12 +64,40 @@ def parser():
     return parser
 
 
+class Failed(SystemExit):
+    """Ends the program with exit code 2, that of wrong usage. Its text is the message."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.code = 2
+
+
+def fail(text):
+    print(f"accel-export: {text}", file=sys.stderr)
+    raise Failed(text)
+
+
+def require_paths(options):
+    """Transformers and PEFT take a path that does not exist for the name of a model on a hub."""
+    given = options.directory
+    if not os.path.exists(given):
+        fail(f"'{given}' does not exist\nhint: MODEL_DIRECTORY is a directory of this machine; get a model of a hub first, with "
+             f"`hf download NAME --local-dir DIRECTORY`")
+    if not os.path.isdir(given):
+        fail(f"'{given}' is not a directory\nhint: name the directory that has the model's config.json")
+    if options.peft and not options.peft.exists():
+        fail(f"--peft: '{options.peft}' does not exist\nhint: name an adapter_config.json, or the directory that has it")
+
+
 def main(arguments=None):
     options = parser().parse_args(arguments)
-    # Parsing is quick, and these imports are not.
-    import torch
-    from . import exporter, huggingface
-    from .refused import Refused
+    require_paths(options)
+    try:  # Parsing is quick, and these imports are not.
+        import torch
+        from . import exporter, huggingface
+        from .refused import Refused
+    except ImportError as error:
+        fail(f"the package {error.name} cannot be imported: {error}\nhint: pip install torch transformers")
     options.dtype = getattr(torch, options.dtype)
     options.is_program = exporter.is_program(options.out, options.format)
     try:
@@ -85,7 +114,10 @@ def main(arguments=None):
         else:
             export.export(directory.without_values, directory.with_random_values, part)
     except Refused as refused:
-        sys.exit(f"accel-export: {options.directory}: {refused}")
+        fail(f"{options.directory}: {refused}")
+    except OSError as error:  # Of the file to write: what libraries raise while they read is Refused.
+        place = f"'{error.filename}': " if error.filename is not None else ""
+        fail(f"{options.out} cannot be written: {place}{error.strerror or error}\nhint: choose another place for OUT")
 
 
 if __name__ == "__main__":

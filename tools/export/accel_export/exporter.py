@@ -11,7 +11,7 @@ import tempfile
 
 import torch
 
-from . import accel_program, check, locate, notes, program, tracing
+from . import accel_program, check, locate, notes, program, tracing, words
 from .refused import Refused
 
 
@@ -24,6 +24,7 @@ class Options:
     accept: tuple[str, ...] = ()
     say: callable = print
     overwrite: bool = False
+    words: type = words.Flags  # The names of the options in messages.
 
 
 def publish(place, path):
@@ -92,9 +93,11 @@ class Exporter:
 
     def program(self):
         """Returns the program accel if it is needed."""
+        if self.path.is_dir():
+            raise Refused(f"'{self.path}' is a directory\nhint: name the file to write, such as {self.path / 'model.pt2'}")
         if self.path.exists() and not self.options.overwrite:
-            raise Refused(f"'{self.path}' exists\nhint: choose another name, or add --overwrite")
-        return accel_program.find(self.options.accel) if self.options.check and self.options.is_program else None
+            raise Refused(f"'{self.path}' exists\nhint: choose another name, or add {self.options.words.overwrite}")
+        return accel_program.find(self.options.accel, self.options.words) if self.options.check and self.options.is_program else None
 
     def check_alone(self, make, part=""):
         """Records a model, compares it and writes nothing. What differs by less than 16 bits show is seen in float32."""

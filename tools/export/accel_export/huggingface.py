@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import json
 import os
 import pathlib
 
@@ -11,8 +12,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from . import adapter, examples, labels, notes, structure
 from .conversions import Unsupported, conversions_of, names_in
-from .refused import Refused, named, quiet
+from .refused import Refused, named
 from .subject import Subject, bind, named_tensors, require_no_hidden_change, unchanged
+from .words import Flags
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -26,18 +28,21 @@ class Directory:
         self.path, self.options, self.described = path, options, None
         if options.peft and not options.weights:
             raise Refused("a file with an adapter has the weights of its base, too\nhint: add --weights")
-        try:
-            self.config = self.read_config()
-        except (OSError, ValueError) as error:
-            raise Refused(f"{str(error).splitlines()[0]}\nhint: the directory needs a config.json of transformers") from None
+        self.config = self.read_config()
         self.cls = self.model_class()
 
     def read_config(self):
-        config = transformers.AutoConfig.from_pretrained(self.path)
+        def hint(error):
+            return ("a model whose code is not in transformers is exported from Python, by accel_export.export"
+                    if "trust_remote_code" in str(error) else "the directory needs a config.json of transformers")
+
+        with named("reading config.json", None, hint):  # By default transformers asks on the terminal whether to run code.
+            config = transformers.AutoConfig.from_pretrained(self.path, trust_remote_code=False)
         for key, value in self.options.set:
             if not hasattr(config, key):
                 raise Refused(f"--set names '{key}', which the configuration does not have")
-            setattr(config, key, value)
+            with named(f"--set {key}={json.dumps(value)}", None, lambda error: "give a value of the type that config.json has there"):
+                setattr(config, key, value)
         attention = getattr(config, "_attn_implementation", None) or "sdpa"
         if attention.startswith(("flash", "flex", "paged", "kernels")):
             raise Refused(f"the configuration asks for the attention '{attention}', whose operators are not torch's own\n"
@@ -62,14 +67,15 @@ class Directory:
     def make(self, config):
         """Makes a model of random values. Its experts, if it has any, are computed without operators of transformers' own."""
         experts = {"experts_implementation": "batched_mm"} if self.cls._can_set_experts_implementation() else {}
-        with quiet():
+        with named(f"making {self.cls.__name__} of config.json", None, lambda error: "correct the value in config.json or in --set"):
             return self.cls._from_config(config, dtype=torch.float32, **experts)
 
     def with_weights(self):
         """The model of the directory with its weights."""
         experts = {"experts_implementation": "batched_mm"} if self.cls._can_set_experts_implementation() else {}
         torch.manual_seed(0)
-        with quiet():
+        hint = "--weights needs the model's weights in the directory, as save_pretrained writes them"
+        with named("reading the weights", None, lambda error: hint):
             model, loaded = self.cls.from_pretrained(self.path, config=self.config, dtype=torch.float32, output_loading_info=True,
                                                      **experts)
         if new := sorted({*loaded["missing_keys"], *(str(key) for key in loaded["mismatched_keys"])}):
@@ -148,12 +154,12 @@ class Directory:
         options = self.options
         if options.peft:
             model = adapter.add(model, options.peft)
-        require_no_hidden_change(model)
+        require_no_hidden_change(model, Flags)
         conversions = self.conversions(model)
         inputs, outputs, shifts = self.interface(model)
         sizes = examples.sizes_for(inputs, self.config, options.length, options.batch)
         subject = Subject(model, inputs, sizes, outputs, shifts_labels=shifts, conversions=conversions)
-        subject.layers = [] if options.layers == ["none"] else notes.layer_classes(model, options.layers)
+        subject.layers = [] if options.layers == ["none"] else notes.layer_classes(model, Flags, options.layers)
         bind(model, [item.name for item in inputs], outputs, self.arguments(model))
         if options.dtype != torch.float32:
             subject.set_dtype(options.dtype)

@@ -4,6 +4,8 @@ import dataclasses
 
 import torch
 
+from .refused import Refused
+
 
 @dataclasses.dataclass(frozen=True)
 class Size:
@@ -56,10 +58,11 @@ def default_dims(name, example):
 
 
 def sizes_of(inputs):
-    """Returns a Size for each name of a dimension, from the examples. Raises ValueError if they contradict."""
+    """Returns a Size for each name of a dimension, from the examples. Raises Refused if they contradict."""
     sizes = {}
     for item in inputs:
         for name, size in zip(item.dims, item.example.shape):
             if name is not None and sizes.setdefault(name, size) != size:
-                raise ValueError(f"dimension '{name}' has size {sizes[name]} in one input and {size} in '{item.name}'")
+                raise Refused(f"example_inputs: dimension '{name}' has size {sizes[name]} in one input and {size} in '{item.name}'\n"
+                              "hint: give examples of one size, or another name in dims")
     return {name: Size(size, (size + 1, 2 * size + 3)) for name, size in sizes.items()}

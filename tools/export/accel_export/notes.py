@@ -29,21 +29,21 @@ def repeated_layers(model):
     return sorted(set(layers))
 
 
-def layer_classes(model, given=None):
+def layer_classes(model, words, given=None):
     """Returns the classes to wrap: those that the user gave, those that transformers names and that are in the model, or
     those of repeated layers. Raises Refused if there are none."""
     there = classes_of(model)
     if given is not None:
         for name in given:
             if name not in there:
-                raise Refused(f"--layers names '{name}', and the model has no module of this class; it has "
+                raise Refused(f"{words.layers} names '{name}', and the model has no module of this class; it has "
                               f"{', '.join(sorted(there))}")
         return sorted(given)
     named = sorted(set(getattr(model, "_no_split_modules", None) or []) & there)
     layers = named or repeated_layers(model)
     if not layers:
         raise Refused("the model has no list of layers of one class, and names none\nhint: name the classes of its layers with "
-                      "--layers CLASS,CLASS, or say --layers none")
+                      f"{words.some_layers}, or say {words.no_layers}")
     return layers
 
 

@@ -10,6 +10,7 @@ from .exporter import Exporter, Options, is_program
 from .inputs import Input, default_dims, sizes_of
 from .refused import Refused
 from .subject import Subject, bind, named_tensors, require_no_hidden_change, unchanged
+from .words import Arguments
 
 
 def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None, format=None, dtype=torch.float32,
@@ -26,28 +27,36 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
     overwrite: replace a file at `path`.
 
     Raises Refused if the file would be another model. A copy of `model` is exported, in training mode."""
+    if format not in (None, "pt2", "torchscript"):
+        raise Refused(f"format is {format!r}; expected 'pt2', 'torchscript' or None")
+    if dtype not in notes.NAMES_OF_DTYPES:
+        raise Refused(f"dtype is {dtype!r}; expected torch.float32, torch.bfloat16 or torch.float16")
     inputs = inputs_of(model, example_inputs, dims or {})
     sizes = sizes_of(inputs)
     for name in lengths or ():
+        if name not in sizes:
+            raise Refused(f"lengths names '{name}', and the inputs have the dimensions {', '.join(sizes) or 'of fixed sizes alone'}\n"
+                          "hint: dims gives dimensions their names")
         sizes[name] = type(sizes[name])(sizes[name].recorded, (sizes[name].recorded,) * 2, given=True)
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and parameter.dtype != torch.float32:
             raise Refused(f"parameter '{name}' is of {parameter.dtype}, and a file has parameters of float32\n"
                           "hint: export model.float(), with dtype=torch.bfloat16 if it is to compute in that")
     if not weights and not is_program(path, format):
-        raise Refused("the structure alone of a model of your own is written as .pt2")
+        raise Refused("weights=False: the structure alone of a model of your own is written as .pt2\n"
+                      "hint: give path a name that ends in .pt2, and no format='torchscript'")
     author = model
 
     def make(dtype):
         model = copy.deepcopy(author).train()
-        require_no_hidden_change(model)
+        require_no_hidden_change(model, Arguments)
         if not has_all_values:
             structure.on_cpu_without_values(model)
         with torch.no_grad(), unchanged(model):
             found = named_tensors(model(**{item.name: item.example for item in inputs}))
-        subject = Subject(model, inputs, dict(sizes), list(outputs or found))
-        bind(model, [item.name for item in inputs], outputs)
-        subject.layers = [] if layers == [] else notes.layer_classes(model, layers)
+        subject = Subject(model, inputs, dict(sizes), list(outputs or found), words=Arguments)
+        bind(model, [item.name for item in inputs], outputs, words=Arguments)
+        subject.layers = [] if layers == [] else notes.layer_classes(model, Arguments, layers)
         if dtype != torch.float32:
             subject.set_dtype(dtype)
         return subject
@@ -58,7 +67,8 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
         if check:
             raise Refused("the model has parameters on the meta device, so that nothing can be compared\n"
                           "hint: export it with values and weights=False, or with check=False")
-    exporter = Exporter(path, Options(is_program(path, format), weights, accel, check, tuple(accept), say, overwrite))
+    exporter = Exporter(path, Options(is_program(path, format), weights, accel, check, tuple(accept), say, overwrite,
+                                      Arguments))
     if check and dtype != torch.float32:
         exporter.check_alone(lambda: make(torch.float32))
     # A file of the structure alone is compared before its values are left out.
@@ -68,7 +78,20 @@ def export(model, example_inputs, path, *, dims=None, outputs=None, layers=None,
 def inputs_of(model, examples, dims):
     if isinstance(examples, torch.Tensor):
         examples = (examples,)
+    arguments = inspect.signature(model.forward).parameters
     if not isinstance(examples, dict):
-        names = list(inspect.signature(model.forward).parameters)
-        examples = dict(zip(names, examples, strict=False))
+        if len(examples) > len(arguments):
+            raise Refused(f"example_inputs has {len(examples)} tensors, and forward takes {', '.join(arguments) or 'nothing'}")
+        examples = dict(zip(arguments, examples, strict=False))
+    takes_any = any(argument.kind is argument.VAR_KEYWORD for argument in arguments.values())
+    for name, tensor in examples.items():
+        if name not in arguments and not takes_any:
+            raise Refused(f"example_inputs names '{name}', and forward takes {', '.join(arguments) or 'nothing'}")
+        if not isinstance(tensor, torch.Tensor):
+            raise Refused(f"example_inputs: '{name}' is a {type(tensor).__name__}, and a model for accel takes tensors")
+    for name, given in dims.items():
+        if name not in examples:
+            raise Refused(f"dims names the input '{name}', and example_inputs has {', '.join(examples)}")
+        if len(given) != examples[name].dim():
+            raise Refused(f"dims gives '{name}' {len(given)} dimensions, and its example has {examples[name].dim()}")
     return [Input(name, tensor, tuple(dims.get(name) or default_dims(name, tensor))) for name, tensor in examples.items()]

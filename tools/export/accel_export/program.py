@@ -8,6 +8,7 @@ import torch
 from . import structure
 from .inputs import tensors
 from .refused import Refused, innermost, named, place_in_graph
+from .subject import name_of_length
 
 MOST_SCANNED = 16384  # How far sizes are tried that the guards of a program allow.
 
@@ -33,13 +34,13 @@ class Program:
         return None
 
 
-def hint_of(error):
+def hint_of(error, words):
     text = f"{type(error).__name__}: {error}"
     if "data-dependent" in text or "GuardOnDataDependentSymNode" in text or "unbacked" in text.lower():
         return "the line decides by the values of tensors, which a record cannot: write it without a branch, or turn it off"
     if "autograd.Function" in text:
         return "replace the torch.autograd.Function by operators of torch"
-    return "torch.export cannot record this model; if it fails at one length alone, try --length N"
+    return f"torch.export cannot record this model; if it fails at one length alone, try {words.one_size('length')}"
 
 
 def record(subject):
@@ -50,7 +51,7 @@ def record(subject):
     free = tuple({dim: torch.export.Dim.AUTO for dim, name in enumerate(item.dims) if name} for item in subject.inputs)
     example = tuple(tensors(subject.inputs, recorded, 0))
     model.train()
-    with named("torch.export.export", model, hint_of):
+    with named("torch.export.export", model, lambda error: hint_of(error, subject.words)):
         exported = torch.export.export(model, example, dynamic_shapes=free, strict=False)
     require_known_operators(exported)
     program = Program(exported, {}, {}, {})
@@ -73,8 +74,8 @@ def read_sizes(program, subject):
                 # Another dimension may have the same size, so that the line is the first that asks for this number.
                 place = place_of_guard(program, lambda guard: isinstance(guard, sympy.Eq) and value in guard.args)
                 raise Refused(f"the record holds for one {name} alone, {int(value)}: the model computes in Python with this size, as a "
-                              "loop over tokens does" + at(place) + f"\nhint: if you train with one {name}, give it: --"
-                              f"{'batch' if name == 'batch' else 'length'} N")
+                              "loop over tokens does" + at(place) +
+                              f"\nhint: if you train with one {name}, give it: {subject.words.one_size(name)}")
         else:
             limits = program.exported.range_constraints.get(size.node.expr)
             most = None if limits is None or limits.upper > 2 ** 40 else int(limits.upper)
@@ -130,11 +131,13 @@ def check_sizes(program, subject):
             if not any(size.given for name, size in subject.sizes.items() if name != "batch"):
                 shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
                 raise Refused(f"the record does not hold for {shown}: the model asks in Python whether {shortened(guard)}" +
-                              at(place_of_broken_guard(program, sizes)) + "\nhint: if you train with one length, give it: --length N")
+                              at(place_of_broken_guard(program, sizes)) +
+                              f"\nhint: if you train with one length, give it: {subject.words.one_size(name_of_length(subject))}")
             sizes = {name: size if name == "batch" else subject.sizes[name].recorded for name, size in sizes.items()}
             if guard := program.broken_guard(subject, sizes):
                 raise Refused(f"the record does not hold for batches of {sizes['batch']}: the model asks in Python whether "
-                              f"{shortened(guard)}" + at(place_of_broken_guard(program, sizes)) + "\nhint: if you train with one batch size, give it: --batch N")
+                              f"{shortened(guard)}" + at(place_of_broken_guard(program, sizes)) +
+                              f"\nhint: if you train with one batch size, give it: {subject.words.one_size('batch')}")
         sets.append(sizes)
     return sets
 

@@ -65,8 +65,9 @@ def module_of(error, model):
 
 @contextlib.contextmanager
 def named(step, model, hint):
-    """Turns any error of `step` into Refused, with the module and the author's line. `hint` maps it to what to do.
-    torch's own reports of the error and its warnings are not shown."""
+    """Turns any error of `step` into Refused, with the module of `model` and the author's line. `hint` maps it to what to
+    do. Without a model (None) a library has failed on what the user gave, and its lines say nothing. torch's own reports of
+    the error and its warnings are not shown."""
     try:
         with warnings.catch_warnings(), quiet():
             warnings.simplefilter("ignore")
@@ -76,9 +77,9 @@ def named(step, model, hint):
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         text = f"{step} fails: {reason}"
-        if module := module_of(error, model):
+        if model is not None and (module := module_of(error, model)):
             text += f"\n  in module '{module}'"
-        if place := innermost(traceback.extract_tb(error.__traceback__)):
+        if model is not None and (place := innermost(traceback.extract_tb(error.__traceback__))):
             text += f"\n  at {place}"
         raise Refused(f"{text}\nhint: {hint(error)}") from error
 

@@ -6,7 +6,7 @@ import inspect
 
 import torch
 
-from . import structure
+from . import structure, words
 from .inputs import Input, Size
 from .refused import Refused
 
@@ -22,6 +22,7 @@ class Subject:
     layers: list[str] = dataclasses.field(default_factory=list)
     shifts_labels: bool | None = None
     conversions: list[dict] = dataclasses.field(default_factory=list)  # Those of a directory with other names.
+    words: type = words.Flags  # The names of the options in messages.
 
     def set_dtype(self, dtype):
         """Casts the parameters to `dtype` as FSDP's mixed precision does, which leaves the buffers as they are. Their
@@ -36,6 +37,11 @@ class Subject:
                 self.masters[name] = casts[id(parameter)]
         self.inputs = [dataclasses.replace(item, example=item.example.to(dtype)) if item.example.is_floating_point() else item
                        for item in self.inputs]
+
+
+def name_of_length(subject):
+    """Returns the name of the first dimension that is not the batch."""
+    return next((name for name in subject.sizes if name != "batch"), "length")
 
 
 def named_tensors(result):
@@ -75,15 +81,15 @@ def sums_of(model):
             if structure.has_values(parameter) and parameter.is_floating_point()}
 
 
-def choose(result, names):
+def choose(result, names, words):
     found = named_tensors(result)
     for name in names:
         if name not in found:
-            raise Refused(f"the model gives no output '{name}'; it gives {', '.join(found) or 'no tensor'}\nhint: see --outputs")
+            raise Refused(f"the model gives no output '{name}'; it gives {', '.join(found) or 'no tensor'}\nhint: see {words.outputs}")
     return tuple(found[name] for name in names)
 
 
-def bind(model, names, outputs=None, arguments=None):
+def bind(model, names, outputs=None, arguments=None, words=words.Flags):
     """Replaces forward by one of positional tensors `names`. It gives a tuple of the `outputs`, or all if None. A second
     call replaces the first."""
     author = vars(model).get("authors_forward") or model.forward
@@ -91,7 +97,7 @@ def bind(model, names, outputs=None, arguments=None):
 
     def forward(*tensors):
         result = author(**dict(zip(names, tensors)), **(arguments or {}))
-        return choose(result, outputs if outputs is not None else list(named_tensors(result)))
+        return choose(result, outputs if outputs is not None else list(named_tensors(result)), words)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     forward.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
@@ -99,7 +105,7 @@ def bind(model, names, outputs=None, arguments=None):
     return model
 
 
-def require_no_hidden_change(model):
+def require_no_hidden_change(model, words):
     """Raises Refused for modules whose forward does what a record of operators does not hold."""
     for name, module in model.named_modules():
         kind = type(module).__name__
@@ -111,7 +117,8 @@ def require_no_hidden_change(model):
                 value = getattr(owner, key, None)
                 if isinstance(value, float) and value > 0:
                     raise Refused(f"{kind} has {key}={value}: it leaves out layers at random, and a record would leave out the same "
-                                  f"ones for good\nhint: set it to 0 in config.json, or with --set {key}=0")
+                                  f"ones for good\nhint: set it to 0 {words.value(key, '0')}")
             if getattr(owner, "apply_spec_augment", False) and max(owner.mask_time_prob, owner.mask_feature_prob) > 0:
                 raise Refused(f"{kind} masks its input at random with NumPy (apply_spec_augment), and a record would have the same "
-                              "mask for good\nhint: mask the data instead, and add --set apply_spec_augment=false")
+                              "mask for good\nhint: mask the data instead, and turn it off "
+                              + words.value("apply_spec_augment", "false"))

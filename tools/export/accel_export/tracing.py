@@ -27,7 +27,7 @@ def is_harmless(warning, line, accepted):
             or any(place.endswith(name) for name in accepted))
 
 
-def require_no_frozen_choice(caught, accepted):
+def require_no_frozen_choice(caught, accepted, words):
     """Raises Refused for the tracer's warnings that are not harmless. Lists each place once, with its source line."""
     places = {}
     for warning in caught:
@@ -40,7 +40,7 @@ def require_no_frozen_choice(caught, accepted):
     listed = "\n".join(f"  {place}: {text}" for place, text in places.items())
     raise Refused(
         "tracing would freeze what these lines decide, as the traced example took them:\n" + listed +
-        "\nhint: write .pt2 instead; or, if a line decides nothing that training depends on, say so with --accept FILE:LINE; "
+        f"\nhint: write .pt2 instead; or, if a line decides nothing that training depends on, say so with {words.accept}; "
         "the comparison with the model's own loss and gradients is made all the same")
 
 
@@ -53,12 +53,12 @@ def record(subject, accepted=()):
     model.to(device)
     recorded = {name: size.recorded for name, size in subject.sizes.items()}
     example = tuple(tensor.to(device) for tensor in tensors(subject.inputs, recorded, 0))
-    hint = ("some operations do not run on the meta device, where a file of the structure alone is made: try .pt2 or --weights"
-            if device.type == "meta" else "this model cannot be traced; try .pt2")
+    hint = ("some operations do not run on the meta device, where a file of the structure alone is made: try .pt2 or "
+            + subject.words.weights if device.type == "meta" else "this model cannot be traced; try .pt2")
     with named("torch.jit.trace", model, lambda error: hint), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         traced = torch.jit.trace(model, example, check_trace=False, strict=False)
-    require_no_frozen_choice(caught, accepted)
+    require_no_frozen_choice(caught, accepted, subject.words)
     with torch.no_grad():
         for name, buffer in model.named_buffers():  # Statistics of a batch norm have changed.
             if name in buffers:
@@ -81,7 +81,7 @@ def save(traced, subject, path, notes):
         if parameter.is_floating_point() and parameter.dtype != torch.float32:
             computed[name] = parameter.data
             parameter.data = subject.masters[name] if name in subject.masters else parameter.data.float()
-    with named("torch.jit.save", subject.model, lambda error: "try .pt2 or --weights"):
+    with named("torch.jit.save", subject.model, lambda error: f"try .pt2 or {subject.words.weights}"):
         torch.jit.save(traced, str(path), _extra_files={"accel.json": notes})
     for name, parameter in traced.named_parameters():
         if name in computed:
