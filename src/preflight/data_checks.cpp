@@ -136,18 +136,24 @@ class DataChecks {
     const auto fail = [&](const std::string& message, const std::string& hint) {
       throw Error(ErrorKind::kUsage, message).hint(hint);
     };
-    blamed_on(source.key("path"), loaded_, [&] {
+    const bool is_uint8 = field.dtype == ckpt::DType::kUInt8;
+    const bool is_divided = is_uint8 && training_.model.divides(field.name);
+    blamed_on(is_divided ? "training.model.uint8_divisor" : source.key("path"), loaded_, [&] {
       // An integer becomes a float in most operators, but not in a convolution or a product.
-      const bool is_wrong = input.dtype && is_floating(*input.dtype) != is_floating(field.dtype) &&
-                            (is_floating(field.dtype) || input.is_strict);
-      if (is_wrong) {
-        fail(fmt::format("'{}' is of {}, and the model was exported for an input '{}' of {}", field.name,
-                         ckpt::torch_name(field.dtype), input.name, ckpt::torch_name(*input.dtype)),
-             is_floating(*input.dtype)
-                 ? "write the field as float32, for pictures divided by 255, or export the model with an "
-                   "input of that dtype"
-                 : "write the field as int64, or export the model with an input of that dtype");
-      }
+      const bool is_float = is_divided || is_floating(field.dtype);
+      if (!input.dtype || is_floating(*input.dtype) == is_float || !(is_float || input.is_strict)) return;
+      fail(fmt::format("'{}' is of {}, and the model was exported for an input '{}' of {}", field.name,
+                       is_divided ? "uint8 and becomes float32" : ckpt::torch_name(field.dtype), input.name,
+                       ckpt::torch_name(*input.dtype)),
+           is_divided ? "leave out training.model.uint8_divisor, or write the field as int64"
+           : !is_floating(*input.dtype)
+               ? "write the field as int64, or export the model with an input of that dtype"
+           : is_uint8 ? "set training.model.uint8_divisor, which is 255 for pictures from 0 to 1, or export "
+                        "the model "
+                        "with an input of that dtype"
+                      : "write the field as float32, or export the model with an input of that dtype");
+    });
+    blamed_on(source.key("path"), loaded_, [&] {
       if (field.shape.size() + 1 == input.shape.size()) return;
       fail(fmt::format("'{}' has {} dimensions with that of the samples, and the model was exported for {}",
                        field.name, field.shape.size() + 1, input.shape.size()),

@@ -91,7 +91,9 @@ def models(made_once):
         for name, fields in {"good": {}, "bytes": {"pictures": (pictures * 255).to(torch.uint8)},
                              "one_based": {"labels": labels + 1}, "flat": {"pictures": pictures.flatten(1)},
                              "large": {"pictures": torch.rand(64, 1, 12, 12)},
-                             "late": {"labels": torch.where(torch.arange(64) < 60, labels, CLASSES)}}.items():
+                             "late": {"labels": torch.where(torch.arange(64) < 60, labels, CLASSES)},
+                             "ids": {"input_ids": torch.zeros(64, 16, dtype=torch.uint8), "labels": torch.zeros(64, 16, dtype=torch.long)}
+                             }.items():
             save_file({"pictures": pictures, "labels": labels, **fields}, directory / f"{name}.safetensors")
         save_file({"images": pictures, "labels": labels}, directory / "other_name.safetensors")
         save_file({"pictures": pictures}, directory / "unlabelled.safetensors")
@@ -131,7 +133,11 @@ CASES = {
     "no labels": (lambda m: pictures(m, "unlabelled"), "training.data.train.path", "the data has no field 'labels'"),
     "uint8 pictures": (
         lambda m: pictures(m, "bytes"), "training.data.train.path",
-        "'pictures' is of uint8, and the model was exported for an input 'pictures' of float32"),
+        r"'pictures' is of uint8, and the model was exported for an input 'pictures' of float32[\s\S]*set training.model.uint8_divisor"),
+    "uint8 that is divided for an input of integers": (
+        lambda m: pictures(m, "ids", "short.pt2", **{"model.inputs": ["input_ids"], "model.uint8_divisor": 255}),
+        "training.model.uint8_divisor",
+        "'input_ids' is of uint8 and becomes float32, and the model was exported for an input 'input_ids' of int64"),
     "uint8 pictures in evaluation": (
         lambda m: pictures(m, **{"data.eval": {"format": "tensors", "path": str(m / "bytes.safetensors")}, "eval_every": 1}),
         "training.data.eval.path", "'pictures' is of uint8"),

@@ -71,9 +71,12 @@ struct ModelConfig {
   bool broadcast_from_rank0 = false;
   std::optional<double> init_std;                   ///< The weights are random, with this standard deviation.
   std::vector<std::string> inputs = {"input_ids"};  ///< The batch fields passed to forward, in order.
-  std::string loss = "cross_entropy";  ///< It is "cross_entropy", or "model": forward returns the loss.
-  std::string targets = "labels";      ///< The batch field that the loss compares the output with.
-  std::string output = "0";            ///< The index or the name of the output, if forward returns several.
+  std::string loss = "cross_entropy";   ///< It is "cross_entropy", or "model": forward returns the loss.
+  std::string targets = "labels";       ///< The batch field that the loss compares the output with.
+  std::string output = "0";             ///< The index or the name of the output, if forward returns several.
+  std::optional<double> uint8_divisor;  ///< forward gets fields of uint8 as float32 divided by this.
+  /// Whether uint8_divisor is for this field: targets are numbers of classes.
+  [[nodiscard]] bool divides(const std::string& field) const { return uint8_divisor && field != targets; }
 };
 
 struct DataSource {

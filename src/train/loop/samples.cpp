@@ -53,6 +53,12 @@ bool becomes_int64(at::ScalarType dtype) {
   return at::isIntegralType(dtype, /*includeBool=*/false) && dtype != at::kByte && dtype != at::kLong;
 }
 
+/// Divides on the device, so that bytes travel to it. The divisor is a tensor there: CUDA multiplies by the
+/// reciprocal of a number of the host, which rounds differently than the division.
+at::Tensor divided(const at::Tensor& bytes, double divisor) {
+  return bytes.to(at::kFloat).div_(at::full({}, divisor, bytes.options().dtype(at::kFloat)));
+}
+
 std::vector<std::int64_t> first_numbers(std::int64_t count) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -124,7 +130,10 @@ Batch Samples::to_device(const std::vector<at::Tensor>& read, at::Device device)
     const std::string& name = used_field(i).name;
     const at::Tensor tensor = becomes_int64(read[i].scalar_type()) ? read[i].to(at::kLong) : read[i];
     if (name == model_.targets) batch.counted = counted_targets(tensor).sum().item<std::int64_t>();
-    batch.fields.emplace_back(name, tensor.to(device, /*non_blocking=*/true));
+    at::Tensor there = tensor.to(device, /*non_blocking=*/true);
+    if (model_.divides(name) && there.scalar_type() == at::kByte)
+      there = divided(there, *model_.uint8_divisor);
+    batch.fields.emplace_back(name, std::move(there));
   }
   return batch;
 }

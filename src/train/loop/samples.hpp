@@ -29,7 +29,8 @@ struct Batch {
   [[nodiscard]] std::int64_t tokens() const;
 };
 
-/// The samples of a data source as a model takes them. Integers other than uint8 become int64.
+/// The samples of a data source as a model takes them. Integers other than uint8 become int64, and uint8
+/// becomes float32 where ModelConfig::divides() says so.
 class Samples {
  public:
   /// Throws what DataFormat::open() throws, and Error (kUsage) if the data do not have what the model takes.

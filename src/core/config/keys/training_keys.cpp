@@ -105,6 +105,16 @@ constexpr auto kModelKeys = std::to_array<Key>({
     {.path = "training.model.output",
      .help = "Which output is meant if forward returns several: its number, or its name in a dict",
      .member = model<&ModelConfig::output>},
+    {.path = "training.model.uint8_divisor",
+     .help = "forward gets fields of uint8, such as pictures, as float32 divided by this, for example 255; "
+             "targets stay as they are",
+     .member = model<&ModelConfig::uint8_divisor>,
+     .max = kLargestFloat,
+     .above = 0,
+     .idle = {"only data of the format 'tensors' have fields of uint8",
+              [](const Config& config) {
+                return !data_format(config.training->data.train.format).has_own_fields;
+              }}},
 });
 
 constexpr auto kTrainData =

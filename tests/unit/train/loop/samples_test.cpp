@@ -100,6 +100,24 @@ TEST_F(SamplesTest, FieldsHaveTheirValuesAndTheDtypesThatModelsTake) {
   }
 }
 
+TEST_F(SamplesTest, AnInputOfBytesIsDividedIfAskedFor) {
+  const at::Tensor bytes = at::arange(256, at::kByte).view({4, 64});
+  const Tensors stored = {
+      {"pictures", bytes}, {"short", at::arange(4, at::kShort)}, {"class", at::arange(4, at::kByte)}};
+  config::ModelConfig model;
+  model.inputs = {"pictures", "short"};
+  model.targets = "class";
+  EXPECT_TRUE(batch(open(stored, model), {0, 1, 2, 3}).field("pictures").equal(bytes));
+  model.uint8_divisor = 255;
+  const Batch taken = batch(open(stored, model, "divided.safetensors"), {0, 1, 2, 3});
+  ASSERT_EQ(taken.field("pictures").scalar_type(), at::kFloat);
+  const at::Tensor pictures = taken.field("pictures").flatten();
+  for (std::int64_t i = 0; i < 256; ++i)
+    EXPECT_EQ(pictures[i].item<float>(), static_cast<float>(i) / 255.0F) << i;
+  EXPECT_EQ(taken.field("short").scalar_type(), at::kLong);
+  EXPECT_EQ(taken.field("class").scalar_type(), at::kByte);
+}
+
 TEST_F(SamplesTest, ABatchHasTheSamplesInTheOrderOfTheirNumbersAndTheFieldsOfTheModel) {
   config::ModelConfig model;
   model.inputs = {"x"};

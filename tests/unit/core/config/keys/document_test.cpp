@@ -61,7 +61,7 @@ Config unusual_config() {
   config.launch.log_dir = "logs/here";
   config.launch.worker = "build/accel-worker";
   TrainingConfig training;
-  training.model = {"gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1"};
+  training.model = {"gpt.pt", "weights", {{"^h", "layers"}}, true, 0.02, {"a", "b"}, "model", "t", "1", 255};
   training.data = {{"text", "data/*.txt", 256, "uint16"},
                    DataSource{"tokens", "eval.bin", 128, "uint32"},
                    8,

@@ -42,9 +42,9 @@ TEST(NumberSettingsTest, EachSettingThatNumbersDependOnIsThere) {
           "training.lr_scheduler.min_lr_ratio", "training.lr_scheduler.type",
           "training.lr_scheduler.warmup_steps", "training.max_grad_norm", "training.model.inputs",
           "training.model.loss", "training.model.output", "training.model.targets",
-          "training.optimizer.betas", "training.optimizer.eps", "training.optimizer.lr",
-          "training.optimizer.no_decay", "training.optimizer.type", "training.optimizer.weight_decay",
-          "training.seed", "training.skip_nonfinite"));
+          "training.model.uint8_divisor", "training.optimizer.betas", "training.optimizer.eps",
+          "training.optimizer.lr", "training.optimizer.no_decay", "training.optimizer.type",
+          "training.optimizer.weight_decay", "training.seed", "training.skip_nonfinite"));
 }
 
 TEST(NumberSettingsTest, ValuesAreText) {
