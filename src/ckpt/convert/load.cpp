@@ -17,6 +17,7 @@
 #include "base/text.hpp"
 #include "ckpt/convert/script_device.hpp"
 #include "ckpt/convert/script_storage.hpp"
+#include "ckpt/store/adapter_names.hpp"
 #include "ckpt/tensor/convert_dtype.hpp"
 #include "ckpt/torch/file.hpp"
 #include "ckpt/torchscript/modules.hpp"
@@ -112,6 +113,27 @@ class Misfits {
 };
 
 bool fits(DType from, DType to) { return from == to || can_convert(from, to); }
+
+// A list of what is missing would name every parameter of the model, and say nothing of the reason.
+void require_place_for_adapter(const OutputState& state, const Checkpoint& model, const Checkpoint& source) {
+  std::vector<std::string> names;
+  for (const OutputItem& item : state.tensors) names.push_back(fqn_of(item.path));
+  if (!are_adapter(names)) return;
+  std::set<std::string> places;
+  for (const TensorEntry& tensor : model.tensors()) {
+    places.insert(tensor.name);
+    places.insert(adapter_file_name(tensor.name));
+  }
+  if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return places.contains(name); }))
+    return;
+  throw Error(ErrorKind::kFailure,
+              fmt::format("'{}' is an adapter of PEFT, which changes layers of its base and has not their "
+                          "weights, and '{}' has no parameter of an adapter, such as '{}'",
+                          source.path().string(), model.path().string(), names.front()))
+      .hint(
+          "merge it into its base with PEFT's merge_and_unload() and load the merged weights; or load it "
+          "with PeftModel.from_pretrained; or export the base with accel-export --peft");
+}
 
 // The views that get values, by the record of their storage.
 using Storages = std::map<std::size_t, std::vector<StorageView>>;
@@ -285,6 +307,7 @@ class Contents {
 TorchScriptPlan plan_torchscript(std::string name, Checkpoint& model, const OutputState& state,
                                  Checkpoint& source, Missing missing,
                                  const std::vector<std::string>& non_persistent) {
+  require_place_for_adapter(state, model, source);
   TorchScriptPlan plan;
   plan.file.name = std::move(name);
   const Archive archive(model.path(), model.kind() == Kind::kTorchScript);

@@ -26,9 +26,9 @@ struct TorchScriptPlan {
 /// memory, for which `source` is read. Records that stay as they are are read to check their CRCs. The
 /// buffers `non_persistent` are in no state dict, and keep their values.
 ///
-/// Throws Error: kFailure if names or shapes do not fit (the error lists all of them), if two tensors
-/// disagree about bytes that the model shares, or if the storages to be assembled are too large; kCorrupt if
-/// the model contradicts itself.
+/// Throws Error: kFailure if names or shapes do not fit (the error lists all of them), if `state` is an
+/// adapter for which the model has no parameters, if two tensors disagree about bytes that the model shares,
+/// or if the storages to be assembled are too large; kCorrupt if the model contradicts itself.
 [[nodiscard]] TorchScriptPlan plan_torchscript(std::string name, Checkpoint& model, const OutputState& state,
                                                Checkpoint& source, Missing missing,
                                                const std::vector<std::string>& non_persistent = {});

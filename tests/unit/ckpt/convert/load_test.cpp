@@ -127,6 +127,21 @@ TEST_F(PlanTorchScriptTest, ListsAllThatDoesNotFit) {
             "other types: 'tied' is int64, the model's is uint8; unexpected 'more', 'plain'");
 }
 
+TEST_F(PlanTorchScriptTest, AnAdapterNeedsAModelThatHasItsParameters) {
+  const std::vector<Truth> adapter{w("q.lora_A.weight", "newnew"), w("q.lora_B.weight", "newnew")};
+  for (const Missing missing : {Missing::kRefuse, Missing::kKeep}) {
+    EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)plan(adapter, missing); }),
+                AllOf(HasSubstr("is an adapter of PEFT"),
+                      HasSubstr("has no parameter of an adapter, such as 'q.lora_A.weight'")));
+  }
+  // Where the model has one of them, it is an adapter of this kind, and what does not fit is listed.
+  EXPECT_THAT(error_of(ErrorKind::kFailure,
+                       [&] {
+                         (void)plan({w("q.lora_A.weight", "newnew"), w("w", "newnew")});
+                       }),
+              HasSubstr("missing 'b'; unexpected 'q.lora_A.weight'"));
+}
+
 TEST_F(PlanTorchScriptTest, WhatIsMissingMayBeKept) {
   const std::vector<Truth> truths{b()};
   EXPECT_THAT(error_of(ErrorKind::kFailure, [&] { (void)plan(truths); }), HasSubstr("missing 'w', 'tied'"));
